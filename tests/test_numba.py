@@ -82,7 +82,7 @@ def test_plain_code_does_the_same_where_numba_is_disabled() -> None:
         "import numpy as np\n"
         "from skipstone.parquet.encodings.values import ByteArrays\n"
         "from skipstone.parquet.format.bloom_filter import xxh64_byte_arrays\n"
-        "from skipstone.parquet.writing.bloom_builder import BloomFilterBuilder\n"
+        "from skipstone.parquet.writing.chunk_statistics import BloomFilterBuilder\n"
         "values = ByteArrays.from_list([b'%d' % i for i in range(70_000)])\n"
         "assert values.take(np.arange(70_000)) == values\n"
         "for column in (values, np.arange(70_000)):\n"

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 
 from skipstone.errors import FormatError, UnsupportedError
-from skipstone.parquet.arrow.arrow_types import arrow_schema
+from skipstone.parquet.arrow.arrow_types import arrow_schema, shape_of
 from skipstone.parquet.arrow.assembly import assemble_rows
 from skipstone.parquet.format.footer import read_metadata
 from skipstone.parquet.format.schema import Leaf, Schema
@@ -32,8 +32,9 @@ def read_table(data: bytes | memoryview, *, verify_crc: bool = False) -> pa.Tabl
     for row_group in metadata.row_groups:
         columns = read_row_group(data, metadata, row_group, schema, verify_crc=verify_crc)
         for index, (node, field) in enumerate(zip(schema.root.children, wanted, strict=True)):
-            mine = {k: columns[k] for k in range(node.first_leaf, node.stop_leaf)}
-            chunks[index] += assemble_rows(node, mine, field.type, row_group.num_rows)
+            shape = shape_of(node, field.type, range(node.first_leaf, node.stop_leaf))
+            mine = {k: columns[k] for k in shape.leaves}
+            chunks[index] += assemble_rows(shape, mine, row_group.num_rows)
         num_rows += row_group.num_rows
     arrays = [
         pa.chunked_array(mine, field.type) for mine, field in zip(chunks, wanted, strict=True)

@@ -15,7 +15,7 @@ from skipstone.errors import FormatError
 from skipstone.parquet.encodings.values import ByteArrays
 from skipstone.parquet.format.bloom_filter import BloomFilter, optimal_bytes, xxh64_values
 from skipstone.parquet.writing import chunk_copier as chunk_copy
-from skipstone.parquet.writing.bloom_builder import BloomFilterBuilder
+from skipstone.parquet.writing.chunk_statistics import BloomFilterBuilder
 from skipstone.rewrite import retrofit
 from skipstone.rewrite import retrofit_writer as refitting
 

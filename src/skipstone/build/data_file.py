@@ -392,8 +392,7 @@ def _read_encrypted(
     It gets no row group metadata: a ``_pm`` would combine what the file protects with several keys.
     """
     from skipstone.parquet.reading.file_reader import FileReader
-    from skipstone.parquet.reading.opened_footer import load_footer
-    from skipstone.parquet.reading.pinned_reader import PinnedReader
+    from skipstone.parquet.reading.pinned_file import PinnedReader, load_footer
 
     reader = PinnedReader(storage)
     reader.pin(object)

@@ -26,7 +26,7 @@ from .options import reporting, storage_option
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from skipstone.rewrite.table_report import TableReport
+    from skipstone.rewrite.file_jobs import TableReport
 
     from .options import TableArguments
     from .output import Output

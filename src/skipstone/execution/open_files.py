@@ -27,8 +27,7 @@ from skipstone.identity import ObjectId
 from skipstone.parquet.format.footer import Tail
 from skipstone.parquet.format.summary_file import Summary, is_own
 from skipstone.parquet.reading.file import ParquetFile
-from skipstone.parquet.reading.opened_footer import TAIL_GUESS, OpenedFooter
-from skipstone.parquet.reading.pinned_reader import PinnedReader
+from skipstone.parquet.reading.pinned_file import TAIL_GUESS, OpenedFooter, PinnedReader
 from skipstone.pruning import Cause, Reason
 from skipstone.storage.base import carried
 from skipstone.storage.listing import SUMMARY

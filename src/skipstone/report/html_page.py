@@ -50,7 +50,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from skipstone.parquet.encryption.decryption import Decryption
-    from skipstone.parquet.reading.query import Where
+    from skipstone.parquet.reading.file import Where
     from skipstone.pruning.plan import Plan
 
 

@@ -35,9 +35,8 @@ from skipstone.parquet.format.column_files import (
 from skipstone.parquet.format.footer import Tail
 from skipstone.parquet.format.summary_file import is_summary
 from skipstone.parquet.reading.file import ParquetFile
-from skipstone.parquet.reading.opened_footer import load_footer
 from skipstone.parquet.reading.page_tables import chunk_place
-from skipstone.parquet.reading.pinned_reader import PinnedReader
+from skipstone.parquet.reading.pinned_file import PinnedReader, load_footer
 from skipstone.parquet.writing.chunk_modules import bloom_modules, index_ranges
 from skipstone.parquet.writing.file_writer import ChunkWriter, FileWriter
 from skipstone.parquet.writing.footer_editor import (

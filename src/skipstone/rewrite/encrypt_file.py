@@ -1,30 +1,56 @@
-"""Encrypts and decrypts existing files module by module, without decoding a page."""
+"""Encrypts and decrypts existing files module by module. Nothing is decoded.
+
+Every module is decrypted if it was encrypted, and encrypted if the new file encrypts it
+(``ModuleCopier``). Compressed bodies stay as they are. These change: the ``compressed_page_size``
+of a page and its checksum, if it has one (a checksum covers the stored bytes); offsets and sizes of
+a chunk; the offsets in an offset index. Everything else is copied, unknown fields included. Chunks
+that are in the clear before and after are copied whole.
+
+Encrypted chunks get no index pages: the specification has no module for them.
+"""
 
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, Final
 
-from skipstone.errors import KeyUnavailableError, SkipstoneError, UnsupportedError
+from skipstone.errors import FormatError, KeyUnavailableError, SkipstoneError, UnsupportedError
 from skipstone.human import Report, duration, size
 from skipstone.identity import canonical_path
 from skipstone.parquet.encryption.encryption import FileEncryptor
 from skipstone.parquet.encryption.key_material import key_material_path
+from skipstone.parquet.encryption.modules import ModuleType
+from skipstone.parquet.format.enums import PageType
 from skipstone.parquet.format.footer import MAGIC
+from skipstone.parquet.format.page_index import OffsetIndex
 from skipstone.parquet.reading.file import ParquetFile
+from skipstone.parquet.writing.chunk_modules import (
+    bloom_modules,
+    index_ranges,
+    plain_pages,
+    unpadded,
+)
+from skipstone.parquet.writing.file_writer import (
+    FileWriter,
+    relocated_offset_index,
+    with_stored_body,
+)
+from skipstone.parquet.writing.footer_editor import moved_offset_index
 from skipstone.predicate.types import column_name
-from skipstone.storage import open_storage
+from skipstone.storage import ByteRange, open_storage
 from skipstone.storage.atomic_replace import local_path, replace_atomically
-
-from .module_copier import ModuleCopier
 
 if TYPE_CHECKING:
     import os
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Mapping, Sequence
 
+    from skipstone.parquet.encryption.column_decryptor import ColumnDecryptor
     from skipstone.parquet.encryption.decryption import Decryption
     from skipstone.parquet.encryption.encryption import Encryption
+    from skipstone.parquet.format.metadata import ColumnChunk, ColumnMetaData, RowGroup
+    from skipstone.parquet.writing.file_writer import ChunkWriter
+    from skipstone.storage.atomic_replace import ByteSink
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -130,17 +156,13 @@ def encrypt(
             storage.delete(material_path)
         raise
     kinds = encryptor.key_kinds
-    return EncryptReport(
-        path=file.path,
-        output=target,
+    return _report(
+        done,
+        target,
+        started,
         algorithm=encryption.algorithm,
         footer="plaintext, signed" if encryption.plaintext_footer else "encrypted",
         columns={column_name(leaf): kinds.get(leaf, "plaintext") for leaf in leaves},
-        modules=done.modules,
-        left_out=done.left_out,
-        bytes_read=file.reader.bytes_read,
-        bytes_written=done.out.at,
-        seconds=time.perf_counter() - started,
         key_material=None if material is None else material_path,
         aad_file_unique=encryptor.file_unique.hex(),
     )
@@ -164,17 +186,26 @@ def decrypt(
     if file.chunk_pages.decryptor is None:
         raise SkipstoneError(f"{file.path} is not encrypted", hint="there is nothing to do")
     done = _copy(file, None, target)
-    return EncryptReport(
-        path=file.path,
-        output=target,
+    return _report(
+        done,
+        target,
+        started,
         algorithm=None,
         footer=None,
         columns={leaf.name: "plaintext" for leaf in file.footer.schema.leaves},
+    )
+
+
+def _report(done: ModuleCopier, target: str, started: float, **more: Any) -> EncryptReport:
+    return EncryptReport(
+        path=done.file.path,
+        output=target,
         modules=done.modules,
         left_out=done.left_out,
-        bytes_read=file.reader.bytes_read,
+        bytes_read=done.file.reader.bytes_read,
         bytes_written=done.out.at,
         seconds=time.perf_counter() - started,
+        **more,
     )
 
 
@@ -214,3 +245,182 @@ def _copy(
         done = ModuleCopier(file, encryptor, out)
         done.run()
     return done
+
+
+_DATA: Final = (PageType.DATA_PAGE, PageType.DATA_PAGE_V2)
+
+
+@dataclass(slots=True)
+class _CopiedChunk:
+    """A chunk being copied. ``moved`` is the distance in bytes if it is copied whole."""
+
+    old: ColumnChunk
+    placed: ChunkWriter
+    source: ColumnDecryptor | None
+    moved: int | None = None
+
+
+@dataclass(slots=True)
+class ModuleCopier:
+    """Copies ``file`` into ``out``; ``encryptor`` is ``None`` for a new file in the clear.
+
+    ``modules`` counts the modules that were encrypted or decrypted, ``left_out`` the index pages
+    and Bloom filters that the new file cannot hold.
+    """
+
+    file: ParquetFile
+    encryptor: FileEncryptor | None
+    out: ByteSink
+    modules: int = 0
+    left_out: int = 0
+
+    def run(self) -> None:
+        """Write the whole file."""
+        writer, metadata = FileWriter(self.out, self.encryptor), self.file.metadata
+        copied = [self._row_group(r, group, writer) for r, group in enumerate(metadata.row_groups)]
+        writer.write_indexes()
+        groups = []
+        for group, chunks in copied:
+            columns = tuple([writer.metadata(each.placed, each.old) for each in chunks])
+            self.modules += sum(each.encrypted_column_metadata is not None for each in columns)
+            groups.append(replace(group, columns=columns))
+        metadata = replace(
+            metadata,
+            row_groups=tuple(groups),
+            encryption_algorithm=None,
+            footer_signing_key_metadata=None,
+        )
+        if self.encryptor is not None:
+            metadata = self.encryptor.described(metadata)
+            self.modules += 1
+        writer.write_footer(metadata.to_bytes())
+
+    def _row_group(
+        self, r: int, group: RowGroup, writer: FileWriter
+    ) -> tuple[RowGroup, list[_CopiedChunk]]:
+        """The row group without its columns, and the columns."""
+        start, leaves = self.out.at, self.file.footer.schema.leaves
+        if len(group.columns) != len(leaves):
+            raise FormatError(
+                "columns of a row group",
+                file=self.file.path,
+                expected=len(leaves),
+                got=len(group.columns),
+            )
+        chunks = []
+        for leaf, old in zip(leaves, group.columns, strict=True):
+            if old.file_path is not None:
+                raise UnsupportedError(
+                    f"{self.file.path}: column {leaf.name} is in another file",
+                    hint="give the file that has the column",
+                )
+            source = self.file.chunk_pages.column_decryptor((r, leaf.ordinal))
+            chunk = _CopiedChunk(old, writer.chunk((r, leaf.ordinal), leaf.path), source)
+            self._pages(chunk)
+            chunks.append(chunk)
+        metas = [(_meta(each.old), each.placed.applied(each.old).meta_data) for each in chunks]
+        grown = sum(b.total_uncompressed_size - a.total_uncompressed_size for a, b in metas if b)
+        self._indexes(chunks)
+        writer.end_row_group()
+        group = replace(
+            group,
+            columns=(),
+            total_byte_size=group.total_byte_size + grown,
+            file_offset=start,
+            total_compressed_size=sum(each.total_compressed_size for _, each in metas if each),
+            ordinal=r if r < 1 << 15 else None,
+        )
+        return group, chunks
+
+    def _pages(self, chunk: _CopiedChunk) -> None:
+        placed, source = chunk.placed, chunk.source
+        reader, place = self.file.reader, self.file.chunk_pages.place(placed.key)
+        meta = _meta(chunk.old)
+        if source is None and not placed.encrypted:
+            chunk.moved = placed.copy(reader, place, chunk.old)
+            return
+        grown = 0
+        for page, body in plain_pages(reader, place, source):
+            if page.type not in _DATA and page.type != PageType.DICTIONARY_PAGE:
+                self.left_out += 1
+                continue
+            header: bytes | memoryview = page.header_bytes
+            if source is not None:
+                header = with_stored_body(unpadded(bytes(header)), body)
+            is_dictionary = page.type == PageType.DICTIONARY_PAGE
+            grown += placed.page(header, body, is_dictionary) - page.header_length
+            self.modules += 2
+        placed.end(chunk.old, max(0, meta.total_uncompressed_size + grown))
+        if meta.encoding_stats is not None:
+            placed.fields["encoding_stats"] = tuple(
+                [each for each in meta.encoding_stats if each.page_type != PageType.INDEX_PAGE]
+            )
+
+    # -- indexes and Bloom filters -----------------------------------------------------------------
+
+    def _indexes(self, chunks: Sequence[_CopiedChunk]) -> None:
+        """Give the writer the Bloom filters and indexes of a row group."""
+        path, wanted = self.file.path, list[ByteRange]()
+        for each in chunks:
+            meta = _meta(each.old)
+            wanted += [where for where in index_ranges(each.old, path) if where is not None]
+            if meta.bloom_filter_offset and meta.bloom_filter_length:
+                wanted.append(ByteRange(path, meta.bloom_filter_offset, meta.bloom_filter_length))
+        known = self.file.reader.read(wanted) if wanted else {}
+        for each in chunks:
+            where, placed = index_ranges(each.old, path), each.placed
+            encrypted = each.source is not None or placed.encrypted
+            self._bloom_filter(each, known, encrypted=encrypted)
+            if where.column_index is not None:
+                self.modules += encrypted
+                placed.column_index = self._plain(
+                    each, ModuleType.COLUMN_INDEX, known, where.column_index
+                )
+            if where.offset_index is not None:
+                self.modules += encrypted
+                data = self._plain(each, ModuleType.OFFSET_INDEX, known, where.offset_index)
+                placed.offset_index = self._relocated(each, data, where.offset_index)
+
+    def _bloom_filter(
+        self, chunk: _CopiedChunk, known: Mapping[ByteRange, memoryview], *, encrypted: bool
+    ) -> None:
+        old = _meta(chunk.old)
+        if not old.bloom_filter_offset:
+            return
+        found = bloom_modules(self.file.reader, self.file.path, old, chunk.source, known)
+        chunk.placed.bloom = found
+        self.left_out += found is None
+        self.modules += 2 * (encrypted and found is not None)
+
+    def _relocated(self, chunk: _CopiedChunk, data: bytes, where: ByteRange) -> bytes:
+        if chunk.moved is not None:
+            return moved_offset_index(data, chunk.moved)
+        index, places = OffsetIndex.from_bytes(data, base=where.offset), chunk.placed.pages
+        if len(index.page_locations) != len(places):
+            raise FormatError(
+                "pages in an offset index",
+                file=self.file.path,
+                offset=where.offset,
+                expected=len(places),
+                got=len(index.page_locations),
+                hint="the index describes other pages: write the file again",
+            )
+        return relocated_offset_index(index, places)
+
+    def _plain(
+        self,
+        chunk: _CopiedChunk,
+        module: ModuleType,
+        known: Mapping[ByteRange, memoryview],
+        where: ByteRange,
+    ) -> bytes:
+        data = known[where]
+        if chunk.source is None:
+            return bytes(data)
+        return unpadded(chunk.source.decrypt(module, data, base=where.offset))
+
+
+def _meta(chunk: ColumnChunk) -> ColumnMetaData:
+    if chunk.meta_data is None:
+        raise FormatError("a column chunk without metadata")
+    return chunk.meta_data

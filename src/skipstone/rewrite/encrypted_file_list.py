@@ -183,6 +183,21 @@ class TablePrefix:
         return found[len(self.root) + 1 :]
 
 
+def unbound(prefix: object) -> bytes | None:
+    """The beginning of a table's prefixes, if ``aad_prefix`` of its keys has it."""
+    if isinstance(prefix, TablePrefix):
+        return prefix.beginning
+    return prefix if isinstance(prefix, bytes) else None
+
+
+def bound_to(root: str, prefix: object, beginning: bytes | None) -> object:
+    """``aad_prefix`` for the files of one table; a function of the user's is returned as it is."""
+    if callable(prefix) and not isinstance(prefix, TablePrefix):
+        return prefix
+    name = unbound(prefix) or beginning
+    return None if name is None else TablePrefix(root, name)
+
+
 def new_beginning(root: str) -> bytes:
     """A unique name for a table: the name of its directory, and 8 random bytes."""
     name = canonical_path(root).rpartition("/")[2].encode("utf-8", "surrogateescape")

@@ -1,9 +1,9 @@
-"""Jobs that encrypt, decrypt or rekey one file of a table, in this process or in a Spark task.
+"""Jobs that encrypt, decrypt or rekey one file of a table, and the reports of such verbs.
 
-Jobs are pickled. ``opened`` is called once in each task and returns the function that handles one
-file after the other. Keys may be given as a function without arguments: then the function is
-pickled instead of the keys, and called where they are needed. The text of its errors is not shown:
-it may hold a key.
+A job runs in this process or in a Spark task. It is pickled. ``opened`` is called once in each task
+and returns the function that handles one file after the other. Keys may be given as a function
+without arguments: then the function is pickled instead of the keys, and called where they are
+needed. The text of its errors is not shown: it may hold a key.
 """
 
 from __future__ import annotations
@@ -11,19 +11,19 @@ from __future__ import annotations
 import time
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, TypeAlias, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias, TypeVar, cast, get_args
 
 from skipstone.errors import FormatError, KeyUnavailableError, SkipstoneError, UnsupportedError
+from skipstone.human import Report, duration, first_of, of_total, size
 from skipstone.parquet.encryption.decryption import Decryption
 from skipstone.parquet.encryption.modules import MAX_INVOCATIONS
 from skipstone.parquet.reading.file import ParquetFile
 from skipstone.storage.atomic_replace import local_path, remove_temporary
 
 from .encrypt_file import decrypt, encrypt
-from .encrypted_as import encryption_state, master_keys_of
-from .encrypted_file_list import TablePrefix, read_list
+from .encrypted_file_list import TablePrefix, bound_to, read_list
+from .encryption_checks import encryption_state, master_keys_of
 from .rekey_file import rekey
-from .table_report import FileResult
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -60,21 +60,6 @@ def given(value: Given[Kind], what: str) -> Kind:
             f"the function that returns {what} failed: {type(error).__name__}",
             hint="it is called without arguments in every process that needs it",
         ) from None
-
-
-def unbound(prefix: object) -> bytes | None:
-    """The beginning of a table's prefixes, if ``aad_prefix`` of its keys has it."""
-    if isinstance(prefix, TablePrefix):
-        return prefix.beginning
-    return prefix if isinstance(prefix, bytes) else None
-
-
-def bound_to(root: str, prefix: object, beginning: bytes | None) -> object:
-    """``aad_prefix`` for the files of one table; a function of the user's is returned as it is."""
-    if callable(prefix) and not isinstance(prefix, TablePrefix):
-        return prefix
-    name = unbound(prefix) or beginning
-    return None if name is None else TablePrefix(root, name)
 
 
 def file_budget(size: int, files: int, total: int, invocations: int, attempts: int) -> int:
@@ -248,3 +233,105 @@ class RekeyFiles:
         if not self.master_keys:
             return False
         return not master_keys_of(file) & (set(self.master_keys) - set(self.master_keys.values()))
+
+
+Verb: TypeAlias = Literal["encrypt", "decrypt", "rekey", "salvage"]
+#: ``done``: rewritten now; ``partly``: saved in part; ``already``: nothing to do; ``failed``: why.
+Outcome: TypeAlias = Literal["done", "partly", "already", "failed"]
+
+_DONE: Final = {
+    "encrypt": ("encrypted", "were already encrypted with these keys"),
+    "decrypt": ("decrypted", "were already in the clear"),
+    "rekey": ("wrapped the keys of", "had keys that were already wrapped with these master keys"),
+    "salvage": ("salvaged", "are not damaged, or were salvaged before"),
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FileResult(Report):
+    """The result for one file: ``output`` is the path of the new file, ``why`` the error.
+
+    ``modules`` counts the modules that were encrypted or decrypted; ``aad_file_unique`` is the
+    unique part of the file's AAD, in hex.
+    """
+
+    path: str
+    outcome: Outcome
+    output: str | None = None
+    why: str = ""
+    modules: int = 0
+    bytes_read: int = 0
+    bytes_written: int = 0
+    aad_file_unique: str = ""
+    seconds: float = 0.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TableReport(Report):
+    """What ``verb`` did to the files of a table.
+
+    ``dropped`` are plaintext indexes of encrypted columns, which were deleted; ``refreshed`` is the
+    report on the facts of the other indexes; ``aad_prefix`` is the beginning of the files' AAD
+    prefixes. ``notes`` are further remarks.
+    """
+
+    table: str
+    verb: Verb
+    files: tuple[FileResult, ...]
+    aad_prefix: bytes | None = None
+    dropped: tuple[str, ...] = ()
+    refreshed: Any = None
+    notes: tuple[str, ...] = ()
+    seconds: float = 0.0
+
+    computed = ("modules", "ok")
+
+    @property
+    def ok(self) -> bool:
+        """True if every file is now as requested."""
+        return not any(each.outcome in ("failed", "partly") for each in self.files)
+
+    @property
+    def modules(self) -> int:
+        """All modules encrypted or decrypted: they count as ``prior_invocations`` of the keys."""
+        return sum(each.modules for each in self.files)
+
+    def of(self, outcome: Outcome) -> tuple[FileResult, ...]:
+        """The files with this outcome."""
+        return tuple([each for each in self.files if each.outcome == outcome])
+
+    def to_dict(self) -> dict[str, Any]:
+        """As JSON-ready values, with sums over the files."""
+        counts = {outcome: len(self.of(outcome)) for outcome in get_args(Outcome)}
+        return {**Report.to_dict(self), "files_total": len(self.files), **counts}
+
+    def __str__(self) -> str:
+        total, (done, already) = len(self.files), _DONE[self.verb]
+        written = self.of("done")
+        lines = [
+            f"{done} {of_total(len(written), total, 'files')} of {self.table}",
+            f"{of_total(len(self.of('already')), total, 'files')} {already}",
+        ]
+        partly, failed = self.of("partly"), self.of("failed")
+        for found, title in (
+            (partly, f"{of_total(len(partly), total, 'files')} only in part:"),
+            (failed, f"failed, {of_total(len(failed), total, 'files')}:"),
+        ):
+            lines += first_of(title, [f"{each.path}: {each.why}" for each in found])
+        if self.verb == "encrypt" and failed:
+            encrypted = total - len(failed)
+            lines.append(f"mixed: {of_total(encrypted, total, 'files')} are encrypted as requested")
+        if self.aad_prefix is not None:
+            shown = self.aad_prefix.decode("utf-8", "backslashreplace")
+            lines.append(f"AAD prefixes: {shown}/ and the path of the file")
+        read = sum(each.bytes_read for each in self.files)
+        lines.append(
+            f"{size(read)} read, {size(sum(each.bytes_written for each in self.files))} written"
+            f" in {duration(1000 * self.seconds)}"
+        )
+        if self.dropped:
+            lines.append(f"dropped plaintext indexes: {', '.join(self.dropped)}")
+        lines += self.notes
+        if self.refreshed is not None:
+            lines.append(str(self.refreshed))
+        return "\n".join(lines)

@@ -13,7 +13,7 @@ import time
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from skipstone.errors import FormatError, SkipstoneError, StaleError, UnsupportedError
+from skipstone.errors import FormatError, SkipstoneError, UnsupportedError
 from skipstone.human import SHOWN, Report, duration, of_total, plural, size
 from skipstone.parquet.format.index_pages import ROLL_OVER
 from skipstone.parquet.index_pages.tree import index_pages_of
@@ -34,7 +34,9 @@ from skipstone.parquet.writing.file_writer import (
 )
 from skipstone.parquet.writing.footer_editor import FooterEditor, RowGroupEdit
 from skipstone.parquet.writing.retrofit_needs import refuse
-from skipstone.storage.atomic_replace import CountingSink, local_path, replace_atomically
+from skipstone.storage.atomic_replace import local_path
+
+from .retrofit_writer import write_changed
 
 if TYPE_CHECKING:
     import os
@@ -77,19 +79,10 @@ def add_index_pages(
     target = place if output is None else local_path(str(output))
     refuse(file, "index pages")
 
-    def still() -> None:
-        if not file.id.same_version(file.reader.storage.stat(file.path)):
-            raise StaleError(f"{file.path} was changed while it was read", hint="run it again")
-
-    work = _Work(file, None if keys is None else _leaves(file, keys), interleave, roll_over)
-    if dry_run:
-        counted = CountingSink()
-        work.write(counted)
-        after = counted.at
-    else:
-        with replace_atomically(target, still=still) as out:
-            work.write(out)
-            after = out.at
+    work = _IndexPagesWriter(
+        file, None if keys is None else _leaves(file, keys), interleave, roll_over
+    )
+    after = write_changed(file, target, work.write, dry_run=dry_run)
     leaves = file.footer.schema.leaves
     return IndexPagesReport(
         path=file.path,
@@ -126,7 +119,7 @@ def _leaves(file: ParquetFile, names: Sequence[str]) -> frozenset[int]:
 
 
 @dataclass(slots=True)
-class _Work:
+class _IndexPagesWriter:
     """Writes the new file, and counts for the report."""
 
     file: ParquetFile

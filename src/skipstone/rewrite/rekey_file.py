@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import time
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 from skipstone.errors import KeyUnavailableError, UnsupportedError
 from skipstone.human import Report, duration, plural
@@ -25,10 +25,13 @@ from skipstone.parquet.encryption.key_material import (
     wrap_dek,
     write_key_material_file,
 )
-from skipstone.parquet.format.footer import TAIL_LENGTH
+from skipstone.parquet.format.footer import TAIL_LENGTH, Tail
 from skipstone.parquet.format.metadata import FileMetaData
 from skipstone.parquet.reading.file import ParquetFile
+from skipstone.parquet.writing.file_writer import COPY_SIZE
 from skipstone.storage.atomic_replace import local_path, replace_atomically
+
+from .encryption_checks import key_metadata_of
 
 if TYPE_CHECKING:
     import os
@@ -37,9 +40,6 @@ if TYPE_CHECKING:
     from skipstone.parquet.encryption.key_material import KmsClient
     from skipstone.parquet.encryption.modules import Cipher
     from skipstone.parquet.format.metadata import ColumnChunk
-
-
-_COPY: Final = 8 << 20
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -155,8 +155,8 @@ def rekey(
                 hint="encrypt the file again: `skipstone encrypt` with the old keys as --keys",
             )
         with replace_atomically(local_path(target)) as out:
-            for at in range(0, file.tail.offset, _COPY):
-                length = min(_COPY, file.tail.offset - at)
+            for at in range(0, file.tail.offset, COPY_SIZE):
+                length = min(COPY_SIZE, file.tail.offset - at)
                 out.write(file.reader.one(file.path, at, length))
             out.write(end)
         written = target
@@ -170,13 +170,8 @@ def rekey(
 
 
 def _has_key_file(file: ParquetFile, decryptor: FileDecryptor) -> bool:
-    metadata = {decryptor.key_metadata}
-    for r in range(file.footer.num_row_groups):
-        for leaf in file.footer.schema.leaves:
-            crypto = file.footer.column_chunk(r, leaf.ordinal).crypto_metadata
-            own = crypto and crypto.ENCRYPTION_WITH_COLUMN_KEY
-            metadata.add(own.key_metadata if own else None)
-    return any(isinstance(read_key_metadata(each), KeyReference) for each in metadata if each)
+    metadata = key_metadata_of(file, decryptor)
+    return any(isinstance(read_key_metadata(each), KeyReference) for each in metadata)
 
 
 def _new_end(file: ParquetFile, decryptor: FileDecryptor, wrapper: _Wrapper) -> bytes:
@@ -200,8 +195,8 @@ def _new_end(file: ParquetFile, decryptor: FileDecryptor, wrapper: _Wrapper) -> 
         )
         written = metadata.to_bytes()
         footer = written + decryptor.sign_footer(written)
-    end = tail.to_bytes()[TAIL_LENGTH - 4 :]
-    return footer + len(footer).to_bytes(TAIL_LENGTH - 4, "little") + end
+    size = tail.offset + len(footer) + TAIL_LENGTH
+    return footer + Tail(size, len(footer), tail.encrypted).to_bytes()
 
 
 def _rewrapped(metadata: FileMetaData, wrapper: _Wrapper) -> FileMetaData:

@@ -15,7 +15,7 @@ import time
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias, get_args
 
-from skipstone.errors import SkipstoneError, StaleError
+from skipstone.errors import SkipstoneError
 from skipstone.human import Report, duration, first_of, of_total, plural, size
 from skipstone.parquet.reading.file import ParquetFile
 from skipstone.parquet.writing.retrofit_needs import (
@@ -25,9 +25,9 @@ from skipstone.parquet.writing.retrofit_needs import (
     refuse,
     sorting_orders,
 )
-from skipstone.storage.atomic_replace import CountingSink, local_path, replace_atomically
+from skipstone.storage.atomic_replace import local_path
 
-from .retrofit_writer import RetrofitWriter
+from .retrofit_writer import RetrofitWriter, write_changed
 
 if TYPE_CHECKING:
     import os
@@ -80,7 +80,7 @@ def retrofit_file(
     if target.is_dir():
         raise SkipstoneError(f"{target} is a directory", hint="give the path of the file to write")
     refuse(file)
-    index_options = IndexOptions.of(file, bloom, page_rows, sorting)
+    index_options = IndexOptions.of(file.footer, file.selection, bloom, page_rows, sorting)
     needs = needs_of(file, index_options)
     orders = sorting_orders(file, index_options, check_old=bool(needs))
     report: dict[str, Any] = {
@@ -100,19 +100,8 @@ def retrofit_file(
             **report,
         )
 
-    def still() -> None:
-        if not file.id.same_version(file.reader.storage.stat(file.path)):
-            raise StaleError(f"{file.path} was changed while it was read", hint="run it again")
-
     work = RetrofitWriter(file, index_options, needs, orders)
-    if dry_run:
-        counted = CountingSink()
-        work.write(counted)
-        after = counted.at
-    else:
-        with replace_atomically(target, still=still) as out:
-            work.write(out)
-            after = out.at
+    after = write_changed(file, target, work.write, dry_run=dry_run)
     return RetrofitReport(
         outcome="rewritten",
         bytes_after=after,

@@ -13,15 +13,19 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
-from skipstone.errors import FormatError, SkipstoneError
+from skipstone.errors import FormatError, SkipstoneError, StaleError
 from skipstone.parquet.format.enums import Encoding
 from skipstone.parquet.format.metadata import Statistics
 from skipstone.parquet.reading.page_metadata import read_bloom_filter, read_offset_index
 from skipstone.parquet.thrift.compact import read_struct
-from skipstone.parquet.writing.bloom_builder import BloomFilterBuilder
 from skipstone.parquet.writing.chunk_copier import ChunkCopier, Copied, page_batches
 from skipstone.parquet.writing.chunk_modules import BloomModules
-from skipstone.parquet.writing.chunk_statistics import NO_BOUNDS, ChunkStatistics, has_bounds
+from skipstone.parquet.writing.chunk_statistics import (
+    NO_BOUNDS,
+    BloomFilterBuilder,
+    ChunkStatistics,
+    has_bounds,
+)
 from skipstone.parquet.writing.file_writer import (
     ChunkWriter,
     FileWriter,
@@ -29,10 +33,12 @@ from skipstone.parquet.writing.file_writer import (
     row_group_fields,
 )
 from skipstone.parquet.writing.footer_editor import FooterEditor, RowGroupEdit
+from skipstone.storage.atomic_replace import CountingSink, replace_atomically
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
     from concurrent.futures import Future
+    from pathlib import Path
 
     from skipstone.parquet.format.metadata import ColumnMetaData
     from skipstone.parquet.reading.chunk_pages import ChunkKey
@@ -49,7 +55,7 @@ _HELD: Final = 16 << 20
 
 
 @dataclass(slots=True, kw_only=True)
-class _Chunk:
+class _OpenChunk:
     """One chunk being written; ``placed`` is ``None`` before its first page is written."""
 
     key: ChunkKey
@@ -99,9 +105,9 @@ class RetrofitWriter:
 
     # -- chunks ------------------------------------------------------------------------------------
 
-    def _chunks(self, writer: FileWriter) -> Iterator[_Chunk]:
+    def _chunks(self, writer: FileWriter) -> Iterator[_OpenChunk]:
         """Yield each chunk when its bytes are written."""
-        waiting: deque[tuple[_Chunk, Future[list[Ready]] | None, int]] = deque()
+        waiting: deque[tuple[_OpenChunk, Future[list[Ready]] | None, int]] = deque()
         with ThreadPoolExecutor(_WORKERS) as pool:
             batches, held, more = self._batches(pool.submit), 0, True
             try:
@@ -134,7 +140,7 @@ class RetrofitWriter:
 
     def _batches(
         self, submit: Callable[[Callable[[], list[Ready]]], Future[list[Ready]]]
-    ) -> Iterator[tuple[_Chunk, Future[list[Ready]] | None, int]]:
+    ) -> Iterator[tuple[_OpenChunk, Future[list[Ready]] | None, int]]:
         """Batches of pages that threads prepare, with their bytes; ``None`` ends a chunk."""
         for r in range(self.file.num_row_groups):
             for c in range(len(self.leaves)):
@@ -144,7 +150,7 @@ class RetrofitWriter:
                     yield chunk, chunk.copy.begin(pages, submit), size
                 yield chunk, None, 0
 
-    def _begun(self, key: ChunkKey) -> _Chunk:
+    def _begun(self, key: ChunkKey) -> _OpenChunk:
         leaf, place = self.leaves[key[1]], self.file.chunk_pages.place(key)
         needs = self.needs.get(key, frozenset())
         fpp = self.index_options.bloom.get(key[1]) if "bloom filter" in needs else None
@@ -154,11 +160,11 @@ class RetrofitWriter:
             facts = ChunkStatistics(leaf, self.index_options.orders[key[1]], filling=filling)
         page_rows = self.index_options.page_rows if "pages" in needs else None
         copy = ChunkCopier(leaf, place.codec, facts=facts, page_rows=page_rows)
-        return _Chunk(key=key, copy=copy, facts=facts)
+        return _OpenChunk(key=key, copy=copy, facts=facts)
 
     # -- the fields of the footer ------------------------------------------------------------------
 
-    def _describe(self, chunk: _Chunk) -> None:
+    def _describe(self, chunk: _OpenChunk) -> None:
         """Give the writer everything but the pages, which it has."""
         key, facts, placed = chunk.key, chunk.facts, chunk.placed
         assert placed is not None  # its pages are written
@@ -198,7 +204,7 @@ class RetrofitWriter:
         self.added[kind] = self.added.get(kind, 0) + 1
         self.bytes_of[kind] = self.bytes_of.get(kind, 0) + size
 
-    def _indexes(self, chunk: _Chunk, placed: ChunkWriter, needs: frozenset[str]) -> None:
+    def _indexes(self, chunk: _OpenChunk, placed: ChunkWriter, needs: frozenset[str]) -> None:
         key, facts = chunk.key, chunk.facts
         old_offsets = read_offset_index(self.file, key)
         if not placed.pages or (facts is not None and facts.within_rows):
@@ -209,8 +215,7 @@ class RetrofitWriter:
         rows = chunk.copy.copied.rows
         unencoded = None
         if facts is not None:
-            rows = facts.rows
-            unencoded = tuple(facts.sizes) if facts.unencoded is not None else None
+            rows, unencoded = facts.rows, facts.unencoded
         elif old_offsets is not None:
             unencoded = old_offsets.unencoded_byte_array_data_bytes
             if len(old_offsets.page_locations) != len(placed.pages):
@@ -273,6 +278,27 @@ class RetrofitWriter:
                 assert isinstance(held, Statistics)
                 # Bounds in the fields of old readers stay: retrofit adds none.
                 placed.fields["statistics"] = replace(held, **NO_BOUNDS)
+
+
+def write_changed(
+    file: ParquetFile, target: Path, write: Callable[[ByteSink], None], *, dry_run: bool
+) -> int:
+    """Write the changed file at ``target``, and return its size; with ``dry_run`` only count.
+
+    ``StaleError`` if ``file`` was changed meanwhile.
+    """
+
+    def still() -> None:
+        if not file.id.same_version(file.reader.storage.stat(file.path)):
+            raise StaleError(f"{file.path} was changed while it was read", hint="run it again")
+
+    if dry_run:
+        counted = CountingSink()
+        write(counted)
+        return counted.at
+    with replace_atomically(target, still=still) as out:
+        write(out)
+        return out.at
 
 
 def _encodings(copied: Copied, meta: ColumnMetaData) -> tuple[int, ...]:

@@ -45,7 +45,7 @@ from skipstone.parquet.format.summary_file import (
     head_of,
     summary_file,
 )
-from skipstone.parquet.reading.opened_footer import TAIL_GUESS
+from skipstone.parquet.reading.pinned_file import TAIL_GUESS
 from skipstone.parquet.writing.footer_editor import FooterEditor, row_group_bytes, row_group_in_file
 from skipstone.storage import ByteRange
 from skipstone.storage.listing import SUMMARY

@@ -10,22 +10,16 @@ from skipstone.parquet.encryption.decryption import Decryption
 from skipstone.rewrite.encrypted_file_list import (
     EncryptedFileList,
     TablePrefix,
+    bound_to,
     list_path,
     new_beginning,
     read_list,
     remove_list,
+    unbound,
     write_list,
 )
-from skipstone.rewrite.file_jobs import (
-    DecryptFiles,
-    EncryptFiles,
-    RekeyFiles,
-    bound_to,
-    given,
-    unbound,
-)
+from skipstone.rewrite.file_jobs import DecryptFiles, EncryptFiles, RekeyFiles, TableReport, given
 from skipstone.rewrite.rekey_file import rekey
-from skipstone.rewrite.table_report import TableReport
 from skipstone.storage.listing import SUMMARY
 
 from .build import IndexAfterRewrite
@@ -40,8 +34,7 @@ if TYPE_CHECKING:
     from skipstone.facts.index_encryption import IndexEncryption
     from skipstone.parquet.encryption.encryption import Encryption
     from skipstone.parquet.encryption.key_material import KmsClient
-    from skipstone.rewrite.file_jobs import Given
-    from skipstone.rewrite.table_report import FileResult
+    from skipstone.rewrite.file_jobs import FileResult, Given
 
     from .file_format import Progress
     from .open_table import OpenTable

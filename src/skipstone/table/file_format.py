@@ -15,7 +15,8 @@ from skipstone.build.job import BuildJob, Outcome, run_here
 from skipstone.errors import KeyUnavailableError, UnsupportedError
 from skipstone.execution.open_files import SummaryFooters
 from skipstone.pruning.table_schema import schema_of_columns
-from skipstone.rewrite.file_jobs import bound_to, given
+from skipstone.rewrite.encrypted_file_list import bound_to
+from skipstone.rewrite.file_jobs import given
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

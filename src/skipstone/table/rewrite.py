@@ -13,9 +13,8 @@ from typing import TYPE_CHECKING, Protocol, TypeVar
 
 from skipstone.errors import FormatError, KeyUnavailableError, SkipstoneError, UnsupportedError
 from skipstone.questdb.txn_snapshot import is_txn_table
-from skipstone.rewrite.encrypted_file_list import TablePrefix, read_list
-from skipstone.rewrite.file_jobs import bound_to, given, outcome_of
-from skipstone.rewrite.table_report import FileResult, TableReport
+from skipstone.rewrite.encrypted_file_list import TablePrefix, bound_to, read_list
+from skipstone.rewrite.file_jobs import FileResult, TableReport, given, outcome_of
 
 from .build import BuildVerbs
 

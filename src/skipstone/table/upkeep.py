@@ -29,7 +29,7 @@ from skipstone.pruning import Cause
 from skipstone.pruning.partitions import PartitionColumns
 from skipstone.questdb.migrate import migrate
 from skipstone.questdb.txn_snapshot import is_txn_table
-from skipstone.rewrite.check_encrypted_files import check_encrypted_files
+from skipstone.rewrite.encryption_checks import check_encrypted_files
 
 from .file_format import ParquetFormat, bound
 from .open_table import OpenTable
@@ -108,7 +108,7 @@ class UpkeepVerbs(OpenTable):
         ``deep`` also decodes ``sample`` files, proves their facts true, and compares what plans
         read with what matches. With keys (``decryption``, by default the table's) each file must be
         encrypted and be in its own place, and none may be gone
-        (``rewrite/check_encrypted_files.py``).
+        (``rewrite/encryption_checks.py``).
         """
         if deep and isinstance(self.store, XskipperStore):
             raise UnsupportedError(

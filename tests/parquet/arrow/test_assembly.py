@@ -15,14 +15,15 @@ from hypothesis import strategies as st
 
 from skipstone.errors import FormatError, UnsupportedError
 from skipstone.parquet.arrow import arrow_types, arrow_values, assembly
-from skipstone.parquet.arrow.arrow_types import arrow_schema, natural_type
+from skipstone.parquet.arrow.arrow_types import arrow_schema, natural_type, shape_of
 from skipstone.parquet.arrow.arrow_values import TooLongError
 from skipstone.parquet.arrow.assembly import assemble, assemble_rows
 from skipstone.parquet.format.enums import ConvertedType, FieldRepetitionType, Type
 from skipstone.parquet.format.footer import MAGIC, Tail, read_metadata
 from skipstone.parquet.format.metadata import LogicalType, SchemaElement
-from skipstone.parquet.format.schema import Schema, field_shape
+from skipstone.parquet.format.schema import Schema
 from skipstone.parquet.pages.column_values import LeafColumn, Run
+from skipstone.parquet.reading.file import ParquetFile
 from tests.parquet.format.files import golden_files, nested_types, same, same_table, written
 from tests.parquet.whole_file import read_row_group, read_table
 
@@ -65,7 +66,7 @@ def test_without_arrow_the_types_are_arrows_own(file: Written) -> None:
     schema = Schema.of(metadata.schema)
     asked = arrow_schema(schema, metadata.schema, None)
     for node, field in zip(schema.root.children, asked, strict=True):
-        natural = natural_type(field_shape(node), schema)
+        natural = natural_type(node, schema)
         assert natural == storage(field.type)
 
 
@@ -213,7 +214,7 @@ INT = Type.INT32
 def test_shapes_of_old_schemas(rows: list[tuple[Any, ...]], expected: str) -> None:
     made = elements(*rows)
     schema = Schema.of(made)
-    assert str(natural_type(field_shape(schema.root.children[0]), schema)) == expected
+    assert str(natural_type(schema.root.children[0], schema)) == expected
     # Arrow agrees wherever it takes the schema at all.
     assert str(arrow_schema(schema, made).field(0).type) == expected
 
@@ -227,9 +228,9 @@ def test_shapes_of_old_schemas(rows: list[tuple[Any, ...]], expected: str) -> No
     ],
 )
 def test_lists_and_maps_that_are_none(rows: list[tuple[Any, ...]]) -> None:
-    node = Schema.of(elements(*rows)).root.children[0]
+    schema = Schema.of(elements(*rows))
     with pytest.raises(FormatError):
-        field_shape(node)
+        natural_type(schema.root.children[0], schema)
 
 
 def test_names_that_are_not_text() -> None:
@@ -257,6 +258,7 @@ def test_leaves_read_alone_are_joined_into_their_groups(golden: Path) -> None:
         ):
             continue
         file = pq.ParquetFile(io.BytesIO(data))
+        wanted = arrow_schema(schema, metadata.schema, metadata.key_value_metadata)
         columns = read_row_group(data, metadata, metadata.row_groups[0], schema)
         for node in schema.root.children:
             ordinals = range(node.first_leaf, node.stop_leaf)
@@ -269,7 +271,10 @@ def test_leaves_read_alone_are_joined_into_their_groups(golden: Path) -> None:
                 if expected.num_columns != 1 or "map<" in str(expected.schema):
                     continue
                 column = expected.column(0)
-                found = assemble(node, {ordinal: columns[ordinal]}, column.type)
+                whole = wanted.field(node.name).type
+                shape = shape_of(node, whole, {ordinal})
+                # Arrow names the lists of keys alone differently.
+                found = assemble(shape, columns).cast(column.type)
                 assert same(found, column.chunk(0)), (path, leaf.name)
                 compared += 1
     assert compared > 40
@@ -284,13 +289,27 @@ def test_a_map_without_its_values_is_a_list_of_what_is_left() -> None:
     schema = Schema.of(metadata.schema)
     columns = read_row_group(data, metadata, metadata.row_groups[0], schema)
     (node,) = schema.root.children
-    keys = assemble(node, {0: columns[0]})
+    keys = assemble(shape_of(node, maps.type, {0}), columns)
     assert keys.to_pylist() == [[{"key": "a"}], None, [{"key": "b"}, {"key": "c"}]]
-    values = assemble(node, {1: columns[1]})
+    values = assemble(shape_of(node, maps.type, {1}), columns)
     assert values.to_pylist() == [[{"value": 1}], None, [{"value": 2}, {"value": None}]]
-    assert assemble(node, columns).to_pylist() == maps.to_pylist()
+    assert assemble(shape_of(node, maps.type, {0, 1}), columns).to_pylist() == maps.to_pylist()
     with pytest.raises(UnsupportedError):
-        assemble(node, {})
+        assemble(shape_of(node, maps.type, ()), {})
+
+
+def test_a_group_without_columns_is_refused_by_its_name(tmp_path: Path) -> None:
+    out = io.BytesIO()
+    pq.write_table(pa.table({"a": [1]}), out)
+    found = list(read_metadata(out.getvalue()).schema)
+    found[0] = dataclasses.replace(found[0], num_children=2)
+    found.append(SchemaElement(name="g", repetition_type=OPTIONAL, num_children=0))
+    path = tmp_path / "a.parquet"
+    path.write_bytes(with_schema(out.getvalue(), found))
+    file = ParquetFile(path)
+    assert file.read_rows(["a"]).to_pydict() == {"a": [1]}
+    with pytest.raises(UnsupportedError, match="g has no columns"):
+        file.read_rows()
 
 
 # -- levels that do not fit ------------------------------------------------------------------------
@@ -304,6 +323,7 @@ PAIRS = Schema.of(
         ("y", OPTIONAL, INT),
     )
 )
+PAIRS_SHAPE = shape_of(PAIRS.root.children[0], natural_type(PAIRS.root.children[0], PAIRS), {0, 1})
 
 
 def column(ordinal: int, levels: Sequence[tuple[int, int]]) -> LeafColumn:
@@ -324,8 +344,7 @@ GOOD = [(0, 4), (1, 3), (0, 0), (0, 1), (0, 2), (1, 4)]
 
 
 def test_levels_to_lists() -> None:
-    (node,) = PAIRS.root.children
-    made = assemble(node, {0: column(0, GOOD), 1: column(1, GOOD)})
+    made = assemble(PAIRS_SHAPE, {0: column(0, GOOD), 1: column(1, GOOD)})
     assert made.to_pylist() == [
         [{"x": 0, "y": 0}, {"x": None, "y": None}],
         None,
@@ -346,18 +365,16 @@ def test_levels_to_lists() -> None:
     ],
 )
 def test_leaves_of_one_group_must_tell_the_same(other: list[tuple[int, int]]) -> None:
-    (node,) = PAIRS.root.children
     for pair in ({0: GOOD, 1: other}, {0: other, 1: GOOD}):
         columns = {ordinal: column(ordinal, levels) for ordinal, levels in pair.items()}
         with pytest.raises(FormatError, match="levels of column"):
-            assemble(node, columns)
+            assemble(PAIRS_SHAPE, columns)
 
 
 @given(st.lists(st.tuples(st.integers(0, 1), st.integers(0, 4)), max_size=12))
 def test_any_levels_are_an_array_or_an_error(levels: list[tuple[int, int]]) -> None:
-    (node,) = PAIRS.root.children
     try:
-        made = assemble(node, {0: column(0, levels), 1: column(1, levels)})
+        made = assemble(PAIRS_SHAPE, {0: column(0, levels), 1: column(1, levels)})
     except FormatError:
         assert levels
         assert levels[0][0] == 1
@@ -433,8 +450,7 @@ def test_arrow_refuses_one_field_and_the_others_stay_its_own(
 
 
 def test_rows_must_be_those_of_the_row_group() -> None:
-    (node,) = PAIRS.root.children
     columns = {0: column(0, GOOD), 1: column(1, GOOD)}
-    assert len(assemble_rows(node, columns, None, 4)[0]) == 4
+    assert len(assemble_rows(PAIRS_SHAPE, columns, 4)[0]) == 4
     with pytest.raises(FormatError, match="rows of column"):
-        assemble_rows(node, columns, None, 5)
+        assemble_rows(PAIRS_SHAPE, columns, 5)

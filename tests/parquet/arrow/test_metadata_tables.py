@@ -15,7 +15,6 @@ import pyarrow.parquet as pq
 import pytest
 
 from skipstone.parquet.arrow.metadata_tables import chunks, gathered, readable, row_groups
-from skipstone.parquet.arrow.page_table import PagesOf, pages
 from skipstone.parquet.encodings.values import ByteArrays
 from skipstone.parquet.format.enums import Type
 from skipstone.parquet.format.footer import TAIL_LENGTH, Tail
@@ -24,6 +23,7 @@ from skipstone.parquet.format.metadata import SchemaElement
 from skipstone.parquet.format.page_index import ColumnIndexArrays, OffsetIndexArrays
 from skipstone.parquet.format.schema import Schema
 from skipstone.parquet.pages.page import walk_pages
+from skipstone.parquet.reading.page_metadata import PagesOf, pages
 from tests.parquet.format.files import golden_files
 from tests.parquet.format.wire import footer_of
 

@@ -14,6 +14,7 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from skipstone.errors import FormatError, UnsupportedError
+from skipstone.parquet.arrow.arrow_types import shape_of
 from skipstone.parquet.arrow.assembly import assemble
 from skipstone.parquet.encryption.open_footer import chunk_decryptor
 from skipstone.parquet.format.footer import read_metadata
@@ -149,7 +150,7 @@ def test_rows_cut_out_are_the_rows_of_the_whole(file: Written, data: st.DataObje
     stop = data.draw(st.integers(start, group.num_rows))
     for node, expected in zip(schema.root.children, whole.columns, strict=True):
         mine = {k: columns[k].rows(start, stop) for k in range(node.first_leaf, node.stop_leaf)}
-        found = assemble(node, mine, expected.type)
+        found = assemble(shape_of(node, expected.type, mine), mine)
         found.validate(full=True)
         assert same(found, expected.chunk(0).slice(start, stop - start))
 
@@ -225,7 +226,7 @@ def test_encrypted_chunks_decode_through_their_decryptors(golden: Path) -> None:
                 chunks += 1
             for index, node in enumerate(schema.root.children):
                 type_ = expected.schema.field(index).type
-                arrays[index].append(assemble(node, columns, type_))
+                arrays[index].append(assemble(shape_of(node, type_, columns), columns))
         for found, column in zip(arrays, expected.columns, strict=True):
             whole = pa.chunked_array(found, column.type).combine_chunks()
             assert same(whole, column.combine_chunks()), path

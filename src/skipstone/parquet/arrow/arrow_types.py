@@ -1,4 +1,6 @@
-"""The Arrow types of a file's columns: those of Arrow itself, where it can read the schema.
+"""The Arrow types of a file's columns, and how they map to Parquet nodes.
+
+The types are those of Arrow itself, where it can read the schema.
 
 ``arrow_schema`` passes Arrow a footer with this schema and the key-value metadata, without row
 groups. ``ARROW:schema`` restores types that Parquet lacks: dictionaries, views, durations, time
@@ -14,35 +16,36 @@ zones, fixed-size lists. Fields that Arrow refuses get the types of ``natural_ty
     UNKNOWN        null
 
 Annotations that are unknown, or do not fit the physical type, do not change the type.
+
+A ``Shape`` matches each part of a field's Arrow type with its Parquet node, for the wanted leaves
+only. Arrow decides what a group means (``LIST`` in its two- and three-level forms, ``MAP``, a
+repeated field without annotation); its type is taken as it is. A repeated group with one child may
+be the element or only contain it: the one that fits the type is meant. A map without its keys, or
+without its values, becomes a list of structs.
 """
 
 from __future__ import annotations
 
 import dataclasses
 import io
+from dataclasses import dataclass
+from enum import Enum
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from skipstone.errors import UnsupportedError
-from skipstone.parquet.format.enums import ConvertedType, Type
+from skipstone.errors import FormatError, UnsupportedError
+from skipstone.parquet.format.enums import ConvertedType, FieldRepetitionType, Type
 from skipstone.parquet.format.footer import MAGIC
 from skipstone.parquet.format.metadata import FileMetaData
-from skipstone.parquet.format.schema import (
-    LeafShape,
-    ListShape,
-    MapShape,
-    StructShape,
-    arrow_name,
-    field_shape,
-)
+from skipstone.parquet.format.schema import arrow_name
 from skipstone.predicate.types import TIMESTAMP, schema_from_spark
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Collection, Sequence
 
     from skipstone.parquet.format.metadata import KeyValue, LogicalType, SchemaElement
-    from skipstone.parquet.format.schema import Leaf, Node, Schema, Shape
+    from skipstone.parquet.format.schema import Leaf, Node, Schema
 
 
 def arrow_schema(
@@ -60,8 +63,7 @@ def arrow_schema(
         if alone is not None and len(alone) == 1:
             fields.append(alone.field(0))
         else:
-            shape = field_shape(node)
-            fields.append(pa.field(arrow_name(node), natural_type(shape, schema), shape.nullable))
+            fields.append(_field(node, schema))
     return pa.schema(fields)
 
 
@@ -138,22 +140,60 @@ def _is_utf8(name: str) -> bool:
     return not any("\ud800" <= character <= "\udfff" for character in name)
 
 
-def natural_type(shape: Shape, schema: Schema) -> pa.DataType:
-    """The Arrow type of a shape by the schema alone."""
-    match shape:
-        case LeafShape():
-            return leaf_type(schema.leaves[shape.ordinal])
-        case StructShape():
-            return pa.struct([_field(child, schema) for child in shape.children])
-        case ListShape():
-            return pa.list_(_field(shape.element, schema))
-        case MapShape():
-            key, value = _field(shape.key, schema), _field(shape.value, schema)
-            return pa.map_(key.with_nullable(False), value)
+def natural_type(node: Node, schema: Schema) -> pa.DataType:
+    """The Arrow type of a field by the schema alone; ``FormatError`` for lists and maps that are
+    malformed."""
+    if node.is_leaf or not (node.is_list or node.is_map):
+        value = _value_type(node, schema)
+        if node.repetition is not FieldRepetitionType.REPEATED:
+            return value
+        return pa.list_(pa.field(arrow_name(node), value, nullable=False))
+    repeated = _repeated_child(node, "LIST" if node.is_list else "MAP")
+    if node.is_list:
+        return pa.list_(_element(repeated, node, schema))
+    if repeated.is_leaf or len(repeated.children) not in (1, 2):
+        raise FormatError(
+            f"{'.'.join(node.path)} is no map", expected="a group of a key and a value"
+        )
+    fields = [_field(child, schema) for child in repeated.children]
+    if len(fields) == 1:
+        return pa.list_(fields[0])
+    return pa.map_(fields[0].with_nullable(False), fields[1])
 
 
-def _field(shape: Shape, schema: Schema) -> pa.Field:
-    return pa.field(shape.name, natural_type(shape, schema), shape.nullable)
+def _value_type(node: Node, schema: Schema) -> pa.DataType:
+    """The type of one value of a node, whatever its repetition."""
+    if node.is_leaf:
+        return leaf_type(schema.leaves[node.first_leaf])
+    return pa.struct([_field(child, schema) for child in node.children])
+
+
+def _field(node: Node, schema: Schema) -> pa.Field:
+    nullable = node.repetition is FieldRepetitionType.OPTIONAL
+    return pa.field(arrow_name(node), natural_type(node, schema), nullable)
+
+
+def _element(repeated: Node, outer: Node, schema: Schema) -> pa.Field:
+    if repeated.is_list or repeated.is_map:
+        # A list or map that is repeated, without an outer group.
+        return _field(repeated, schema)
+    (child, *more) = repeated.children or (repeated,)
+    if (
+        child is not repeated
+        and not more
+        and child.repetition is not FieldRepetitionType.REPEATED
+        and repeated.name not in ("array", f"{outer.name}_tuple")
+    ):
+        return _field(child, schema)
+    return pa.field(arrow_name(repeated), _value_type(repeated, schema), nullable=False)
+
+
+def _repeated_child(node: Node, kind: str) -> Node:
+    if len(node.children) != 1 or node.children[0].repetition is not FieldRepetitionType.REPEATED:
+        raise FormatError(
+            f"{'.'.join(node.path)} is annotated {kind}", expected="one child, which is repeated"
+        )
+    return node.children[0]
 
 
 def leaf_type(leaf: Leaf) -> pa.DataType:
@@ -262,3 +302,213 @@ def _integer(
 def storage_type(type_: pa.DataType) -> pa.DataType:
     """The type below an extension type, or the type itself."""
     return storage_type(type_.storage_type) if isinstance(type_, pa.BaseExtensionType) else type_
+
+
+# -- shapes ----------------------------------------------------------------------------------------
+
+
+class ShapeKind(Enum):
+    """Kinds of parts of a type."""
+
+    LEAF = "leaf"
+    STRUCT = "struct"
+    LIST = "list"
+    MAP = "map"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Shape:
+    """One part of a type over ``node``.
+
+    ``leaves`` are the wanted leaves below it. The children of a LIST are its element, of a MAP its
+    key and its value. ``bare``: the list is the repeated node itself, with no group around it, and
+    so never null.
+    """
+
+    kind: ShapeKind
+    node: Node
+    type: pa.DataType
+    leaves: tuple[int, ...]
+    children: tuple[Shape, ...] = ()
+    bare: bool = False
+
+    @property
+    def nullable(self) -> bool:
+        """Whether it may be null; a bare list and an element without a group around it never is."""
+        return self.node.repetition is FieldRepetitionType.OPTIONAL
+
+    @property
+    def repeated(self) -> Node:
+        """The repeated node of a LIST or MAP."""
+        return self.node if self.bare else self.node.children[0]
+
+
+def shape_of(node: Node, type: pa.DataType, wanted: Collection[int]) -> Shape:
+    """The shape of a field of the root, whose Arrow type is ``type``."""
+    return _of_field(node, type, frozenset(wanted))
+
+
+def _of_field(node: Node, type: pa.DataType, wanted: frozenset[int]) -> Shape:
+    if node.repetition is not FieldRepetitionType.REPEATED:
+        return _of_value(node, type, wanted)
+    if not is_list(type):
+        raise _no_fit(node, type)
+    element = _of_value(node, type.value_type, wanted)
+    return Shape(
+        kind=ShapeKind.LIST,
+        node=node,
+        type=_list_of(type, element),
+        leaves=element.leaves,
+        children=(element,),
+        bare=True,
+    )
+
+
+def _of_value(node: Node, type: pa.DataType, wanted: frozenset[int]) -> Shape:
+    if node.is_leaf:
+        return Shape(kind=ShapeKind.LEAF, node=node, type=type, leaves=(node.first_leaf,))
+    storage = storage_type(type)
+    mine = tuple(leaf for leaf in range(node.first_leaf, node.stop_leaf) if leaf in wanted)
+    whole = len(mine) == node.stop_leaf - node.first_leaf
+    if pa.types.is_map(storage):
+        found = _map(node, storage, mine, wanted)
+    elif is_list(storage):
+        found = _list(node, storage, mine, wanted)
+    elif pa.types.is_struct(storage) and storage.num_fields == len(node.children):
+        found = _struct(node, storage, mine, wanted)
+    else:
+        raise _no_fit(node, type)
+    if storage is not type and whole:
+        return Shape(kind=found.kind, node=node, type=type, leaves=mine, children=found.children)
+    return found
+
+
+def _struct(node: Node, type: pa.DataType, mine: tuple[int, ...], wanted: frozenset[int]) -> Shape:
+    fields, children = [], []
+    for at, child in enumerate(node.children):
+        if not wanted.isdisjoint(range(child.first_leaf, child.stop_leaf)):
+            field = type.field(at)
+            shape = _of_field(child, field.type, wanted)
+            fields.append(field.with_type(shape.type))
+            children.append(shape)
+    return Shape(
+        kind=ShapeKind.STRUCT,
+        node=node,
+        type=pa.struct(fields),
+        leaves=mine,
+        children=tuple(children),
+    )
+
+
+def _list(node: Node, type: pa.DataType, mine: tuple[int, ...], wanted: frozenset[int]) -> Shape:
+    repeated = _repeated(node, type)
+    element = _element_of(repeated, node, type, wanted)
+    return Shape(
+        kind=ShapeKind.LIST,
+        node=node,
+        type=_list_of(type, element),
+        leaves=mine,
+        children=(element,),
+    )
+
+
+def _element_of(repeated: Node, node: Node, type: pa.DataType, wanted: frozenset[int]) -> Shape:
+    """The element of a list: the repeated node itself, or its only child."""
+    value = type.value_type
+    if repeated.is_leaf or len(repeated.children) != 1:
+        return _of_value(repeated, value, wanted)
+    child = repeated.children[0]
+    itself, held = _fits(repeated, value), _fits_field(child, value)
+    if itself and held:
+        itself = repeated.name in ("array", f"{node.name}_tuple")
+    return _of_value(repeated, value, wanted) if itself else _of_field(child, value, wanted)
+
+
+def _map(node: Node, type: pa.DataType, mine: tuple[int, ...], wanted: frozenset[int]) -> Shape:
+    entries = _repeated(node, type)
+    if len(entries.children) != 2:
+        raise _no_fit(node, type)
+    types = type.key_type, type.item_type
+    kept = [
+        (child, _of_field(child, each, wanted), field)
+        for child, each, field in zip(
+            entries.children, types, (type.key_field, type.item_field), strict=True
+        )
+        if not wanted.isdisjoint(range(child.first_leaf, child.stop_leaf))
+    ]
+    if len(kept) == 2:
+        (_, key, key_field), (_, item, item_field) = kept
+        made = pa.map_(
+            key_field.with_type(key.type), item_field.with_type(item.type), type.keys_sorted
+        )
+        return Shape(kind=ShapeKind.MAP, node=node, type=made, leaves=mine, children=(key, item))
+    entry = Shape(
+        kind=ShapeKind.STRUCT,
+        node=entries,
+        type=pa.struct([field.with_type(shape.type) for _, shape, field in kept]),
+        leaves=mine,
+        children=tuple(shape for _, shape, _ in kept),
+    )
+    made = pa.list_(pa.field(entries.name, entry.type, nullable=False))
+    return Shape(kind=ShapeKind.LIST, node=node, type=made, leaves=mine, children=(entry,))
+
+
+def _repeated(node: Node, type: pa.DataType) -> Node:
+    if len(node.children) != 1 or (node.children[0].repetition is not FieldRepetitionType.REPEATED):
+        raise _no_fit(node, type)
+    return node.children[0]
+
+
+def _list_of(type: pa.DataType, element: Shape) -> pa.DataType:
+    """``type`` with another element type."""
+    if element.type == type.value_type:
+        return type
+    field = type.value_field.with_type(element.type)
+    if pa.types.is_large_list(type):
+        return pa.large_list(field)
+    if pa.types.is_fixed_size_list(type):
+        return pa.list_(field, type.list_size)
+    if pa.types.is_list_view(type):
+        return pa.list_view(field)
+    if pa.types.is_large_list_view(type):
+        return pa.large_list_view(field)
+    return pa.list_(field)
+
+
+def is_list(type: pa.DataType) -> bool:
+    t = pa.types
+    return bool(
+        t.is_list(type)
+        or t.is_large_list(type)
+        or t.is_fixed_size_list(type)
+        or t.is_list_view(type)
+        or t.is_large_list_view(type)
+    )
+
+
+def _fits_field(node: Node, type: pa.DataType) -> bool:
+    if node.repetition is FieldRepetitionType.REPEATED:
+        return is_list(type) and _fits(node, type.value_type)
+    return _fits(node, type)
+
+
+def _fits(node: Node, type: pa.DataType) -> bool:
+    """Whether a value of ``node``, without its own repetition, may have this type."""
+    if node.is_leaf:
+        return not pa.types.is_nested(type)
+    if isinstance(type, pa.BaseExtensionType):
+        type = type.storage_type
+    if node.is_list or node.is_map:
+        return bool(is_list(type) or pa.types.is_map(type))
+    return bool(
+        pa.types.is_struct(type)
+        and [child.name for child in node.children] == [field.name for field in type.fields]
+        and all(
+            _fits_field(child, field.type)
+            for child, field in zip(node.children, type.fields, strict=True)
+        )
+    )
+
+
+def _no_fit(node: Node, type: pa.DataType) -> UnsupportedError:
+    return UnsupportedError(f"column {'.'.join(node.path)} as {type}")

@@ -5,34 +5,32 @@ number of lists around the array) the entries of a leaf, without those of outer 
 or empty, are
 
     slots           repetition level <= r
-    elements        definition level >= the list's ``element_level``
+    elements        definition level >= that of the list's repeated node
     list sizes      elements with repetition level <= r + 1, from one slot to the next
     validity        definition level >= that of the node, at the slots
 
 and going down into a list keeps only the elements. So every array takes a few passes over the
 levels of a leaf, without a loop over rows. All leaves of a group must agree; FormatError otherwise.
 Source: Dremel (Melnik et al., 2010), "record assembly", for columns instead of records.
+
+A leaf that Arrow decoded alone (``reading/splice_pages.py``) has one layer per node above it: a
+struct of one field for a group, a list for a repeated node. All leaves below a node have the same
+layers down to it. So ``join`` takes the validity of a struct and the offsets of a list from its
+first leaf; lists of other lengths in another leaf mean that the file is damaged.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
 
 from skipstone.errors import FormatError, UnsupportedError
-from skipstone.parquet.format.schema import (
-    LeafShape,
-    ListShape,
-    MapShape,
-    Shape,
-    StructShape,
-    field_shape,
-)
 
-from .arrow_types import storage_type
+from .arrow_types import ShapeKind, storage_type
 from .arrow_values import TooLongError, leaf_array
 
 if TYPE_CHECKING:
@@ -41,8 +39,9 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
     from skipstone.parquet.encodings.kernels import I64, U8
-    from skipstone.parquet.format.schema import Node
     from skipstone.parquet.pages.column_values import LeafColumn
+
+    from .arrow_types import Shape
 
 
 _LONGEST = (1 << 31) - 1
@@ -114,17 +113,15 @@ def _unlike(column: LeafColumn, message: str) -> FormatError:
     return FormatError(f"levels of column {column.leaf.name}: {message}")
 
 
-def assemble(
-    node: Node, columns: Mapping[int, LeafColumn], type_: pa.DataType | None = None
-) -> pa.Array:
+def assemble(shape: Shape, columns: Mapping[int, LeafColumn]) -> pa.Array:
     """The Arrow array of a field of the root, one slot per row.
 
-    ``columns`` holds leaves by ordinal, all with the same rows; other leaves of the field are left
-    out of their structs. ``type_`` is the wanted type, pruned like the leaves; by default the
-    natural type. FormatError where levels disagree or values do not fit the type; TooLongError
-    where the array needs 64-bit offsets (take fewer rows).
+    ``columns`` holds the shape's leaves by ordinal, all with the same rows. FormatError where
+    levels disagree or values do not fit the type; TooLongError where the array needs 64-bit offsets
+    (take fewer rows).
     """
-    shape = field_shape(node, columns.keys())
+    if not shape.leaves:
+        raise UnsupportedError(f"{shape.node.name} has no columns")
     entries = {
         ordinal: _Entries(
             columns[ordinal],
@@ -132,142 +129,79 @@ def assemble(
             columns[ordinal].definition_levels,
             columns[ordinal].repetition_levels,
         )
-        for ordinal in range(node.first_leaf, node.stop_leaf)
-        if ordinal in columns
+        for ordinal in shape.leaves
     }
-    array, length = _assemble(shape, entries, 0, type_)
+    array, length = _assemble(shape, entries, 0)
     if len(array) != length:
-        raise FormatError(f"rows of {node.name}", expected=length, got=len(array))
+        raise FormatError(f"rows of {shape.node.name}", expected=length, got=len(array))
     return array
 
 
 _Made = tuple[pa.Array, int]
 
 
-def _assemble(
-    shape: Shape, entries: Mapping[int, _Entries], depth: int, type_: pa.DataType | None
-) -> _Made:
-    if isinstance(type_, pa.BaseExtensionType) and not isinstance(shape, LeafShape):
-        array, length = _assemble(shape, entries, depth, storage_type(type_))
-        return pa.ExtensionArray.from_storage(type_, array), length
-    match shape:
-        case LeafShape():
-            mine = entries[shape.ordinal]
-            array = leaf_array(mine.leaf, mine.valid(shape.definition_level, depth), type_)
-            return _checked(array, mine, depth)
-        case StructShape():
-            return _struct(shape, entries, depth, type_)
-        case ListShape() | MapShape():
-            return _list(shape, entries, depth, type_)
-
-
-def _checked(array: pa.Array, mine: _Entries, depth: int) -> _Made:
-    length = mine.count(depth)
-    if len(array) != length:
-        raise _unlike(mine.leaf, f"{len(array)} values for {length} places")
+def _assemble(shape: Shape, entries: Mapping[int, _Entries], depth: int) -> _Made:
+    if shape.kind is ShapeKind.LEAF:
+        mine = entries[shape.leaves[0]]
+        valid = mine.valid(shape.node.max_definition_level, depth)
+        array, length = leaf_array(mine.leaf, valid, shape.type), mine.count(depth)
+        if len(array) != length:
+            raise _unlike(mine.leaf, f"{len(array)} values for {length} places")
+        return array, length
+    make = _struct if shape.kind is ShapeKind.STRUCT else _list
+    array, length = make(shape, entries, depth)
+    if isinstance(shape.type, pa.BaseExtensionType):
+        array = pa.ExtensionArray.from_storage(shape.type, array)
     return array, length
 
 
-def _struct(
-    shape: StructShape, entries: Mapping[int, _Entries], depth: int, type_: pa.DataType | None
-) -> _Made:
-    children: list[pa.Array] = []
-    fields: list[pa.Field] = []
-    leader = entries[_first(shape)]
+def _struct(shape: Shape, entries: Mapping[int, _Entries], depth: int) -> _Made:
+    leader = entries[shape.leaves[0]]
     length = leader.count(depth)
-    valid = leader.valid(shape.definition_level, depth) if shape.nullable else None
-    for ordinal in _ordinals(shape)[1:]:
-        other = entries[ordinal].valid(shape.definition_level, depth) if shape.nullable else None
+    valid = _valid(shape, leader, shape.node.max_definition_level, depth)
+    for ordinal in shape.leaves[1:]:
+        other = _valid(shape, entries[ordinal], shape.node.max_definition_level, depth)
         if entries[ordinal].count(depth) != length or not _same(valid, other):
             raise _unlike(entries[ordinal].leaf, f"unlike those of {leader.leaf.leaf.name}")
-    wanted = _fields_of(shape, type_)
-    for child, field in zip(shape.children, wanted, strict=True):
-        array, _ = _assemble(child, entries, depth, None if field is None else field.type)
-        children.append(array)
-        fields.append(pa.field(child.name, array.type, child.nullable) if field is None else field)
-    made = pa.struct(fields)
-    array = pa.Array.from_buffers(made, length, [_bits(valid)], children=children)
-    return array, length
+    children = [_assemble(child, entries, depth)[0] for child in shape.children]
+    made = storage_type(shape.type)
+    return pa.Array.from_buffers(made, length, [_bits(valid)], children=children), length
 
 
-def _fields_of(shape: StructShape, type_: pa.DataType | None) -> list[pa.Field | None]:
-    if type_ is None:
-        return [None] * len(shape.children)
-    fields = [type_.field(i) for i in range(type_.num_fields)] if pa.types.is_struct(type_) else []
-    if [field.name for field in fields] != [child.name for child in shape.children]:
-        raise UnsupportedError(f"{shape.name} as {type_}")
-    return fields
+def _valid(shape: Shape, entries: _Entries, level: int, depth: int) -> npt.NDArray[np.bool_] | None:
+    return entries.valid(level, depth) if shape.nullable else None
 
 
-def _list(
-    shape: ListShape | MapShape,
-    entries: Mapping[int, _Entries],
-    depth: int,
-    type_: pa.DataType | None,
-) -> _Made:
-    leader = entries[_first(shape)]
-    valid = leader.valid(shape.definition_level, depth) if shape.nullable else None
-    offsets, inner = leader.offsets(depth, shape.element_level)
-    below = {_first(shape): inner}
-    for ordinal in _ordinals(shape)[1:]:
-        other = entries[ordinal].valid(shape.definition_level, depth) if shape.nullable else None
-        theirs, below[ordinal] = entries[ordinal].offsets(depth, shape.element_level)
+def _list(shape: Shape, entries: Mapping[int, _Entries], depth: int) -> _Made:
+    # An element counts from the definition level of the repeated node, a list from the one below.
+    level = shape.repeated.max_definition_level
+    leader = entries[shape.leaves[0]]
+    valid = _valid(shape, leader, level - 1, depth)
+    offsets, inner = leader.offsets(depth, level)
+    below = {shape.leaves[0]: inner}
+    for ordinal in shape.leaves[1:]:
+        other = _valid(shape, entries[ordinal], level - 1, depth)
+        theirs, below[ordinal] = entries[ordinal].offsets(depth, level)
         if not np.array_equal(offsets, theirs) or not _same(valid, other):
             raise _unlike(entries[ordinal].leaf, f"unlike those of {leader.leaf.leaf.name}")
-    length = len(offsets) - 1
-    if isinstance(shape, MapShape):
-        return _map_array(shape, below, depth, type_, offsets, valid), length
-    field = type_.value_field if type_ is not None and _is_list(type_) else None
-    if type_ is not None and field is None:
-        raise UnsupportedError(f"{shape.name} as {type_}")
-    element, _ = _assemble(shape.element, below, depth + 1, None if field is None else field.type)
-    if field is None:
-        field = pa.field(shape.element.name, element.type, shape.element.nullable)
-    is_large = type_ is not None and pa.types.is_large_list(type_)
-    made = pa.large_list(field) if is_large else pa.list_(field)
-    array = _from_offsets(made, offsets, valid, element, 64 if is_large else 32)
-    if type_ is None or made == type_:
+    length, type_ = len(offsets) - 1, storage_type(shape.type)
+    parts = [_assemble(child, below, depth + 1)[0] for child in shape.children]
+    if shape.kind is ShapeKind.MAP:
+        key, value = parts
+        if key.null_count:
+            raise FormatError(f"{shape.node.name}: {key.null_count} keys are null")
+        pairs = pa.struct([type_.key_field, type_.item_field])
+        held = pa.Array.from_buffers(pairs, len(key), [None], children=[key, value])
+        return _from_offsets(type_, offsets, valid, held, 32), length
+    is_large = pa.types.is_large_list(type_)
+    made = pa.large_list(type_.value_field) if is_large else pa.list_(type_.value_field)
+    array = _from_offsets(made, offsets, valid, parts[0], 64 if is_large else 32)
+    if made == type_:
         return array, length
     try:
         return array.cast(type_), length
     except pa.ArrowException as error:
-        raise FormatError(f"{shape.name} as {type_}: {error}") from error
-
-
-def _map_array(
-    shape: MapShape,
-    below: Mapping[int, _Entries],
-    depth: int,
-    type_: pa.DataType | None,
-    offsets: I64,
-    valid: npt.NDArray[np.bool_] | None,
-) -> pa.Array:
-    if type_ is not None and not pa.types.is_map(type_):
-        raise UnsupportedError(f"{shape.name} as {type_}")
-    key, _ = _assemble(shape.key, below, depth + 1, None if type_ is None else type_.key_type)
-    value, _ = _assemble(shape.value, below, depth + 1, None if type_ is None else type_.item_type)
-    if key.null_count:
-        raise FormatError(f"{shape.name}: {key.null_count} keys are null")
-    made = type_
-    if made is None:
-        made = pa.map_(
-            pa.field(shape.key.name, key.type, False),
-            pa.field(shape.value.name, value.type, shape.value.nullable),
-        )
-    entries = pa.Array.from_buffers(
-        pa.struct([made.key_field, made.item_field]), len(key), [None], children=[key, value]
-    )
-    return _from_offsets(made, offsets, valid, entries, 32)
-
-
-def _is_list(type_: pa.DataType) -> bool:
-    return bool(
-        pa.types.is_list(type_)
-        or pa.types.is_large_list(type_)
-        or pa.types.is_fixed_size_list(type_)
-        or pa.types.is_list_view(type_)
-        or pa.types.is_large_list_view(type_)
-    )
+        raise FormatError(f"{shape.node.name} as {type_}: {error}") from error
 
 
 def _from_offsets(
@@ -294,28 +228,7 @@ def _same(a: npt.NDArray[np.bool_] | None, b: npt.NDArray[np.bool_] | None) -> b
     return a is b if a is None or b is None else np.array_equal(a, b)
 
 
-def _ordinals(shape: Shape) -> list[int]:
-    match shape:
-        case LeafShape():
-            return [shape.ordinal]
-        case StructShape():
-            return [each for child in shape.children for each in _ordinals(child)]
-        case ListShape():
-            return _ordinals(shape.element)
-        case MapShape():
-            return [*_ordinals(shape.key), *_ordinals(shape.value)]
-
-
-def _first(shape: Shape) -> int:
-    ordinals = _ordinals(shape)
-    if not ordinals:
-        raise UnsupportedError(f"{shape.name} has no columns")
-    return ordinals[0]
-
-
-def assemble_rows(
-    node: Node, columns: Mapping[int, LeafColumn], type_: pa.DataType | None, num_rows: int
-) -> list[pa.Array]:
+def assemble_rows(shape: Shape, columns: Mapping[int, LeafColumn], num_rows: int) -> list[pa.Array]:
     """A field of the root as one array, or as several where one array cannot hold it."""
     for column in columns.values():
         if column.num_rows != num_rows:
@@ -323,7 +236,7 @@ def assemble_rows(
                 f"rows of column {column.leaf.name}", expected=num_rows, got=column.num_rows
             )
     try:
-        return [assemble(node, columns, type_)]
+        return [assemble(shape, columns)]
     except TooLongError:
         if num_rows < 2:
             raise
@@ -331,5 +244,129 @@ def assemble_rows(
     made: list[pa.Array] = []
     for start, stop in ((0, half), (half, num_rows)):
         part = {ordinal: column.rows(start, stop) for ordinal, column in columns.items()}
-        made += assemble_rows(node, part, type_, stop - start)
+        made += assemble_rows(shape, part, stop - start)
     return made
+
+
+# -- leaves that Arrow decoded ---------------------------------------------------------------------
+
+
+def join(shape: Shape, parts: Mapping[int, pa.Array]) -> pa.Array:
+    """The array of ``shape`` from its leaves' arrays, which must have equally many rows."""
+    if len({len(part) for part in parts.values()}) > 1:
+        raise _different_lists(shape)
+    if shape.kind is ShapeKind.LEAF:
+        (part,) = parts.values()
+        return part if part.type == shape.type else _as(part, shape.type)
+    type, storage = shape.type, storage_type(shape.type)
+    if shape.kind is ShapeKind.STRUCT:
+        made = _join_struct(shape, storage, parts)
+    else:
+        made = _join_list(shape, storage, parts)
+    if storage is not type:
+        return pa.ExtensionArray.from_storage(type, made)
+    return made
+
+
+def _as(part: pa.Array, type: pa.DataType) -> pa.Array:
+    if isinstance(type, pa.BaseExtensionType) and part.type == type.storage_type:
+        return pa.ExtensionArray.from_storage(type, part)
+    if isinstance(part.type, pa.BaseExtensionType):
+        part = part.storage
+    return part.cast(type)
+
+
+def _join_struct(shape: Shape, type: pa.DataType, parts: Mapping[int, pa.Array]) -> pa.Array:
+    outer = parts[shape.leaves[0]]
+    children = [
+        join(child, {leaf: parts[leaf].field(0) for leaf in child.leaves})
+        for child in shape.children
+    ]
+    mask = outer.is_null() if outer.null_count else None
+    return pa.StructArray.from_arrays(children, fields=list(type.fields), mask=mask)
+
+
+def _join_list(shape: Shape, type: pa.DataType, parts: Mapping[int, pa.Array]) -> pa.Array:
+    outer = parts[shape.leaves[0]]
+    lists = parts if shape.bare else {leaf: part.field(0) for leaf, part in parts.items()}
+    offsets, values = _offsets_and_values(lists[shape.leaves[0]])
+    inner = {shape.leaves[0]: values}
+    for leaf in shape.leaves[1:]:
+        others, inner[leaf] = _offsets_and_values(lists[leaf])
+        if not np.array_equal(offsets, others):
+            raise _different_lists(shape)
+    mask = outer.is_null() if outer.null_count else None
+    if shape.kind is ShapeKind.MAP:
+        key, item = (
+            # Entries are structs of key and value.
+            join(child, {leaf: inner[leaf].field(0) for leaf in child.leaves})
+            for child in shape.children
+        )
+        if key.null_count:
+            raise FormatError(f"a null key in the map {'.'.join(shape.node.path)}")
+        return pa.MapArray.from_arrays(
+            pa.array(offsets, pa.int32()), key, item, type=type, mask=mask
+        )
+    (element,) = shape.children
+    # The repeated node is the element, or it holds nothing but the element.
+    held = not shape.bare and element.node is not shape.node.children[0]
+    items = join(
+        element, {leaf: inner[leaf].field(0) if held else inner[leaf] for leaf in element.leaves}
+    )
+    return _list_array(type, offsets, items, mask)
+
+
+def _list_array(
+    type: pa.DataType, offsets: I64, items: pa.Array, mask: pa.Array | None
+) -> pa.Array:
+    if pa.types.is_list_view(type) or pa.types.is_large_list_view(type):
+        wide = pa.types.is_large_list_view(type)
+        kind, number = (
+            (pa.LargeListViewArray, pa.int64()) if wide else (pa.ListViewArray, pa.int32())
+        )
+        starts, sizes = pa.array(offsets[:-1], number), pa.array(np.diff(offsets), number)
+        return kind.from_arrays(starts, sizes, items, type=type, mask=mask)
+    if pa.types.is_large_list(type):
+        # A cast makes lists of the type null longer than their elements.
+        return pa.LargeListArray.from_arrays(
+            pa.array(offsets, pa.int64()), items, type=type, mask=mask
+        )
+    made = pa.ListArray.from_arrays(
+        pa.array(offsets, pa.int32()), items, type=pa.list_(type.value_field), mask=mask
+    )
+    if made.type == type:
+        return made
+    try:
+        return made.cast(type)
+    except pa.ArrowNotImplementedError:
+        return _fixed_list(type, offsets, items, mask)
+
+
+def _fixed_list(
+    type: pa.FixedSizeListType, offsets: I64, items: pa.Array, mask: pa.Array | None
+) -> pa.Array:
+    """Arrow's cast cannot do this: null lists get elements, and it has no ``take`` for views."""
+    null = np.zeros(len(offsets) - 1, np.bool_) if mask is None else mask.to_numpy(False)
+    if np.any(np.diff(offsets)[~null] != type.list_size) or np.any(np.diff(offsets)[null]):
+        raise FormatError(f"a list without {type.list_size} elements, which all have")
+    edges = [0, *(np.flatnonzero(np.diff(null)) + 1).tolist(), len(null)]
+    parts = [
+        pa.nulls((stop - start) * type.list_size, items.type)
+        if null[start]
+        else items.slice(int(offsets[start]), int(offsets[stop] - offsets[start]))
+        for start, stop in pairwise(edges if len(null) else [])
+    ]
+    held = pa.concat_arrays(parts) if parts else items
+    return pa.FixedSizeListArray.from_arrays(held, type=type, mask=mask)
+
+
+def _offsets_and_values(array: pa.Array) -> tuple[I64, pa.Array]:
+    """Offsets that start at 0, and the values that they count."""
+    offsets = array.offsets.to_numpy().astype(np.int64)
+    first = int(offsets[0]) if len(offsets) else 0
+    last = int(offsets[-1]) if len(offsets) else 0
+    return offsets - first, array.values.slice(first, last - first)
+
+
+def _different_lists(shape: Shape) -> FormatError:
+    return FormatError(f"the leaves of {'.'.join(shape.node.path)} have lists of other lengths")

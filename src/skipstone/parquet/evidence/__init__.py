@@ -6,7 +6,6 @@ are two levels of the plan. ``stored_values.py`` decodes the bytes of bounds;
 """
 
 from .indexed_file import IndexedFile
-from .pages import PageSource
-from .row_groups import RowGroupSource
+from .sources import PageSource, RowGroupSource
 
 __all__ = ["IndexedFile", "PageSource", "RowGroupSource"]

@@ -59,6 +59,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
+    from skipstone.parquet.encodings.kernels import I64
     from skipstone.predicate.tree import Leaf
     from skipstone.predicate.types import Value
     from skipstone.pruning import BoolArray, Fetched, Units
@@ -66,8 +67,6 @@ if TYPE_CHECKING:
     from .indexed_file import IndexedFile
     from .stored_values import Stored
 
-
-IntArray: TypeAlias = "NDArray[np.int64]"
 
 # Bytes of a second request, for a header that the first one did not hold whole.
 _LONG_HEADER = 4_096
@@ -85,11 +84,11 @@ class _Filters:
     known yet, -1 no usable filter. ``header`` is the number of bytes to read for the header.
     """
 
-    offset: IntArray
-    length: IntArray
-    bitset: IntArray
-    blocks: IntArray
-    header: IntArray
+    offset: I64
+    length: I64
+    bitset: I64
+    blocks: I64
+    header: I64
     encrypted: BoolArray
     reasons: dict[int, Reason] = field(default_factory=dict)
 
@@ -175,9 +174,7 @@ class _Probe:
     those of all known filters, the single ones first. They are set when no header is missing.
     """
 
-    def __init__(
-        self, file: IndexedFile, leaf: int, hashes: Hashes, groups: IntArray, at: IntArray
-    ) -> None:
+    def __init__(self, file: IndexedFile, leaf: int, hashes: Hashes, groups: I64, at: I64) -> None:
         self.file, self.leaf, self.hashes, self.groups, self.at = file, leaf, hashes, groups, at
         self.filters = _filters(file, leaf)
         self.single = self.whole = np.empty(0, np.int64)
@@ -210,12 +207,12 @@ class _Probe:
                     wanted += self._blocks(np.array([start + guess[1]]), blocks)
         return wanted
 
-    def _takes_whole(self, blocks: IntArray) -> BoolArray:
+    def _takes_whole(self, blocks: I64) -> BoolArray:
         """Whether reading the whole bitset is cheaper than a block per hash."""
         many = len(self.hashes)
         return np.asarray((many > 1) & (many * _REQUEST >= blocks * BLOCK_BYTES))
 
-    def _blocks(self, bitset: IntArray, blocks: IntArray) -> list[ByteRange]:
+    def _blocks(self, bitset: I64, blocks: I64) -> list[ByteRange]:
         """The block of every hash in each of these bitsets, bitset by bitset."""
         places = bitset[:, None] + BLOCK_BYTES * block_of(self.hashes, blocks[:, None])
         path = self.file.home(self.leaf)[0]

@@ -14,7 +14,7 @@ its dictionary page anyway. Decoded dictionaries are cached, up to 64 MiB per fi
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Self, TypeAlias
+from typing import TYPE_CHECKING, Self
 
 import numpy as np
 
@@ -38,6 +38,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
+    from skipstone.parquet.encodings.kernels import I64
     from skipstone.parquet.encodings.values import Values
     from skipstone.predicate.literals import Keys
     from skipstone.predicate.tree import Leaf
@@ -46,18 +47,15 @@ if TYPE_CHECKING:
     from .indexed_file import IndexedFile
 
 
-IntArray: TypeAlias = "NDArray[np.int64]"
-
-
 @dataclass(frozen=True, slots=True, eq=False)
 class _Values:
     """Dictionaries of one file: ``keys`` of all, concatenated, ``counts`` of each, and the units
     ``at`` which their row groups are."""
 
     file: IndexedFile
-    at: IntArray
+    at: I64
     keys: Keys
-    counts: IntArray
+    counts: I64
 
 
 #: dictionary pages are read if the row group is at least this many times as large
@@ -168,7 +166,7 @@ class DictionaryEvidence(ColumnEvidence):
         return found
 
 
-def _sums(match: NDArray[np.bool_], counts: IntArray) -> IntArray:
+def _sums(match: NDArray[np.bool_], counts: I64) -> I64:
     """The number of matches in each run of ``counts`` values."""
     before = np.concatenate((np.zeros(1, np.int64), np.cumsum(match)))
     ends = np.cumsum(counts)
@@ -184,10 +182,10 @@ def _cached(file: IndexedFile) -> dict[tuple[int, int], Keys | Reason]:
     return found
 
 
-def _places(file: IndexedFile, leaf: int) -> tuple[IntArray, IntArray]:
+def _places(file: IndexedFile, leaf: int) -> tuple[I64, I64]:
     """Offset and length of the dictionary pages that pay, per row group; length 0 for the rest."""
     key = ("dictionary places", leaf)
-    known: tuple[IntArray, IntArray] | None = file.cache.get(key)
+    known: tuple[I64, I64] | None = file.cache.get(key)
     if known is not None:
         return known
     footer = file.footer
@@ -211,13 +209,7 @@ def _places(file: IndexedFile, leaf: int) -> tuple[IntArray, IntArray]:
 
 
 def _decode(file: IndexedFile, leaf: int, group: int, data: bytes | memoryview, base: int) -> Keys:
-    column = file.footer.schema.leaves[leaf]
-    decryptor = file.decryptor_of(group, leaf)
-    page = read_page(data, base=base, decryptor=decryptor, may_be_dictionary=True)
-    if page.type != PageType.DICTIONARY_PAGE:
-        raise FormatError("no dictionary page where one should be", offset=base, got=page.type)
-    codec = int(file.footer.chunk("codec")[group, leaf])
-    values = decode_dictionary_page(page, column, codec, page.decrypted(decryptor))
+    values = dictionary_values(file, leaf, group, data, base)
     stored = file.stored(leaf)
     plain, every = plain_values(values), np.ones(len(values), np.bool_)
     keys = stored.keys(plain, every)
@@ -226,6 +218,19 @@ def _decode(file: IndexedFile, leaf: int, group: int, data: bytes | memoryview, 
     if stored.rounds and np.any(stored.keys(plain, every, upper=True).data != keys.data):
         raise FormatError("a dictionary with parts of microseconds", offset=base)
     return keys
+
+
+def dictionary_values(
+    file: IndexedFile, leaf: int, group: int, data: bytes | memoryview, base: int
+) -> Values:
+    """The values of a dictionary page, which lies at byte ``base`` of its file."""
+    decryptor = file.decryptor_of(group, leaf)
+    page = read_page(data, base=base, decryptor=decryptor, may_be_dictionary=True)
+    if page.type != PageType.DICTIONARY_PAGE:
+        raise FormatError("no dictionary page where one should be", offset=base, got=page.type)
+    codec = int(file.footer.chunk("codec")[group, leaf])
+    column = file.footer.schema.leaves[leaf]
+    return decode_dictionary_page(page, column, codec, page.decrypted(decryptor))
 
 
 def plain_values(values: Values) -> ByteArrays:

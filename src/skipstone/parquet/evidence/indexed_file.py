@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import copy
 import sys
-from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
@@ -32,7 +32,7 @@ from skipstone.pruning import Answer, BaseEvidence, Bounds, Cause, Reason
 from skipstone.storage import ByteRange
 
 from .stored_values import Stored
-from .written_bounds import (
+from .value_bounds import (
     check_page_range,
     chunk_bounds,
     miscounts_nulls,
@@ -44,8 +44,7 @@ from .written_bounds import (
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-    from numpy.typing import NDArray
-
+    from skipstone.parquet.encodings.kernels import I64
     from skipstone.parquet.encryption.column_decryptor import ColumnDecryptor
     from skipstone.parquet.encryption.file_decryptor import FileDecryptor
     from skipstone.parquet.format.footer_arrays import FooterArrays
@@ -55,8 +54,6 @@ if TYPE_CHECKING:
 
     from .value_bounds import ValueBounds
 
-
-IntArray: TypeAlias = "NDArray[np.int64]"
 
 # A larger page index or filter is damaged, or not worth its bytes.
 _LONGEST = 256 << 20
@@ -95,7 +92,7 @@ def chunk_bytes(footer: FooterArrays, row_group: int, leaf: int, size: int) -> t
 
 
 def bounds_of_parts(
-    leaf: Leaf, count: int, parts: Iterable[tuple[IntArray, IntArray, ValueBounds]]
+    leaf: Leaf, count: int, parts: Iterable[tuple[I64, I64, ValueBounds]]
 ) -> Bounds[BoolArray] | None:
     """Bounds of ``count`` units, from positions, their places in bounds, and the bounds.
 
@@ -145,7 +142,7 @@ class IndexedFile:
     ``columns`` maps predicate columns (dotted names) to ordinals of leaves; by default every leaf
     that is not below a list or map has its own name. ``size`` is the file's, where it is known.
     ``homes`` are path and size of other files that hold whole columns, by leaf, where these files
-    are known (``reading/opened_footer.py``). ``verified`` holds ``(row group, leaf)`` where a check
+    are known (``reading/pinned_file.py``). ``verified`` holds ``(row group, leaf)`` where a check
     found that the row group is sorted by that leaf, as its ``sorting_columns`` say.
     """
 
@@ -360,7 +357,7 @@ class IndexedFile:
         size = self.home(leaf)[1]
         return chunk_bytes(self.footer, row_group, leaf, sys.maxsize if size is None else size)
 
-    def first_rows(self, row_group: int, leaf: int) -> IntArray | None:
+    def first_rows(self, row_group: int, leaf: int) -> I64 | None:
         """First rows of the pages of a chunk, from the start of the row group; ``None`` where its
         offset index is not known."""
         found = self.offset_indexes.get((row_group, leaf))

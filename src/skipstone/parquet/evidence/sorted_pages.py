@@ -19,14 +19,14 @@ page headers that put them into ``IndexedFile.offset_indexes``. Values of read p
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Self, TypeAlias
+from typing import TYPE_CHECKING, Self
 
 import numpy as np
 import pyarrow as pa
 
 from skipstone.errors import FormatError, SkipstoneError
 from skipstone.parquet.format.page_index import OffsetIndexArrays
-from skipstone.parquet.pages.column_values import decode_data_page, decode_dictionary_page
+from skipstone.parquet.pages.column_values import decode_data_page
 from skipstone.parquet.pages.page import read_page
 from skipstone.predicate.literals import Keys
 from skipstone.predicate.tree import Op
@@ -34,7 +34,7 @@ from skipstone.pruning import Answer, Bounds, Cause, Level, Reason
 from skipstone.pruning.interval import Intervals
 from skipstone.storage import ByteRange
 
-from .dictionary import plain_values
+from .dictionary import dictionary_values, plain_values
 from .indexed_file import ColumnEvidence, bounds_of_parts, why
 from .stored_values import Form
 from .value_bounds import ValueBounds
@@ -42,8 +42,7 @@ from .value_bounds import ValueBounds
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from numpy.typing import NDArray
-
+    from skipstone.parquet.encodings.kernels import I64
     from skipstone.parquet.encodings.values import Values
     from skipstone.predicate.literals import Key
     from skipstone.predicate.tree import Leaf
@@ -51,8 +50,6 @@ if TYPE_CHECKING:
 
     from .indexed_file import IndexedFile
 
-
-IntArray: TypeAlias = "NDArray[np.int64]"
 
 # Runs of at most this many undecided pages are read instead of searched.
 _SHORT = 2
@@ -153,7 +150,9 @@ class _Search:
         try:
             place = self._dictionary_range()
             if self.dictionary is None and place is not None and place in have:
-                self.dictionary = self._read_dictionary(have[place], place.offset)
+                self.dictionary = dictionary_values(
+                    self.file, self.leaf, self.group, have[place], place.offset
+                )
             for page in sorted(self.requested - self.seen.keys()):
                 data = have.get(self._range(page))
                 if data is not None:
@@ -172,12 +171,6 @@ class _Search:
         if offset <= 0 or not self.file.fits(offset, length, self.leaf):
             return None
         return ByteRange(self.file.home(self.leaf)[0], offset, length)
-
-    def _read_dictionary(self, data: bytes | memoryview, base: int) -> Values:
-        decryptor = self.file.decryptor_of(self.group, self.leaf)
-        page = read_page(data, base=base, decryptor=decryptor, may_be_dictionary=True)
-        body = page.decrypted(decryptor)
-        return decode_dictionary_page(page, self.column, self.codec, body)
 
     def _decode(self, number: int, data: bytes | memoryview) -> _ReadPage:
         decryptor = self.file.decryptor_of(self.group, self.leaf)
@@ -270,7 +263,7 @@ class SortedEvidence(ColumnEvidence):
                 answers.append(Answer.silent(Cause.ABSENT, self.subject, text))
         return answers
 
-    def _searches(self, units: Units) -> list[tuple[_Search, IntArray, IntArray]]:
+    def _searches(self, units: Units) -> list[tuple[_Search, I64, I64]]:
         """The searches that contain units; which units, and the page of each."""
         found = []
         for ordinal, file in self.files.items():

@@ -25,7 +25,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import Enum
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
@@ -39,13 +39,11 @@ from skipstone.pruning.column_types import is_text, restate
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
+    from skipstone.parquet.encodings.kernels import I64
     from skipstone.parquet.format.schema import Leaf as Column
     from skipstone.predicate.tree import Leaf
+    from skipstone.pruning import BoolArray
     from skipstone.pruning.column_types import StoredLeaf
-
-
-IntArray: TypeAlias = "NDArray[np.int64]"
-BoolArray: TypeAlias = "NDArray[np.bool_]"
 
 
 class Form(Enum):
@@ -199,7 +197,7 @@ def _texts(values: ByteArrays, known: BoolArray) -> Keys:
     return Keys(pa.Array.from_buffers(pa.large_binary(), len(whole), buffers), known)
 
 
-def _sixteen(high: IntArray, low: NDArray[np.uint64], valid: BoolArray) -> Keys:
+def _sixteen(high: I64, low: NDArray[np.uint64], valid: BoolArray) -> Keys:
     """Keys of 128-bit numbers: big-endian, the sign bit flipped."""
     flipped = np.empty((len(valid), 2), ">u8")
     flipped[:, 0] = high.view(np.uint64) ^ np.uint64(1 << 63)
@@ -208,7 +206,7 @@ def _sixteen(high: IntArray, low: NDArray[np.uint64], valid: BoolArray) -> Keys:
     return _texts(ByteArrays(flipped.view(np.uint8).ravel(), offsets), valid)
 
 
-def _microseconds(ticks: IntArray, per: int, valid: BoolArray, upper: bool) -> Keys:
+def _microseconds(ticks: I64, per: int, valid: BoolArray, upper: bool) -> Keys:
     if per == 1:
         return Keys(ticks, valid)
     if per > 1:

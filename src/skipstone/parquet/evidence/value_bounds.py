@@ -1,6 +1,32 @@
-"""What the bounds of one leaf column say about a predicate leaf, over row groups or pages alike.
+"""Bounds and null counts of values: how files write them, and what they say about a predicate leaf.
 
-Parquet's bounds of floats leave NaN out, and NaN is the largest value here. So they are read twice:
+**Chunks** (``Statistics``). ``min_value`` and ``max_value`` are used where ``column_orders`` names
+their order. The deprecated ``min`` and ``max`` are ordered as signed bytes or numbers, whatever the
+type. They are used where the others are absent and
+
+- the type's own order is that one: signed integers, dates, timestamps, booleans, floats, decimals
+  stored as integers; or
+- they are equal: then all values are equal, in any order. For byte arrays the writer must be known,
+  and must not be parquet-mr before 1.8, which wrote bytes of other values there (PARQUET-251).
+
+They are never used for INT96. An absent null count is unknown, and 0 where the column cannot be
+null. For dictionary-encoded strings and bytes, Arrow's C++ writer counts only the nulls of the
+column, not those of its group: there a null count below an optional group is ignored. A chunk that
+does not hold one value per row contradicts itself. So does a chunk with bounds that has only nulls.
+Nothing of such a chunk is used.
+
+**Pages** (page index). The rows of a page come from the offset index; the column must have one
+value per row. A null page is accepted where the column can be null and its null count, if there is
+one, equals its rows: some writers mark pages without statistics as null pages. Nothing of a page
+that contradicts itself is used. ``boundary_order`` says that bounds ascend, never that pages are
+disjoint, and nothing here depends on it.
+
+A page index must agree with its chunk. An index of an older version of the file, or of another
+chunk, is well-formed and wrong: its pages lie elsewhere, its null counts add up to another number,
+or its bounds lie outside those of the chunk. Then nothing of it is used.
+
+**NaN.** Parquet's bounds of floats leave NaN out, and NaN is the largest value here. So they are
+read twice:
 
     numbers   lo <= v <= hi for the values that are not NaN
     all       lo <= v, and v <= hi only where the count of NaN is known to be 0
@@ -22,31 +48,33 @@ be its bound. That makes no difference here: both have the same key.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, TypeAlias
+import re
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
 
-from skipstone.predicate.literals import Keys, float_key
+from skipstone.errors import FormatError
+from skipstone.parquet.encodings.values import ByteArrays
+from skipstone.parquet.format.enums import FieldRepetitionType, Type
+from skipstone.predicate.literals import Keys, compare, float_key
 from skipstone.predicate.tree import Const, Op
 from skipstone.pruning import Bounds
 from skipstone.pruning.interval import Intervals, interval_bounds, null_bounds
 
-from .stored_values import Form
+from .stored_values import Form, Stored
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from numpy.typing import NDArray
-
+    from skipstone.parquet.encodings.kernels import I64
+    from skipstone.parquet.format.footer_arrays import FooterArrays
+    from skipstone.parquet.format.page_index import ColumnIndexArrays, OffsetIndexArrays
     from skipstone.predicate.tree import Leaf
     from skipstone.pruning import BoolArray
 
-    from .stored_values import Stored
 
-
-IntArray: TypeAlias = "NDArray[np.int64]"
 _NAN = float_key(math.nan)
 
 
@@ -82,9 +110,9 @@ class ValueBounds:
         *,
         lo: Keys,
         hi: Keys,
-        rows: IntArray,
-        nulls: IntArray,
-        nans: IntArray,
+        rows: I64,
+        nulls: I64,
+        nans: I64,
     ) -> ValueBounds:
         """From bounds as written in ``order``; ``nans`` int64 ``(n,)``, -1 unknown."""
         if not _ordered(stored.form, order):
@@ -116,7 +144,7 @@ class ValueBounds:
         )
         return cls(stored=stored, all=all_, numbers=numbers)
 
-    def where(self, at: IntArray) -> ValueBounds:
+    def where(self, at: I64) -> ValueBounds:
         """The units at these positions."""
         numbers = None if self.numbers is None else self.numbers.where(at)
         return ValueBounds(stored=self.stored, all=self.all.where(at), numbers=numbers)
@@ -194,3 +222,213 @@ def joined(parts: Sequence[Keys]) -> Keys:
     if parts[0].is_int:
         return Keys(np.concatenate([np.asarray(each.data) for each in parts]), valid)
     return Keys(pa.concat_arrays([each.data for each in parts]), valid)
+
+
+_BYTES = (Type.BYTE_ARRAY, Type.FIXED_LEN_BYTE_ARRAY)
+_SIGNED = (Form.BOOLEAN, Form.SIGNED, Form.TIMESTAMP, Form.FLOATING, Form.DECIMAL)
+_PARQUET_MR = re.compile(r"parquet-mr(?: version (\d+)\.(\d+))?")
+
+
+def order_of(footer: FooterArrays, leaf: int) -> str:
+    """The order in which bounds of this leaf are written."""
+    try:
+        orders = footer.column_orders
+    except FormatError:
+        return Order.UNKNOWN
+    if orders is None:
+        return Order.ABSENT
+    if len(orders) != footer.num_leaves or orders[leaf].unknown:
+        return Order.UNKNOWN
+    named = orders[leaf]
+    found = [
+        name for name in (Order.TYPE, Order.IEEE, Order.INT96) if getattr(named, name) is not None
+    ]
+    return found[0] if len(found) == 1 else Order.UNKNOWN
+
+
+def chunk_bounds(footer: FooterArrays, stored: Stored, *, below_lists: bool = False) -> ValueBounds:
+    """Bounds of all row groups of one leaf, in their order.
+
+    ``below_lists``: also bounds of a leaf that has any number of values per row. They bound values,
+    not rows.
+    """
+    leaf = stored.column.ordinal
+    order = order_of(footer, leaf)
+    rows = footer.group("num_rows")
+    values = footer.chunk("num_values")[:, leaf]
+    nulls = footer.chunk("null_count")[:, leaf]
+    nans = footer.chunk("nan_count")[:, leaf]
+    if below_lists and stored.column.max_repetition_level:
+        rows = values
+    whole = values == rows
+    if not stored.column.max_definition_level:
+        nulls = np.zeros_like(rows)
+    if miscounts_nulls(footer, stored):
+        nulls = np.full_like(rows, -1)
+    nulls = np.where(whole, nulls, -1)
+    nans = np.where(nans > values, -1, nans)
+
+    groups = slice(None)
+    starts_lo, lengths_lo = footer.bytes_of("min_value", groups, leaf)
+    starts_hi, lengths_hi = footer.bytes_of("max_value", groups, leaf)
+    known_lo, known_hi = lengths_lo >= 0, lengths_hi >= 0
+    if order == Order.ABSENT:
+        known_lo, known_hi = np.zeros_like(known_lo), np.zeros_like(known_hi)
+    if _is_long_decimal(stored):
+        # The first byte has the sign and the length the magnitude: a prefix bounds nothing.
+        known_lo &= footer.chunk("is_min_value_exact")[:, leaf] != 0
+        known_hi &= footer.chunk("is_max_value_exact")[:, leaf] != 0
+    if order in (Order.ABSENT, Order.TYPE) and stored.form not in (Form.NONE, Form.INT96):
+        old_lo, old_lengths_lo = footer.bytes_of("min", groups, leaf)
+        old_hi, old_lengths_hi = footer.bytes_of("max", groups, leaf)
+        old = (old_lengths_lo >= 0) & (old_lengths_hi >= 0) & ~known_lo & ~known_hi
+        if stored.form not in _SIGNED or stored.column.type in _BYTES:
+            if stored.column.type in _BYTES and not _trusted(footer.created_by):
+                old[:] = False
+            for at in np.flatnonzero(old).tolist():
+                low = footer.data[old_lo[at] : old_lo[at] + old_lengths_lo[at]]
+                high = footer.data[old_hi[at] : old_hi[at] + old_lengths_hi[at]]
+                old[at] = low == high
+        if old.any():
+            starts_lo, lengths_lo = (
+                np.where(old, a, b) for a, b in ((old_lo, starts_lo), (old_lengths_lo, lengths_lo))
+            )
+            starts_hi, lengths_hi = (
+                np.where(old, a, b) for a, b in ((old_hi, starts_hi), (old_lengths_hi, lengths_hi))
+            )
+            known_lo, known_hi = known_lo | old, known_hi | old
+        order = Order.TYPE
+    # A chunk of only nulls has no bounds.
+    odd = (nulls == rows) & (rows > 0) & (known_lo | known_hi)
+    nulls, whole = np.where(odd, -1, nulls), whole & ~odd
+    known_lo, known_hi = known_lo & whole, known_hi & whole
+    return ValueBounds.of(
+        stored,
+        order,
+        lo=stored.keys(_gather(footer.data, starts_lo, lengths_lo, known_lo), known_lo),
+        hi=stored.keys(_gather(footer.data, starts_hi, lengths_hi, known_hi), known_hi, upper=True),
+        rows=rows,
+        nulls=nulls,
+        nans=nans,
+    )
+
+
+def miscounts_nulls(footer: FooterArrays, stored: Stored) -> bool:
+    """Whether null counts of this leaf may be too low; see the module."""
+    column = stored.column
+    return (
+        column.type is Type.BYTE_ARRAY
+        and (footer.created_by or "").startswith("parquet-cpp")
+        and any(node.repetition is FieldRepetitionType.OPTIONAL for node in column.ancestors[1:])
+    )
+
+
+def _is_long_decimal(stored: Stored) -> bool:
+    return stored.form is Form.DECIMAL and stored.column.type in _BYTES
+
+
+def _trusted(created_by: str | None) -> bool:
+    """Whether deprecated bounds of byte arrays are those of the column."""
+    if not created_by:
+        return False
+    found = _PARQUET_MR.match(created_by)
+    if found is None:
+        return True
+    return found[1] is not None and (int(found[1]), int(found[2])) >= (1, 8)
+
+
+def _gather(data: bytes, starts: I64, lengths: I64, known: BoolArray) -> ByteArrays:
+    """Slices of ``data``, empty where not ``known``."""
+    places = zip(starts.tolist(), lengths.tolist(), known.tolist(), strict=True)
+    return ByteArrays.from_list(
+        [data[start : start + length] if ok else b"" for start, length, ok in places]
+    )
+
+
+def page_bounds(
+    stored: Stored,
+    order: str,
+    index: ColumnIndexArrays,
+    offsets: OffsetIndexArrays,
+    *,
+    num_rows: int,
+    null_count: int,
+    chunk: ValueBounds,
+) -> ValueBounds:
+    """Bounds of each page; ``null_count`` is that of the chunk, -1 unknown, and ``chunk`` its
+    bounds (one unit).
+
+    ``FormatError`` when the two indexes are of different numbers of pages, or of another chunk.
+    """
+    if len(index) != len(offsets):
+        raise FormatError(
+            "a column index of another number of pages than the offset index",
+            expected=len(offsets),
+            got=len(index),
+        )
+    rows = offsets.rows(num_rows)
+    unknown = np.full(len(rows), -1, np.int64)
+    counted = unknown if index.null_counts is None else index.null_counts
+    if not stored.column.max_definition_level or null_count == 0:
+        claimed = index.null_pages & (rows > 0)
+        nulls = np.zeros_like(rows)
+        null_pages = np.zeros_like(index.null_pages)
+    else:
+        claimed = index.null_pages
+        null_pages = claimed & ((counted == rows) | (index.null_counts is None))
+        nulls = np.where(null_pages, rows, counted)
+    # The bounds of a page that is wrongly marked as null are placeholders.
+    known = ~index.null_pages
+    nulls = np.where(claimed & ~null_pages & (nulls != 0), -1, nulls)
+    nans = unknown if index.nan_counts is None else index.nan_counts
+    if bool(np.any((rows == 0) & known)):
+        raise FormatError("a page without rows that has values")
+    counts = index.null_counts
+    if counts is not None and null_count >= 0 and len(counts) and counts.min() >= 0:
+        total = int(counts.sum())
+        if total != null_count:
+            raise FormatError(
+                "null counts of pages that are not those of their chunk",
+                expected=null_count,
+                got=total,
+            )
+    made = ValueBounds.of(
+        stored,
+        Order.UNKNOWN if order == Order.ABSENT else order,
+        lo=stored.keys(index.min_values, known),
+        hi=stored.keys(index.max_values, known, upper=True),
+        rows=rows,
+        nulls=nulls,
+        nans=np.where(nans > rows, -1, nans),
+    )
+    _check_within(made.numbers or made.all, chunk.numbers or chunk.all)
+    return made
+
+
+def with_nulls_by_level(index: ColumnIndexArrays) -> ColumnIndexArrays:
+    """The same with null counts from its histograms of definition levels, else without any."""
+    levels = index.definition_level_histograms
+    return replace(index, null_counts=None if levels is None else levels[:, :-1].sum(axis=1))
+
+
+def check_page_range(offsets: OffsetIndexArrays, start: int, stop: int) -> None:
+    """``FormatError`` unless the pages lie one after the other within bytes ``start:stop``."""
+    if not len(offsets):
+        return
+    first, ends = int(offsets.offset[0]), offsets.offset + offsets.compressed_page_size
+    if first < start or int(ends[-1]) > stop or bool(np.any(offsets.offset[1:] < ends[:-1])):
+        raise FormatError(
+            "an offset index that leaves its chunk",
+            offset=first,
+            expected=f"{start} to {stop}",
+            got=f"{first} to {int(ends[-1])}",
+        )
+
+
+def _check_within(pages: Intervals, chunk: Intervals) -> None:
+    """``FormatError`` where no value can lie both in a page and in its chunk."""
+    (low,), (high,) = chunk.lo.to_list(), chunk.hi.to_list()
+    if (high is not None and bool(compare(pages.lo, Op.GT, high).any())) or (
+        low is not None and bool(compare(pages.hi, Op.LT, low).any())
+    ):
+        raise FormatError("bounds of a page outside those of its chunk")

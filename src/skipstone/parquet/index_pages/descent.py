@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from skipstone.parquet.evidence.stored_values import Stored
     from skipstone.parquet.format.schema import Leaf
     from skipstone.parquet.reading.page_tables import ChunkPlace
-    from skipstone.parquet.reading.pinned_reader import PinnedReader
+    from skipstone.parquet.reading.pinned_file import PinnedReader
     from skipstone.predicate.literals import Key, Keys
     from skipstone.predicate.tree import Bound
 

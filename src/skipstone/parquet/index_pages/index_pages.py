@@ -28,8 +28,7 @@ from skipstone.parquet.evidence.stored_values import Stored
 from skipstone.parquet.format.page_index import OffsetIndexArrays
 from skipstone.parquet.reading.chunk_pages import ChunkPages
 from skipstone.parquet.reading.file_reader import names_its_file
-from skipstone.parquet.reading.query import column_at
-from skipstone.parquet.reading.row_ranges import group_rows
+from skipstone.parquet.reading.row_ranges import column_at, group_rows
 from skipstone.predicate.binding import bind
 from skipstone.predicate.tree import (
     And,

@@ -47,7 +47,7 @@ if TYPE_CHECKING:
     from skipstone.parquet.format.schema import Leaf
     from skipstone.pruning import Reason
 
-    from .pinned_reader import PinnedReader
+    from .pinned_file import PinnedReader
 
 
 #: row group and leaf

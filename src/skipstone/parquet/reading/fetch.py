@@ -8,21 +8,21 @@ are decoded by our own code from the same bytes.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
 
 from skipstone._numba import CompiledKernels, is_imported
 from skipstone.errors import FormatError, SkipstoneError
+from skipstone.parquet.arrow.arrow_types import ShapeKind
 from skipstone.parquet.arrow.arrow_values import leaf_array
-from skipstone.parquet.arrow.assembly import assemble_rows
+from skipstone.parquet.arrow.assembly import assemble_rows, join
 from skipstone.parquet.encodings.kernels import Kernels
 from skipstone.parquet.format.enums import Type
 from skipstone.parquet.pages.column_values import concat, decode_pages
 from skipstone.storage import ByteRange
 
-from .arrow_shape import Kind, check_entries, join
 from .chunk_pages import DICTIONARY_BYTES
 from .row_ranges import take_ranges
 from .splice_pages import SplicedGroup, Template, plain_pages
@@ -30,19 +30,16 @@ from .splice_pages import SplicedGroup, Template, plain_pages
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from numpy.typing import NDArray
-
+    from skipstone.parquet.encodings.kernels import I64
     from skipstone.parquet.format.schema import Leaf
     from skipstone.parquet.pages.column_values import LeafColumn
 
     from .chunk_pages import ChunkKey, ChunkPages
     from .page_tables import PageTable
     from .row_ranges import GroupRows
-    from .selection import Field, Selection
+    from .selection import SelectedField, Selection
     from .splice_pages import Pages
 
-
-IntArray: TypeAlias = "NDArray[np.int64]"
 
 # Below this many bytes of pages Arrow's threads cost more than they give.
 _THREADED = 1 << 20
@@ -83,9 +80,9 @@ class _Pick:
     """Entries of a page table that are read."""
 
     table: PageTable
-    entries: IntArray
+    entries: I64
 
-    def covered(self) -> tuple[IntArray, IntArray]:
+    def covered(self) -> tuple[I64, I64]:
         """First row and the row after the last of each entry, in the row group."""
         first = self.table.first_row
         return first[self.entries], first[self.entries + 1]
@@ -94,7 +91,7 @@ class _Pick:
 def read_groups(
     chunks: ChunkPages,
     templates: Templates,
-    fields: Sequence[Field],
+    fields: Sequence[SelectedField],
     wanted: Sequence[GroupRows],
 ) -> list[pa.ChunkedArray]:
     """One column per field: the wanted rows of all these row groups, fetched in one wave."""
@@ -117,7 +114,7 @@ class _Wave:
         self,
         chunks: ChunkPages,
         templates: Templates,
-        fields: Sequence[Field],
+        fields: Sequence[SelectedField],
         wanted: Sequence[GroupRows],
     ) -> None:
         self.chunks, self.templates, self.wanted = chunks, templates, wanted
@@ -136,7 +133,7 @@ class _Wave:
         self.size = 0
         self.few: set[int] = set()
         if is_imported():
-            flat = [each.shape.leaves[0] for each in fields if each.shape.kind is Kind.LEAF]
+            flat = [each.shape.leaves[0] for each in fields if each.shape.kind is ShapeKind.LEAF]
             few = {leaf for leaf in flat if self._wants_few(leaf)}
             if few and _COMPILED.for_work(1) is not None:
                 self.few = few
@@ -186,9 +183,9 @@ class _Wave:
             except FormatError as error:
                 raise error.in_file(place.path) from error
 
-    def picked(self, field: Field) -> pa.ChunkedArray | None:
+    def picked(self, field: SelectedField) -> pa.ChunkedArray | None:
         """A flat column by our own decoders where they are faster, else ``None``."""
-        if field.shape.kind is not Kind.LEAF or not self._is_cheap(field.shape.leaves[0]):
+        if field.shape.kind is not ShapeKind.LEAF or not self._is_cheap(field.shape.leaves[0]):
             return None
         try:
             made = [self._flat(group, field) for group in self.wanted]
@@ -214,7 +211,7 @@ class _Wave:
         nulls = self.chunks.footer.chunk("null_count")
         return not any(nulls[group.row_group, leaf.ordinal] for group in self.wanted)
 
-    def _flat(self, group: GroupRows, field: Field) -> pa.Array:
+    def _flat(self, group: GroupRows, field: SelectedField) -> pa.Array:
         """The wanted rows of a flat column in one row group."""
         column = self._leaf_column(group, field.shape.leaves[0])
         levels = column.definition_levels
@@ -258,7 +255,7 @@ class _Wave:
             leaf: _taken(column, cut) for leaf, column in zip(together, table.columns, strict=True)
         }
 
-    def _entries(self, key: ChunkKey) -> IntArray:
+    def _entries(self, key: ChunkKey) -> I64:
         """Entries of levels in each picked entry of a page table."""
         pick = self.picks[key]
         if pick.table.values is not None:
@@ -281,7 +278,7 @@ class _Wave:
         entries = np.concatenate([self._entries(key) for key in keys])
         check_entries(column, rows, entries, described.name)
 
-    def _cut(self, leaf: int, rows: int) -> tuple[IntArray, IntArray] | None:
+    def _cut(self, leaf: int, rows: int) -> tuple[I64, I64] | None:
         """Starts and lengths of the wanted rows in the decoded rows; ``None`` is all of them."""
         starts, lengths, before = [], [], 0
         for group in self.wanted:
@@ -296,15 +293,18 @@ class _Wave:
 
     # -- columns -----------------------------------------------------------------------------------
 
-    def column(self, field: Field, parts: Mapping[int, pa.ChunkedArray | None]) -> pa.ChunkedArray:
+    def column(
+        self, field: SelectedField, parts: Mapping[int, pa.ChunkedArray | None]
+    ) -> pa.ChunkedArray:
         """A field from its leaves."""
         mine: dict[int, pa.ChunkedArray] = {}
         for leaf in field.shape.leaves:
             part = parts[leaf]
-            if part is None:
-                return self._own(field)
-            mine[leaf] = part
-        if field.shape.kind is Kind.LEAF:
+            if part is not None:
+                mine[leaf] = part
+        if not mine or len(mine) < len(field.shape.leaves):
+            return self._own(field)
+        if field.shape.kind is ShapeKind.LEAF:
             (part,) = mine.values()
             if part.type == field.field.type:
                 return part
@@ -314,12 +314,12 @@ class _Wave:
         whole = {leaf: part for leaf, part in rows.items() if part is not None}
         return pa.chunked_array([join(field.shape, whole)], field.field.type)
 
-    def _own(self, field: Field) -> pa.ChunkedArray:
+    def _own(self, field: SelectedField) -> pa.ChunkedArray:
         """The same by our own decoders, row group by row group."""
         made: list[pa.Array] = []
         for group in self.wanted:
             columns = {leaf: self._leaf_column(group, leaf) for leaf in field.shape.leaves}
-            made += assemble_rows(field.node, columns, field.field.type, group.count)
+            made += assemble_rows(field.shape, columns, group.count)
         return pa.chunked_array(made, field.field.type)
 
     def _leaf_column(self, group: GroupRows, leaf: int) -> LeafColumn:
@@ -356,7 +356,7 @@ class _Wave:
         return concat(described, parts)
 
 
-def _taken(column: pa.ChunkedArray, cut: tuple[IntArray, IntArray] | None) -> pa.ChunkedArray:
+def _taken(column: pa.ChunkedArray, cut: tuple[I64, I64] | None) -> pa.ChunkedArray:
     return column if cut is None else take_ranges(column, *cut)
 
 
@@ -368,3 +368,44 @@ def _one(column: pa.ChunkedArray) -> pa.Array | None:
         return pa.concat_arrays(column.chunks) if column.num_chunks else pa.array([], column.type)
     except pa.ArrowException:
         return None
+
+
+def check_entries(column: pa.ChunkedArray, rows: I64, entries: I64, name: str) -> None:
+    """``FormatError`` unless the first ``rows[0]`` rows have ``entries[0]`` entries, the next
+    ``rows[1]`` rows ``entries[1]``, …. ``column`` is one leaf of lists, decoded alone.
+
+    A page header counts the entries of a page, nulls and empty lists included, and an offset index
+    says which rows they are. A row has at least one entry, so the first rows of a run of pages have
+    as many entries as the pages only if they are the rows of these pages. With a wrong
+    ``first_row_index`` a row would get the values of another.
+    """
+    counts = [entries_per_row(chunk) for chunk in column.chunks]
+    before = np.concatenate(
+        [np.zeros(1, np.int64), np.cumsum(np.concatenate([np.zeros(0, np.int64), *counts]))]
+    )
+    found = np.diff(before[np.concatenate([[0], np.cumsum(rows)])], prepend=0)[1:]
+    wrong = np.flatnonzero(found != entries)
+    if len(wrong):
+        at = int(wrong[0])
+        raise FormatError(
+            f"pages of {name} hold other rows than their index says",
+            expected=f"{int(entries[at])} entries in {int(rows[at])} rows",
+            got=int(found[at]),
+        )
+
+
+def entries_per_row(array: pa.Array) -> I64:
+    """Entries per row, of structs of one field, lists of one element, and leaves."""
+    if isinstance(array, pa.ExtensionArray):
+        array = array.storage
+    if pa.types.is_struct(array.type):
+        return entries_per_row(array.field(0))
+    if not (pa.types.is_list(array.type) or pa.types.is_large_list(array.type)):
+        return np.ones(len(array), np.int64)
+    offsets = array.offsets.to_numpy().astype(np.int64)
+    first, last = int(offsets[0]), int(offsets[-1])
+    inner = array.values.slice(first, last - first)
+    if pa.types.is_nested(inner.type):
+        before = np.concatenate([np.zeros(1, np.int64), np.cumsum(entries_per_row(inner))])
+        offsets = before[offsets - first]
+    return np.asarray(np.maximum(np.diff(offsets), 1))

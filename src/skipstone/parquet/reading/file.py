@@ -12,37 +12,81 @@ opened; a changed file is a ``StaleError``. Chunks that name another file (``fil
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, TypeAlias
 
+import numpy as np
+import pyarrow as pa
+
+from skipstone._cache import LruCache
 from skipstone.human import plural
 from skipstone.identity import canonical_path
 from skipstone.parquet.arrow.metadata_tables import chunks, row_groups
+from skipstone.parquet.evidence import PageSource, RowGroupSource
 from skipstone.parquet.index_pages.index_pages import IndexPages
+from skipstone.predicate.binding import bind
+from skipstone.predicate.dnf import from_dnf
+from skipstone.predicate.render import to_sql
+from skipstone.predicate.sql import parse_sql
+from skipstone.predicate.tree import (
+    And,
+    Comparison,
+    Const,
+    Membership,
+    Not,
+    NullTest,
+    Opaque,
+    Or,
+    PatternMatch,
+    Truth,
+    leaves,
+)
+from skipstone.predicate.types import column_path
+from skipstone.pruning import RowSet
+from skipstone.pruning.planner import ObjectLevel, PlanInput, make_plan
+from skipstone.pruning.residual import matching, require_decidable
 from skipstone.storage import open_storage
+from skipstone.storage.listing import Listing
 
 from .file_reader import FileReader, names_its_file
-from .opened_footer import TAIL_GUESS, load_footer
 from .page_metadata import column_index, offset_index, page_table, read_bloom_filter
-from .pinned_reader import PinnedReader
-from .query import FileQueries
+from .pinned_file import TAIL_GUESS, PinnedReader, load_footer
+from .row_ranges import column_at, rows_alone, take_rows
 
 if TYPE_CHECKING:
     import os
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
-    import pyarrow as pa
+    from numpy.typing import NDArray
 
     from skipstone.identity import ObjectId
     from skipstone.parquet.encryption.decryption import Decryption
     from skipstone.parquet.format.bloom_filter import BloomFilter
     from skipstone.parquet.format.metadata import FileMetaData, PageHeader
     from skipstone.parquet.format.page_index import ColumnIndexArrays, OffsetIndexArrays
+    from skipstone.predicate.tree import Bound
     from skipstone.pruning.plan import Plan
 
-    from .opened_footer import OpenedFooter
-    from .query import Where
+    from .pinned_file import OpenedFooter
     from .verify import Verification
+
+
+#: SQL text, pyarrow's DNF tuples, or a tree of ``skipstone.predicate``
+Where: TypeAlias = "str | Any"
+
+_TREES = (And, Or, Not, Comparison, Membership, NullTest, PatternMatch, Truth, Opaque, Const)
+
+# Bound predicates that are remembered.
+_REMEMBERED = 256
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Predicate:
+    """A predicate bound to the file's schema, and its text."""
+
+    tree: Bound
+    text: str
 
 
 class ParquetFile(FileReader):
@@ -164,10 +208,6 @@ class ParquetFile(FileReader):
 
     # -- predicates --------------------------------------------------------------------------------
 
-    @cached_property
-    def _queries(self) -> FileQueries:
-        return FileQueries(self)
-
     @names_its_file
     def plan(self, where: Where = None, *, time_zone: str = "UTC") -> Plan:
         """Which rows may match ``where``, and why the others need not be read.
@@ -176,7 +216,7 @@ class ParquetFile(FileReader):
         that have none. Only indexes are read: statistics of the footer, blocks of Bloom filters,
         page indexes. Raises ``PredicateError``.
         """
-        return self._queries.plan(where, time_zone)
+        return self._plan(self._bind(where, time_zone))
 
     @names_its_file
     def query(
@@ -185,15 +225,57 @@ class ParquetFile(FileReader):
         """The rows that match ``where``, with Spark's meaning (NaN is equal to itself and the
         largest, 0.0 equals -0.0), in file order.
 
-        Raises as ``plan``, and ``UnsupportedError`` where ``where`` has a part that cannot be
-        decided here (a function call, a subquery).
+        The predicate's columns are read first, where the indexes leave rows. Of other columns only
+        pages that hold a matching row are fetched. Raises as ``plan``, and ``UnsupportedError``
+        where ``where`` has a part that cannot be decided here (a function call, a subquery).
         """
-        return self._queries.query(where, columns, time_zone)
+        predicate = self._bind(where, time_zone)
+        selection = self.selection
+        fields = selection.fields(columns)
+        rows, exact = self._planned(predicate)
+        if not rows:
+            return selection.empty_table(columns)
+        if exact:
+            return self.read_rows(columns, rows)
+        require_decidable(predicate.tree)
+        if not fields:
+            return rows_alone(sum(len(found) for _, found, _ in self._decided(predicate, rows)))
+        names = [field.node.name for field in fields]
+        # Nothing forbids a file to have two columns of one name, or names that Arrow must change.
+        alone = len(set(names)) == len(names) and names == [each.field.name for each in fields]
+        pieces: list[pa.Table] = []
+        for table, found, at in self._decided(predicate, rows):
+            if not len(found):
+                continue
+            have = [
+                name
+                for name, field in zip(names, fields, strict=True)
+                if name in table.column_names and field.node.is_leaf and alone
+            ]
+            if not have:
+                pieces.append(self.read_rows(columns, RowSet.of(found)))
+                continue
+            taken = take_rows(table.select(have), at)
+            rest = [name for name in names if name not in have]
+            if rest:
+                later = self.read_rows(_below(columns, rest), RowSet.of(found))
+                parts = {**_by_name(taken), **_by_name(later)}
+                taken = pa.Table.from_arrays([parts[name] for name in names], names=names)
+            pieces.append(taken)
+        if not pieces:
+            return selection.empty_table(columns)
+        made = pieces[0] if len(pieces) == 1 else pa.concat_tables(pieces)
+        return pa.Table.from_arrays(made.columns, schema=selection.table_schema(columns))
 
     @names_its_file
     def count(self, where: Where = None, *, time_zone: str = "UTC") -> int:
         """How many rows match; from the indexes alone where they decide it."""
-        return self._queries.count(where, time_zone)
+        predicate = self._bind(where, time_zone)
+        rows, exact = self._planned(predicate)
+        if exact:
+            return len(rows)
+        require_decidable(predicate.tree)
+        return sum(len(found) for _, found, _ in self._decided(predicate, rows))
 
     @names_its_file
     def verify(self, columns: Sequence[str] | None = None) -> Verification:
@@ -205,11 +287,89 @@ class ParquetFile(FileReader):
 
         return verify_file(self, columns)
 
+    @cached_property
+    def _bound(self) -> LruCache[tuple[str, str], _Predicate]:
+        return LruCache(_REMEMBERED)
+
+    @cached_property
+    def _listing(self) -> Listing:
+        id = self.id
+        return Listing.of(self.path, [id], unit=id.unit)
+
+    @cached_property
+    def _finer(self) -> tuple[Any, ...]:
+        files = {0: self.indexed}
+        return RowGroupSource(files), PageSource(files, self.reader.fetch)
+
+    def _bind(self, where: Where, time_zone: str) -> _Predicate:
+        if where is None:
+            return _Predicate(Const(True), "TRUE")
+        if not isinstance(where, str):
+            expr = where if isinstance(where, _TREES) else from_dnf(where)
+            tree = bind(expr, self.schema, session_zone=time_zone)
+            return _Predicate(tree, to_sql(expr))
+        found = self._bound.get((where, time_zone))
+        if found is None:
+            tree = bind(parse_sql(where), self.schema, session_zone=time_zone, text=where)
+            found = _Predicate(tree, where)
+            self._bound.put((where, time_zone), found)
+        return found
+
+    def _plan(self, predicate: _Predicate) -> Plan:
+        return make_plan(
+            PlanInput(
+                tree=predicate.tree,
+                listing=self._listing,
+                table=self.path,
+                predicate=predicate.text,
+                objects=ObjectLevel(row_counts=self.row_starts[-1:]),
+                finer=self._finer,
+                fetch=self.reader.fetch,
+            )
+        )
+
+    def _planned(self, predicate: _Predicate) -> tuple[RowSet, bool]:
+        """The rows that may match, and whether all of them do."""
+        plan = self._plan(predicate)
+        if not plan.keep[0]:
+            return RowSet(), True
+        detail = plan.details.get(0)
+        if detail is None or detail.rows is None:
+            return RowSet.all(self.num_rows), bool(plan.must[0])
+        return detail.rows, detail.exact
+
+    def _decided(
+        self, predicate: _Predicate, rows: RowSet
+    ) -> Iterator[tuple[pa.Table, NDArray[np.int64], NDArray[np.int64]]]:
+        """Wave by wave: the predicate's columns, the matching rows of the file, and their positions
+        in those columns."""
+        paths = {leaf.column: column_path(leaf.column) for leaf in leaves(predicate.tree)}
+        fields = self.selection.of_paths(list(paths.values()))
+        position = rows.positions()
+        before = 0
+        for table in self.tables(fields, rows):
+            columns = {name: column_at(table, path) for name, path in paths.items()}
+            at = np.flatnonzero(matching(predicate.tree, columns, table.num_rows))
+            yield table, position[before + at], at
+            before += table.num_rows
+
 
 _INTERNAL = {
-    "chunk_key", "chunk_pages", "decryptor", "footer", "indexed", "of_footer", "read_groups",
-    "row_waves", "selection", "tables", "tail", "waves",
+    "chunk_key", "chunk_pages", "indexed", "of_footer", "read_groups", "row_waves", "selection",
+    "tables", "waves",
 }  # fmt: skip
 _PUBLIC = {
     name for each in (FileReader, ParquetFile) for name in vars(each) if name[0] != "_"
 } - _INTERNAL | {"path"}
+
+
+def _by_name(table: pa.Table) -> dict[str, pa.ChunkedArray]:
+    return dict(zip(table.column_names, table.columns, strict=True))
+
+
+def _below(columns: Sequence[str] | None, names: Sequence[str]) -> list[str]:
+    """Those of ``columns`` that lie in the fields ``names``."""
+    if columns is None:
+        return list(names)
+    wanted = set(names)
+    return [each for each in columns if each in wanted or column_path(each)[0] in wanted]

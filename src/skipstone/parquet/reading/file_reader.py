@@ -16,16 +16,16 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from skipstone.errors import FormatError, SkipstoneError
+from skipstone.parquet.arrow.arrow_types import ShapeKind
 from skipstone.parquet.evidence.indexed_file import IndexedFile
 from skipstone.parquet.format.enums import Type
 from skipstone.parquet.format.footer import TAIL_LENGTH, Tail
 from skipstone.pruning import RowSet
 from skipstone.storage import ByteRange
 
-from .arrow_shape import Kind
 from .chunk_pages import ChunkPages
 from .fetch import Templates, read_groups
-from .opened_footer import files_of_leaves
+from .pinned_file import files_of_leaves
 from .row_ranges import GroupRows, are_sorted, check_row_counts, group_rows, row_set, rows_alone
 from .selection import Selection
 
@@ -35,16 +35,14 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from skipstone.identity import ObjectId
-    from skipstone.parquet.encryption.file_decryptor import FileDecryptor
     from skipstone.parquet.format.footer_arrays import FooterArrays
     from skipstone.parquet.format.metadata import SortingColumn
     from skipstone.pruning.table_schema import FileSchema
 
     from .chunk_pages import ChunkKey
-    from .opened_footer import OpenedFooter
-    from .pinned_reader import PinnedReader
+    from .pinned_file import OpenedFooter, PinnedReader
     from .row_ranges import RowRanges
-    from .selection import Field
+    from .selection import SelectedField
 
 
 P = ParamSpec("P")
@@ -106,6 +104,10 @@ class FileReader:
         #: reads ranges of this version
         self.reader = reader
         self._opened = opened
+        #: the footer as arrays, and where it lies
+        self.footer, self.tail = opened.footer, opened.tail
+        #: decrypts the file, ``None`` if it is not encrypted
+        self.decryptor = opened.decryptor
 
     @property
     def size(self) -> int:
@@ -123,16 +125,6 @@ class FileReader:
         return len(self.footer.row_starts) - 1
 
     @property
-    def footer(self) -> FooterArrays:
-        """The footer as arrays."""
-        return self._opened.footer
-
-    @property
-    def tail(self) -> Tail:
-        """Where the footer lies."""
-        return self._opened.tail
-
-    @property
     def encrypted_footer(self) -> bool:
         """True where the footer is encrypted."""
         return self.tail.encrypted
@@ -141,11 +133,6 @@ class FileReader:
     def signature_verified(self) -> bool:
         """True where a plaintext footer is signed, and its key was available."""
         return self._opened.signature_verified
-
-    @property
-    def decryptor(self) -> FileDecryptor | None:
-        """Decrypts the file, ``None`` if it is not encrypted."""
-        return self._opened.decryptor
 
     @property
     def unavailable(self) -> Mapping[int, SkipstoneError]:
@@ -242,7 +229,9 @@ class FileReader:
         return self.read_fields(self.selection.fields(columns), row_ranges)
 
     @names_its_file
-    def read_fields(self, fields: Sequence[Field], row_ranges: RowRanges | None = None) -> pa.Table:
+    def read_fields(
+        self, fields: Sequence[SelectedField], row_ranges: RowRanges | None = None
+    ) -> pa.Table:
         """The same rows of ``fields`` of the selection."""
         pieces = list(self.tables(fields, row_ranges))
         if len(pieces) == 1:
@@ -270,7 +259,7 @@ class FileReader:
 
     def read_groups(
         self,
-        fields: Sequence[Field],
+        fields: Sequence[SelectedField],
         groups: Sequence[GroupRows],
         chunk_pages: ChunkPages | None = None,
     ) -> pa.Table:
@@ -281,7 +270,9 @@ class FileReader:
         return pa.Table.from_arrays(columns, schema=schema)
 
     @names_its_file
-    def tables(self, fields: Sequence[Field], row_ranges: RowRanges | None) -> Iterator[pa.Table]:
+    def tables(
+        self, fields: Sequence[SelectedField], row_ranges: RowRanges | None
+    ) -> Iterator[pa.Table]:
         """Rows as tables, each of as many row groups as are fetched together."""
         leaves = [leaf for field in fields for leaf in field.shape.leaves]
         for leaf in leaves:
@@ -334,7 +325,7 @@ class FileReader:
 # -- whole columns ---------------------------------------------------------------------------------
 
 
-def read_whole(file: FileReader, fields: Sequence[Field]) -> pa.Table | None:
+def read_whole(file: FileReader, fields: Sequence[SelectedField]) -> pa.Table | None:
     """All rows of these fields, decoded by Arrow from the chunks as they are stored.
 
     Without rows to leave out, page-wise reading saves nothing, and Arrow works without the lock of
@@ -369,7 +360,7 @@ def read_whole(file: FileReader, fields: Sequence[Field]) -> pa.Table | None:
     return found if sound else None
 
 
-def _is_plain(file: FileReader, fields: Sequence[Field]) -> bool:
+def _is_plain(file: FileReader, fields: Sequence[SelectedField]) -> bool:
     """Whether Arrow, given these names, reads exactly these leaves, all of them plaintext."""
     names = [field.field.name for field in fields]
     every = file.schema.names
@@ -382,11 +373,11 @@ def _is_plain(file: FileReader, fields: Sequence[Field]) -> bool:
         and len(set(names)) == len(names)
         and not any("." in name for name in every)
         and len(set(every)) == len(every)
-        and all(field.shape.kind is Kind.LEAF for field in fields)
+        and all(field.shape.kind is ShapeKind.LEAF for field in fields)
     )
 
 
-def _whole_chunks(file: FileReader, fields: Sequence[Field]) -> list[ByteRange] | None:
+def _whole_chunks(file: FileReader, fields: Sequence[SelectedField]) -> list[ByteRange] | None:
     """The chunks; ``None`` where Arrow cannot read one of them like this."""
     found: list[ByteRange] = []
     for field in fields:

@@ -12,26 +12,22 @@ The dictionary page lies between the beginning of the chunk and its first data p
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
 from skipstone.errors import FormatError
 from skipstone.parquet.evidence.indexed_file import chunk_bytes
-from skipstone.parquet.evidence.written_bounds import check_page_range
+from skipstone.parquet.evidence.value_bounds import check_page_range
 from skipstone.parquet.format.enums import PageType
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from numpy.typing import NDArray
-
+    from skipstone.parquet.encodings.kernels import I64
     from skipstone.parquet.format.footer_arrays import FooterArrays
     from skipstone.parquet.format.page_index import OffsetIndexArrays
     from skipstone.parquet.format.schema import Leaf
-
-
-IntArray: TypeAlias = "NDArray[np.int64]"
 
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
@@ -46,18 +42,18 @@ class PageTable:
     one entry is the ``whole`` chunk, it may begin with the dictionary, and end before its bytes do.
     """
 
-    offset: IntArray
-    length: IntArray
-    first_row: IntArray
-    values: IntArray | None
-    ordinal: IntArray
+    offset: I64
+    length: I64
+    first_row: I64
+    values: I64 | None
+    ordinal: I64
     dictionary: tuple[int, int]
     whole: bool = False
 
     def __len__(self) -> int:
         return len(self.offset)
 
-    def holding(self, starts: IntArray, stops: IntArray) -> IntArray:
+    def holding(self, starts: I64, stops: I64) -> I64:
         """The entries that hold any row of the ranges (ascending, disjoint, not empty)."""
         first = np.searchsorted(self.first_row, starts, side="right") - 1
         last = np.searchsorted(self.first_row, stops, side="left")

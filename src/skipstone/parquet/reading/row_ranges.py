@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from skipstone.errors import FormatError
 from skipstone.predicate.literals import Keys, order_keys
@@ -21,12 +22,12 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
+    from skipstone.parquet.encodings.kernels import I64
     from skipstone.parquet.format.footer_arrays import FooterArrays
     from skipstone.parquet.format.metadata import SortingColumn
     from skipstone.parquet.format.schema import Leaf
 
 
-IntArray: TypeAlias = "NDArray[np.int64]"
 #: half-open ranges of row positions: pairs, an integer array of two columns, or a ``RowSet``
 RowRanges: TypeAlias = "RowSet | Sequence[tuple[int, int]] | NDArray[np.integer]"
 
@@ -76,8 +77,8 @@ class GroupRows:
     """Wanted rows of one row group, counted from its first: ascending ranges that do not touch."""
 
     row_group: int
-    starts: IntArray
-    stops: IntArray
+    starts: I64
+    stops: I64
 
     @property
     def count(self) -> int:
@@ -85,7 +86,7 @@ class GroupRows:
         return int((self.stops - self.starts).sum())
 
 
-def group_rows(rows: RowSet | None, row_starts: IntArray) -> list[GroupRows]:
+def group_rows(rows: RowSet | None, row_starts: I64) -> list[GroupRows]:
     """``rows`` of the file by row group; ``None`` is all rows.
 
     Row groups without wanted rows, and rows past the end of the file, are left out.
@@ -112,7 +113,7 @@ def group_rows(rows: RowSet | None, row_starts: IntArray) -> list[GroupRows]:
     return found
 
 
-def take_ranges(column: pa.ChunkedArray, start: IntArray, length: IntArray) -> pa.ChunkedArray:
+def take_ranges(column: pa.ChunkedArray, start: I64, length: I64) -> pa.ChunkedArray:
     """The rows of all these ranges, in their order."""
     if len(start) == 1:
         return column.slice(int(start[0]), int(length[0]))
@@ -131,7 +132,13 @@ def take_ranges(column: pa.ChunkedArray, start: IntArray, length: IntArray) -> p
     return pa.chunked_array(pieces, column.type)
 
 
-def take_rows(table: pa.Table, at: IntArray) -> pa.Table:
+def column_at(table: pa.Table, path: tuple[str, ...]) -> pa.ChunkedArray:
+    """A column by its path; below a null struct there are nulls."""
+    column = table.column(path[0])
+    return pc.struct_field(column, list(path[1:])) if len(path) > 1 else column
+
+
+def take_rows(table: pa.Table, at: I64) -> pa.Table:
     """The rows at these ascending positions."""
     try:
         return table.take(pa.array(at))
@@ -173,8 +180,6 @@ def are_sorted(
 
 def _child(values: Any, name: str) -> Any:
     """A field of a struct array, null where the struct is null."""
-    import pyarrow.compute as pc
-
     return pc.struct_field(values, name)
 
 
@@ -184,8 +189,6 @@ def _steps(keys: Keys, claim: SortingColumn) -> Any:
         before, after = keys.data[:-1], keys.data[1:]
         steps = (before > after).astype(np.int8) - (before < after).astype(np.int8)
     else:
-        import pyarrow.compute as pc
-
         before, after = keys.data[:-1], keys.data[1:]
         more = pc.greater(before, after).fill_null(False).to_numpy(zero_copy_only=False)
         less = pc.less(before, after).fill_null(False).to_numpy(zero_copy_only=False)

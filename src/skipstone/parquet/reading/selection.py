@@ -10,18 +10,22 @@ from __future__ import annotations
 import difflib
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
 
 import pyarrow as pa
 
 from skipstone._cache import LruCache
 from skipstone.errors import SkipstoneError
-from skipstone.parquet.arrow.arrow_types import arrow_schema, spark_schema
+from skipstone.parquet.arrow.arrow_types import (
+    Shape,
+    ShapeKind,
+    arrow_schema,
+    shape_of,
+    spark_schema,
+)
 from skipstone.parquet.format.schema import arrow_name
 from skipstone.predicate.types import column_name, column_path
 from skipstone.pruning.table_schema import FileSchema
-
-from .arrow_shape import Kind, Shape, shape_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -40,12 +44,15 @@ _SHARED = 32 << 10
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Field:
+class SelectedField:
     """One column of the result: ``field`` is its Arrow field, ``shape`` its structure."""
 
     node: Node
     field: pa.Field
     shape: Shape
+
+
+_Names: TypeAlias = tuple[str, ...]
 
 
 class _OfSchema:
@@ -54,8 +61,12 @@ class _OfSchema:
     def __init__(self) -> None:
         self.schema: pa.Schema | None = None
         self.file_schema: FileSchema | None = None
-        self.fields: LruCache[tuple[str, ...] | None, tuple[Field, ...]] = LruCache(_REMEMBERED)
-        self.paths: LruCache[tuple[tuple[str, ...], ...], tuple[Field, ...]] = LruCache(_REMEMBERED)
+        self.fields: LruCache[tuple[str, ...] | None, tuple[SelectedField, ...]] = LruCache(
+            _REMEMBERED
+        )
+        self.paths: LruCache[tuple[tuple[str, ...], ...], tuple[SelectedField, ...]] = LruCache(
+            _REMEMBERED
+        )
 
 
 @lru_cache(maxsize=64)
@@ -122,7 +133,7 @@ class Selection:
             pending = [field.shape]
             while pending:
                 shape = pending.pop()
-                if shape.kind is Kind.LEAF:
+                if shape.kind is ShapeKind.LEAF:
                     found[shape.leaves[0]] = shape.type
                 pending += shape.children
         return found
@@ -131,7 +142,7 @@ class Selection:
         """The Arrow type of a leaf."""
         return self._leaf_types[leaf]
 
-    def fields(self, columns: Sequence[str] | None) -> tuple[Field, ...]:
+    def fields(self, columns: Sequence[str] | None) -> tuple[SelectedField, ...]:
         """The fields that ``columns`` name, in their order; all of them for ``None``.
 
         ``SkipstoneError`` for a name that the file does not have, ``TypeError`` for one name where
@@ -147,7 +158,7 @@ class Selection:
             self._fields.put(key, found)
         return found
 
-    def of_paths(self, paths: Sequence[tuple[str, ...]]) -> tuple[Field, ...]:
+    def of_paths(self, paths: Sequence[tuple[str, ...]]) -> tuple[SelectedField, ...]:
         """The fields that these paths name part by part, each field once."""
         key, kept = tuple(paths), self._of_schema.paths
         found = kept.get(key)
@@ -223,7 +234,7 @@ class Selection:
         more = len(self.tree.root.children) - len(shown)
         return f"the columns are {', '.join(shown)}" + (f" and {more:,} more" if more else "")
 
-    def _field(self, at: int, leaves: set[int]) -> Field:
+    def _field(self, at: int, leaves: set[int]) -> SelectedField:
         node, field = self.tree.root.children[at], self.schema.field(at)
         shape = shape_of(node, field.type, leaves)
-        return Field(node, field.with_type(shape.type), shape)
+        return SelectedField(node, field.with_type(shape.type), shape)

@@ -8,7 +8,7 @@
 
 Each leaf stands below its own ancestors, without their LIST, MAP and other annotations: levels do
 not depend on them, and Arrow refuses half a map. So a group decodes as a struct of one field and a
-repeated node as a list, one layer per node of the path; ``arrow_shape.join`` combines the layers of
+repeated node as a list, one layer per node of the path; ``assembly.join`` combines the layers of
 several leaves. Nodes are renamed (``0``, ``v``), so that no name of the file matters here.
 
 Sizes, offsets and value counts are those of the fetched pages; there are no statistics and no page

@@ -26,8 +26,7 @@ import numpy as np
 from skipstone.errors import KeyUnavailableError, SkipstoneError
 from skipstone.human import Report, aligned, of_total, plural, size
 from skipstone.parquet.evidence.dictionary import plain_values
-from skipstone.parquet.evidence.value_bounds import ValueBounds
-from skipstone.parquet.evidence.written_bounds import chunk_bounds
+from skipstone.parquet.evidence.value_bounds import ValueBounds, chunk_bounds
 from skipstone.parquet.format.bloom_filter import xxh64_values
 from skipstone.parquet.format.enums import PageType
 from skipstone.parquet.format.page_index import ColumnIndexArrays, OffsetIndexArrays
@@ -36,7 +35,7 @@ from skipstone.parquet.pages.page import read_page
 from skipstone.pruning import Reason
 
 from .file_reader import is_sorted
-from .page_metadata import read_bloom_filter
+from .page_metadata import read_bloom_filter, take_index
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -146,7 +145,7 @@ def verify_file(file: FileReader, columns: Sequence[str] | None = None) -> Verif
             try:
                 if leaf in file.unavailable:
                     raise file.unavailable[leaf]
-                _Chunk(file, key, leaves[leaf], counts).check()
+                _ChunkCheck(file, key, leaves[leaf], counts).check()
                 chunks += 1
             except KeyUnavailableError as error:
                 unread.setdefault(f"{leaves[leaf].name}: {_without_path(error, file.path)}")
@@ -178,7 +177,7 @@ class _Counts:
         self.checked[claim] = self.checked.get(claim, 0) + count
 
 
-class _Chunk:
+class _ChunkCheck:
     """One column chunk."""
 
     def __init__(self, file: FileReader, key: ChunkKey, leaf: Leaf, counts: _Counts) -> None:
@@ -219,10 +218,7 @@ class _Chunk:
         indexed, key, footer = self.file.indexed, self.key, self.file.footer
         known: Any
         for kind, name in (("offset_index", "offset index"), ("column_index", "column index")):
-            need = indexed.take_index(kind, *key, {})
-            if need is not None:
-                data = self.file.reader.one(need.path, need.offset, need.length)
-                indexed.take_index(kind, *key, {need: data})
+            take_index(self.file, key, kind)
             if kind == "offset_index":
                 known = indexed.offset_indexes.get(key)
             else:

@@ -1,4 +1,10 @@
-"""Encodes the columns of a row group by Arrow and reads their statistics, a few in parallel.
+"""Encodes rows by Arrow: cuts them to row groups, and encodes blocks of columns in parallel.
+
+    pyarrow.Table, RecordBatch                    as they are
+    RecordBatchReader, __arrow_c_stream__         one batch at a time (polars, DuckDB, pandas, …)
+    an iterable of tables or batches              one at a time; the first one gives the schema
+
+Memory holds at most one row group of a stream, and the batch that extends past its end.
 
     rows  ->  block of columns  ->  Arrow: Parquet in memory  ->  pages, statistics, Bloom filter
               block of columns  ->  …
@@ -21,11 +27,14 @@ everything else, so all bytes before them move by one distance.
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
 from concurrent.futures import Future
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
+from itertools import chain
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias, TypeVar
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from skipstone.errors import SkipstoneError, UnsupportedError
@@ -35,13 +44,13 @@ from skipstone.parquet.format.footer_arrays import FooterArrays
 from skipstone.parquet.index_pages.tree import PageBounds
 from skipstone.parquet.pages.page import chunk_range, walk_pages
 
-from .bloom_builder import BloomFilterBuilder
 from .chunk_copier import ChunkCopier
-from .chunk_statistics import ChunkStatistics
+from .chunk_statistics import BloomFilterBuilder, ChunkStatistics
 from .footer_editor import FieldValues, FooterEditor, moved_offset_index, moved_row_group
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
+    from typing import Protocol
 
     from skipstone.parquet.format.bloom_filter import BloomFilter
     from skipstone.parquet.format.metadata import ColumnChunk, ColumnMetaData
@@ -51,6 +60,19 @@ if TYPE_CHECKING:
     from .chunk_copier import Copied
     from .chunk_statistics import PageStatistics
     from .retrofit_needs import IndexOptions
+
+    class ArrowStream(Protocol):
+        """An object that exports an Arrow stream by the C data interface."""
+
+        def __arrow_c_stream__(self, requested_schema: object | None = None) -> object: ...
+
+    Rows: TypeAlias = (
+        pa.Table
+        | pa.RecordBatch
+        | pa.RecordBatchReader
+        | ArrowStream
+        | Iterable[pa.Table | pa.RecordBatch]
+    )
 
 
 _T = TypeVar("_T")
@@ -323,3 +345,111 @@ def encode_rows(rows: pa.Table, **options: Any) -> EncodedRowGroups:
             f"Arrow cannot write such rows: {error}", hint="cast the columns that it names"
         ) from error
     return EncodedRowGroups.of(memoryview(sink.getvalue()).cast("B").toreadonly())
+
+
+def schema_and_batches(
+    data: Rows, schema: pa.Schema | None
+) -> tuple[pa.Schema, Iterator[pa.RecordBatch]]:
+    """The schema of ``data`` and its rows. ``TypeError`` if it is not Arrow data,
+    ``UnsupportedError`` for a schema without columns."""
+    found, batches = _opened(data)
+    if found is None:
+        first = next(batches, None)
+        if first is not None:
+            found, batches = first.schema, chain([first], batches)
+    if schema is None:
+        schema = found
+    elif found is not None and not found.equals(schema):
+        raise SkipstoneError(
+            "the rows have another schema than the given one",
+            hint=f"they have {', '.join(map(str, found))}",
+        )
+    if schema is None:
+        raise SkipstoneError("a stream without batches has no schema", hint="give schema=")
+    if not len(schema):
+        raise UnsupportedError("a table without columns")
+    return schema, batches
+
+
+def _opened(data: Any) -> tuple[pa.Schema | None, Iterator[pa.RecordBatch]]:
+    if isinstance(data, pa.Table):
+        return data.schema, iter(data.to_batches())
+    if isinstance(data, pa.RecordBatch):
+        return data.schema, iter([data])
+    if isinstance(data, pa.RecordBatchReader):
+        return data.schema, iter(data)
+    if hasattr(data, "__arrow_c_stream__"):
+        reader = pa.RecordBatchReader.from_stream(data)
+        return reader.schema, iter(reader)
+    if isinstance(data, Iterable) and not isinstance(data, str | bytes | dict):
+        return None, _batches(data)
+    raise TypeError(f"rows are Arrow tables, batches or a stream, not {type(data).__name__}")
+
+
+def _batches(parts: Iterable[object]) -> Iterator[pa.RecordBatch]:
+    for part in parts:
+        if isinstance(part, pa.Table):
+            # A table without rows still has a schema.
+            yield from part.to_batches() or part.schema.empty_table().to_batches() or [_empty(part)]
+        elif isinstance(part, pa.RecordBatch):
+            yield part
+        else:
+            raise TypeError(f"a stream of tables or record batches, not of {type(part).__name__}")
+
+
+def _empty(table: pa.Table) -> pa.RecordBatch:
+    arrays = [pa.array([], each.type) for each in table.schema]
+    return pa.RecordBatch.from_arrays(arrays, schema=table.schema)
+
+
+def row_groups(
+    schema: pa.Schema, batches: Iterator[pa.RecordBatch], rows: int
+) -> Iterator[pa.Table]:
+    """Tables of ``rows`` rows; the last one may have fewer. ``SkipstoneError`` for a batch of
+    another schema."""
+    held: list[pa.RecordBatch] = []
+    count = 0
+    for each in batches:
+        batch = each
+        if not batch.schema.equals(schema):
+            raise SkipstoneError(
+                "a batch of the stream has another schema than the first",
+                hint=f"it has {', '.join(map(str, batch.schema))}",
+            )
+        while batch.num_rows:
+            part = batch.slice(0, rows - count)
+            batch = batch.slice(part.num_rows)
+            held.append(part)
+            count += part.num_rows
+            if count == rows:
+                yield _table(schema, held)
+                held, count = [], 0
+    if count:
+        yield _table(schema, held)
+
+
+def _table(schema: pa.Schema, held: list[pa.RecordBatch]) -> pa.Table:
+    # With one dictionary for all batches Arrow writes one dictionary page.
+    return pa.Table.from_batches(held, schema).unify_dictionaries()
+
+
+def holds_nan(column: pa.Array | pa.ChunkedArray) -> bool:
+    """Whether a column may hold NaN at any depth; values under a null count, too."""
+    if isinstance(column, pa.ChunkedArray):
+        return any(holds_nan(each) for each in column.chunks)
+    t, type_ = pa.types, column.type
+    if isinstance(type_, pa.BaseExtensionType):
+        return holds_nan(column.storage)
+    if t.is_dictionary(type_):
+        return holds_nan(column.dictionary)
+    if t.is_run_end_encoded(type_):
+        return holds_nan(column.values)
+    if t.is_struct(type_):
+        return any(holds_nan(column.field(at)) for at in range(type_.num_fields))
+    if t.is_map(type_):
+        return holds_nan(column.keys) or holds_nan(column.items)
+    if t.is_nested(type_):
+        return not hasattr(column, "values") or holds_nan(column.values)
+    if not t.is_floating(type_):
+        return False
+    return bool(pc.any(pc.is_nan(column)).as_py())

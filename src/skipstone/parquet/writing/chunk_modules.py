@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from skipstone.parquet.format.metadata import ColumnChunk, ColumnMetaData
     from skipstone.parquet.pages.page import Page
     from skipstone.parquet.reading.page_tables import ChunkPlace
-    from skipstone.parquet.reading.pinned_reader import PinnedReader
+    from skipstone.parquet.reading.pinned_file import PinnedReader
 
 
 # Bytes of a chunk in memory at a time; more only if one page is larger.

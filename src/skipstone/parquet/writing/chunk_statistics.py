@@ -1,4 +1,4 @@
-"""Computes column index, statistics and size statistics of a column chunk, page by page.
+"""Computes column index, statistics and Bloom filter of a column chunk, page by page.
 
 Several threads compute the statistics of pages in any order (``look``). The pages are kept in file
 order (``keep``). They give
@@ -6,17 +6,33 @@ order (``keep``). They give
     ColumnIndex     null_pages, bounds, boundary_order, null_counts, nan_counts, histograms
     Statistics      bounds with their exactness, null_count, nan_count
     SizeStatistics  histograms of the levels, bytes of byte arrays without their lengths
-    Bloom filter    of all values, sized by their distinct number: bloom_builder.py
+    Bloom filter    of all values, sized by their distinct number
 
 A chunk must not have a column index if one of its pages has values but no bounds (their order is
 not known). In TYPE_ORDER bounds leave NaN out, and most readers skip as if there were no NaN: Spark
 4.3 and DataFusion lose the NaN that ``f > 1`` selects. So a chunk that holds NaN gets no column
 index, and no chunk of its column gets new bounds (DataFusion takes the bounds of some row groups
 for those of the file). NaN are counted. Histograms of levels that are always 0 are left out.
+
+``BloomFilterBuilder`` finds the right size of a filter without holding the values:
+
+    fill    a filter for the largest possible number of values
+    count   n distinct values leave z bits unset in b blocks of 8 words:  n = -32 b ln(z / 256 b)
+    fold    halve the filter until it has the size for n
+
+The highest bits of a hash choose the block. So blocks 2k and 2k + 1 of a filter whose size is a
+power of two are block k of the filter of half the size: folding gives, bit for bit, the filter that
+filling the smaller one would give. A value sets one bit of each word of its block, so the number of
+unset bits gives the count. Its error is below half a hundredth: the size differs from that of the
+exact count only if n is that close to a limit. Up to 65,536 values the hashes are held and counted.
+
+Spark looks up zeros and NaN by the bits of its literal, and means all equal values. So if the
+values have a zero, both zeros are added; if they have a NaN, the NaN that Spark looks up is added.
 """
 
 from __future__ import annotations
 
+import math
 from itertools import pairwise
 from threading import Lock
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
@@ -24,21 +40,18 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 import numpy as np
 
 from skipstone.parquet.encodings.values import ByteArrays
+from skipstone.parquet.format.bloom_filter import COMPILED, BloomFilter, optimal_bytes, xxh64_values
 from skipstone.parquet.format.enums import BoundaryOrder, Type
 from skipstone.parquet.format.metadata import SizeStatistics, Statistics
 from skipstone.parquet.format.page_index import ColumnIndex
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from numpy.typing import NDArray
 
     from skipstone.parquet.encodings.values import Values
-    from skipstone.parquet.format.bloom_filter import BloomFilter
     from skipstone.parquet.format.schema import Leaf
     from skipstone.parquet.pages.column_values import LeafColumn, Run
 
-    from .bloom_builder import BloomFilterBuilder
     from .column_order import Ordering
 
 
@@ -70,22 +83,19 @@ class ChunkStatistics:
         self, leaf: Leaf, order: Ordering | None, *, filling: BloomFilterBuilder | None = None
     ) -> None:
         self.leaf, self.order, self.filling = leaf, order, filling
-        self.rows: list[int] = []
-        self.nulls: list[int] = []
-        self.nans: list[int] = []
-        self.lows: list[bytes | None] = []
-        self.highs: list[bytes | None] = []
-        self.empty: list[bool] = []
-        self.sizes: list[int] = []
-        self.definition: list[NDArray[np.int64]] = []
-        self.repetition: list[NDArray[np.int64]] = []
+        self.pages: list[PageStatistics] = []
         #: a page begins within a row: there can be no page index
         self.within_rows = False
         self._used: tuple[Any, NDArray[np.bool_]] | None = None
         self._lock = Lock()
 
     def __len__(self) -> int:
-        return len(self.rows)
+        return len(self.pages)
+
+    @property
+    def rows(self) -> list[int]:
+        """The rows of each page."""
+        return [page.rows for page in self.pages]
 
     def prepare(self, dictionary: Values) -> None:
         """Prepare the values of the dictionary, before pages refer to it."""
@@ -126,15 +136,7 @@ class ChunkStatistics:
 
     def keep(self, page: PageStatistics) -> None:
         """Keep the statistics of the next page."""
-        self.rows.append(page.rows)
-        self.nulls.append(page.nulls)
-        self.nans.append(page.nans)
-        self.lows.append(page.low)
-        self.highs.append(page.high)
-        self.empty.append(page.empty)
-        self.sizes.append(page.size)
-        self.definition.append(page.definition)
-        self.repetition.append(page.repetition)
+        self.pages.append(page)
         self.within_rows |= page.within_row
 
     def _wider(
@@ -178,7 +180,9 @@ class ChunkStatistics:
     @property
     def misleading(self) -> bool:
         """Whether there are NaN that bounds leave out; see the module."""
-        return self.order is not None and self.order.misleads and any(self.nans)
+        return (
+            self.order is not None and self.order.misleads and any(page.nans for page in self.pages)
+        )
 
     def column_index(self) -> ColumnIndex | None:
         """The column index; ``None`` if the chunk must not have one."""
@@ -186,37 +190,38 @@ class ChunkStatistics:
         if order is None or self.within_rows or not len(self) or self.misleading:
             return None
         lows, highs = list[bytes](), list[bytes]()
-        for low, high, empty in zip(self.lows, self.highs, self.empty, strict=True):
-            if empty:
+        for page in self.pages:
+            if page.empty:
                 lows.append(b"")
                 highs.append(b"")
-            elif low is None or high is None:
+            elif page.low is None or page.high is None:
                 return None
             else:
-                lows.append(order.lower(low).value)
-                highs.append(order.upper(high).value)
-        known = [at for at, empty in enumerate(self.empty) if not empty]
+                lows.append(order.lower(page.low).value)
+                highs.append(order.upper(page.high).value)
+        known = [at for at, page in enumerate(self.pages) if not page.empty]
         return ColumnIndex(
-            null_pages=tuple(self.empty),
+            null_pages=tuple([page.empty for page in self.pages]),
             min_values=tuple(lows),
             max_values=tuple(highs),
             boundary_order=_boundary_order(
                 [order.key(lows[at]) for at in known], [order.key(highs[at]) for at in known]
             ),
-            null_counts=tuple(self.nulls),
-            repetition_level_histograms=self._histograms(
-                self.repetition, self.leaf.max_repetition_level
-            ),
-            definition_level_histograms=self._histograms(
-                self.definition, self.leaf.max_definition_level
-            ),
-            nan_counts=tuple(self.nans) if order.floating else None,
+            null_counts=tuple([page.nulls for page in self.pages]),
+            repetition_level_histograms=_joined(self._repetition),
+            definition_level_histograms=_joined(self._definition),
+            nan_counts=tuple([page.nans for page in self.pages]) if order.floating else None,
         )
 
-    def _histograms(self, found: Sequence[NDArray[np.int64]], level: int) -> tuple[int, ...] | None:
-        if not level:
-            return None
-        return tuple(np.concatenate(found).tolist())
+    # Histograms of the levels of each page; None for levels that are always 0.
+
+    @property
+    def _repetition(self) -> list[NDArray[np.int64]] | None:
+        return [page.repetition for page in self.pages] if self.leaf.max_repetition_level else None
+
+    @property
+    def _definition(self) -> list[NDArray[np.int64]] | None:
+        return [page.definition for page in self.pages] if self.leaf.max_definition_level else None
 
     def statistics(self, old: Statistics | None, *, trusted: bool) -> Statistics | None:
         """The old statistics, with missing fields added. Old bounds stay if they are ``trusted``
@@ -229,12 +234,12 @@ class ChunkStatistics:
             if order is None:
                 names = ("min_value", "max_value", "is_min_value_exact", "is_max_value_exact")
                 made |= {name: getattr(old, name) for name in names} if trusted else {}
-        made["null_count"] = sum(self.nulls)
+        made["null_count"] = sum(page.nulls for page in self.pages)
         if order is not None:
             if order.floating:
-                made["nan_count"] = sum(self.nans)
-            lows = [each for each in self.lows if each is not None]
-            highs = [each for each in self.highs if each is not None]
+                made["nan_count"] = sum(page.nans for page in self.pages)
+            lows = [page.low for page in self.pages if page.low is not None]
+            highs = [page.high for page in self.pages if page.high is not None]
             if lows:
                 low = order.lower(min(lows, key=order.key))
                 high = order.upper(max(highs, key=order.key))
@@ -248,22 +253,29 @@ class ChunkStatistics:
 
     def size_statistics(self) -> SizeStatistics:
         """The size statistics of the whole chunk."""
-
-        def summed(found: list[NDArray[np.int64]], level: int) -> tuple[int, ...] | None:
-            if not level:
-                return None
-            return tuple(np.sum(found, axis=0).tolist()) if found else (0,) * (level + 1)
-
+        unencoded, leaf = self.unencoded, self.leaf
         return SizeStatistics(
-            unencoded_byte_array_data_bytes=self.unencoded,
-            repetition_level_histogram=summed(self.repetition, self.leaf.max_repetition_level),
-            definition_level_histogram=summed(self.definition, self.leaf.max_definition_level),
+            unencoded_byte_array_data_bytes=None if unencoded is None else sum(unencoded),
+            repetition_level_histogram=_summed(self._repetition, leaf.max_repetition_level),
+            definition_level_histogram=_summed(self._definition, leaf.max_definition_level),
         )
 
     @property
-    def unencoded(self) -> int | None:
-        """Bytes of all byte arrays; ``None`` for other types."""
-        return sum(self.sizes) if self.leaf.type is Type.BYTE_ARRAY else None
+    def unencoded(self) -> tuple[int, ...] | None:
+        """Bytes of the byte arrays of each page; ``None`` for other types."""
+        return (
+            tuple([page.size for page in self.pages]) if self.leaf.type is Type.BYTE_ARRAY else None
+        )
+
+
+def _joined(found: list[NDArray[np.int64]] | None) -> tuple[int, ...] | None:
+    return None if found is None else tuple(np.concatenate(found).tolist())
+
+
+def _summed(found: list[NDArray[np.int64]] | None, level: int) -> tuple[int, ...] | None:
+    if found is None:
+        return None
+    return tuple(np.sum(found, axis=0).tolist()) if found else (0,) * (level + 1)
 
 
 def _histogram(
@@ -307,3 +319,86 @@ def _boundary_order(lows: list[Any], highs: list[Any]) -> BoundaryOrder:
     if rises(lows[::-1]) and rises(highs[::-1]):
         return BoundaryOrder.DESCENDING
     return BoundaryOrder.UNORDERED
+
+
+_FEW: Final = 1 << 16
+
+
+class BloomFilterBuilder:
+    """Builds the filter of one chunk of at most ``num_values`` values."""
+
+    def __init__(self, num_values: int, fpp: float) -> None:
+        self._fpp = fpp
+        self._held: list[NDArray[np.uint64]] | None = [] if num_values <= _FEW else None
+        few = 1 if num_values <= _FEW else num_values
+        self._filter = BloomFilter.of_size(optimal_bytes(few, fpp))
+        self._lock = Lock()
+        self._equal = set[int]()
+
+    def add(self, values: Values) -> None:
+        """Add values; some of them may have been added before."""
+        self._add_equal(values)
+        numbers = isinstance(values, np.ndarray) and values.dtype.itemsize == 8
+        compiled = COMPILED.for_work(len(values)) if self._held is None and numbers else None
+        if compiled is not None:
+            words = np.ascontiguousarray(values).view(np.uint64)
+            words.flags.writeable = False
+            with self._lock:
+                compiled.words(self._filter.blocks, words)
+            return
+        self.add_hashes(xxh64_values(values))
+
+    def add_used(self, values: Values, used: NDArray[np.bool_]) -> None:
+        """Add those values that are ``used``."""
+        if isinstance(values, np.ndarray) and values.dtype.kind == "f":
+            self._add_equal(values[used])
+        self.add_hashes(xxh64_values(values)[used])
+
+    def _add_equal(self, values: Values) -> None:
+        """Add values that equal some of these in other bits; they do not count as distinct."""
+        if not isinstance(values, np.ndarray) or values.dtype.kind != "f":
+            return
+        equal = [0.0, -0.0] if not values.all() else []
+        if np.isnan(values).any():
+            equal.append(np.nan)
+        self._equal.update(xxh64_values(np.array(equal, values.dtype)).tolist())
+
+    def add_hashes(self, hashes: NDArray[np.uint64]) -> None:
+        """Add values by their hashes."""
+        if self._held is not None:
+            self._held.append(hashes)
+            return
+        hashes = hashes.view()
+        hashes.flags.writeable = False
+        compiled = COMPILED.for_work(len(hashes))
+        with self._lock:
+            if compiled is None:
+                self._filter.insert(hashes)
+            else:
+                compiled.hashes(self._filter.blocks, hashes)
+
+    @property
+    def ndv(self) -> int:
+        """The number of distinct values; see the module."""
+        if self._held is not None:
+            return len(np.unique(np.concatenate(self._held))) if self._held else 0
+        blocks = self._filter.blocks
+        bits = 8 * blocks.nbytes
+        unset = bits - int(np.bitwise_count(blocks).sum())
+        return round(-bits / 8 * math.log(max(unset, 1) / bits))
+
+    def filter(self) -> BloomFilter:
+        """The filter for that number."""
+        wanted = optimal_bytes(self.ndv, self._fpp)
+        if self._held is not None:
+            made = BloomFilter.of_size(wanted)
+            for hashes in self._held:
+                made.insert(hashes)
+        else:
+            blocks = self._filter.blocks
+            while blocks.nbytes > wanted:
+                blocks = blocks[::2] | blocks[1::2]
+            made = BloomFilter(blocks)
+        if self._equal:
+            made.insert(np.array(sorted(self._equal), np.uint64))
+        return made

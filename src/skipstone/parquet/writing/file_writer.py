@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from skipstone.parquet.format.metadata import ColumnChunk, RowGroup
     from skipstone.parquet.reading.chunk_pages import ChunkKey
     from skipstone.parquet.reading.page_tables import ChunkPlace
-    from skipstone.parquet.reading.pinned_reader import PinnedReader
+    from skipstone.parquet.reading.pinned_file import PinnedReader
     from skipstone.storage.atomic_replace import ByteSink
 
     from .chunk_modules import BloomModules

@@ -22,7 +22,7 @@ import numpy as np
 
 from skipstone.errors import FormatError, SkipstoneError, UnsupportedError
 from skipstone.parquet.format.enums import Type
-from skipstone.parquet.format.metadata import ColumnOrder
+from skipstone.parquet.format.metadata import ColumnOrder, SortingColumn
 from skipstone.parquet.reading.file_reader import is_sorted
 from skipstone.parquet.reading.page_metadata import read_offset_index
 from skipstone.parquet.thrift.structs import Empty
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from skipstone.parquet.format.footer_arrays import FooterArrays
-    from skipstone.parquet.format.metadata import ColumnMetaData, SortingColumn
+    from skipstone.parquet.format.metadata import ColumnMetaData
     from skipstone.parquet.format.schema import Leaf
     from skipstone.parquet.reading.chunk_pages import ChunkKey
     from skipstone.parquet.reading.file import ParquetFile
@@ -65,24 +65,13 @@ class IndexOptions:
     @classmethod
     def of(
         cls,
-        file: ParquetFile,
-        bloom: Mapping[str, float],
-        page_rows: int | None,
-        sorting: Sequence[str] | None,
-    ) -> IndexOptions:
-        """Resolve names to leaves. ``SkipstoneError`` for names that the file does not have."""
-        return cls.of_columns(file.footer, file.selection, bloom, page_rows, sorting)
-
-    @classmethod
-    def of_columns(
-        cls,
         footer: FooterArrays,
         selection: Selection,
         bloom: Mapping[str, float],
         page_rows: int | None,
         sorting: Sequence[str] | None,
     ) -> IndexOptions:
-        """The same for a file with a footer but no path yet."""
+        """Resolve names to leaves. ``SkipstoneError`` for names that the file does not have."""
         if page_rows is not None and page_rows < 1:
             raise ValueError(f"page_rows is {page_rows}, but must be at least 1")
         leaves = footer.schema.leaves
@@ -127,8 +116,6 @@ def leaves_of(selection: Selection, name: str) -> tuple[int, ...]:
 
 
 def _sorting(selection: Selection, text: str) -> SortingColumn:
-    from skipstone.parquet.format.metadata import SortingColumn
-
     name, *words = text.split(":")
     leaves = [selection.tree.leaves[ordinal] for ordinal in leaves_of(selection, name)]
     if len(leaves) != 1 or leaves[0].max_repetition_level:

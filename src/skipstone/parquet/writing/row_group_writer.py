@@ -88,9 +88,8 @@ class RowGroupWriter:
         }
         if self.page_index and not facts.within_rows:
             index = facts.column_index()
-            unencoded = None if facts.unencoded is None else tuple(facts.sizes)
             made.column_index = None if index is None else index.to_bytes()
-            made.offset_index = offset_index_of(made.pages, facts.rows, unencoded)
+            made.offset_index = offset_index_of(made.pages, facts.rows, facts.unencoded)
         if chunk.bloom is not None:
             made.bloom = BloomModules.of(chunk.bloom.to_bytes())
         self._chunks.append(chunk.chunk)

@@ -33,8 +33,7 @@ from skipstone.parquet.reading.selection import Selection
 from skipstone.storage import open_storage
 from skipstone.storage.atomic_replace import local_path, replace_atomically
 
-from .arrow_encoder import ArrowBlocks, encode_rows
-from .arrow_rows import holds_nan, row_groups, schema_and_batches
+from .arrow_encoder import ArrowBlocks, encode_rows, holds_nan, row_groups, schema_and_batches
 from .file_writer import CheckpointWriter, FileWriter
 from .footer_editor import FooterEditor
 from .retrofit_needs import IndexOptions, leaves_of
@@ -49,8 +48,7 @@ if TYPE_CHECKING:
     from skipstone.parquet.format.metadata import SortingColumn
     from skipstone.storage.atomic_replace import BufferedFile
 
-    from .arrow_encoder import EncodedChunk
-    from .arrow_rows import Rows
+    from .arrow_encoder import EncodedChunk, Rows
 
 
 #: Rows of a row group by default; Arrow has the same default.
@@ -138,7 +136,7 @@ def write_table(
     found, batches = schema_and_batches(data, schema)
     template = encode_rows(found.empty_table(), **options).footer
     selection = Selection(template, str(target))
-    index_options = IndexOptions.of_columns(template, selection, bloom or {}, page_rows, sorting)
+    index_options = IndexOptions.of(template, selection, bloom or {}, page_rows, sorting)
     encryptor = _encryptor(encryption, template, target, checkpoint_every)
     blocks = ArrowBlocks(
         schema=template.schema,
@@ -155,7 +153,7 @@ def write_table(
         leaf for leaf, name in separate.items() if at_hand and _holds_nan(data, found, name)
     )
     between = "between" if interleave else "behind"
-    work = _Work(
+    work = _TableWriting(
         blocks=blocks,
         template=template,
         encryptor=encryptor,
@@ -255,7 +253,7 @@ class _Ready(NamedTuple):
 
 
 @dataclass(slots=True, kw_only=True)
-class _Work:
+class _TableWriting:
     blocks: ArrowBlocks
     template: FooterArrays
     encryptor: FileEncryptor | None

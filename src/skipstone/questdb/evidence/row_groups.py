@@ -26,7 +26,7 @@ import numpy as np
 from skipstone.errors import SkipstoneError
 from skipstone.parquet.encodings.values import ByteArrays
 from skipstone.parquet.evidence.bloom import hashes_of
-from skipstone.parquet.evidence.row_groups import FilesBounds, StatisticsEvidence
+from skipstone.parquet.evidence.sources import FilesBounds, StatisticsEvidence
 from skipstone.parquet.evidence.stored_values import Form, no_keys
 from skipstone.parquet.evidence.value_bounds import Order, ValueBounds
 from skipstone.parquet.format.bloom_filter import BLOCK_BYTES, block_of, set_in

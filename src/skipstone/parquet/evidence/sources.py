@@ -1,25 +1,29 @@
-"""The page level: splits row groups at page boundaries, with evidence from the column index.
+"""Two levels of a plan: a file's row groups and its pages, with evidence from Parquet's metadata.
 
-The pages of two columns do not begin at the same rows. A unit of this level is a run of rows
-between the page boundaries of **any** predicate column that has an offset index, so that it lies
-within one page of each of them.
+``RowGroupSource`` splits files by the row counts of their row groups. Its evidence: ``statistics``
+from the footer, without reads; ``bloom filter``, a header and a block per value; ``dictionary``, a
+page per row group where that is cheap enough.
 
-``PageSource.split`` needs the boundaries, so it fetches the offset index of every predicate
-column in the remaining row groups, and in the same wave the column index, which the evidence needs
-next. Nothing of other columns or row groups is read. Parsed indexes stay in the file;
-``spent`` counts what this source fetched.
+``PageSource`` splits row groups at page boundaries. The pages of two columns do not begin at the
+same rows. So a unit is a run of rows between the page boundaries of **any** predicate column that
+has an offset index: it lies within one page of each of them. ``split`` fetches the offset indexes
+for that, and in the same wave the column indexes, which the evidence needs next. Nothing of other
+columns or row groups is read. Parsed indexes stay in the file.
 """
 
 from __future__ import annotations
 
 import logging
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
 
-from skipstone.pruning import Answer, Cause, Level, Reason, Units
+from skipstone.pruning import Answer, Bounds, Cause, Level, Reason, Units
 from skipstone.pruning.evidence import Source
 
+from .bloom import BloomEvidence
+from .dictionary import DictionaryEvidence
 from .indexed_file import ColumnEvidence, bounds_of_parts, files_with
 from .sorted_pages import SortedEvidence
 from .value_bounds import ValueBounds
@@ -27,16 +31,148 @@ from .value_bounds import ValueBounds
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from numpy.typing import NDArray
-
+    from skipstone.parquet.encodings.kernels import I64
     from skipstone.predicate.tree import Leaf
-    from skipstone.pruning import Evidence, Fetched
+    from skipstone.pruning import BoolArray, Evidence, Fetched
     from skipstone.storage import ByteRange
 
     from .indexed_file import IndexedFile
 
 
-IntArray: TypeAlias = "NDArray[np.int64]"
+@dataclass(frozen=True, slots=True, eq=False)
+class FilesBounds:
+    """Bounds of several files that store a column in the same way: row group ``r`` of file ``f`` is
+    at ``base[f] + r``; ``base`` is -1 for all other files."""
+
+    bounds: ValueBounds
+    base: I64
+
+
+class RowGroupSource(Source):
+    """Units and evidence of the row groups of ``files``, by their ordinals in the plan's listing.
+
+    Keep it as long as the files: it caches combined bounds.
+    """
+
+    level = Level.ROW_GROUP
+
+    def __init__(self, files: Mapping[int, IndexedFile]) -> None:
+        self.files = files
+        self._combined: dict[str, list[FilesBounds]] = {}
+
+    def split(self, units: Units, columns: frozenset[str]) -> tuple[Units, I64]:
+        """The row groups of every file of this source."""
+        ordinals, starts, rows = [], [], []
+        known: list[int] = []
+        for at, file in enumerate(units.file.tolist()):
+            if file in self.files:
+                footer = self.files[file].footer
+                known.append(at)
+                starts.append(footer.row_starts[:-1])
+                rows.append(footer.group("num_rows"))
+        counts = np.array([len(each) for each in rows], np.int64)
+        parent = np.repeat(np.array(known, np.int64), counts)
+        ordinals = [np.arange(count) for count in counts.tolist()]
+        none = np.empty(0, np.int64)
+        return Units(
+            level=Level.ROW_GROUP,
+            file=units.file[parent],
+            ordinal=np.concatenate([none, *ordinals]),
+            first_row=np.concatenate([none, *starts]),
+            rows=np.concatenate([none, *rows]),
+        ), parent
+
+    def evidence(self, units: Units, columns: frozenset[str]) -> Sequence[Evidence[Leaf]]:
+        """Statistics, Bloom filters and dictionaries of these columns."""
+        found: list[Evidence[Leaf]] = []
+        for column in sorted(columns):
+            holding = files_with(column, self.files)
+            if not holding:
+                continue
+            found.append(StatisticsEvidence(column, self._bounds(column, holding)))
+            for kind in (BloomEvidence, DictionaryEvidence):
+                evidence = kind.of(column, holding)
+                if evidence is not None:
+                    found.append(evidence)
+        return found
+
+    def _bounds(self, column: str, holding: Mapping[int, IndexedFile]) -> list[FilesBounds]:
+        known = self._combined.get(column)
+        if known is not None:
+            return known
+        groups: dict[object, list[tuple[int, ValueBounds]]] = {}
+        for ordinal, file in holding.items():
+            bounds = file.chunk_bounds(file.columns[column])
+            stored = bounds.stored
+            key = (stored.form, stored.type, stored.unit, stored.column.type)
+            groups.setdefault(key, []).append((ordinal, bounds))
+        combined = []
+        for members in groups.values():
+            base = np.full(max(self.files) + 1, -1, np.int64)
+            sizes = np.cumsum([0, *(len(bounds) for _, bounds in members)])
+            base[[ordinal for ordinal, _ in members]] = sizes[:-1]
+            combined.append(FilesBounds(ValueBounds.concat([each for _, each in members]), base))
+        self._combined[column] = combined
+        return combined
+
+
+class StatisticsEvidence(ColumnEvidence):
+    """Bounds and null counts of row groups (``value_bounds.py``)."""
+
+    name = "statistics"
+    level = Level.ROW_GROUP
+    cost = 1.0
+
+    def __init__(self, column: str, combined: Sequence[FilesBounds]) -> None:
+        super().__init__(column, {})
+        self.combined = combined
+
+    def needs(self, leaves: Sequence[Leaf], units: Units, have: Fetched) -> Sequence[ByteRange]:
+        """Nothing: statistics are in the footer."""
+        return ()
+
+    def answer(self, leaves: Sequence[Leaf], units: Units, have: Fetched) -> Sequence[Answer]:
+        """One answer per leaf, over exactly these units."""
+        chosen: list[tuple[BoolArray | None, ValueBounds]] = []
+        covered = np.zeros(len(units), np.bool_)
+        for each in self.combined:
+            inside = units.file < len(each.base)
+            base = each.base[np.where(inside, units.file, 0)]
+            here = inside & (base >= 0)
+            at = base[here] + units.ordinal[here]
+            if not len(at):
+                continue
+            covered |= here
+            whole = len(at) == len(each.bounds) and bool(np.array_equal(at, np.arange(len(at))))
+            bounds = each.bounds if whole else each.bounds.where(at)
+            chosen.append((None if here.all() else here, bounds))
+        reasons: tuple[Reason, ...] = ()
+        absent = len(units) - int(np.count_nonzero(covered))
+        if absent:
+            text = f"{absent:,} of {len(units):,} row groups have no such column"
+            reasons = (Reason(cause=Cause.ABSENT, subject=self.subject, text=text, units=absent),)
+        return [self._answer(leaf, chosen, len(units), reasons) for leaf in leaves]
+
+    def _answer(
+        self,
+        leaf: Leaf,
+        chosen: Sequence[tuple[BoolArray | None, ValueBounds]],
+        count: int,
+        reasons: tuple[Reason, ...],
+    ) -> Answer:
+        if len(chosen) == 1 and chosen[0][0] is None:
+            found = chosen[0][1].bounds_of(leaf)
+            return self.silent(leaf) if found is None else Answer(bounds=found, reasons=reasons)
+        must, may = np.zeros(count, np.bool_), np.ones(count, np.bool_)
+        decided = False
+        for here, bounds in chosen:
+            found = bounds.bounds_of(leaf)
+            if found is not None:
+                must[here], may[here] = found.must, found.may
+                decided = True
+        return Answer(bounds=Bounds(must, may), reasons=reasons) if decided else self.silent(leaf)
+
+
 Fetch: TypeAlias = "Callable[[Sequence[ByteRange]], Fetched]"
 
 log = logging.getLogger("skipstone")
@@ -52,10 +188,10 @@ class PageSource(Source):
         self.files, self.fetch = files, fetch
         self.bytes_read = self.requests = 0
 
-    def split(self, units: Units, columns: frozenset[str]) -> tuple[Units, IntArray]:
+    def split(self, units: Units, columns: frozenset[str]) -> tuple[Units, I64]:
         """The runs of rows between page boundaries, of every row group that has a page index."""
         self._read(units, columns)
-        starts: list[IntArray] = []
+        starts: list[I64] = []
         parents: list[int] = []
         places = zip(units.file.tolist(), units.ordinal.tolist(), strict=True)
         for at, (ordinal, group) in enumerate(places):
@@ -124,9 +260,9 @@ class PageSource(Source):
         return needed
 
 
-def _boundaries(file: IndexedFile, group: int, columns: frozenset[str]) -> IntArray | None:
+def _boundaries(file: IndexedFile, group: int, columns: frozenset[str]) -> I64 | None:
     """First rows of the runs in a row group, from its start; ``None`` without any page index."""
-    known: list[IntArray] = []
+    known: list[I64] = []
     leaves = sorted({file.columns[column] for column in columns if column in file.columns})
     for leaf in leaves:
         first = file.first_rows(group, leaf)
@@ -144,7 +280,7 @@ def _boundaries(file: IndexedFile, group: int, columns: frozenset[str]) -> IntAr
 
 
 class PageIndexEvidence(ColumnEvidence):
-    """Bounds and null counts of the pages of one column (``written_bounds.py``)."""
+    """Bounds and null counts of the pages of one column (``value_bounds.py``)."""
 
     name = "page index"
     level = Level.PAGE
@@ -164,7 +300,7 @@ class PageIndexEvidence(ColumnEvidence):
 
     def answer(self, leaves: Sequence[Leaf], units: Units, have: Fetched) -> Sequence[Answer]:
         """One answer per leaf, over exactly these units."""
-        parts: list[tuple[IntArray, IntArray, ValueBounds]] = []
+        parts: list[tuple[I64, I64, ValueBounds]] = []
         reasons: dict[Reason, None] = {}
         for ordinal, file in self.files.items():
             groups = _groups(units, ordinal)
@@ -186,13 +322,13 @@ class PageIndexEvidence(ColumnEvidence):
         ordinal: int,
         groups: list[int],
         units: Units,
-        parts: list[tuple[IntArray, IntArray, ValueBounds]],
+        parts: list[tuple[I64, I64, ValueBounds]],
         reasons: dict[Reason, None],
     ) -> None:
         """Add the units of one file, the page of each, and the bounds of the pages."""
         leaf = file.columns[self.column]
         key = ("pages together", leaf)
-        known: tuple[list[int], IntArray, ValueBounds | None, list[Reason]] | None
+        known: tuple[list[int], I64, ValueBounds | None, list[Reason]] | None
         known = file.cache.get(key)
         if known is None or known[0] != groups:
             known = (groups, *_together(file, leaf, groups))
@@ -212,7 +348,7 @@ class PageIndexEvidence(ColumnEvidence):
 
 def _together(
     file: IndexedFile, leaf: int, groups: list[int]
-) -> tuple[IntArray, ValueBounds | None, list[Reason]]:
+) -> tuple[I64, ValueBounds | None, list[Reason]]:
     """First rows in the file, and bounds, of the pages of all these row groups; and why some of
     them have none."""
     bounds, firsts, silent = [], [], []
