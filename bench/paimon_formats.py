@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pyarrow as pa
 
-from skipstone.paimon.base import LEAST, SMALL, BlockSums, VerifiedBlob
+from skipstone.paimon.base import LEAST, BlockSums, VerifiedBlob
 from skipstone.paimon.container_builder import coded
 from skipstone.paimon.format.bitmap import write_bitmap
 from skipstone.paimon.format.bloom_filter import write_bloom_filter
@@ -26,7 +26,7 @@ from skipstone.paimon.format.column_keys import CodedColumn, column_of
 from skipstone.paimon.format.keys import Ask, In, PaimonType, Range
 from skipstone.paimon.format.partial_blob import MissingBytes, Pieces
 from skipstone.paimon.format.range_bitmap import RangeBitmapIndex, write_range_bitmap
-from skipstone.paimon.index_blob import answer, answer_of, needs, open_uncached
+from skipstone.paimon.index_blob import SMALL, answer, answer_of, needs, open_uncached
 from skipstone.pruning.kind import Blob
 
 from .figure import Figure, Peer, timed

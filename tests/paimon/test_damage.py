@@ -24,7 +24,8 @@ from skipstone import Table
 from skipstone.errors import FormatError
 from skipstone.paimon import base
 from skipstone.paimon import container_builder as bundle
-from skipstone.paimon.base import SMALL, BlockSums, VerifiedBlob
+from skipstone.paimon.base import BlockSums, VerifiedBlob
+from skipstone.paimon.index_blob import SMALL
 from skipstone.pruning.kind import Blob
 
 if TYPE_CHECKING:

@@ -7,9 +7,14 @@ pickled to Spark workers.
 
 from __future__ import annotations
 
+import heapq
+import os
 import time
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
+
+import numpy as np
 
 from skipstone.facts.store import Store
 from skipstone.pruning.kind import column_fields
@@ -22,12 +27,13 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
-    from skipstone.build.column_indexes import BuildSettings
     from skipstone.facts.encode import FileFacts
     from skipstone.facts.index_encryption import WriteEncryption
     from skipstone.identity import ObjectId
     from skipstone.pruning.kind import Index
     from skipstone.storage import Listing
+
+    from .column_indexes import BuildSettings
 
 
 # A part is published after this many files or seconds, whichever comes first: a killed task loses
@@ -127,10 +133,6 @@ class BuildJob:
 
 def shares(listing: Listing, count: int) -> list[list[ObjectId]]:
     """Splits ``listing`` into ``count`` shares of about equal bytes, largest files first."""
-    import heapq
-
-    import numpy as np
-
     count = max(1, min(count, len(listing)))
     heap = [(0, i) for i in range(count)]
     found: list[list[ObjectId]] = [[] for _ in range(count)]
@@ -145,9 +147,7 @@ def shares(listing: Listing, count: int) -> list[list[ObjectId]]:
 def run_here(
     job: BuildJob, listing: Listing, progress: Callable[[int, int], None] | None
 ) -> list[Outcome]:
-    """Runs the job in this process, two files at a time (Arrow decodes outside the GIL)."""
-    from concurrent.futures import ThreadPoolExecutor
-
+    """Runs the job in this process: a thread per core, 8 at most (Arrow decodes outside the GIL)."""
     outcomes: list[Outcome] = []
     total = len(listing)
 
@@ -156,8 +156,6 @@ def run_here(
             outcomes.append(outcome)
             if progress is not None:
                 progress(len(outcomes), total)
-
-    import os
 
     workers = max(1, min(8, len(os.sched_getaffinity(0))))
     with ThreadPoolExecutor(max_workers=workers) as pool:

@@ -27,6 +27,7 @@ Older facts have only a CRC-32 of the whole blob, and containers of other writer
 
 from __future__ import annotations
 
+import logging
 import re
 import zlib
 from dataclasses import dataclass, replace
@@ -46,6 +47,7 @@ from . import index_blob as reading
 from .format.bitmap import BitmapIndex
 from .format.column_keys import type_of
 from .format.partial_blob import Pieces
+from .index_blob import SMALL
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -59,8 +61,8 @@ if TYPE_CHECKING:
     from .format.keys import PaimonType
 
 
-#: A blob up to this size is read whole: that costs less than one more request.
-SMALL = 32 * 1024
+log = logging.getLogger("skipstone")
+
 #: Bytes of a block of a larger one, at least.
 LEAST = 4 * 1024
 #: Bytes of a blob that are kept between questions.
@@ -282,6 +284,19 @@ class PaimonIndex(Index):
     def check(self, type: PaimonType) -> None:
         """``UnsupportedError`` for a type that Paimon's index of this kind does not take."""
         raise NotImplementedError
+
+    @property
+    def subject(self) -> str:
+        """What reasons are about: ``bitmap(city)``."""
+        return f"{self.name}({self.column})"
+
+    def warn(self, text: str) -> None:
+        """Logs that the index says nothing, once for each ``text``."""
+        assert self.stored is not None
+        warned = self.stored.cache.setdefault("warned", set())
+        if text not in warned:
+            warned.add(text)
+            log.warning("%s: %s (it says nothing; data is read)", self.subject, text)
 
     def paimon_type(self, type: pa.DataType) -> PaimonType:
         """Paimon's type of a column of canonical ``type``; ``UnsupportedError`` where the kind does

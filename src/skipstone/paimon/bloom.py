@@ -14,7 +14,6 @@ report 0 as present.
 
 from __future__ import annotations
 
-import logging
 import zlib
 from typing import TYPE_CHECKING, Self
 
@@ -27,11 +26,12 @@ from skipstone.pruning import Answer, Bounds, Cause, Reason
 from skipstone.pruning.column_types import restate
 from skipstone.pruning.kind import Builder, Built
 
-from .base import SMALL, BlockSums, PaimonIndex, integers_of, no_place, place_fields
+from .base import BlockSums, PaimonIndex, integers_of, no_place, place_fields
 from .format import bloom_filter
 from .format.bloom_filter import FPP, ITEMS, check_type, positions_of, sizing
 from .format.column_keys import column_of
 from .format.keys import In, safe
+from .index_blob import SMALL
 from .row_evidence import asks_of
 
 if TYPE_CHECKING:
@@ -46,8 +46,6 @@ if TYPE_CHECKING:
 
     from .format.keys import PaimonType
 
-
-log = logging.getLogger("skipstone")
 
 # A filter with more probes than this is read whole.
 _MANY = 128
@@ -119,12 +117,11 @@ class PaimonBloom(PaimonIndex):
 
     def answer(self, leaves: Sequence[Leaf], units: Units, have: Fetched) -> Sequence[Answer]:
         """Which files may hold any of the values of ``=`` and ``IN``."""
-        subject = f"{self.name}({self.column})"
         if self.stored is None:
-            return [Answer.silent(Cause.ABSENT, subject, "not read back")] * len(leaves)
+            return [Answer.silent(Cause.ABSENT, self.subject, "not read back")] * len(leaves)
         probes = self._probes(leaves)
         held, rows = self._rows(units)
-        reasons = self._lacking(len(held) - len(rows), len(held), subject)
+        reasons = self._lacking(len(held) - len(rows), len(held))
         answers = []
         for leaf in leaves:
             local = restate(leaf, self.stored.type)
@@ -132,13 +129,13 @@ class PaimonBloom(PaimonIndex):
                 found = np.full(len(rows), local.value, np.bool_)
             elif leaf in probes and len(rows):
                 found, corrupt, lost = self._check_files(probes[leaf], rows, have)
-                reasons = (*reasons, *self._silent(corrupt, lost, subject))
+                reasons = (*reasons, *self._silent(corrupt, lost))
             elif not len(rows):
                 answers.append(Answer(bounds=None, reasons=reasons))
                 continue
             else:
                 text = f"says nothing of {leaf.op}"
-                answers.append(Answer.silent(Cause.NOT_APPLICABLE, subject, text))
+                answers.append(Answer.silent(Cause.NOT_APPLICABLE, self.subject, text))
                 continue
             may: BoolArray = np.ones(len(held), np.bool_)
             may[held] = found
@@ -233,9 +230,8 @@ class PaimonBloom(PaimonIndex):
         elif whole and zlib.crc32(data) != self.crc(row):
             raise FormatError("an index with another checksum")
 
-    def _silent(self, corrupt: int, lost: int, subject: str) -> list[Reason]:
+    def _silent(self, corrupt: int, lost: int) -> list[Reason]:
         """Why the filters of some files say nothing; one warning is logged."""
-        assert self.stored is not None
         reasons = []
         for count, cause, text in (
             (corrupt, Cause.CORRUPT, "not where the facts say, or damaged"),
@@ -243,19 +239,15 @@ class PaimonBloom(PaimonIndex):
         ):
             if not count:
                 continue
-            reasons.append(Reason(cause=cause, subject=subject, text=text, units=count))
-            warned = self.stored.cache.setdefault("warned", set())
-            if text not in warned:
-                warned.add(text)
-                log.warning("%s: %s (it says nothing; data is read)", subject, text)
+            reasons.append(Reason(cause=cause, subject=self.subject, text=text, units=count))
+            self.warn(text)
         return reasons
 
-    @staticmethod
-    def _lacking(count: int, total: int, subject: str) -> tuple[Reason, ...]:
+    def _lacking(self, count: int, total: int) -> tuple[Reason, ...]:
         if not count:
             return ()
         text = f"not built for {count:,} of {total:,} files"
-        return (Reason(cause=Cause.ABSENT, subject=subject, text=text, units=count),)
+        return (Reason(cause=Cause.ABSENT, subject=self.subject, text=text, units=count),)
 
 
 class _BloomProbe:

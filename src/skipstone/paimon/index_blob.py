@@ -42,6 +42,9 @@ if TYPE_CHECKING:
 
 Index: TypeAlias = "BitmapIndex | BloomFilterIndex | BsiIndex | RangeBitmapIndex"
 
+#: A blob up to this size is read whole: that costs less than one more request.
+SMALL = 32 * 1024
+
 KINDS: dict[str, type[Index]] = {
     "bitmap": BitmapIndex,
     "bloom-filter": BloomFilterIndex,
@@ -113,7 +116,6 @@ T = TypeVar("T")
 # Where each kind has its row count.
 _ROWS_AT = {"bitmap": 1, "bsi": 1, "range-bitmap": 5}
 _ROUNDS = 64
-_SMALL = 32 * 1024
 # The type with which keys of one width are read, and the others of this width.
 _CANDIDATES: dict[PaimonType, tuple[str, ...]] = {
     PaimonType.parse("STRING"): (),
@@ -145,7 +147,7 @@ def ask_blob(
     reading, and ``OSError`` for bytes that cannot be read."""
     pieces = Pieces(place.length, [] if place.inline is None else [(0, place.inline)])
     spans: list[tuple[int, int]] = []
-    if place.inline is None and place.length <= _SMALL:
+    if place.inline is None and place.length <= SMALL:
         spans = [(0, place.length)]
     for round in range(_ROUNDS):
         if spans:
@@ -169,11 +171,8 @@ def row_count_of(kind: str, place: Blob, fetch: Callable[[Sequence[ByteRange]], 
     at = _ROWS_AT.get(kind)
     if at is None:
         return -1
-
-    def rows(pieces: Pieces) -> int:
-        return int.from_bytes(pieces.take(at, 4), "big", signed=True)
-
-    found = ask_blob(place, fetch, rows)
+    raw = ask_blob(place, fetch, lambda pieces: pieces.take(at, 4))
+    found = int.from_bytes(raw, "big", signed=True)
     if found < 0:
         raise FormatError("negative row count", offset=at, got=found)
     return found

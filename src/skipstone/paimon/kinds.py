@@ -46,11 +46,12 @@ from skipstone.pruning.file_bounds import intervals_of
 from skipstone.pruning.interval import interval_bounds
 from skipstone.pruning.kind import PerFile, Rows
 
-from .base import SMALL, PaimonIndex, memory_size, place_fields
+from .base import PaimonIndex, memory_size, place_fields
 from .bloom import PaimonBloom
 from .container_builder import RowsBuilder
 from .format import bitmap, bsi, range_bitmap
 from .format.bitmap import BLOCK_SIZE
+from .index_blob import SMALL
 from .row_evidence import FileRows
 
 if TYPE_CHECKING:

@@ -20,7 +20,6 @@ containers of other writers, are trusted where their parts are consistent, and a
 
 from __future__ import annotations
 
-import logging
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
@@ -34,10 +33,11 @@ from skipstone.pruning import Answer, BaseEvidence, Bounds, Cause, Level, Reason
 from skipstone.pruning.column_types import restate
 
 from . import index_blob as reading
-from .base import SMALL, VerifiedBlob
+from .base import VerifiedBlob
 from .format.column_keys import key_of
 from .format.keys import In, Null, Range, prefix
 from .format.partial_blob import MissingBytes
+from .index_blob import SMALL
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -50,8 +50,6 @@ if TYPE_CHECKING:
     from .base import PaimonIndex
     from .format.keys import Ask, Key, PaimonType
 
-
-log = logging.getLogger("skipstone")
 
 # Rounds after which reads grow beyond the requested bytes: strings in version 1 of a bitmap do not
 # state their total length.
@@ -75,8 +73,8 @@ class _Questions(NamedTuple):
 @dataclass(slots=True, eq=False, kw_only=True)
 class FileRows(BaseEvidence):
     """See the module. ``rows`` and ``nulls`` are the counts of the file's fact, whose row has the
-    checksums of the blob too; -1 unknown. ``shared`` is what files have
-    in common: the same mapping for all files and one index."""
+    checksums of the blob too; -1 unknown. ``shared`` is what the files of one index have in common:
+    pass the same mapping for all."""
 
     index: PaimonIndex
     type: PaimonType
@@ -210,7 +208,7 @@ class FileRows(BaseEvidence):
         bounds = bounds_of(local, asks, self._find, self.rows) if local and asks else None
         if bounds is None:
             text = f"says nothing of {leaf.op} over a column that was {self.type} when indexed"
-            return Answer.silent(Cause.NOT_APPLICABLE, self._subject, text)
+            return Answer.silent(Cause.NOT_APPLICABLE, self.index.subject, text)
         if self._verified is not None and self._verified.unsure:
             return Answer(bounds=bounds, reasons=(self._unsure(),))
         return Answer(bounds=bounds)
@@ -221,9 +219,7 @@ class FileRows(BaseEvidence):
         if found is not None:
             return found
         if self._is_counted(ask):
-            plain = BitMap()
-            if ask == _NOT_NULL:
-                plain.add_range(0, self.rows)
+            plain = BitMap(range(self.rows if ask == _NOT_NULL else 0))
             found = reading.RowAnswer(plain, True, self.rows)
         else:
             if self._opened is None:
@@ -249,7 +245,7 @@ class FileRows(BaseEvidence):
         if reason is None:
             what = "containers of others have no" if self.fact < 0 else "built before there were"
             text = f"{what} checksums of its parts: damage that still fits together goes unnoticed"
-            reason = Reason(cause=Cause.ABSENT, subject=self._subject, text=text)
+            reason = Reason(cause=Cause.ABSENT, subject=self.index.subject, text=text)
             self.shared["unsure"] = reason
         return reason
 
@@ -264,17 +260,9 @@ class FileRows(BaseEvidence):
                 cause, text = Cause.UNREADABLE, "bytes of it could not be read"
             else:
                 cause = Cause.CORRUPT
-            self._silence = Answer.silent(cause, self._subject, text, 1)
-            assert self.index.stored is not None
-            warned = self.index.stored.cache.setdefault("warned", set())
-            if text not in warned:
-                warned.add(text)
-                log.warning("%s: %s (it says nothing; data is read)", self._subject, text)
+            self._silence = Answer.silent(cause, self.index.subject, text, 1)
+            self.index.warn(text)
         return self._silence
-
-    @property
-    def _subject(self) -> str:
-        return f"{self.index.name}({self.index.column})"
 
 
 # -- leaves and questions --------------------------------------------------------------------------
@@ -301,8 +289,7 @@ def bounds_of(leaf: Leaf, asks: tuple[Ask, ...], find: Find, rows: int) -> Bound
     hit, op = found.may, leaf.op
     if op in _NEGATED or op is Op.NE_OR_NULL:
         if op is Op.NE_OR_NULL:
-            domain = BitMap()
-            domain.add_range(0, rows)
+            domain = BitMap(range(rows))
         else:
             values = find(_NOT_NULL).may
             if values is None:

@@ -43,12 +43,12 @@ from skipstone.pruning.kind import Blob, Stored
 from skipstone.pruning.table_schema import file_schema, find_field
 
 from . import index_blob as reading
-from .base import SMALL, paimon_column
+from .base import paimon_column
 from .bloom import PaimonBloom
 from .format.column_keys import type_of
 from .format.container import HEAD_PREFIX, ContainerHead, head_length
 from .format.keys import In, Null, PaimonType, Range, Root
-from .index_blob import ask_blob
+from .index_blob import SMALL, ask_blob
 from .kinds import KINDS, RangeBitmap
 from .row_evidence import FileRows
 from .top_rows import TopFile

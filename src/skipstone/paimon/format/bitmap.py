@@ -174,9 +174,7 @@ class BitmapIndex:
         return self.bitmap(self.null_offset, length)
 
     def _not_null(self) -> BitMap:
-        everything = BitMap()
-        everything.add_range(0, self.row_count)
-        return everything - self._nulls()
+        return BitMap(range(self.row_count)) - self._nulls()
 
     def _union(self, parts: Sequence[Entries]) -> BitMap:
         if not parts:

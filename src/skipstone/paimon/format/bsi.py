@@ -93,9 +93,7 @@ class BsiIndex:
         if isinstance(ask, In):
             ranges = [(int(key), int(key)) for key in ask.keys]
         elif isinstance(ask, Null):
-            everything = BitMap()
-            everything.add_range(0, self.row_count)
-            return everything - self.rows(Range())
+            return BitMap(range(self.row_count)) - self.rows(Range())
         else:
             low = _LEAST if ask.lo is None else int(ask.lo) + ask.lo_open
             high = _GREATEST if ask.hi is None else int(ask.hi) - ask.hi_open

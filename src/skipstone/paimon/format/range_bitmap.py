@@ -109,9 +109,7 @@ class RangeBitmapIndex:
         """The rows that ``ask`` wants; all that may match where keys are not exact."""
         ask = safe(ask, self.type)
         if isinstance(ask, Null):
-            everything = BitMap()
-            everything.add_range(0, self.row_count)
-            return everything - self._existing()
+            return BitMap(range(self.row_count)) - self._existing()
         if not self.cardinality:
             return BitMap()
         if isinstance(ask, In):
@@ -133,10 +131,7 @@ class RangeBitmapIndex:
         nulls the least. With ``ties`` all that tie are there: what the first k rows by several
         columns are among.
         """
-        base = among
-        if base is None:
-            base = BitMap()
-            base.add_range(0, self.row_count)
+        base = BitMap(range(self.row_count)) if among is None else among
         existing = self._existing()
         nulls, values = base - existing, base & existing
         if len(base) <= k or (not self.cardinality and ties):
