@@ -86,7 +86,7 @@ class BuildJob:
         return pa.schema([field.with_name(column) for column, field in fields.items()])
 
     def run(self, files: Sequence[ObjectId]) -> Iterator[Outcome]:
-        """Build the facts of ``files`` and publish them; one outcome per file, after publishing."""
+        """Builds and publishes the facts of ``files``; one outcome per file, after publishing."""
         data = open_storage(self.table, self.storage_options)
 
         def facts() -> Iterator[FileFacts]:
@@ -147,7 +147,7 @@ def shares(listing: Listing, count: int) -> list[list[ObjectId]]:
 def run_here(
     job: BuildJob, listing: Listing, progress: Callable[[int, int], None] | None
 ) -> list[Outcome]:
-    """Runs the job in this process: a thread per core, 8 at most (Arrow decodes outside the GIL)."""
+    """Runs the job here: one thread per core, at most 8 (Arrow decodes outside the GIL)."""
     outcomes: list[Outcome] = []
     total = len(listing)
 

@@ -1,6 +1,6 @@
 """The index kinds that a user names: each builds from Arrow columns, and is ``Evidence`` read back.
 
-For a kind of one's own (``docs/own-index-kinds.md``) the names below are all that is needed.
+A kind of another package needs only these names (``docs/own-index-kinds.md``).
 """
 
 from skipstone.pruning.interval import with_nulls

@@ -1,7 +1,7 @@
 """``bloomfilter``: whether a value can be in a file at all.
 
 Stored value: a Bloom filter of Spark (``xskipper/format/sketch.py``, version 1), serialised as
-Java does, as in Xskipper's stores. What goes in is the value's key (``predicate/literals.py``):
+Java does, as in Xskipper's stores. It takes the value's key (``predicate/literals.py``):
 integers, dates, timestamps and decimals of up to 18 digits as 64-bit integers; floats as the
 sortable integer of the double, so that -0.0 is 0.0 and all NaNs are one; strings as UTF-8; binary
 and longer decimals as bytes. Booleans are refused: a filter over two values says less than their
@@ -53,9 +53,9 @@ if TYPE_CHECKING:
     from skipstone.pruning.kind import Chunk, Stored
 
 
-#: false positive probability, unless said otherwise
+#: false positive probability by default
 FPP = 0.01
-#: most bytes of one filter, unless said otherwise
+#: most bytes of one filter by default
 MAX_BYTES = 8 * 1024 * 1024
 
 # A filter that says "maybe" of more absent values than this is not worth its bytes.

@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 
 IntArray: TypeAlias = "NDArray[np.int64]"
 
-#: most values of a file's list, unless said otherwise
+#: most values of a file's list by default
 MAX_VALUES = 1_000
 #: most bytes of a file's list: its values, and 4 for the offset of each string
 MAX_BYTES = 64 * 1024

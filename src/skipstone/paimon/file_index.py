@@ -171,7 +171,7 @@ class PaimonFileIndex:
         if rows < 0:
             raise UnsupportedError(
                 "a container of Bloom filters does not know how many rows there are",
-                hint="say it: PaimonFileIndex(…, rows=…)",
+                hint="pass it: PaimonFileIndex(…, rows=…)",
             )
         task = RowTask(
             unit=Units.objects(np.zeros(1, np.int64), np.array([rows])),

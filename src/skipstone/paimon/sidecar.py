@@ -305,8 +305,8 @@ _DOWN = {Op.LT: Op.LE, Op.LE: Op.LE, Op.GT: Op.GT, Op.GE: Op.GT}
 
 
 def in_millis(leaf: Leaf) -> Leaf | Const:
-    """A leaf on microseconds with constants of whole milliseconds only, that matches the same of
-    all values that are whole milliseconds."""
+    """A leaf on microseconds as one whose constants are whole milliseconds. Of values that are
+    whole milliseconds both match the same."""
     values = [value for value in leaf.values if isinstance(value, int)]
     full = tuple(value for value in values if value % 1_000 == 0)
     if len(full) == len(leaf.values):

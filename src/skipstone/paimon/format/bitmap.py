@@ -9,8 +9,7 @@
     bitmaps, the null one first if there are two nulls or more; the others in any order
 
 Keys are described in ``keys``; in version 2 they ascend within and across blocks. A block offset
-counts
-from the first block, a bitmap's from the first bitmap. An offset below 0 is a single row,
+counts from the first block, a bitmap's from the first bitmap. An offset below 0 is a single row,
 ``-1 - offset``, that has no bitmap (its length is -1); a single null likewise, but its length is
 still the size that its bitmap would have. Version 1 has no lengths: a bitmap ends where the next
 begins. A writer starts a block with 4 bytes and adds entries of key + 8 bytes while they fit the
@@ -74,8 +73,7 @@ class BitmapIndex:
     """An open bitmap index. Block i of entries lies at ``edges[i]`` to ``edges[i + 1]`` of the blob
     and begins with key ``firsts[i]``; version 1 has one block, whose first key means nothing.
 
-    Every method raises ``MissingBytes`` for missing bytes, ``FormatError`` for what is
-    wrong.
+    Every method raises ``MissingBytes`` for missing bytes, ``FormatError`` for wrong ones.
     """
 
     type: PaimonType

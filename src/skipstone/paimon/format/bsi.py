@@ -6,7 +6,7 @@
     half:  u8 version = 1 | i64 min | i64 max | ebm | i32 slices c | slice 0 … slice c-1
 
 A row's code is the number (without sign) less ``min``; c is the number of bits of max - min.
-Writers have min = 0 always; a reader honours others. Bitmaps are Roaring; nothing says how long
+Writers always have min = 0; a reader honours others. Bitmaps are Roaring; nothing says how long
 each is, so that the whole index must be read for any answer. Types: TINYINT to BIGINT, DECIMAL
 (unscaled, while it fits 64 bits), DATE, TIME, timestamps; the least BIGINT cannot be written.
 """
@@ -57,7 +57,7 @@ class Half:
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
 class BsiIndex:
-    """An open bsi index; ``FormatError`` for what is wrong."""
+    """An open bsi index; its methods raise ``FormatError``."""
 
     type: PaimonType
     pieces: Pieces

@@ -34,7 +34,10 @@ MAGIC = 1493475289347502
 VERSION = 1
 HEAD_PREFIX = 16
 LARGEST = 2**31 - 1
-_CUT_OFF = "it was cut off, or is still being written: copy or make it again; its file is read then"
+_CUT_OFF = (
+    "it was cut off, or is still being written: copy it or write it again; until then its data "
+    "file is read in full"
+)
 _PREFIX = struct.Struct(">qii")
 _EMPTY_START = -1
 

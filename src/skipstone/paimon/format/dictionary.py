@@ -43,7 +43,7 @@ _LARGEST = 2**31 - 1
 
 
 def default_chunk_size(type: PaimonType) -> int:
-    """Bytes of keys in a chunk where nothing else is said."""
+    """Bytes of keys in a chunk by default."""
     return 0 if type.root in (Root.BOOLEAN, Root.TINYINT, Root.SMALLINT) else CHUNK_SIZE
 
 

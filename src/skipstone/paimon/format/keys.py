@@ -454,7 +454,7 @@ Ask: TypeAlias = "In | Range | Null"
 
 
 def prefix(start: bytes) -> Range:
-    """All strings that begin so."""
+    """All strings that begin with ``start``."""
     stripped = start.rstrip(b"\xff")
     if not stripped:
         return Range(lo=start)

@@ -57,8 +57,7 @@ def check_type(type: PaimonType) -> None:
 class RangeBitmapIndex:
     """An open range-bitmap index; ``min`` and ``max`` are ``None`` where every row is null.
 
-    Every method raises ``MissingBytes`` for missing bytes, ``FormatError`` for what is
-    wrong.
+    Every method raises ``MissingBytes`` for missing bytes, ``FormatError`` for wrong ones.
     """
 
     type: PaimonType

@@ -183,7 +183,7 @@ def union_of_many(bitmaps: Sequence[bytes | memoryview], rows: int) -> BitMap:
         if int(lows.max()) >= rows:
             raise FormatError("a row past the last", expected=f"below {rows}", got=int(lows.max()))
         rising = lows[1:] > lows[:-1]
-        rising[singles[1:] - 1] = True  # from one bitmap to the next anything goes
+        rising[singles[1:] - 1] = True  # another bitmap may begin anywhere
         if not bool(rising.all()):
             raise FormatError("rows of a bitmap do not ascend")
         others.append(roaring.of_rows(lows, rows))
