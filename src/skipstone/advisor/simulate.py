@@ -22,7 +22,7 @@ import math
 import os
 import re
 import tempfile
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
@@ -243,10 +243,10 @@ class _Some(MatchedFacts):
 
 
 def _of_some(whole: MatchedFacts, kept: Sequence[Index]) -> MatchedFacts:
-    fields: dict[str, Any] = {
-        name: getattr(whole, name) for name in MatchedFacts.__dataclass_fields__
+    given: dict[str, Any] = {
+        each.name: getattr(whole, each.name) for each in fields(MatchedFacts) if each.init
     }
-    made = _Some(**fields)
+    made = _Some(**given)
     # Evidence that was read is cached in the whole.
     object.__setattr__(made, "whole", whole)
     object.__setattr__(made, "kept", frozenset((each.column, each.name) for each in kept))
