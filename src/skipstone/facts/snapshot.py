@@ -62,10 +62,8 @@ _SERIAL = 4 << 20
 
 @dataclass(frozen=True, eq=False)
 class FactColumn:
-    """A piece of one index column: ``values`` of the fact rows ``at`` (ascending).
-
-    ``cache`` is what a kind derives from the values; it lives as long as the snapshot.
-    """
+    """A piece of one index column: ``values`` of the fact rows ``at`` (ascending). ``cache`` is what
+    a kind derives from the values; it lives as long as the snapshot."""
 
     at: NDArray[np.int64]
     values: pa.Array
@@ -423,10 +421,10 @@ class MatchedFacts(FileMatch):
     @cached_property
     def schemas(self) -> KnownSchemas | None:
         """The schemas of the files, by the newest fact row that has one; ``None`` without any."""
-        if not any(part.schemas for part in self.snapshot.parts):
+        texts = {name: text for part in self.snapshot.parts for name, text in part.schemas.items()}
+        if not texts:
             return None
         names = self.snapshot.own(SCHEMA).combine_chunks()
-        texts = {name: text for part in self.snapshot.parts for name, text in part.schemas.items()}
         known, errors = KnownSchemas.of(names, texts, self.file_of_row, len(self.listing))
         for name, error in errors.items():
             self._unusable.setdefault(Reason.of_error(f"schema {name}", error))

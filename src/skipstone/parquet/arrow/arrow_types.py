@@ -39,7 +39,6 @@ from skipstone.parquet.format.enums import ConvertedType, FieldRepetitionType, T
 from skipstone.parquet.format.footer import MAGIC
 from skipstone.parquet.format.metadata import FileMetaData
 from skipstone.parquet.format.schema import arrow_name
-from skipstone.predicate.types import TIMESTAMP, schema_from_spark
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
@@ -65,47 +64,6 @@ def arrow_schema(
         else:
             fields.append(_field(node, schema))
     return pa.schema(fields)
-
-
-#: where Spark writes the schema of its own files
-SPARK_SCHEMA_KEY = "org.apache.spark.sql.parquet.row.metadata"
-
-
-def spark_schema(
-    arrow: pa.Schema, schema: Schema, key_value_metadata: Sequence[KeyValue] | None = None
-) -> pa.Schema:
-    """The schema of the same file as Spark reads it; ``arrow`` is that of ``arrow_schema``.
-
-    Spark's own schema in the footer wins where it is there: it alone knows collations and
-    intervals. Else INT96 is an instant, and a duration its number.
-    """
-    for pair in key_value_metadata or ():
-        if pair.key == SPARK_SCHEMA_KEY:
-            try:
-                return schema_from_spark(pair.value or "")
-            except ValueError:
-                break  # a foreign or damaged note: the physical schema still stands
-    int96 = frozenset(leaf.ordinal for leaf in schema.leaves if leaf.type is Type.INT96)
-    return pa.schema(
-        [
-            _as_spark(field, node, int96)
-            for field, node in zip(arrow, schema.root.children, strict=True)
-        ]
-    )
-
-
-def _as_spark(field: pa.Field, node: Node, int96: frozenset[int]) -> pa.Field:
-    type_ = field.type
-    if pa.types.is_struct(type_) and type_.num_fields == len(node.children):
-        children = [
-            _as_spark(each, below, int96) for each, below in zip(type_, node.children, strict=True)
-        ]
-        return pa.field(field.name, pa.struct(children), field.nullable)
-    if node.is_leaf and node.first_leaf in int96:
-        type_ = TIMESTAMP
-    elif pa.types.is_duration(type_):
-        type_ = pa.int64()
-    return pa.field(field.name, type_, field.nullable)
 
 
 def _ask(

@@ -21,19 +21,22 @@ from skipstone.parquet.arrow.arrow_types import (
     ShapeKind,
     arrow_schema,
     shape_of,
-    spark_schema,
 )
+from skipstone.parquet.format.enums import Type
 from skipstone.parquet.format.schema import arrow_name
-from skipstone.predicate.types import column_name, column_path
+from skipstone.predicate.types import TIMESTAMP, column_name, column_path, schema_from_spark
 from skipstone.pruning.table_schema import FileSchema
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from skipstone.parquet.format.footer_arrays import FooterArrays
+    from skipstone.parquet.format.metadata import KeyValue
     from skipstone.parquet.format.schema import Node, Schema
 
 
+# Where Spark writes the schema of its own files.
+_SPARK_SCHEMA = "org.apache.spark.sql.parquet.row.metadata"
 # Names that an error lists.
 _SHOWN = 20
 # Selections of columns whose shapes are cached.
@@ -122,7 +125,7 @@ class Selection:
             pairs = self._footer.key_value_metadata
             known.file_schema = FileSchema(
                 arrow=pa.schema([field.remove_metadata() for field in self.schema]),
-                spark=spark_schema(self.schema, self.tree, pairs),
+                spark=_spark_schema(self.schema, self.tree, pairs),
             )
         return known.file_schema
 
@@ -238,3 +241,40 @@ class Selection:
         node, field = self.tree.root.children[at], self.schema.field(at)
         shape = shape_of(node, field.type, leaves)
         return SelectedField(node, field.with_type(shape.type), shape)
+
+
+def _spark_schema(
+    arrow: pa.Schema, schema: Schema, key_value_metadata: Sequence[KeyValue] | None = None
+) -> pa.Schema:
+    """The schema of the same file as Spark reads it; ``arrow`` is that of ``arrow_schema``.
+
+    Spark's own schema in the footer wins where it is there: it alone knows collations and
+    intervals. Else INT96 is an instant, and a duration its number.
+    """
+    for pair in key_value_metadata or ():
+        if pair.key == _SPARK_SCHEMA:
+            try:
+                return schema_from_spark(pair.value or "")
+            except ValueError:
+                break  # a foreign or damaged note: the physical schema still stands
+    int96 = frozenset(leaf.ordinal for leaf in schema.leaves if leaf.type is Type.INT96)
+    return pa.schema(
+        [
+            _as_spark(field, node, int96)
+            for field, node in zip(arrow, schema.root.children, strict=True)
+        ]
+    )
+
+
+def _as_spark(field: pa.Field, node: Node, int96: frozenset[int]) -> pa.Field:
+    type_ = field.type
+    if pa.types.is_struct(type_) and type_.num_fields == len(node.children):
+        children = [
+            _as_spark(each, below, int96) for each, below in zip(type_, node.children, strict=True)
+        ]
+        return pa.field(field.name, pa.struct(children), field.nullable)
+    if node.is_leaf and node.first_leaf in int96:
+        type_ = TIMESTAMP
+    elif pa.types.is_duration(type_):
+        type_ = pa.int64()
+    return pa.field(field.name, type_, field.nullable)
