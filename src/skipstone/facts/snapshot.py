@@ -62,8 +62,8 @@ _SERIAL = 4 << 20
 
 @dataclass(frozen=True, eq=False)
 class FactColumn:
-    """A piece of one index column: ``values`` of the fact rows ``at`` (ascending). ``cache`` is what
-    a kind derives from the values; it lives as long as the snapshot."""
+    """A piece of one index column: ``values`` of the fact rows ``at`` (ascending). ``cache`` holds
+    what a kind derives from the values; it lives as long as the snapshot."""
 
     at: NDArray[np.int64]
     values: pa.Array
