@@ -6,9 +6,13 @@ General SQL parsers lose the exact value and type of a literal, which pruning ne
 - ``5Y``, ``5S``, ``5L``: tinyint, smallint, bigint;
 - ``5.50``, ``5.50BD``: decimal(3, 2); ``1e3``, ``1D``: double; ``1F``: float;
 - a string's backslash escapes: 0 b n r t Z, u with 4 and U with 8 hex digits, 3 octal digits below
-  400; before % and _ the backslash stays, before any other character it is dropped;
+  200; before % and _ the backslash stays, before any other character it is dropped;
 - a doubled quote inside a string of its kind stands for one; ``r'...'`` has no escapes;
 - neighbouring strings are one (``sql.py``); a backquoted name may hold any character;
+- digits and suffixes are ASCII. Spark wants backquotes around a name with other letters; here they
+  may be left out;
+- a comment after ``--`` ends at a line feed or a carriage return; ``/*+`` starts a hint, which a
+  condition cannot have;
 - ``DATE '…'``, ``TIMESTAMP '…'``, ``X'…'`` name their type; a literal under casts that no session
   setting changes is a literal too.
 """
@@ -60,22 +64,32 @@ class Token:
     end: int
 
 
-_SPACE = re.compile(r"[\s\ufeff]+|--(?:\\\n|[^\n])*")
-_NUMBER = re.compile(r"(?:\d+\.\d*|\.\d+|\d+)(?:[eE][+-]?\d+)?(?:BD|[LSYFD])?(?!\w)", re.IGNORECASE)
-_NAME = re.compile(r"\w+")
+_SPACE = re.compile(
+    r"[ \t\n\f\r\v\u00a0\u1680\u2000-\u200a\u2028\u202f\u205f\u3000]+|--(?:\\\n|[^\r\n])*"
+)
+_NUMBER = re.compile(
+    r"(?:[0-9]+[LSYlsy]|(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:[eE][+-]?[0-9]+)?(?:[bB][dD]|[FDfd])?)"
+    r"(?!\w)"
+)
+# ASCII word characters and the letters of all scripts.
+_NAME = re.compile(r"(?:[A-Za-z0-9_]|[^\W\d_])+")
 _RAW = re.compile(r"[rR](?:'([^']*)'|\"([^\"]*)\")")
 _STRING = re.compile(r"'((?:[^'\\]|\\.|'')*)'|\"((?:[^\"\\]|\\.|\"\")*)\"", re.DOTALL)
 _QUOTED = re.compile(r"`((?:[^`]|``)*)`")
 _SYMBOL = re.compile(r"<=>|<>|!=|==|<=|>=|!>|!<|\|\||::|->|=>|.", re.DOTALL)
-_MOST_FLOAT = Fraction("3.4028235e38")
+# Spark compares the digits as written with these, so what rounds to them is out of range too.
+_MOST_FLOAT = Decimal("3.4028234663852886E38")
+_MOST_DOUBLE = Decimal("1.7976931348623157E308")
 _SAME = {"==": "=", "!=": "<>", "!>": "<=", "!<": ">="}
 
-_ESCAPE = re.compile(r"\\(?:u([0-9a-fA-F]{4})|U([0-9a-fA-F]{8})|([0-3][0-7]{2})|(.))", re.DOTALL)
+_ESCAPE = re.compile(r"\\(?:u([0-9a-fA-F]{4})|U([0-9a-fA-F]{8})|([01][0-7]{2})|(.))", re.DOTALL)
+_SURROGATE = re.compile("[\ud800-\udfff]")
 _LETTERS = {"0": "\0", "b": "\b", "n": "\n", "r": "\r", "t": "\t", "Z": "\x1a"}
 
 
 def tokenize(text: str) -> list[Token]:
-    """The tokens of ``text``, an END token last; ``PredicateError`` for a string without an end."""
+    """The tokens of ``text``, an END token last; ``PredicateError`` for a string without an end and
+    for characters that no token has."""
     tokens: list[Token] = []
     at = 0
     while at < len(text):
@@ -83,6 +97,8 @@ def tokenize(text: str) -> list[Token]:
             at = match.end()
             continue
         if text.startswith("/*", at):
+            if text.startswith("/*+", at):
+                raise PredicateError("a condition has no hints", text=text, position=at)
             at = _comment_end(text, at)
             continue
         token = _token(text, at)
@@ -111,7 +127,11 @@ def _token(text: str, at: int) -> Token:
     if match := _NUMBER.match(text, at):
         return Token(TokenKind.NUMBER, match[0].upper(), match[0], at, match.end())
     if match := _NAME.match(text, at):
-        return Token(TokenKind.NAME, match[0].upper(), match[0], at, match.end())
+        # Of other letters some have an upper case in ASCII: "ıs" is no IS.
+        word = match[0].upper() if match[0].isascii() else match[0]
+        return Token(TokenKind.NAME, word, match[0], at, match.end())
+    if text[at] > "\x7e" or (text[at] < " "):
+        raise PredicateError(f"no token of Spark SQL has {text[at]!r}", text=text, position=at)
     match = _SYMBOL.match(text, at)
     assert match is not None
     symbol = match[0]
@@ -143,17 +163,18 @@ def unescape(body: str) -> str:
         if char is not None:
             return match[0] if char in "%_" else _LETTERS.get(char, char)
         code = int(short or long, 16) if short or long else int(octal, 8)
-        return chr(code) if code < 0x110000 else match[0][1:]
+        if code < 0x110000:
+            return chr(code)
+        # Spark makes two halves of any number, and Java keeps 16 bits of each.
+        high, low = divmod(code - 0x10000, 0x400)
+        return chr(high + 0xD800 & 0xFFFF) + chr(low + 0xDC00)
 
     text = _ESCAPE.sub(one, body)
+    if _SURROGATE.search(text) is None:
+        return text
     # Two escaped halves of a pair are one character; a lone half has no UTF-8, Java writes "?".
-    return (
-        text.encode("utf-16-le", "surrogatepass")
-        .decode("utf-16-le", "replace")
-        .replace("\ufffd", "?")
-        if any("\ud800" <= c <= "\udfff" for c in text)
-        else text
-    )
+    whole = text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "surrogatepass")
+    return _SURROGATE.sub("?", whole)
 
 
 def number(text: str, *, negative: bool) -> Literal | None:
@@ -166,31 +187,40 @@ def number(text: str, *, negative: bool) -> Literal | None:
         if text.endswith(candidate):
             body, suffix = text[: -len(candidate)], candidate
             break
+    # Java's exponents and scales have 32 bits.
+    if abs(int(body.partition("E")[2] or "0")) >= 2**31:
+        return None
+    _, digits, exponent = Decimal(body).as_tuple()
+    if not isinstance(exponent, int) or exponent <= -(2**31):
+        return None
     whole = body.isdigit()
     if suffix in ("L", "S", "Y"):
         bits, type = {"L": (64, pa.int64()), "S": (16, pa.int16()), "Y": (8, pa.int8())}[suffix]
-        return _integer(sign * int(body), bits, type) if whole else None
+        return _integer(sign * int(body), bits, type)
     if suffix == "D" or (not suffix and "E" in body):
-        double = float(body)
-        return Literal(sign * double, pa.float64()) if math.isfinite(double) else None
+        return Literal(sign * float(body), pa.float64()) if _fits(body, _MOST_DOUBLE) else None
     if suffix == "F":
-        # The range of a double far exceeds that of a float, and exact fractions are expensive.
-        if not 1e-60 < float(body) < 1e60:
-            return Literal(sign * 0.0, pa.float32()) if float(body) < 1 else None
-        exact = Fraction(body)
-        return Literal(sign * float32_of(exact), pa.float32()) if exact <= _MOST_FLOAT else None
+        if not _fits(body, _MOST_FLOAT):
+            return None
+        # Below any float, and exact fractions are expensive.
+        tiny = float(body) < 1e-60
+        return Literal(sign * (0.0 if tiny else float32_of(Fraction(body))), pa.float32())
     if whole and not suffix:
         value = sign * int(body)
         for bits, type in ((32, pa.int32()), (64, pa.int64())):
             if found := _integer(value, bits, type):
                 return found
-    _, digits, exponent = Decimal(body).as_tuple()
-    if not isinstance(exponent, int) or abs(exponent) > 60:
+    if abs(exponent) > 60:
         return None
     scale = max(-exponent, 0)
     unscaled = int("".join(map(str, digits))) * 10 ** max(exponent, 0)
-    precision = max(len(str(unscaled)), scale)
+    precision = max(len(digits) + max(exponent, 0), scale)
     return Literal(sign * unscaled, pa.decimal128(precision, scale)) if precision <= 38 else None
+
+
+def _fits(body: str, most: Decimal) -> bool:
+    """Whether the digits as written are at most ``most``."""
+    return math.isfinite(float(body)) and Decimal(body).compare(most) <= 0
 
 
 def _integer(value: int, bits: int, type: pa.DataType) -> Literal | None:

@@ -124,6 +124,12 @@ class _Parser:
             parts.append(self.next().value)
         return "".join(parts)
 
+    def single_string(self) -> str:
+        """The next string, where Spark joins no neighbours."""
+        if self.peek(1).kind is TokenKind.STRING:
+            raise UnknownFormError("several strings where Spark takes one")
+        return self.string()
+
     def at_end(self) -> bool:
         """True where a predicate ends: at AND, OR, a closing parenthesis, or the end of the
         text."""
@@ -284,7 +290,7 @@ class _Parser:
             return Truth(Literal(None))
         pattern, escape = self.string(), "\\"
         if self.word("ESCAPE"):
-            escape = self.string()
+            escape = self.single_string()
             if len(escape) != 1 or ord(escape) > 0xFFFF:
                 raise UnknownFormError("an escape that is not one character")
         return PatternMatch(left, pattern, escape)
@@ -351,7 +357,7 @@ class _Parser:
             case "DATE" | "TIMESTAMP" | "TIMESTAMP_LTZ" | "TIMESTAMP_NTZ" | "X" if (
                 after.kind is TokenKind.STRING
             ):
-                return self.typed_literal(token.text, self.string())
+                return self.typed_literal(token.text, self.single_string())
             case name if name in _CAST_FUNCTIONS and self.symbol("("):
                 found = self.operand()
                 self.expect(")")
@@ -425,6 +431,10 @@ def check_syntax(piece: str, text: str, start: int) -> None:
             raise SqlglotError
     except RecursionError:
         return
+    except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError):
+        # sqlglot stumbles over what it does not expect, such as the number in "1eſ".
+        error = PredicateError("this is no Spark SQL", text=text, position=start)
+        raise NotSqlError(error) from None
     except SqlglotError as error:
         position, why = start, "this is no Spark SQL"
         if isinstance(error, ParseError) and error.errors:

@@ -254,7 +254,7 @@ _ATOMIC: dict[str, pa.DataType] = {
     "void": pa.null(),
     "null": pa.null(),
 }
-_DECIMAL = re.compile(r"(?:decimal|dec|numeric)\s*\(\s*(\d+)\s*(?:,\s*(\d+)\s*)?\)")
+_DECIMAL = re.compile(r"(?:decimal|dec|numeric)\s*\(\s*(\d+)\s*(?:,\s*(\d+)\s*)?\)", re.ASCII)
 
 
 def parse_type(name: str) -> pa.DataType | None:

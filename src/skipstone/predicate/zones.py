@@ -120,7 +120,7 @@ def _micros(offset: timedelta | None) -> int:
     return 0 if offset is None else offset // timedelta(microseconds=1)
 
 
-_OFFSET = re.compile(r"(?:UTC|GMT|UT)?([+-])(\d{1,2})(?::?(\d{2}))?(?::?(\d{2}))?")
+_OFFSET = re.compile(r"(?:UTC|GMT|UT)?([+-])(\d{1,2})(?::?(\d{2}))?(?::?(\d{2}))?", re.ASCII)
 _REGION = re.compile(r"[A-Za-z][A-Za-z0-9_+-]*(?:/[A-Za-z0-9_+-]+)+")
 
 
@@ -157,9 +157,10 @@ def known_zone(session: Zone | None) -> Zone:
 # -- text, as Spark casts it -----------------------------------------------------------------------
 
 _DATE = r"([+-]?)(\d{4,6})(?:-(\d{1,2})(?:-(\d{1,2})%s)?)?"
-_DATE_ONLY = re.compile(_DATE % r"(?:[ T].*)?", re.DOTALL)
+_DATE_ONLY = re.compile(_DATE % r"(?:[ T].*)?", re.DOTALL | re.ASCII)
 _DATE_TIME = re.compile(
-    _DATE % r"(?:[ T](\d{1,2})(?::(\d{1,2})(?::(\d{1,2})(?:\.(\d*))?)?)?\s*([A-Za-z+-].*)?)?"
+    _DATE % r"(?:[ T](\d{1,2})(?::(\d{1,2})(?::(\d{1,2})(?:\.(\d*))?)?)?\s*([A-Za-z+-].*)?)?",
+    re.ASCII,
 )
 # Java's whitespace and control characters, which Spark trims.
 SPACE = "".join(map(chr, range(0x21))) + "\x7f"
