@@ -36,7 +36,7 @@ from skipstone.parquet.format.column_files import KEY as COLUMN_FILES
 from skipstone.parquet.format.enums import Type
 from skipstone.parquet.format.footer import MAGIC, read_footer
 from skipstone.predicate.types import TIMESTAMP, MapKey, column_name
-from skipstone.pruning.column_types import ancient, overflown, proleptic
+from skipstone.pruning.column_types import ancient, overflown, proleptic, values_of_key
 from skipstone.pruning.kind import column_fields
 from skipstone.questdb.pm_of_data_file import PM, make_pm
 
@@ -346,8 +346,7 @@ def _leaf_values(chunk: pa.Array, leaf: _Leaf) -> pa.Array:
     inner = [part for part in leaf.path[1:] if not isinstance(part, MapKey)]
     values = pc.struct_field(chunk, inner) if inner else chunk
     if leaf.key is not None:
-        # Where a map has a key twice, Spark takes the first too.
-        values = pc.map_lookup(values, pa.scalar(str(leaf.key), values.type.key_type), "first")
+        values = values_of_key(values, leaf.key)
     # INT96: Arrow gives a time without zone, Spark an instant.
     return values.view(TIMESTAMP) if leaf.physical == "INT96" else values
 

@@ -20,8 +20,8 @@ import numpy as np
 import pyarrow as pa
 
 from skipstone.parquet.evidence import PageSource
-from skipstone.parquet.reading.row_ranges import group_rows
-from skipstone.predicate.literals import order_keys
+from skipstone.parquet.reading.row_ranges import group_rows, take_rows
+from skipstone.predicate.literals import order_keys, stored
 from skipstone.predicate.types import column_name
 from skipstone.pruning import Level, Reason, RowSet, Units
 
@@ -78,7 +78,7 @@ class _Units:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class SortedRows:
-    """Rows in order: their sort columns, file ordinals and row positions."""
+    """Rows in order: their sort columns in canonical types, file ordinals and row positions."""
 
     columns: tuple[pa.ChunkedArray, ...]
     file: IntArray
@@ -121,11 +121,11 @@ class _Top:
         names = dict.fromkeys(order.column for order in orders)
         keys = [column_name((name,)) for name in names]
         self.keys = TableReader(reader.footers, reader.tree, keys)
-        types = []
-        for order in orders:
-            field = self.keys.schema.field(order.column)
-            types.append(require_sortable(field.type, order.column))
-        self.type = types[0]
+        schema = self.keys.schema
+        self.types = [
+            require_sortable(schema.field(order.column).type, order.column) for order in orders
+        ]
+        self.type = self.types[0]
         self.bounds = bounds
 
     def found(self) -> SortedRows:
@@ -228,21 +228,18 @@ class _Top:
 
     def _empty(self) -> SortedRows:
         none = np.empty(0, np.int64)
-        columns = tuple(
-            pa.chunked_array([], self.keys.schema.field(order.column).type) for order in self.orders
-        )
-        return SortedRows(columns, none, none)
+        return SortedRows(tuple(pa.chunked_array([], type) for type in self.types), none, none)
 
     def _read(self, pieces: Iterable[Piece]) -> Iterator[SortedRows]:
         yield from self.keys.files.ahead(self._one, pieces, lambda piece: piece.is_small)
 
     def _one(self, piece: Piece) -> SortedRows:
         rows, table = self.keys.read_with_rows(piece)
-        found = SortedRows(
-            tuple(table.column(order.column) for order in self.orders),
-            np.full(len(rows), piece.file.ordinal),
-            rows,
-        )
+        columns = [
+            pa.chunked_array([stored(table.column(order.column), type)], type)
+            for order, type in zip(self.orders, self.types, strict=True)
+        ]
+        found = SortedRows(tuple(columns), np.full(len(rows), piece.file.ordinal), rows)
         if self.limit is None or len(found) <= self.limit:
             return found
         return found.take(np.sort(order_of(found.columns, self.orders, self.limit)))
@@ -346,4 +343,4 @@ def sorted_rows(reader: TableReader, file: IntArray, row: IntArray) -> pa.Table:
     placed = np.lexsort((row, file))
     back = np.empty(len(placed), np.int64)
     back[placed] = np.arange(len(placed))
-    return pa.concat_tables(tables).take(pa.array(back))
+    return take_rows(pa.concat_tables(tables), back)

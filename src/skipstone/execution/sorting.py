@@ -27,8 +27,13 @@ if TYPE_CHECKING:
 
 
 def require_sortable(type: pa.DataType, name: str) -> pa.DataType:
-    """The canonical type of a sort column; ``UnsupportedError`` for a type without an order."""
-    found = spark_type(type.value_type if pa.types.is_dictionary(type) else type)
+    """The canonical type of a sort column; ``UnsupportedError`` for a type without an order.
+
+    A duration is sorted by its number, whatever its unit is.
+    """
+    found = spark_type(type)
+    if found is not None and pa.types.is_duration(found):
+        return pa.int64()
     if found is None:
         raise UnsupportedError(
             f"cannot sort by {name}: it is {type}",

@@ -21,8 +21,9 @@ import pyarrow.compute as pc
 from skipstone.errors import SkipstoneError, StaleError, UnsupportedError
 from skipstone.parquet.evidence import PageSource, RowGroupSource
 from skipstone.parquet.reading.file import ParquetFile
-from skipstone.predicate.types import EXISTS_DEFAULT, MapKey, column_path
+from skipstone.predicate.types import EXISTS_DEFAULT, MapKey, column_path, is_list
 from skipstone.pruning import Level, Units
+from skipstone.pruning.column_types import values_of_key
 from skipstone.pruning.evidence import Source
 from skipstone.pruning.table_schema import FileSchema, TableSchema, merge_schemas
 
@@ -176,9 +177,7 @@ class FileColumns:
         values = have[path[0]]
         for part in path[1:]:
             if isinstance(part, MapKey):
-                # Of several entries with one key Spark takes the first.
-                key = pa.scalar(str(part), values.type.key_type)
-                values = pc.map_lookup(values, key, "first")
+                values = values_of_key(values, part)
             else:
                 values = pc.struct_field(values, [part])
         return values
@@ -215,7 +214,7 @@ def as_type(values: pa.Array, type: pa.DataType) -> pa.Array:
         fields = [each.with_nullable(True) for each in type]
         made = pa.StructArray.from_arrays(children, fields=fields, mask=values.is_null())
         return made if made.type.equals(type) else made.cast(type)
-    if _has_offsets(values.type) and t.is_list(type):
+    if is_list(values.type) and t.is_list(type):
         offsets, mask = _offsets(values, pc.list_value_length(values))
         items = as_type(pc.list_flatten(values), type.value_type)
         return pa.ListArray.from_arrays(offsets, items, type=type, mask=mask)
@@ -227,11 +226,6 @@ def as_type(values: pa.Array, type: pa.DataType) -> pa.Array:
         items = as_type(both.field(1), type.item_type)
         return pa.MapArray.from_arrays(offsets, keys, items, type=type, mask=mask)
     return values.cast(type)
-
-
-def _has_offsets(type: pa.DataType) -> bool:
-    t = pa.types
-    return bool(t.is_list(type) or t.is_large_list(type) or t.is_fixed_size_list(type))
 
 
 def _offsets(values: pa.Array, lengths: pa.Array) -> tuple[pa.Array, pa.Array | None]:

@@ -135,6 +135,18 @@ def kind_of(type: pa.DataType) -> Kind:
     return Kind.TIMESTAMP_NTZ if canonical.tz is None else Kind.TIMESTAMP
 
 
+def is_list(type: pa.DataType) -> bool:
+    """True for a list of any layout."""
+    t = pa.types
+    return bool(
+        t.is_list(type)
+        or t.is_large_list(type)
+        or t.is_fixed_size_list(type)
+        or t.is_list_view(type)
+        or t.is_large_list_view(type)
+    )
+
+
 def indexable(field: pa.Field) -> pa.DataType | None:
     """The canonical type of a column if its values compare as the type says, else ``None``."""
     if field.metadata and UNCOMPARABLE in field.metadata:

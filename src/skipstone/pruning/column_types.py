@@ -129,6 +129,14 @@ def _text(values: pa.Array, type: pa.DataType) -> pa.Array:
     )
 
 
+def values_of_key(maps: pa.Array | pa.ChunkedArray, key: str) -> pa.Array | pa.ChunkedArray:
+    """The values of one key of maps from strings; of several entries the first, as in Spark."""
+    if not pa.types.is_string(maps.type.key_type):
+        # Arrow looks up no views and no dictionaries.
+        maps = maps.cast(pa.map_(pa.string(), maps.type.item_type))
+    return pc.map_lookup(maps, str(key), "first")
+
+
 def binary_parts(array: pa.Array) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
     """``(data, offsets)`` of a binary or string array without nulls; offsets as int64.
 

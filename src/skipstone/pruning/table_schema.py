@@ -29,6 +29,7 @@ from skipstone.predicate.types import (
     MapKey,
     column_name,
     column_path,
+    is_list,
     schema_from_spark,
     spark_type,
     value_of_key,
@@ -281,7 +282,7 @@ def _one(found: _Found, column: tuple[str, ...]) -> pa.Field:
         type = types[0]
     elif all(map(pa.types.is_struct, types)):
         type = pa.struct(_merged([(list(field.type), path) for field, path in found], column))
-    elif all(map(_is_list, types)):
+    elif all(map(is_list, types)):
         elements = [(field.type.value_field.with_name("element"), path) for field, path in found]
         type = pa.list_(_one(elements, (*column, "element")))
     elif all(map(pa.types.is_map, types)):
@@ -295,11 +296,6 @@ def _one(found: _Found, column: tuple[str, ...]) -> pa.Field:
     for field, _ in found:
         metadata = {**(field.metadata or {}), **metadata}
     return pa.field(first.name, type, True, metadata=metadata or None)
-
-
-def _is_list(type: pa.DataType) -> bool:
-    t = pa.types
-    return bool(t.is_list(type) or t.is_large_list(type) or t.is_fixed_size_list(type))
 
 
 def _widest(found: _Found, column: tuple[str, ...]) -> pa.DataType:
@@ -353,7 +349,7 @@ def _arrow_type(found: Sequence[pa.Field], merged: pa.DataType) -> pa.DataType:
         return types[0]
     if types and all(map(pa.types.is_struct, [*types, merged])):
         return pa.struct(_arrow_fields([list(each) for each in types], list(merged)))
-    if types and all(map(_is_list, [*types, merged])):
+    if types and all(map(is_list, [*types, merged])):
         element = _arrow_type([each.value_field for each in types], merged.value_type)
         return pa.list_(pa.field("element", element))
     return merged

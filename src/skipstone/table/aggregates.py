@@ -18,12 +18,12 @@ import numpy as np
 import pyarrow as pa
 
 from skipstone.errors import PredicateError, UnsupportedError
-from skipstone.execution.sorting import order_of
+from skipstone.execution.sorting import order_of, require_sortable
 from skipstone.human import of_total, plural
 from skipstone.paimon.kinds import RangeBitmap
 from skipstone.paimon.top_rows import TopCandidate, TopFile, top_rows
-from skipstone.predicate.literals import from_key, stored
-from skipstone.predicate.types import column_name, spark_type
+from skipstone.predicate.literals import from_key, order_keys, stored
+from skipstone.predicate.types import column_name, decimal_text
 from skipstone.pruning.column_types import is_text
 from skipstone.pruning.partitions import PartitionColumns
 from skipstone.pruning.plan import SortKey
@@ -273,8 +273,7 @@ def _extreme(
     field = query.schema.field(0)
     bounds = query.bounds(column) if query.bounds is not None else None
     known = np.zeros_like(plan.keep)
-    type = spark_type(field.type)
-    assert type is not None  # every sortable column has one
+    type = require_sortable(field.type, column)
     found: list[pa.Array] = []
     if bounds is not None and type == bounds.type and not is_text(type):
         known = plan.must & _exact(bounds, plan)
@@ -291,8 +290,24 @@ def _extreme(
     if not len(every):
         return None
     order = SortKey(column, descending=greatest, nulls_first=False)
-    found_value: ColumnValue = every[int(order_of([every], [order], 1)[0])].as_py()
-    return found_value
+    place = int(order_of([every], [order], 1)[0])
+    return _python_value(every.slice(place, 1), field)
+
+
+def _python_value(array: pa.Array, field: pa.Field) -> ColumnValue:
+    """The one value of ``array``; ``UnsupportedError`` where Python has no such value."""
+    if pa.types.is_duration(field.type):
+        array = array.view(field.type)
+    try:
+        found: ColumnValue = array[0].as_py()
+    except (ValueError, OverflowError) as error:
+        key = order_keys(array, array.type).to_list()[0]
+        shown = f"X'{key.hex().upper()}'" if isinstance(key, bytes) else key
+        raise UnsupportedError(
+            f"{field.name} has {shown} there, which is no value of {field.type} in Python: {error}",
+            hint=f"query(order_by={field.name!r}, limit=1) gives it as Arrow",
+        ) from error
+    return found
 
 
 def _exact(bounds: Intervals, plan: Plan) -> NDArray[np.bool_]:
@@ -305,7 +320,7 @@ def _exact(bounds: Intervals, plan: Plan) -> NDArray[np.bool_]:
 def _scalar(value: Any, type: pa.DataType) -> pa.Scalar:
     """A value of the stored domain as a scalar of its type."""
     if pa.types.is_decimal(type):
-        return pa.scalar(Decimal(value).scaleb(-type.scale), type)
+        return pa.scalar(Decimal(decimal_text(value, type.scale)), type)
     if pa.types.is_boolean(type):
         return pa.scalar(bool(value))
     if pa.types.is_date(type):

@@ -39,6 +39,7 @@ from skipstone.parquet.format.enums import ConvertedType, FieldRepetitionType, T
 from skipstone.parquet.format.footer import MAGIC
 from skipstone.parquet.format.metadata import FileMetaData
 from skipstone.parquet.format.schema import arrow_name
+from skipstone.predicate.types import is_list
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
@@ -431,17 +432,6 @@ def _list_of(type: pa.DataType, element: Shape) -> pa.DataType:
     if pa.types.is_large_list_view(type):
         return pa.large_list_view(field)
     return pa.list_(field)
-
-
-def is_list(type: pa.DataType) -> bool:
-    t = pa.types
-    return bool(
-        t.is_list(type)
-        or t.is_large_list(type)
-        or t.is_fixed_size_list(type)
-        or t.is_list_view(type)
-        or t.is_large_list_view(type)
-    )
 
 
 def _fits_field(node: Node, type: pa.DataType) -> bool:

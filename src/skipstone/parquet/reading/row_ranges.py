@@ -1,7 +1,8 @@
 """Rows by position: cuts ranges by row group, takes rows out of columns, and checks a sort order.
 
-Few ranges are taken as slices, many by Arrow's ``take``. Arrow has no ``take`` for views of
-strings, bytes and lists, nor for types that contain them: there every slice stays a chunk.
+Few ranges are taken as slices, many by Arrow's ``take``. Arrow has no ``take`` for views of strings
+and bytes, nor for types that contain them: those are taken as ``large_string`` and
+``large_binary``, and become views again.
 """
 
 from __future__ import annotations
@@ -119,17 +120,51 @@ def take_ranges(column: pa.ChunkedArray, start: I64, length: I64) -> pa.ChunkedA
         return column.slice(int(start[0]), int(length[0]))
     if len(start) > _SLICES:
         ends = np.cumsum(length)
-        places = np.arange(ends[-1]) + np.repeat(start - (ends - length), length)
-        try:
-            return column.take(pa.array(places))
-        except pa.ArrowNotImplementedError:
-            pass
+        return _take(column, np.arange(ends[-1]) + np.repeat(start - (ends - length), length))
+    return _slices(column, start, length)
+
+
+def _slices(column: pa.ChunkedArray, start: I64, length: I64) -> pa.ChunkedArray:
     pieces = [
         piece
         for at, count in zip(start.tolist(), length.tolist(), strict=True)
         for piece in column.slice(at, count).chunks
     ]
     return pa.chunked_array(pieces, column.type)
+
+
+def _take(column: pa.ChunkedArray, at: I64) -> pa.ChunkedArray:
+    """The values at these positions, in their order."""
+    places = pa.array(at)
+    try:
+        return column.take(places)
+    except pa.ArrowNotImplementedError:
+        first = np.flatnonzero(np.diff(at, prepend=-2) != 1)
+        if len(first) > _SLICES:
+            try:
+                return column.cast(_without_views(column.type)).take(places).cast(column.type)
+            except pa.ArrowNotImplementedError:
+                pass
+        return _slices(column, at[first], np.diff(first, append=len(at)))
+
+
+def _without_views(type: pa.DataType) -> pa.DataType:
+    """``type`` with ``large_string`` and ``large_binary`` in place of views."""
+    t = pa.types
+    if t.is_string_view(type):
+        return pa.large_string()
+    if t.is_binary_view(type):
+        return pa.large_binary()
+    if t.is_struct(type):
+        return pa.struct([each.with_type(_without_views(each.type)) for each in type])
+    if t.is_map(type):
+        return pa.map_(_without_views(type.key_type), _without_views(type.item_type))
+    if t.is_list(type) or t.is_large_list(type) or t.is_fixed_size_list(type):
+        element = type.value_field.with_type(_without_views(type.value_type))
+        if t.is_fixed_size_list(type):
+            return pa.list_(element, type.list_size)
+        return pa.large_list(element) if t.is_large_list(type) else pa.list_(element)
+    return type
 
 
 def column_at(table: pa.Table, path: tuple[str, ...]) -> pa.ChunkedArray:
@@ -139,13 +174,11 @@ def column_at(table: pa.Table, path: tuple[str, ...]) -> pa.ChunkedArray:
 
 
 def take_rows(table: pa.Table, at: I64) -> pa.Table:
-    """The rows at these ascending positions."""
+    """The rows at these positions, in their order."""
     try:
         return table.take(pa.array(at))
     except pa.ArrowNotImplementedError:
-        first = np.flatnonzero(np.diff(at, prepend=-2) != 1)
-        length = np.diff(first, append=len(at))
-        columns = [take_ranges(column, at[first], length) for column in table.columns]
+        columns = [_take(column, at) for column in table.columns]
         return pa.Table.from_arrays(columns, schema=table.schema)
 
 
