@@ -9,7 +9,7 @@ from skipstone.identity import ObjectId
 from skipstone.storage import Listing
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from skipstone.storage import ByteRange
 
@@ -73,7 +73,7 @@ class MemoryStorage:
     def open(self, path: str, version: ObjectId | None = None) -> BinaryIO:
         return io.BytesIO(self.read(path))
 
-    def put(self, path: str, data: bytes | memoryview) -> None:
+    def put(self, path: str, data: bytes | memoryview, sources: Iterable[str] = ()) -> None:
         self.time += 10**6
         self.objects[path] = (bytes(data), self.time)
 
@@ -82,6 +82,9 @@ class MemoryStorage:
 
     def remove_empty(self, prefix: str) -> None:
         pass
+
+    def left_overs(self, directory: str) -> list[str]:
+        return []
 
     def now(self) -> int:
         self.time += 10**6
@@ -129,11 +132,11 @@ class Interrupted(MemoryStorage):
         self._enter()
         return super().stat(path)
 
-    def put(self, path: str, data: bytes | memoryview) -> None:
+    def put(self, path: str, data: bytes | memoryview, sources: Iterable[str] = ()) -> None:
         hit = self._now_is_the_time()
         if hit and self.halfway:
             folder = path.rpartition("/")[0]
-            self.inner.put(f"{folder}/_tmp-{self.inner.time}", bytes(data)[: len(data) // 2])
+            self.inner.put(f"{folder}/_tmp-x-{self.inner.time:032x}", bytes(data)[: len(data) // 2])
         if hit and not self.late:
             self.action()
         self.inner.put(path, data)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import uuid
 from pathlib import Path
 
 import pyarrow as pa
@@ -82,13 +83,14 @@ def test_vacuum_removes_only_what_is_old_and_named_by_nobody(table: Table) -> No
     (table.root / "a").unlink()
     compact(table.store, table.listing)
     facts, packs = Path(table.store.location.facts), Path(table.store.location.packs)
-    for name in ("_tmp-old", "_tmp-new"):
+    old, new = (f"_tmp-x-{number:032x}" for number in (1, 2))
+    for name in (old, new):
         (facts / name).write_bytes(b"half")
         (packs / name).write_bytes(b"half")
     assert vacuum(table.store).removed == {}
     for path in (
-        facts / "_tmp-old",
-        packs / "_tmp-old",
+        facts / old,
+        packs / old,
         *packs.glob("*.pack"),
         *facts.glob("part*"),
     ):
@@ -99,7 +101,7 @@ def test_vacuum_removes_only_what_is_old_and_named_by_nobody(table: Table) -> No
     assert sorted(done.removed.values()) == [4, 4, 600]
     assert done.reasons == ()
     assert named is not None
-    assert files_below(table, "packs") == sorted([Path(named.path).name, "_tmp-new"])
+    assert files_below(table, "packs") == sorted([Path(named.path).name, new])
     assert matched(table).has_fact.tolist() == [True, False, False]
     assert vacuum(table.store).removed == {}
 
@@ -117,15 +119,16 @@ def test_broken_parts_go_once_they_are_old_and_hold_the_packs_until_then(table: 
     content = (facts / cut).read_bytes()
     (facts / cut).write_bytes(content[: len(content) // 2])
     packs.mkdir()
-    (packs / "x.pack").write_bytes(b"x")
-    age(packs / "x.pack", 2)
+    pack = f"{uuid.uuid4()}.pack"
+    (packs / pack).write_bytes(b"x")
+    age(packs / pack, 2)
     store = Store.of_table(str(table.root))
     done = vacuum(store)
     assert done.removed == {}
     assert [reason.cause for reason in done.reasons] == [Cause.CORRUPT]
     age(facts / cut, 2)
     assert list(vacuum(store).removed) == [str(facts / cut)]
-    assert list(vacuum(Store.of_table(str(table.root))).removed) == [str(packs / "x.pack")]
+    assert list(vacuum(Store.of_table(str(table.root))).removed) == [str(packs / pack)]
 
 
 def test_parts_of_a_newer_version_are_left_alone_and_hold_the_packs(

@@ -462,11 +462,11 @@ def watched(call):
 import skipstone.questdb.migrate
 skipstone.questdb.migrate._WORKERS = 1
 os.fsync, Path.rename = watched(os.fsync), watched(Path.rename)
-opened = Path.open
-def opening(self, mode="r", *args, **options):
-    call = watched(opened) if "x" in mode else opened
-    return call(self, mode, *args, **options)
-Path.open = opening
+opened = os.open
+def opening(path, flags, *args, **options):
+    call = watched(opened) if flags & os.O_EXCL else opened
+    return call(path, flags, *args, **options)
+os.open = opening
 Table(sys.argv[1]).migrate()
 print(count)
 """
@@ -505,6 +505,7 @@ def test_a_kill_before_or_after_any_step_leaves_each_old_or_whole_new(tmp_path: 
                 assert data in (right[name], stale), (step, when, name)
             assert counts(migrate(root)).get("failed", 0) == 0
             assert pms(root) == right
+            assert list(root.rglob("_tmp-*")) == []
 
 
 def test_the_command_line(tmp_path: Path) -> None:

@@ -27,6 +27,8 @@ from tests.xskipper.foreign import minmax_store, obj_name, write_store
 from tests.xskipper.format.reference_bloom import SketchBuilder
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from skipstone.pruning.plan import Plan
 
 
@@ -442,8 +444,8 @@ class Recorder(LocalStorage):
         footers = [read_footer(each.read_bytes()) for each in Path(path).parent.iterdir()]
         self.seen.append({frozenset(i.name for i in each.schema.indexes) for each in footers})
 
-    def put(self, path: str, data: bytes | memoryview) -> None:
-        super().put(path, data)
+    def put(self, path: str, data: bytes | memoryview, sources: Iterable[str] = ()) -> None:
+        super().put(path, data, sources)
         self._note(path)
 
     def delete(self, path: str) -> None:

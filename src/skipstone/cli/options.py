@@ -8,13 +8,19 @@ The settings file has two keys:
     memory = "1GiB"
 
 The directory of a table may belong to another user. So no key names a machine to connect to or
-holds a secret.
+holds a secret, and the file is believed only if it belongs to the user or to root and nobody else
+can write it.
 """
 
 from __future__ import annotations
 
+import errno
+import logging
+import os
 import re
+import stat
 import sys
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import wraps
 from pathlib import Path
@@ -35,6 +41,8 @@ if TYPE_CHECKING:
 
     from skipstone.table import Table
 
+
+_LOG = logging.getLogger("skipstone")
 
 Function = TypeVar("Function", bound="Callable[..., Any]")
 
@@ -268,18 +276,74 @@ def _settings_of(table: str) -> dict[str, str]:
     home = Path(path).parent
     for name, keys in (("skipstone.toml", ()), ("pyproject.toml", ("tool", "skipstone"))):
         file = home / name
-        if file.is_file():
-            found = _section(file, keys)
-            if found is not None:
-                return _checked(file, found)
+        try:
+            text, doubt = _text_of(file)
+        except (FileNotFoundError, IsADirectoryError):
+            continue
+        if doubt:
+            # A flaw in a file that is not believed is no error.
+            with suppress(SkipstoneError):
+                if not keys or _section(file, text, keys) is not None:
+                    _LOG.warning("%s is not believed: %s", file, doubt)
+            continue
+        found = _section(file, text, keys)
+        if found is not None:
+            return _checked(file, found)
     return {}
 
 
-def _section(file: Path, keys: tuple[str, ...]) -> Any:
+def _text_of(file: Path) -> tuple[bytes, str]:
+    """The bytes of a settings file, and why it must not be believed, or "".
+
+    It decides where files are written and removed. Others than the user and root could have this
+    user's files removed by it.
+    """
+    descriptor = os.open(file, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+    with open(descriptor, "rb") as opened:  # noqa: PTH123 - a descriptor
+        found = os.fstat(descriptor)
+        if not stat.S_ISREG(found.st_mode):
+            raise FileNotFoundError(errno.ENOENT, "no regular file", str(file))
+        text = opened.read()
+    user = os.geteuid()
+    # A link of somebody else may lead to a file that this user wrote for another table.
+    for owner in (found.st_uid, file.lstat().st_uid):
+        if owner not in (user, 0):
+            return text, f"it belongs to {_user_name(owner)}; give its settings as flags"
+    if found.st_mode & stat.S_IWOTH or (
+        found.st_mode & stat.S_IWGRP and not _is_private_group(found.st_gid, user)
+    ):
+        return text, "others may write it; take that permission away: chmod go-w"
+    return text, ""
+
+
+def _user_name(user: int) -> str:
+    import pwd
+
+    try:
+        return f"the user {pwd.getpwuid(user).pw_name}"
+    except KeyError:
+        return f"the user {user}"
+
+
+def _is_private_group(group: int, user: int) -> bool:
+    """Whether nobody else is in the group, as far as its list and the users' own groups say."""
+    import grp
+    import pwd
+
+    try:
+        name = pwd.getpwuid(user).pw_name
+        members = {*grp.getgrgid(group).gr_mem}
+        members |= {each.pw_name for each in pwd.getpwall() if each.pw_gid == group}
+    except KeyError:
+        return False
+    return members <= {name}
+
+
+def _section(file: Path, text: bytes, keys: tuple[str, ...]) -> Any:
     import tomllib
 
     try:
-        section: Any = tomllib.loads(file.read_text(encoding="utf-8"))
+        section: Any = tomllib.loads(text.decode("utf-8"))
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         if keys:
             return None  # other tools report the errors of pyproject.toml

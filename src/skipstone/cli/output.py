@@ -7,6 +7,7 @@ exception into what a user sees: one line for the error, one hint, an exit code.
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import sys
@@ -192,7 +193,9 @@ def _of_system(error: OSError) -> Fault:
     elif isinstance(error, FileExistsError | NotADirectoryError):
         hint = "name a directory, or a path that does not exist yet"
     elif isinstance(error, PermissionError):
-        hint = "`--index-location` puts the index elsewhere"
+        hint = "grant this user access to it; `--index-location` puts an index elsewhere"
+    elif error.errno in (errno.ENOSPC, errno.EDQUOT):
+        hint = "free some space: what the command wrote and nothing needs is removed already"
     else:
         hint = "run the same command with --debug to see where it happened"
     return Fault(message=_one_line(what), hint=hint)

@@ -118,6 +118,8 @@ class PartTarget:
     fingerprint: str | None = None
     inline_limit: int = INLINE_LIMIT
     encryption: WriteEncryption | None = None
+    #: Paths of the packs that no published part names yet.
+    packs: list[str] = field(default_factory=list)
 
 
 def facts_to_parts(
@@ -126,8 +128,8 @@ def facts_to_parts(
     schema: pa.Schema,
     built: int,
     target: PartTarget,
-) -> Iterator[tuple[str, memoryview]]:
-    """Name and bytes of the parts that hold ``facts``; writes the packs that they name.
+) -> Iterator[tuple[str, memoryview, list[str]]]:
+    """Name, bytes and data files of the parts that hold ``facts``; writes the packs that they name.
 
     At least one part, so that definitions are published over an empty table too.
     """
@@ -176,7 +178,7 @@ def _part(
     definitions: Sequence[Index],
     fields: Sequence[FactField],
     target: PartTarget,
-) -> tuple[str, memoryview]:
+) -> tuple[str, memoryview, list[str]]:
     coded: dict[FileSchema, str] = {}
     texts = [_text_of(fact.schema, coded) for fact in facts]
     columns = {
@@ -205,7 +207,8 @@ def _part(
     limit = target.inline_limit if any(column.sidecar for column in fields) else None
     table = pa.Table.from_arrays(arrays, names=[*OWN, *map(str, range(len(fields)))])
     schemas = {_name_of(text): text for text in texts if text is not None}
-    return encode_part(table, fields, limit, target.encryption, schemas=schemas)
+    name, data = encode_part(table, fields, limit, target.encryption, schemas=schemas)
+    return name, data, [fact.id.path for fact in facts]
 
 
 def _text_of(schema: FileSchema | None, coded: dict[FileSchema, str]) -> str | None:
@@ -232,7 +235,8 @@ def _places(
             if data is None:
                 places.append(SidecarPlace())
             else:
-                places.append(pack.add(data, _segments(fact, sidecar, data, pack, definitions)))
+                segments = _segments(fact, sidecar, data, pack, definitions)
+                places.append(pack.add(data, fact.id.path, segments))
         for at, name in enumerate(place_columns(sidecar)):
             columns[name] = [place[at] for place in places]
     pack.close()
@@ -333,20 +337,23 @@ class PackWriter:
         self._segments: list[Segment] = []
         self._sidecars: list[bytes] = []
         self._length = 0
+        self._files: list[str] = []
 
     @property
     def count(self) -> int:
         """Sidecars in the pack so far."""
         return len(self._sidecars)
 
-    def add(self, sidecar: bytes, segments: Sequence[Segment] = ()) -> SidecarPlace:
-        """Take in one sidecar and return where it will lie; ``segments`` say how to encrypt it."""
+    def add(self, sidecar: bytes, file: str, segments: Sequence[Segment] = ()) -> SidecarPlace:
+        """Take in one sidecar of the data file ``file`` and return where it will lie; ``segments``
+        say how to encrypt it."""
         if self.encryption is not None:
             self._segments += segments
         elif len(sidecar) <= self.target.inline_limit:
             return SidecarPlace(inline=sidecar)
         place = SidecarPlace(self.name, self._length, len(sidecar))
         self._sidecars.append(sidecar)
+        self._files.append(file)
         self._length += len(sidecar)
         return place
 
@@ -360,4 +367,6 @@ class PackWriter:
 
             footer, keys = self.encryption.encryption.footer_key, self.encryption.keys
             data = encrypt_pack(self.name, data, self._segments, footer, keys)
-        self.target.storage.put(self.target.location.pack(self.name), data)
+        path = self.target.location.pack(self.name)
+        self.target.packs.append(path)
+        self.target.storage.put(path, data, self._files)

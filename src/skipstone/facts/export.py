@@ -39,7 +39,7 @@ from skipstone.paimon.format.container import ContainerHead
 from skipstone.predicate.types import MapKey, column_path
 from skipstone.pruning import Cause, Reason
 from skipstone.questdb.evidence.opened_pm import open_pm
-from skipstone.storage import open_storage
+from skipstone.storage import open_storage, remove_left_overs
 from skipstone.xskipper.format.naming import (
     column_name,
     directory_name,
@@ -188,7 +188,14 @@ def publish(
         files_total=len(listing),
         files=len(files),
         indexes=tuple(f"{c.definition.column}:{c.definition.kind}" for c in columns),
-        bytes=replace_parts(open_storage(directory, options), directory, parts, schema, decryption),
+        bytes=replace_parts(
+            open_storage(directory, options),
+            directory,
+            parts,
+            schema,
+            decryption,
+            [listing.paths[file] for file in files.tolist()],
+        ),
         left_out=tuple(left_out),
     )
 
@@ -407,6 +414,10 @@ def _export(
     written = size = 0
     left_out: list[Reason] = []
     files = sorted(blobs)
+    start = len(listing.root)
+    outputs = {at: f"{home}/{form.path_of(listing.paths[at][start:].lstrip('/'))}" for at in files}
+    for directory in {path.rpartition("/")[0] for path in outputs.values()}:
+        remove_left_overs(target, directory)
     for first in range(0, len(files), _WAVE):
         wave = files[first : first + _WAVE]
         held = [blob for file in wave for blob in blobs[file]]
@@ -429,7 +440,7 @@ def _export(
                     left_out.append(Reason(cause=Cause.CORRUPT, subject=path, text=text))
             if sidecars:
                 data = _joined(sidecars)
-                target.put(f"{home}/{form.path_of(path[len(listing.root) :].lstrip('/'))}", data)
+                target.put(outputs[file], data, [path])
                 written, size = written + 1, size + len(data)
     if not written and not left_out:
         raise UnsupportedError(form.lacking, hint=form.hint)

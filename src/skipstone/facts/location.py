@@ -14,8 +14,9 @@ contains "=" (it may be a partition), so "=" is written as %3D, and % as %25 to 
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from skipstone.errors import UnsupportedError
 from skipstone.identity import canonical_path
@@ -23,6 +24,12 @@ from skipstone.storage import hidden_by_spark
 
 if TYPE_CHECKING:
     from skipstone.parquet.encryption.master_keys import LabelledKeys
+
+
+_UUID: Final = "[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}"
+_PART: Final = re.compile(f"part-{_UUID}")
+_PACK: Final = re.compile(rf"{_UUID}\.pack")
+_PASSING: Final = re.compile(r"_tmp-(.+-)?[0-9a-f]{32}|_probe-[0-9a-f]{32}", re.DOTALL)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -98,6 +105,31 @@ class Location:
     def xskipper(self) -> str:
         """The directory of published Xskipper stores."""
         return f"{self.root}/xskipper"
+
+    @property
+    def pms(self) -> str:
+        """The directory of the ``_pm`` files that a migration of a plain table writes."""
+        return f"{self.root}/pm"
+
+    def is_part(self, path: str) -> bool:
+        """Whether ``path`` has the name of a fact part: nothing else there is removed as one."""
+        head, _, name = path.rpartition("/")
+        return head == self.facts and _PART.fullmatch(name) is not None
+
+    def is_pack(self, path: str) -> bool:
+        """Whether ``path`` has the name of a pack."""
+        head, _, name = path.rpartition("/")
+        return head == self.packs and _PACK.fullmatch(name) is not None
+
+    def is_passing(self, path: str) -> bool:
+        """Whether ``path`` has the name of a file that exists only while something is written."""
+        head, _, name = path.rpartition("/")
+        return head in (self.facts, self.packs) and _PASSING.fullmatch(name) is not None
+
+    def is_own(self, path: str) -> bool:
+        """Whether Skipstone makes files of this name here. A user may have named a directory that
+        holds other files."""
+        return self.is_part(path) or self.is_pack(path) or self.is_passing(path)
 
     def part(self, name: str) -> str:
         """The path of the part of this name."""

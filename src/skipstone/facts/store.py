@@ -11,12 +11,13 @@ import logging
 import time
 import uuid
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from skipstone.errors import KeyUnavailableError, UnsupportedError
 from skipstone.identity import UNITS_PER_SECOND
 from skipstone.pruning import Cause, Reason
-from skipstone.storage import open_storage
+from skipstone.storage import open_storage, remove_left_overs
 
 from .encode import INLINE_LIMIT, PartTarget, facts_to_parts
 from .index_encryption import WriteEncryption
@@ -198,10 +199,21 @@ class Store:
         target = PartTarget(
             self.location, self.storage, fingerprint or None, inline_limit, encryption
         )
-        names = []
-        for name, data in facts_to_parts(facts, definitions, schema, built, target):
-            self.storage.put(self.location.part(name), data)
-            names.append(name)
+        names: list[str] = []
+        part = None
+        try:
+            for name, data, files in facts_to_parts(facts, definitions, schema, built, target):
+                part = self.location.part(name)
+                self.storage.put(part, data, files)
+                target.packs.clear()
+                names.append(name)
+                part = None
+        except BaseException:
+            # E.g. on a full disk, where packs that no part names would keep it full.
+            with suppress(OSError):
+                for path in (*filter(None, [part]), *target.packs):
+                    self.storage.delete(path)
+            raise
         return tuple(names)
 
     def encryption_to_write(
@@ -248,12 +260,19 @@ class Store:
         return None if self._encrypted is None else self._encrypted.damage(path)
 
     def drop(self) -> None:
-        """Remove all facts and packs. What is published for Xskipper stays."""
+        """Remove all facts and packs. What is published for Xskipper stays, and so does every file
+        whose name Skipstone does not make."""
         for directory in (self.location.facts, self.location.packs):
             for path in self.storage.list_all(directory).paths:
-                self.storage.delete(path)
+                if self.location.is_own(path):
+                    self.storage.delete(path)
             self.storage.remove_empty(directory)
         self.storage.remove_empty(self.location.root)
+
+    def remove_left_overs(self) -> None:
+        """Remove the temporary files of killed builds."""
+        for directory in (self.location.facts, self.location.packs):
+            remove_left_overs(self.storage, directory)
 
     def now(self) -> int:
         """Nanoseconds since the epoch by the clock that sets mtimes in the store."""

@@ -25,11 +25,12 @@ from .part_columns import OWN, SIDECARS, place_columns
 from .parts import open_part
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Mapping, Sequence
+    from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 
     from numpy.typing import NDArray
 
-    from skipstone.storage import Listing
+    from skipstone.identity import ObjectId
+    from skipstone.storage import Listing, Storage
 
     from .index_encryption import WriteEncryption
     from .part_columns import Definition, FactField
@@ -144,7 +145,8 @@ def _rewrite(
         rows, size, count = (sum(numbers) for numbers in zip(*both, strict=True))
         return rows, size, count
     if merged.name is not None and merged.data is not None:
-        store.storage.put(store.location.part(merged.name), merged.data)
+        sources = [part.path for part in merged.replaced]
+        store.storage.put(store.location.part(merged.name), merged.data, sources)
     for part in merged.replaced:
         store.storage.delete(part.path)
     left = [part for part in parts if part not in merged.replaced]
@@ -197,15 +199,32 @@ def drop_index(store: Store, kind: str, column: str) -> tuple[Definition, ...]:
     return tuple(each.definition for each in gone if each.definition is not None)
 
 
-def vacuum(store: Store, older_than: float = DAY, *, dry_run: bool = False) -> Vacuumed:
+def vacuum(
+    store: Store,
+    older_than: float = DAY,
+    *,
+    dry_run: bool = False,
+    places: Collection[tuple[Storage, str]] = (),
+) -> Vacuumed:
     """Remove unused objects: left-over temporary files, packs that no part names, broken parts.
+
+    ``places`` are directories with their storages, below which killed verbs left temporary files,
+    too: of the table, and of what is published. Only names that Skipstone makes are removed.
 
     Only objects older than ``older_than`` seconds by the store's clock are removed, because a task
     writes its pack before the part that names it. While a part cannot be read, no pack is removed:
     that part may name it.
     """
+    removed: dict[str, int] = {}
+    for storage, directory in places:
+        before = storage.now() - int(older_than * 1e9)
+        for id in _left_below(storage, directory):
+            if id.mtime * (10**9 // UNITS_PER_SECOND[id.unit]) < before:
+                if not dry_run:
+                    storage.delete(id.path)
+                removed[id.path] = id.size or 0
     if not store.exists() and not store.storage.has_children(store.location.packs):
-        return Vacuumed()
+        return Vacuumed(removed=removed)
     before = store.now() - int(older_than * 1e9)
     facts, packs = store.location.facts, store.location.packs
     old: dict[str, tuple[int, int]] = {}
@@ -217,7 +236,6 @@ def vacuum(store: Store, older_than: float = DAY, *, dry_run: bool = False) -> V
         ):
             if mtime * scale < before:
                 old[path] = (size, mtime * scale)
-    removed: dict[str, int] = {}
 
     def remove(path: str) -> None:
         if not dry_run:
@@ -225,12 +243,12 @@ def vacuum(store: Store, older_than: float = DAY, *, dry_run: bool = False) -> V
         removed[path] = old[path][0]
 
     for path in old:
-        if path.rpartition("/")[2].startswith("_"):
+        if store.location.is_passing(path):
             remove(path)
     reasons: list[Reason] = []
     named = _packs_named(store, reasons)
     for path, (size, mtime) in old.items():
-        if path.startswith(f"{facts}/part-"):
+        if store.location.is_part(path):
             try:
                 open_part(path, size, mtime, store.storage, store.keys)
             except FormatError:
@@ -239,12 +257,24 @@ def vacuum(store: Store, older_than: float = DAY, *, dry_run: bool = False) -> V
                 pass
         elif (
             named is not None
-            and path not in removed
-            and path.startswith(f"{packs}/")
+            and store.location.is_pack(path)
             and path.removeprefix(f"{packs}/") not in named
         ):
             remove(path)
     return Vacuumed(removed=removed, reasons=tuple(reasons))
+
+
+def _left_below(storage: Storage, directory: str) -> Iterator[ObjectId]:
+    """The temporary files below ``directory`` that nobody is writing."""
+    listing = storage.list_all(directory)
+    known = {path: at for at, path in enumerate(listing.paths)}
+    folders = {
+        folder
+        for folder, _, name in (path.rpartition("/") for path in known)
+        if name.startswith("_tmp-")
+    }
+    for folder in sorted(folders):
+        yield from (listing.object_id(known[p]) for p in storage.left_overs(folder) if p in known)
 
 
 def _packs_named(store: Store, reasons: list[Reason]) -> set[str] | None:

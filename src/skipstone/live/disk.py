@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING
 
 from skipstone.errors import SkipstoneError, UnsupportedError
 from skipstone.identity import canonical_path
-from skipstone.storage.local import sync_directory
+from skipstone.storage.atomic_replace import sync_directory
 
 from .definition import MARKER
 

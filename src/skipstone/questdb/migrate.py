@@ -33,7 +33,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias, get_args
 from skipstone.errors import FormatError, SkipstoneError, UnsupportedError
 from skipstone.human import Report, duration, first_of, of_total, size
 from skipstone.identity import UNITS_PER_SECOND, canonical_path
-from skipstone.storage import open_storage
+from skipstone.storage import open_storage, remove_left_overs
 
 from .format.pm import Pm
 from .format.txn import directory, infer_partitioning
@@ -207,6 +207,9 @@ def migrate(
                     hint="name the directory that the _pm files go to",
                 )
             targets = list(_files(listing(), home))
+        if not dry_run:
+            for directory in {each.pm.rpartition("/")[0] for each in targets}:
+                remove_left_overs(target, directory)
         work = _Migration(storage, target, dry_run=dry_run)
         total = len(targets)
         with ThreadPoolExecutor(max_workers=_WORKERS) as pool:
@@ -381,7 +384,7 @@ class _Migration:
             target.since
         ):
             raise FormatError("the data file changed meanwhile", file=target.path)
-        self.target.put(target.pm, data)
+        self.target.put(target.pm, data, [target.path])
 
 
 def _older(one: ObjectId, other: ObjectId) -> bool:

@@ -141,12 +141,12 @@ def _split(
             name = f"_{target.name}.{token}.{part.name}".replace("=", "-")
             place = target.with_name(name)
             names.append(place)
-            with replace_atomically(place) as out:
+            with replace_atomically(place, sources=[file.path]) as out:
                 written[name], groups = _write_part(file, part, f"{token}.{part.name}", out)
             for chunk in chain.from_iterable(groups):
                 r, c = chunk.key
                 chunks[r][c] = {**chunk.fields, "file_path": name}
-        with replace_atomically(target) as out:
+        with replace_atomically(target, sources=[file.path]) as out:
             edits = [RowGroupEdit(chunks=row, fields={"file_offset": None}) for row in chunks]
             editor = FooterEditor.of(footer).edited(edits)
             noted = editor.with_key_values({KEY: note_of(written)})

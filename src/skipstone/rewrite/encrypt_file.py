@@ -39,7 +39,7 @@ from skipstone.parquet.writing.file_writer import (
 from skipstone.parquet.writing.footer_editor import moved_offset_index
 from skipstone.predicate.types import column_name
 from skipstone.storage import ByteRange, open_storage
-from skipstone.storage.atomic_replace import local_path, replace_atomically
+from skipstone.storage.atomic_replace import local_path, remove_temporary, replace_atomically
 
 if TYPE_CHECKING:
     import os
@@ -147,7 +147,8 @@ def encrypt(
         nonlocal ours
         if material is not None:
             ours = True
-            storage.put(material_path, material)
+            remove_temporary(local_path(material_path))
+            storage.put(material_path, material, [file.path])
 
     try:
         done = _copy(file, encryptor, target, keys_first)
@@ -241,7 +242,7 @@ def _copy(
         file.reader.one(file.path, 0, len(MAGIC))  # StaleError if it was replaced meanwhile
         before()
 
-    with replace_atomically(local_path(target), still=still) as out:
+    with replace_atomically(local_path(target), sources=[file.path], still=still) as out:
         done = ModuleCopier(file, encryptor, out)
         done.run()
     return done

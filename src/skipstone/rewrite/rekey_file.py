@@ -29,7 +29,7 @@ from skipstone.parquet.format.footer import TAIL_LENGTH, Tail
 from skipstone.parquet.format.metadata import FileMetaData
 from skipstone.parquet.reading.file import ParquetFile
 from skipstone.parquet.writing.file_writer import COPY_SIZE
-from skipstone.storage.atomic_replace import local_path, replace_atomically
+from skipstone.storage.atomic_replace import local_path, remove_temporary, replace_atomically
 
 from .encryption_checks import key_metadata_of
 
@@ -140,11 +140,14 @@ def rekey(
             )
         storage, material_path = file.reader.storage, key_material_path(file.path)
         entries = read_key_material_file(storage.read(material_path))
+        if not storage.remote:
+            remove_temporary(local_path(material_path))
         storage.put(
             material_path,
             write_key_material_file(
                 {name: wrapper.material(each) for name, each in entries.items()}
             ),
+            [file.path],
         )
         written = material_path
     else:
@@ -154,7 +157,7 @@ def rekey(
                 f"no KMS wraps the keys of {file.path}",
                 hint="encrypt the file again: `skipstone encrypt` with the old keys as --keys",
             )
-        with replace_atomically(local_path(target)) as out:
+        with replace_atomically(local_path(target), sources=[file.path]) as out:
             for at in range(0, file.tail.offset, COPY_SIZE):
                 length = min(COPY_SIZE, file.tail.offset - at)
                 out.write(file.reader.one(file.path, at, length))

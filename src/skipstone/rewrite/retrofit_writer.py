@@ -296,7 +296,7 @@ def write_changed(
         counted = CountingSink()
         write(counted)
         return counted.at
-    with replace_atomically(target, still=still) as out:
+    with replace_atomically(target, sources=[file.path], still=still) as out:
         write(out)
         return out.at
 

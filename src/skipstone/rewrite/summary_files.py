@@ -47,7 +47,7 @@ from skipstone.parquet.format.summary_file import (
 )
 from skipstone.parquet.reading.pinned_file import TAIL_GUESS
 from skipstone.parquet.writing.footer_editor import FooterEditor, row_group_bytes, row_group_in_file
-from skipstone.storage import ByteRange
+from skipstone.storage import ByteRange, remove_left_overs
 from skipstone.storage.listing import SUMMARY
 
 if TYPE_CHECKING:
@@ -95,6 +95,8 @@ def write_summary(
         raise UnsupportedError(f"{root} has no data files", hint="a summary needs one")
     if listing.paths == [root]:
         raise UnsupportedError(f"{root} is one file", hint="name the directory of a table")
+    if not dry_run:
+        remove_left_overs(storage, root)
     path = f"{root}/{SUMMARY}"
     ids = [listing.object_id(at) for at in range(total)]
     old = _old(storage, root)
@@ -149,8 +151,8 @@ def write_summary(
     rows = sum(each.rows for each in gathered)
     data = summary_file(top, listing.unit, files, list(heads), row_groups, rows)
     if not dry_run:
-        storage.put(f"{root}/{COMMON}", common_file(top))
-        storage.put(path, data)
+        storage.put(f"{root}/{COMMON}", common_file(top), listing.paths)
+        storage.put(path, data, listing.paths)
     return SummaryReport(
         table=root,
         path=path,

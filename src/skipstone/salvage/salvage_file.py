@@ -122,7 +122,7 @@ def salvage(
             again = examined(walked(before, None, map_file(before)))
             best = max(best, again, key=lambda each: each.num_rows)
         if best.saved:
-            with replace_atomically(target) as out:
+            with replace_atomically(target, sources=[path]) as out:
                 best.work.write(out, best.saved)
     except FormatError as error:
         raise error.in_file(path) from error

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from skipstone.identity import canonical_path
 
-from .base import ByteRange, Storage, coalesce
+from .base import ByteRange, Storage, coalesce, remove_left_overs
 from .listing import Listing, hidden_by_spark, int64
 from .local import LocalStorage
 
@@ -27,6 +27,7 @@ __all__ = [
     "int64",
     "list_files",
     "open_storage",
+    "remove_left_overs",
     "table_format",
 ]
 

@@ -1,10 +1,15 @@
 """Replaces a file atomically: readers see the old content or the whole new one.
 
-    _tmp-NAME  written, synced  ->  renamed over NAME  ->  the directory synced
+    _tmp-NAME-<32 hex digits>  written, synced  ->  renamed over NAME  ->  the directory synced
 
 The temporary file lies in the same directory; readers of tables ignore names that begin with an
-underscore. It is locked while it is written, so two writers of one file exclude each other. The
-next writer overwrites the temporary file of one that was killed.
+underscore. Other users may write into that directory. So the name is random, the file must not
+exist before (``O_EXCL``), and nobody else can open one that is made from a file that they cannot
+read (``permissions.py``).
+
+The temporary file is locked while it is written. Two writers of one file find each other's by its
+name, and one that nobody locks was left by a killed writer: the next one removes it. Files of other
+users are not touched.
 
 A file with checkpoints is called ``_unfinished-NAME`` while it is written. Its rows can be salvaged
 up to the last checkpoint. So it is never overwritten, and after its first checkpoint an error
@@ -15,24 +20,36 @@ from __future__ import annotations
 
 import errno
 import fcntl
+import hashlib
 import os
+import random
+import re
+import secrets
 import stat
-import sys
-from contextlib import contextmanager, suppress
+import time
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, Protocol
 
 from skipstone.errors import SkipstoneError, UnsupportedError
 
-from .local import sync_directory
+from .permissions import Access
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterable, Iterator
 
 
 PREFIX: Final = "_tmp-"
 UNFINISHED: Final = "_unfinished-"
 _BUFFER: Final = 1 << 20
+_NEW: Final = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC | os.O_NOFOLLOW
+_ATTEMPTS: Final = 4
+# The longest name of a file in bytes is 255.
+_LONGEST: Final = 255 - len(PREFIX) - 33
+_RANDOM: Final = re.compile(r"[0-9a-f]{32}")
+_TEMPORARY: Final = re.compile(rf"{PREFIX}.+-[0-9a-f]{{32}}", re.DOTALL)
+# File systems without locks: the name is random, so writers do not meet.
+_NO_LOCKS: Final = (errno.ENOLCK, errno.ENOTSUP, errno.ENOSYS, errno.EINVAL)
 
 
 class ByteSink(Protocol):
@@ -58,10 +75,10 @@ class CountingSink:
 
 
 class BufferedFile:
-    """Writes to a descriptor, and joins small pieces."""
+    """Writes to a descriptor, and joins small pieces. Its errors name ``path``."""
 
-    def __init__(self, descriptor: int) -> None:
-        self.descriptor, self.at = descriptor, 0
+    def __init__(self, descriptor: int, path: Path) -> None:
+        self.descriptor, self.path, self.at = descriptor, path, 0
         self._held: list[bytes | memoryview] = []
         self._size = 0
 
@@ -78,12 +95,26 @@ class BufferedFile:
         held, self._held, self._size = self._held, [], 0
         left = sum(map(len, held))
         while left:
-            done = os.writev(self.descriptor, held)
+            try:
+                done = os.writev(self.descriptor, held)
+            except OSError as error:
+                raise self._named(error) from None
             left -= done
             while held and done >= len(held[0]):
                 done -= len(held.pop(0))
             if done:
                 held[0] = memoryview(held[0])[done:]
+
+    def sync(self) -> None:
+        """Make what was written durable."""
+        try:
+            os.fsync(self.descriptor)
+        except OSError as error:
+            raise self._named(error) from None
+
+    def _named(self, error: OSError) -> OSError:
+        """The error of a descriptor, which knows no path, with the path: e.g. of a full disk."""
+        return OSError(error.errno, error.strerror, str(self.path))
 
 
 def local_path(path: str) -> Path:
@@ -100,106 +131,213 @@ def local_path(path: str) -> Path:
 def replace_atomically(
     path: Path,
     *,
+    sources: Iterable[str | Path] = (),
     still: Callable[[], None] | None = None,
     worth_keeping: Callable[[], bool] | None = None,
 ) -> Iterator[BufferedFile]:
     """Write the new content of ``path``; it replaces the old one when the block ends.
 
     An error in the block leaves the old file unchanged. ``still`` is called before the rename, and
-    may raise too. The new file gets the owner and permissions of the old one. ``worth_keeping`` is
-    for files with checkpoints: after an error it says whether the unfinished file stays.
+    may raise too. The new file gets the owner and permissions of the old one, and nobody may read
+    it who may not read all ``sources``, the files that it is made from. ``worth_keeping`` is for
+    files with checkpoints: after an error it says whether the unfinished file stays.
     """
-    temporary = _temporary(path, UNFINISHED if worth_keeping else PREFIX)
-    descriptor = _opened(temporary)
+    access = Access.of(path, sources)
+    if worth_keeping is None:
+        temporary, descriptor = _exclusive(path, access)
+    else:
+        temporary, descriptor = _unfinished(path, access)
     try:
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            # Renamed between open and lock, it is the finished file of another writer.
-            free = os.path.samestat(os.fstat(descriptor), temporary.stat())
-        except (BlockingIOError, FileNotFoundError):
-            free = False
-        if not free:
-            raise SkipstoneError(
-                f"{path} is being rewritten by another process", hint="wait until it is done"
-            )
-        if worth_keeping is not None and os.fstat(descriptor).st_size:
-            raise SkipstoneError(
-                f"{temporary} is the rest of a file that was not finished",
-                hint="skipstone salvage saves its rows; then remove it",
-            )
-        try:
-            os.ftruncate(descriptor, 0)
-            mode = stat.S_IMODE(os.fstat(descriptor).st_mode)
-            if path.exists():
-                os.fchmod(descriptor, stat.S_IRUSR | stat.S_IWUSR)
-            made = BufferedFile(descriptor)
-            yield made
-            made.flush()
-            _like(descriptor, path, mode)
-            os.fsync(descriptor)
-            if still is not None:
-                still()
-            temporary.rename(path)
-        except BaseException:
-            if worth_keeping is None or not worth_keeping():
-                temporary.unlink(missing_ok=True)
-            raise
+        made = BufferedFile(descriptor, path)
+        yield made
+        made.flush()
+        access.grant(descriptor)
+        made.sync()
+        if still is not None:
+            still()
+        temporary.rename(path)
+    except BaseException:
+        if worth_keeping is None or not worth_keeping():
+            temporary.unlink(missing_ok=True)
+        raise
     finally:
         os.close(descriptor)
     sync_directory(path.parent)
 
 
-def _opened(temporary: Path) -> int:
-    """A descriptor of a regular file. A link of either kind would redirect the writes."""
-    flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
+def put_atomically(path: Path, data: bytes | memoryview, sources: Iterable[str | Path]) -> None:
+    """Make ``data`` the content of ``path``; of several writers at once the last one counts."""
+    access = Access.of(path, sources)
+    temporary, descriptor = _created(path, access)
     try:
-        descriptor = os.open(temporary, flags, 0o666)
-    except OSError as error:
-        if error.errno != errno.ELOOP:
-            raise
-        descriptor = -1
-    if descriptor >= 0:
-        found = os.fstat(descriptor)
-        if stat.S_ISREG(found.st_mode) and found.st_nlink < 2:
-            return descriptor
+        made = BufferedFile(descriptor, path)
+        made.write(data)
+        made.flush()
+        access.grant(descriptor)
+        made.sync()
+        temporary.rename(path)
+    except BaseException:
+        temporary.unlink(missing_ok=True)
+        raise
+    finally:
         os.close(descriptor)
-    raise SkipstoneError(f"{temporary} is a link, or no file", hint="remove it") from None
+    # The rename itself must survive a power cut before anything that it replaces is deleted.
+    sync_directory(path.parent)
+
+
+def _exclusive(path: Path, access: Access) -> tuple[Path, int]:
+    """As ``_created``; an error while another process writes ``path``."""
+    for attempt in range(_ATTEMPTS):
+        if attempt:  # two that began at once have seen each other
+            time.sleep(random.uniform(0.001, 0.01))
+        temporary, descriptor = _created(path, access)
+        try:
+            if not _is_being_written(path, temporary.name):
+                return temporary, descriptor
+        except BaseException:
+            temporary.unlink(missing_ok=True)
+            os.close(descriptor)
+            raise
+        temporary.unlink(missing_ok=True)
+        os.close(descriptor)
+    raise _in_use(path)
+
+
+def _created(path: Path, access: Access) -> tuple[Path, int]:
+    """A new temporary file for ``path``, locked."""
+    for _ in range(_ATTEMPTS):
+        temporary = path.with_name(f"{_stem(path)}{secrets.token_hex(16)}")
+        descriptor = os.open(temporary, _NEW, access.at_first)
+        # Somebody may have taken it for left over before it was locked.
+        if _lock(descriptor, temporary):
+            return temporary, descriptor
+        os.close(descriptor)
+    raise _in_use(path)
+
+
+def _unfinished(path: Path, access: Access) -> tuple[Path, int]:
+    """The file of a writer with checkpoints, locked."""
+    temporary = path.with_name((UNFINISHED + path.name).replace("=", "%3D"))
+    if (found := _own(temporary)) is not None:
+        descriptor, status = found
+        try:
+            if not _lock(descriptor, temporary):
+                raise _in_use(path)
+            if status.st_size:
+                raise SkipstoneError(
+                    f"{temporary} is the rest of a file that was not finished",
+                    hint="skipstone salvage saves its rows; then remove it",
+                )
+            temporary.unlink(missing_ok=True)
+        finally:
+            os.close(descriptor)
+    try:
+        descriptor = os.open(temporary, _NEW, access.at_first)
+    except FileExistsError:
+        raise SkipstoneError(
+            f"{temporary} is a link, no file, or another user's", hint="remove it"
+        ) from None
+    if not _lock(descriptor, temporary):
+        os.close(descriptor)
+        raise _in_use(path)
+    return temporary, descriptor
+
+
+def _in_use(path: Path) -> SkipstoneError:
+    return SkipstoneError(
+        f"{path} is being rewritten by another process", hint="wait until it is done"
+    )
+
+
+def _lock(descriptor: int, place: Path) -> bool:
+    """Lock the file; False when somebody else has locked, renamed or removed it."""
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    except OSError as error:
+        if error.errno not in _NO_LOCKS:
+            raise
+    try:
+        return os.path.samestat(os.fstat(descriptor), place.lstat())
+    except FileNotFoundError:
+        return False
+
+
+# -- what killed writers left ----------------------------------------------------------------------
 
 
 def remove_temporary(path: Path) -> None:
-    """Remove the temporary file of a killed writer of ``path``; not that of a running one."""
-    temporary = _temporary(path, PREFIX)
+    """Remove the temporary files of killed writers of ``path``; not those of running ones."""
+    _is_being_written(path, "")
+
+
+def left_overs(directory: str | Path) -> list[Path]:
+    """The temporary files in ``directory`` that belong to this user (to anybody, for root) and that
+    nobody is writing."""
     try:
-        descriptor = os.open(temporary, os.O_RDWR | os.O_CLOEXEC)
-    except FileNotFoundError:
-        return
+        names = os.listdir(directory)  # noqa: PTH208 - as above
+    except OSError:
+        return []
+    places = [Path(directory, name) for name in names if _TEMPORARY.fullmatch(name)]
+    return [place for place in places if _is_left_over(place)]
+
+
+def _is_being_written(path: Path, but: str) -> bool:
+    """Whether a temporary file of ``path`` other than ``but`` is locked; the rest is removed."""
+    stem, locked = _stem(path), False
+    for name in os.listdir(path.parent):  # noqa: PTH208 - of many names, few become paths
+        if name.startswith(stem) and name != but and _RANDOM.fullmatch(name, len(stem)):
+            place = path.with_name(name)
+            found = _own(place)
+            if found is None:
+                continue
+            try:
+                if _lock(found[0], place):
+                    place.unlink(missing_ok=True)
+                else:
+                    locked = locked or os.path.lexists(place)
+            finally:
+                os.close(found[0])
+    return locked
+
+
+def _is_left_over(place: Path) -> bool:
+    found = _own(place, anybody=os.geteuid() == 0)
+    if found is None:
+        return False
     try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        # As above: a renamed file is no longer temporary.
-        if os.path.samestat(os.fstat(descriptor), temporary.stat()):
-            temporary.unlink()
-    except (BlockingIOError, FileNotFoundError):
-        pass
+        return _lock(found[0], place)
+    finally:
+        os.close(found[0])
+
+
+def _own(place: Path, *, anybody: bool = False) -> tuple[int, os.stat_result] | None:
+    """A descriptor and the state of a regular file of this user; ``None`` for anything else."""
+    try:
+        descriptor = os.open(place, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
+    except OSError:
+        return None
+    status = os.fstat(descriptor)
+    if stat.S_ISREG(status.st_mode) and (anybody or status.st_uid == os.geteuid()):
+        return descriptor, status
+    os.close(descriptor)
+    return None
+
+
+def _stem(path: Path) -> str:
+    """The name of a temporary file without its random end."""
+    # Spark lists names with "=" as partitions.
+    name = path.name.replace("=", "%3D")
+    if len(os.fsencode(name)) > _LONGEST:
+        name = hashlib.sha256(os.fsencode(name)).hexdigest()
+    return f"{PREFIX}{name}-"
+
+
+def sync_directory(path: str | Path) -> None:
+    """Make the names in a directory durable."""
+    descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        os.fsync(descriptor)
     finally:
         os.close(descriptor)
-
-
-def _temporary(path: Path, prefix: str) -> Path:
-    # Spark lists names with "=" as partitions.
-    return path.with_name((prefix + path.name).replace("=", "%3D"))
-
-
-def _like(descriptor: int, path: Path, mode: int) -> None:
-    """Give a new file the owner, mode and attributes of ``path``; ``mode`` if there is none."""
-    try:
-        old = path.stat()
-    except FileNotFoundError:
-        os.fchmod(descriptor, mode)
-        return
-    with suppress(PermissionError):
-        os.fchown(descriptor, old.st_uid, old.st_gid)
-    os.fchmod(descriptor, stat.S_IMODE(old.st_mode))
-    if sys.platform == "linux":
-        with suppress(OSError):  # not supported, or not permitted
-            for name in os.listxattr(path):
-                os.setxattr(descriptor, name, os.getxattr(path, name))

@@ -6,13 +6,13 @@ Neighbouring byte ranges become one request. A ``Meter`` counts the reads made w
 
 from __future__ import annotations
 
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from threading import Lock
 from typing import TYPE_CHECKING, BinaryIO, NamedTuple, Protocol, Self, TypeVar
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
     from skipstone.identity import ObjectId
 
@@ -89,8 +89,9 @@ class Storage(Protocol):
     def open(self, path: str, version: ObjectId | None = None) -> BinaryIO:
         """A seekable file; ``StaleError`` when the object is not ``version``, or is replaced."""
 
-    def put(self, path: str, data: bytes | memoryview) -> None:
-        """Write an object atomically and durably."""
+    def put(self, path: str, data: bytes | memoryview, sources: Iterable[str] = ()) -> None:
+        """Write an object atomically and durably. Local users who may not read all the local files
+        ``sources`` may not read it either."""
 
     def delete(self, path: str) -> None:
         """Remove an object, if it exists."""
@@ -98,8 +99,18 @@ class Storage(Protocol):
     def remove_empty(self, prefix: str) -> None:
         """Remove the directory ``prefix`` if it is empty."""
 
+    def left_overs(self, directory: str) -> list[str]:
+        """The temporary objects in ``directory`` that a killed ``put`` left."""
+
     def now(self) -> int:
         """Nanoseconds since the epoch: for local files by the clock that sets mtimes."""
+
+
+def remove_left_overs(storage: Storage, directory: str) -> None:
+    """Remove what killed writers left in ``directory``."""
+    for path in storage.left_overs(directory):
+        with suppress(OSError):
+            storage.delete(path)
 
 
 class Span(NamedTuple):

@@ -11,7 +11,6 @@ import errno
 import os
 import stat as modes
 import time
-import uuid
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO
@@ -22,11 +21,12 @@ from skipstone._cache import LruCache
 from skipstone.errors import SkipstoneError, StaleError
 from skipstone.identity import ObjectId, local_etag
 
+from .atomic_replace import left_overs, put_atomically
 from .base import count_read, parent, runs
 from .listing import SUMMARY, Directory, Listing, hidden_by_spark, int64
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from .base import ByteRange
 
@@ -218,22 +218,10 @@ class LocalStorage:
 
     # -- writing ----------------------------------------------------------------------------------
 
-    def put(self, path: str, data: bytes | memoryview) -> None:
-        directory = parent(path)
-        Path(directory).mkdir(parents=True, exist_ok=True)
+    def put(self, path: str, data: bytes | memoryview, sources: Iterable[str] = ()) -> None:
         self.requests += 1
-        temporary = f"{directory}/_tmp-{uuid.uuid4().hex}"
-        try:
-            with Path(temporary).open("xb") as file:
-                file.write(data)
-                file.flush()
-                os.fsync(file.fileno())
-            Path(temporary).rename(path)
-        except BaseException:
-            self.delete(temporary)
-            raise
-        # The rename itself must survive a power cut before anything that it replaces is deleted.
-        sync_directory(directory)
+        Path(parent(path)).mkdir(parents=True, exist_ok=True)
+        put_atomically(Path(path), data, sources)
 
     def delete(self, path: str) -> None:
         self.requests += 1
@@ -244,17 +232,12 @@ class LocalStorage:
         with suppress(OSError):
             Path(prefix).rmdir()
 
+    def left_overs(self, directory: str) -> list[str]:
+        self.requests += 1
+        return [str(place) for place in left_overs(directory)]
+
     def now(self) -> int:
         return time.time_ns()
-
-
-def sync_directory(path: str | Path) -> None:
-    """Make the names in a directory durable."""
-    descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
 
 
 def _pread(descriptor: int, length: int, offset: int) -> bytes:

@@ -29,7 +29,7 @@ from .base import Span, carried, coalesce, count_read
 from .listing import SUMMARY, Listing, hidden_by_spark
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
     from datetime import datetime
 
     from obstore.store import ObjectStore
@@ -303,7 +303,7 @@ class ObjectStorage:
 
     # -- writing ----------------------------------------------------------------------------------
 
-    def put(self, path: str, data: bytes | memoryview) -> None:
+    def put(self, path: str, data: bytes | memoryview, sources: Iterable[str] = ()) -> None:
         with self._request(path) as key:
             obstore.put(self.store, key, data)
 
@@ -316,6 +316,9 @@ class ObjectStorage:
 
     def remove_empty(self, prefix: str) -> None:
         pass  # there are no directories
+
+    def left_overs(self, directory: str) -> list[str]:
+        return []  # an object appears whole
 
     def now(self) -> int:
         return time.time_ns()

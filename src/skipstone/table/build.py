@@ -172,6 +172,7 @@ def _run_build(
         wanted = _with_keys(table, wanted, write_encryption, locked)
     elif not settings.plaintext_index and table.is_parquet:
         _refuse_in_clear(table, listing, wanted, settings)
+    table.store.remove_left_overs()
     before = stored_bytes(table.store.snapshot())
     matched = table.match(listing, spark)
     outcomes: list[Outcome] = []

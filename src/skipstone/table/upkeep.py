@@ -219,10 +219,16 @@ class UpkeepVerbs(OpenTable):
         """Remove what a crash left: temporary files, broken parts, packs that no part names.
 
         >>> table.vacuum(dry_run=True)
+
+        Temporary files are looked for in the index and in the directories of the data. Only files
+        whose names Skipstone makes are removed, and none that a process is writing.
         """
         self.store.require_own()
         seconds = older_than.total_seconds()
-        done = vacuum(self.store, seconds, dry_run=dry_run)
+        places = [(self.storage, self.path)]
+        published = (self.location.xskipper, self.location.pms)
+        places += [(self.store.storage, directory) for directory in published]
+        done = vacuum(self.store, seconds, dry_run=dry_run, places=places)
         return VacuumReport(
             table=self.path,
             location=self.location.root,
@@ -286,7 +292,7 @@ class UpkeepVerbs(OpenTable):
         called with files done and files to do.
         """
         if destination is None and not is_txn_table(self.path, self.storage):
-            destination = f"{self.location.root}/pm"
+            destination = self.location.pms
         return migrate(
             self.path,
             self.storage,

@@ -35,7 +35,7 @@ import pyarrow.compute as pc
 from skipstone.errors import KeyUnavailableError, SkipstoneError, UnsupportedError
 from skipstone.identity import UNITS_PER_SECOND
 from skipstone.pruning import Cause, Reason
-from skipstone.storage import hidden_by_spark
+from skipstone.storage import hidden_by_spark, remove_left_overs
 
 from .format.naming import directory_name, table_identifier
 from .format.part import part_name, read_footer, read_part
@@ -120,17 +120,20 @@ def replace_parts(
     parts: Sequence[pa.Buffer],
     schema: StoreSchema,
     decryption: object | None = None,
+    sources: Sequence[str] = (),
 ) -> int:
     """Make ``parts``, all of ``schema``, the parts of the store at ``directory``; their bytes.
 
-    ``decryption`` as for ``read_footer``, for the parts of an encrypted store.
+    ``decryption`` as for ``read_footer``, for the parts of an encrypted store; ``sources`` are the
+    files that the parts are made from.
     """
+    remove_left_overs(storage, directory)
     before = list(part_files(storage, directory))
     alike = all(_columns_at(storage, path, decryption) == _columns(schema) for path in before)
     if not alike:
         _delete(storage, before)
     for number, data in enumerate(parts):
-        storage.put(f"{directory}/{part_name(number)}", memoryview(data))
+        storage.put(f"{directory}/{part_name(number)}", memoryview(data), sources)
     if alike:
         _delete(storage, before)
     return sum(part.size for part in parts)

@@ -112,13 +112,14 @@ def upgrade_store(
         )
     written = [data for data, _ in done]
     where = open_storage(target, options)
+    sources = list(part_files(storage, home))
     return UpgradeReport(
         store=home,
         destination=target,
         versions=versions,
         parts=len(parts),
         rows=first,
-        bytes=replace_parts(where, target, written, done[0][1], decryption),
+        bytes=replace_parts(where, target, written, done[0][1], decryption, sources),
     )
 
 

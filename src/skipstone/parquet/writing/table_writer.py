@@ -31,7 +31,7 @@ from skipstone.parquet.format.metadata import FileMetaData
 from skipstone.parquet.reading.row_ranges import are_sorted
 from skipstone.parquet.reading.selection import Selection
 from skipstone.storage import open_storage
-from skipstone.storage.atomic_replace import local_path, replace_atomically
+from skipstone.storage.atomic_replace import local_path, remove_temporary, replace_atomically
 
 from .arrow_encoder import ArrowBlocks, encode_rows, holds_nan, row_groups, schema_and_batches
 from .file_writer import CheckpointWriter, FileWriter
@@ -168,6 +168,7 @@ def write_table(
         # A file without its keys is lost; keys without a file do no harm.
         if encryptor is not None and encryptor.key_material_file is not None:
             material_path = key_material_path(str(target))
+            remove_temporary(local_path(material_path))
             open_storage(str(target), None).put(material_path, encryptor.key_material_file)
 
     keep = work.has_checkpoint if checkpoint_every else None
