@@ -5,14 +5,15 @@ spread files would hide that. Rows are decoded from as many of them as the budge
 from at least five: those are then read in part, the first rows of row groups that are spread over
 the file. ``rows_read < rows`` marks a file that was read in part.
 
-Arrow reads plaintext files. With keys, ``ParquetFile`` reads: ranges then come from the statistics
-of the row groups.
+Ranges come from the statistics of the row groups. Arrow decodes the rows of plaintext files, and
+``ParquetFile`` those of encrypted ones.
 """
 
 from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
+from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -22,8 +23,8 @@ import pyarrow.parquet as pq
 
 from skipstone.errors import SkipstoneError
 from skipstone.execution.table_files import Engine
-from skipstone.parquet.encryption.open_footer import is_signed
 from skipstone.parquet.format.enums import Type
+from skipstone.parquet.reading.arrow_footer import ArrowColumns
 from skipstone.parquet.reading.file import ParquetFile
 from skipstone.predicate.literals import from_key
 from skipstone.predicate.types import TIMESTAMP, column_name, spark_type
@@ -33,6 +34,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
     from skipstone.parquet.encryption.decryption import Decryption
+    from skipstone.parquet.format.schema import Leaf
     from skipstone.storage import Listing, Storage
 
 
@@ -40,7 +42,6 @@ BUDGET = 256 * 1024 * 1024
 _FEWEST = 5
 _BATCH = 65_536
 SEED = 8_814
-_INT96 = "INT96"
 
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
@@ -134,13 +135,11 @@ def read_sample(
     def one(i: int) -> FileSample | str:
         path, limit = listing.paths[i], share if i in decoded else 0
         try:
+            file = ParquetFile(path, storage_options=request.storage_options, decryption=decryption)
             if decryption is not None:
-                size = int(listing.sizes[i])
-                return _read_with_keys(
-                    path, size, columns, limit, decryption, request.storage_options
-                )
+                return _read_with_keys(file, columns, limit)
             with request.storage.open(path) as source:
-                return _read(source, path, int(listing.sizes[i]), columns, limit)
+                return _read(file, source, columns, limit)
         except (SkipstoneError, OSError, ValueError, pa.ArrowException) as error:
             text = error.message if isinstance(error, SkipstoneError) else str(error)
             text = text.removeprefix(f"{path}: ")
@@ -155,69 +154,74 @@ def read_sample(
 
 
 def _read(
+    file: ParquetFile,
     source: Any,
-    path: str,
-    size: int,
     columns: Mapping[tuple[str, ...], pa.DataType],
     budget: int,
 ) -> FileSample:
-    with pq.ParquetFile(source, coerce_int96_timestamp_unit="us") as parquet:
-        metadata = parquet.metadata
-        if is_signed(source, metadata):
-            raise ValueError("its columns are encrypted")
-        leaves = {metadata.schema.column(i).path: i for i in range(metadata.num_columns)}
-        paths = {column: ".".join(column) for column in columns}
-        there = {column: leaves[path] for column, path in paths.items() if path in leaves}
-        found = {c: _range(metadata, leaf, columns[c]) for c, leaf in there.items()}
-        ranges = {column: each for column, each in found.items() if each is not None}
-        if budget == 0 or not there:
-            return FileSample(path=path, size=size, rows=metadata.num_rows, ranges=ranges)
-        batches = list(_batches(parquet, there, budget))
-        instants = {
-            c for c, i in there.items() if metadata.schema.column(i).physical_type == _INT96
-        }
+    if file.encrypted_footer or (file.footer.chunk("encrypted") > 0).any():
+        raise ValueError("its columns are encrypted")
+    leaves = {leaf.path: leaf for leaf in file.footer.schema.leaves}
+    there = {
+        column: leaves[column]
+        for column in columns
+        if column in leaves and not leaves[column].max_repetition_level
+    }
+    ranges = _ranges(file, there, columns)
+    if budget == 0 or not there:
+        return FileSample(path=file.path, size=file.size, rows=file.num_rows, ranges=ranges)
+    arrow = ArrowColumns(file.footer, tuple(there), file.path, file.size)
+    batches = list(_batches(source, arrow, [leaf.ordinal for leaf in there.values()], budget))
     rows = sum(batch.num_rows for batch in batches)
     samples = {}
-    for column in there:
-        decoded = [_leaf(batch, column) for batch in batches]
-        if column in instants:  # Arrow gives them as times without zone, and Spark as instants
+    for column, leaf in there.items():
+        position = arrow.position(column)
+        decoded = [_at(batch.column(position[0]), position[1:]) for batch in batches]
+        if leaf.type is Type.INT96:  # Arrow gives times without zone, and Spark instants
             decoded = [each.view(TIMESTAMP) for each in decoded]
         values = [exactly(each, columns[column]) for each in decoded]
         known = [each for each in values if each is not None]
         if len(known) == len(values):
             samples[column] = column_sample(known, columns[column])
-    if rows == metadata.num_rows:
+    if rows == file.num_rows:
         for column, sampled in samples.items():
             if column not in ranges and (whole := _extremes(sampled.distinct)) is not None:
                 ranges[column] = whole
     return FileSample(
-        path=path,
-        size=size,
-        rows=metadata.num_rows,
+        path=file.path,
+        size=file.size,
+        rows=file.num_rows,
         rows_read=rows,
         ranges=ranges,
         columns=samples,
     )
 
 
+def _ranges(
+    file: ParquetFile,
+    leaves: Mapping[tuple[str, ...], Leaf],
+    columns: Mapping[tuple[str, ...], pa.DataType],
+) -> dict[tuple[str, ...], tuple[pa.Scalar, pa.Scalar]]:
+    """The ranges of those columns that have one by the statistics of all row groups."""
+    found = {column: _range(file, leaf.ordinal, columns[column]) for column, leaf in leaves.items()}
+    return {column: each for column, each in found.items() if each is not None}
+
+
 def _batches(
-    parquet: pq.ParquetFile, leaves: Mapping[tuple[str, ...], int], budget: int
+    source: Any, arrow: ArrowColumns, leaves: Sequence[int], budget: int
 ) -> Iterable[pa.RecordBatch]:
     """Rows within the budget, spread over the row groups; at least one batch's worth of rows."""
-    metadata = parquet.metadata
-    groups = [metadata.row_group(i) for i in range(metadata.num_row_groups)]
-    total = sum(
-        group.column(leaf).total_uncompressed_size for group in groups for leaf in leaves.values()
-    )
-    names = [".".join(column) for column in leaves]
+    footer = arrow.footer
+    total = int(footer.chunk("total_uncompressed_size")[:, leaves].sum())
+    parquet = pq.ParquetFile(source, metadata=arrow.metadata, coerce_int96_timestamp_unit="us")
     if total <= budget:
-        yield from parquet.iter_batches(batch_size=_BATCH, columns=names, use_threads=False)
+        yield from parquet.iter_batches(batch_size=_BATCH, use_threads=False)
         return
-    chosen, each = _share(len(groups), metadata.num_rows, budget / total)
+    chosen, each = _share(footer.num_row_groups, int(footer.row_starts[-1]), budget / total)
     for group in chosen:
         left = each
         batches = parquet.iter_batches(
-            batch_size=min(_BATCH, each), row_groups=[group], columns=names, use_threads=False
+            batch_size=min(_BATCH, each), row_groups=[group], use_threads=False
         )
         for batch in batches:
             yield batch.slice(0, left)
@@ -227,39 +231,34 @@ def _batches(
 
 
 def _read_with_keys(
-    path: str,
-    size: int,
-    columns: Mapping[tuple[str, ...], pa.DataType],
-    budget: int,
-    decryption: Decryption,
-    storage_options: Mapping[str, str] | None = None,
+    file: ParquetFile, columns: Mapping[tuple[str, ...], pa.DataType], budget: int
 ) -> FileSample:
     """The same by ``ParquetFile``, which decrypts; raises what it raises.
 
     Columns without a key, and INT96, are not sampled.
     """
-    file = ParquetFile(path, storage_options=storage_options, decryption=decryption)
     leaves = {leaf.path: leaf for leaf in file.footer.schema.leaves}
     there = {
-        column: leaves[column].ordinal
+        column: leaves[column]
         for column in columns
         if column in leaves
         and leaves[column].ordinal not in file.unavailable
         and leaves[column].type != Type.INT96
     }
-    found = {c: _decrypted_range(file, leaf, columns[c]) for c, leaf in there.items()}
-    ranges = {column: each for column, each in found.items() if each is not None}
+    ranges = _ranges(file, there, columns)
     if budget == 0 or not there:
-        return FileSample(path=path, size=size, rows=file.num_rows, ranges=ranges)
-    rows = file.read_rows([column_name(each) for each in there], _rows_within(file, there, budget))
+        return FileSample(path=file.path, size=file.size, rows=file.num_rows, ranges=ranges)
+    ordinals = [leaf.ordinal for leaf in there.values()]
+    wanted = _rows_within(file, ordinals, budget)
+    rows = file.read_rows([column_name(each) for each in there], wanted)
     samples = {}
     for column in there:
         read = exactly(_leaf(rows, column), columns[column])
         if read is not None:
             samples[column] = column_sample([read], columns[column])
     return FileSample(
-        path=path,
-        size=size,
+        path=file.path,
+        size=file.size,
         rows=file.num_rows,
         rows_read=rows.num_rows,
         ranges=ranges,
@@ -267,11 +266,9 @@ def _read_with_keys(
     )
 
 
-def _rows_within(
-    file: ParquetFile, leaves: Mapping[tuple[str, ...], int], budget: int
-) -> list[tuple[int, int]]:
+def _rows_within(file: ParquetFile, leaves: Sequence[int], budget: int) -> list[tuple[int, int]]:
     """Row ranges within the budget, spread over the row groups."""
-    total = int(file.footer.chunk("total_uncompressed_size")[:, list(leaves.values())].sum())
+    total = int(file.footer.chunk("total_uncompressed_size")[:, leaves].sum())
     if total <= budget:
         return [(0, file.num_rows)]
     starts: Sequence[int] = file.row_starts.tolist()
@@ -286,28 +283,27 @@ def _share(groups: int, rows: int, share: float) -> tuple[list[int], int]:
     return chosen, max(1, least // len(chosen))
 
 
-def _leaf(rows: pa.RecordBatch | pa.Table, path: Sequence[str]) -> pa.Array:
+def _leaf(rows: pa.Table, path: Sequence[str]) -> pa.Array:
     """The values of a nested field; null where a struct above it is."""
     values = rows.column(rows.schema.get_field_index(path[0]))
-    if isinstance(values, pa.ChunkedArray):
-        values = pa.concat_arrays(values.chunks) if values.chunks else values.combine_chunks()
-    for name in path[1:]:
-        values = pc.struct_field(values, name)
-    return values
+    values = pa.concat_arrays(values.chunks) if values.chunks else values.combine_chunks()
+    return _at(values, path[1:])
 
 
-def _decrypted_range(
-    file: ParquetFile, leaf: int, type_: pa.DataType
-) -> tuple[pa.Scalar, pa.Scalar] | None:
+def _at(values: pa.Array, path: Sequence[str | int]) -> pa.Array:
+    return pc.struct_field(values, list(path)) if path else values
+
+
+def _range(file: ParquetFile, leaf: int, type_: pa.DataType) -> tuple[pa.Scalar, pa.Scalar] | None:
     """The column's range, where the statistics of all row groups that have any value say it."""
     t = pa.types
-    if t.is_decimal(type_) or t.is_boolean(type_) or t.is_nested(type_):
+    if t.is_nested(type_):
         return None
     try:
         bounds = file.indexed.chunk_bounds(leaf)
     except SkipstoneError:
         return None
-    if spark_type(bounds.stored.type) != type_:
+    if bounds.stored.type is None or spark_type(bounds.stored.type) != type_:
         return None
     known = bounds.numbers or bounds.all
     empty = (known.nulls >= 0) & (known.nulls == known.rows)
@@ -323,6 +319,8 @@ def _decrypted_range(
             found = pa.array([least, greatest], pa.int32()).cast(type_)
         elif t.is_timestamp(type_):
             found = pa.array([least, greatest], pa.int64()).cast(type_)
+        elif t.is_decimal(type_):
+            found = pa.array([_decimal(each, type_.scale) for each in (least, greatest)], type_)
         else:
             found = pa.array([least, greatest], type_)
     except (pa.ArrowException, ValueError, TypeError, OverflowError):
@@ -330,29 +328,10 @@ def _decrypted_range(
     return found[0], found[1]
 
 
-def _range(
-    metadata: pq.FileMetaData, leaf: int, type_: pa.DataType
-) -> tuple[pa.Scalar, pa.Scalar] | None:
-    """The column's range by the statistics of all row groups that have any value of it."""
-    if pa.types.is_timestamp(type_):
-        physical = metadata.schema.column(leaf)
-        # Nanoseconds would come as a pandas Timestamp.
-        if physical.physical_type == _INT96 or "nano" in str(physical.logical_type).lower():
-            return None
-    lows, highs = [], []
-    for i in range(metadata.num_row_groups):
-        chunk = metadata.row_group(i).column(leaf)
-        statistics = chunk.statistics if chunk.is_stats_set else None
-        if statistics is not None and statistics.has_min_max:
-            lows.append(statistics.min)
-            highs.append(statistics.max)
-        elif statistics is None or statistics.null_count != chunk.num_values:
-            return None
-    try:
-        bounds = pa.array([*lows, *highs]).cast(type_) if lows else None
-    except (pa.ArrowException, ValueError, TypeError, OverflowError):
-        return None
-    return None if bounds is None else _extremes(bounds)
+def _decimal(unscaled: Any, scale: int) -> Decimal:
+    # Made of its digits: arithmetic would round to the precision of the context.
+    digits = tuple(map(int, str(abs(unscaled))))
+    return Decimal((unscaled < 0, digits, -scale))
 
 
 def _extremes(values: pa.Array) -> tuple[pa.Scalar, pa.Scalar] | None:

@@ -35,7 +35,10 @@ from skipstone.facts.encode import FileFacts
 from skipstone.identity import UNITS_PER_SECOND
 from skipstone.parquet.format.column_files import KEY as COLUMN_FILES
 from skipstone.parquet.format.enums import Type
-from skipstone.parquet.format.footer import MAGIC, read_footer
+from skipstone.parquet.format.footer import read_footer
+from skipstone.parquet.format.footer_arrays import FooterArrays
+from skipstone.parquet.reading.arrow_footer import ArrowColumns
+from skipstone.parquet.reading.selection import Selection
 from skipstone.predicate.types import TIMESTAMP, MapKey, column_name
 from skipstone.pruning.column_types import ancient, overflown, proleptic, values_of_key
 from skipstone.pruning.kind import column_fields
@@ -44,7 +47,7 @@ from skipstone.questdb.pm_of_data_file import PM, make_pm
 from .column_indexes import BuildSettings, Columns, ColumnsBuilder
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Iterator, Sequence
 
     from skipstone.identity import ObjectId
     from skipstone.parquet.reading.file_reader import FileReader
@@ -133,6 +136,8 @@ def _why(error: Exception) -> str:
         return f"encrypted, and no key was given: {text}"
     if isinstance(error, FileNotFoundError):
         return "gone"
+    if isinstance(error, FormatError):
+        return f"not readable as Parquet: {error.about}"
     # Errors of a disk or a store have an errno; Arrow's own OSErrors do not.
     if isinstance(error, pa.ArrowException) or (isinstance(error, OSError) and not error.errno):
         return f"not readable as Parquet: {text}"
@@ -148,9 +153,9 @@ def build_parquet(
     schema: pa.Schema,
     settings: BuildSettings | None = None,
 ) -> Columns:
-    """The facts of an open Parquet file; raises Arrow's error where it cannot be read."""
+    """The facts of an open Parquet file; ``FormatError`` where it cannot be read."""
     settings = settings or BuildSettings()
-    return _columns(source, _footer(source).metadata, definitions, schema, settings)
+    return _columns(source, _footer(source), "", definitions, schema, settings)
 
 
 # Bytes read from the end of a file first; most footers are shorter.
@@ -159,9 +164,9 @@ _GUESS = 64 * 1024
 
 @dataclass(frozen=True, slots=True)
 class _Footer:
-    """Arrow's metadata, and the footer's bytes in a file of ``size`` bytes."""
+    """The checked footer of a file in the clear, its bytes, and the ``size`` of the file."""
 
-    metadata: pq.FileMetaData
+    arrays: FooterArrays
     data: bytes
     size: int
 
@@ -171,30 +176,18 @@ class _EncryptedError(OSError):
 
 
 def _footer(source: BinaryIO) -> _Footer:
-    """The footer; ``_EncryptedError`` also where columns are encrypted under a footer in clear.
-
-    Arrow aborts the process when it reads an encrypted column chunk without the key. Such a footer
-    is recognised by its signature, which follows the metadata.
-    """
-    try:
-        tail, footer = read_footer(source, guess=_GUESS)
-    except FormatError:
-        metadata = pq.read_metadata(source)  # raises Arrow's error
-        raise OSError(f"no footer in clear: {metadata.serialized_size} bytes") from None
+    """The footer; ``_EncryptedError`` also where columns are encrypted under a footer in clear."""
+    tail, read = read_footer(source, guess=_GUESS)
     if tail.encrypted:
         raise _EncryptedError("the footer is encrypted")
-    data = bytes(footer)
-    metadata = pq.read_metadata(pa.BufferReader(MAGIC + data + tail.to_bytes()))
-    if tail.length != metadata.serialized_size:
+    data = bytes(read)
+    footer = FooterArrays.scan(data, tail.offset)
+    # A signature follows a footer in clear whose columns are encrypted.
+    if footer.end != len(data) or footer.encryption_algorithm is not None:
         raise _EncryptedError("columns are encrypted under a signed footer")
-    # Arrow ignores the file that a chunk names, and reads its offsets in this file.
-    if COLUMN_FILES.encode() in data or (
-        metadata.num_row_groups
-        and metadata.num_columns
-        and metadata.row_group(0).column(0).file_path
-    ):
+    if COLUMN_FILES.encode() in data or (footer.places("file_path")[0] >= 0).any():
         raise UnsupportedError("its columns lie in other files")
-    return _Footer(metadata, data, tail.size)
+    return _Footer(footer, data, tail.size)
 
 
 def _read(
@@ -214,7 +207,7 @@ def _read(
             f"{object.path} is in the clear, and keys were given",
             hint="if that is as it should be, pass allow_plaintext_files=True with the keys",
         )
-    found = _columns(source, footer.metadata, definitions, schema, settings)
+    found = _columns(source, footer, object.path, definitions, schema, settings)
     pm, why = _pm(object, footer, settings, storage)
     return FileFacts(
         id=object,
@@ -225,19 +218,16 @@ def _read(
         container=found.container,
         pm=pm,
         footer_length=len(footer.data),
-        row_groups=footer.metadata.num_row_groups,
-        schema=_schema(object, footer.data),
+        row_groups=footer.arrays.num_row_groups,
+        schema=_schema(object, footer),
     )
 
 
-def _schema(object: ObjectId, footer: bytes) -> FileSchema | None:
+def _schema(object: ObjectId, footer: _Footer) -> FileSchema | None:
     """The columns of a file with this footer; ``None`` where they cannot be told: readers of the
     table open the file then."""
-    from skipstone.parquet.format.footer_arrays import FooterArrays
-    from skipstone.parquet.reading.selection import Selection
-
     try:
-        return Selection(FooterArrays.scan(footer), object.path).file_schema
+        return Selection(footer.arrays, object.path).file_schema
     except SkipstoneError:
         return None
 
@@ -261,28 +251,35 @@ def _pm(
 
 def _columns(
     source: BinaryIO,
-    metadata: pq.FileMetaData,
+    footer: _Footer,
+    path: str,
     definitions: Sequence[Index],
     schema: pa.Schema,
     settings: BuildSettings,
 ) -> Columns:
-    rows = metadata.num_rows
+    selection = Selection(footer.arrays, path)
+    rows = int(footer.arrays.row_starts[-1])
     builder = ColumnsBuilder(definitions, schema, settings, rows)
-    leaves: dict[str, _Leaf] = {}
-    arrow = metadata.schema.to_arrow_schema()
-    columns = [metadata.schema.column(i) for i in range(len(metadata.schema))]
-    physical = {c.path: (i, c.physical_type) for i, c in enumerate(columns)}
+    there: dict[str, tuple[str, ...]] = {}
     for column in builder.wanted:
-        found = builder.locate(arrow, column, rows)
-        if found is None:
-            continue
-        if (place := _place(physical, found)) is None:
-            builder.drop(column, "not of an atomic type in this file")
-        else:
-            leaves[column] = _Leaf(found, place[0], place[1])
-    trusted = {int96: proleptic(metadata.metadata, int96=int96) for int96 in (False, True)}
-    for column, values in _decoded(source, metadata, leaves, settings.memory // 4):
-        int96 = leaves[column].physical == "INT96"
+        found = builder.locate(selection.schema, column, rows)
+        if found is not None:
+            there[column] = found
+    for column in [each for each, found in there.items() if not _is_atomic(selection, found)]:
+        builder.drop(column, "not of an atomic type in this file")
+        del there[column]
+    columns = ArrowColumns(footer.arrays, tuple(map(_nodes, there.values())), path, footer.size)
+    leaves = {column: _leaf(columns, found) for column, found in there.items()}
+    pairs = footer.arrays.key_value_metadata or ()
+    said = {
+        pair.key.encode("utf-8", "surrogateescape"): (pair.value or "").encode(
+            "utf-8", "surrogateescape"
+        )
+        for pair in pairs
+    }
+    trusted = {int96: proleptic(said, int96=int96) for int96 in (False, True)}
+    for column, values in _decoded(source, columns, leaves, settings.memory // 4):
+        int96 = leaves[column].type is Type.INT96
         doubt = None if trusted[int96] else ancient(values)
         if doubt is None and int96:
             doubt = overflown(values)
@@ -293,69 +290,84 @@ def _columns(
     return builder.finish(rows)
 
 
+def _bytes(text: str) -> bytes:
+    return text.encode("utf-8", "surrogateescape")
+
+
 @dataclass(frozen=True, slots=True)
 class _Leaf:
-    """A column in a file: its path, its ordinal, its physical type."""
+    """A column: the position of its values in what Arrow reads, its ordinal, its physical type.
 
-    path: tuple[str, ...]
+    ``key`` is the key of the map, if the column is the value of one: the values are then maps.
+    """
+
+    position: tuple[int, ...]
     ordinal: int
-    physical: str
+    type: Type
+    key: MapKey | None = None
 
     @property
     def name(self) -> str:
-        """The name that Arrow reads; for a key of a map, the whole map."""
-        return ".".join(part for part in self.path if not isinstance(part, MapKey))
-
-    @property
-    def key(self) -> MapKey | None:
-        """The key of the map, if the column is the value of one."""
-        last = self.path[-1]
-        return last if isinstance(last, MapKey) else None
+        """The name that Arrow knows the values by."""
+        return ".".join(map(str, self.position))
 
 
-def _place(
-    physical: Mapping[str, tuple[int, str]], path: tuple[str, ...]
-) -> tuple[int, str] | None:
-    """Ordinal and physical type of a leaf column; of the map's values where the path ends in a
-    key."""
-    if not isinstance(path[-1], MapKey):
-        return physical.get(".".join(path))
-    below = ".".join(path[:-1]) + "."
-    leaves = [place for name, place in physical.items() if name.startswith(below)]
-    return max(leaves) if len(leaves) == 2 else None
+def _nodes(path: tuple[str, ...]) -> tuple[str, ...]:
+    """The path without the key of a map."""
+    return tuple([part for part in path if not isinstance(part, MapKey)])
+
+
+def _is_atomic(selection: Selection, path: tuple[str, ...]) -> bool:
+    """Whether the path names one leaf, or ends in the key of a map with one leaf of values."""
+    node = selection.node(_nodes(path))
+    if isinstance(path[-1], MapKey):
+        return node.stop_leaf - node.first_leaf == 2
+    return bool(node.is_leaf)
+
+
+def _leaf(columns: ArrowColumns, path: tuple[str, ...]) -> _Leaf:
+    """The leaf of an atomic path."""
+    last = path[-1]
+    ordinal = columns.selection.node(_nodes(path)).stop_leaf - 1
+    return _Leaf(
+        position=columns.position(_nodes(path)),
+        ordinal=ordinal,
+        type=columns.footer.schema.leaves[ordinal].type,
+        key=last if isinstance(last, MapKey) else None,
+    )
 
 
 def _decoded(
-    source: BinaryIO, metadata: pq.FileMetaData, leaves: dict[str, _Leaf], room: int
+    source: BinaryIO, columns: ArrowColumns, leaves: dict[str, _Leaf], room: int
 ) -> Iterator[tuple[str, pa.Array]]:
     """The values of the leaves, piece by piece in file order; about ``room`` bytes at a time."""
     if not leaves:
         return
-    names = list(dict.fromkeys(leaf.name for leaf in leaves.values()))
-    repetitive = [leaf.name for leaf in leaves.values() if _dictionary_pays(metadata, leaf)]
-    sizes = [_decoded_size(metadata, leaves, group) for group in range(metadata.num_row_groups)]
+    footer = columns.footer
+    repetitive = [leaf.name for leaf in leaves.values() if _dictionary_pays(footer, leaf)]
+    sizes = _decoded_sizes(footer, leaves)
     parquet = pq.ParquetFile(
         source,
-        metadata=metadata,
+        metadata=columns.metadata,
         read_dictionary=repetitive,
         coerce_int96_timestamp_unit="us",
         # Whole column chunks where they fit, else a moving window.
         buffer_size=0 if max(sizes, default=0) <= room else 1 << 20,
     )
-    for group, size in enumerate(sizes):
-        rows = metadata.row_group(group).num_rows
+    for group, (size, rows) in enumerate(
+        zip(sizes, footer.group("num_rows").tolist(), strict=True)
+    ):
         if size <= room:
-            pieces = iter([parquet.read_row_group(group, columns=names, use_threads=False)])
+            pieces = iter([parquet.read_row_group(group, use_threads=False)])
         else:
             pieces = parquet.iter_batches(
                 batch_size=max(1_024, rows * room // (size + 1)),
                 row_groups=[group],
-                columns=names,
                 use_threads=False,
             )
         for piece in pieces:
             for column, leaf in leaves.items():
-                values = piece.column(piece.schema.get_field_index(leaf.path[0]))
+                values = piece.column(leaf.position[0])
                 chunks = values.chunks if isinstance(values, pa.ChunkedArray) else [values]
                 for chunk in chunks:
                     yield column, _leaf_values(chunk, leaf)
@@ -363,37 +375,36 @@ def _decoded(
 
 def _leaf_values(chunk: pa.Array, leaf: _Leaf) -> pa.Array:
     # A value is null where any struct above it is null.
-    inner = [part for part in leaf.path[1:] if not isinstance(part, MapKey)]
-    values = pc.struct_field(chunk, inner) if inner else chunk
+    values = pc.struct_field(chunk, leaf.position[1:]) if leaf.position[1:] else chunk
     if leaf.key is not None:
         values = values_of_key(values, leaf.key)
     # INT96: Arrow gives a time without zone, Spark an instant.
-    return values.view(TIMESTAMP) if leaf.physical == "INT96" else values
+    return values.view(TIMESTAMP) if leaf.type is Type.INT96 else values
 
 
-def _dictionary_pays(metadata: pq.FileMetaData, leaf: _Leaf) -> bool:
+def _dictionary_pays(footer: FooterArrays, leaf: _Leaf) -> bool:
     """True where most pages of a string column hold dictionary indices.
 
     A plain value takes at least the 4 bytes of its length; less than that on average cannot be
     plain.
     """
-    if leaf.physical != "BYTE_ARRAY" or leaf.key is not None:
+    if leaf.type is not Type.BYTE_ARRAY or leaf.key is not None:
         return False
-    size = values = 0
-    for group in range(metadata.num_row_groups):
-        chunk = metadata.row_group(group).column(leaf.ordinal)
-        if not chunk.has_dictionary_page:
-            return False
-        size += chunk.total_uncompressed_size
-        values += chunk.num_values
+    if (footer.chunk("dictionary_page_offset")[:, leaf.ordinal] <= 0).any():
+        return False
+    size: int = sum(footer.chunk("total_uncompressed_size")[:, leaf.ordinal].tolist())
+    values: int = sum(footer.chunk("num_values")[:, leaf.ordinal].tolist())
     return 0 < size < 4 * values
 
 
-def _decoded_size(metadata: pq.FileMetaData, leaves: dict[str, _Leaf], group: int) -> int:
-    """Estimates the bytes of the leaves of a row group, decoded and during decoding."""
-    chunks = metadata.row_group(group)
-    columns = [chunks.column(i) for i in {leaf.ordinal for leaf in leaves.values()}]
-    return sum(2 * c.total_uncompressed_size + _WIDTH * c.num_values for c in columns)
+def _decoded_sizes(footer: FooterArrays, leaves: dict[str, _Leaf]) -> list[int]:
+    """Estimates the bytes of the leaves of each row group, decoded and during decoding."""
+    at = sorted({leaf.ordinal for leaf in leaves.values()})
+    plain, values = footer.chunk("total_uncompressed_size"), footer.chunk("num_values")
+    return [
+        sum(2 * size + _WIDTH * count for size, count in zip(sizes, counts, strict=True))
+        for sizes, counts in zip(plain[:, at].tolist(), values[:, at].tolist(), strict=True)
+    ]
 
 
 # -- encrypted files ------------------------------------------------------------------------------
@@ -447,7 +458,7 @@ def _encrypted_columns(
     leaves = {leaf.path: leaf for leaf in footer.schema.leaves}
     encrypted = np.asarray((footer.chunk("encrypted") > 0).any(axis=0))
     pairs = footer.key_value_metadata or ()
-    trusted = proleptic({p.key.encode(): (p.value or "").encode() for p in pairs}, int96=False)
+    trusted = proleptic({_bytes(p.key): _bytes(p.value or "") for p in pairs}, int96=False)
 
     def drop(column: str, text: str) -> None:
         """Drops a column for a reason that other keys or settings would remove."""
@@ -469,7 +480,8 @@ def _encrypted_columns(
         elif leaf.type == Type.INT96:
             builder.drop(column, "INT96 in an encrypted file")
         else:
-            place = _Leaf(path, leaf.ordinal, leaf.type.name)
+            # What is read of the file is this leaf alone, and the structs around it.
+            place = _Leaf((0,) * len(path), leaf.ordinal, leaf.type)
             for group in range(file.num_row_groups):
                 for chunk in file.read_row_group(group, [column_name(path)]).column(0).chunks:
                     values = _leaf_values(chunk, place)

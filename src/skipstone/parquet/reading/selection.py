@@ -213,6 +213,10 @@ class Selection:
             names.setdefault(arrow_name(node), at)
         return names
 
+    def node(self, path: tuple[str, ...]) -> Node:
+        """The node that this path names part by part; ``SkipstoneError`` where there is none."""
+        return self._at(path, column_name(path))[1]
+
     def _at(self, path: tuple[str, ...], name: str) -> tuple[int, Node]:
         at = self._names.get(path[0])
         node: Node | None = None if at is None else self.tree.root.children[at]

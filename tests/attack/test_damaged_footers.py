@@ -1,0 +1,127 @@
+"""Footers with flipped bits, through the verbs that read many files: the process must not end.
+
+Arrow's metadata objects end the process for some footers, so everything here runs in a child.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+import skipstone
+from skipstone.parquet.format.footer import read_footer
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+INDEXES = ["id:minmax", "text:bloom", "pair.left:bitmap", "price:valuelist"]
+
+# Flips one bit after the other in the footer of a file, and runs a verb over a table of that file.
+# The number of the bit stands in a file before each run, so that the parent knows which one ended
+# the process.
+CHILD = """
+import os, sys, tempfile
+from pathlib import Path
+import skipstone
+
+verb, whole, first, stop, step, begun = sys.argv[1:]
+data = Path(whole).read_bytes()
+for bit in range(int(first), int(stop), int(step)):
+    Path(begun).write_text(str(bit))
+    damaged = bytearray(data)
+    damaged[bit // 8] ^= 1 << bit % 8
+    with tempfile.TemporaryDirectory() as directory:
+        path = Path(directory, "t", "f.parquet")
+        path.parent.mkdir()
+        path.write_bytes(damaged)
+        os.utime(path, (1, 1))
+        table = skipstone.Table(str(path.parent))
+        try:
+            if verb == "build":
+                table.build(indexes={indexes!r})
+            else:
+                table.advise()
+        except skipstone.SkipstoneError:
+            pass
+"""
+
+
+def rows(first: int) -> pa.Table:
+    ids = list(range(first, first + 20))
+    return pa.table(
+        {
+            "id": pa.array(ids, pa.int64()),
+            "text": [f"t{each % 4}" for each in ids],
+            "pair": [{"left": each, "right": str(each)} for each in ids],
+            "price": pa.array(ids, pa.decimal128(12, 2)),
+        }
+    )
+
+
+def write(path: Path, first: int = 0) -> range:
+    """Writes a file; the bits of its footer and of what follows it."""
+    path.parent.mkdir(exist_ok=True)
+    pq.write_table(rows(first), path, row_group_size=10, store_schema=False, compression="snappy")
+    os.utime(path, (1, 1))
+    with path.open("rb") as source:
+        tail, _ = read_footer(source)
+    return range(tail.offset * 8, tail.size * 8)
+
+
+def run(verb: str, path: Path, bits: range) -> None:
+    begun = path.with_name("begun")
+    code = CHILD.format(indexes=INDEXES)
+    given = [verb, path, bits.start, bits.stop, bits.step, begun]
+    made = subprocess.run(
+        [sys.executable, "-c", code, *map(str, given)], capture_output=True, text=True, check=False
+    )
+    bit = int(begun.read_text())
+    assert made.returncode == 0, f"bit {bit % 8} of byte {bit // 8}: {made.stderr[-2000:]}"
+
+
+@pytest.mark.parametrize("verb", ["build", "advise"])
+def test_no_flipped_bit_ends_the_process(tmp_path: Path, verb: str) -> None:
+    bits = write(tmp_path / "whole" / "f.parquet")
+    # 37 and 8 have no common factor: the bits of a byte take turns.
+    run(verb, tmp_path / "whole" / "f.parquet", range(bits.start, bits.stop, 37))
+
+
+@pytest.mark.fuzz
+@pytest.mark.parametrize("verb", ["build", "advise"])
+def test_no_flipped_bit_at_all_ends_the_process(tmp_path: Path, verb: str) -> None:
+    run(verb, tmp_path / "whole" / "f.parquet", write(tmp_path / "whole" / "f.parquet"))
+
+
+def test_one_damaged_file_is_named_and_left_out(tmp_path: Path) -> None:
+    """Its neighbours are built and measured, and every query answers or names it."""
+    for at in range(3):
+        write(tmp_path / "t" / f"{at}.parquet", at * 20)
+    bad = tmp_path / "t" / "bad.parquet"
+    bad.write_bytes(b"PAR1" + bytes(100) + b"PAR1")
+    os.utime(bad, (1, 1))
+    table = skipstone.Table(str(tmp_path / "t"))
+    report = table.build(indexes=INDEXES)
+    assert report.files_built == 3
+    [(path, why)] = report.files_failed
+    assert path.endswith("bad.parquet")
+    assert "not readable as Parquet" in why
+    advice = table.advise()
+    assert any("bad.parquet could not be read" in str(each) for each in advice.notes)
+
+
+@pytest.mark.parametrize("verb", ["build", "advise"])
+def test_histograms_that_contradict_the_schema_do_not_end_the_process(
+    tmp_path: Path, verb: str
+) -> None:
+    """A column that was optional is required: Arrow finds one count of levels where two are due."""
+    path = tmp_path / "t" / "f.parquet"
+    bits = write(path)
+    data = path.read_bytes()
+    at = data.index(b"\x25\x02\x18\x02id", bits.start // 8)  # repetition_type 1, name "id"
+    run(verb, path, range((at + 1) * 8 + 1, (at + 1) * 8 + 2))
