@@ -14,6 +14,7 @@ import skipstone
 from skipstone.cli.output import fault_of
 from skipstone.table import Table
 from tests.cli.test_speech import command
+from tests.damaged_page import write_damaged
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -260,3 +261,12 @@ def test_without_an_index_the_first_verb_is_named(run: Run, lake: Path) -> None:
         done = run(*arguments)
         assert "run `build`" in done.stdout
         assert "run `refresh`" not in done.stdout
+
+
+def test_a_source_with_a_damaged_page_is_not_ingested(run: Run, tmp_path: Path) -> None:
+    times = pa.array(range(4_000), pa.timestamp("us"))
+    source = write_damaged(tmp_path / "f.parquet", rows=pa.table({"a": times}))
+    root = tmp_path / "db"
+    error, _ = said(run, "ingest", root, source, "--timestamp", "a")
+    assert "checksum" in error.lower()
+    assert not (root / "_txn").exists()

@@ -213,7 +213,12 @@ def _batches(
     """Rows within the budget, spread over the row groups; at least one batch's worth of rows."""
     footer = arrow.footer
     total = int(footer.chunk("total_uncompressed_size")[:, leaves].sum())
-    parquet = pq.ParquetFile(source, metadata=arrow.metadata, coerce_int96_timestamp_unit="us")
+    parquet = pq.ParquetFile(
+        source,
+        metadata=arrow.metadata,
+        coerce_int96_timestamp_unit="us",
+        page_checksum_verification=True,
+    )
     if total <= budget:
         yield from parquet.iter_batches(batch_size=_BATCH, use_threads=False)
         return

@@ -351,6 +351,7 @@ def _decoded(
         metadata=columns.metadata,
         read_dictionary=repetitive,
         coerce_int96_timestamp_unit="us",
+        page_checksum_verification=True,
         # Whole column chunks where they fit, else a moving window.
         buffer_size=0 if max(sizes, default=0) <= room else 1 << 20,
     )
@@ -427,7 +428,6 @@ def _read_encrypted(
     reader = PinnedReader(storage)
     reader.pin(object)
     file = FileReader(object, reader, load_footer(reader, object.path, settings.decryption))
-    file.chunk_pages.verify_crc = True
     found, passing = _encrypted_columns(file, definitions, schema, settings)
     pm = {} if settings.pm == "none" else {PM: "its file is encrypted"}
     return FileFacts(

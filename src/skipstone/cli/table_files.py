@@ -116,7 +116,11 @@ def _batches(source: str, source_format: str | None) -> Iterator[pa.RecordBatch]
         names = [path.name] if path.is_file() else [each.name for each in path.rglob("*.*")]
         source_format = "csv" if any(name.endswith(".csv") for name in names) else "parquet"
     try:
-        found = ds.dataset(source, format=source_format)
+        format: str | ds.FileFormat = source_format
+        if source_format == "parquet":
+            verified = ds.ParquetFragmentScanOptions(page_checksum_verification=True)
+            format = ds.ParquetFileFormat(default_fragment_scan_options=verified)
+        found = ds.dataset(source, format=format)
         yield pa.RecordBatch.from_pylist([], schema=found.schema)
         yield from found.to_batches()
     except (pa.ArrowException, OSError) as error:

@@ -84,6 +84,7 @@ class EngineExport:
     schema: pa.Schema
     files: tuple[ExportFile, ...]
     storage_options: Mapping[str, str]
+    verify_checksums: bool = True
 
     @property
     def plain_schema(self) -> pa.Schema:
@@ -237,7 +238,8 @@ def pyarrow_dataset(export: EngineExport) -> ds.Dataset:
     """A ``pyarrow.dataset.FileSystemDataset`` of fragments with the row groups of the plan."""
     import pyarrow.dataset as ds
 
-    format = ds.ParquetFileFormat()
+    verified = ds.ParquetFragmentScanOptions(page_checksum_verification=export.verify_checksums)
+    format = ds.ParquetFileFormat(default_fragment_scan_options=verified)
     system = _filesystem(export)
     fragments = []
     for file in export.files:
@@ -308,6 +310,7 @@ def export_plan(footers: Footers, plan: Plan) -> EngineExport:
         schema=schema,
         files=tuple(_file(footers, plan, at) for at in kept),
         storage_options=footers.files.options,
+        verify_checksums=footers.files.verify_checksums,
     )
 
 

@@ -57,6 +57,8 @@ class OpenFiles:
         self.options = dict(storage_options or {})
         #: further arguments of ``ParquetFile`` for a file of this version, such as ``size``
         self.opening: Callable[[ObjectId], Mapping[str, Any]] = lambda id: {}
+        #: whether pages are checked against the checksums that their headers state
+        self.verify_checksums = True
         #: footers from the table's ``_metadata``
         self.summary: SummaryFooters | None = None
         self._kept: LruCache[str, ParquetFile] = LruCache(_KEPT)
@@ -80,6 +82,8 @@ class OpenFiles:
         if self.summary is not None and missing:
             told = self.summary.files([ids[at] for at in missing])
             known_ = {at: file for at, file in zip(missing, told, strict=True) if file is not None}
+            for file in known_.values():
+                file.verify_checksums = self.verify_checksums
             found.update({at: self._kept.put(file.path, file) for at, file in known_.items()})
             missing = [at for at in missing if at not in known_]
         opened = self.map(lambda at: self._open(ids[at]), missing)
@@ -136,7 +140,12 @@ class OpenFiles:
     def _open(self, id: ObjectId) -> ParquetFile | Exception:
         try:
             how = self.opening(id)
-            file = ParquetFile(id.path, storage_options=self.options or None, **how)
+            file = ParquetFile(
+                id.path,
+                storage_options=self.options or None,
+                verify_checksums=self.verify_checksums,
+                **how,
+            )
         except (OSError, ValueError, LookupError) as error:
             return error
         if "size" in how and _same_file(file.id, id):

@@ -411,7 +411,9 @@ def _xskipper_rows(
             notes += [f"{name}: {why}" for name, why in part.unreadable]
             found = part.table.slice(0, rows).to_pylist()
         else:
-            with pq.ParquetFile(source, coerce_int96_timestamp_unit="us") as parquet:
+            with pq.ParquetFile(
+                source, coerce_int96_timestamp_unit="us", page_checksum_verification=True
+            ) as parquet:
                 batch = next(parquet.iter_batches(batch_size=rows), None)
             found = [] if batch is None else batch.to_pylist()
     except SkipstoneError as error:

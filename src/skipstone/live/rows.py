@@ -215,7 +215,9 @@ def read_row_groups(
     if len(data) < size:
         raise FormatError("data.parquet is cut short", file=path, expected=size, got=len(data))
     try:
-        with pq.ParquetFile(pa.BufferReader(pa.py_buffer(data[:size]))) as file:
+        with pq.ParquetFile(
+            pa.BufferReader(pa.py_buffer(data[:size])), page_checksum_verification=True
+        ) as file:
             for row_group in row_groups:
                 rows = file.read_row_group(row_group)
                 yield rows.select(definition.schema.names).cast(definition.schema)
@@ -284,6 +286,9 @@ def placeable(
         last = each.high
     if len(columns) == 1 and (follows or not definition.ordered):
         return encoded
-    read = [pq.read_table(pa.BufferReader(pa.py_buffer(each.data))) for each in encoded]
+    read = [
+        pq.read_table(pa.BufferReader(pa.py_buffer(each.data)), page_checksum_verification=True)
+        for each in encoded
+    ]
     exact = [each.select(definition.schema.names).cast(definition.schema) for each in read]
     return merged(definition, exact)

@@ -72,6 +72,7 @@ class OpenTable:
         partial: bool = False,
         index_keys: KeySource | None = None,
         decryption: Given[Decryption] | None = None,
+        verify_checksums: bool = True,
     ) -> None:
         self.path = canonical_path(path)
         self.storage_options = dict(storage_options or {})
@@ -91,7 +92,7 @@ class OpenTable:
             self.file_format = SparkFormat(self.path, format, own, schema)
         keys = labelled_keys(index_keys)
         self.store: Store = find_store(self.path, index_location, self.storage_options, keys)
-        self.partial = partial
+        self.partial, self.verify_checksums = partial, verify_checksums
         #: where transparent reading looks for the index
         self.index_location: str | XskipperLocation | KeyedLocation
         self.index_location = index_location or self.location.root
@@ -223,6 +224,7 @@ class OpenTable:
         """
         files = self.require_parquet("read it with Spark: Table.read(spark, where)")
         engine = Engine(self.storage, self.storage_options)
+        engine.files.verify_checksums = self.verify_checksums
         if self.txn is not None:
             engine.files.opening = self.txn.opening
         elif not self.keys:

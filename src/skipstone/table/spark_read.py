@@ -98,6 +98,8 @@ def _against(
         return "source files"
     if table.txn is not None:
         return "a snapshot, whose files may grow"
+    if not table.verify_checksums:
+        return "pages with a wrong checksum are to be read"
     if table.keys:
         return "its files may be encrypted: their keys stay here"
     if options:

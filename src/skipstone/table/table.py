@@ -79,6 +79,9 @@ class Table(EncryptVerbs, UpkeepVerbs, AggregateVerbs):
     ``index_keys`` open an encrypted index: a mapping from labels to keys, a function from a label
     to its key, or a KMS client. With them, an index in the clear is not believed.
 
+    ``verify_checksums=False`` reads pages whose checksum is wrong, where queries in this process
+    raise ``FormatError`` otherwise. Indexes and files are never made from such pages.
+
     ``decryption`` has the keys of encrypted data files, or is a function that makes it. All that
     reads the files in this process uses them, and builds do (``DataKeys``). Files in the clear
     among them are read with its ``allow_plaintext_files``.
@@ -239,6 +242,7 @@ def read(
     partial: bool = False,
     index_keys: KeySource | None = None,
     decryption: Given[Decryption] | None = None,
+    verify_checksums: bool = True,
     **options: str,
 ) -> DataFrame:
     """``Table(path, …).read(spark, where, …)``, on classic sessions and Spark Connect alike.
@@ -263,6 +267,7 @@ def read(
         partial=partial,
         index_keys=index_keys,
         decryption=decryption,
+        verify_checksums=verify_checksums,
     )
     return table.read(spark, where, columns=columns, order_by=order_by, limit=limit, **of_reader)
 

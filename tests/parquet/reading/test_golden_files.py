@@ -8,7 +8,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from skipstone.errors import SkipstoneError
+from skipstone.errors import FormatError, SkipstoneError
 from skipstone.parquet.reading.file import ParquetFile
 from tests.folders import GOLDEN
 
@@ -30,7 +30,7 @@ def _files(*folders: str) -> list[str]:
 
 def _whole(path: Path) -> pa.Table | None:
     try:
-        return pq.ParquetFile(path).read()
+        return pq.ParquetFile(path, page_checksum_verification=True).read()
     except (OSError, pa.ArrowException, NotImplementedError):
         return None
 
@@ -64,6 +64,13 @@ def test_rows_are_those_of_pyarrow(golden: Path, name: str) -> None:
         rows = sorted({n for a, b in ranges for n in range(max(a, 0), min(b, count))})
         part = file.read_rows(row_ranges=[(max(a, 0), b) for a, b in ranges])
         same_values(part, whole.take(pa.array(rows, pa.int64())))
+
+
+def test_wrong_checksums(golden: Path) -> None:
+    path = golden / "parquet-testing/data/datapage_v1-corrupt-checksum.parquet"
+    with pytest.raises(FormatError, match="checksum"):
+        ParquetFile(path).read_rows()
+    same_values(ParquetFile(path, verify_checksums=False).read_rows(), pq.read_table(path))
 
 
 def test_what_pyarrow_refuses_is_read(golden: Path) -> None:

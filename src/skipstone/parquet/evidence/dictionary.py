@@ -226,6 +226,8 @@ def dictionary_values(
     """The values of a dictionary page, which lies at byte ``base`` of its file."""
     decryptor = file.decryptor_of(group, leaf)
     page = read_page(data, base=base, decryptor=decryptor, may_be_dictionary=True)
+    if file.verify_crc:
+        page.verify_crc()
     if page.type != PageType.DICTIONARY_PAGE:
         raise FormatError("no dictionary page where one should be", offset=base, got=page.type)
     codec = int(file.footer.chunk("codec")[group, leaf])

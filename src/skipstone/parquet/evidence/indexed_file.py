@@ -165,6 +165,8 @@ class IndexedFile:
         self.offset_indexes: dict[tuple[int, int], OffsetIndexArrays | Reason] = {}
         self.column_indexes: dict[tuple[int, int], ColumnIndexArrays | Reason] = {}
         self.page_bounds: dict[tuple[int, int], ValueBounds | Reason] = {}
+        #: whether a page that is read is checked against the checksum that its header states
+        self.verify_crc = True
         #: caches of the kinds of evidence, by keys of their own
         self.cache: dict[Any, Any] = {}
         self._stored: dict[int, Stored] = {}

@@ -176,6 +176,8 @@ class _Search:
         decryptor = self.file.decryptor_of(self.group, self.leaf)
         base, rows = int(self.places.offset[number]), int(self.rows[number])
         page = read_page(data, base=base, ordinal=number, decryptor=decryptor)
+        if self.file.verify_crc:
+            page.verify_crc()
         if not page.is_data or page.num_values != rows:
             raise FormatError(
                 "a page with another number of rows than its index says", offset=base, expected=rows

@@ -26,7 +26,6 @@ import pyarrow as pa
 from skipstone.errors import FormatError, UnsupportedError
 from skipstone.parquet.evidence.stored_values import Stored
 from skipstone.parquet.format.page_index import OffsetIndexArrays
-from skipstone.parquet.reading.chunk_pages import ChunkPages
 from skipstone.parquet.reading.file_reader import names_its_file
 from skipstone.parquet.reading.row_ranges import column_at, group_rows
 from skipstone.predicate.binding import bind
@@ -297,9 +296,7 @@ class IndexPages:
         for chunk, pages in self._by_row(every, groups).items():
             if pages is not None:
                 known[chunk] = self._around(chunk, pages)
-        file = self.file
-        found = ChunkPages(file.reader, file.path, file.footer, file.decryptor, known)
-        return file.read_groups(fields, groups, found)
+        return self.file.read_groups(fields, groups, self.file.chunk_pages_of(known))
 
     def _around(self, chunk: ChunkKey, pages: FoundPages) -> OffsetIndexArrays:
         """These pages as an offset index, with empty pages before and after them."""

@@ -123,6 +123,8 @@ def check_crc(body: bytes | memoryview, crc: int | None, offset: int) -> None:
             offset=offset,
             expected=f"{crc & 0xFFFFFFFF:#010x}",
             got=f"{found:#010x}",
+            hint="the bytes are not those that were written: take the file from a copy, or read "
+            "them as they are with verify_checksums=False",
         )
 
 

@@ -22,7 +22,7 @@ from skipstone.parquet.format.enums import PageType
 from skipstone.parquet.format.metadata import PageHeader
 from skipstone.parquet.format.page_index import OffsetIndexArrays
 from skipstone.parquet.index_pages.descent import Descent, offsets_of_tree
-from skipstone.parquet.pages.page import read_page
+from skipstone.parquet.pages.page import check_crc, read_page
 from skipstone.parquet.thrift.compact import Reader
 from skipstone.storage import ByteRange
 
@@ -87,11 +87,13 @@ class ChunkPages:
         footer: FooterArrays,
         decryptor: FileDecryptor | None,
         known: Mapping[ChunkKey, OffsetIndexArrays | Reason],
+        *,
+        verify_crc: bool = True,
     ) -> None:
         """``known``: offset indexes that planning has read."""
         self.reader, self.path, self.footer, self.decryptor = reader, path, footer, decryptor
         #: whether reads check the checksums that page headers state
-        self.verify_crc = False
+        self.verify_crc = verify_crc
         self._known = known
         # A lookup decodes a whole dictionary for one row. The next lookup uses it.
         self.dictionaries: LruCache[ChunkKey, Values] = LruCache(
@@ -276,6 +278,8 @@ class ChunkPages:
         decryptor = self.column_decryptor(key)
         data = self.reader.one(place.path, found.offset, found.size)
         body: bytes | memoryview = data[found.header_length :]
+        if self.verify_crc:
+            check_crc(body, found.header.crc, found.offset + found.header_length)
         if decryptor is not None:
             body = decryptor.decrypt_page(found.header, body, found.ordinal)
         page = read_page(plain_header(found.header, len(body)) + bytes(body), base=found.offset)

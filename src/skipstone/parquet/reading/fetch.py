@@ -241,7 +241,11 @@ class _Wave:
         rows = sum(group.rows for group in groups)
         try:
             template = self.templates.of(together)
-            table = template.decode(groups, threads=self.size > _THREADED and len(together) > 1)
+            table = template.decode(
+                groups,
+                threads=self.size > _THREADED and len(together) > 1,
+                verify_crc=self.chunks.verify_crc,
+            )
             if table.num_rows != rows or len(table.columns) != len(together):
                 raise FormatError("pages with another number of rows than they say", expected=rows)
             for leaf, column in zip(together, table.columns, strict=True):
@@ -328,7 +332,13 @@ class _Wave:
         described = self.templates.selection.tree.leaves[leaf]
         known = self.chunks.dictionaries.get(key) if leaf in self.few else None
         try:
-            column = decode_pages(pages.headers, described, pages.codec, dictionary=known)
+            column = decode_pages(
+                pages.headers,
+                described,
+                pages.codec,
+                dictionary=known,
+                verify_crc=self.chunks.verify_crc,
+            )
             first, stop = self.picks[key].covered()
             placed = np.concatenate(([0], np.cumsum(stop - first)))
             if column.num_rows != placed[-1]:

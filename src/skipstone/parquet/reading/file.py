@@ -103,6 +103,9 @@ class ParquetFile(FileReader):
     ``KeyUnavailableError`` for an encrypted footer without its key; every method raises
     ``StaleError`` when the file is no longer the one that was opened.
 
+    ``verify_checksums=False`` reads pages whose checksum is wrong: their values are not those that
+    were written, or it is the checksum that is wrong.
+
     ``size``: only this many bytes of the file count, and the file may grow meanwhile. The footer is
     the one that ends there.
     """
@@ -114,6 +117,7 @@ class ParquetFile(FileReader):
         storage_options: Mapping[str, str] | None = None,
         decryption: Decryption | None = None,
         size: int | None = None,
+        verify_checksums: bool = True,
     ) -> None:
         if decryption is not None and not hasattr(decryption, "has_keys"):
             raise TypeError(
@@ -128,7 +132,8 @@ class ParquetFile(FileReader):
             reader.pin(found)
         else:
             found = reader.pin_beginning(reader.storage.stat(where), size)
-        super().__init__(found, reader, load_footer(reader, where, decryption, tail))
+        opened = load_footer(reader, where, decryption, tail)
+        super().__init__(found, reader, opened, verify_checksums=verify_checksums)
 
     @classmethod
     def of_footer(cls, id: ObjectId, reader: PinnedReader, opened: OpenedFooter) -> ParquetFile:

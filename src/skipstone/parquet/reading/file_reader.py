@@ -37,6 +37,8 @@ if TYPE_CHECKING:
     from skipstone.identity import ObjectId
     from skipstone.parquet.format.footer_arrays import FooterArrays
     from skipstone.parquet.format.metadata import SortingColumn
+    from skipstone.parquet.format.page_index import OffsetIndexArrays
+    from skipstone.pruning import Reason
     from skipstone.pruning.table_schema import FileSchema
 
     from .chunk_pages import ChunkKey
@@ -96,13 +98,22 @@ def names_its_file(method: Callable[P, R]) -> Callable[P, R]:
 class FileReader:
     """The version ``id`` of a file, which ``reader`` has pinned, with its footer."""
 
-    def __init__(self, id: ObjectId, reader: PinnedReader, opened: OpenedFooter) -> None:
+    def __init__(
+        self,
+        id: ObjectId,
+        reader: PinnedReader,
+        opened: OpenedFooter,
+        *,
+        verify_checksums: bool = True,
+    ) -> None:
         #: the canonical path or URI
         self.path = id.path
         #: the version that was opened, and that every read is checked against
         self.id = id
         #: reads ranges of this version
         self.reader = reader
+        #: whether a page is checked against the checksum that its header states
+        self.verify_checksums = verify_checksums
         self._opened = opened
         #: the footer as arrays, and where it lies
         self.footer, self.tail = opened.footer, opened.tail
@@ -181,13 +192,24 @@ class FileReader:
     def indexed(self) -> IndexedFile:
         """The file as evidence sees it, with what was read of its indexes."""
         homes = files_of_leaves(self.footer, self.column_files)
-        return IndexedFile(self.path, self.footer, self.decryptor, size=self.size, homes=homes)
+        found = IndexedFile(self.path, self.footer, self.decryptor, size=self.size, homes=homes)
+        found.verify_crc = self.verify_checksums
+        return found
 
     @cached_property
     def chunk_pages(self) -> ChunkPages:
         """Where the pages of its chunks lie."""
+        return self.chunk_pages_of(self.indexed.offset_indexes)
+
+    def chunk_pages_of(self, known: Mapping[ChunkKey, OffsetIndexArrays | Reason]) -> ChunkPages:
+        """The same by ``known`` offset indexes."""
         return ChunkPages(
-            self.reader, self.path, self.footer, self.decryptor, self.indexed.offset_indexes
+            self.reader,
+            self.path,
+            self.footer,
+            self.decryptor,
+            known,
+            verify_crc=self.verify_checksums,
         )
 
     @names_its_file
@@ -347,7 +369,9 @@ def read_whole(file: FileReader, fields: Sequence[SelectedField]) -> pa.Table | 
         made[where.offset : where.offset + where.length] = np.frombuffer(data, np.uint8)
     names = [field.field.name for field in fields]
     try:
-        source = pq.ParquetFile(pa.BufferReader(made), page_checksum_verification=True)
+        source = pq.ParquetFile(
+            pa.BufferReader(made), page_checksum_verification=file.verify_checksums
+        )
         found = source.read(columns=names, use_threads=False).select(names)
     except (pa.ArrowException, OSError, KeyError):
         return None  # our own decoders say what is wrong, and where

@@ -17,7 +17,8 @@ index. ``created_by`` is kept, because Arrow works around faults of old writers 
 
 ``plain_pages`` prepares the pages. If a page contradicts the offset index in its rows or its size,
 values would get into wrong rows: that is a ``FormatError``. Encrypted pages are decrypted, and get
-new headers for their plaintext bodies.
+new headers for their plaintext bodies, without the checksums, which are those of the stored bodies:
+with ``verify_crc`` they are checked before. Whoever decodes the other pages checks theirs.
 """
 
 from __future__ import annotations
@@ -139,14 +140,18 @@ class Template:
         parts += [made, len(made).to_bytes(4, "little"), MAGIC]
         return b"".join(parts)
 
-    def decode(self, groups: Sequence[SplicedGroup], *, threads: bool = False) -> pa.Table:
-        """The rows, one column per leaf; ``FormatError`` where Arrow cannot decode the pages.
+    def decode(
+        self, groups: Sequence[SplicedGroup], *, threads: bool = False, verify_crc: bool = True
+    ) -> pa.Table:
+        """The rows, one column per leaf; ``FormatError`` where Arrow cannot decode the pages, with
+        ``verify_crc`` also where a checksum is wrong.
 
         ``NotImplementedError`` where it does not know how.
         """
         source = pa.BufferReader(self.file(groups))
         try:
-            return pq.ParquetFile(source, pre_buffer=False).read(use_threads=threads)
+            file = pq.ParquetFile(source, pre_buffer=False, page_checksum_verification=verify_crc)
+            return file.read(use_threads=threads)
         except NotImplementedError:
             raise
         except (OSError, pa.ArrowException, ValueError) as error:
@@ -328,8 +333,6 @@ def _page(
     """The page at the start of ``held``, its plaintext bytes, and its size on disk."""
     if decryptor is None:
         page = read_page(held, base=offset, ordinal=ordinal)
-        if verify_crc:
-            page.verify_crc()
         size = page.header_length + page.compressed_page_size
         return page, held[:size], size
     header, length = header_at(held, offset, decryptor, ordinal, first)
@@ -337,7 +340,6 @@ def _page(
     if header.compressed_page_size < 0 or size > len(held):
         raise FormatError("a page ends beyond its place", offset=offset, expected=len(held))
     if verify_crc:
-        # The checksum is that of the body as stored.
         check_crc(held[length:size], header.crc, offset + length)
     body = decryptor.decrypt_page(header, held[length:size], ordinal, base=offset + length)
     part = plain_header(header, len(body)) + body

@@ -32,6 +32,7 @@ from skipstone.parquet.format.metadata import PageHeader
 from skipstone.parquet.format.page_index import OffsetIndex, PageLocation
 from skipstone.parquet.thrift.compact import I32, Reader, Writer
 
+from .chunk_modules import plain_pages
 from .footer_editor import CHUNK_FIELDS
 
 if TYPE_CHECKING:
@@ -147,8 +148,16 @@ class ChunkWriter:
             self.fields["file_offset"] = self.start
 
     def copy(self, reader: PinnedReader, place: ChunkPlace, old: ColumnChunk) -> int:
-        """Append a whole chunk unchanged, instead of pages and ``end``; return how far it moved."""
-        for at in range(place.start, place.stop, COPY_SIZE):
+        """Append a whole chunk unchanged, instead of pages and ``end``; return how far it moved.
+
+        ``FormatError`` for a page whose checksum is wrong.
+        """
+        behind = place.start
+        for page, _ in plain_pages(reader, place, None) if place.num_values else ():
+            self.write(page.header_bytes)
+            self.write(page.body)
+            behind = page.stop
+        for at in range(behind, place.stop, COPY_SIZE):
             self.write(reader.one(place.path, at, min(COPY_SIZE, place.stop - at)))
         moved = self.start - place.start
         for name in ("data_page_offset", "dictionary_page_offset", "index_page_offset"):

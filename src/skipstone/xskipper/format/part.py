@@ -121,7 +121,12 @@ def _open(source: Source, file: str | None, decryption: object | None) -> pq.Par
     reader = pa.BufferReader(source) if isinstance(source, pa.Buffer) else source
     try:
         metadata = None if decryption is None else _decrypted_footer(reader, file, decryption)
-        return pq.ParquetFile(reader, metadata=metadata, coerce_int96_timestamp_unit="us")
+        return pq.ParquetFile(
+            reader,
+            metadata=metadata,
+            coerce_int96_timestamp_unit="us",
+            page_checksum_verification=True,
+        )
     except UnsupportedError:
         raise
     except _errors(decryption) as error:
