@@ -22,6 +22,7 @@ from skipstone.parquet.reading.row_ranges import take_rows
 from skipstone.predicate.binding import bind
 from skipstone.predicate.render import to_sql
 from tests.oracle import NotModelled, SparkError, matching_rows
+from tests.parquet.whole_file import with_instants
 from tests.predicate.bound_rows import opaques
 from tests.strategies import ARROW_TYPES, predicates, tables
 
@@ -111,7 +112,8 @@ def test_rows_are_those_of_brute_force(
             pq.write_table(table, path, **settings)
         except (pa.ArrowException, OverflowError):
             assume(False)  # of an empty dictionary, or a timestamp that INT96 does not hold
-        whole = pq.ParquetFile(path).read()
+        read = pq.ParquetFile(path, coerce_int96_timestamp_unit="us")
+        whole = with_instants(read.read(), read.schema)
         try:
             expected = matching_rows(whole, where)
         except (SparkError, NotModelled, OverflowError):

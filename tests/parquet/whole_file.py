@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 
 from skipstone.errors import FormatError, UnsupportedError
 from skipstone.parquet.arrow.arrow_types import arrow_schema, shape_of
@@ -16,6 +17,18 @@ from skipstone.parquet.pages.page import chunk_range
 
 if TYPE_CHECKING:
     from skipstone.parquet.format.metadata import FileMetaData, RowGroup
+
+
+def with_instants(table: pa.Table, schema: pq.ParquetSchema) -> pa.Table:
+    """What pyarrow read with ``coerce_int96_timestamp_unit="us"``, with UTC for INT96."""
+    for at in range(len(schema)):
+        column = schema.column(at)
+        if column.physical_type == "INT96" and column.path == column.name:
+            place = table.column_names.index(column.name)
+            instants = table.column(place).cast(pa.timestamp("us", "UTC"))
+            field = table.field(place).with_type(instants.type)
+            table = table.set_column(place, field, instants)
+    return table
 
 
 def read_table(data: bytes | memoryview, *, verify_crc: bool = False) -> pa.Table:

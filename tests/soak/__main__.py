@@ -6,12 +6,14 @@ import argparse
 import contextlib
 import io
 import json
+import subprocess
 import sys
+import threading
 import time
 from collections import Counter
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from tests.soak.shape import EMBEDDED, KNOWN_GAPS, SPARK, Shape, chosen_features, without_gaps
 from tests.soak.shrink import script, shrunk
@@ -33,6 +35,13 @@ def arguments(given: Sequence[str] | None) -> argparse.Namespace:
         "--routes", default="embedded", help="embedded, spark, all, or names with commas"
     )
     parser.add_argument("--features", default="all", help="all, a,b or all,-a,-b")
+    parser.add_argument(
+        "--often", default="", help="features that nearly every table has, with commas"
+    )
+    parser.add_argument(
+        "--processes", type=int, default=1, help="so many side by side, each with its seeds (1)"
+    )
+    parser.add_argument("--stride", type=int, default=1, help=argparse.SUPPRESS)
     parser.add_argument("--gaps", action="store_true", help="try what is known to fail, too")
     parser.add_argument("--shrink", type=float, default=20.0, help="seconds per finding (20)")
     parser.add_argument("--out", default="soak-out", help="folder of the scripts (soak-out)")
@@ -102,6 +111,7 @@ class Run:
                 "per_second": round(trials / max(seconds, 1e-9), 1),
                 "routes": dict(self.totals.trials),
                 "left_out": dict(self.totals.left_out),
+                "drawn": dict(self.totals.drawn.most_common()),
                 "refused": self.totals.refused,
                 "discarded": self.totals.discarded,
                 "findings": dict(self.kinds),
@@ -109,12 +119,65 @@ class Run:
         )
 
 
+def side_by_side(given: Sequence[str], chosen: argparse.Namespace) -> int:
+    """Run in several processes, whose seeds interleave; one JSON total at the end.
+
+    A process that ends without a total is a finding.
+    """
+    many, code = chosen.processes, "import sys; from tests.soak.__main__ import main"
+    told: list[list[str]] = [[] for _ in range(many)]
+    share = ["--processes", "1", "--stride", str(many)]
+    for name in ("trials", "tables"):
+        if (most := getattr(chosen, name)) is not None:
+            share += [f"--{name}", str(-(-most // many))]
+
+    def run(at: int) -> int:
+        more = [*share, "--seed", str(chosen.seed + at)]
+        command = [sys.executable, "-c", f"{code}; sys.exit(main(sys.argv[1:]))", *given, *more]
+        with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+            assert process.stdout is not None
+            for line in process.stdout:
+                told[at].append(line)
+                if not line.startswith("{"):
+                    print(f"{at}: {line}", end="", flush=True)
+        return process.returncode
+
+    threads = [threading.Thread(target=run, args=(at,)) for at in range(many)]
+    for each in threads:
+        each.start()
+    for each in threads:
+        each.join()
+    total: dict[str, Any] = {"processes": many}
+    for at, lines in enumerate(told):
+        if lines and lines[-1].startswith("{"):
+            add(total, json.loads(lines[-1]))
+        else:
+            last = lines[-1].strip() if lines else "nothing"
+            add(total, {"findings": {f"process {at} ended after {last!r}": 1}})
+    print(json.dumps(total))
+    return 1 if total["findings"] else 0
+
+
+def add(total: dict[str, Any], more: dict[str, Any]) -> None:
+    """Add the numbers of another run to ``total``; of the seconds, the most."""
+    for name, value in more.items():
+        if isinstance(value, dict):
+            add(total.setdefault(name, {}), value)
+        elif name == "seconds":
+            total[name] = max(total.get(name, 0.0), value)
+        else:
+            total[name] = round(total.get(name, 0) + value, 1)
+
+
 def main(given: Sequence[str] | None = None) -> int:
     """Run; the exit code is 1 with findings."""
     chosen = arguments(given)
+    if chosen.processes > 1:
+        return side_by_side(sys.argv[1:] if given is None else given, chosen)
     features = chosen_features(chosen.features)
     shape = Shape(
         features=features if chosen.gaps else without_gaps(features),
+        often=chosen_features(chosen.often),
         gaps=() if chosen.gaps else KNOWN_GAPS,
         routes=routes_of(chosen.routes),
     )
@@ -136,10 +199,10 @@ def main(given: Sequence[str] | None = None) -> int:
         if session is not None:
             run.keep(SparkTrials(session, seed, in_spark, run.totals).run())
         run.tell(seed)
-        seed += 1
+        seed += chosen.stride
     if session is not None:
         session.stop()
-    print(f"last seed {seed - 1}")
+    print(f"last seed {seed - chosen.stride}")
     print(run.summary())
     return 1 if run.kinds else 0
 

@@ -70,10 +70,15 @@ class Generator:
         self.columns = columns(rng, shape)
         self.folders = tuple(self.partition_columns())
         self.differ = float(pick(rng, (0.0, 0.2, 0.6)))
-        self.lacking = float(pick(rng, (0.0, 0.0, 0.2, 0.6))) if shape.has("missing") else 0.0
+        lacks = shape.has("missing") or shape.has("nested_added")
+        self.lacking = float(pick(rng, (0.0, 0.0, 0.2, 0.6))) if lacks else 0.0
+        if shape.often:
+            self.differ = self.differ or 0.6
+            self.lacking = self.lacking or (0.4 if lacks else 0.0)
         zoned = [c for c in self.leaves() if TIMESTAMP in c.types]
         local = [c for c in self.leaves() if TIMESTAMP_NTZ in c.types]
-        self.int96 = shape.has("int96") and bool(zoned) and not local and chance(rng, 0.5)
+        odds = 0.95 if "int96" in shape.often else 0.5
+        self.int96 = shape.has("int96") and bool(zoned) and not local and chance(rng, odds)
         most = 60 if shape.has("many_files") and chance(rng, 0.12) else 8
         files = tuple(self.file() for _ in range(int(rng.integers(1, most + 1))))
         return Lake(files)
@@ -125,7 +130,7 @@ class Generator:
         }
         self.next_row += size
         for column in self.columns:
-            if chance(rng, self.lacking):
+            if shape.has("missing") and chance(rng, self.lacking):
                 continue
             name = self.spelled(column.name, "case")
             arrays[name] = self.column(column, column.name, size)

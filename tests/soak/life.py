@@ -126,7 +126,7 @@ def step(
     kinds = [each for each in _WEIGHTS if shape.has(each)]
     if not kinds:
         return None
-    weights = [_WEIGHTS[each] for each in kinds]
+    weights = [_WEIGHTS[each] * (5 if each in shape.often else 1) for each in kinds]
     kind = str(rng.choice(kinds, p=[each / sum(weights) for each in weights]))
     names = [".".join(quoted(part) for part in path) for path, _ in leaf_columns(schema)]
     some = [f"{pick(rng, names)}:{pick(rng, KINDS)}" for _ in range(int(rng.integers(1, 4)))]

@@ -348,6 +348,8 @@ def check_handed(found: Any, trial: Trial, expected: Expected) -> str:
     for name in table.column_names:
         type, mine = column_at(table, name).type, column_at(found, name)
         if pa.types.is_nested(type):
+            if wrong := same_nested(mine.to_pylist(), ids, name, expected):
+                return wrong
             continue
         at = found.column_names.index(mine_name(found, name))
         try:
@@ -356,6 +358,30 @@ def check_handed(found: Any, trial: Trial, expected: Expected) -> str:
             return f"schema: {name} is {mine.type}, not {type}: {error}"
     flat = [n for n in table.column_names if not pa.types.is_nested(column_at(table, n).type)]
     return same_values(found, expected, flat)
+
+
+def same_nested(found: list[Any], ids: NDArray[np.int64], name: str, expected: Expected) -> str:
+    """Whether each value, told by the id of its row, is that of the rows in memory."""
+    table = expected.rows.table
+    truth = column_at(table, name).to_pylist()
+    place = {each: at for at, each in enumerate(ids_of(table.column(ROW)).tolist())}
+    for each, row in zip(found, ids.tolist(), strict=True):
+        if plain(each) != plain(truth[place[row]]):
+            return f"values: {name} of row {row} is {each!r}, not {truth[place[row]]!r}"
+    return ""
+
+
+def plain(value: Any) -> Any:
+    """A nested value such that ``==`` compares it; names of fields without regard to case."""
+    if isinstance(value, dict):
+        return sorted((name.lower(), plain(each)) for name, each in value.items())
+    if isinstance(value, list):
+        return [plain(each) for each in value]
+    if isinstance(value, float):
+        return "nan" if math.isnan(value) else value.hex()
+    if isinstance(value, int) and not isinstance(value, bool):
+        return str(value)
+    return "null" if value is None else value
 
 
 def mine_name(found: pa.Table, name: str) -> str:

@@ -133,9 +133,10 @@ KNOWN_GAPS: tuple[Gap, ...] = (
 
 @dataclass(frozen=True)
 class Shape:
-    """The settings of a run."""
+    """The settings of a run; ``often`` are the features that it draws in nearly every table."""
 
     features: frozenset[str] = frozenset(FEATURES)
+    often: frozenset[str] = frozenset()
     gaps: tuple[Gap, ...] = KNOWN_GAPS
     routes: tuple[str, ...] = EMBEDDED
     rows: int = 12

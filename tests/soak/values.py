@@ -70,6 +70,8 @@ FAMILIES: tuple[tuple[str, tuple[pa.DataType, ...]], ...] = (
     ("date_and_timestamp", (pa.date32(), TIMESTAMP_NTZ)),
     ("timestamp_units", (TIMESTAMP, MILLISECONDS)),
 )
+#: the features of tables with a struct
+NESTED = frozenset({"nested", "nested_added", "nested_widened", "nested_case"})
 NAMES = ("a", "b", "Amount", "c1", "deepValue", "k")
 AWKWARD = ("with blank", "é", "dot.ted", "date", "select", "x`y")
 
@@ -94,6 +96,11 @@ def chance(rng: np.random.Generator, probability: float) -> bool:
 
 def atomic_column(rng: np.random.Generator, shape: Shape, name: str) -> Column:
     families = [each for each in FAMILIES if not each[0] or shape.has(each[0])]
+    wanted = [each for each in families if each[0] in shape.often]
+    if "int96" in shape.often:
+        wanted += [each for each in families if TIMESTAMP in each[1]]
+    if wanted and chance(rng, 0.7):
+        families = wanted
     feature, types = pick(rng, families)
     return Column(name, types, feature)
 
@@ -105,7 +112,7 @@ def columns(rng: np.random.Generator, shape: Shape) -> tuple[Column, ...]:
         names = [*AWKWARD, *NAMES[:2]]
     rng.shuffle(names)
     found = [atomic_column(rng, shape, name) for name in names[: int(rng.integers(1, 5))]]
-    if shape.has("nested") and chance(rng, 0.3):
+    if shape.has("nested") and chance(rng, 0.9 if shape.often & NESTED else 0.3):
         fields = [atomic_column(rng, shape, name) for name in ("x", "Y")[: int(rng.integers(1, 3))]]
         if chance(rng, 0.4):
             inner = atomic_column(rng, shape, "leaf")

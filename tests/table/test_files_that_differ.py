@@ -7,15 +7,17 @@ rows and schema are the same.
 from __future__ import annotations
 
 import itertools
+from datetime import UTC, datetime
 from decimal import Decimal
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+import duckdb
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from skipstone import Table
+from skipstone import ParquetFile, Table
 from skipstone.errors import SkipstoneError, UnsupportedError
 
 if TYPE_CHECKING:
@@ -77,6 +79,55 @@ def test_a_decimal_is_read_with_the_digits_of_another_file(tmp_path: Path) -> No
     for opened in orders(tmp_path, [narrow, wide], ["v:minmax"]):
         assert opened().query("v < 2").to_pydict() == {"v": [Decimal("1.2500")]}
         assert opened().query().schema.field("v").type == pa.decimal128(18, 4)
+
+
+def test_int96_is_an_instant_on_every_route(tmp_path: Path) -> None:
+    """Beside microseconds, at every depth, in years that nanoseconds do not hold."""
+    utc = pa.timestamp("us", "UTC")
+    years = [datetime(year, 12, 31, 23, 59, 59, 999_999, UTC) for year in (1, 1600, 2024, 9999)]
+    at = pa.array([*years, None], utc)
+    deep = pa.StructArray.from_arrays([at, pa.array([[each] for each in years] + [[]])], ["x", "l"])
+    content = pa.table({"at": at, "deep": deep})
+    for name, int96 in (("0", True), ("1", False), ("2", True)):
+        pq.write_table(content, tmp_path / f"{name}.parquet", use_deprecated_int96_timestamps=int96)
+    where = "at > timestamp'2500-01-01 00:00:00'"
+    for index in ([], ["at:minmax"]):
+        if index:
+            Table(str(tmp_path)).build(indexes=index)
+        table = Table(str(tmp_path))
+        assert table.query().schema == content.schema
+        assert table.query().to_pylist() == content.to_pylist() * 3
+        assert table.count(where) == 3
+        assert (table.min("at"), table.max("at")) == (years[0], years[-1])
+        assert table.query(where, ["at"]).column(0).to_pylist() == years[-1:] * 3
+        # The local time of the predicate is in the zone that is given.
+        local = "at = timestamp'2025-01-01 00:59:59.999999'"
+        assert table.count(local, time_zone="Europe/Berlin") == 3
+        assert table.count(local) == 0
+        scan = table.scan(where)
+        pyarrow = scan.to_pyarrow().to_table()
+        assert pyarrow.schema.field("at").type == utc
+        assert pyarrow.column("at").to_pylist() == content.column("at").to_pylist() * 3
+        polars = scan.to_polars().select("at").collect().to_arrow()
+        assert polars.column("at").to_pylist() == content.column("at").to_pylist() * 3
+        with pytest.raises(UnsupportedError, match="INT96 below it"):
+            scan.to_duckdb()
+    file = ParquetFile(str(tmp_path / "0.parquet"))
+    assert file.query(where).to_pylist() == content.slice(3, 1).to_pylist()
+    assert file.read_rows().to_pylist() == content.to_pylist()
+
+
+def test_duckdb_takes_int96_for_instants_whatever_its_zone(tmp_path: Path) -> None:
+    at = datetime(2024, 6, 1, 12, tzinfo=UTC)
+    content = pa.table({"at": pa.array([at], pa.timestamp("us", "UTC"))})
+    for int96 in (True, False):
+        path = tmp_path / f"{int96}.parquet"
+        pq.write_table(content, path, use_deprecated_int96_timestamps=int96)
+    connection = duckdb.connect()
+    connection.execute("SET TimeZone = 'Asia/Tokyo'")
+    relation = Table(str(tmp_path)).scan().to_duckdb(connection)
+    found = relation.to_arrow_table().column("at")
+    assert [each.astimezone(UTC) for each in found.to_pylist()] == [at, at]
 
 
 def test_a_column_that_only_some_files_have_is_null_in_the_others(tmp_path: Path) -> None:
@@ -211,6 +262,34 @@ def test_a_name_that_fits_two_columns_is_an_error(tmp_path: Path) -> None:
     pq.write_table(pa.table({"xy": [1], "XY": [2]}), tmp_path / "0.parquet")
     with pytest.raises(SkipstoneError, match="ambiguous"):
         Table(str(tmp_path)).query(columns=["Xy"])
+
+
+def test_other_engines_get_the_fields_of_structs_by_name(tmp_path: Path) -> None:
+    """Fewer fields, another order, wider types, other capitals."""
+    files = [
+        {"s": [{"x": 1, "y": "a"}, None]},
+        {"s": [{"y": "b", "x": 2, "z": 1.5}]},
+        {"s": [{"y": "c"}]},
+    ]
+    for at, content in enumerate(files):
+        pq.write_table(pa.table(content), tmp_path / f"{at}.parquet")
+    expected = [
+        {"s": {"x": 1, "y": "a", "z": None}},
+        {"s": None},
+        {"s": {"x": 2, "y": "b", "z": 1.5}},
+        {"s": {"x": None, "y": "c", "z": None}},
+    ]
+    scan = Table(str(tmp_path)).scan()
+    assert scan.to_pyarrow().to_table().to_pylist() == expected
+    assert scan.to_polars().collect().to_arrow().to_pylist() == expected
+    assert scan.to_duckdb().to_arrow_table().to_pylist() == expected
+    pq.write_table(pa.table({"s": [{"X": 3, "Z": 2.5}]}), tmp_path / "3.parquet")
+    expected.append({"s": {"x": 3, "y": None, "z": 2.5}})
+    scan = Table(str(tmp_path)).scan()
+    assert scan.to_polars().collect().to_arrow().to_pylist() == expected
+    assert scan.to_duckdb().to_arrow_table().to_pylist() == expected
+    with pytest.raises(UnsupportedError, match="calls the column 'x' 'X'"):
+        scan.to_pyarrow()
 
 
 # -- columns that folders and files both have -----------------------------------------------------

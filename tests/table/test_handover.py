@@ -269,6 +269,7 @@ def test_many_ranges_become_few_that_hold_them() -> None:
             rows=rows,
             row_groups=None,
             schema=pa.schema([]),
+            int96=frozenset(),
             names={},
             given={},
         )

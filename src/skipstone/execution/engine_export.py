@@ -26,9 +26,10 @@ import numpy as np
 import pyarrow as pa
 
 from skipstone.errors import StaleError, UnsupportedError
+from skipstone.parquet.format.enums import Type
 from skipstone.parquet.format.summary_file import is_summary
 from skipstone.parquet.reading.row_ranges import group_rows
-from skipstone.predicate.types import column_name
+from skipstone.predicate.types import column_name, is_list
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -54,7 +55,8 @@ class ExportFile:
     """A file of ``num_rows`` rows, and the ``rows`` and ``row_groups`` to read (``None``: all).
 
     ``names`` maps the table's column names to the file's, for columns that the file has. ``given``
-    holds the partition values of its path. ``schema`` is the file's own.
+    holds the partition values of its path. ``schema`` is the file's own. ``int96`` are the columns
+    of the file with INT96, which engines take for times without zone.
     """
 
     path: str
@@ -62,6 +64,7 @@ class ExportFile:
     rows: RowSet | None
     row_groups: tuple[int, ...] | None
     schema: pa.Schema
+    int96: frozenset[str]
     names: Mapping[str, str]
     given: Mapping[str, pa.Scalar]
 
@@ -111,7 +114,8 @@ class EngineExport:
             if file.rows is not None:
                 return file.path
             given = tuple(value.as_py() for value in file.given.values())
-            return given, tuple(map(str, file.schema.remove_metadata())), tuple(file.names)
+            columns = tuple(map(str, file.schema.remove_metadata()))
+            return given, columns, tuple(file.names), file.int96
 
         found: dict[object, list[ExportFile]] = {}
         for file in self.files:
@@ -160,7 +164,7 @@ def _sql(export: EngineExport, types: Mapping[str, str]) -> str:
 
 def _scan(files: Sequence[ExportFile], types: Mapping[str, str]) -> str:
     first = files[0]
-    columns = [f"{_quoted(own)} AS {_quoted(name)}" for name, own in first.names.items()]
+    columns = [f"{_instant(own, first)} AS {_quoted(name)}" for name, own in first.names.items()]
     for name, value in first.given.items():
         text = "NULL" if not value.is_valid else _text(str(value.cast(pa.string()).as_py()))
         columns.append(f"{text}::{types[name]} AS {_quoted(name)}")
@@ -175,6 +179,18 @@ def _scan(files: Sequence[ExportFile], types: Mapping[str, str]) -> str:
         where = f" WHERE {' OR '.join(parts) or 'false'}"
     shown = ", ".join(columns) or "1"
     return f"SELECT {shown} FROM read_parquet([{paths}], hive_partitioning=false{numbered}){where}"
+
+
+def _instant(column: str, file: ExportFile) -> str:
+    """A column of the file; INT96 counts from UTC, whatever the zone of the connection is."""
+    if column not in file.int96:
+        return _quoted(column)
+    if pa.types.is_nested(file.schema.field(column).type):
+        raise UnsupportedError(
+            f"{column} of {file.path} has INT96 below it, which DuckDB takes for local times",
+            hint="read the plan with to_arrow() or to_polars()",
+        )
+    return f"timezone('UTC', {_quoted(column)})"
 
 
 def _quoted(name: str) -> str:
@@ -208,13 +224,24 @@ def _slices(
     pl: Any, files: Sequence[ExportFile], target: Mapping[str, Any], export: EngineExport
 ) -> Iterator[Any]:
     first = files[0]
-    scan = pl.scan_parquet(
-        [file.path for file in files],
-        glob=False,
-        hive_partitioning=False,
-        storage_options=dict(export.storage_options) or None,
-    )
+
+    def scanned(schema: Any = None) -> Any:
+        return pl.scan_parquet(
+            [file.path for file in files],
+            glob=False,
+            schema=schema,
+            hive_partitioning=False,
+            storage_options=dict(export.storage_options) or None,
+        )
+
+    scan = scanned()
     stored = scan.collect_schema()
+    if first.int96:
+        # By itself polars reads INT96 as nanoseconds without zone.
+        known = [field for field in first.schema if field.name in first.int96]
+        schema = pa.schema([(field.name, _plain(field.type)) for field in known])
+        stored = {**stored, **pl.from_arrow(schema.empty_table()).schema}
+        scan = scanned(stored)
     columns = []
     for name, type in target.items():
         own = first.names.get(name)
@@ -224,11 +251,31 @@ def _slices(
             columns.append(pl.lit(given, dtype=type).alias(name))
         else:
             column = pl.col(own)
-            columns.append((column if stored[own] == type else column.cast(type)).alias(name))
+            columns.append(_polars_cast(pl, column, stored[own], type).alias(name))
     ranges = first.ranges(_MOST_RANGES["polars"])
     for start, stop in [(0, None)] if ranges is None else ranges:
         piece = scan if stop is None else scan.slice(start, stop - start)
         yield piece.with_columns(columns).select(list(target))
+
+
+def _polars_cast(pl: Any, column: Any, stored: Any, wanted: Any) -> Any:
+    """``column`` as ``wanted``, with the fields of structs matched by name, without case."""
+    if stored == wanted:
+        return column
+    if isinstance(stored, pl.Struct) and isinstance(wanted, pl.Struct):
+        own = {each.name.lower(): each for each in stored.fields}
+        fields = []
+        for each in wanted.fields:
+            mine = own.get(each.name.lower())
+            if mine is None:
+                fields.append(pl.lit(None, dtype=each.dtype).alias(each.name))
+            else:
+                below = column.struct.field(mine.name)
+                fields.append(_polars_cast(pl, below, mine.dtype, each.dtype).alias(each.name))
+        return pl.when(column.is_not_null()).then(pl.struct(fields))
+    if isinstance(stored, pl.List) and isinstance(wanted, pl.List):
+        return column.list.eval(_polars_cast(pl, pl.element(), stored.inner, wanted.inner))
+    return column.cast(wanted)
 
 
 # -- pyarrow ---------------------------------------------------------------------------------------
@@ -239,15 +286,20 @@ def pyarrow_dataset(export: EngineExport) -> ds.Dataset:
     import pyarrow.dataset as ds
 
     verified = ds.ParquetFragmentScanOptions(page_checksum_verification=export.verify_checksums)
-    format = ds.ParquetFileFormat(default_fragment_scan_options=verified)
+    format = ds.ParquetFileFormat(
+        read_options=ds.ParquetReadOptions(coerce_int96_timestamp_unit="us"),
+        default_fragment_scan_options=verified,
+    )
     system = _filesystem(export)
     fragments = []
     for file in export.files:
         for name, own in file.names.items():
-            if name != own:
+            wanted = export.schema.field(name)
+            other = _other_name(file.schema.field(own), wanted)
+            if other is not None:
                 raise UnsupportedError(
-                    f"{file.path} calls the column {name!r} {own!r}, which pyarrow takes for "
-                    "another",
+                    f"{file.path} calls the column {other[1]!r} {other[0]!r}, which pyarrow takes "
+                    "for another",
                     hint="read the plan with to_arrow(), to_duckdb() or to_polars()",
                 )
         path = file.path.partition("://")[2] or file.path
@@ -260,6 +312,29 @@ def pyarrow_dataset(export: EngineExport) -> ds.Dataset:
             )
         )
     return ds.FileSystemDataset(fragments, export.schema, format, filesystem=system)
+
+
+def _other_name(own: pa.Field, wanted: pa.Field) -> tuple[str, str] | None:
+    """A name of the file and that of the table where both differ in case, at any depth."""
+    if own.name != wanted.name:
+        return own.name, wanted.name
+    for each in _children(own.type):
+        for other in _children(wanted.type):
+            if each.name.lower() == other.name.lower():
+                found = _other_name(each, other)
+                if found is not None:
+                    return found
+    return None
+
+
+def _children(type: pa.DataType) -> list[pa.Field]:
+    """The fields of a struct, also of structs in lists and maps."""
+    t = pa.types
+    if t.is_struct(type):
+        return list(type)
+    if t.is_map(type):
+        return [pa.field("key", type.key_type), pa.field("value", type.item_type)]
+    return [pa.field("element", type.value_type)] if is_list(type) else []
 
 
 def _is(ds: Any, given: Mapping[str, pa.Scalar]) -> Any:
@@ -373,6 +448,9 @@ def _file(footers: Footers, plan: Plan, at: int) -> ExportFile:
         rows=None if rows is None or len(rows) == file.num_rows else rows,
         row_groups=None if len(groups) == file.num_row_groups else tuple(groups),
         schema=file.schema,
+        int96=frozenset(
+            leaf.path[0] for leaf in file.footer.schema.leaves if leaf.type is Type.INT96
+        ),
         names=names,
         given=given,
     )

@@ -11,6 +11,7 @@ import pytest
 from skipstone.errors import FormatError, SkipstoneError
 from skipstone.parquet.reading.file import ParquetFile
 from tests.folders import GOLDEN
+from tests.parquet.whole_file import with_instants
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -30,7 +31,10 @@ def _files(*folders: str) -> list[str]:
 
 def _whole(path: Path) -> pa.Table | None:
     try:
-        return pq.ParquetFile(path, page_checksum_verification=True).read()
+        file = pq.ParquetFile(
+            path, page_checksum_verification=True, coerce_int96_timestamp_unit="us"
+        )
+        return with_instants(file.read(), file.schema)
     except (OSError, pa.ArrowException, NotImplementedError):
         return None
 

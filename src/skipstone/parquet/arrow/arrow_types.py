@@ -1,6 +1,7 @@
 """The Arrow types of a file's columns, and how they map to Parquet nodes.
 
-The types are those of Arrow itself, where it can read the schema.
+The types are those of Arrow itself, where it can read the schema, but for INT96: it is an instant
+in microseconds, as Spark reads it. Arrow's nanoseconds wrap outside the years 1677 to 2262.
 
 ``arrow_schema`` passes Arrow a footer with this schema and the key-value metadata, without row
 groups. ``ARROW:schema`` restores types that Parquet lacks: dictionaries, views, durations, time
@@ -9,7 +10,7 @@ zones, fixed-size lists. Fields that Arrow refuses get the types of ``natural_ty
     BOOLEAN        bool
     INT32          int32, or date32, time32(ms), decimal128, (u)int8/16/32 by annotation
     INT64          int64, or time64, timestamp, decimal128, uint64
-    INT96          timestamp(ns)
+    INT96          timestamp(us, UTC)
     FLOAT, DOUBLE  float, double
     BYTE_ARRAY     binary, or string (STRING, ENUM, JSON), decimal128/256
     FIXED          fixed_size_binary(k), or halffloat (FLOAT16), decimal128/256
@@ -39,10 +40,10 @@ from skipstone.parquet.format.enums import ConvertedType, FieldRepetitionType, T
 from skipstone.parquet.format.footer import MAGIC
 from skipstone.parquet.format.metadata import FileMetaData
 from skipstone.parquet.format.schema import arrow_name
-from skipstone.predicate.types import is_list
+from skipstone.predicate.types import TIMESTAMP, is_list
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Sequence
+    from collections.abc import Collection, Iterator, Sequence
 
     from skipstone.parquet.format.metadata import KeyValue, LogicalType, SchemaElement
     from skipstone.parquet.format.schema import Leaf, Node, Schema
@@ -56,7 +57,7 @@ def arrow_schema(
     """The schema that Arrow gives for a file with these ``elements``; see the module."""
     found = _ask(elements, key_value_metadata)
     if found is not None and len(found) == len(schema.root.children):
-        return found
+        return _with_instants(found, schema)
     fields: list[pa.Field] = []
     for node in schema.root.children:
         alone = _ask([schema.root.element, *(each.element for each in node.walk())], None, 1)
@@ -64,7 +65,38 @@ def arrow_schema(
             fields.append(alone.field(0))
         else:
             fields.append(_field(node, schema))
-    return pa.schema(fields)
+    return _with_instants(pa.schema(fields), schema)
+
+
+def _with_instants(found: pa.Schema, schema: Schema) -> pa.Schema:
+    """``found`` with instants for INT96 at any depth."""
+    if not any(leaf.type is Type.INT96 for leaf in schema.leaves):
+        return found
+    fields = []
+    for field, node in zip(found, schema.root.children, strict=True):
+        leaves = schema.leaves[node.first_leaf : node.stop_leaf]
+        if any(leaf.type is Type.INT96 for leaf in leaves):
+            field = field.with_type(_instants(field.type, iter(leaves)))
+        fields.append(field)
+    return pa.schema(fields, found.metadata)
+
+
+def _instants(type: pa.DataType, leaves: Iterator[Leaf]) -> pa.DataType:
+    """``type``, whose parts without children are ``leaves`` in this order."""
+    t = pa.types
+    if t.is_struct(type):
+        return pa.struct([each.with_type(_instants(each.type, leaves)) for each in type])
+    if is_list(type):
+        return _list_of(type, _instants(type.value_type, leaves))
+    if t.is_map(type):
+        key = type.key_field.with_type(_instants(type.key_type, leaves))
+        item = type.item_field.with_type(_instants(type.item_type, leaves))
+        return pa.map_(key, item, type.keys_sorted)
+    if isinstance(type, pa.BaseExtensionType):
+        _instants(type.storage_type, leaves)  # its storage cannot be another
+        return type
+    is_int96 = next(leaves).type is Type.INT96
+    return TIMESTAMP if is_int96 and t.is_timestamp(type) else type
 
 
 def _ask(
@@ -166,7 +198,7 @@ def leaf_type(leaf: Leaf) -> pa.DataType:
         case Type.BOOLEAN:
             return pa.bool_()
         case Type.INT96:
-            return pa.timestamp("ns")
+            return TIMESTAMP
         case Type.FLOAT:
             return pa.float32()
         case Type.DOUBLE:
@@ -316,7 +348,7 @@ def _of_field(node: Node, type: pa.DataType, wanted: frozenset[int]) -> Shape:
     return Shape(
         kind=ShapeKind.LIST,
         node=node,
-        type=_list_of(type, element),
+        type=_list_of(type, element.type),
         leaves=element.leaves,
         children=(element,),
         bare=True,
@@ -365,7 +397,7 @@ def _list(node: Node, type: pa.DataType, mine: tuple[int, ...], wanted: frozense
     return Shape(
         kind=ShapeKind.LIST,
         node=node,
-        type=_list_of(type, element),
+        type=_list_of(type, element.type),
         leaves=mine,
         children=(element,),
     )
@@ -418,11 +450,11 @@ def _repeated(node: Node, type: pa.DataType) -> Node:
     return node.children[0]
 
 
-def _list_of(type: pa.DataType, element: Shape) -> pa.DataType:
+def _list_of(type: pa.DataType, element: pa.DataType) -> pa.DataType:
     """``type`` with another element type."""
-    if element.type == type.value_type:
+    if element == type.value_type:
         return type
-    field = type.value_field.with_type(element.type)
+    field = type.value_field.with_type(element)
     if pa.types.is_large_list(type):
         return pa.large_list(field)
     if pa.types.is_fixed_size_list(type):

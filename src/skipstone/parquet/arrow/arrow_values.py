@@ -8,8 +8,8 @@ the array (nulls get zeros), and wrapped:
     binary, string               ByteArrays
 
     decimal   INT32, INT64: sign-extended; bytes: big-endian, sign-extended, reversed
-    INT96     8 bytes nanoseconds of the day, 4 bytes Julian day, little-endian: nanoseconds since
-              1970-01-01 in 64 bits, which wrap outside the years 1677 to 2262, as in Arrow
+    INT96     8 bytes nanoseconds of the day, 4 bytes Julian day, little-endian: microseconds since
+              1970-01-01, the rest of the nanoseconds cut off
     (u)int8 … (u)int32           the low bytes of an INT32
 
 Other types for the same values (dictionaries, views, other units) are cast from these.
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 
 
 _JULIAN_EPOCH = 2_440_588
-_NS_PER_DAY = 86_400 * 10**9
+_US_PER_DAY = 86_400 * 10**6
 _LONGEST = (1 << 31) - 1
 # The most bytes for one column chunk that are not in the file itself (values repeated from a
 # dictionary, room for nulls): 4 GiB.
@@ -162,10 +162,11 @@ def _storage(values: Values, leaf: Leaf, type_: pa.DataType) -> Values:
 
 def _from_int96(values: U8) -> npt.NDArray[np.int64]:
     values = np.ascontiguousarray(values)
-    nanoseconds = np.ascontiguousarray(values[:, :8]).view("<i8").reshape(-1)
-    # Julian days count as unsigned, and all of the arithmetic wraps, as in Arrow.
+    # Both parts count as unsigned, and the sum wraps, as in Arrow.
+    nanoseconds = np.ascontiguousarray(values[:, :8]).view("<u8").reshape(-1)
     days = np.ascontiguousarray(values[:, 8:]).view("<u4").reshape(-1).astype(np.int64)
-    made: npt.NDArray[np.int64] = (days - _JULIAN_EPOCH) * _NS_PER_DAY + nanoseconds
+    micros = (nanoseconds // np.uint64(1000)).astype(np.int64)
+    made: npt.NDArray[np.int64] = (days - _JULIAN_EPOCH) * _US_PER_DAY + micros
     return made
 
 

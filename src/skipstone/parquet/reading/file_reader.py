@@ -168,7 +168,8 @@ class FileReader:
     @property
     @names_its_file
     def schema(self) -> pa.Schema:
-        """The Arrow schema that pyarrow gives for the file."""
+        """The Arrow schema that pyarrow gives for the file, but for INT96: an instant in
+        microseconds, as Spark reads it."""
         return self.selection.schema
 
     @property
@@ -370,9 +371,16 @@ def read_whole(file: FileReader, fields: Sequence[SelectedField]) -> pa.Table | 
     names = [field.field.name for field in fields]
     try:
         source = pq.ParquetFile(
-            pa.BufferReader(made), page_checksum_verification=file.verify_checksums
+            pa.BufferReader(made),
+            page_checksum_verification=file.verify_checksums,
+            coerce_int96_timestamp_unit="us",
         )
         found = source.read(columns=names, use_threads=False).select(names)
+        if _has_int96(file, fields):  # Arrow gives times without zone
+            schema = pa.schema([each.field for each in fields], found.schema.metadata)
+            types = [each.field.type for each in fields]
+            columns = [each.cast(type) for each, type in zip(found.columns, types, strict=True)]
+            found = pa.table(columns, schema=schema)
     except (pa.ArrowException, OSError, KeyError):
         return None  # our own decoders say what is wrong, and where
     # A chunk may hold another number of values than it says, and a table is as long as its first
@@ -382,6 +390,11 @@ def read_whole(file: FileReader, fields: Sequence[SelectedField]) -> pa.Table | 
         for at, each in enumerate(fields)
     )
     return found if sound else None
+
+
+def _has_int96(file: FileReader, fields: Sequence[SelectedField]) -> bool:
+    leaves = file.footer.schema.leaves
+    return any(leaves[leaf].type is Type.INT96 for each in fields for leaf in each.shape.leaves)
 
 
 def _is_plain(file: FileReader, fields: Sequence[SelectedField]) -> bool:

@@ -22,9 +22,8 @@ from skipstone.parquet.arrow.arrow_types import (
     arrow_schema,
     shape_of,
 )
-from skipstone.parquet.format.enums import Type
 from skipstone.parquet.format.schema import arrow_name
-from skipstone.predicate.types import TIMESTAMP, column_name, column_path, schema_from_spark
+from skipstone.predicate.types import column_name, column_path, schema_from_spark
 from skipstone.pruning.table_schema import FileSchema
 
 if TYPE_CHECKING:
@@ -109,7 +108,7 @@ class Selection:
 
     @cached_property
     def schema(self) -> pa.Schema:
-        """As pyarrow gives it."""
+        """As pyarrow gives it, but for INT96 (``arrow_types``)."""
         known, footer = self._of_schema, self._footer
         if known.schema is None:
             known.schema = arrow_schema(
@@ -125,7 +124,7 @@ class Selection:
             pairs = self._footer.key_value_metadata
             known.file_schema = FileSchema(
                 arrow=pa.schema([field.remove_metadata() for field in self.schema]),
-                spark=_spark_schema(self.schema, self.tree, pairs),
+                spark=_spark_schema(self.schema, pairs),
             )
         return known.file_schema
 
@@ -248,12 +247,12 @@ class Selection:
 
 
 def _spark_schema(
-    arrow: pa.Schema, schema: Schema, key_value_metadata: Sequence[KeyValue] | None = None
+    arrow: pa.Schema, key_value_metadata: Sequence[KeyValue] | None = None
 ) -> pa.Schema:
     """The schema of the same file as Spark reads it; ``arrow`` is that of ``arrow_schema``.
 
     Spark's own schema in the footer wins where it is there: it alone knows collations and
-    intervals. Else INT96 is an instant, and a duration its number.
+    intervals. Else a duration is its number.
     """
     for pair in key_value_metadata or ():
         if pair.key == _SPARK_SCHEMA:
@@ -261,24 +260,13 @@ def _spark_schema(
                 return schema_from_spark(pair.value or "")
             except ValueError:
                 break  # a foreign or damaged note: the physical schema still stands
-    int96 = frozenset(leaf.ordinal for leaf in schema.leaves if leaf.type is Type.INT96)
-    return pa.schema(
-        [
-            _as_spark(field, node, int96)
-            for field, node in zip(arrow, schema.root.children, strict=True)
-        ]
-    )
+    return pa.schema(list(map(_as_spark, arrow)))
 
 
-def _as_spark(field: pa.Field, node: Node, int96: frozenset[int]) -> pa.Field:
+def _as_spark(field: pa.Field) -> pa.Field:
     type_ = field.type
-    if pa.types.is_struct(type_) and type_.num_fields == len(node.children):
-        children = [
-            _as_spark(each, below, int96) for each, below in zip(type_, node.children, strict=True)
-        ]
-        return pa.field(field.name, pa.struct(children), field.nullable)
-    if node.is_leaf and node.first_leaf in int96:
-        type_ = TIMESTAMP
+    if pa.types.is_struct(type_):
+        type_ = pa.struct(list(map(_as_spark, type_)))
     elif pa.types.is_duration(type_):
         type_ = pa.int64()
     return pa.field(field.name, type_, field.nullable)

@@ -150,7 +150,12 @@ class Template:
         """
         source = pa.BufferReader(self.file(groups))
         try:
-            file = pq.ParquetFile(source, pre_buffer=False, page_checksum_verification=verify_crc)
+            file = pq.ParquetFile(
+                source,
+                pre_buffer=False,
+                page_checksum_verification=verify_crc,
+                coerce_int96_timestamp_unit="us",
+            )
             return file.read(use_threads=threads)
         except NotImplementedError:
             raise
