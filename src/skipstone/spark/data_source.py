@@ -164,7 +164,11 @@ class SkipstoneReader(DataSourceReader):
 
 def spark_schema(table: Any, columns: Sequence[str] | None) -> StructType:
     """``columns`` of a table (``None``: all) with Spark's types."""
-    arrow = output_schema(table.schema(table.listing()), columns)
+    return spark_types(output_schema(table.schema(table.listing()), columns))
+
+
+def spark_types(arrow: pa.Schema) -> StructType:
+    """Spark's types for a schema; ``UnsupportedError`` where Spark has none."""
     fields = [pa.field(each.name, _canonical(each.type, each.name)) for each in arrow]
     return from_arrow_schema(pa.schema(fields), prefer_timestamp_ntz=True)
 

@@ -44,6 +44,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.types import StructType
 
     from skipstone.execution import TableScan
     from skipstone.execution.plan_rows import TableReader
@@ -183,16 +184,19 @@ def read_connect(
     options: Mapping[str, str],
     *,
     paths: Sequence[str] | None = None,
+    schema: StructType | None = None,
 ) -> DataFrame:
     """The rows of the table at ``path`` that match ``where``, from the files that may have some.
 
     ``plan`` is ``Table.plan``. Pruning happens now; a file that changes later is read. Without
     ``where``, or when planning fails, every file is read, and a warning has the reason. ``paths``
-    are the files of a table that does not consist of all files in its directory.
+    are the files of a table that does not consist of all files in its directory; ``schema`` is that
+    of all files, where Spark would not find it.
     """
     # Hadoop reads these characters as patterns.
     files = [re.sub(r"([\\*?\[\]{}])", r"\\\1", each) for each in paths or ()] or [path]
-    frame: DataFrame = spark.read.options(**options).parquet(*files)
+    reader = spark.read.options(**options)
+    frame: DataFrame = (reader if schema is None else reader.schema(schema)).parquet(*files)
     if where is None:
         return frame
     try:

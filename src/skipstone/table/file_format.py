@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
     from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.types import StructType
 
     from skipstone.facts import Store
     from skipstone.parquet.encryption.decryption import Decryption
@@ -61,9 +62,12 @@ class ParquetFormat:
 
         return build_on_spark(spark, job, files, progress)
 
-    def frame(self, spark: SparkSession, options: Mapping[str, str]) -> DataFrame:
-        """``spark.read.parquet``."""
-        frame: DataFrame = spark.read.options(**options).parquet(self.root)
+    def frame(
+        self, spark: SparkSession, options: Mapping[str, str], schema: StructType | None = None
+    ) -> DataFrame:
+        """``spark.read.parquet``, with ``schema`` if it is given."""
+        reader = spark.read.options(**options)
+        frame: DataFrame = (reader if schema is None else reader.schema(schema)).parquet(self.root)
         return frame
 
 
@@ -119,8 +123,10 @@ class SparkFormat:
 
         return build_source(spark, job, self._open(spark), files, progress)
 
-    def frame(self, spark: SparkSession, options: Mapping[str, str]) -> DataFrame:
-        """The table as its options and schema have it; ``options`` are not used."""
+    def frame(
+        self, spark: SparkSession, options: Mapping[str, str], schema: StructType | None = None
+    ) -> DataFrame:
+        """The table as its options and schema have it; ``options`` and ``schema`` are not used."""
         return self.source.read(spark, self.root)
 
 

@@ -7,13 +7,14 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
 
-from skipstone.errors import SkipstoneError, UnsupportedError
+from skipstone.errors import FormatError, KeyUnavailableError, SkipstoneError, UnsupportedError
 from skipstone.parquet.format.footer import MAGIC_ENCRYPTED
 from skipstone.predicate.types import column_name, column_path
 from skipstone.pruning import Cause, Reason
 from skipstone.pruning.costs import SPARK
+from skipstone.pruning.partitions import PartitionColumns
 from skipstone.questdb.txn_snapshot import ready_for_spark
-from skipstone.spark.data_source import spark_schema
+from skipstone.spark.data_source import spark_schema, spark_types
 from skipstone.spark.facts import FactsPruner, finder, store_cache
 from skipstone.spark.read_path import Choice, against_pages, by_cost, read_connect, undecidable
 from skipstone.spark.scan_log import Scan, scan_log
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
     from pyspark.sql import Column, DataFrame, SparkSession
+    from pyspark.sql.types import StructType
 
     from skipstone.execution import TableScan
     from skipstone.pruning.plan import Plan, SortKey
@@ -41,6 +43,7 @@ _LOG = logging.getLogger("skipstone")
 _FILTER = "pathGlobFilter"
 _NO_INDEX = "{*[^x],*[^e]x,*[^d]ex,*[^n]dex,*[^i]ndex,*[^.]index}"
 _SUFFIX = ".index"
+_MERGE = "mergeschema"
 
 
 def read_table(
@@ -149,16 +152,48 @@ def _check_columns(columns: Sequence[str] | None) -> None:
 
 def _plain(table: OpenTable, spark: SparkSession, options: Mapping[str, str]) -> DataFrame:
     """The table as plain Spark reads it without sidecars; ``options`` of the reader."""
+    options, schema = _schema_of_all(table, options)
     hidden = partial(_without_sidecars, table, options)
     if is_connect(spark):
-        return table.file_format.frame(spark, hidden())
+        return table.file_format.frame(spark, hidden(), schema)
     try:
-        frame = table.file_format.frame(spark, options)
+        frame = table.file_format.frame(spark, options, schema)
     except Exception:  # Spark may have taken the schema of a sidecar
         if not table.has_sidecars():
             raise
-        return table.file_format.frame(spark, hidden())
-    return table.file_format.frame(spark, hidden()) if _lists_sidecars(frame, spark) else frame
+        return table.file_format.frame(spark, hidden(), schema)
+    if _lists_sidecars(frame, spark):
+        return table.file_format.frame(spark, hidden(), schema)
+    return frame
+
+
+def _schema_of_all(
+    table: OpenTable, options: Mapping[str, str]
+) -> tuple[Mapping[str, str], StructType | None]:
+    """``options`` and the schema for Spark's reader: that of all files, where these differ.
+
+    Spark takes the schema of one file, and ``mergeSchema`` refuses most types that widen. It is
+    used where Spark's own metadata of a column would be lost, or a folder has a column of the
+    files. ``UnsupportedError`` where types do not merge.
+    """
+    if not table.is_parquet or table.txn is not None or _MERGE in map(str.lower, options):
+        return options, None
+    listing = table.listing()
+    try:
+        found = table.file_schema(listing)
+    except (OSError, FormatError, KeyUnavailableError):
+        return options, None  # Spark's reader reports the error
+    if found.distinct < 2:
+        return options, None
+    files = found.merged.spark
+    folders = {name.lower() for name in PartitionColumns.of_paths(table.path, listing.paths).values}
+    marked = any(each.metadata for each in files)
+    if marked or not folders.isdisjoint(name.lower() for name in files.names):
+        return {**options, _MERGE: "true"}, None
+    try:
+        return options, spark_types(files)
+    except UnsupportedError:  # a type that only Spark knows
+        return {**options, _MERGE: "true"}, None
 
 
 def _without_sidecars(table: OpenTable, options: Mapping[str, str]) -> dict[str, str]:
@@ -186,12 +221,14 @@ def _native(
     if table.txn is not None:
         return _snapshot(table, table.txn, spark, where, options)
     if is_connect(spark):
+        options, schema = _schema_of_all(table, options)
         return read_connect(
             spark,
             table.path,
             partial(_planned, table),
             where,
             _without_sidecars(table, options),
+            schema=schema,
         )
     find = finder({table.path: table.index_location}, store_cache(spark))
 
