@@ -265,6 +265,12 @@ def _refuse_in_clear(
     try:
         with table.storage.open(path) as source:
             encrypted = encrypted_leaves(source, path, settings.decryption)
+    except KeyUnavailableError as error:
+        if settings.decryption is None:
+            opened = table.engine.files.open([listing.object_id(at) for at in range(len(listing))])
+            if all(isinstance(each, KeyUnavailableError) for each in opened):
+                raise table.keys.none_given(path) from error
+        return
     except (SkipstoneError, OSError):
         return  # the file's task reports the error
     for index in wanted:

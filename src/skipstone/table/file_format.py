@@ -99,12 +99,7 @@ class SparkFormat:
         """The schema that the session's reader finds; without a session, the indexed columns."""
         if spark is not None:
             return self._open(spark).schema
-        columns = {
-            field.name: field
-            for definition in store.snapshot().definitions
-            for field in definition.types
-        }
-        return schema_of_columns(columns)
+        return indexed_columns(store)
 
     def execute(
         self,
@@ -128,6 +123,12 @@ class SparkFormat:
     ) -> DataFrame:
         """The table as its options and schema have it; ``options`` and ``schema`` are not used."""
         return self.source.read(spark, self.root)
+
+
+def indexed_columns(store: Store) -> pa.Schema:
+    """The indexed columns, with the types that they were indexed in."""
+    definitions = store.snapshot().definitions
+    return schema_of_columns({each.name: each for known in definitions for each in known.types})
 
 
 #: how the files of a table are read

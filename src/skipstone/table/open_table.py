@@ -27,11 +27,12 @@ from skipstone.parquet.encryption.master_keys import labelled_keys
 from skipstone.planning.table_facts import SnapshotFacts
 from skipstone.pruning.partitions import PartitionColumns
 from skipstone.pruning.plan import Coverage
+from skipstone.pruning.table_schema import FileSchema, TableSchema
 from skipstone.questdb.partition_evidence import OpenPartitions, PartitionPms, PartitionTimes
 from skipstone.questdb.txn_snapshot import TxnListing, TxnSnapshot, is_txn_table
 from skipstone.storage import open_storage, table_format
 
-from .file_format import DataKeys, FileFormat, ParquetFormat, SparkFormat
+from .file_format import DataKeys, FileFormat, ParquetFormat, SparkFormat, indexed_columns
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -46,7 +47,6 @@ if TYPE_CHECKING:
     from skipstone.parquet.encryption.decryption import Decryption
     from skipstone.parquet.encryption.master_keys import KeySource
     from skipstone.predicate.dnf import Filter
-    from skipstone.pruning.table_schema import TableSchema
     from skipstone.questdb.txn_snapshot import PartitionFile
     from skipstone.rewrite.file_jobs import Given
     from skipstone.storage import Listing, Storage
@@ -184,11 +184,25 @@ class OpenTable:
             files.decryption = None
             self.__dict__.pop("engine", None)
 
-    def file_schema(self, listing: Listing) -> TableSchema:
-        """The schema of all Parquet files of ``listing``, and how it was found."""
+    def file_schema(self, listing: Listing, *, or_indexed: bool = False) -> TableSchema:
+        """The schema of all Parquet files of ``listing``, and how it was found.
+
+        Where no file can be opened for lack of a key: with ``or_indexed`` the indexed columns, as
+        no key is needed for what an index in the clear says; else, or without an index,
+        ``KeyUnavailableError``.
+        """
         try:
             return self.engine.schema(listing, self.match(listing).schemas)
         except KeyUnavailableError as error:
+            indexed = indexed_columns(self.store)
+            if or_indexed and len(indexed):
+                return TableSchema(
+                    merged=FileSchema(arrow=indexed, spark=indexed),
+                    distinct=0,
+                    files_total=len(listing),
+                    from_facts=0,
+                    from_footers=0,
+                )
             if self.keys or self.require_parquet().decryption is not None:
                 raise
             raise self.keys.none_given(listing.paths[0]) from error
@@ -201,9 +215,12 @@ class OpenTable:
 
     def schema(self, listing: Listing, spark: SparkSession | None = None) -> pa.Schema:
         """The table's schema as Spark reads it, partition columns last."""
+        return self.with_folders(self.file_columns(listing, spark), listing)
+
+    def with_folders(self, schema: pa.Schema, listing: Listing) -> pa.Schema:
+        """``schema`` of the files with the columns of the folders, these last."""
         import pyarrow as pa
 
-        schema = self.file_columns(listing, spark)
         partitions = PartitionColumns.of_paths(self.path, listing.paths)
         # Where a folder and the files both have a column, Spark takes the folder's value.
         folders = {name.lower() for name in partitions.values}

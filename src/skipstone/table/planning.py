@@ -42,6 +42,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from skipstone.execution.ordering import FileBounds
+    from skipstone.execution.table_files import Footers
     from skipstone.facts import MatchedFacts
     from skipstone.planning.fact_runs import Runner
     from skipstone.predicate.tree import Bound, Expr
@@ -111,17 +112,23 @@ def scan_query(table: OpenTable, request: PlanRequest) -> TableScan:
     lap("matching")
     expr, text = _parsed(request.where)
     schema, found = request.schema, None
-    if schema is None:
+    if schema is None and table.is_parquet:
+        found = table.file_schema(listing, or_indexed=True)
+        schema = table.with_folders(found.merged.spark, listing)
+    elif schema is None:
         schema = table.schema(listing, request.spark)
-        found = table.file_schema(listing) if table.is_parquet else None
-        lap("schema")
+    lap("schema")
     zone, ansi = request.time_zone, request.ansi
     tree = bind(expr, schema, session_zone=zone, ansi=ansi, text=text, map_keys=True)
     lap("binding")
     named = {leaf.column for leaf in leaves(tree)}
     adjacent = table.sidecars_of(listing, named, request.containers)
     lap("sidecars")
-    query = _query(table, tree, listing, schema, partitions, request)
+    query = None
+    if table.is_parquet:
+        types = FileSchema(arrow=schema, spark=schema) if found is None else found.merged
+        footers = table.engine.footers(listing, types, partitions)
+        query = _query(table, tree, footers, schema, request)
     plan = plan_objects(
         ObjectPlanRequest(
             tree=tree,
@@ -224,28 +231,22 @@ def _notes(table: OpenTable, listing: Listing) -> tuple[Reason, ...]:
 def _query(
     table: OpenTable,
     tree: Bound,
-    listing: Listing,
+    footers: Footers,
     schema: pa.Schema,
-    partitions: PartitionColumns,
     request: PlanRequest,
-) -> TableQuery | None:
-    """The query over the files of the table; ``None`` for a table that only Spark reads.
+) -> TableQuery:
+    """The query over the files of the table.
 
     Raises ``PredicateError`` for a sort key that is no column, ``SkipstoneError`` for an unknown
     column of the result.
     """
-    if not isinstance(table.file_format, ParquetFormat):
-        return None
     columns, limit = request.columns, request.limit
     if limit is not None and limit < 0:
         raise ValueError(f"limit is 0 or more, not {limit}")
     if columns is not None:
         output_schema(schema, columns)
-    types = FileSchema(arrow=schema, spark=schema)
-    if request.schema is None:
-        types = table.file_schema(listing).merged
     return TableQuery(
-        footers=table.engine.footers(listing, types, partitions),
+        footers=footers,
         tree=tree,
         columns=None if columns is None else tuple(columns),
         orders=tuple(_orders(table, schema, request.order_by)),
