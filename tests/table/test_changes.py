@@ -128,3 +128,22 @@ def test_over_s3_few_requests_one_after_another(s3: S3) -> None:
     # The tail of one file, its page index, a page of ids, a page of texts.
     assert len(lines) <= 6
     assert {line for line in lines if "4%20" not in line and "4 " not in line} == set()
+
+
+def test_a_store_that_has_lost_all_its_facts_gives_no_bounds(tmp_path: Path) -> None:
+    root = tmp_path / "t"
+    root.mkdir()
+    for life in (3, 5):
+        for number in range(2):
+            values = [life * 100 + i for i in range(life * 10)]
+            content = pa.table({"c": values, "s": [str(each) for each in values]})
+            pq.write_table(content, root / f"{number}.parquet")
+        table = skipstone.Table(str(root))
+        if life == 3:
+            table.build(indexes=["c:minmax", "s:minmax"])
+    table.compact()
+    table = skipstone.Table(str(root))
+    assert (table.min("c"), table.max("c"), table.max("s")) == (500, 549, "549")
+    for column in ("c", "s"):
+        found = table.query(order_by=f"{column} desc", limit=3)
+        assert found.column("c").to_pylist() == [549, 549, 548]

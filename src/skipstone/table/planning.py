@@ -173,6 +173,8 @@ def _file_bounds(matched: MatchedFacts, partitions: PartitionColumns) -> FileBou
                 row = stored.row_of_file
                 held = row >= 0
                 held[held] = index.known(stored)[row[held]]
+                if not held.any():  # the store may have no facts at all
+                    return None
                 found = intervals_of(stored).where(np.where(held, row, 0))
                 return Intervals(
                     type=found.type,
