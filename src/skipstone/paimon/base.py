@@ -307,8 +307,17 @@ class PaimonIndex(Index):
             found = type_of(type)
             self.check(found)
         except UnsupportedError:
-            raise refuse(self.name, self.column, type, self.instead) from None
+            raise refuse(self.name, self.column, type, self._others(type)) from None
         return found
+
+    def _others(self, type: pa.DataType) -> Sequence[str]:
+        """The kinds that take a column of this type."""
+        if not atomic(type):
+            return ()
+        found = [name for name in self.instead if _takes(name, type)]
+        if len(found) > 1 and "bsi" in found:  # Paimon has deprecated it
+            found.remove("bsi")
+        return found or ("minmax", "valuelist")
 
     def former_types(self, type: pa.DataType) -> Sequence[pa.DataType]:
         """Values from before there were checksums of blocks."""
@@ -362,6 +371,25 @@ class PaimonIndex(Index):
                 for name, unknown in (("start", 0), ("length", 0), ("crc", -1))
             }
         return found
+
+
+def _kinds(base: type[PaimonIndex] = PaimonIndex) -> dict[str, type[PaimonIndex]]:
+    """Paimon's kinds by their names."""
+    found: dict[str, type[PaimonIndex]] = {}
+    for each in base.__subclasses__():
+        found.update({each.name: each} if hasattr(each, "name") else _kinds(each))
+    return found
+
+
+def _takes(name: str, type: pa.DataType) -> bool:
+    kind = _kinds().get(name)
+    if kind is None:  # Skipstone's Bloom filters
+        return not pa.types.is_boolean(type)
+    try:
+        kind("").check(type_of(type))
+    except UnsupportedError:
+        return False
+    return True
 
 
 #: The first fields of every stored value: where the blob lies in its container, its CRC-32, and

@@ -94,7 +94,11 @@ class RowsBuilder(Builder):
             self._leave(self._too_large())
         else:
             encode = partial(_encoded, self.paimon, chunk.values)
-            codes = chunk.once(("codes", self.paimon), encode)
+            try:
+                codes = chunk.once(("codes", self.paimon), encode)
+            except UnsupportedError as error:
+                self._leave(error.message)
+                return
             self.chunks.append(codes)
             self.held += codes.nbytes
             if self.nbytes > self.budget:

@@ -18,14 +18,16 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import numpy as np
 import pyarrow as pa
 
-from skipstone.errors import FormatError, UnsupportedError
+from skipstone.errors import FormatError, PredicateError, UnsupportedError
 from skipstone.identity import canonical_path
 from skipstone.predicate.binding import bind
 from skipstone.predicate.sql import parse_sql
-from skipstone.predicate.tree import leaves
+from skipstone.predicate.tree import Leaf, Opaque, leaves, pieces
+from skipstone.predicate.types import UNCOMPARABLE
 from skipstone.pruning import RowSet, Units
 from skipstone.pruning.evaluation import RowTask, evaluate_rows
 from skipstone.pruning.plan import SortKey
+from skipstone.pruning.residual import require_decidable
 from skipstone.pruning.table_schema import schema_of_columns
 from skipstone.storage import open_storage
 
@@ -186,8 +188,13 @@ class PaimonFileIndex:
         return RowSelection(rows=bounds.may, exact=bounds.exact, row_count=rows, steps=steps)
 
     def count(self, where: str | Bound, *, time_zone: str = "UTC") -> int | None:
-        """How many rows match, if the indexes decide it exactly; else ``None``."""
-        found = self.select(where, time_zone=time_zone)
+        """How many rows match, if the indexes decide it exactly; else ``None``.
+
+        ``UnsupportedError`` where no index could: a part of ``where`` is not understood.
+        """
+        tree = self._bound(where, time_zone) if isinstance(where, str) else where
+        require_decidable(tree)
+        found = self.select(tree)
         return len(found.rows) if found.exact else None
 
     def top(self, column: str, limit: int, *, descending: bool = False) -> RowSet:
@@ -212,7 +219,33 @@ class PaimonFileIndex:
         return found.rows.get(0) or RowSet()
 
     def _bound(self, where: str, time_zone: str) -> Bound:
-        return bind(parse_sql(where), self.schema, session_zone=time_zone, text=where)
+        parsed = parse_sql(where)
+        try:
+            return bind(parsed, self.schema, session_zone=time_zone, text=where)
+        except PredicateError:
+            unusable = self._unusable()
+            every = pa.schema([*self.schema, *unusable.values()])
+            tree = bind(parsed, every, session_zone=time_zone, text=where)
+            for node in pieces(tree):
+                name = node.column if isinstance(node, Leaf) else ""
+                reason = f"no predicate takes column {name}" if name in unusable else ""
+                if isinstance(node, Opaque):
+                    reason = node.reason.replace("no index takes", "no predicate takes")
+                if reason:
+                    hint = "PaimonFileIndex(…, types={'ts': 'TIMESTAMP(3)'}) names a type"
+                    raise PredicateError(reason, text=where, hint=hint) from None
+            raise
+
+    def _unusable(self) -> dict[str, pa.Field]:
+        """The columns that predicates cannot use, as fields that say why."""
+        found: dict[str, pa.Field] = {}
+        for column in self.sidecar.head.columns:
+            if column.name not in self.schema.names:
+                known = self.types.get(column.name)
+                why = f"it is {known.paimon}" if known else "its type is not known"
+                metadata = {UNCOMPARABLE: why.encode()}
+                found[column.name] = pa.field(column.name, pa.null(), metadata=metadata)
+        return found
 
     @cached_property
     def schema(self) -> pa.Schema:

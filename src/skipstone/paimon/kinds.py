@@ -40,6 +40,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 import pyarrow as pa
 
+from skipstone.errors import UnsupportedError
 from skipstone.predicate.tree import Op
 from skipstone.predicate.types import MapKey, column_name, column_path
 from skipstone.pruning.file_bounds import intervals_of
@@ -146,7 +147,7 @@ class Bitmap(RowIndex):
     name = "bitmap"
     paimon = "bitmap"
     parameters = ("version", "index-block-size")
-    instead = ("rangebitmap", "paimonbloom")
+    instead = ("rangebitmap", "paimonbloom", "bsi")
     cost = 1.1
     row_cost = 1.0
 
@@ -189,7 +190,7 @@ class RangeBitmap(RowIndex):
     paimon = "range-bitmap"
     block = SMALL
     parameters = ("chunk-size",)
-    instead = ("paimonbloom",)
+    instead = ("paimonbloom", "bsi")
     cost = 1.2
     row_cost = 2.0
 
@@ -229,9 +230,11 @@ class Bsi(RowIndex):
     row_cost = 3.0
 
     def check(self, type: PaimonType) -> None:
-        """Integers, decimals of up to 18 digits, dates and timestamps."""
+        """Integers, decimals, dates and timestamps; a file with a decimal that does not fit 64 bits
+        is left out."""
         bsi.check_type(type)
-        range_bitmap.check_type(type)  # longer decimals may not fit, as it does not take them
+        if not type.exact:
+            raise UnsupportedError(f"a bsi index takes no column of {type}")
 
     def write(self) -> Callable[[CodedColumn], bytes]:
         """A bsi has no parameters."""

@@ -333,7 +333,8 @@ def _check_kinds(table: OpenTable, wanted: Sequence[Index]) -> None:
             raise UnsupportedError(f"{index!r}: keys of maps are columns of Parquet files only")
         if isinstance(index, Bsi):
             log.warning(
-                "%r: Paimon has deprecated bsi; %s:rangebitmap answers the same, and faster",
+                "%r: Paimon has deprecated bsi; %s:rangebitmap answers the same, and faster, "
+                "unless it is a decimal of more than 18 digits",
                 index,
                 index.column,
             )

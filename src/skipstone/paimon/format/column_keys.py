@@ -7,7 +7,7 @@ Each Paimon type takes the Arrow types that store it:
 | BOOLEAN | bool |
 | TINYINT … BIGINT | int8 … int64, unsigned where it fits |
 | FLOAT, DOUBLE | float32, float64 |
-| DECIMAL(p ≤ 18, s) | decimal of the same scale |
+| DECIMAL(p, s) | decimal of the same scale, unscaled values that fit 64 bits |
 | DATE | date32 |
 | TIME(p) | time32, time64 |
 | TIMESTAMP, of either kind | timestamp of any unit |
@@ -163,13 +163,11 @@ def _scaled(values: I64, unit: str, wanted: str) -> I64:
 
 
 def _unscaled(array: pa.Array, type: PaimonType) -> I64:
-    if type.precision > 18:
-        raise UnsupportedError(f"{type}: an index takes decimals of up to 18 digits")
     wide = array.cast(pa.decimal128(38, type.scale))
     limbs = np.frombuffer(wide.buffers()[1] or b"", np.int64)
     limbs = limbs[2 * wide.offset : 2 * (wide.offset + len(wide))].reshape(-1, 2)
     if not np.array_equal(limbs[:, 1], limbs[:, 0] >> 63):
-        raise UnsupportedError(f"a value does not fit {type}")
+        raise UnsupportedError(f"an unscaled value of {type} does not fit 64 bits")
     return np.ascontiguousarray(limbs[:, 0])
 
 
