@@ -16,6 +16,8 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from skipstone import Table
@@ -562,3 +564,24 @@ def test_a_table_without_partitions(tmp_path: Path) -> None:
     assert (report.files, report.ok) == ((), True)
     assert "0 of 0 files" in str(report)
     assert np.isfinite(report.seconds)
+
+
+@pytest.mark.parametrize("where", ["key", "value", "json"])
+def test_texts_that_are_not_utf8(tmp_path: Path, where: str) -> None:
+    """The footer keeps the bytes; the other files of the table are not affected either."""
+    (tmp_path / "lake").mkdir()
+    texts = {"my key": "my value"}
+    if where == "json":
+        # A field that QuestDB does not know, so that the JSON stays usable.
+        columns = [{"column_type": 6, "column_top": 0, "my note": 1}]
+        texts["questdb"] = json.dumps({"version": 1, "schema": columns})
+    rows = pa.table({"a": pa.array([1, 2], pa.int64())}).replace_schema_metadata(texts)
+    for name in ("a", "b"):
+        pq.write_table(rows, tmp_path / "lake" / f"{name}.parquet")
+    path = tmp_path / "lake" / "a.parquet"
+    old = {"key": b"my key", "value": b"my value", "json": b"my note"}[where]
+    content = path.read_bytes()
+    assert old in content
+    path.write_bytes(content.replace(old, b"\xff\xfe" + old[2:]))
+    assert counts(migrate(tmp_path / "lake")) == {"made": 2}
+    assert counts(migrate(tmp_path / "lake")) == {"valid": 2}

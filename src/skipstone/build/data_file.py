@@ -37,6 +37,7 @@ from skipstone.parquet.format.column_files import KEY as COLUMN_FILES
 from skipstone.parquet.format.enums import Type
 from skipstone.parquet.format.footer import read_footer
 from skipstone.parquet.format.footer_arrays import FooterArrays
+from skipstone.parquet.format.metadata import bytes_of_pairs
 from skipstone.parquet.reading.arrow_footer import ArrowColumns
 from skipstone.parquet.reading.selection import Selection
 from skipstone.predicate.types import TIMESTAMP, MapKey, column_name
@@ -270,13 +271,7 @@ def _columns(
         del there[column]
     columns = ArrowColumns(footer.arrays, tuple(map(_nodes, there.values())), path, footer.size)
     leaves = {column: _leaf(columns, found) for column, found in there.items()}
-    pairs = footer.arrays.key_value_metadata or ()
-    said = {
-        pair.key.encode("utf-8", "surrogateescape"): (pair.value or "").encode(
-            "utf-8", "surrogateescape"
-        )
-        for pair in pairs
-    }
+    said = bytes_of_pairs(footer.arrays.key_value_metadata)
     trusted = {int96: proleptic(said, int96=int96) for int96 in (False, True)}
     for column, values in _decoded(source, columns, leaves, settings.memory // 4):
         int96 = leaves[column].type is Type.INT96
@@ -288,10 +283,6 @@ def _columns(
         else:
             builder.drop(column, doubt)
     return builder.finish(rows)
-
-
-def _bytes(text: str) -> bytes:
-    return text.encode("utf-8", "surrogateescape")
 
 
 @dataclass(frozen=True, slots=True)
@@ -457,8 +448,7 @@ def _encrypted_columns(
     passing: set[str] = set()
     leaves = {leaf.path: leaf for leaf in footer.schema.leaves}
     encrypted = np.asarray((footer.chunk("encrypted") > 0).any(axis=0))
-    pairs = footer.key_value_metadata or ()
-    trusted = proleptic({_bytes(p.key): _bytes(p.value or "") for p in pairs}, int96=False)
+    trusted = proleptic(bytes_of_pairs(footer.key_value_metadata), int96=False)
 
     def drop(column: str, text: str) -> None:
         """Drops a column for a reason that other keys or settings would remove."""

@@ -283,8 +283,10 @@ class _Migration:
         source = ParquetSource(self.storage, target.path, target.size)
         try:
             found = self._one(target, source)
-        except (SkipstoneError, OSError) as error:
+        except Exception as error:  # one file must not end the migration of the others
             text = error.message if isinstance(error, SkipstoneError) else str(error)
+            if not isinstance(error, SkipstoneError | OSError):
+                text = f"{type(error).__name__}: {text}"
             for known in (target.path, target.pm):
                 text = text.removeprefix(f"{known}: ")
             found = FileMigration(path=target.path, pm=target.pm, outcome="failed", why=text)

@@ -28,7 +28,7 @@ from skipstone.parquet.arrow.arrow_types import arrow_schema
 from skipstone.parquet.format.enums import Type
 from skipstone.parquet.format.footer import TAIL_LENGTH, Tail
 from skipstone.parquet.format.footer_arrays import FooterArrays
-from skipstone.parquet.format.metadata import SchemaElement
+from skipstone.parquet.format.metadata import SchemaElement, bytes_of_pairs
 from skipstone.parquet.format.schema import Schema
 from skipstone.parquet.reading.file import ParquetFile
 from skipstone.pruning.column_types import FIRST_DATE, FIRST_TIMESTAMP, proleptic
@@ -173,9 +173,7 @@ def _blooms(
 
 def _ancient(footer: FooterArrays) -> Iterator[int]:
     """Dates and timestamps with a minimum that means another day in the other calendar."""
-    pairs = footer.key_value_metadata or ()
-    said = {pair.key.encode(): (pair.value or "").encode() for pair in pairs}
-    if proleptic(said, int96=False):
+    if proleptic(bytes_of_pairs(footer.key_value_metadata), int96=False):
         return
     for leaf in footer.schema.leaves:
         first = _first(leaf)

@@ -213,14 +213,17 @@ class FileReader:
             verify_crc=self.verify_checksums,
         )
 
-    @names_its_file
-    def chunk_key(self, row_group: int, column: str) -> ChunkKey:
-        """Row group and leaf; ``column`` is the dotted path of one leaf."""
+    def _require_row_group(self, row_group: int) -> None:
         if not 0 <= row_group < self.num_row_groups:
             raise SkipstoneError(
                 f"no row group {row_group} in {self.path}",
                 hint=f"it has {self.num_row_groups}, counted from 0",
             )
+
+    @names_its_file
+    def chunk_key(self, row_group: int, column: str) -> ChunkKey:
+        """Row group and leaf; ``column`` is the dotted path of one leaf."""
+        self._require_row_group(row_group)
         found = self.footer.schema.leaf(column)
         if found is not None:
             return row_group, found.ordinal
@@ -274,9 +277,13 @@ class FileReader:
         tables = self.tables(self.selection.fields(columns), row_set(row_ranges))
         return (batch for table in tables for batch in table.to_batches())
 
+    @names_its_file
     def read_row_group(self, row_group: int, columns: Sequence[str] | None = None) -> pa.Table:
         """All rows of one row group, whatever the row counts of the others are."""
+        self._require_row_group(row_group)
         count = self.footer.group("num_rows")[row_group : row_group + 1]
+        if not count.any():
+            return self.selection.empty_table(columns)
         groups = [GroupRows(row_group, np.zeros(1, np.int64), count)]
         return self.read_groups(self.selection.fields(columns), groups)
 
