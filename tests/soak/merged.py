@@ -18,6 +18,8 @@ from tests.strategies import TIMESTAMP, TIMESTAMP_NTZ
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
+#: where a field says the one type that all files store it as
+STORED = b"stored"
 NULL_FOLDER = "__HIVE_DEFAULT_PARTITION__"
 _DIGITS = {8: 3, 16: 5, 32: 10, 64: 20}
 
@@ -34,17 +36,17 @@ def as_spark(type: pa.DataType) -> pa.DataType:
     if t.is_timestamp(type):
         return TIMESTAMP if type.tz else TIMESTAMP_NTZ
     if t.is_struct(type):
-        return pa.struct([pa.field(f.name, as_spark(f.type)) for f in type])
+        return pa.struct(merged_fields([list(type)]))
     return type
 
 
 def wider(a: pa.DataType, b: pa.DataType) -> pa.DataType:
     """The narrowest type that has all values of both."""
     t = pa.types
+    if t.is_struct(a) and t.is_struct(b):
+        return pa.struct(merged_fields([list(a), list(b)]))
     if a == b:
         return a
-    if t.is_struct(a) and t.is_struct(b):
-        return pa.struct(list(merged_fields([list(a), list(b)])))
     if t.is_integer(a) and t.is_integer(b):
         return max(a, b, key=lambda each: int(each.bit_width))
     if t.is_floating(a) and t.is_floating(b):
@@ -66,14 +68,22 @@ def wider(a: pa.DataType, b: pa.DataType) -> pa.DataType:
 def merged_fields(schemas: Iterable[Sequence[pa.Field]]) -> list[pa.Field]:
     """The fields of all, each with its widest type, spelled as the first has it."""
     found: dict[str, pa.Field] = {}
+    stored: dict[str, set[pa.DataType]] = {}
     for schema in schemas:
         for field in schema:
-            known, read = found.get(field.name.lower()), as_spark(field.type)
+            name = field.name.lower()
+            known, read = found.get(name), as_spark(field.type)
             if known is None:
-                found[field.name.lower()] = pa.field(field.name, read)
+                found[name] = pa.field(field.name, read)
             else:
-                found[field.name.lower()] = pa.field(known.name, wider(known.type, read))
-    return list(found.values())
+                found[name] = pa.field(known.name, wider(known.type, read))
+            # A struct that is merged again says it of its fields.
+            said = (field.metadata or {}).get(STORED)
+            stored.setdefault(name, set()).add(said.decode() if said else str(field.type))
+    return [
+        field.with_metadata({STORED: min(stored[name])}) if len(stored[name]) == 1 else field
+        for name, field in found.items()
+    ]
 
 
 def converted(values: pa.Array, type: pa.DataType) -> pa.Array:

@@ -117,6 +117,27 @@ def test_int96_is_an_instant_on_every_route(tmp_path: Path) -> None:
     assert file.read_rows().to_pylist() == content.to_pylist()
 
 
+@pytest.mark.parametrize("zone", [None, "UTC", "Asia/Tokyo"])
+@pytest.mark.parametrize("unit", ["ms", "us", "ns"])
+def test_an_arrow_schema_in_the_file_does_not_change_int96(
+    tmp_path: Path, unit: str, zone: str | None
+) -> None:
+    at = datetime(2024, 6, 1, 12, tzinfo=UTC)
+    content = pa.table({"at": pa.array([at, None], pa.timestamp(unit, zone))})
+    pq.write_table(content, tmp_path / "0.parquet", use_deprecated_int96_timestamps=True)
+    table = Table(str(tmp_path))
+    assert table.query().schema.field("at").type == pa.timestamp("us", "UTC")
+    scan = table.scan()
+    for found in (
+        table.query(),
+        scan.to_pyarrow().to_table(),
+        scan.to_polars().collect().to_arrow(),
+        scan.to_duckdb().to_arrow_table(),
+    ):
+        values = [each and each.astimezone(UTC) for each in found.column("at").to_pylist()]
+        assert values == [at, None]
+
+
 def test_duckdb_takes_int96_for_instants_whatever_its_zone(tmp_path: Path) -> None:
     at = datetime(2024, 6, 1, 12, tzinfo=UTC)
     content = pa.table({"at": pa.array([at], pa.timestamp("us", "UTC"))})

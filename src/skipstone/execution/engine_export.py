@@ -226,10 +226,14 @@ def _slices(
     first = files[0]
 
     def scanned(schema: Any = None) -> Any:
+        # An Arrow schema in the file may name another unit or zone.
+        instants = ["nanosecond-downcast", "millisecond-upcast", "convert-timezone"]
+        casts = None if schema is None else pl.ScanCastOptions(datetime_cast=instants)
         return pl.scan_parquet(
             [file.path for file in files],
             glob=False,
             schema=schema,
+            cast_options=casts,
             hive_partitioning=False,
             storage_options=dict(export.storage_options) or None,
         )
