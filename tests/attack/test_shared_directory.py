@@ -6,9 +6,12 @@ from __future__ import annotations
 import os
 import shutil
 import stat
+import subprocess
+import sys
 import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING
+from uuid import UUID
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -21,6 +24,7 @@ from skipstone.rewrite import decrypt, encrypt, retrofit
 from skipstone.rewrite.column_splitter import split_columns
 from skipstone.salvage import salvage
 from skipstone.storage.atomic_replace import replace_atomically
+from tests.processes import environment
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -240,3 +244,78 @@ def test_drop_and_vacuum_remove_only_names_that_skipstone_makes(shared: Path) ->
     table.drop()
     left = [each for each in (shared / "busy").rglob("*") if each.is_file()]
     assert sorted(left) == sorted(strangers)
+
+
+# -- what is no regular file, or may not be read ---------------------------------------------------
+
+
+def test_a_fifo_hangs_nothing(shared: Path) -> None:
+    """Opening one waits for a writer: in the directory of the facts that hung every query."""
+    path = data_file(shared / "t" / "a.parquet", 0o644)
+    table = Table(str(path.parent))
+    table.build(None, ["id:minmax"])
+    facts = shared / "_t.skipstone" / "facts"
+    for fifo in (
+        facts / f"part-{UUID(int=0)}",
+        facts.parent / "packs" / f"{UUID(int=0)}.pack",
+        path.parent / "b.parquet",
+        path.parent / "_metadata",
+        shared / "alone",
+    ):
+        fifo.parent.mkdir(exist_ok=True)
+        os.mkfifo(fifo)
+    said = f"""
+import sys
+from skipstone import Table
+from skipstone.cli import main
+assert Table({str(path.parent)!r}).count("id >= 10") == 1990
+for verb, *more in (
+    ["inspect"], ["salvage", "--output", "{shared}/x"], ["query", "id = 1"], ["retrofit"]
+):
+    sys.argv = ["skipstone", verb, "{shared}/alone", *more]
+    try:
+        main()
+    except SystemExit:
+        pass
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", said],
+        check=False,
+        capture_output=True,
+        text=True,
+        timeout=100,
+        env=environment(),
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stderr.count("alone: not a regular file") >= 2
+
+
+@needs_root
+def test_a_data_file_without_permission_is_not_answered_with_a_place_for_the_index(
+    shared: Path,
+) -> None:
+    path = data_file(shared / "t" / "a.parquet")
+    said = f"""
+import os, pkgutil, sys, importlib, skipstone
+for each in pkgutil.walk_packages(skipstone.__path__, "skipstone."):
+    if not each.name.endswith("__main__"):
+        importlib.import_module(each.name)
+import pandas, pyarrow.parquet, tomllib, pwd, encodings.idna
+from skipstone.cli import main
+os.setegid({STRANGER})
+os.seteuid({STRANGER})
+sys.argv = ["skipstone", "query", "{path.parent}", "id = 5"]
+main()
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", said],
+        check=False,
+        capture_output=True,
+        text=True,
+        timeout=100,
+        env=environment(),
+    )
+    assert done.returncode == 1
+    assert str(path) in done.stderr
+    assert "Permission denied" in done.stderr
+    assert "--index-location" not in done.stderr

@@ -188,12 +188,14 @@ def _of_system(error: OSError) -> Fault:
         )
     elif isinstance(error, FileNotFoundError):
         hint = "check the path; a table in an object store is named by its URI, s3://bucket/path"
-    elif isinstance(error, IsADirectoryError):
+    elif isinstance(error, IsADirectoryError) or error.errno == errno.EINVAL:
         hint = "name a file"
     elif isinstance(error, FileExistsError | NotADirectoryError):
         hint = "name a directory, or a path that does not exist yet"
     elif isinstance(error, PermissionError):
-        hint = "grant this user access to it; `--index-location` puts an index elsewhere"
+        hint = "grant this user access to it"
+        if any(part.endswith(".skipstone") for part in str(error.filename).split("/")):
+            hint = "`--index-location` puts the index elsewhere"
     elif error.errno in (errno.ENOSPC, errno.EDQUOT):
         hint = "free some space: what the command wrote and nothing needs is removed already"
     else:

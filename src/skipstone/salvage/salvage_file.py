@@ -26,6 +26,7 @@ from skipstone.parquet.pages.column_values import decode_data_page, decode_dicti
 from skipstone.parquet.reading.file import ParquetFile
 from skipstone.parquet.writing.chunk_modules import plain_pages
 from skipstone.storage.atomic_replace import local_path, replace_atomically
+from skipstone.storage.local import open_regular
 
 from .copy_row_groups import RowGroupCopier
 from .found_row_groups import find_row_groups, whole_footer
@@ -84,7 +85,7 @@ def salvage(
         target = local_path(str(output))
     if target.exists():
         raise SkipstoneError(f"{target} exists already", hint="name another --output")
-    with source.open("rb") as file:
+    with open(source, "rb", opener=open_regular) as file:
         size = os.fstat(file.fileno()).st_size
         if size < 2 * len(MAGIC):
             raise FormatError("too short for a Parquet file", file=path, got=size)

@@ -44,6 +44,7 @@ from skipstone.parquet.format.metadata import (
 from skipstone.parquet.format.schema import Schema
 from skipstone.parquet.thrift.compact import Reader
 from skipstone.parquet.thrift.structs import Empty
+from skipstone.storage.local import open_regular
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -99,7 +100,8 @@ def given_schema(
 
     if path.stat().st_size > _LARGEST_TEXT:
         raise FormatError("no schema, nor a Parquet file", file=str(path))
-    data = path.read_bytes()
+    with open(path, "rb", opener=open_regular) as file:
+        data = file.read()
     if data.lstrip().startswith(b"message"):
         text = data.decode("utf-8", "replace")
         return SchemaSource(what=str(path), elements=parse_schema(text))
@@ -144,7 +146,7 @@ def _files(path: Path) -> Iterator[Path]:
 
 
 def _footer(path: Path, decryption: Decryption | None) -> FileMetaData:
-    with path.open("rb") as file:
+    with open(path, "rb", opener=open_regular) as file:
         tail, footer = read_footer(file)
     if not tail.encrypted:
         metadata = FileMetaData.from_bytes(footer, base=tail.offset)

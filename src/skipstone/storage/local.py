@@ -107,7 +107,7 @@ class LocalStorage:
                         status = entry.stat()
                         if modes.S_ISDIR(status.st_mode):
                             pending.append((entry.path, _below(entry, directory, above)))
-                        else:
+                        elif modes.S_ISREG(status.st_mode):
                             found.append((entry.path, status))
                         seen.append((entry.name, status))
                     except FileNotFoundError:
@@ -145,8 +145,8 @@ class LocalStorage:
         return os.path.lexists(path)
 
     def read(self, path: str) -> bytes:
-        self.requests += 1
-        return Path(path).read_bytes()
+        with self.open(path) as file:
+            return file.read()
 
     def read_tail(self, path: str, length: int) -> tuple[ObjectId, memoryview]:
         self.requests += 1
@@ -208,7 +208,7 @@ class LocalStorage:
 
     def open(self, path: str, version: ObjectId | None = None) -> BinaryIO:
         self.requests += 1
-        file = Path(path).open("rb")  # noqa: SIM115 - the caller closes it
+        file = open(path, "rb", opener=open_regular)  # noqa: SIM115 - the caller closes it
         if version is not None:
             current = ObjectId.of_local(path, os.fstat(file.fileno()))
             if not version.same_version(current):
@@ -238,6 +238,18 @@ class LocalStorage:
 
     def now(self) -> int:
         return time.time_ns()
+
+
+def open_regular(path: str, flags: int = os.O_RDONLY) -> int:
+    """A descriptor of a regular file. To open a FIFO without ``O_NONBLOCK`` waits for a writer."""
+    descriptor = os.open(path, flags | os.O_CLOEXEC | os.O_NONBLOCK)
+    mode = os.fstat(descriptor).st_mode
+    if modes.S_ISREG(mode):
+        return descriptor
+    os.close(descriptor)
+    if modes.S_ISDIR(mode):
+        raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), path)
+    raise OSError(errno.EINVAL, "not a regular file", path)
 
 
 def _pread(descriptor: int, length: int, offset: int) -> bytes:

@@ -169,6 +169,7 @@ class UpkeepVerbs(OpenTable):
         before = describe(self.path, matched)
         if not before.indexes:
             raise SkipstoneError(f"{self.path} has no index", hint="there is nothing to drop")
+        self.store.remove_left_overs()
         if index is None:
             self.store.drop()
             gone = before.indexes
@@ -195,6 +196,7 @@ class UpkeepVerbs(OpenTable):
         """
         self.store.require_own()
         started = time.perf_counter()
+        self.store.remove_left_overs()
         done = compact(self.store, self.listing)
         if self.store.storage.has_children(self.location.xskipper):
             try:
