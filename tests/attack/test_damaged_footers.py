@@ -51,6 +51,35 @@ for bit in range(int(first), int(stop), int(step)):
             pass
 """
 
+# The same for a part of the index, under the name that belongs to the damaged footer.
+PART = """
+import os, sys
+from pathlib import Path
+import skipstone
+from skipstone.facts.parts import name_of_part, open_part
+from skipstone.storage import open_storage
+
+root, whole, first, stop, step, begun = sys.argv[1:]
+data = Path(whole).read_bytes()
+storage = open_storage(root)
+for bit in range(int(first), int(stop), int(step)):
+    Path(begun).write_text(str(bit))
+    damaged = bytearray(data)
+    damaged[bit // 8] ^= 1 << bit % 8
+    footer = bytes(damaged[int(first) // 8 : -8])
+    part = Path(whole).with_name(name_of_part(footer))
+    part.write_bytes(damaged)
+    try:
+        found = open_part(str(part), len(damaged), 0, storage)
+        found.column_bytes, found.decoded_bytes
+        for name in found.schema.names:
+            found.filled(name)
+        found.read(storage, found.schema.names)
+    except skipstone.SkipstoneError:
+        pass
+    part.unlink()
+"""
+
 
 def rows(first: int) -> pa.Table:
     ids = list(range(first, first + 20))
@@ -75,9 +104,12 @@ def write(path: Path, first: int = 0) -> range:
 
 
 def run(verb: str, path: Path, bits: range) -> None:
-    begun = path.with_name("begun")
-    code = CHILD.format(indexes=INDEXES)
-    given = [verb, path, bits.start, bits.stop, bits.step, begun]
+    ends(CHILD.format(indexes=INDEXES), verb, path, bits)
+
+
+def ends(code: str, first: object, path: Path, bits: range) -> None:
+    begun = path.with_name("_begun")
+    given = [first, path, bits.start, bits.stop, bits.step, begun]
     made = subprocess.run(
         [sys.executable, "-c", code, *map(str, given)], capture_output=True, text=True, check=False
     )
@@ -125,3 +157,14 @@ def test_histograms_that_contradict_the_schema_do_not_end_the_process(
     data = path.read_bytes()
     at = data.index(b"\x25\x02\x18\x02id", bits.start // 8)  # repetition_type 1, name "id"
     run(verb, path, range((at + 1) * 8 + 1, (at + 1) * 8 + 2))
+
+
+def test_no_flipped_bit_of_a_part_ends_the_process(tmp_path: Path) -> None:
+    write(tmp_path / "t" / "f.parquet")
+    skipstone.Table(str(tmp_path / "t")).build(indexes=INDEXES)
+    [part] = (tmp_path / "_t.skipstone" / "facts").glob("part-*")
+    with part.open("rb") as source:
+        tail, _ = read_footer(source)
+    whole = part.with_name("_whole")
+    part.rename(whole)
+    ends(PART, tmp_path / "t", whole, range(tail.offset * 8, (tail.size - 8) * 8, 131))

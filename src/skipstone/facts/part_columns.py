@@ -321,7 +321,10 @@ def _coded(schema: pa.Schema) -> str:
 
 
 def _decoded(text: str) -> pa.Schema:
-    return pa.ipc.read_schema(pa.py_buffer(base64.b64decode(text, validate=True)))
+    try:
+        return pa.ipc.read_schema(pa.py_buffer(base64.b64decode(text, validate=True)))
+    except OSError as error:  # a message that is damaged; no file is read
+        raise ValueError(str(error)) from error
 
 
 def _text(value: object) -> str:

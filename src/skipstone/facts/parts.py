@@ -30,7 +30,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from skipstone.errors import FormatError, KeyUnavailableError, SkipstoneError, UnsupportedError
-from skipstone.parquet.format.footer import MAGIC, read_footer
+from skipstone.parquet.format.footer import MAGIC, find_footer, read_footer
+from skipstone.parquet.format.footer_arrays import FooterArrays
 from skipstone.storage import LocalStorage
 from skipstone.xskipper.format.encryption import StoreEncryption
 
@@ -94,33 +95,45 @@ class Part:
         return sum(self.metadata.row_group(i).total_byte_size for i in groups)
 
     @cached_property
+    def _footer(self) -> FooterArrays | None:
+        """The footer as arrays; ``None`` where it contradicts itself.
+
+        Questions about column chunks go to it: Arrow ends the process where one is damaged, or its
+        key is missing.
+        """
+        if self.opened is not None:
+            return self.opened.footer
+        sink = pa.BufferOutputStream()
+        self.metadata.write_metadata_file(sink)
+        try:
+            return FooterArrays.scan(find_footer(sink.getvalue())[1])
+        except FormatError:
+            return None
+
+    def _sizes(self, field: str) -> Sequence[Mapping[str, int]]:
+        """Bytes by top-level column, of every row group; nothing where the footer is damaged."""
+        if self._footer is None:
+            return ()
+        found = []
+        for sizes in self._footer.chunk(field).clip(0).tolist():
+            sums: Counter[str] = Counter()
+            for name, size in zip(self._column_of_leaf, sizes, strict=True):
+                sums[name] += size
+            found.append(sums)
+        return found
+
+    @cached_property
     def column_bytes(self) -> Mapping[str, int]:
         """Stored bytes by top-level column."""
         found: Counter[str] = Counter()
-        if self.opened is not None:
-            # Arrow ends the process when it reads a chunk whose key is missing.
-            footer = self.opened.footer
-            sizes = footer.chunk("total_compressed_size").clip(0).sum(axis=0).tolist()
-            for leaf, size in zip(footer.schema.leaves, sizes, strict=True):
-                found[leaf.path[0]] += size
-            return found
-        for group in range(self.metadata.num_row_groups):
-            row_group = self.metadata.row_group(group)
-            for at, name in enumerate(self._column_of_leaf):
-                found[name] += row_group.column(at).total_compressed_size
+        for sizes in self._sizes("total_compressed_size"):
+            found.update(sizes)
         return found
 
     @cached_property
     def decoded_bytes(self) -> Sequence[Mapping[str, int]]:
         """Decompressed bytes by top-level column, of every row group."""
-        found = []
-        for group in range(self.metadata.num_row_groups):
-            row_group = self.metadata.row_group(group)
-            sums: Counter[str] = Counter()
-            for leaf, name in enumerate(self._column_of_leaf):
-                sums[name] += row_group.column(leaf).total_uncompressed_size
-            found.append(sums)
-        return found
+        return self._sizes("total_uncompressed_size")
 
     @cached_property
     def _column_of_leaf(self) -> Sequence[str]:
@@ -152,23 +165,20 @@ class Part:
     def filled(self, name: str) -> NDArray[np.bool_] | None:
         """Which rows have a value in this column, by the footer's null counts; ``None`` where
         these are not enough, or must not be read through Arrow."""
-        if self.opened is not None:
+        footer = self._footer
+        if self.opened is not None or footer is None:
             return None
         found = []
-        for group in range(self.metadata.num_row_groups):
-            about = self.metadata.row_group(group)
-            paths = enumerate(self._leaf_paths)
-            leaf = next(at for at, path in paths if f"{path}.".startswith(f"{name}."))
-            statistics = about.column(leaf).statistics
-            nulls = -1
-            if statistics is not None and statistics.has_null_count:
-                nulls = statistics.null_count
-            flat = self.metadata.schema.column(leaf).max_definition_level == 1
+        leaves = enumerate(self._leaf_paths)
+        leaf = next(at for at, path in leaves if f"{path}.".startswith(f"{name}."))
+        flat = footer.schema.leaves[leaf].max_definition_level == 1
+        counts = zip(footer.group("num_rows"), footer.chunk("null_count")[:, leaf], strict=True)
+        for rows, nulls in counts:
             # A leaf of a nested column without nulls lies in no null value; a null leaf may lie in
             # a value that is not null.
-            if nulls != 0 and not (flat and nulls == about.num_rows):
+            if nulls != 0 and not (flat and nulls == rows):
                 return None
-            found.append(np.full(about.num_rows, nulls == 0))
+            found.append(np.full(rows, nulls == 0))
         return np.concatenate([np.empty(0, np.bool_), *found])
 
     def read(self, storage: Storage, names: Sequence[str]) -> pa.Table:
