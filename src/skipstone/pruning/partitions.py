@@ -1,32 +1,45 @@
 """Hive-style partition values as evidence: ``…/dt=2024-01-01/p=a%2Fb/part-0.parquet``.
 
 The values come from the path alone, so they hold for files without facts too, and they are exact:
-every row of the file has the value. Names and values are unescaped as Spark does (``%XX`` is the
-character of that number, not a byte of UTF-8), and ``__HIVE_DEFAULT_PARTITION__`` is NULL. Types
-are inferred over all values of a column, as Spark's ``PartitioningUtils`` does by default: integer,
-long, decimal, double, date, timestamp, else string. A timestamp's value depends on the session's
-zone, so such a column says nothing here. A column with a text that only Java parses as a number or
-a time (``1d``, ``0x1p3``, ``2024-1-1``) says nothing either.
+every row of the file has the value. Names and texts are unescaped as Spark does (``%XX`` is the
+character of that number, not a byte of UTF-8), and ``__HIVE_DEFAULT_PARTITION__`` is NULL.
+
+**Types** are those of Spark's ``PartitioningUtils``. It takes the first type that reads a value as
+it is written in the path, before unescaping:
+
+    int, bigint     Integer.parseInt, Long.parseLong: digits of any script
+    decimal(p, 0)   new BigDecimal, if no digit is left after the point: 1e3, 10., 1.5e1; p <= 38
+    double          Double.parseDouble: blanks around it, 1d, 0x1p3, NaN, Infinity
+    timestamp       yyyy-MM-dd HH:mm:ss, with a point and one digit or without, unescaped
+    date            yyyy-MM-dd
+    time            HH:mm:ss, with up to six digits after a point, unescaped (from Spark 4.1 on)
+    string          everything else
+
+and then the widest type of all values of a column: int, bigint and decimal are one chain; int and
+double are double; date and timestamp are timestamp; all other mixtures are strings (bigint with
+double is one: 1, 2.5 and 1e3 too). The value of a timestamp depends on the session's zone, and a
+time on Spark's version, so such a column says nothing here.
 """
 
 from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from decimal import Decimal
 from typing import TYPE_CHECKING, ClassVar
 from urllib.parse import unquote
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from skipstone.predicate.literals import order_keys
+from skipstone.predicate.zones import civil_day
 
 from . import Answer, BaseEvidence, Cause, Fetched, Level, Units
 from .interval import Intervals, interval_bounds
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Collection, Mapping, Sequence
 
     from skipstone.predicate.tree import Leaf
     from skipstone.storage import ByteRange
@@ -34,17 +47,22 @@ if TYPE_CHECKING:
 
 NULL_VALUE = "__HIVE_DEFAULT_PARTITION__"
 _SEGMENT = re.compile(r"([^=]+)=(.*)", re.DOTALL)
-_INTEGER = re.compile(r"[+-]?[0-9]+")
-_NUMBER = re.compile(r"[+-]?(?:NaN|Infinity|(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?)")
-_DATE = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}")
-# A superset of the texts that Java parses as a number, a date or a time.
-_DOUBTFUL = re.compile(
-    r"[+-]?(?:nan|infinity|0x[0-9a-f.]*(?:p[+-]?\d+)?|(?:\d+\.?\d*|\.\d+)(?:e[+-]?\d+)?)[fd]?"
-    r"|[+-]?\d+-\d{1,2}-\d{1,2}(?:[ t].*)?"
-    r"|t?\d{1,2}:\d{1,2}.*",
-    re.IGNORECASE | re.DOTALL,
+# Java's Integer and BigDecimal take the digits of all scripts, its Double and its dates do not.
+_INTEGER = re.compile(r"[+-]?\d+")
+_DECIMAL = re.compile(r"[+-]?(?:\d+\.?(\d*)|\.(\d+))(?:[eE]([+-]?\d+))?")
+_DOUBLE = re.compile(
+    r"[+-]?(?:NaN|Infinity|(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?[fFdD]?)"
 )
+_HEXADECIMAL = re.compile(
+    r"[+-]?0[xX](?:[0-9a-fA-F]+\.?|[0-9a-fA-F]*\.[0-9a-fA-F]+)[pP][+-]?[0-9]+[fFdD]?"
+)
+_DATE = re.compile(r"([0-9]{4}|\+[0-9]{5,6}|-(?!0000)[0-9]{4,6})-([0-9]{2})-([0-9]{2})")
+_HOURS = r"(?:[01][0-9]|2[0-3]):[0-5][0-9]:[0-5][0-9]"
+_TIMESTAMP = re.compile(f"(.+) {_HOURS}(?:\\.[0-9])?", re.DOTALL)
+_TIME = re.compile(f"{_HOURS}(?:\\.[0-9]{{1,6}})?")
 _BLANK = "".join(map(chr, range(0x21)))
+# Years whose microseconds fit 64 bits.
+_LAST_YEAR = 294_246
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -74,9 +92,7 @@ class PartitionColumns:
         at = np.fromiter((distinct[folder] for folder in folders), np.int64, len(folders))
         columns = {}
         for name in names:
-            texts = [
-                None if keys[name] == NULL_VALUE else _unescaped(keys[name]) for keys in parsed
-            ]
+            texts = [None if keys[name] == NULL_VALUE else keys[name] for keys in parsed]
             plain = _unescaped(name)
             array = _typed(texts, (types or {}).get(plain))
             columns[plain] = array.take(at)
@@ -108,13 +124,14 @@ def _pairs(folder: str) -> dict[str, str]:
 def _typed(texts: Sequence[str | None], wanted: pa.DataType | None) -> pa.Array:
     """The values as ``wanted``, else as the type that Spark infers; all null if they do not
     convert."""
-    strings = pa.array(texts, pa.string())
-    type_ = wanted or _infer([text for text in texts if text is not None])
-    if pa.types.is_string(type_):
-        return strings
+    type_ = wanted or inferred_type({text for text in texts if text is not None})
+    values: dict[str | None, object] = {None: None}
     try:
-        return pc.cast(pc.utf8_trim_whitespace(strings), type_)
-    except (pa.ArrowInvalid, pa.ArrowNotImplementedError):
+        for text in texts:
+            if text not in values:
+                values[text] = _value(text or "", type_)
+        return pa.array([values[text] for text in texts], type_)
+    except (ArithmeticError, ValueError, pa.ArrowInvalid, pa.ArrowNotImplementedError):
         return pa.nulls(len(texts), pa.null())
 
 
@@ -122,21 +139,109 @@ def _unescaped(text: str) -> str:
     return unquote(text, encoding="latin-1")
 
 
-def _infer(texts: Sequence[str]) -> pa.DataType:
-    """The type of a column with these values; ``null`` where it is ambiguous."""
-    if texts and all(_INTEGER.fullmatch(text) for text in texts):
-        widest = max(abs(int(text)) for text in texts)
-        if widest < 2**31:
-            return pa.int32()
-        return pa.int64() if widest < 2**63 else pa.decimal128(38, 0)
-    if texts and all(_DATE.fullmatch(text) for text in texts):
-        return pa.date32()
-    if texts and all(_NUMBER.fullmatch(text) for text in texts):
+def _value(text: str, type_: pa.DataType) -> object:
+    """A text of a path as a value of ``type_``, by the parser that Spark uses for it."""
+    t = pa.types
+    if t.is_string(type_):
+        return _unescaped(text)
+    if t.is_integer(type_) and _INTEGER.fullmatch(text) and _in_basic_plane(text):
+        return int(text)
+    if t.is_decimal(type_) and _decimal_digits(text) is not None:
+        return Decimal(text)
+    if t.is_float32(type_):
+        return float(np.float32(_double(text)))
+    if t.is_float64(type_):
+        return _double(text)
+    if t.is_boolean(type_) and text.lower() in ("true", "false"):
+        return text.lower() == "true"
+    if t.is_date32(type_) and (day := _day(text)) is not None:
+        return day
+    raise ValueError(text)
+
+
+def inferred_type(texts: Collection[str]) -> pa.DataType:
+    """Spark's type of a column with these texts in its paths, none of them NULL; ``null`` where it
+    or its values depend on the session."""
+    types = {_type_of(text) for text in texts}
+    if len(types) == 1 and types != {"decimal"}:
+        return _ARROW[types.pop()]
+    if types and types <= {"int", "long", "decimal"}:
+        if types == {"int", "long"}:
+            return pa.int64()
+        widest = max(_decimal_digits(text) or 0 for text in texts)
+        return pa.decimal128(max(widest, *(_DIGITS[name] for name in types)), 0)
+    if types == {"int", "double"}:
         return pa.float64()
-    # One value that can only be text makes all of them text.
-    if texts and all(_DOUBTFUL.fullmatch(text.strip(_BLANK)) for text in texts):
+    if types == {"date", "timestamp"}:
         return pa.null()
     return pa.string()
+
+
+# Digits of the decimal that holds all values of a type.
+_DIGITS = {"int": 10, "long": 20, "decimal": 1}
+_ARROW = {
+    "int": pa.int32(),
+    "long": pa.int64(),
+    "double": pa.float64(),
+    "timestamp": pa.null(),
+    "date": pa.date32(),
+    "time": pa.null(),
+    "string": pa.string(),
+}
+
+
+def _type_of(text: str) -> str:
+    """The name of the first type that reads ``text``; see the module."""
+    if _INTEGER.fullmatch(text) and _in_basic_plane(text):
+        number = int(text)
+        if -(2**31) <= number < 2**31:
+            return "int"
+        if -(2**63) <= number < 2**63:
+            return "long"
+    if _decimal_digits(text) is not None:
+        return "decimal"
+    if _DOUBLE.fullmatch(text.strip(_BLANK)) or _HEXADECIMAL.fullmatch(text.strip(_BLANK)):
+        return "double"
+    plain = _unescaped(text)
+    match = _TIMESTAMP.fullmatch(plain)
+    if match and _day(match[1]) is not None and abs(int(match[1][:-6])) <= _LAST_YEAR:
+        return "timestamp"
+    if _day(text) is not None:
+        return "date"
+    return "time" if _TIME.fullmatch(plain) else "string"
+
+
+def _in_basic_plane(text: str) -> bool:
+    """Java reads digits by 16 bits."""
+    return text.isascii() or max(text) <= "\uffff"
+
+
+def _decimal_digits(text: str) -> int | None:
+    """The precision of ``text`` as a decimal without a scale; ``None`` if it is none."""
+    match = _DECIMAL.fullmatch(text)
+    if match is None or not _in_basic_plane(text):
+        return None
+    exponent = int(match[3] or 0) - len(match[1] or match[2] or "")
+    if not 0 <= exponent <= 38:
+        return None
+    digits = len(Decimal(text).as_tuple().digits) + exponent
+    return digits if digits <= 38 else None
+
+
+def _double(text: str) -> float:
+    """``ValueError`` where Java's ``Double.parseDouble`` refuses ``text``."""
+    text = text.strip(_BLANK)
+    if _HEXADECIMAL.fullmatch(text):
+        return float.fromhex(text.rstrip("fFdD"))
+    if not _DOUBLE.fullmatch(text):
+        raise ValueError(text)
+    return float(text if text.endswith("y") else text.rstrip("fFdD"))
+
+
+def _day(text: str) -> int | None:
+    """Days since 1970 of a date; ``None`` if ``text`` is none."""
+    match = _DATE.fullmatch(text)
+    return None if match is None else civil_day(int(match[1]), int(match[2]), int(match[3]))
 
 
 class PartitionValues(BaseEvidence):
