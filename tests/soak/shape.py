@@ -144,9 +144,15 @@ class Shape:
         return any(each.covers(used, route) for each in self.gaps)
 
 
-def without_gaps(features: frozenset[str], gaps: tuple[Gap, ...] = KNOWN_GAPS) -> frozenset[str]:
-    """Without the features that fail by themselves on all routes."""
-    alone = [each.features for each in gaps if len(each.features) == 1 and each.routes == ROUTES]
+def without_gaps(
+    features: frozenset[str], gaps: tuple[Gap, ...] = KNOWN_GAPS, route: str = ""
+) -> frozenset[str]:
+    """Without the features that fail by themselves on all routes, or on ``route``."""
+    alone = [
+        each.features
+        for each in gaps
+        if len(each.features) == 1 and (each.routes == ROUTES or route in each.routes)
+    ]
     return features.difference(*alone)
 
 
