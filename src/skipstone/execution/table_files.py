@@ -21,6 +21,7 @@ import pyarrow.compute as pc
 from skipstone.errors import SkipstoneError, StaleError, UnsupportedError
 from skipstone.parquet.evidence import PageSource, RowGroupSource
 from skipstone.parquet.reading.file import ParquetFile
+from skipstone.predicate.literals import stored
 from skipstone.predicate.types import EXISTS_DEFAULT, MapKey, column_path, is_list
 from skipstone.pruning import Level, Units
 from skipstone.pruning.column_types import values_of_key
@@ -225,7 +226,7 @@ def as_type(values: pa.Array, type: pa.DataType) -> pa.Array:
         keys = as_type(both.field(0), type.key_type)
         items = as_type(both.field(1), type.item_type)
         return pa.MapArray.from_arrays(offsets, keys, items, type=type, mask=mask)
-    return values.cast(type)
+    return stored(values, type) if t.is_string(type) else values.cast(type)
 
 
 def _offsets(values: pa.Array, lengths: pa.Array) -> tuple[pa.Array, pa.Array | None]:

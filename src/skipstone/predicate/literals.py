@@ -251,6 +251,9 @@ def stored(array: pa.Array | pa.ChunkedArray, type: pa.DataType) -> pa.Array:
     if t.is_decimal(canonical) and t.is_uint64(have):
         # Arrow has no direct cast of the upper half of uint64.
         return array.cast(pa.string()).cast(canonical)
+    if t.is_string(canonical) and spark_type(have) == pa.binary():
+        # Spark takes the bytes as they are, and Arrow's own cast refuses what is not UTF-8.
+        return array.cast(pa.binary()).view(canonical)
     return array.cast(canonical)
 
 

@@ -98,7 +98,12 @@ def matching_values(leaf: Leaf, keys: Keys) -> BoolArray:
     if op in (Op.LIKE, Op.NOT_LIKE):
         pattern = rf"(?s)\A{like_regex(str(leaf.values[0]), str(leaf.values[1]))}\z"
         text = keys.data.view(pa.large_string())
-        found = _flags(pc.fill_null(pc.match_substring_regex(text, pattern.encode()), False))
+        try:
+            text.validate(full=True)
+        except pa.ArrowInvalid:  # Arrow's expressions match no bytes that are not UTF-8
+            found = np.array([hit is True for hit in _hits(leaf, keys.data)], np.bool_)
+        else:
+            found = _flags(pc.fill_null(pc.match_substring_regex(text, pattern.encode()), False))
         return found & keys.valid if op is Op.LIKE else keys.valid & ~found
     ordered = Op.NE if op is Op.NE_OR_NULL else op
     return compare(keys, ordered, order_key(leaf.values[0], type))
@@ -110,21 +115,50 @@ def _text(leaf: Leaf, column: pa.ChunkedArray | pa.Array) -> BoolArray:
         column = column.combine_chunks() if column.num_chunks != 1 else column.chunk(0)
     if isinstance(column, pa.ExtensionArray):
         column = column.storage
-    if pa.types.is_string_view(column.type):
-        column = column.cast(pa.string())
+    if pa.types.is_string_view(column.type) or pa.types.is_binary_view(column.type):
+        column = column.cast(pa.binary())
     coded = column if pa.types.is_dictionary(column.type) else column.dictionary_encode()
-    words = coded.dictionary.to_pylist()
-    if leaf.op in (Op.STARTS_WITH, Op.NOT_STARTS_WITH):
-        prefix = str(leaf.values[0])
-        hits = [word is not None and word.startswith(prefix) for word in words]
-    else:
-        pattern = re.compile(like_regex(str(leaf.values[0]), str(leaf.values[1])), re.DOTALL)
-        hits = [word is not None and pattern.fullmatch(word) is not None for word in words]
-    known = [word is not None for word in words]
     negated = leaf.op in (Op.NOT_LIKE, Op.NOT_STARTS_WITH)
-    wanted = [k and hit is not negated for k, hit in zip(known, hits, strict=True)]
-    flags = pa.array(wanted, pa.bool_()).take(coded.indices)
+    hits = [None if hit is None else hit is not negated for hit in _hits(leaf, coded.dictionary)]
+    flags = pa.array(hits, pa.bool_()).take(coded.indices)
     return _flags(pc.fill_null(flags, False))
+
+
+def _hits(leaf: Leaf, words: pa.Array) -> list[bool | None]:
+    """Per word: whether it matches the pattern or prefix; ``None`` for null."""
+    prefix = leaf.op in (Op.STARTS_WITH, Op.NOT_STARTS_WITH)
+    if not prefix:
+        try:
+            return _like(leaf, words.cast(pa.large_string()).to_pylist())
+        except (UnicodeDecodeError, pa.ArrowInvalid):
+            pass
+    # Not all are UTF-8. Spark compares bytes where a pattern is a prefix, a suffix, both, or a
+    # substring (its rule ``LikeSimplification``), and else text with U+FFFD for what is no text.
+    found: list[bytes | None] = words.cast(pa.large_binary()).to_pylist()
+    if prefix:
+        start = str(leaf.values[0]).encode("utf-8", "surrogatepass")
+        return [None if word is None else word.startswith(start) for word in found]
+    pattern, escape = str(leaf.values[0]), str(leaf.values[1])
+    if escape not in pattern and _SIMPLE.fullmatch(pattern):
+        # One character for each byte: no part of the pattern begins inside a character.
+        texts = [None if word is None else word.decode("latin-1") for word in found]
+        plain = pattern.encode("utf-8", "surrogatepass").decode("latin-1")
+        return _like(Leaf(leaf.column, leaf.type, leaf.op, (plain, escape)), texts)
+    return _like(leaf, [None if word is None else _java_text(word) for word in found])
+
+
+_SIMPLE = re.compile(r"%?[^%_]+%?|[^%_]+%[^%_]+")
+_SURROGATE = re.compile(rb"\xed[\xa0-\xbf][\x80-\xbf]?")
+
+
+def _java_text(word: bytes) -> str:
+    """Bytes as Java reads UTF-8: U+FFFD for what is none, one for an encoded surrogate."""
+    return _SURROGATE.sub(b"\xef\xbf\xbd", word).decode("utf-8", "replace")
+
+
+def _like(leaf: Leaf, words: list[str | None]) -> list[bool | None]:
+    pattern = re.compile(like_regex(str(leaf.values[0]), str(leaf.values[1])), re.DOTALL)
+    return [None if word is None else pattern.fullmatch(word) is not None for word in words]
 
 
 def like_regex(pattern: str, escape: str) -> str:
