@@ -24,6 +24,7 @@ from skipstone.parquet.reading.row_ranges import group_rows, take_rows
 from skipstone.predicate.literals import order_keys, stored
 from skipstone.predicate.types import column_name
 from skipstone.pruning import Level, Reason, RowSet, Units
+from skipstone.pruning.residual import unfit
 
 from .plan_rows import Piece, TableReader, plan_of
 from .sorting import SortBounds, order_of, require_sortable, same_keys
@@ -235,10 +236,14 @@ class _Top:
 
     def _one(self, piece: Piece) -> SortedRows:
         rows, table = self.keys.read_with_rows(piece)
-        columns = [
-            pa.chunked_array([stored(table.column(order.column), type)], type)
-            for order, type in zip(self.orders, self.types, strict=True)
-        ]
+        columns = []
+        for order, type in zip(self.orders, self.types, strict=True):
+            column = table.column(order.column)
+            try:
+                columns.append(pa.chunked_array([stored(column, type)], type))
+            except pa.ArrowInvalid as error:
+                path = piece.file.opened.path
+                raise unfit(order.column, column.type, type, path) from error
         found = SortedRows(tuple(columns), np.full(len(rows), piece.file.ordinal), rows)
         if self.limit is None or len(found) <= self.limit:
             return found

@@ -192,7 +192,7 @@ class TableReader:
         count = asked.num_rows
         have = dict(zip(asked.column_names, asked.columns, strict=True))
         columns = {name: file.values(name, have, count, type) for name, type in self.asked.items()}
-        at = np.flatnonzero(matching(self.tree, columns, count))
+        at = np.flatnonzero(matching(self.tree, columns, count, file.opened.path))
         if len(at) == count:
             rows = piece.rows if piece.rows is not None else RowSet.all(count)
         elif piece.rows is None:

@@ -41,15 +41,29 @@ def require_decidable(tree: Bound) -> None:
 
 
 def matching(
-    tree: Bound, columns: Mapping[str, pa.ChunkedArray | pa.Array], rows: int
+    tree: Bound, columns: Mapping[str, pa.ChunkedArray | pa.Array], rows: int, path: str = ""
 ) -> BoolArray:
-    """Flags of the matching rows, ``(rows,)``; ``columns`` by the names in the leaves."""
-    return _Evaluation(columns, rows).of(tree)
+    """Flags of the matching rows, ``(rows,)``; ``columns`` by the names in the leaves.
+
+    ``UnsupportedError`` where values of the file at ``path`` do not fit the type of their column.
+    """
+    return _Evaluation(columns, rows, path).of(tree)
+
+
+def unfit(column: str, have: pa.DataType, type: pa.DataType, path: str) -> UnsupportedError:
+    """The error for values of ``have`` that do not fit ``type``, the type of their column."""
+    where = f" of {path}" if path else ""
+    return UnsupportedError(
+        f"{column}{where} is {have}, and has a value that does not fit {type}",
+        hint="Spark fails on it too: leave the file out, or write it with another type",
+    )
 
 
 class _Evaluation:
-    def __init__(self, columns: Mapping[str, pa.ChunkedArray | pa.Array], rows: int) -> None:
-        self.columns, self.rows = columns, rows
+    def __init__(
+        self, columns: Mapping[str, pa.ChunkedArray | pa.Array], rows: int, path: str
+    ) -> None:
+        self.columns, self.rows, self.path = columns, rows, path
         self.keys: dict[tuple[str, pa.DataType], Keys] = {}
 
     def of(self, tree: Bound) -> BoolArray:
@@ -78,7 +92,10 @@ class _Evaluation:
                 return _text(leaf, column)
         keys = self.keys.get((leaf.column, leaf.type))
         if keys is None:
-            keys = self.keys[leaf.column, leaf.type] = order_keys(column, leaf.type)
+            try:
+                keys = self.keys[leaf.column, leaf.type] = order_keys(column, leaf.type)
+            except pa.ArrowInvalid as error:
+                raise unfit(leaf.column, column.type, leaf.type, self.path) from error
         if leaf.op is Op.NE_OR_NULL:
             return ~compare(keys, Op.EQ, order_key(leaf.values[0], leaf.type))
         return matching_values(leaf, keys)

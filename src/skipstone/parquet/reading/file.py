@@ -354,7 +354,7 @@ class ParquetFile(FileReader):
         before = 0
         for table in self.tables(fields, rows):
             columns = {name: column_at(table, path) for name, path in paths.items()}
-            at = np.flatnonzero(matching(predicate.tree, columns, table.num_rows))
+            at = np.flatnonzero(matching(predicate.tree, columns, table.num_rows, self.path))
             yield table, position[before + at], at
             before += table.num_rows
 
