@@ -147,3 +147,62 @@ def test_a_store_that_has_lost_all_its_facts_gives_no_bounds(tmp_path: Path) -> 
     for column in ("c", "s"):
         found = table.query(order_by=f"{column} desc", limit=3)
         assert found.column("c").to_pylist() == [549, 549, 548]
+
+
+def changing(table: skipstone.Table, monkeypatch: pytest.MonkeyPatch, times: int) -> list[int]:
+    """Replaces a file of the table right after each of the next listings; the result counts."""
+    listing, done = table.listing, [0]
+
+    def listed() -> object:
+        found = listing()
+        if done[0] < times:
+            done[0] += 1
+            made = part(table, 1).with_suffix(".new")
+            write(made, rows(ROWS + done[0]))
+            made.rename(part(table, 1))
+        return found
+
+    monkeypatch.setattr(table, "listing", listed)
+    return done
+
+
+ASKED = {
+    "query": lambda table: table.query("id >= 35000 and id < 35010").num_rows,
+    "count": lambda table: table.count("id >= 35000 and id < 35010"),
+    "min": lambda table: table.min("id", "id >= 35000") - 34_990,
+    "max": lambda table: table.max("id", "id < 35010") - 34_999,
+}
+
+
+@pytest.mark.parametrize("verb", ASKED)
+def test_a_query_is_planned_again_where_a_file_changes(
+    table: skipstone.Table, monkeypatch: pytest.MonkeyPatch, verb: str
+) -> None:
+    done = changing(table, monkeypatch, 2)
+    assert ASKED[verb](table) == 10
+    assert done == [2]
+
+
+@pytest.mark.parametrize("verb", ASKED)
+def test_files_that_keep_changing_are_a_stale_error(
+    table: skipstone.Table, monkeypatch: pytest.MonkeyPatch, verb: str
+) -> None:
+    done = changing(table, monkeypatch, 1_000)
+    with pytest.raises(StaleError):
+        ASKED[verb](table)
+    assert done[0] < 50
+
+
+@pytest.mark.parametrize("verb", ASKED)
+def test_files_that_go_while_they_are_asked(
+    table: skipstone.Table, monkeypatch: pytest.MonkeyPatch, verb: str
+) -> None:
+    listing = table.listing
+
+    def listed() -> object:
+        found = listing()
+        part(table, 0).unlink(missing_ok=True)
+        return found
+
+    monkeypatch.setattr(table, "listing", listed)
+    assert ASKED[verb](table) == 10

@@ -29,7 +29,7 @@ from skipstone.pruning.partitions import PartitionColumns
 from skipstone.pruning.plan import SortKey
 
 from .open_table import OpenTable, Partial
-from .planning import PlanRequest, orders_of, scan_query, sort_column
+from .planning import PlanRequest, of_one_listing, orders_of, scan_query, sort_column
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -37,6 +37,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
+    from skipstone.execution.table_scan import TableScan
     from skipstone.facts import Snapshot
     from skipstone.paimon.adjacent_index import AdjacentRows
     from skipstone.pruning import Fetched, Reason, RowSet
@@ -120,7 +121,10 @@ class AggregateVerbs(OpenTable):
 
         Of other files the pages that may hold matches are read; Parquet tables only.
         """
-        scan = scan_query(self, PlanRequest(where=where, time_zone=time_zone))
+        request = PlanRequest(where=where, time_zone=time_zone)
+        return of_one_listing(self, request, self._counted)
+
+    def _counted(self, scan: TableScan) -> int:
         plan = scan.plan
         if scan.query is None and plan.count() is None:
             raise UnsupportedError(
@@ -263,7 +267,10 @@ def _extreme(
     request = PlanRequest(
         where=where, columns=[column], order_by=[f"{column} {way}"], limit=1, time_zone=time_zone
     )
-    scan = scan_query(table, request)
+    return of_one_listing(table, request, partial(_extreme_of, table, column, greatest))
+
+
+def _extreme_of(table: OpenTable, column: str, greatest: bool, scan: TableScan) -> ColumnValue:
     plan, query = scan.plan, scan.query
     if query is None:
         raise UnsupportedError(

@@ -6,11 +6,11 @@ import re
 import time
 from dataclasses import dataclass, replace
 from difflib import get_close_matches
-from typing import TYPE_CHECKING, Final, TypedDict
+from typing import TYPE_CHECKING, Final, TypedDict, TypeVar
 
 import numpy as np
 
-from skipstone.errors import PredicateError, SkipstoneError, UnsupportedError
+from skipstone.errors import PredicateError, SkipstoneError, StaleError, UnsupportedError
 from skipstone.execution import TableQuery, TableScan, unreadable
 from skipstone.execution.plan_rows import output_schema
 from skipstone.indexes.minmax import MinMax
@@ -36,7 +36,7 @@ from skipstone.storage.listing import SUMMARY
 from .file_format import ParquetFormat
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     import pyarrow as pa
     from pyspark.sql import SparkSession
@@ -51,6 +51,8 @@ if TYPE_CHECKING:
 
     from .open_table import OpenTable, Where
 
+
+Result = TypeVar("Result")
 
 _ORDER = re.compile(
     r"\s*(?P<column>`(?:[^`]|``)*`(?:\.\S+)?|\S+?)"
@@ -157,6 +159,54 @@ def scan_query(table: OpenTable, request: PlanRequest) -> TableScan:
         replace(plan, reasons=reasons, schema=found),
         replace(query, bounds=_file_bounds(matched, partitions)),
     )
+
+
+# How often a query is planned before files that change are an error.
+_ATTEMPTS: Final = 6
+_CHANGING: Final = "files keep changing under the query"
+
+
+def of_one_listing(
+    table: OpenTable, request: PlanRequest, read: Callable[[TableScan], Result]
+) -> Result:
+    """What ``read`` gives for a plan of the query, from the versions of files in one listing.
+
+    Where a file has changed or is gone before it was read, the query is planned again, a few times;
+    then it is a ``StaleError``.
+    """
+    for _ in range(_ATTEMPTS - 1):
+        try:
+            return _of_listing(table, request, read)
+        except StaleError:
+            continue
+    return _of_listing(table, request, read)
+
+
+def _of_listing(
+    table: OpenTable, request: PlanRequest, read: Callable[[TableScan], Result]
+) -> Result:
+    try:
+        scan = scan_query(table, request)
+    except FileNotFoundError as error:
+        table.listing()  # raises it again where the table itself is not there
+        raise StaleError(f"{table.path}: {_CHANGING}: {error}", hint="ask again") from error
+    listing = scan.plan.listing
+    try:
+        found = read(scan)
+    except StaleError:
+        raise
+    except (SkipstoneError, OSError) as error:
+        # A file that is being replaced may look damaged.
+        if not isinstance(error, FileNotFoundError) and table.listing().same_files(listing):
+            raise
+        raise StaleError(f"{table.path}: {_CHANGING}: {error}", hint="ask again") from error
+    if scan.query is not None and not isinstance(listing, TxnListing):
+        footers = scan.query.footers
+        for at, file in footers.opened.items():
+            if scan.plan.keep[at] and not footers.fresh(at):
+                footers.files.forget(file.opened.path)
+                raise StaleError(f"{file.opened.path} changed before it was read", hint="ask again")
+    return found
 
 
 def _file_bounds(matched: MatchedFacts, partitions: PartitionColumns) -> FileBounds:

@@ -27,7 +27,7 @@ from .aggregates import AggregateVerbs
 from .build import DEFAULT_MEMORY
 from .encrypt import EncryptVerbs
 from .file_format import SparkFormat
-from .planning import PlanRequest, scan_query
+from .planning import PlanRequest, of_one_listing, scan_query
 from .upkeep import UpkeepVerbs
 
 if TYPE_CHECKING:
@@ -175,11 +175,14 @@ class Table(EncryptVerbs, UpkeepVerbs, AggregateVerbs):
         With Spark's meaning (NaN equals itself and is the largest value, nulls match nothing), in
         the order of the files without ``order_by``. ``Table.scan(…).to_batches()`` gives the same
         rows piece by piece.
+
+        The rows are those of one listing. Where a file changes before it is read, the query is
+        planned again, a few times; ``StaleError`` where files keep changing.
         """
-        scan = self.scan(
-            where, columns=columns, order_by=order_by, limit=limit, time_zone=time_zone
+        request = PlanRequest(
+            where=where, columns=columns, order_by=order_by, limit=limit, time_zone=time_zone
         )
-        return scan.to_arrow()
+        return of_one_listing(self, request, lambda scan: scan.to_arrow())
 
     def read(
         self,
