@@ -18,7 +18,7 @@ import pyarrow.parquet as pq
 import pytest
 from click.testing import CliRunner
 
-from skipstone import Decryption, Encryption, Table, write_table
+from skipstone import Decryption, Encryption, Table, report, write_table
 from skipstone.cli import cli
 from skipstone.rewrite import decrypt, encrypt, retrofit
 from skipstone.rewrite.column_splitter import split_columns
@@ -142,6 +142,7 @@ def test_what_is_made_from_a_private_file_is_private(shared: Path) -> None:
     table.migrate()
     table.build(None, ["id:bloom"])
     table.compact()
+    report.write_file(str(path), made / "report.html")
     assert len(list(shared.rglob("*"))) > 20
     assert readable_by_others(shared) == []
 

@@ -40,6 +40,7 @@ from skipstone.predicate.binding import bind
 from skipstone.predicate.sql import parse_sql
 from skipstone.predicate.tree import leaves
 from skipstone.storage import open_storage
+from skipstone.storage.atomic_replace import put_atomically
 
 from .file_page import Budget, inside
 
@@ -181,7 +182,12 @@ def _written(
     title = f"{Path(plan.table).name or plan.table}: {plan.predicate}"
     text = document(data, inner, title=title, explain=str(explanation))
     encoded = text.encode()
-    Path(path).write_bytes(encoded)
+    place = Path(path).resolve()
+    if place.is_file() or not place.exists():
+        # It shows values: nobody may read it who may not read the files.
+        put_atomically(place, encoded, plan.listing.paths)
+    else:
+        place.write_bytes(encoded)  # e.g. /dev/stdout
     return PageReport(
         report=str(path),
         table=plan.table,

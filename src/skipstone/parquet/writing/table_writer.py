@@ -109,7 +109,7 @@ def write_table(
     ``compression`` is one codec, or one by column. ``encryption``: see ``Encryption``.
     ``arrow_options``: those of ``pyarrow.parquet.write_table`` that concern encoding.
 
-    The file is ``_tmp-NAME`` in the same directory until it is complete. With
+    The file is ``_tmp-NAME-…`` in the same directory until it is complete. With
     ``checkpoint_every`` = n it is ``_unfinished-NAME``, has a footer behind every n row groups, and
     stays after a crash or an error: ``salvage`` saves all but the last n row groups at most.
 
