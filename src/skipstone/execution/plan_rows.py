@@ -156,11 +156,11 @@ class TableReader:
             ) from error
 
     def _read(self, piece: Piece) -> pa.Table:
-        if piece.sure or not self.asked:
-            table = self._columns(piece.file, self.columns, piece.rows)
-            if not piece.sure:
-                table = self._constant(table)
-            return table
+        every = True if piece.sure else self._for_all(piece.file)
+        if every is not None:
+            if not every:
+                return self.schema.empty_table()
+            return self._columns(piece.file, self.columns, piece.rows)
         found, at, asked = self.decided(piece)
         if not len(at):
             return self.schema.empty_table()
@@ -169,7 +169,7 @@ class TableReader:
     def read_with_rows(self, piece: Piece) -> tuple[NDArray[np.int64], pa.Table]:
         """The matching rows of one piece, and the position of each in its file."""
         rows = RowSet.all(piece.file.opened.num_rows) if piece.rows is None else piece.rows
-        if piece.sure or not self.asked:
+        if piece.sure or self._for_all(piece.file) is not None:
             table = self.read(piece)
             return (rows.positions() if table.num_rows else np.empty(0, np.int64)), table
         found, at, asked = self.decided(piece)
@@ -177,14 +177,27 @@ class TableReader:
             return np.empty(0, np.int64), self.schema.empty_table()
         return found.positions(), self._assembled(piece, found, at, asked)
 
-    def _constant(self, table: pa.Table) -> pa.Table:
-        """The rows for a predicate without columns: all, or none."""
-        require_decidable(self.tree)
-        return table if matching(self.tree, {}, 1)[0] else table.slice(0, 0)
+    def _for_all(self, file: FileColumns) -> bool | None:
+        """Whether all rows of a file match, or none; ``None`` where its columns decide.
 
-    def decided(self, piece: Piece) -> tuple[RowSet, NDArray[np.int64], pa.Table]:
-        """The matching rows of the file, their positions within the piece, and the columns of the
-        predicate as read."""
+        A file without any column of the predicate needs no values, however many rows it claims.
+        """
+        if any(file.read_path(each) is not None for each in self.asked):
+            return None
+        require_decidable(self.tree)
+        columns = {name: file.values(name, {}, 1, type) for name, type in self.asked.items()}
+        return bool(matching(self.tree, columns, 1, file.opened.path)[0])
+
+    def count(self, piece: Piece) -> int:
+        """How many rows of one piece match."""
+        every = True if piece.sure else self._for_all(piece.file)
+        if every is None:
+            return int(np.count_nonzero(self._matches(piece)[0]))
+        rows = piece.file.opened.num_rows if piece.rows is None else len(piece.rows)
+        return rows if every else 0
+
+    def _matches(self, piece: Piece) -> tuple[NDArray[np.bool_], pa.Table]:
+        """Whether each row of the piece matches, and the columns of the predicate as read."""
         require_decidable(self.tree)
         file = piece.file
         paths = [path for each in self.asked if (path := file.read_path(each)) is not None]
@@ -192,13 +205,19 @@ class TableReader:
         count = asked.num_rows
         have = dict(zip(asked.column_names, asked.columns, strict=True))
         columns = {name: file.values(name, have, count, type) for name, type in self.asked.items()}
-        at = np.flatnonzero(matching(self.tree, columns, count, file.opened.path))
-        if len(at) == count:
-            rows = piece.rows if piece.rows is not None else RowSet.all(count)
+        return matching(self.tree, columns, count, file.opened.path), asked
+
+    def decided(self, piece: Piece) -> tuple[RowSet, NDArray[np.int64], pa.Table]:
+        """The matching rows of the file, their positions within the piece, and the columns of the
+        predicate as read."""
+        mask, asked = self._matches(piece)
+        at = np.flatnonzero(mask)
+        if len(at) == len(mask):
+            rows = piece.rows if piece.rows is not None else RowSet.all(len(mask))
         elif piece.rows is None:
             rows = RowSet.of(at)
         else:
-            rows = RowSet.of(piece.rows.positions()[at])
+            rows = RowSet.of(piece.rows.at(at))
         return rows, at, asked
 
     def _rows_of(

@@ -166,7 +166,7 @@ class TableScan:
             reader = TableReader(query.footers, query.tree, ())
             for piece in reader.pieces(plan_of(self.plan, rest)):
                 if not piece.sure:
-                    total += len(reader.read_with_rows(piece)[0])
+                    total += reader.count(piece)
                 elif piece.rows is not None:
                     total += len(piece.rows)
                 else:

@@ -131,6 +131,13 @@ class RowSet:
             np.arange(ends[-1]) + np.repeat(starts - (ends - lengths), lengths), np.int64
         )
 
+    def at(self, ordinals: IntArray) -> IntArray:
+        """The positions with these ordinals, each below ``len(self)``: 0 is the first position."""
+        starts, stops = self.ranges()
+        ends = np.cumsum(stops - starts)
+        run = np.searchsorted(ends, ordinals, side="right")
+        return np.asarray(ordinals + (stops - ends)[run], np.int64)
+
     def mask(self, rows: int) -> NDArray[np.bool_]:
         """Boolean array of shape ``(rows,)``; positions at or past ``rows`` are an error."""
         starts, stops = self.ranges()

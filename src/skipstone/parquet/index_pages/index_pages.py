@@ -282,7 +282,7 @@ class IndexPages:
             table = self._fetched(fields, mine)
             columns = {name: column_at(table, path) for name, path in paths.items()}
             at = np.flatnonzero(matching(tree, columns, table.num_rows))
-            found.append(mine.positions()[at])
+            found.append(mine.at(at))
         return RowSet.of(np.concatenate(found)) if found else RowSet()
 
     def _fetched(self, fields: Sequence[Any], rows: RowSet) -> pa.Table:

@@ -350,12 +350,11 @@ class ParquetFile(FileReader):
         in those columns."""
         paths = {leaf.column: column_path(leaf.column) for leaf in leaves(predicate.tree)}
         fields = self.selection.of_paths(list(paths.values()))
-        position = rows.positions()
         before = 0
         for table in self.tables(fields, rows):
             columns = {name: column_at(table, path) for name, path in paths.items()}
             at = np.flatnonzero(matching(predicate.tree, columns, table.num_rows, self.path))
-            yield table, position[before + at], at
+            yield table, rows.at(before + at), at
             before += table.num_rows
 
 
