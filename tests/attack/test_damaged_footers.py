@@ -168,3 +168,20 @@ def test_no_flipped_bit_of_a_part_ends_the_process(tmp_path: Path) -> None:
     whole = part.with_name("_whole")
     part.rename(whole)
     ends(PART, tmp_path / "t", whole, range(tail.offset * 8, (tail.size - 8) * 8, 131))
+
+
+def test_histograms_that_contradict_the_schema_beside_a_file_index(tmp_path: Path) -> None:
+    """The counts of a footer that a Paimon index beside the file is compared with."""
+    path = tmp_path / "t" / "f.parquet"
+    bits = write(path)
+    data = bytearray(path.read_bytes())
+    data[data.index(b"\x25\x02\x18\x02id", bits.start // 8) + 1] = 0
+    path.write_bytes(data)
+    code = (
+        "import sys, pyarrow.parquet as pq\n"
+        "from skipstone.paimon.sidecar import column_counts\n"
+        "print(column_counts(pq.read_metadata(sys.argv[1]), ['id'])['id'].low)\n"
+    )
+    given = [sys.executable, "-c", code, str(path)]
+    made = subprocess.run(given, capture_output=True, text=True, check=False)
+    assert (made.returncode, made.stdout) == (0, "0\n"), made.stderr[-2000:]

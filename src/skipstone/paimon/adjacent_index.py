@@ -231,12 +231,12 @@ class AdjacentIndexes:
         try:
             with self.storage.open(data.path, data) as source:
                 footer, *schemas = footer_and_schemas(source, data.path)
-                types = types_of(*schemas, millis=True)
+            types = types_of(*schemas, millis=True)
+            return _Opened(subject, footer.num_rows, types, column_counts(footer, types))
         except (SkipstoneError, OSError, ValueError) as error:
             found = _Opened(data.path)
             found.silence(Cause.UNREADABLE, error)
             return found
-        return _Opened(subject, footer.num_rows, types, column_counts(footer, types))
 
 
 def _by_path(listing: Listing, containers: Mapping[str, bytes]) -> dict[str, bytes]:

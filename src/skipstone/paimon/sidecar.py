@@ -27,6 +27,7 @@ type, unless the caller names it.
 
 from __future__ import annotations
 
+import io
 from collections import Counter
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
@@ -36,6 +37,8 @@ import pyarrow as pa
 
 from skipstone.errors import FormatError, UnsupportedError
 from skipstone.parquet.encryption.open_footer import is_signed
+from skipstone.parquet.format.footer import find_footer
+from skipstone.parquet.format.footer_arrays import FooterArrays
 from skipstone.predicate.tree import Const, Leaf, Op
 from skipstone.predicate.types import TIMESTAMP, TIMESTAMP_NTZ, column_name, indexable
 from skipstone.pruning import Answer, BaseEvidence, Bounds, Cause, Level, RowSet
@@ -346,38 +349,51 @@ class ColumnCounts:
 
 def column_counts(footer: Any, wanted: Collection[str]) -> dict[str, ColumnCounts]:
     """What pyarrow's ``FileMetaData`` says of the columns ``wanted``, by dotted name. A name that
-    two columns share is left out."""
+    two columns share is left out. ``FormatError`` where the footer contradicts itself."""
     schema = footer.schema
     names = [schema.column(at).path for at in range(len(schema))]
     usual = Counter(names)
+    # Arrow ends the process where the metadata of a column chunk are damaged.
+    sink = io.BytesIO()
+    footer.write_metadata_file(sink)
+    arrays = FooterArrays.scan(find_footer(sink.getvalue())[1])
     return {
-        name: _counts(footer, at)
+        name: _counts(footer, arrays, at)
         for at, name in enumerate(names)
         if name in wanted and usual[name] == 1
     }
 
 
-def _counts(footer: Any, at: int) -> ColumnCounts:
+def _counts(footer: Any, arrays: FooterArrays, at: int) -> ColumnCounts:
     column = footer.schema.column(at)
     logical = str(column.logical_type)
     in_millis = "Timestamp" in logical and "milliseconds" in logical
     ordered = column.physical_type in ("INT32", "INT64") and _is_signed(logical)
+    width = 4 if column.physical_type == "INT32" else 8
+    null_counts: list[int] = arrays.chunk("null_count")[:, at].tolist()
+    values: list[int] = arrays.chunk("num_values")[:, at].tolist()
     nulls, low, high = 0, None, None
-    for group in range(footer.num_row_groups):
-        chunk = footer.row_group(group).column(at)
-        found = chunk.statistics
-        if found is None:
+    for group, found in enumerate(null_counts):
+        if arrays.parts("statistics")[group, at] < 0:
             nulls, ordered = -1, False
             break
-        nulls = nulls + found.null_count if nulls >= 0 and found.has_null_count else -1
-        if ordered and found.has_min_max:
-            low = found.min_raw if low is None else min(low, found.min_raw)
-            high = found.max_raw if high is None else max(high, found.max_raw)
-        elif not (found.has_null_count and found.null_count == chunk.num_values):
+        nulls = nulls + found if nulls >= 0 and found >= 0 else -1
+        least, most = _bound(arrays, group, at, "min"), _bound(arrays, group, at, "max")
+        if ordered and least is not None and most is not None and len(least) == len(most) == width:
+            first = int.from_bytes(least, "little", signed=True)
+            last = int.from_bytes(most, "little", signed=True)
+            low = first if low is None else min(low, first)
+            high = last if high is None else max(high, last)
+        elif found != values[group]:
             ordered = False
     if not ordered:
         low = high = None
     return ColumnCounts(nulls=nulls, low=low, high=high, in_millis=in_millis)
+
+
+def _bound(arrays: FooterArrays, group: int, at: int, end: str) -> bytes | None:
+    found = arrays.value_bytes(f"{end}_value", group, at)
+    return arrays.value_bytes(end, group, at) if found is None else found
 
 
 def _is_signed(logical: str) -> bool:
