@@ -327,6 +327,13 @@ def test_case() -> None:
     assert str(bind(parse_sql("A = 5"), twice, case_sensitive=True)) == "A = 5"
 
 
+def test_many_columns_of_one_name_are_not_all_listed() -> None:
+    schema = pa.schema([("a", pa.int64())] * 1_000)
+    with pytest.raises(PredicateError, match="could be any of a, a, a, a and 996 more at") as found:
+        bind(parse_sql("a = 1"), schema, session_zone="UTC")
+    assert len(found.value.message) < 200
+
+
 @pytest.mark.parametrize(
     "condition, reason",
     [

@@ -64,6 +64,9 @@ current_schema localtimestamp session_user user
 """
 BARE_FUNCTIONS = frozenset(_BARE.split())
 
+# Names of columns in a message.
+_SHOWN = 4
+
 
 def resolve(
     ref: ColumnRef,
@@ -100,7 +103,8 @@ def resolve(
         if len(matches) > 1:
             raise PredicateError(
                 f"column {column_name(ref.path)} could be any of "
-                + ", ".join(column_name((*spelled, f.name)) for f in matches),
+                + ", ".join(column_name((*spelled, f.name)) for f in matches[:_SHOWN])
+                + (f" and {len(matches) - _SHOWN:,} more" if len(matches) > _SHOWN else ""),
                 text=text,
                 position=ref.position,
                 hint="name columns so that they differ in more than case",
