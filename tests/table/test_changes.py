@@ -206,3 +206,16 @@ def test_files_that_go_while_they_are_asked(
 
     monkeypatch.setattr(table, "listing", listed)
     assert ASKED[verb](table) == 10
+
+
+def test_a_file_that_was_cut_to_0_bytes_is_reported(tmp_path: Path) -> None:
+    root = tmp_path / "t"
+    root.mkdir()
+    for number in range(3):
+        pq.write_table(pa.table({"c": [number]}), root / f"{number}.parquet")
+    assert "0 bytes" not in str(skipstone.Table(str(root)).explain("c >= 0"))
+    (root / "1.parquet").write_bytes(b"")
+    (root / "_SUCCESS").write_bytes(b"")
+    table = skipstone.Table(str(root))
+    assert table.count("c >= 0") == 2
+    assert "1 file of 0 bytes left out" in str(table.explain("c >= 0"))

@@ -70,7 +70,8 @@ class Listing:
     """Files below ``root``: canonical raw ``paths``, sorted by code point, and their identities.
 
     ``sizes`` in bytes and ``mtimes`` in ``unit`` since the epoch are int64 ``(n,)``; ``etags`` has
-    one text or ``None`` per file, or is ``None`` where the source has none at all.
+    one text or ``None`` per file, or is ``None`` where the source has none at all. ``empty`` counts
+    files of 0 bytes, which are left out, as Spark does.
     """
 
     root: str
@@ -79,6 +80,7 @@ class Listing:
     mtimes: NDArray[np.int64]
     unit: TimeUnit = "ns"
     etags: list[str | None] | None = None
+    empty: int = 0
 
     def __post_init__(self) -> None:
         n = len(self.paths)

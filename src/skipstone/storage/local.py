@@ -12,6 +12,7 @@ import os
 import stat as modes
 import time
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO
 
@@ -70,7 +71,8 @@ class LocalStorage:
                 raise SkipstoneError(
                     f"no such file or directory: {root}", hint="check the path for a misprint"
                 ) from None
-        listing = _listing(root, [each for each in found if each[1].st_size])
+        filled = [each for each in found if each[1].st_size]
+        listing = replace(_listing(root, filled), empty=len(found) - len(filled))
         self._walked.pop(root)
         if visited:
             self._walked.put(root, (visited, listing))

@@ -16,6 +16,7 @@ import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from dataclasses import replace
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, BinaryIO, cast
 
@@ -145,14 +146,14 @@ class ObjectStorage:
         start = len(root) + 1
         below, summary = self._below(root), f"{root}/{SUMMARY}"
         self._summaries[root] = next((each for each in below if each.path == summary), None)
-        found = [
-            each
-            for each in below
-            if each.size and not any(map(hidden_by_spark, each.path[start:].split("/")))
+        shown = [
+            each for each in below if not any(map(hidden_by_spark, each.path[start:].split("/")))
         ]
+        found = [each for each in shown if each.size]
+        empty = sum(not each.size and not each.path.endswith("/") for each in shown)
         if not found:
             found = self._itself(root)
-        return Listing.of(root, found, unit="s")
+        return replace(Listing.of(root, found, unit="s"), empty=empty)
 
     def _itself(self, root: str) -> list[ObjectId]:
         """``root`` as a single object; an error when nothing exists there."""

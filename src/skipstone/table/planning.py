@@ -13,6 +13,7 @@ import numpy as np
 from skipstone.errors import PredicateError, SkipstoneError, StaleError, UnsupportedError
 from skipstone.execution import TableQuery, TableScan, unreadable
 from skipstone.execution.plan_rows import output_schema
+from skipstone.human import plural
 from skipstone.indexes.minmax import MinMax
 from skipstone.planning.fact_runs import IN_MEMORY, RunSettings, in_turn
 from skipstone.planning.table_facts import ObjectPlanRequest, SnapshotFacts, plan_objects
@@ -269,15 +270,29 @@ def _costs(table: OpenTable, listing: Listing) -> Costs:
 
 
 def _notes(table: OpenTable, listing: Listing) -> tuple[Reason, ...]:
-    """Why the table's ``_metadata`` was not used, or not for all files."""
+    """Files that are left out as empty, and why the table's ``_metadata`` was not used, or not for
+    all files."""
     if not isinstance(table.file_format, ParquetFormat):
         return ()
+    return (*_empty(listing), *_of_summary(table, table.file_format, listing))
+
+
+def _empty(listing: Listing) -> tuple[Reason, ...]:
+    if not listing.empty:
+        return ()
+    text = f"{plural(listing.empty, 'file')} of 0 bytes left out, as Spark does: was it cut short?"
+    return (Reason(cause=Cause.CORRUPT, subject=listing.root, text=text),)
+
+
+def _of_summary(
+    table: OpenTable, file_format: ParquetFormat, listing: Listing
+) -> tuple[Reason, ...]:
     if table.keys:
         if table.storage.summary(table.path) is None:
             return ()
         text = "it is in the clear, and keys were given: the files' own footers are read"
         return (Reason(cause=Cause.UNSUPPORTED, subject=SUMMARY, text=text),)
-    return table.file_format.summary.reasons(listing)
+    return file_format.summary.reasons(listing)
 
 
 def _query(
