@@ -148,10 +148,13 @@ def _plan(df: DataFrame) -> None:
 def _callbacks() -> Iterator[list[float]]:
     """Seconds that each callback into a file index takes in Python, while this lasts."""
     spent: list[float] = []
-    originals = {name: SkippingFileIndex.__dict__[name] for name in _CALLBACKS}
+    own = {name: SkippingFileIndex.__dict__.get(name) for name in _CALLBACKS}
+
+    def passed_on(name: str) -> Callable[..., Any]:
+        """What ``__getattr__`` does for a method that the class does not have."""
+        return lambda index, *arguments: getattr(index.original, name)(*arguments)
 
     def counted(method: Callable[..., Any]) -> Callable[..., Any]:
-        @wraps(method)
         def call(*arguments: Any) -> Any:
             started = time.perf_counter()
             try:
@@ -161,13 +164,16 @@ def _callbacks() -> Iterator[list[float]]:
 
         return call
 
-    for name, method in originals.items():
-        setattr(SkippingFileIndex, name, counted(method))
+    for name, method in own.items():
+        setattr(SkippingFileIndex, name, counted(method or passed_on(name)))
     try:
         yield spent
     finally:
-        for name, method in originals.items():
-            setattr(SkippingFileIndex, name, method)
+        for name, method in own.items():
+            if method is None:
+                delattr(SkippingFileIndex, name)
+            else:
+                setattr(SkippingFileIndex, name, method)
 
 
 def _sum(spent: list[float], skipping: DataFrame) -> float:
