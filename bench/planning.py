@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import time
 from contextlib import contextmanager
-from functools import partial, wraps
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import skipstone
