@@ -157,7 +157,7 @@ def test_columns_of_arrow(text: str, array: pa.Array, expected: list[Any]) -> No
         ("FLOAT", pa.array([1.5])),
         ("STRING", pa.array([1])),
         ("DATE", pa.array([1])),
-        ("DECIMAL(19, 0)", pa.array([Decimal(1)])),
+        ("DECIMAL(19, 0)", pa.array([Decimal(2**63)])),
         ("DECIMAL(18, 1)", pa.array([Decimal(1)], pa.decimal128(18, 0))),
         ("DECIMAL(18, 0)", pa.array([Decimal(10) ** 30], pa.decimal128(38, 0))),
         ("TIMESTAMP(6)", pa.array([2**62], pa.timestamp("s"))),
