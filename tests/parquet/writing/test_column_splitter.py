@@ -190,7 +190,10 @@ def test_golden_files_are_split_and_read_equal(
         half = len(names) // 2
         split_columns(path, out, {"a": names[:half], "b": names[half:]} if half else None)
         found = ParquetFile(out)
-        assert repr(found.read_rows().to_pydict()) == repr(expected.to_pydict()), path.name
+        try:
+            assert repr(found.read_rows().to_pydict()) == repr(expected.to_pydict()), path.name
+        except OverflowError:  # an instant beyond Python's
+            assert found.read_rows().equals(expected), path.name
         if whole.num_rows < 100 and whole.footer.num_leaves < 30:
             assert found.verify().ok == whole.verify().ok, path.name
         for name in found.column_files:
