@@ -21,6 +21,7 @@ from skipstone.parquet.format.footer import MAGIC, Tail
 from skipstone.parquet.format.metadata import PageHeader
 from skipstone.parquet.format.page_index import ColumnIndex, OffsetIndex
 from skipstone.parquet.thrift.compact import Reader
+from tests.parquet.whole_file import with_instants
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -63,8 +64,11 @@ def open_bytes(
     )
 
 
-def plain_table(data: bytes, opened: DecryptedFooter) -> tuple[pa.Table, Seen]:
-    """The rows of the columns whose keys are there."""
+def plain_table(
+    data: bytes, opened: DecryptedFooter, *, instants: bool = False
+) -> tuple[pa.Table, Seen]:
+    """The rows of the columns whose keys are there, as Arrow reads them; with ``instants`` INT96 as
+    Skipstone does."""
     footer, seen = opened.footer, Seen()
     out = bytearray(MAGIC)
     row_groups = []
@@ -97,7 +101,11 @@ def plain_table(data: bytes, opened: DecryptedFooter) -> tuple[pa.Table, Seen]:
         key_value_metadata=None,
     ).to_bytes()
     out += metadata + len(metadata).to_bytes(4, "little") + MAGIC
-    return pq.read_table(pa.BufferReader(bytes(out))), seen
+    plain = pa.BufferReader(bytes(out))
+    if not instants:
+        return pq.read_table(plain), seen
+    file = pq.ParquetFile(plain, coerce_int96_timestamp_unit="us")
+    return with_instants(file.read(), file.schema), seen
 
 
 def _chunk(
