@@ -118,11 +118,11 @@ def settled(object: ObjectId, storage: Storage, seconds: float) -> bool:
 def _settled_in_future(object: ObjectId, storage: Storage, wait: int) -> bool:
     """Whether a file whose time is in the future stays as it is for ``wait`` nanoseconds.
 
-    A clock was wrong, or somebody set the time. The next change gives the file another time
+    A clock was wrong, or a user set the time. The next change gives the file another time
     whatever the clock says, if it comes later than a tick after the last one.
     """
     try:
-        # The time of the last change of any kind, which nobody can set.
+        # The time of the last change of any kind, which no user can set.
         changed = 0 if storage.remote else Path(object.path).stat().st_ctime_ns
         if storage.remote or time.time_ns() - changed <= wait:
             time.sleep(wait / _SECOND)

@@ -305,7 +305,7 @@ def _text_of(file: Path) -> tuple[bytes, str]:
             raise FileNotFoundError(errno.ENOENT, "no regular file", str(file))
         text = opened.read()
     user = os.geteuid()
-    # A link of somebody else may lead to a file that this user wrote for another table.
+    # A link of another user may lead to a file that this user wrote for another table.
     for owner in (found.st_uid, file.lstat().st_uid):
         if owner not in (user, 0):
             return text, f"it belongs to {_user_name(owner)}; give its settings as flags"

@@ -208,7 +208,7 @@ def _created(path: Path, access: Access) -> tuple[Path, int]:
     for _ in range(_ATTEMPTS):
         temporary = path.with_name(f"{_stem(path)}{secrets.token_hex(16)}")
         descriptor = os.open(temporary, _NEW, access.at_first)
-        # Somebody may have taken it for left over before it was locked.
+        # Another process may have taken it for left over before it was locked.
         if _lock(descriptor, temporary):
             return temporary, descriptor
         os.close(descriptor)
@@ -250,7 +250,7 @@ def _in_use(path: Path) -> SkipstoneError:
 
 
 def _lock(descriptor: int, place: Path) -> bool:
-    """Lock the file; False when somebody else has locked, renamed or removed it."""
+    """Lock the file; False when another process has locked, renamed or removed it."""
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
