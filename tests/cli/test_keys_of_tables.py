@@ -150,7 +150,9 @@ def test_encrypt_builds_the_index_anew_and_encrypted(clear: Path) -> None:
     assert table.plan("id = 77", inside=False).files_kept == 1
     assert sorted(each.name for each in table.describe().indexes) == ["id:minmax", "s:bitmap"]
     for part in Path(table.location.root).rglob("*"):
-        assert "é1".encode() not in (part.read_bytes() if part.is_file() else b"")
+        data = part.read_bytes() if part.is_file() else b""
+        # One text of three bytes may stand in encrypted bytes by chance; not most of the nine.
+        assert sum(f"é{i}".encode() in data for i in range(9)) < 5
     assert told("decrypt", clear, *footer, "--index-key", "kf=env:OF_INDEX")["ok"]
 
 
