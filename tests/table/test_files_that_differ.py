@@ -7,6 +7,7 @@ rows and schema are the same.
 from __future__ import annotations
 
 import itertools
+import json
 from datetime import UTC, datetime
 from decimal import Decimal
 from functools import partial
@@ -328,3 +329,35 @@ def test_extremes_of_a_column_of_the_folders_are_the_folders(tmp_path: Path) -> 
     assert (again.min("p"), again.max("p")) == (1, 2)
     assert again.query("p = 2").column("p").to_pylist() == [2]
     assert (again.min("v"), again.max("v")) == (50, 60)
+
+
+# -- what Spark notes of a column -----------------------------------------------------------------
+
+
+def _noted(content: pa.Table, default: str | None) -> pa.Table:
+    """``content`` with Spark's own schema, in which ``b`` may have a default."""
+    fields = [
+        {
+            "name": name,
+            "type": "long",
+            "nullable": True,
+            "metadata": {"EXISTS_DEFAULT": default} if default and name == "b" else {},
+        }
+        for name in content.column_names
+    ]
+    note = json.dumps({"type": "struct", "fields": fields})
+    return content.replace_schema_metadata({"org.apache.spark.sql.parquet.row.metadata": note})
+
+
+def test_a_default_that_only_one_file_notes_is_not_null_in_another(tmp_path: Path) -> None:
+    """Spark reads 5 in the file that lacks ``b``. That is refused here in words, and not read as
+    null, although another file with the same columns notes no default."""
+    files = [
+        _noted(pa.table({"a": [1], "b": [10]}), None),
+        _noted(pa.table({"a": [2], "b": [20]}), "5"),
+        _noted(pa.table({"a": [3]}), None),
+    ]
+    for opened in orders(tmp_path, files, ["a:minmax"]):
+        assert opened().count("a = 3") == 1
+        with pytest.raises(UnsupportedError, match="has a default"):
+            opened().query(columns=["b"])

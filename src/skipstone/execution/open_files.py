@@ -13,12 +13,11 @@ nothing else can prove them. Pages are read of the listed version only.
 
 from __future__ import annotations
 
-import io
 import os
 from collections import deque
 from concurrent.futures import Future, ThreadPoolExecutor
 from threading import Lock
-from typing import TYPE_CHECKING, Any, BinaryIO, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from skipstone._cache import LruCache
 from skipstone.errors import FormatError, SkipstoneError, StaleError, UnsupportedError
@@ -225,23 +224,6 @@ class SummaryFooters:
             None if at is None else self._file(summary, id, at)
             for id, at in zip(ids, found, strict=True)
         ]
-
-    def opener(
-        self, listing: Listing, opened: Sequence[int], otherwise: Callable[[str], BinaryIO]
-    ) -> Callable[[str], BinaryIO]:
-        """Opens files of ``listing`` for their schema alone: from the summary, as files without
-        rows, or by ``otherwise``. The caller will open ``opened`` files."""
-        ids = {listing.paths[at]: listing.object_id(at) for at in opened}
-        summary, found = self._looked_up(list(ids.values()))
-        known = dict(zip(ids, found, strict=True))
-
-        def open_(path: str) -> BinaryIO:
-            at = known.get(path)
-            if at is None or summary is None:
-                return otherwise(path)
-            return io.BytesIO(summary.head_file(at))
-
-        return open_
 
     def known(self, listing: Listing) -> int:
         """The number of files of ``listing`` whose footers are in memory from the summary."""

@@ -142,13 +142,24 @@ def schema_of_columns(columns: Mapping[str, pa.Field]) -> pa.Schema:
     return pa.schema(fields(nested))
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
 class FileSchema:
     """The columns of a file, or of all files: ``arrow`` has the types in which rows are returned,
-    ``spark`` the canonical types that predicates and indexes see."""
+    ``spark`` the canonical types that predicates and indexes see. The metadata of ``spark`` mark
+    defaults and collations, so they count where schemas are compared."""
 
     arrow: pa.Schema
     spark: pa.Schema
+
+    def __eq__(self, other: object) -> bool:
+        return (
+            isinstance(other, FileSchema)
+            and self.arrow.equals(other.arrow, check_metadata=True)
+            and self.spark.equals(other.spark, check_metadata=True)
+        )
+
+    def __hash__(self) -> int:
+        return hash((tuple(self.arrow), tuple(self.spark)))
 
     def to_text(self) -> str:
         """JSON of two Arrow IPC schemas in base64; ``spark`` is null where it equals ``arrow``."""

@@ -21,7 +21,7 @@ import numpy as np
 
 from skipstone.errors import FormatError, KeyUnavailableError, UnsupportedError
 from skipstone.human import Report
-from skipstone.parquet.format.footer import MAGIC, MAGIC_ENCRYPTED, TAIL_LENGTH, read_footer
+from skipstone.parquet.format.footer import TAIL_LENGTH, read_footer
 from skipstone.parquet.format.footer_arrays import FooterArrays
 from skipstone.parquet.format.metadata import ColumnCryptoMetaData
 from skipstone.parquet.thrift.compact import Reader
@@ -214,22 +214,6 @@ def open_footer_of(
         load_key_material=load,
     )
     return opened, tail.size
-
-
-def footer_in_clear(
-    source: BinaryIO,
-    path: str,
-    decryption: Decryption,
-    load: Callable[[], bytes] | None = None,
-) -> BinaryIO:
-    """``source`` itself; where its footer is encrypted, a file in memory of the decrypted footer
-    alone, which is enough for the schema. ``load`` gives wrapped keys that lie outside the file."""
-    size = source.seek(0, io.SEEK_END)
-    source.seek(-min(size, len(MAGIC)), io.SEEK_END)
-    if source.read(len(MAGIC)) != MAGIC_ENCRYPTED:
-        return source
-    plain = open_footer_of(source, path, decryption, load)[0].footer.data
-    return io.BytesIO(MAGIC + plain + len(plain).to_bytes(4, "little") + MAGIC)
 
 
 def is_signed(source: BinaryIO, metadata: pq.FileMetaData) -> bool:
