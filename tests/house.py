@@ -24,6 +24,7 @@ ORDER: tuple[str, ...] = (
     "errors",
     "human",
     "identity",
+    "_arrays",
     "_numba",
     "_cache",
     "predicate",

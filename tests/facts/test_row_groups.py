@@ -21,6 +21,7 @@ from click.testing import CliRunner
 from skipstone import Table
 from skipstone.errors import UnsupportedError
 from skipstone.parquet.format.footer import Tail
+from skipstone.parquet.format.footer_arrays import FooterArrays
 from skipstone.planning import pm_row_groups as row_groups
 from skipstone.planning.explain import Explanation
 from skipstone.pruning import Cause, Level
@@ -288,7 +289,7 @@ def test_a_file_whose_footer_names_other_files_has_none(tmp_path: Path) -> None:
     data = out.read_bytes()
     tail = Tail.from_bytes(data[-8:], len(data))
     with pytest.raises(UnsupportedError, match="another file"):
-        make_pm(data[tail.offset : -8], 10**6)
+        make_pm(FooterArrays.scan(data[tail.offset : -8]), 10**6)
 
 
 def test_a_reason_is_said_once_and_the_build_goes_on(

@@ -244,7 +244,7 @@ def _pm(
         return storage.read_ranges(ranges, {object.path: object})
 
     try:
-        made = make_pm(footer.data, footer.size, mode=settings.pm, path=object.path, fetch=fetch)
+        made = make_pm(footer.arrays, footer.size, mode=settings.pm, path=object.path, fetch=fetch)
     except Exception as error:  # an error here must not cost the other facts
         return None, getattr(error, "message", "") or f"{type(error).__name__}: {error}"
     return made, None

@@ -26,6 +26,7 @@ from skipstone.predicate.types import column_name
 from skipstone.pruning import Level, Reason, RowSet, Units
 from skipstone.pruning.residual import unfit
 
+from .._arrays import distinct
 from .plan_rows import Piece, TableReader, plan_of
 from .sorting import SortBounds, order_of, require_sortable, same_keys
 
@@ -216,7 +217,7 @@ class _Top:
             chosen = rest[:take]
             at += int(np.flatnonzero(order[at:] == chosen[-1])[0]) + 1
             wave = []
-            for file in np.unique(units.file[chosen]).tolist():
+            for file in distinct(units.file[chosen]).tolist():
                 mine = chosen[units.file[chosen] == file]
                 rows = RowSet(units.first[mine], units.first[mine] + units.rows[mine])
                 wanted = rows & alive[file]
@@ -341,7 +342,7 @@ def sorted_rows(reader: TableReader, file: IntArray, row: IntArray) -> pa.Table:
     if not len(file):
         return reader.schema.empty_table()
     pieces = []
-    for ordinal in np.unique(file).tolist():
+    for ordinal in distinct(file).tolist():
         rows = RowSet.of(row[file == ordinal])
         pieces += list(reader.cut(Piece(reader.footers.opened[ordinal], rows, True)))
     tables = list(reader.files.ahead(reader.read, pieces, lambda piece: piece.is_small))

@@ -21,6 +21,7 @@ import pyarrow.compute as pc
 from skipstone.identity import UNITS_PER_SECOND
 from skipstone.pruning import Cause, Reason
 
+from .._arrays import distinct
 from .part_columns import integers, nonnull
 
 if TYPE_CHECKING:
@@ -195,7 +196,7 @@ def _contradicted(
         "etag": facts.etags.take(pa.array(rows)).combine_chunks(),
         "coarse": pa.array(facts.mtimes[rows] // (units // coarsest)),
     }
-    for unit in np.unique(units).tolist():
+    for unit in distinct(units).tolist():
         columns[f"mtime {unit}"] = pa.array(facts.mtimes[rows], mask=units != unit)
     table = pa.table(columns)
     counts = table.group_by("file").aggregate(

@@ -19,6 +19,7 @@ import pyarrow.compute as pc
 
 from skipstone.errors import FormatError
 
+from .._arrays import distinct
 from .part_columns import (
     IDENTITY,
     OWN,
@@ -183,7 +184,7 @@ def _groups(inputs: Sequence[_Input]) -> tuple[NDArray[np.int64], int]:
     stacked = {name: _stack([each.own[name] for each in inputs], inputs) for name in IDENTITY}
     rows = len(stacked[PATH])
     codes = [integers(stacked[name].dictionary_encode().indices, -1) for name in IDENTITY]
-    if rows == 0 or len(np.unique(codes[0])) == rows:
+    if rows == 0 or len(distinct(codes[0])) == rows:
         return np.arange(rows), rows
     order = np.lexsort(codes)
     changes = np.zeros(rows, np.bool_)

@@ -45,6 +45,8 @@ from skipstone.xskipper.format.sketch import (
     optimal_hashes,
 )
 
+from .._arrays import distinct
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
@@ -175,7 +177,7 @@ class BloomBuilder(Builder):
         """Make room: drop repeats where they are many, else go over to a filter at the bound."""
         if self.words is None:
             if 2 * estimate_distinct(self.pairs, self.kernels) < self.held:
-                self.pairs = [np.unique(np.concatenate(self.pairs))]
+                self.pairs = [distinct(np.concatenate(self.pairs))]
                 self.held = len(self.pairs[0])
                 return
             # A power of two can be halved all the way down.
@@ -243,7 +245,7 @@ def distinct_pairs(parts: Sequence[Pairs], kernels: HashKernels) -> int:
     """The number of distinct pairs among all ``parts``, as the module says."""
     total = sum(map(len, parts))
     if total <= _EXACT:
-        return len(np.unique(np.concatenate(parts))) if parts else 0
+        return len(distinct(np.concatenate(parts))) if parts else 0
     return estimate_distinct(parts, kernels)
 
 

@@ -30,6 +30,7 @@ from skipstone.errors import FormatError, SkipstoneError
 from skipstone.parquet.writing.arrow_encoder import EncodedRowGroups, encode_rows
 from skipstone.questdb.txn_snapshot import DATA
 
+from .._arrays import distinct
 from .disk import mapped
 
 if TYPE_CHECKING:
@@ -168,7 +169,7 @@ def by_row_group(
     at = times(definition, rows)
     groups = np.searchsorted(np.asarray(highs, np.int64), at, side="right")
     late: dict[int, pa.Table] = {}
-    for group in np.unique(groups[groups < len(highs)]).tolist():
+    for group in distinct(groups[groups < len(highs)]).tolist():
         low, high = np.searchsorted(groups, [group, group + 1])
         late[group] = rows.slice(low, high - low)
     behind = int(np.searchsorted(groups, len(highs)))

@@ -25,6 +25,7 @@ import numpy as np
 from skipstone.errors import FormatError
 from skipstone.pruning import Cause, Reason, RowSet
 
+from .._arrays import distinct
 from .base import VerifiedBlob
 from .format.keys import In, Root
 from .format.partial_blob import MissingBytes
@@ -120,7 +121,7 @@ class TopFile:
             codes[np.searchsorted(rows, np.array(hit.to_array(), np.int64))] |= 1 << bit
         if int(codes.max()) >= index.cardinality:
             raise FormatError("a code past the last", expected=f"below {index.cardinality}")
-        known = self._keys(index, np.unique(codes[codes >= 0]).tolist())
+        known = self._keys(index, distinct(codes[codes >= 0]).tolist())
         return RankedRows(rows, [known.get(code) for code in codes.tolist()])
 
     def _open(self) -> RangeBitmapIndex:

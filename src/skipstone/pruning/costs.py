@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from .._arrays import distinct
 from . import Cause, Level, Reason
 
 if TYPE_CHECKING:
@@ -100,9 +101,9 @@ class CostGate:
         worth = self.costs.worth(level, stored, self.columns)
         if level is Level.ROW_GROUP:
             # Some units may be row groups already, but a file is opened or not as a whole.
-            passed = np.unique(file[~worth])
+            passed = distinct(file[~worth])
             self.passed[passed] = True
-            self._report(level, Level.OBJECT, len(passed), len(np.unique(file)))
+            self._report(level, Level.OBJECT, len(passed), len(distinct(file)))
         else:
             # Unopened files were counted above.
             counted = ~self.passed[file]

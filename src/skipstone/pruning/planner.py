@@ -16,6 +16,7 @@ import numpy as np
 
 from skipstone.predicate.tree import Bound, Leaf, Opaque, leaves, pieces
 
+from .._arrays import distinct
 from . import Bounds, Cause, Evidence, Level, Reason, RowSet, Units
 from .costs import FREE, CostGate, Costs
 from .evaluation import Evaluation, Fetch, LeafBounds, evaluate, no_fetch
@@ -312,7 +313,7 @@ def _details(state: Evaluation, row_counts: NDArray[np.int64]) -> dict[int, File
             continue
         first = units.first_row[kept]
         details[file] = FileDetail(
-            row_groups=tuple(np.unique(units.ordinal[kept]).tolist()),
+            row_groups=tuple(distinct(units.ordinal[kept]).tolist()),
             rows=RowSet(first, first + units.rows[kept]),
             exact=bool(must[kept].all()),
         )
@@ -327,7 +328,7 @@ def _row_groups(units: Units, file: int, rows: RowSet) -> tuple[int, ...]:
     run = np.searchsorted(stops, mine.first_row, side="right")
     hit = run < len(starts)
     hit[hit] = starts[run[hit]] < (mine.first_row + mine.rows)[hit]
-    return tuple(np.unique(mine.ordinal[hit]).tolist())
+    return tuple(distinct(mine.ordinal[hit]).tolist())
 
 
 def _opaque_reasons(tree: Bound) -> list[Reason]:

@@ -16,6 +16,7 @@ import numpy as np
 
 from skipstone.predicate.tree import Bound, Leaf, leaves
 
+from .._arrays import distinct
 from . import Bounds, Cause, Evidence, Level, Reason, RowSet, Units
 from .evaluation import RowTask, evaluate_rows
 
@@ -187,7 +188,7 @@ def _decides(evidence: Evidence[Leaf], leaf: Leaf) -> bool:
 
 
 def _open_files(state: Evaluation) -> NDArray[np.int64]:
-    return np.unique(state.units.file[state.bounds.may & ~state.bounds.must])
+    return distinct(state.units.file[state.bounds.may & ~state.bounds.must])
 
 
 def _units_of(state: Evaluation, files: NDArray[np.int64]) -> list[tuple[int, NDArray[np.int64]]]:

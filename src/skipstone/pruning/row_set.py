@@ -14,6 +14,8 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 
+from .._arrays import distinct
+
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike, DTypeLike, NDArray
 
@@ -60,7 +62,7 @@ class RowSet:
             positions = np.fromiter(positions, np.int64)
         array = np.asarray(positions, np.int64)
         if array.ndim != 1 or not bool((array[1:] > array[:-1]).all()):
-            array = np.unique(array)  # many times slower than the check
+            array = distinct(array)
         if len(array):
             _check(int(array[0]), int(array[-1]))
         breaks = np.flatnonzero(np.diff(array) != 1)
@@ -224,7 +226,7 @@ class RowSet:
     def _sweep(self, other: RowSet, rule: Any) -> RowSet:
         """Both sets cut at all borders of either; ``rule`` decides piece by piece."""
         a, b = self.ranges(), other.ranges()
-        edges = np.unique(np.concatenate((*a, *b)))
+        edges = distinct(np.concatenate((*a, *b)))
         if not len(edges):
             return RowSet()
         inside = rule(_covers(a, edges[:-1]), _covers(b, edges[:-1]))

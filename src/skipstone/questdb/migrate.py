@@ -33,6 +33,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias, get_args
 from skipstone.errors import FormatError, SkipstoneError, UnsupportedError
 from skipstone.human import Report, duration, first_of, of_total, size
 from skipstone.identity import UNITS_PER_SECOND, canonical_path
+from skipstone.parquet.format.footer_arrays import FooterArrays
 from skipstone.storage import open_storage, remove_left_overs
 
 from .format.pm import Pm
@@ -354,8 +355,9 @@ class _Migration:
         if target.of_questdb:
             return make_partition_pm(source, old)
         try:
+            footer = FooterArrays.scan(source.footer(), source.tail().offset)
             return make_pm(
-                source.footer(), source.size, mode="inlined", path=source.path, fetch=source.fetch
+                footer, source.size, mode="inlined", path=source.path, fetch=source.fetch
             )
         except FormatError as error:
             raise error.in_file(source.path) from None

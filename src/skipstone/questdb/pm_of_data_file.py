@@ -62,22 +62,21 @@ MOST_FILTERS = 4_096
 
 
 def make_pm(
-    data: bytes,
+    footer: FooterArrays,
     size: int,
     *,
     mode: PmMode = "external",
     path: str = "",
     fetch: Fetch | None = None,
 ) -> bytes:
-    """The ``_pm`` of a file of ``size`` bytes whose ``FileMetaData`` is ``data``.
+    """The ``_pm`` of a file of ``size`` bytes with this footer.
 
     ``fetch`` reads parts of the file at ``path``: Bloom filters; without it there are none.
     ``FormatError`` where the footer contradicts itself, ``UnsupportedError`` where a ``_pm`` cannot
     hold what it says.
     """
-    tail = Tail(size, len(data), encrypted=False)
-    footer = FooterArrays.scan(data, tail.offset)
-    if footer.end != len(data):
+    tail = Tail(size, len(footer.data), encrypted=False)
+    if footer.end != len(footer.data):
         raise UnsupportedError("the footer is signed: columns may be encrypted")
     footer.check_extent(tail.offset)
     columns = PmColumns.of(footer, on_stale="ignore")

@@ -42,6 +42,7 @@ from skipstone.predicate.types import column_name, spark_type, split_names
 from skipstone.pruning.plan import FileDetail
 from skipstone.storage import open_storage
 
+from .._arrays import distinct
 from .session import locked
 
 if TYPE_CHECKING:
@@ -281,7 +282,7 @@ class ScanTask:
         footers = Footers(engine.files, self.plan.listing, self.table)
         reader = TableReader(footers, self.tree, self.columns)
         if self.rows is not None:
-            footers.open(np.unique(self.rows[0]).tolist())
+            footers.open(distinct(self.rows[0]).tolist())
             yield sorted_rows(reader, *self.rows)
             return
         yield from limited(reader.tables(self.plan), self.limit)

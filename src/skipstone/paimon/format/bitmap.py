@@ -30,6 +30,7 @@ from pyroaring import BitMap
 
 from skipstone.errors import FormatError, UnsupportedError
 
+from ..._arrays import distinct, within
 from . import roaring
 from .column_keys import group_rows
 from .keys import In, KeyArray, Null, Range, Root, i32, place_i32, safe
@@ -362,7 +363,7 @@ def _with_lengths(entries: Entries, body: int, null_offset: int | None) -> Entri
     used = entries.offsets[entries.offsets >= 0]
     if null_offset is not None and null_offset >= 0:
         used = np.append(used, null_offset)
-    edges = np.unique(np.append(used, body))
+    edges = distinct(np.append(used, body))
     if len(edges) and int(edges[-1]) > body:
         raise FormatError("a bitmap past the index", expected=f"at most {body}", got=edges[-1])
     after = np.searchsorted(edges, entries.offsets, side="right")
@@ -425,8 +426,7 @@ def _bitmaps(grouped: GroupedRows, sequence: I64) -> tuple[list[bytes], I64]:
         sequence, np.arange(len(sequence))
     ):
         return write_groups(grouped.rows, grouped.starts)
-    along = np.arange(int(starts[-1])) - np.repeat(starts[:-1], counts)
-    rows = grouped.rows[np.repeat(grouped.starts[:-1][sequence], counts) + along]
+    rows = grouped.rows[np.repeat(grouped.starts[:-1][sequence], counts) + within(counts)]
     return write_groups(rows, starts)
 
 

@@ -47,6 +47,8 @@ import numpy as np
 from skipstone.errors import FormatError, UnsupportedError
 from skipstone.parquet.encodings.values import ByteArrays
 
+from ..._arrays import within
+
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
@@ -415,9 +417,7 @@ def place_i32(out: U8, at: I64, values: I64) -> None:
 
 def place(out: U8, at: I64, data: U8, starts: I64, lengths: I64) -> None:
     """Copy ``data[starts[i]:][:lengths[i]]`` to ``out[at[i]:]`` for every i."""
-    total = int(lengths.sum())
-    ends = np.cumsum(lengths)
-    inside = np.arange(total) - np.repeat(ends - lengths, lengths)
+    inside = within(lengths)
     out[np.repeat(at, lengths) + inside] = data[np.repeat(starts, lengths) + inside]
 
 

@@ -28,6 +28,8 @@ from pyroaring import BitMap
 
 from skipstone.errors import FormatError
 
+from ..._arrays import distinct, within
+
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
@@ -221,9 +223,7 @@ def array_rows(
 ) -> I64:
     """All rows of these array containers, int64, in the order of the containers."""
     cards = layout.cards[arrays]
-    ends = np.cumsum(cards)
-    at = np.arange(int(ends[-1])) - np.repeat(ends - cards, cards)
-    at = np.repeat(layout.starts[arrays], cards) + 2 * at
+    at = np.repeat(layout.starts[arrays], cards) + 2 * within(cards)
     low, high = halves
     found = low[at].astype(np.int64) | (high[at].astype(np.int64) << 8)
     return np.asarray(found | np.repeat(layout.highs[arrays] << 16, cards))
@@ -239,7 +239,7 @@ def write(bitmap: BitMap) -> bytes:
 def of_rows(rows: NDArray[np.integer], row_count: int) -> BitMap:
     """The set of these rows, in any order, each below ``row_count``; repeats allowed."""
     if len(rows) * 32 < row_count:
-        return BitMap(np.unique(rows).astype(np.uint32).data)
+        return BitMap(distinct(rows).astype(np.uint32).data)
     # Where rows are many, a mask costs less than sorting them: 1 byte per row of the file.
     containers = -(-row_count // 65536)
     mask = np.zeros(containers * 65536, np.bool_)

@@ -15,6 +15,7 @@ from pyroaring import BitMap
 
 from skipstone.errors import FormatError
 
+from ..._arrays import distinct, within
 from . import roaring
 from .keys import place
 from .roaring import ARRAY_LARGEST, NO_OFFSET_THRESHOLD, SERIAL_COOKIE, SERIAL_COOKIE_NO_RUNS
@@ -66,7 +67,7 @@ def _write(rows: NDArray[np.uint32], starts: I64) -> tuple[list[bytes], I64]:
     runs = np.add.reduceat(opens, first, dtype=np.int64)
     is_run = 2 + 4 * runs < np.where(cards > ARRAY_LARGEST, 8192, 2 * cards)
     owner = np.repeat(np.arange(len(starts) - 1), np.diff(np.searchsorted(first, starts)))
-    alone = np.unique(owner[(cards > ARRAY_LARGEST) & ~is_run])
+    alone = distinct(owner[(cards > ARRAY_LARGEST) & ~is_run])
     if not len(alone):
         return _lay_out(rows, opens, first, cards, runs, is_run, owner)
     lengths = np.empty(len(starts) - 1, np.int64)
@@ -128,8 +129,7 @@ def _lay_out(
 
     lows = (rows & np.uint32(0xFFFF)).astype(np.int64)
     in_array = np.repeat(~is_run, cards)
-    along = np.arange(len(rows)) - np.repeat(first, cards)
-    target = np.repeat(body, cards) + 2 * along
+    target = np.repeat(body, cards) + 2 * within(cards)
     _put(out, target[in_array], lows[in_array], 2)
     if len(marked):
         _put_runs(out, np.flatnonzero(opens), lows, runs, is_run, body)
@@ -142,9 +142,7 @@ def _put_runs(
     """Fill in the containers that are runs; ``opens`` are the rows where any run begins."""
     run_lengths = np.diff(opens, append=len(lows))
     of_runs = np.repeat(is_run, runs)
-    ends = np.cumsum(runs)
-    along = np.arange(int(ends[-1])) - np.repeat(ends - runs, runs)
-    target = (np.repeat(body, runs) + 2 + 4 * along)[of_runs]
+    target = (np.repeat(body, runs) + 2 + 4 * within(runs))[of_runs]
     _put(out, body[is_run], runs[is_run], 2)
     _put(out, target, lows[opens[of_runs]], 2)
     _put(out, target + 2, run_lengths[of_runs] - 1, 2)
@@ -242,8 +240,7 @@ def _plain(raw: U8, starts: I64, lengths: I64) -> NDArray[np.bool_]:
     # Without a bitset, what follows the head is 2 bytes a row; cardinalities must add up to it.
     at = np.flatnonzero(simple)
     owner = np.repeat(at, counts[at])
-    along = np.arange(len(owner)) - np.repeat(np.cumsum(counts[at]) - counts[at], counts[at])
-    cards = _get(raw, starts[owner] + 8 + 4 * along + 2, 2) + 1
+    cards = _get(raw, starts[owner] + 8 + 4 * within(counts[at]) + 2, 2) + 1
     small = np.ones(len(starts), np.bool_)
     np.logical_and.at(small, owner, cards <= ARRAY_LARGEST)
     simple &= small & (lengths == 8 + 8 * counts + 2 * np.bincount(owner, cards, len(starts)))
@@ -254,8 +251,7 @@ def _array_rows(raw: U8, starts: I64, lengths: I64) -> tuple[I64, I64]:
     """Where each bitmap's rows begin among all, and all rows."""
     counts = _get(raw, starts + 4, 4)
     owner = np.repeat(np.arange(len(starts)), counts)
-    along = np.arange(len(owner)) - np.repeat(np.cumsum(counts) - counts, counts)
-    descriptor = starts[owner] + 8 + 4 * along
+    descriptor = starts[owner] + 8 + 4 * within(counts)
     highs, cards = _get(raw, descriptor, 2), _get(raw, descriptor + 2, 2) + 1
     offsets = _get(raw, descriptor + 4 * counts[owner], 4)
     size = lengths - 8 - 8 * counts

@@ -34,6 +34,7 @@ from skipstone.pruning import Answer, Bounds, Cause, Level, Reason
 from skipstone.pruning.interval import Intervals
 from skipstone.storage import ByteRange
 
+from ..._arrays import distinct
 from .dictionary import dictionary_values, plain_values
 from .indexed_file import ColumnEvidence, bounds_of_parts, why
 from .stored_values import Form
@@ -271,7 +272,7 @@ class SortedEvidence(ColumnEvidence):
         for ordinal, file in self.files.items():
             leaf = file.columns[self.column]
             mine = units.file == ordinal
-            for group in np.unique(units.ordinal[mine]).tolist():
+            for group in distinct(units.ordinal[mine]).tolist():
                 search = _search(file, group, leaf)
                 if search is None:
                     continue

@@ -22,6 +22,7 @@ import numpy as np
 from skipstone.pruning import Answer, Bounds, Cause, Level, Reason, Units
 from skipstone.pruning.evidence import Source
 
+from ..._arrays import distinct
 from .bloom import BloomEvidence
 from .dictionary import DictionaryEvidence
 from .indexed_file import ColumnEvidence, bounds_of_parts, files_with
@@ -273,7 +274,7 @@ def _boundaries(file: IndexedFile, group: int, columns: frozenset[str]) -> I64 |
     if len(known) == 1 and np.all(known[0][1:] > known[0][:-1]):
         starts = known[0]
     else:
-        starts = np.unique(np.concatenate(known))
+        starts = distinct(np.concatenate(known))
     # An empty page at the very end begins no run.
     rows = int(file.footer.group("num_rows")[group])
     return starts if starts[-1] < rows else np.asarray(starts[starts < rows])

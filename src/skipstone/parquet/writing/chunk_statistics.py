@@ -45,6 +45,8 @@ from skipstone.parquet.format.enums import BoundaryOrder, Type
 from skipstone.parquet.format.metadata import SizeStatistics, Statistics
 from skipstone.parquet.format.page_index import ColumnIndex
 
+from ..._arrays import distinct
+
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
@@ -381,7 +383,7 @@ class BloomFilterBuilder:
     def ndv(self) -> int:
         """The number of distinct values; see the module."""
         if self._held is not None:
-            return len(np.unique(np.concatenate(self._held))) if self._held else 0
+            return len(distinct(np.concatenate(self._held))) if self._held else 0
         blocks = self._filter.blocks
         bits = 8 * blocks.nbytes
         unset = bits - int(np.bitwise_count(blocks).sum())

@@ -23,6 +23,7 @@ from skipstone.parquet.format.bloom_filter import BloomFilterHeader
 from skipstone.parquet.format.enums import Encoding
 from skipstone.parquet.thrift.compact import Reader
 
+from ..._arrays import within
 from .layout import (
     BOUNDS,
     CHUNK,
@@ -266,7 +267,7 @@ def _region(
     out = np.zeros(int(starts[-1]), np.uint8)
     size = outside[..., 1].ravel()
     target = (offsets[:, :, :2] + starts[:-1, None, None]).ravel()
-    inside = np.arange(int(size.sum())) - np.repeat(np.cumsum(size) - size, size)
+    inside = within(size)
     source = np.repeat(outside[..., 0].ravel(), size) + inside
     out[np.repeat(target, size) + inside] = footer.buffer[source]
     for (group, column), at in places.items():

@@ -30,6 +30,7 @@ import numpy as np
 
 from skipstone.errors import FormatError, UnsupportedError
 
+from ..._arrays import within
 from .layout import (
     BOUNDS,
     CHUNK,
@@ -153,10 +154,9 @@ class ChunkStats:
             raise FormatError(f"{end}_STATs of more bytes than the file", file=self.file, got=total)
         offsets = np.zeros(lengths.size + 1, np.int64)
         np.cumsum(lengths, out=offsets[1:])
-        within = np.arange(total) - np.repeat(offsets[:-1], lengths)
         inlined_byte = np.repeat(inside.ravel(), lengths)
         base = np.where(inside.ravel(), 8 * np.arange(lengths.size), starts.ravel())
-        source = np.repeat(base, lengths) + within
+        source = np.repeat(base, lengths) + within(lengths)
         data = np.empty(total, np.uint8)
         data[inlined_byte] = slots[source[inlined_byte]]
         data[~inlined_byte] = raw[source[~inlined_byte]]

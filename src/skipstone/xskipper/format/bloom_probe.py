@@ -29,6 +29,7 @@ import pyarrow as pa
 from skipstone.errors import FormatError
 from skipstone.pruning.column_types import binary_parts
 
+from ..._arrays import distinct, within
 from .java_bloom import BLOCK, parse_header
 from .sketch import MAX_HASHES, hash_bytes, hash_longs, positions
 
@@ -121,7 +122,7 @@ def _any_in(chunk: BlobChunk, rows: I64, items: Items) -> Mask:
         return hit
     keys = chunk.version[rows] * (1 << 32) + (chunk.seed[rows] & 0xFFFFFFFF)
     groups = [0] if (keys == keys[0]).all() else None
-    for key in keys[:1] if groups else np.unique(keys):
+    for key in keys[:1] if groups else distinct(keys):
         chosen = np.arange(len(rows)) if groups else np.flatnonzero(keys == key)
         version, seed = int(key) >> 32, int(key) & 0xFFFFFFFF
         h1, h2 = _hashes(items, seed)
@@ -262,7 +263,7 @@ def _find_framing(chunk: BlobChunk, ends: I64) -> None:
     for low in range(0, len(rows), step):
         counts = full[low : low + step]
         owner = np.repeat(np.arange(len(counts)), counts)
-        block = np.arange(len(owner)) - np.repeat(np.cumsum(counts) - counts, counts)
+        block = within(counts)
         fine = _is_block(data, base[low + owner] + block * _FRAMED, np.int64(BLOCK))
         good[low + owner[~fine]] = False
     chunk.payload[rows] = full * BLOCK + last
@@ -308,6 +309,6 @@ def _find_counts(chunk: BlobChunk) -> None:
 
 
 def _limit_seeds(chunk: BlobChunk) -> None:
-    seeds = np.unique(chunk.seed[chunk.ok])
+    seeds = distinct(chunk.seed[chunk.ok])
     if len(seeds) > _MAX_SEEDS:
         chunk.ok[:] &= np.isin(chunk.seed, seeds[:_MAX_SEEDS])

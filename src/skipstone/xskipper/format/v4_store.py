@@ -27,6 +27,7 @@ import pyarrow.compute as pc
 
 from skipstone.errors import UnsupportedError
 
+from ..._arrays import distinct
 from .java_bloom import BloomFilterMetaData
 from .naming import column_name, virtual_name
 from .rows import nulls
@@ -264,7 +265,7 @@ def _both_zeros(
 ) -> tuple[npt.NDArray[np.int64], pa.Array]:
     values = flat.to_numpy(zero_copy_only=False)
     zero = values == 0.0
-    rows = np.unique(owner[zero])
+    rows = distinct(owner[zero])
     pair = np.tile(np.array([-0.0, 0.0], dtype=values.dtype), len(rows))
     owner = np.concatenate([owner[~zero], np.repeat(rows, 2)])
     order = np.argsort(owner, kind="stable")
