@@ -184,15 +184,19 @@ class OpenTable:
             files.decryption = None
             self.__dict__.pop("engine", None)
 
-    def file_schema(self, listing: Listing, *, or_indexed: bool = False) -> TableSchema:
+    def file_schema(
+        self, listing: Listing, matched: MatchedFacts | None = None, *, or_indexed: bool = False
+    ) -> TableSchema:
         """The schema of all Parquet files of ``listing``, and how it was found.
+
+        ``matched`` are the facts of these files, where the caller has them.
 
         Where no file can be opened for lack of a key: with ``or_indexed`` the indexed columns, as
         no key is needed for what an index in the clear says; else, or without an index,
         ``KeyUnavailableError``.
         """
         try:
-            return self.engine.schema(listing, self.match(listing).schemas)
+            return self.engine.schema(listing, (matched or self.match(listing)).schemas)
         except KeyUnavailableError as error:
             indexed = indexed_columns(self.store)
             if or_indexed and len(indexed):

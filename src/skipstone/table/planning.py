@@ -116,7 +116,7 @@ def scan_query(table: OpenTable, request: PlanRequest) -> TableScan:
     expr, text = _parsed(request.where)
     schema, found = request.schema, None
     if schema is None and table.is_parquet:
-        found = table.file_schema(listing, or_indexed=True)
+        found = table.file_schema(listing, matched, or_indexed=True)
         schema = table.with_folders(found.merged.spark, listing)
     elif schema is None:
         schema = table.schema(listing, request.spark)
