@@ -69,12 +69,17 @@ class FormatError(SkipstoneError, ValueError):
 
     def in_file(self, file: str) -> FormatError:
         """The same error with its file; the error itself if it has one."""
-        if self.file is not None:
-            return self
+        return self if self.file is not None else self._placed(file, self.offset)
+
+    def at_byte(self, offset: int) -> FormatError:
+        """The same error with its offset; the error itself if it has one."""
+        return self if self.offset is not None else self._placed(self.file, offset)
+
+    def _placed(self, file: str | None, offset: int | None) -> FormatError:
         return FormatError(
             self.about,
             file=file,
-            offset=self.offset,
+            offset=offset,
             expected=self.expected,
             got=self.got,
             hint=self.hint,

@@ -16,9 +16,12 @@ from skipstone._numba import CompiledKernels
 from skipstone.errors import FormatError, UnsupportedError
 from skipstone.parquet.thrift.compact import LIST, STRUCT, Reader
 from skipstone.parquet.thrift.kernel_wire import STACK, cause, skip
+from skipstone.parquet.thrift.structs import list_of, struct
 
 from . import footer_kernel
 from .footer_layout import FILE_ROW_GROUPS, FILE_SCHEMA, GROUP_SLOTS, NARROW_SLOTS, WIDE_SLOTS
+from .metadata import SchemaElement
+from .schema import Schema
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -85,6 +88,19 @@ def _check(at: int, base: int) -> int:
     return at
 
 
+def _name_the_column(data: bytes, start: int, failure: int, base: int) -> None:
+    """Raise what is wrong with the schema at ``start`` with the name of its column, if it has one:
+    an unknown type."""
+    try:
+        elements = list_of(struct(SchemaElement)).read(Reader(data, start, base=base))
+    except FormatError:
+        return
+    try:
+        Schema.of(elements)
+    except FormatError as error:
+        raise error.at_byte(base + cause(failure)[0]) from None
+
+
 def scan(data: bytes, base: int, kernels: FooterKernels) -> Scanned:
     """Over the Thrift bytes of ``FileMetaData``, which lie at ``base`` of their file."""
     if len(data) > LONGEST:
@@ -110,6 +126,8 @@ def scan(data: bytes, base: int, kernels: FooterKernels) -> Scanned:
         if kind == LIST and previous == FILE_SCHEMA:
             types = kernels.zeros(size, np.int64)
             leaves, at = kernels.schema(source, reader.at, end, size, types, stack)
+            if at < 0:
+                _name_the_column(data, start, at, base)
             reader.at = _check(at, base)
         elif kind == LIST and previous == FILE_ROW_GROUPS and types is not None:
             groups = _row_groups(kernels, source, reader, size, leaves, types, stack)

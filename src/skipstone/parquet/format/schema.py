@@ -202,7 +202,10 @@ class _Builder:
                 raise FormatError(f"{element.name!r} has both a type and children")
             if not isinstance(element.type, Type):
                 raise FormatError(
-                    f"an unknown type of {element.name!r}", expected="0 to 7", got=element.type
+                    f"unknown physical type {element.type} of column {column_name(path)}:"
+                    " Parquet has 0 to 7",
+                    hint="the schema is damaged, or of a newer format: write the file again"
+                    " without this column",
                 )
             fixed = element.type is Type.FIXED_LEN_BYTE_ARRAY
             if fixed and (element.type_length or 0) <= 0:
