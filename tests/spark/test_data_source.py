@@ -17,6 +17,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import skipstone
+from tests.damaged_page import write_damaged
 from tests.spark.layout import rows, ten_files
 
 if TYPE_CHECKING:
@@ -141,6 +142,21 @@ def test_wrong_options_are_named(session: SparkSession, table: Path) -> None:
         load(session, table, limit="few").collect()
     with pytest.raises(Exception, match="there is no column"):
         load(session, table, columns="nope").collect()
+    with pytest.raises(Exception, match="verifyChecksums is 'no'"):
+        load(session, table, verifyChecksums="no").collect()
+
+
+def test_pages_with_a_wrong_checksum_are_read_on_request(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    path = write_damaged(tmp_path / "t" / "a.parquet")
+    for how in ({}, {"where": "s = 'v007'"}, {"orderBy": "a desc", "limit": "1000000"}):
+        with pytest.raises(Exception, match="checksum"):
+            load(spark, path.parent, **how).collect()
+        assert load(spark, path.parent, verifyChecksums="false", **how).count() > 0
+    found = skipstone.Table(str(path.parent), verify_checksums=False).read(spark, limit=3000)
+    assert found.count() == 3000
+    assert str(skipstone.last_scan(spark)).find("planned pages") >= 0
 
 
 def test_a_dataframe_is_planned_once(session: SparkSession, tmp_path: Path) -> None:

@@ -12,8 +12,10 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from click.testing import CliRunner
 
 import skipstone
+from skipstone.cli import cli
 from skipstone.errors import SkipstoneError, StaleError
 from tests.s3 import S3, s3, s3_server
 
@@ -171,6 +173,10 @@ ASKED = {
     "count": lambda table: table.count("id >= 35000 and id < 35010"),
     "min": lambda table: table.min("id", "id >= 35000") - 34_990,
     "max": lambda table: table.max("id", "id < 35010") - 34_999,
+    "order": lambda table: table.query("id < 35010", order_by="id desc", limit=10).num_rows,
+    "retried": lambda table: sum(
+        map(len, table.retried(lambda scan: list(scan.to_batches()), "id >= 35000 and id < 35010"))
+    ),
 }
 
 
@@ -219,3 +225,86 @@ def test_a_file_that_was_cut_to_0_bytes_is_reported(tmp_path: Path) -> None:
     table = skipstone.Table(str(root))
     assert table.count("c >= 0") == 2
     assert "1 file of 0 bytes left out" in str(table.explain("c >= 0"))
+
+
+def test_first_rows_are_planned_again_where_a_file_changes(
+    table: skipstone.Table, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    table.drop()
+    done = changing(table, monkeypatch, 2)
+    found = table.top("id desc", 7, where="text > '1'")
+    assert not found.rows
+    assert done == [2]
+
+
+@pytest.mark.parametrize("option", [[], ["--json"], ["--csv"]])
+def test_the_command_line_plans_again_before_it_prints(
+    table: skipstone.Table, monkeypatch: pytest.MonkeyPatch, option: list[str]
+) -> None:
+    listing, done = type(table).listing, [0]
+
+    def listed(self: skipstone.Table) -> object:
+        found = listing(self)
+        if done[0] < 2:
+            done[0] += 1
+            made = part(table, 1).with_suffix(".new")
+            write(made, rows(ROWS + done[0]))
+            made.rename(part(table, 1))
+        return found
+
+    monkeypatch.setattr(type(table), "listing", listed)
+    found = CliRunner().invoke(cli, ["query", table.path, "id = 35000", *option])
+    assert found.exit_code == 0, found.output
+    assert f"{35000:040d}" in found.stdout
+    assert done == [2]
+
+
+def test_a_single_file_that_goes_or_changes_is_stale(table: skipstone.Table) -> None:
+    gone = skipstone.ParquetFile(part(table, 0))
+    part(table, 0).unlink()
+    with pytest.raises(StaleError, match="gone since it was opened"):
+        gone.query("id = 7")
+    with pytest.raises(StaleError, match="gone since it was opened"):
+        gone.read_row_group(1)
+    changed = skipstone.ParquetFile(part(table, 1))
+    with part(table, 1).open("r+b") as file:  # the same inode
+        file.write(b"x" * 100_000)
+    with pytest.raises(StaleError, match="changed since it was opened"):
+        changed.query("id = 35000")
+
+
+def test_a_file_that_is_written_over_while_it_is_read(
+    table: skipstone.Table, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Half of the bytes would be those of other pages: without checksums, wrong values."""
+    file = skipstone.ParquetFile(part(table, 1))
+    pread, done = os.pread, [0]
+
+    def read(descriptor: int, length: int, offset: int) -> bytes:
+        data = pread(descriptor, length, offset)
+        if not done[0]:
+            done[0] = 1
+            content = part(table, 1).read_bytes()
+            with part(table, 1).open("r+b") as opened:
+                opened.write(content.replace(b"35000", b"35001"))
+        return data
+
+    monkeypatch.setattr(os, "pread", read)
+    with pytest.raises(StaleError, match="changed since it was opened"):
+        file.read_row_group(1)
+    assert done == [1]
+
+
+def test_rows_of_a_scan_whose_file_is_half_written_are_stale(table: skipstone.Table) -> None:
+    scan = table.scan("text >= '0'", inside=False)
+    whole = part(table, 1).read_bytes()
+    part(table, 1).write_bytes(whole[: len(whole) // 2])
+    with pytest.raises(StaleError, match="changed while it was read"):
+        scan.to_arrow()
+
+
+def test_a_plan_for_another_engine_whose_file_is_gone_is_stale(table: skipstone.Table) -> None:
+    scan = table.scan("id = 35000")
+    part(table, 1).unlink()
+    with pytest.raises(StaleError, match=r"1 é%\.parquet"):
+        scan.to_pyarrow()

@@ -11,6 +11,7 @@ import io
 import json
 import math
 from dataclasses import dataclass
+from itertools import chain, islice
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -70,11 +71,24 @@ def query(
     """
     if as_csv and out.as_json:
         raise click.UsageError("either --csv or --json")
-    scan = table.open().scan(where, columns=columns, order_by=order_by, limit=limit)
+    read = _whole if out.as_json else _begun
+    names, batches = table.open().retried(
+        read, where, columns=columns, order_by=order_by, limit=limit
+    )
     if out.as_json:
-        out.result(_ScannedRows(scan))
+        out.result(_FoundRows(names, batches))
     else:
-        out.lines(_csv(scan) if as_csv else _table(scan))
+        out.lines(_csv(names, batches) if as_csv else _table(batches))
+
+
+def _begun(scan: TableScan) -> tuple[list[str], Iterator[pa.RecordBatch]]:
+    """Names and rows; the first rows are read, so that they can be planned again till then."""
+    batches = scan.to_batches()
+    return scan.schema.names, chain(list(islice(batches, 1)), batches)
+
+
+def _whole(scan: TableScan) -> tuple[list[str], Iterator[pa.RecordBatch]]:
+    return scan.schema.names, iter(list(scan.to_batches()))
 
 
 @click.command()
@@ -115,38 +129,38 @@ class _Count:
 
 
 @dataclass(frozen=True, slots=True)
-class _ScannedRows:
-    """The rows of a scan for ``--json``."""
+class _FoundRows:
+    """The rows for ``--json``."""
 
-    scan: TableScan
+    columns: list[str]
+    batches: Iterator[pa.RecordBatch]
 
     def to_dict(self) -> dict[str, Any]:
         """Columns and rows, as JSON-ready values."""
-        columns = self.scan.schema.names
         rows: list[list[Any]] = []
-        for batch in self.scan.to_batches():
+        for batch in self.batches:
             rows += ([_json(value) for value in row] for row in _rows(batch))
-        return {"columns": columns, "rows": rows, "count": len(rows)}
+        return {"columns": self.columns, "rows": rows, "count": len(rows)}
 
 
-def _csv(scan: TableScan) -> Iterator[str]:
+def _csv(names: list[str], batches: Iterator[pa.RecordBatch]) -> Iterator[str]:
     """Comma-separated values, lines without their ends."""
     head = io.StringIO()
-    csv.writer(head, lineterminator="").writerow(scan.schema.names)
+    csv.writer(head, lineterminator="").writerow(names)
     yield head.getvalue()
-    for batch in scan.to_batches():
+    for batch in batches:
         text = io.StringIO()
         writer = csv.writer(text, lineterminator="\n")
         writer.writerows([["" if v is None else _text(v) for v in row] for row in _rows(batch)])
         yield text.getvalue().removesuffix("\n")
 
 
-def _table(scan: TableScan) -> Iterator[str]:
+def _table(batches: Iterator[pa.RecordBatch]) -> Iterator[str]:
     """Aligned columns, line by line."""
     widths: list[int] = []
     right: list[bool] = []
     total = 0
-    for batch in scan.to_batches():
+    for batch in batches:
         names = batch.schema.names
         rows = [[_cell(value) for value in row] for row in _rows(batch)]
         if not widths:

@@ -30,6 +30,7 @@ from skipstone.parquet.format.enums import Type
 from skipstone.parquet.format.summary_file import is_summary
 from skipstone.parquet.reading.row_ranges import group_rows
 from skipstone.predicate.types import column_name, is_list
+from skipstone.storage.base import is_current
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -398,8 +399,8 @@ def _changed(footers: Footers, at: int) -> Exception | None:
     if at in footers.failed:
         return footers.failed[at]
     opened = footers.opened[at].opened
-    now = footers.files.storage.stat(opened.path)
-    if opened.id.same_version(now) or "size" in footers.files.opening(opened.id):
+    growing = "size" in footers.files.opening(opened.id)
+    if growing or is_current(footers.files.storage, opened.id):
         return None
     footers.files.forget(opened.path)
     return StaleError(f"{opened.path} changed since it was planned", hint="make the plan again")

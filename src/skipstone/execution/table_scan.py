@@ -11,20 +11,27 @@ from __future__ import annotations
 
 import time
 from collections import Counter
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
 
-from skipstone.errors import FormatError, KeyUnavailableError, SkipstoneError, UnsupportedError
+from skipstone.errors import (
+    FormatError,
+    KeyUnavailableError,
+    SkipstoneError,
+    StaleError,
+    UnsupportedError,
+)
 from skipstone.parquet.encryption.modules import AuthenticationError
 from skipstone.parquet.reading.row_ranges import group_rows
 from skipstone.planning.explain import Amount, Analysis, Explanation, Forecast
 from skipstone.predicate.tree import leaves
 from skipstone.pruning import Cause, Reason
 from skipstone.storage import ByteRange, coalesce
-from skipstone.storage.base import metered
+from skipstone.storage.base import is_current, metered
 
 from .engine_export import duckdb_relation, export_plan, polars_frame, pyarrow_dataset
 from .ordering import first_rows, sorted_rows
@@ -152,11 +159,31 @@ class TableScan:
         """The rows, piece by piece; rows beyond the limit are not read."""
         query = self._query
         reader = query.reader()
-        if query.orders:
-            found = first_rows(reader, self.plan, query.orders, query.limit, query.bounds)
-            yield sorted_rows(reader, found.file, found.row)
-        else:
-            yield from limited(reader.tables(self.plan), query.limit)
+        with self._of_these_files():
+            if query.orders:
+                found = first_rows(reader, self.plan, query.orders, query.limit, query.bounds)
+                yield sorted_rows(reader, found.file, found.row)
+            else:
+                yield from limited(reader.tables(self.plan), query.limit)
+
+    @contextmanager
+    def _of_these_files(self) -> Iterator[None]:
+        """An error of a file that has changed since it was listed is a ``StaleError``: a file that
+        is being written may look damaged."""
+        try:
+            yield
+        except StaleError:
+            raise
+        except (SkipstoneError, OSError) as error:
+            named = error.file if isinstance(error, FormatError) else None
+            storage, listing = self._query.footers.files.storage, self.plan.listing
+            for at in np.flatnonzero(self.plan.keep).tolist():
+                id = listing.object_id(at)
+                if named in (None, id.path) and not is_current(storage, id):
+                    raise StaleError(
+                        f"{id.path} changed while it was read: {error}", hint="ask again"
+                    ) from error
+            raise
 
     def count(self) -> int:
         """The number of matching rows; pages are read only where the plan is not exact."""
@@ -164,13 +191,14 @@ class TableScan:
         if rest:
             query = self._query
             reader = TableReader(query.footers, query.tree, ())
-            for piece in reader.pieces(plan_of(self.plan, rest)):
-                if not piece.sure:
-                    total += reader.count(piece)
-                elif piece.rows is not None:
-                    total += len(piece.rows)
-                else:
-                    total += piece.file.opened.num_rows
+            with self._of_these_files():
+                for piece in reader.pieces(plan_of(self.plan, rest)):
+                    if not piece.sure:
+                        total += reader.count(piece)
+                    elif piece.rows is not None:
+                        total += len(piece.rows)
+                    else:
+                        total += piece.file.opened.num_rows
         limit = None if self.query is None else self.query.limit
         return total if limit is None else min(total, limit)
 

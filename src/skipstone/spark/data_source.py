@@ -11,6 +11,7 @@
 | ``orderBy``, ``limit`` | the first rows of an order: ``"amount desc"``, ``"10"`` |
 | ``timeZone`` | of timestamps in ``where`` that have none |
 | ``indexLocation`` | directory of the index, if not beside the table |
+| ``verifyChecksums`` | ``false`` reads pages whose checksum is wrong |
 | ``storage.<name>`` | an option of the object store |
 
 Spark plans in a Python worker, which has no session. The session's time zone is unknown there, so a
@@ -24,6 +25,7 @@ from __future__ import annotations
 
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
@@ -60,7 +62,16 @@ if TYPE_CHECKING:
 
 
 _STORAGE = "storage."
-_KNOWN = ("path", "where", "columns", "orderby", "limit", "timezone", "indexlocation")
+_KNOWN = (
+    "path",
+    "where",
+    "columns",
+    "orderby",
+    "limit",
+    "timezone",
+    "indexlocation",
+    "verifychecksums",
+)
 # Two zones in which the same local time is always another instant.
 _ZONES = ("Pacific/Kiritimati", "Pacific/Pago_Pago")
 # Rows per batch that Spark receives.
@@ -94,8 +105,8 @@ class SkipstoneSource(DataSource):
         if strange:
             raise SkipstoneError(
                 f"no option {strange[0]!r} of format skipstone",
-                hint="it has path, where, columns, orderBy, limit, timeZone, indexLocation and "
-                "storage.<name>",
+                hint="it has path, where, columns, orderBy, limit, timeZone, indexLocation, "
+                "verifyChecksums and storage.<name>",
             )
         path = options.get("path")
         if not path:
@@ -106,7 +117,10 @@ class SkipstoneSource(DataSource):
             if key.startswith(_STORAGE)
         }
         return type(self).open_table(
-            path, index_location=options.get("indexlocation"), storage_options=storage or None
+            path,
+            index_location=options.get("indexlocation"),
+            storage_options=storage or None,
+            verify_checksums=_flag("verifyChecksums", options.get("verifychecksums", "true")),
         )
 
     def schema(self) -> StructType:
@@ -137,15 +151,14 @@ class SkipstoneReader(DataSourceReader):
                     hint="read it with skipstone.Table(path).read(spark, where)",
                 )
             limit = self.options.get("limit")
-            scan: TableScan = self.table.scan(
+            made = self.table.retried(
+                partial(_tasks_of, self.table.storage_options),
                 self.options.get("where"),
                 columns=[column_name((name,)) for name in self.spark_schema.names],
                 order_by=self.options.get("orderby"),
                 limit=None if limit is None else _whole(limit),
                 time_zone=checked_zone(self.table, self.options),
             )
-            assert scan.query is not None  # a table of Parquet files
-            made = scan_tasks(scan.plan, scan.query, self.table.storage_options)
             return [ScanTaskPartition(each) for each in made] or [ScanTaskPartition(None)]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
@@ -161,6 +174,11 @@ class SkipstoneReader(DataSourceReader):
                 ]
                 exact = pa.Table.from_arrays(columns, schema=wanted)
                 yield from exact.to_batches(max_chunksize=_BATCH)
+
+
+def _tasks_of(storage_options: Mapping[str, str], scan: TableScan) -> list[ScanTask]:
+    assert scan.query is not None  # a table of Parquet files
+    return scan_tasks(scan.plan, scan.query, storage_options)
 
 
 def spark_schema(table: Any, columns: Sequence[str] | None) -> StructType:
@@ -246,6 +264,12 @@ def _whole(text: str) -> int:
         raise SkipstoneError(f"limit is {text!r}", hint="give a whole number") from None
 
 
+def _flag(name: str, text: str) -> bool:
+    if text.lower() not in ("true", "false"):
+        raise SkipstoneError(f"{name} is {text!r}", hint="give true or false")
+    return text.lower() == "true"
+
+
 def _exactly(column: pa.ChunkedArray, type: pa.DataType) -> pa.ChunkedArray:
     if column.type.equals(type):
         return column
@@ -272,6 +296,7 @@ class ScanTask:
     table: TableColumns
     columns: tuple[str, ...] | None
     storage_options: Mapping[str, str]
+    verify_checksums: bool
     limit: int | None = None
     rows: tuple[NDArray[np.int64], NDArray[np.int64]] | None = None
 
@@ -279,6 +304,7 @@ class ScanTask:
         """The rows, piece by piece."""
         storage = open_storage(self.plan.table, self.storage_options)
         engine = Engine(storage, self.storage_options)
+        engine.files.verify_checksums = self.verify_checksums
         footers = Footers(engine.files, self.plan.listing, self.table)
         reader = TableReader(footers, self.tree, self.columns)
         if self.rows is not None:
@@ -300,6 +326,7 @@ def scan_tasks(plan: Plan, query: TableQuery, storage_options: Mapping[str, str]
         table=query.footers.table,
         columns=query.columns,
         storage_options=dict(storage_options),
+        verify_checksums=query.footers.files.verify_checksums,
     )
     kept = np.flatnonzero(plan.keep)
     if not len(kept) or query.limit == 0:

@@ -106,6 +106,14 @@ class Storage(Protocol):
         """Nanoseconds since the epoch: for local files by the clock that sets mtimes."""
 
 
+def is_current(storage: Storage, version: ObjectId) -> bool:
+    """Whether the object is there, and is this version."""
+    try:
+        return storage.stat(version.path).same_version(version)
+    except FileNotFoundError:
+        return False
+
+
 def remove_left_overs(storage: Storage, directory: str) -> None:
     """Remove what killed writers left in ``directory``."""
     for path in storage.left_overs(directory):

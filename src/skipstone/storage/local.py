@@ -13,6 +13,7 @@ import stat as modes
 import time
 from contextlib import suppress
 from dataclasses import replace
+from itertools import groupby
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO
 
@@ -34,6 +35,8 @@ if TYPE_CHECKING:
 
 # Roots whose last walk is cached.
 _ROOTS = 4
+# How often the end of a file is read that changes meanwhile.
+_ATTEMPTS = 3
 
 
 class LocalStorage:
@@ -157,60 +160,75 @@ class LocalStorage:
             status = os.fstat(descriptor)
             if not modes.S_ISREG(status.st_mode):
                 raise FileNotFoundError(errno.ENOENT, "no regular file", path)
-            length = min(length, status.st_size)
-            data = _pread(descriptor, length, status.st_size - length)
-            count_read(path, len(data))
+            for _ in range(_ATTEMPTS):  # the file may be written anew in its place
+                wanted = min(length, status.st_size)
+                data = _pread(descriptor, wanted, status.st_size - wanted)
+                count_read(path, len(data))
+                before, status = status, os.fstat(descriptor)
+                if _unchanged(before, status):
+                    break
         finally:
             os.close(descriptor)
-        return ObjectId.of_local(path, status), memoryview(data)
+        return ObjectId.of_local(path, before), memoryview(data)
 
     def read_ranges(
         self, ranges: Sequence[ByteRange], versions: Mapping[str, ObjectId] | None = None
     ) -> dict[ByteRange, memoryview]:
         fetched: dict[ByteRange, memoryview] = {}
         ordered = sorted(set(ranges))
-        path, descriptor, size = "", -1, 0  # ranges come path by path
-        try:
-            for first, last, start, end in runs(ordered, self.gap, self.limit):
-                if ordered[first].path != path:
-                    if descriptor >= 0:
-                        os.close(descriptor)
-                    path, descriptor = ordered[first].path, -1
-                    descriptor, size = self._descriptor(path, versions)
-                # A length from a damaged index must not become an allocation.
-                if descriptor < 0 or start > size:
-                    continue
-                self.requests += 1
-                held = memoryview(_pread(descriptor, min(end, size) - start, start))
-                count_read(path, len(held))
-                for each in ordered[first:last]:
-                    at, length = each.offset - start, each.length
-                    part = held if length == len(held) else held[at : at + length]
-                    if len(part) == length:
-                        fetched[each] = part
-        finally:
-            if descriptor >= 0:
+        for path, spans in groupby(
+            runs(ordered, self.gap, self.limit), lambda span: ordered[span[0]].path
+        ):
+            self.requests += 1
+            try:
+                descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+            except OSError:
+                continue
+            try:
+                found = self._of_file(path, descriptor, ordered, spans, (versions or {}).get(path))
+            finally:
                 os.close(descriptor)
+            fetched.update(found)
         return fetched
 
-    def _descriptor(self, path: str, versions: Mapping[str, ObjectId] | None) -> tuple[int, int]:
-        """Descriptor and size of the file, -1 when it cannot be read or is another version."""
-        self.requests += 1
-        try:
-            descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
-        except OSError:
-            return -1, 0
+    def _of_file(
+        self,
+        path: str,
+        descriptor: int,
+        ordered: Sequence[ByteRange],
+        spans: Iterable[tuple[int, int, int, int]],
+        expected: ObjectId | None,
+    ) -> dict[ByteRange, memoryview]:
+        """The ranges of one file; none where it is another version, or becomes one meanwhile."""
         status = os.fstat(descriptor)
-        expected = (versions or {}).get(path)
-        current = ObjectId.of_local(path, status)
-        if not modes.S_ISREG(status.st_mode) or (expected and not expected.same_version(current)):
-            os.close(descriptor)
-            return -1, 0
-        return descriptor, status.st_size
+        if not modes.S_ISREG(status.st_mode):
+            return {}
+        if expected and not expected.same_version(ObjectId.of_local(path, status)):
+            return {}
+        found: dict[ByteRange, memoryview] = {}
+        for first, last, start, end in spans:
+            # A length from a damaged index must not become an allocation.
+            if start > status.st_size:
+                continue
+            self.requests += 1
+            held = memoryview(_pread(descriptor, min(end, status.st_size) - start, start))
+            count_read(path, len(held))
+            for each in ordered[first:last]:
+                at, length = each.offset - start, each.length
+                part = held if length == len(held) else held[at : at + length]
+                if len(part) == length:
+                    found[each] = part
+        # Half of the bytes may be those of a file that was written in the place of this one.
+        return found if not expected or _unchanged(status, os.fstat(descriptor)) else {}
 
     def open(self, path: str, version: ObjectId | None = None) -> BinaryIO:
         self.requests += 1
-        file = open(path, "rb", opener=open_regular)  # noqa: SIM115 - the caller closes it
+        try:
+            file = open(path, "rb", opener=open_regular)  # noqa: SIM115 - the caller closes it
+        except FileNotFoundError as error:
+            if version is None:
+                raise
+            raise StaleError(f"{path} is gone since it was listed") from error
         if version is not None:
             current = ObjectId.of_local(path, os.fstat(file.fileno()))
             if not version.same_version(current):
@@ -252,6 +270,10 @@ def open_regular(path: str, flags: int = os.O_RDONLY) -> int:
     if modes.S_ISDIR(mode):
         raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), path)
     raise OSError(errno.EINVAL, "not a regular file", path)
+
+
+def _unchanged(one: os.stat_result, other: os.stat_result) -> bool:
+    return (one.st_mtime_ns, one.st_size) == (other.st_mtime_ns, other.st_size)
 
 
 def _pread(descriptor: int, length: int, offset: int) -> bytes:

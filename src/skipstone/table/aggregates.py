@@ -29,7 +29,7 @@ from skipstone.pruning.partitions import PartitionColumns
 from skipstone.pruning.plan import SortKey
 
 from .open_table import OpenTable, Partial
-from .planning import PlanRequest, of_one_listing, orders_of, scan_query, sort_column
+from .planning import PlanRequest, of_one_listing, orders_of, sort_column
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -174,7 +174,10 @@ class AggregateVerbs(OpenTable):
         orders = orders_of(order_by)
         if not orders:
             raise PredicateError("no sort key is named", hint="name a column: 'age DESC'")
-        plan = scan_query(self, PlanRequest(where=where, time_zone=time_zone)).plan
+        request = PlanRequest(where=where, time_zone=time_zone)
+        return of_one_listing(self, request, lambda scan: self._first(scan.plan, orders, limit))
+
+    def _first(self, plan: Plan, orders: Sequence[SortKey], limit: int) -> FirstRows:
         listing = plan.listing
         schema = self.schema(listing)
         columns = [column_name(sort_column(self, schema, order.column)) for order in orders]

@@ -6,6 +6,7 @@ import re
 import time
 from dataclasses import dataclass, replace
 from difflib import get_close_matches
+from functools import partial
 from typing import TYPE_CHECKING, Final, TypedDict, TypeVar
 
 import numpy as np
@@ -167,6 +168,11 @@ _ATTEMPTS: Final = 6
 _CHANGING: Final = "files keep changing under the query"
 
 
+def planned(table: OpenTable, request: PlanRequest) -> TableScan:
+    """``scan_query``, again where a file goes or changes while it is planned."""
+    return _again(partial(_planned, table, request))
+
+
 def of_one_listing(
     table: OpenTable, request: PlanRequest, read: Callable[[TableScan], Result]
 ) -> Result:
@@ -175,22 +181,30 @@ def of_one_listing(
     Where a file has changed or is gone before it was read, the query is planned again, a few times;
     then it is a ``StaleError``.
     """
+    return _again(partial(_of_listing, table, request, read))
+
+
+def _again(ask: Callable[[], Result]) -> Result:
     for _ in range(_ATTEMPTS - 1):
         try:
-            return _of_listing(table, request, read)
+            return ask()
         except StaleError:
             continue
-    return _of_listing(table, request, read)
+    return ask()
+
+
+def _planned(table: OpenTable, request: PlanRequest) -> TableScan:
+    try:
+        return scan_query(table, request)
+    except FileNotFoundError as error:
+        table.listing()  # raises it again where the table itself is not there
+        raise StaleError(f"{table.path}: {_CHANGING}: {error}", hint="ask again") from error
 
 
 def _of_listing(
     table: OpenTable, request: PlanRequest, read: Callable[[TableScan], Result]
 ) -> Result:
-    try:
-        scan = scan_query(table, request)
-    except FileNotFoundError as error:
-        table.listing()  # raises it again where the table itself is not there
-        raise StaleError(f"{table.path}: {_CHANGING}: {error}", hint="ask again") from error
+    scan = _planned(table, request)
     listing = scan.plan.listing
     try:
         found = read(scan)

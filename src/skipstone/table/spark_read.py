@@ -22,7 +22,7 @@ from skipstone.spark.session import Jvm, is_connect, require_kms, require_sessio
 from skipstone.spark.skip import skip
 from skipstone.spark.txn_scan import TxnPruner, read_txn_table
 
-from .planning import PlanRequest, orders_of, scan_query
+from .planning import PlanRequest, orders_of, planned
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -101,8 +101,6 @@ def _against(
         return "source files"
     if table.txn is not None:
         return "a snapshot, whose files may grow"
-    if not table.verify_checksums:
-        return "pages with a wrong checksum are to be read"
     if table.keys:
         return "its files may be encrypted: their keys stay here"
     if options:
@@ -119,7 +117,7 @@ def _choice(
 ) -> tuple[TableScan | None, Choice]:
     zone = spark.conf.get("spark.sql.session.timeZone", "UTC") or "UTC"
     try:
-        scan = scan_query(table, replace(request, time_zone=zone, inside=False))
+        scan = planned(table, replace(request, time_zone=zone, inside=False))
     except SkipstoneError as error:  # Spark may accept the text, or reports the error
         return None, Choice(False, error.message)
     except OSError as error:
@@ -264,7 +262,7 @@ def _planned(
     table: OpenTable, where: str, *, time_zone: str, schema: pa.Schema, ansi: bool
 ) -> Plan:
     request = PlanRequest(where=where, time_zone=time_zone, schema=schema, ansi=ansi)
-    return scan_query(table, request).plan
+    return planned(table, request).plan
 
 
 # -- snapshots of a table with a _txn --------------------------------------------------------------
@@ -337,6 +335,7 @@ def _paged(
         "limit": None if limit is None else str(limit),
         "timeZone": spark.conf.get("spark.sql.session.timeZone", "UTC"),
         "indexLocation": table.index_location,
+        "verifyChecksums": None if table.verify_checksums else "false",
     }
     options = {key: str(value) for key, value in given.items() if value is not None}
     try:

@@ -27,11 +27,11 @@ from .aggregates import AggregateVerbs
 from .build import DEFAULT_MEMORY
 from .encrypt import EncryptVerbs
 from .file_format import SparkFormat
-from .planning import PlanRequest, of_one_listing, scan_query
+from .planning import PlanRequest, of_one_listing, planned
 from .upkeep import UpkeepVerbs
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     import pyarrow as pa
     from pyspark.sql import DataFrame, SparkSession
@@ -50,7 +50,7 @@ if TYPE_CHECKING:
     from skipstone.spark.watch import Watch
 
     from .open_table import Where
-    from .planning import PlanOptions
+    from .planning import PlanOptions, Result
 
 
 class Table(EncryptVerbs, UpkeepVerbs, AggregateVerbs):
@@ -138,7 +138,7 @@ class Table(EncryptVerbs, UpkeepVerbs, AggregateVerbs):
             containers=containers,
             inside=inside,
         )
-        return scan_query(self, request)
+        return planned(self, request)
 
     def plan(self, where: Where = None, **how: Unpack[PlanOptions]) -> Plan:
         """The files, row groups, pages and rows that a query must read, as data.
@@ -179,10 +179,29 @@ class Table(EncryptVerbs, UpkeepVerbs, AggregateVerbs):
         The rows are those of one listing. Where a file changes before it is read, the query is
         planned again, a few times; ``StaleError`` where files keep changing.
         """
-        request = PlanRequest(
-            where=where, columns=columns, order_by=order_by, limit=limit, time_zone=time_zone
+        return self.retried(
+            lambda scan: scan.to_arrow(),
+            where,
+            columns=columns,
+            order_by=order_by,
+            limit=limit,
+            time_zone=time_zone,
         )
-        return of_one_listing(self, request, lambda scan: scan.to_arrow())
+
+    def retried(
+        self,
+        read: Callable[[TableScan], Result],
+        where: Where = None,
+        **how: Unpack[PlanOptions],
+    ) -> Result:
+        """What ``read`` gives for a scan; where a file changes before it was read, for a new one.
+
+        >>> table.retried(lambda scan: sum(map(len, scan.to_batches())), "amount > 100")
+
+        ``read`` is called a few times at most; ``StaleError`` where files keep changing. ``how`` as
+        for ``scan``.
+        """
+        return of_one_listing(self, PlanRequest(where=where, **how), read)
 
     def read(
         self,

@@ -105,7 +105,7 @@ def test_a_file_that_is_gone(tmp_path: Path, content: bytes) -> None:
     path.write_bytes(content)
     file = ParquetFile(str(path))
     path.unlink()
-    with pytest.raises(FileNotFoundError):
+    with pytest.raises(StaleError, match="gone since it was opened"):
         file.read_rows(["id"], [(5, 6)])
     with pytest.raises(FileNotFoundError):
         ParquetFile(str(path))

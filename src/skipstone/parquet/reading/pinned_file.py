@@ -262,7 +262,13 @@ class PinnedReader:
         return found
 
     def _check(self, path: str) -> None:
-        current = self.storage.stat(path)
+        try:
+            current = self.storage.stat(path)
+        except FileNotFoundError as error:
+            raise StaleError(
+                f"{path} is gone since it was opened",
+                hint="a reader without an open file cannot go on: open what is there now",
+            ) from error
         beginning, pinned = self._growing.get(path), self._exact.get(path)
         if (pinned is not None and not pinned.same_version(current)) or (
             beginning is not None and not _is_longer(current, beginning)
