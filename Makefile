@@ -5,7 +5,7 @@ PY    := $(VENV)/bin/python
 JOBS  ?= 2
 ARGS  ?=
 
-.PHONY: help test lint accept demo docs bench fuzz soak venv venv41 java clean
+.PHONY: help test lint accept demo docs bench fuzz soak interop venv venv41 java clean
 .SILENT:
 .DEFAULT_GOAL := help
 
@@ -18,7 +18,8 @@ help:
 	echo "make bench   the figures, one JSON line each"
 	echo "make fuzz    the parsers against hostile bytes, for longer"
 	echo "make soak    random tables on every route, then the tests that take hours"
-	echo "make venv    only set up .venv; make clean removes what was made, not .venv"
+	echo "make interop files exchanged with Paimon, QuestDB and other readers of Parquet"
+	echo "make venv    only set up .venv; make clean removes what was made, not .venv and .interop"
 
 test: java $(VENV)/.stamp .venv-spark41/.stamp
 	$(PY) -m pytest -n $(JOBS) --dist loadfile $(ARGS)
@@ -48,6 +49,10 @@ fuzz: $(VENV)/.stamp
 soak: java $(VENV)/.stamp
 	$(PY) -m tests.soak $(ARGS)
 	HYPOTHESIS_PROFILE=soak $(PY) -m pytest -m "soak or fuzz"
+
+# Maven fetches the jars once, into .interop/; without it those tests skip, and say so.
+interop: java $(VENV)/.stamp
+	$(PY) -m pytest -m interop -raP --show-capture=stdout tests/interop $(ARGS)
 
 venv: $(VENV)/.stamp
 

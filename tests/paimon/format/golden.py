@@ -14,6 +14,8 @@ from skipstone.paimon.format.column_keys import KeyColumn, key_of
 from skipstone.paimon.format.keys import KeyArray, PaimonType, Root
 from skipstone.paimon.format.partial_blob import Pieces
 from skipstone.paimon.index_blob import answer, needs
+from skipstone.paimon.sidecar import PaimonColumnType
+from skipstone.predicate.tree import And, Leaf, Op, Or
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -140,3 +142,61 @@ def _like(value: bytes, pattern: Any) -> bool:
     if pattern.startswith(b"%"):
         return middle in value if pattern.endswith(b"%") else value.endswith(middle)
     return value.startswith(middle) if pattern.endswith(b"%") else value == middle
+
+
+_OPS = {
+    "eq": Op.EQ,
+    "ne": Op.NE,
+    "lt": Op.LT,
+    "le": Op.LE,
+    "gt": Op.GT,
+    "ge": Op.GE,
+    "in": Op.IN,
+    "not_in": Op.NOT_IN,
+    "is_null": Op.IS_NULL,
+    "is_not_null": Op.NOT_NULL,
+    "starts_with": Op.STARTS_WITH,
+}
+
+
+def value(type: PaimonType, literal: Any) -> Any:
+    """A value of the cases in the domain of predicates."""
+    if type.is_float:
+        return float(np.float32(literal)) if type.root is Root.FLOAT else float(literal)
+    found = key(type, literal)
+    if type.is_timestamp and type.in_millis:
+        assert isinstance(found, int)
+        return literal[0] * 1_000 + literal[1] // 1_000
+    return literal if type.is_text else bool(found) if type.root is Root.BOOLEAN else found
+
+
+def tree(where: dict[str, Any], types: dict[str, PaimonType]) -> Any:
+    """A query of the cases as a bound tree; ``None`` for one that is no leaf of ours."""
+    op = where["op"]
+    if op in ("and", "or"):
+        parts = [tree(child, types) for child in where["children"]]
+        if None in parts:
+            return None
+        return (And if op == "and" else Or)(tuple(parts))
+    type = types[where["field"]]
+    stored = PaimonColumnType.of_paimon(type).stored
+    literals = where.get("values", [where["value"]] if "value" in where else [])
+    if stored is None or None in literals:
+        return None
+    name = where["field"]
+    values = tuple(value(type, literal) for literal in literals)
+    if op == "is_nan":
+        return Leaf(name, stored, Op.EQ, (math.nan,))
+    if op == "starts_with":
+        if type.is_binary:
+            return None
+        return Leaf(name, stored, Op.STARTS_WITH, values)
+    if op in ("between", "not_between"):
+        sides = (Op.GE, Op.LE) if op == "between" else (Op.LT, Op.GT)
+        leaves = tuple(
+            Leaf(name, stored, side, (each,)) for side, each in zip(sides, values, strict=True)
+        )
+        return And(leaves) if op == "between" else Or(leaves)
+    if op not in _OPS or (op in ("in", "not_in") and not values):
+        return None
+    return Leaf(name, stored, _OPS[op], values)

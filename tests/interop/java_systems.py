@@ -1,0 +1,94 @@
+"""Jars by their coordinates, and the Java programs of this folder compiled against them."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import xml.etree.ElementTree as ET
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.folders import ROOT
+from tests.spark_servers import spark_home
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+HERE = Path(__file__).parent
+JARS = ROOT / ".interop" / "jars"
+_COPY = "org.apache.maven.plugins:maven-dependency-plugin:3.8.1:copy-dependencies"
+_POM = "{http://maven.apache.org/POM/4.0.0}"
+
+
+def jar(artifact: str) -> Path:
+    """The jar of this artifact of the POM, fetched when it is first needed; else skips."""
+    need("java", "javac")
+    versions = {
+        each.findtext(f"{_POM}artifactId"): each.findtext(f"{_POM}version")
+        for each in ET.parse(HERE / "pom.xml").iter(f"{_POM}dependency")
+    }
+    found = JARS / f"{artifact}-{versions[artifact]}.jar"
+    if not found.exists():
+        _fetch(found.name)
+    return found
+
+
+def need(*programs: str) -> None:
+    """Skips where one of these programs is not installed."""
+    for program in programs:
+        if shutil.which(program) is None:
+            pytest.skip(f"{program} is not installed")
+
+
+def _fetch(name: str) -> None:
+    need("mvn")
+    # Into a folder of its own: a copy that was cut short is not taken for a jar.
+    fresh = JARS.parent / f"fetch-{os.getpid()}"
+    command = ["mvn", "-q", "-B", "-f", str(HERE / "pom.xml"), _COPY]
+    options = ["-DexcludeTransitive=true", f"-DoutputDirectory={fresh}"]
+    try:
+        done = subprocess.run(
+            [*command, *options], capture_output=True, text=True, timeout=900, check=False
+        )
+    except subprocess.TimeoutExpired:
+        pytest.skip(f"Maven did not fetch {name} within 15 minutes")
+    if done.returncode != 0:
+        errors = [line for line in done.stdout.splitlines() if "ERROR" in line]
+        pytest.skip(f"Maven cannot fetch {name}: {errors[0] if errors else done.stderr[:200]}")
+    JARS.mkdir(parents=True, exist_ok=True)
+    for each in fresh.iterdir():
+        each.replace(JARS / each.name)
+    fresh.rmdir()
+
+
+def spark_jar(name: str) -> Path:
+    """A jar that PySpark brings, by the beginning of its name."""
+    [found] = (spark_home() / "jars").glob(f"{name}-[0-9]*.jar")
+    return found
+
+
+class JavaProgram:
+    """A program of ``java/``, compiled into ``home``."""
+
+    def __init__(
+        self, name: str, jars: Iterable[Path], home: Path, flags: Iterable[str] = ()
+    ) -> None:
+        self.name = name
+        classpath = os.pathsep.join(map(str, jars))
+        source = HERE / "java" / f"{name}.java"
+        _run(["javac", "-Xlint:all,-path", "-d", str(home), "-cp", classpath, str(source)], "")
+        self.command = ["java", "-Xmx1g", *flags, "-cp", f"{home}{os.pathsep}{classpath}", name]
+
+    def run(self, lines: Iterable[str], *arguments: str | Path) -> str:
+        """Standard output of one run, with these lines as its input."""
+        text = "".join(f"{line}\n" for line in lines)
+        return _run([*self.command, *map(str, arguments)], text)
+
+
+def _run(command: list[str], text: str) -> str:
+    done = subprocess.run(command, input=text, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, f"{command}\n{done.stdout[-2000:]}\n{done.stderr[-4000:]}"
+    return done.stdout
