@@ -92,6 +92,25 @@ class UnsupportedError(SkipstoneError, NotImplementedError):
     default_hint = "see the list of what is supported in the documentation"
 
 
+class MemoryLimitError(UnsupportedError):
+    """Decoding would take more memory than the limit allows; nothing was allocated for it.
+
+    ``file`` and ``column`` name the place; ``needed`` and ``limit`` are bytes.
+    """
+
+    default_hint = (
+        "give decoding more with memory=BYTES (`--memory SIZE` on the command line), or leave the "
+        "column out"
+    )
+
+    def __init__(self, *, file: str, column: str, needed: int, limit: int) -> None:
+        self.file, self.column, self.needed, self.limit = file, column, needed, limit
+        super().__init__(
+            f"{file}: decoding column {column} takes {needed:,} bytes of memory, and the limit is "
+            f"{limit:,}"
+        )
+
+
 class StaleError(SkipstoneError, OSError):
     """The index or the data changed, in a call that must notice it."""
 

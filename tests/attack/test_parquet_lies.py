@@ -19,8 +19,8 @@ from hypothesis import strategies as st
 from skipstone.errors import FormatError
 from skipstone.parquet.format.metadata import ColumnChunk, FileMetaData
 from skipstone.parquet.format.page_index import ColumnIndexArrays, OffsetIndexArrays
-from skipstone.parquet.reading.fetch import check_entries
 from skipstone.parquet.reading.file import ParquetFile
+from skipstone.parquet.reading.row_ranges import check_entries
 from skipstone.planning.explain import Explanation
 
 if TYPE_CHECKING:

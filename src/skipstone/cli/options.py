@@ -197,6 +197,21 @@ def spark_options(function: Function) -> Function:
     return master(no_spark(function))
 
 
+def decoding_memory(function: Function) -> Function:
+    """Adds how much memory the decoding of pages may take; ``TableArguments.open`` uses it."""
+    option = click.option(
+        "--memory",
+        "decoding_memory",
+        metavar="SIZE",
+        callback=lambda ctx, param, value: None if value is None else size(ctx, param, value),
+        envvar="SKIPSTONE_MEMORY",
+        show_envvar=True,
+        help="Memory limit of the pages that are decoded together; a read that needs more is "
+        "refused. By default 2GiB, or 32 times their stored bytes where that is more.",
+    )
+    return option(function)
+
+
 @dataclass(frozen=True, slots=True)
 class TableArguments:
     """TABLE, and where its index and its object store are."""
@@ -216,6 +231,8 @@ class TableArguments:
         keys = file_keys()
         if keys is not None:
             said["decryption"] = keys
+        if meta.get("skipstone.memory") is not None:
+            said["memory"] = meta["skipstone.memory"]
         return Table(
             self.path,
             index_location=self.index_location,
@@ -242,6 +259,9 @@ def reporting(function: Callable[..., Any]) -> Callable[..., Any]:
         with out.warnings():
             if "table" in options:
                 _add_settings(options)
+            if "decoding_memory" in options:
+                meta = click.get_current_context().meta
+                meta["skipstone.memory"] = options.pop("decoding_memory")
             if "index_location" in options:
                 options["table"] = TableArguments(
                     options["table"],
@@ -257,7 +277,8 @@ def _add_settings(options: dict[str, Any]) -> None:
     """The settings file fills the options that have their default."""
     ctx = click.get_current_context()
     own = {param.name: param for param in ctx.command.params}
-    for name, value in _settings_of(options["table"]).items():
+    for key, value in _settings_of(options["table"]).items():
+        name = "decoding_memory" if key == "memory" and "decoding_memory" in own else key
         if name in own and ctx.get_parameter_source(name) is ParameterSource.DEFAULT:
             options[name] = own[name].process_value(ctx, value)
 

@@ -19,7 +19,13 @@ import click
 from skipstone.human import plural
 
 from .keys import data_keys
-from .options import columns_of, index_options, reporting, source_options
+from .options import (
+    columns_of,
+    decoding_memory,
+    index_options,
+    reporting,
+    source_options,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -35,6 +41,7 @@ if TYPE_CHECKING:
 @click.command()
 @index_options
 @source_options
+@decoding_memory
 @click.argument("where", required=False)
 @click.option(
     "--columns",
@@ -94,6 +101,7 @@ def _whole(scan: TableScan) -> tuple[list[str], Iterator[pa.RecordBatch]]:
 @click.command()
 @index_options
 @source_options
+@decoding_memory
 @click.argument("where", required=False)
 @data_keys
 @reporting

@@ -58,6 +58,8 @@ class OpenFiles:
         self.opening: Callable[[ObjectId], Mapping[str, Any]] = lambda id: {}
         #: whether pages are checked against the checksums that their headers state
         self.verify_checksums = True
+        #: the most bytes that are decoded together, ``None`` for the default
+        self.memory: int | None = None
         #: footers from the table's ``_metadata``
         self.summary: SummaryFooters | None = None
         self._kept: LruCache[str, ParquetFile] = LruCache(_KEPT)
@@ -82,7 +84,7 @@ class OpenFiles:
             told = self.summary.files([ids[at] for at in missing])
             known_ = {at: file for at, file in zip(missing, told, strict=True) if file is not None}
             for file in known_.values():
-                file.verify_checksums = self.verify_checksums
+                file.verify_checksums, file.memory = self.verify_checksums, self.memory
             found.update({at: self._kept.put(file.path, file) for at, file in known_.items()})
             missing = [at for at in missing if at not in known_]
         opened = self.map(lambda at: self._open(ids[at]), missing)
@@ -143,6 +145,7 @@ class OpenFiles:
                 id.path,
                 storage_options=self.options or None,
                 verify_checksums=self.verify_checksums,
+                memory=self.memory,
                 **how,
             )
         except (OSError, ValueError, LookupError) as error:

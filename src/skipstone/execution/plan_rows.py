@@ -18,8 +18,8 @@ import numpy as np
 import pyarrow as pa
 
 from skipstone.errors import SkipstoneError, StaleError, UnsupportedError
-from skipstone.parquet.reading.file_reader import read_whole
 from skipstone.parquet.reading.row_ranges import rows_alone, take_rows
+from skipstone.parquet.reading.whole_columns import read_whole
 from skipstone.predicate.tree import leaves
 from skipstone.predicate.types import column_name, column_path
 from skipstone.pruning import RowSet
@@ -48,6 +48,8 @@ _FEW = 16
 # The other columns are read for the matching rows alone up to this share of matching rows. Above
 # it, nearly every page holds one.
 _MANY = 0.2
+# Rows of one value in one array.
+_REPEATED = 1 << 20
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -290,12 +292,21 @@ class TableReader:
             field = self.schema.field(name)
             given = self.table.partition_value(name, file.ordinal)
             if given is not None:
-                made.append(pa.chunked_array([pa.repeat(given, rows)]))
+                made.append(_repeated(given, rows))
             elif name in have:
                 made.append(_as(have[name], field, file.opened.path))
             else:
-                made.append(pa.chunked_array([pa.nulls(rows, field.type)]))
+                made.append(_repeated(pa.scalar(None, field.type), rows))
         return pa.Table.from_arrays(made, schema=pa.schema([self.schema.field(n) for n in wanted]))
+
+
+def _repeated(value: pa.Scalar, rows: int) -> pa.ChunkedArray:
+    """``value`` for each of some rows: a file may claim any number, so the chunks share memory."""
+    if rows <= _REPEATED:
+        return pa.chunked_array([pa.repeat(value, rows)])
+    whole, rest = divmod(rows, _REPEATED)
+    chunk = pa.repeat(value, _REPEATED)
+    return pa.chunked_array([chunk] * whole + [chunk.slice(0, rest)] * (rest > 0))
 
 
 def output_schema(schema: pa.Schema, columns: Sequence[str] | None) -> pa.Schema:

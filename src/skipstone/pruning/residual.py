@@ -28,6 +28,9 @@ if TYPE_CHECKING:
 
 BoolArray: TypeAlias = "NDArray[np.bool_]"
 
+# Rows that are evaluated together. The keys of a column take up to 9 bytes a row.
+_SLICE = 1 << 22
+
 
 def require_decidable(tree: Bound) -> None:
     """``UnsupportedError`` where a part of the predicate is opaque."""
@@ -47,7 +50,14 @@ def matching(
 
     ``UnsupportedError`` where values of the file at ``path`` do not fit the type of their column.
     """
-    return _Evaluation(columns, rows, path).of(tree)
+    if rows <= _SLICE:
+        return _Evaluation(columns, rows, path).of(tree)
+    made = np.empty(rows, np.bool_)
+    for start in range(0, rows, _SLICE):
+        part = {name: column.slice(start, _SLICE) for name, column in columns.items()}
+        count = min(_SLICE, rows - start)
+        made[start : start + count] = _Evaluation(part, count, path).of(tree)
+    return made
 
 
 def unfit(column: str, have: pa.DataType, type: pa.DataType, path: str) -> UnsupportedError:

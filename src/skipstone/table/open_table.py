@@ -73,6 +73,7 @@ class OpenTable:
         index_keys: KeySource | None = None,
         decryption: Given[Decryption] | None = None,
         verify_checksums: bool = True,
+        memory: int | None = None,
     ) -> None:
         self.path = canonical_path(path)
         self.storage_options = dict(storage_options or {})
@@ -93,6 +94,7 @@ class OpenTable:
         keys = labelled_keys(index_keys)
         self.store: Store = find_store(self.path, index_location, self.storage_options, keys)
         self.partial, self.verify_checksums = partial, verify_checksums
+        self.memory = memory
         #: where transparent reading looks for the index
         self.index_location: str | XskipperLocation | KeyedLocation
         self.index_location = index_location or self.location.root
@@ -246,6 +248,7 @@ class OpenTable:
         files = self.require_parquet("read it with Spark: Table.read(spark, where)")
         engine = Engine(self.storage, self.storage_options)
         engine.files.verify_checksums = self.verify_checksums
+        engine.files.memory = self.memory
         if self.txn is not None:
             engine.files.opening = self.txn.opening
         elif not self.keys:

@@ -82,6 +82,9 @@ class Table(EncryptVerbs, UpkeepVerbs, AggregateVerbs):
     ``verify_checksums=False`` reads pages whose checksum is wrong, where queries in this process
     raise ``FormatError`` otherwise. Indexes and files are never made from such pages.
 
+    ``memory`` is the most bytes that a query in this process decodes together (``ParquetFile``).
+    ``MemoryLimitError`` where a piece of a file needs more.
+
     ``decryption`` has the keys of encrypted data files, or is a function that makes it. All that
     reads the files in this process uses them, and builds do (``DataKeys``). Files in the clear
     among them are read with its ``allow_plaintext_files``.

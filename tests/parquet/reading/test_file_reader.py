@@ -15,7 +15,8 @@ from hypothesis import strategies as st
 
 from skipstone.errors import FormatError
 from skipstone.parquet.reading.file import ParquetFile
-from skipstone.parquet.reading.file_reader import names_its_file, read_whole
+from skipstone.parquet.reading.file_reader import names_its_file
+from skipstone.parquet.reading.whole_columns import read_whole
 from skipstone.storage import LocalStorage
 from skipstone.storage.base import metered
 from tests.parquet.reading.tables import tables, write, writer_settings

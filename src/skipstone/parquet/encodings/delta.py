@@ -38,7 +38,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
-from skipstone.errors import FormatError
+from skipstone.errors import FormatError, MemoryLimitError
 
 from .kernels import choose, varint
 from .rle import pack, uleb128
@@ -160,8 +160,10 @@ def encode_length_byte_array(values: ByteArrays) -> bytes:
     return encode_binary_packed(lengths.astype(np.int32)) + values.content.tobytes()
 
 
-def decode_byte_array(data: Buffer, count: int) -> tuple[ByteArrays, int]:
-    """``count`` values, and the number of bytes used."""
+def decode_byte_array(
+    data: Buffer, count: int, most_bytes: int = MAX_BYTES
+) -> tuple[ByteArrays, int]:
+    """``count`` values of at most ``most_bytes`` together, and the number of bytes used."""
     view = as_bytes(data)
     prefixes, start = decode_binary_packed(view, count, np.int32)
     suffixes, used = decode_length_byte_array(view[start:], count)
@@ -178,9 +180,13 @@ def decode_byte_array(data: Buffer, count: int) -> tuple[ByteArrays, int]:
         )
     ends = np.zeros(count + 1, np.int64)
     np.cumsum(lengths, out=ends[1:])
-    if ends[-1] > MAX_BYTES:
+    most = min(most_bytes, MAX_BYTES)
+    if ends[-1] > most:
         raise FormatError(
-            "byte arrays of one page", expected=f"at most {MAX_BYTES} bytes", got=int(ends[-1])
+            "byte arrays of one page",
+            expected=f"at most {most} bytes",
+            got=int(ends[-1]),
+            hint=None if most == MAX_BYTES else MemoryLimitError.default_hint,
         )
     chosen = choose(count)
     content = chosen.expand(kept, suffixes.data, suffixes.offsets, ends)

@@ -23,13 +23,13 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from skipstone.errors import FormatError, UnsupportedError
-from skipstone.parquet.encodings import decode_values
+from skipstone.parquet.encodings import decode_values, delta
 from skipstone.parquet.encodings.codecs import decompress
 from skipstone.parquet.encodings.dictionary import decode_indices
 from skipstone.parquet.encodings.levels import levels_v1, levels_v2, row_starts
+from skipstone.parquet.encodings.values import MAX_BYTES, gather
 from skipstone.parquet.encodings.values import concat as concat_values
-from skipstone.parquet.encodings.values import gather
-from skipstone.parquet.format.enums import Encoding, PageType
+from skipstone.parquet.format.enums import Encoding, PageType, Type
 
 from .page import walk_pages
 
@@ -64,6 +64,16 @@ class Run:
             return Run(self.values[rows])
         return Run(self.values, self.indices[rows])
 
+    @property
+    def content_size(self) -> int:
+        """The bytes that ``plain`` gives."""
+        if self.indices is None:
+            return self.values.nbytes
+        if isinstance(self.values, np.ndarray):
+            width = self.values.itemsize * int(np.prod(self.values.shape[1:]))
+            return len(self.indices) * width
+        return int(self.values.lengths[self.indices].sum())
+
     def plain(self) -> Values:
         """The values, looked up in the dictionary if there is one."""
         if self.indices is None:
@@ -95,6 +105,11 @@ class LeafColumn:
     def num_nulls(self) -> int:
         """Entries without a value: nulls, and empty or null lists above them."""
         return self.num_entries - self.num_values
+
+    @property
+    def content_size(self) -> int:
+        """The bytes of its values, repeated ones as often as they are repeated."""
+        return sum(run.content_size for run in self.runs)
 
     @property
     def num_rows(self) -> int:
@@ -252,11 +267,17 @@ def decode_dictionary_page(page: Page, leaf: Leaf, codec: int, body: memoryview)
 
 
 def decode_data_page(
-    page: Page, leaf: Leaf, codec: int, dictionary: Values | None, body: memoryview
+    page: Page,
+    leaf: Leaf,
+    codec: int,
+    dictionary: Values | None,
+    body: memoryview,
+    most_bytes: int = MAX_BYTES,
 ) -> LeafColumn:
     """The entries of a data page; dictionary indices are kept as such.
 
-    ``body`` is the page's body, decrypted if it was encrypted. FormatError where the page is
+    ``body`` is the page's body, decrypted if it was encrypted; ``most_bytes`` is the most that
+    strings may take that the page stores by what they share. FormatError where the page is
     damaged, UnsupportedError for codecs and encodings that are not read.
     """
     check_num_values(page.num_values, len(body))
@@ -282,7 +303,7 @@ def decode_data_page(
         num_entries=page.num_values,
         definition_levels=definition,
         repetition_levels=repetition,
-        runs=(_values(page, leaf, dictionary, data, count),) if count else (),
+        runs=(_values(page, leaf, dictionary, data, count, most_bytes),) if count else (),
     )
 
 
@@ -292,7 +313,16 @@ def _decompressed(codec: int, body: memoryview, size: int) -> memoryview:
     return decompress(codec, body, size)
 
 
-def _values(page: Page, leaf: Leaf, dictionary: Values | None, data: memoryview, count: int) -> Run:
+def _values(
+    page: Page,
+    leaf: Leaf,
+    dictionary: Values | None,
+    data: memoryview,
+    count: int,
+    most_bytes: int,
+) -> Run:
+    if page.encoding == Encoding.DELTA_BYTE_ARRAY and leaf.type is Type.BYTE_ARRAY:
+        return Run(delta.decode_byte_array(data, count, most_bytes)[0])
     if page.encoding not in (Encoding.PLAIN_DICTIONARY, Encoding.RLE_DICTIONARY):
         return Run(decode_values(page.encoding, data, count, leaf.type, leaf.type_length))
     if dictionary is None:
@@ -351,6 +381,7 @@ def decode_pages(
     dictionary: Values | None = None,
     decryptor: ColumnDecryptor | None = None,
     verify_crc: bool = False,
+    most_bytes: int = MAX_BYTES,
 ) -> LeafColumn:
     """The entries of these pages together; other pages than data and dictionary pages hold none.
 
@@ -369,7 +400,7 @@ def decode_pages(
             if is_dictionary:
                 dictionary = decode_dictionary_page(page, leaf, codec, body)
             else:
-                parts.append(decode_data_page(page, leaf, codec, dictionary, body))
+                parts.append(decode_data_page(page, leaf, codec, dictionary, body, most_bytes))
         except FormatError as error:
             raise _at(error, page, leaf) from error
     return concat(leaf, parts)

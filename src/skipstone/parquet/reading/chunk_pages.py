@@ -89,16 +89,21 @@ class ChunkPages:
         known: Mapping[ChunkKey, OffsetIndexArrays | Reason],
         *,
         verify_crc: bool = True,
+        memory: int | None = None,
     ) -> None:
         """``known``: offset indexes that planning has read."""
         self.reader, self.path, self.footer, self.decryptor = reader, path, footer, decryptor
         #: whether reads check the checksums that page headers state
         self.verify_crc = verify_crc
+        #: the most bytes that pages may take when they are decoded together (``decoding_memory``)
+        self.memory = memory
         self._known = known
         # A lookup decodes a whole dictionary for one row. The next lookup uses it.
         self.dictionaries: LruCache[ChunkKey, Values] = LruCache(
             most_bytes=DICTIONARY_BYTES, size=lambda values: values.nbytes
         )
+        #: the bytes of the longest string of a chunk's dictionary, once it was asked for
+        self.longest: dict[ChunkKey, int] = {}
         self._places: dict[ChunkKey, ChunkPlace] = {}
         self._tables: dict[ChunkKey, PageTable] = {}
         self._decryptors: dict[ChunkKey, ColumnDecryptor | None] = {}

@@ -8,13 +8,13 @@ are decoded by our own code from the same bytes.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NoReturn
 
 import numpy as np
 import pyarrow as pa
 
 from skipstone._numba import CompiledKernels, is_imported
-from skipstone.errors import FormatError, SkipstoneError
+from skipstone.errors import FormatError, MemoryLimitError, SkipstoneError
 from skipstone.parquet.arrow.arrow_types import ShapeKind
 from skipstone.parquet.arrow.arrow_values import leaf_array
 from skipstone.parquet.arrow.assembly import assemble_rows, join
@@ -24,7 +24,15 @@ from skipstone.parquet.pages.column_values import concat, decode_pages
 from skipstone.storage import ByteRange
 
 from .chunk_pages import DICTIONARY_BYTES
-from .row_ranges import take_ranges
+from .decoding_memory import (
+    bytes_of_strings,
+    claim_of,
+    is_string,
+    limit_of,
+    longest_string,
+    without_dictionary,
+)
+from .row_ranges import check_entries, take_ranges
 from .splice_pages import SplicedGroup, Template, plain_pages
 
 if TYPE_CHECKING:
@@ -58,19 +66,20 @@ class Templates:
 
     def __init__(self, selection: Selection) -> None:
         self.selection = selection
-        self._made: dict[tuple[int, ...], Template] = {}
+        self._made: dict[tuple[tuple[int, ...], tuple[int, ...]], Template] = {}
 
-    def of(self, leaves: tuple[int, ...]) -> Template:
-        """The template of these leaves, in this order."""
-        found = self._made.get(leaves)
+    def of(self, leaves: tuple[int, ...], dictionaries: tuple[int, ...]) -> Template:
+        """The template of these leaves, in this order; ``dictionaries`` are places among them."""
+        found = self._made.get((leaves, dictionaries))
         if found is None:
             types = None
             if self.selection.typed:
                 types = [self.selection.leaf_type(leaf) for leaf in leaves]
-            found = self._made[leaves] = Template(
+            found = self._made[leaves, dictionaries] = Template(
                 [self.selection.tree.leaves[leaf] for leaf in leaves],
                 types,
                 self.selection.created_by,
+                dictionaries,
             )
         return found
 
@@ -97,12 +106,14 @@ def read_groups(
     """One column per field: the wanted rows of all these row groups, fetched in one wave."""
     wave = _Wave(chunks, templates, fields, wanted)
     wave.fetch()
+    wave.check_memory()
     made = {at: column for at, field in enumerate(fields) if (column := wave.picked(field))}
     rest = dict.fromkeys(
         leaf for at, field in enumerate(fields) if at not in made for leaf in field.shape.leaves
     )
     parts: dict[int, pa.ChunkedArray | None] = {}
-    for together in wave.alike(list(rest)):
+    parts.update(dict.fromkeys(wave.large))
+    for together in wave.alike([leaf for leaf in rest if leaf not in wave.large]):
         parts.update(wave.decode(together))
     return [made[at] if at in made else wave.column(each, parts) for at, each in enumerate(fields)]
 
@@ -130,7 +141,10 @@ class _Wave:
                 entries = table.holding(group.starts, group.stops)
                 self.picks[group.row_group, leaf] = _Pick(table, entries)
         self.pages: dict[ChunkKey, Pages] = {}
-        self.size = 0
+        self.size = self.limit = self.certain = 0
+        # Strings that are decoded as indices first, and leaves that may be too large otherwise.
+        self.indexed: set[int] = set()
+        self.large: set[int] = set()
         self.few: set[int] = set()
         if is_imported():
             flat = [each.shape.leaves[0] for each in fields if each.shape.kind is ShapeKind.LEAF]
@@ -183,6 +197,70 @@ class _Wave:
             except FormatError as error:
                 raise error.in_file(place.path) from error
 
+    def check_memory(self) -> None:
+        """``MemoryLimitError`` where the pages claim more than decoding may take."""
+        self.limit = limit_of(self.chunks.memory, self.size)
+        if not self.wanted:
+            return
+        selection = self.templates.selection
+        most: dict[int, int] = {}
+        can_index: set[int] = set()
+        largest = (-1, (0, 0))
+        for leaf in self.leaves:
+            described = selection.tree.leaves[leaf]
+            keys = [(group.row_group, leaf) for group in self.wanted]
+            claims = [claim_of(described, self.pages[key].headers) for key in keys]
+            certain = sum(claim.certain for claim in claims)
+            self.certain += certain
+            largest = max(largest, (certain, keys[0]))
+            if described.type is not Type.BYTE_ARRAY:
+                continue
+            if (
+                described.flat
+                and all(claim.indexed for claim in claims)
+                and is_string(selection.leaf_type(leaf))
+            ):
+                can_index.add(leaf)
+                if all(claim.repeats for claim in claims):
+                    self.indexed.add(leaf)
+                    continue
+            most[leaf] = sum(claim.most - claim.certain for claim in claims)
+        if self.certain > self.limit:
+            self._refuse(largest[1], largest[0])
+        if self.certain + sum(most.values()) > self.limit:
+            for leaf in most:
+                most[leaf] = self._most_of_strings(leaf)
+        if self.certain + sum(most.values()) > self.limit:
+            self.indexed |= can_index
+            self.large = set(most) - can_index
+
+    def _most_of_strings(self, leaf: int) -> int:
+        """The most that the strings of a leaf can take, by the longest of its dictionaries."""
+        described = self.templates.selection.tree.leaves[leaf]
+        total = 0
+        for group in self.wanted:
+            key = group.row_group, leaf
+            try:
+                pages = self.pages[key]
+                longest = longest_string(self.chunks, key, pages.codec, pages.headers)
+            except FormatError:
+                continue  # without a dictionary that decodes, no string is copied
+            found = claim_of(described, self.pages[key].headers, longest)
+            total += found.most - found.certain
+        return total
+
+    def _refuse(self, key: ChunkKey, needed: int) -> NoReturn:
+        name = self.templates.selection.tree.leaves[key[1]].name
+        raise MemoryLimitError(
+            file=self.chunks.place(key).path, column=name, needed=needed, limit=self.limit
+        )
+
+    def _claim(self, key: ChunkKey, content: int) -> None:
+        """Counts bytes of strings that are about to be copied."""
+        self.certain += content
+        if self.certain > self.limit:
+            self._refuse(key, content)
+
     def picked(self, field: SelectedField) -> pa.ChunkedArray | None:
         """A flat column by our own decoders where they are faster, else ``None``."""
         if field.shape.kind is not ShapeKind.LEAF or not self._is_cheap(field.shape.leaves[0]):
@@ -190,6 +268,8 @@ class _Wave:
         try:
             made = [self._flat(group, field) for group in self.wanted]
             return pa.chunked_array(made, field.field.type)
+        except MemoryLimitError:
+            raise
         except SkipstoneError:
             return None  # Arrow may read it, or raises the better error
 
@@ -233,6 +313,7 @@ class _Wave:
 
     def decode(self, together: tuple[int, ...]) -> dict[int, pa.ChunkedArray | None]:
         """The wanted rows of these leaves by Arrow; ``None`` for a leaf that it refuses."""
+        indexed = tuple(at for at, leaf in enumerate(together) if leaf in self.indexed)
         groups = []
         for group in self.wanted:
             first, stop = self.picks[group.row_group, together[0]].covered()
@@ -240,7 +321,7 @@ class _Wave:
             groups.append(SplicedGroup(int((stop - first).sum()), pages))
         rows = sum(group.rows for group in groups)
         try:
-            template = self.templates.of(together)
+            template = self.templates.of(together, indexed)
             table = template.decode(
                 groups,
                 threads=self.size > _THREADED and len(together) > 1,
@@ -255,9 +336,19 @@ class _Wave:
                 return {together[0]: None}
             return {leaf: part for each in together for leaf, part in self.decode((each,)).items()}
         cut = self._cut(together[0], rows)
-        return {
+        taken = {
             leaf: _taken(column, cut) for leaf, column in zip(together, table.columns, strict=True)
         }
+        for leaf in self.indexed.intersection(together):
+            taken[leaf] = self._strings(leaf, taken[leaf])
+        return taken
+
+    def _strings(self, leaf: int, column: pa.ChunkedArray) -> pa.ChunkedArray:
+        """A leaf that was decoded as indices into a dictionary, as strings."""
+        self._claim(
+            (self.wanted[0].row_group, leaf), bytes_of_strings(column, self.limit - self.certain)
+        )
+        return without_dictionary(column, self.templates.selection.leaf_type(leaf))
 
     def _entries(self, key: ChunkKey) -> I64:
         """Entries of levels in each picked entry of a page table."""
@@ -338,6 +429,7 @@ class _Wave:
                 pages.codec,
                 dictionary=known,
                 verify_crc=self.chunks.verify_crc,
+                most_bytes=self.limit,
             )
             first, stop = self.picks[key].covered()
             placed = np.concatenate(([0], np.cumsum(stop - first)))
@@ -363,7 +455,10 @@ class _Wave:
         begin = placed[entry] + group.starts - first[entry]
         end = begin + group.stops - group.starts
         parts = [column.rows(a, b) for a, b in zip(begin.tolist(), end.tolist(), strict=True)]
-        return concat(described, parts)
+        found = concat(described, parts)
+        if leaf in self.large or leaf in self.indexed:
+            self._claim(key, found.content_size)
+        return found
 
 
 def _taken(column: pa.ChunkedArray, cut: tuple[I64, I64] | None) -> pa.ChunkedArray:
@@ -378,44 +473,3 @@ def _one(column: pa.ChunkedArray) -> pa.Array | None:
         return pa.concat_arrays(column.chunks) if column.num_chunks else pa.array([], column.type)
     except pa.ArrowException:
         return None
-
-
-def check_entries(column: pa.ChunkedArray, rows: I64, entries: I64, name: str) -> None:
-    """``FormatError`` unless the first ``rows[0]`` rows have ``entries[0]`` entries, the next
-    ``rows[1]`` rows ``entries[1]``, …. ``column`` is one leaf of lists, decoded alone.
-
-    A page header counts the entries of a page, nulls and empty lists included, and an offset index
-    says which rows they are. A row has at least one entry, so the first rows of a run of pages have
-    as many entries as the pages only if they are the rows of these pages. With a wrong
-    ``first_row_index`` a row would get the values of another.
-    """
-    counts = [entries_per_row(chunk) for chunk in column.chunks]
-    before = np.concatenate(
-        [np.zeros(1, np.int64), np.cumsum(np.concatenate([np.zeros(0, np.int64), *counts]))]
-    )
-    found = np.diff(before[np.concatenate([[0], np.cumsum(rows)])], prepend=0)[1:]
-    wrong = np.flatnonzero(found != entries)
-    if len(wrong):
-        at = int(wrong[0])
-        raise FormatError(
-            f"pages of {name} hold other rows than their index says",
-            expected=f"{int(entries[at])} entries in {int(rows[at])} rows",
-            got=int(found[at]),
-        )
-
-
-def entries_per_row(array: pa.Array) -> I64:
-    """Entries per row, of structs of one field, lists of one element, and leaves."""
-    if isinstance(array, pa.ExtensionArray):
-        array = array.storage
-    if pa.types.is_struct(array.type):
-        return entries_per_row(array.field(0))
-    if not (pa.types.is_list(array.type) or pa.types.is_large_list(array.type)):
-        return np.ones(len(array), np.int64)
-    offsets = array.offsets.to_numpy().astype(np.int64)
-    first, last = int(offsets[0]), int(offsets[-1])
-    inner = array.values.slice(first, last - first)
-    if pa.types.is_nested(inner.type):
-        before = np.concatenate([np.zeros(1, np.int64), np.cumsum(entries_per_row(inner))])
-        offsets = before[offsets - first]
-    return np.asarray(np.maximum(np.diff(offsets), 1))

@@ -106,6 +106,10 @@ class ParquetFile(FileReader):
     ``verify_checksums=False`` reads pages whose checksum is wrong: their values are not those that
     were written, or it is the checksum that is wrong.
 
+    ``memory`` is the most bytes that pages take that are decoded together, those of one run of row
+    groups. Where they need more, a read is a ``MemoryLimitError`` before anything is decoded. The
+    default is 2 GiB, or 32 times the bytes of the pages as stored where that is more.
+
     ``size``: only this many bytes of the file count, and the file may grow meanwhile. The footer is
     the one that ends there.
     """
@@ -118,6 +122,7 @@ class ParquetFile(FileReader):
         decryption: Decryption | None = None,
         size: int | None = None,
         verify_checksums: bool = True,
+        memory: int | None = None,
     ) -> None:
         if decryption is not None and not hasattr(decryption, "has_keys"):
             raise TypeError(
@@ -133,7 +138,7 @@ class ParquetFile(FileReader):
         else:
             found = reader.pin_beginning(reader.storage.stat(where), size)
         opened = load_footer(reader, where, decryption, tail)
-        super().__init__(found, reader, opened, verify_checksums=verify_checksums)
+        super().__init__(found, reader, opened, verify_checksums=verify_checksums, memory=memory)
 
     @classmethod
     def of_footer(cls, id: ObjectId, reader: PinnedReader, opened: OpenedFooter) -> ParquetFile:
@@ -244,7 +249,8 @@ class ParquetFile(FileReader):
             return self.read_rows(columns, rows)
         require_decidable(predicate.tree)
         if not fields:
-            return rows_alone(sum(len(found) for _, found, _ in self._decided(predicate, rows)))
+            masks = self._matching(predicate, rows)
+            return rows_alone(sum(int(np.count_nonzero(mask)) for _, mask in masks))
         names = [field.node.name for field in fields]
         # Nothing forbids a file to have two columns of one name, or names that Arrow must change.
         alone = len(set(names)) == len(names) and names == [each.field.name for each in fields]
@@ -280,7 +286,7 @@ class ParquetFile(FileReader):
         if exact:
             return len(rows)
         require_decidable(predicate.tree)
-        return sum(len(found) for _, found, _ in self._decided(predicate, rows))
+        return sum(int(np.count_nonzero(mask)) for _, mask in self._matching(predicate, rows))
 
     @names_its_file
     def verify(self, columns: Sequence[str] | None = None) -> Verification:
@@ -348,14 +354,21 @@ class ParquetFile(FileReader):
     ) -> Iterator[tuple[pa.Table, NDArray[np.int64], NDArray[np.int64]]]:
         """Wave by wave: the predicate's columns, the matching rows of the file, and their positions
         in those columns."""
-        paths = {leaf.column: column_path(leaf.column) for leaf in leaves(predicate.tree)}
-        fields = self.selection.of_paths(list(paths.values()))
         before = 0
-        for table in self.tables(fields, rows):
-            columns = {name: column_at(table, path) for name, path in paths.items()}
-            at = np.flatnonzero(matching(predicate.tree, columns, table.num_rows, self.path))
+        for table, mask in self._matching(predicate, rows):
+            at = np.flatnonzero(mask)
             yield table, rows.at(before + at), at
             before += table.num_rows
+
+    def _matching(
+        self, predicate: _Predicate, rows: RowSet
+    ) -> Iterator[tuple[pa.Table, NDArray[np.bool_]]]:
+        """Wave by wave: the predicate's columns, and whether each row matches."""
+        paths = {leaf.column: column_path(leaf.column) for leaf in leaves(predicate.tree)}
+        fields = self.selection.of_paths(list(paths.values()))
+        for table in self.tables(fields, rows):
+            columns = {name: column_at(table, path) for name, path in paths.items()}
+            yield table, matching(predicate.tree, columns, table.num_rows, self.path)
 
 
 _INTERNAL = {

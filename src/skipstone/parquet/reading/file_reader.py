@@ -13,17 +13,16 @@ from typing import TYPE_CHECKING, Any, ParamSpec, Protocol, TypeVar, cast
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.parquet as pq
 
 from skipstone.errors import FormatError, SkipstoneError
-from skipstone.parquet.arrow.arrow_types import ShapeKind
 from skipstone.parquet.evidence.indexed_file import IndexedFile
 from skipstone.parquet.format.enums import Type
-from skipstone.parquet.format.footer import TAIL_LENGTH, Tail
 from skipstone.pruning import RowSet
-from skipstone.storage import ByteRange
 
 from .chunk_pages import ChunkPages
+from .decoding_memory import (
+    WIDTHS,
+)
 from .fetch import Templates, read_groups
 from .pinned_file import files_of_leaves
 from .row_ranges import GroupRows, are_sorted, check_row_counts, group_rows, row_set, rows_alone
@@ -52,8 +51,6 @@ R = TypeVar("R")
 
 # Stored and decoded bytes that are read together: as many row groups as fit, at least one.
 _WAVE = 128 << 20
-# Larger files are read in parts, and their columns by several threads.
-_LARGEST_WHOLE = 64 << 20
 
 
 class _HasPath(Protocol):
@@ -105,6 +102,7 @@ class FileReader:
         opened: OpenedFooter,
         *,
         verify_checksums: bool = True,
+        memory: int | None = None,
     ) -> None:
         #: the canonical path or URI
         self.path = id.path
@@ -114,6 +112,8 @@ class FileReader:
         self.reader = reader
         #: whether a page is checked against the checksum that its header states
         self.verify_checksums = verify_checksums
+        #: the most bytes that are decoded together; ``None`` is the default (``decoding_memory``)
+        self.memory = memory
         self._opened = opened
         #: the footer as arrays, and where it lies
         self.footer, self.tail = opened.footer, opened.tail
@@ -211,6 +211,7 @@ class FileReader:
             self.decryptor,
             known,
             verify_crc=self.verify_checksums,
+            memory=self.memory,
         )
 
     def _require_row_group(self, row_group: int) -> None:
@@ -352,99 +353,6 @@ class FileReader:
         return decoded_size(self.footer)
 
 
-# -- whole columns ---------------------------------------------------------------------------------
-
-
-def read_whole(file: FileReader, fields: Sequence[SelectedField]) -> pa.Table | None:
-    """All rows of these fields, decoded by Arrow from the chunks as they are stored.
-
-    Without rows to leave out, page-wise reading saves nothing, and Arrow works without the lock of
-    the interpreter. Arrow is given a sparse copy of the file: these chunks at their offsets, and
-    the footer. Pages of memory that are never written take no space. ``None`` where Arrow alone
-    cannot read it, or refuses. Errors of reading the bytes are raised: ``StaleError``, ``OSError``.
-    """
-    if not _is_plain(file, fields):
-        return None
-    ranges = _whole_chunks(file, fields)
-    if ranges is None:
-        return None
-    last = max(each.offset + each.length for each in ranges)
-    footer = file.footer.data[: file.footer.end]
-    ending = footer + Tail(last + len(footer) + TAIL_LENGTH, len(footer), False).to_bytes()
-    made = np.zeros(last + len(ending), np.uint8)
-    made[last:] = np.frombuffer(ending, np.uint8)
-    for where, data in file.reader.read(ranges).items():
-        made[where.offset : where.offset + where.length] = np.frombuffer(data, np.uint8)
-    names = [field.field.name for field in fields]
-    try:
-        source = pq.ParquetFile(
-            pa.BufferReader(made),
-            page_checksum_verification=file.verify_checksums,
-            coerce_int96_timestamp_unit="us",
-        )
-        found = source.read(columns=names, use_threads=False).select(names)
-        if _has_int96(file, fields):  # Arrow gives times without zone
-            schema = pa.schema([each.field for each in fields], found.schema.metadata)
-            types = [each.field.type for each in fields]
-            columns = [each.cast(type) for each, type in zip(found.columns, types, strict=True)]
-            found = pa.table(columns, schema=schema)
-    except (pa.ArrowException, OSError, KeyError):
-        return None  # our own decoders say what is wrong, and where
-    # A chunk may hold another number of values than it says, and a table is as long as its first
-    # column.
-    sound = all(
-        found.field(at).type == each.field.type and len(found.column(at)) == file.num_rows
-        for at, each in enumerate(fields)
-    )
-    return found if sound else None
-
-
-def _has_int96(file: FileReader, fields: Sequence[SelectedField]) -> bool:
-    leaves = file.footer.schema.leaves
-    return any(leaves[leaf].type is Type.INT96 for each in fields for leaf in each.shape.leaves)
-
-
-def _is_plain(file: FileReader, fields: Sequence[SelectedField]) -> bool:
-    """Whether Arrow, given these names, reads exactly these leaves, all of them plaintext."""
-    names = [field.field.name for field in fields]
-    every = file.schema.names
-    return (
-        bool(fields)
-        and not file.reader.storage.remote
-        and file.size <= _LARGEST_WHOLE
-        and not file.encrypted_footer
-        and file.footer.selected is None
-        and len(set(names)) == len(names)
-        and not any("." in name for name in every)
-        and len(set(every)) == len(every)
-        and all(field.shape.kind is ShapeKind.LEAF for field in fields)
-    )
-
-
-def _whole_chunks(file: FileReader, fields: Sequence[SelectedField]) -> list[ByteRange] | None:
-    """The chunks; ``None`` where Arrow cannot read one of them like this."""
-    found: list[ByteRange] = []
-    for field in fields:
-        leaf = field.shape.leaves[0]
-        for group in range(file.footer.num_row_groups):
-            try:
-                place = file.chunk_pages.place((group, leaf))
-            except SkipstoneError:
-                return None
-            if file.footer.chunk("encrypted")[group, leaf] > 0 or place.path != file.path:
-                return None
-            found.append(ByteRange(file.path, place.start, place.stop - place.start))
-    return found or None
-
-
-_WIDTHS = {
-    Type.BOOLEAN: 1,
-    Type.INT32: 4,
-    Type.INT64: 8,
-    Type.INT96: 8,
-    Type.FLOAT: 4,
-    Type.DOUBLE: 8,
-}
 _OFFSET = 8
 
 
@@ -459,7 +367,7 @@ def decoded_size(footer: FooterArrays) -> NDArray[np.int64]:
     arrays is too low where one dictionary entry stands for many long values.
     """
     leaves = footer.schema.leaves
-    widths = np.array([_WIDTHS.get(leaf.type, leaf.type_length) for leaf in leaves], np.float64)
+    widths = np.array([WIDTHS.get(leaf.type, leaf.type_length) for leaf in leaves], np.float64)
     texts = np.array([leaf.type is Type.BYTE_ARRAY for leaf in leaves], np.bool_)
     values = np.maximum(footer.chunk("num_values"), 0).astype(np.float64)
     said = footer.chunk("unencoded_byte_array_data_bytes")

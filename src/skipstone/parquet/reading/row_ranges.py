@@ -234,3 +234,44 @@ def _steps(keys: Keys, claim: SortingColumn) -> Any:
     steps[~here & there] = nulls_late
     steps[here & ~there] = -nulls_late
     return steps
+
+
+def check_entries(column: pa.ChunkedArray, rows: I64, entries: I64, name: str) -> None:
+    """``FormatError`` unless the first ``rows[0]`` rows have ``entries[0]`` entries, the next
+    ``rows[1]`` rows ``entries[1]``, …. ``column`` is one leaf of lists, decoded alone.
+
+    A page header counts the entries of a page, nulls and empty lists included, and an offset index
+    says which rows they are. A row has at least one entry, so the first rows of a run of pages have
+    as many entries as the pages only if they are the rows of these pages. With a wrong
+    ``first_row_index`` a row would get the values of another.
+    """
+    counts = [entries_per_row(chunk) for chunk in column.chunks]
+    before = np.concatenate(
+        [np.zeros(1, np.int64), np.cumsum(np.concatenate([np.zeros(0, np.int64), *counts]))]
+    )
+    found = np.diff(before[np.concatenate([[0], np.cumsum(rows)])], prepend=0)[1:]
+    wrong = np.flatnonzero(found != entries)
+    if len(wrong):
+        at = int(wrong[0])
+        raise FormatError(
+            f"pages of {name} hold other rows than their index says",
+            expected=f"{int(entries[at])} entries in {int(rows[at])} rows",
+            got=int(found[at]),
+        )
+
+
+def entries_per_row(array: pa.Array) -> I64:
+    """Entries per row, of structs of one field, lists of one element, and leaves."""
+    if isinstance(array, pa.ExtensionArray):
+        array = array.storage
+    if pa.types.is_struct(array.type):
+        return entries_per_row(array.field(0))
+    if not (pa.types.is_list(array.type) or pa.types.is_large_list(array.type)):
+        return np.ones(len(array), np.int64)
+    offsets = array.offsets.to_numpy().astype(np.int64)
+    first, last = int(offsets[0]), int(offsets[-1])
+    inner = array.values.slice(first, last - first)
+    if pa.types.is_nested(inner.type):
+        before = np.concatenate([np.zeros(1, np.int64), np.cumsum(entries_per_row(inner))])
+        offsets = before[offsets - first]
+    return np.asarray(np.maximum(np.diff(offsets), 1))

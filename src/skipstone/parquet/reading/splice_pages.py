@@ -93,8 +93,11 @@ class Template:
         leaves: Sequence[Leaf],
         types: Sequence[pa.DataType] | None,
         created_by: str | None,
+        dictionaries: Sequence[int] = (),
     ) -> None:
+        """``dictionaries``: places of the leaves that are decoded as dictionaries of strings."""
         self.leaves = tuple(leaves)
+        self._dictionaries = [str(at) for at in dictionaries]
         elements = [SchemaElement(name="schema", num_children=len(self.leaves))]
         for at, leaf in enumerate(self.leaves):
             elements += _elements(leaf, str(at))
@@ -108,7 +111,12 @@ class Template:
                 _field(leaf, str(at), type)
                 for at, (leaf, type) in enumerate(zip(self.leaves, types, strict=True))
             ]
-            if [field.type for field in self.decode(()).schema] != [f.type for f in fields]:
+            made = self.decode(()).schema
+            if any(
+                field.type != made.field(at).type
+                for at, field in enumerate(fields)
+                if at not in dictionaries
+            ):
                 self._tail = _tail(pa.schema(fields), created_by)
 
     def file(self, groups: Sequence[SplicedGroup]) -> bytes:
@@ -153,6 +161,7 @@ class Template:
             file = pq.ParquetFile(
                 source,
                 pre_buffer=False,
+                read_dictionary=self._dictionaries,
                 page_checksum_verification=verify_crc,
                 coerce_int96_timestamp_unit="us",
             )
