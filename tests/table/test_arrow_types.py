@@ -8,6 +8,7 @@ against one of plain types.
 from __future__ import annotations
 
 import base64
+import uuid
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 
@@ -165,6 +166,77 @@ def test_the_least_and_the_greatest_value_are_those_of_the_plain_type(
         if pa.types.is_duration(type):
             least, most = (pa.scalar(each, type).cast(pa.int64()).as_py() for each in (least, most))
         assert (least, most) == (theirs.min("c", where), theirs.max("c", where))
+
+
+ENGINES = {
+    "DuckDB": lambda scan: scan.to_duckdb().to_arrow_table(),
+    "polars": lambda scan: scan.to_polars().collect().to_arrow(),
+    "pyarrow": lambda scan: scan.to_pyarrow().to_table(),
+}
+#: further columns: types that Parquet stores, and that engines lack
+ODD = [
+    pytest.param(values, type, id=str(type).replace(" ", "_"))
+    for values, type in (
+        (column(lambda i: Decimal(i) * 10**30, pa.decimal256(45, 2)), pa.decimal256(45, 2)),
+        (column(float, pa.float32()).cast(pa.float16()), pa.float16()),
+        (NUMBERS.cast(pa.timestamp("ms", "UTC")), pa.timestamp("ms", "-08:00")),
+        (NUMBERS.cast(pa.timestamp("ns")), pa.timestamp("ns")),
+        (column(int, pa.int32()).cast(pa.date32()), pa.date64()),
+        (column(int, pa.int64()).cast(pa.time64("ns")), pa.time64("ns")),
+        (column(int, pa.uint64()), pa.uint64()),
+        (STRUCTS, pa.struct([("a", pa.string()), ("b", pa.duration("ms"))])),
+        *NESTED,
+    )
+]
+#: what has no equal type in an engine: it is refused in words
+LACKED = {
+    "DuckDB": ("duration", "decimal256(45", "halffloat"),
+    "polars": ("tz=+", "tz=-", "list_view", "decimal256(45", "run_end_encoded"),
+    "pyarrow": (),
+}
+#: what polars cannot cast to the type that the table has by another file
+UNCAST = ("duration", "extension", "map<dictionary")
+
+
+def comparable(found: pa.Table, type: pa.DataType) -> list[str]:
+    """The values by their ids, in one type."""
+    made = []
+    for chunk in found.column("c").chunks:
+        while isinstance(chunk, pa.ExtensionArray):
+            chunk = chunk.storage
+        if pa.types.is_fixed_size_binary(type) and pa.types.is_string(chunk.type):  # a UUID as text
+            texts = [None if text is None else uuid.UUID(text).bytes for text in chunk.to_pylist()]
+            chunk = pa.array(texts, type)
+        made += chunk.to_pylist() if pa.types.is_nested(type) else chunk.cast(type).to_pylist()
+    ids = found.column("id").to_pylist()
+    return [repr(value) for _, value in sorted(zip(ids, made, strict=True), key=lambda row: row[0])]
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+@pytest.mark.parametrize("values, type", EACH + ODD)
+@pytest.mark.parametrize("mixed", [False, True])
+def test_engines_read_equal_values_or_the_column_is_refused(
+    tmp_path: Path, values: pa.Array, type: pa.DataType, engine: str, mixed: bool
+) -> None:
+    ours = table(tmp_path / "t", values, type, *([values.type] if mixed else []))
+    try:
+        expected = ours.query()
+    except UnsupportedError:  # the types do not merge
+        assert mixed
+        return
+    wanted = expected.schema.field("c").type
+    lacked = any(text in str(type) for text in LACKED[engine])
+    if engine == "polars" and mixed and any(text in str(type) for text in UNCAST):
+        lacked = lacked or type != wanted
+    while isinstance(wanted, pa.BaseExtensionType):
+        wanted = wanted.storage_type
+    if lacked:
+        with pytest.raises(UnsupportedError, match=f"{engine} cannot read column 'c', which") as e:
+            ENGINES[engine](ours.scan())
+        assert "to_pyarrow() or to_arrow()" in e.value.hint
+    else:
+        found = ENGINES[engine](ours.scan())
+        assert comparable(found, wanted) == comparable(expected, wanted)
 
 
 @pytest.mark.parametrize("key", [pa.string_view(), pa.dictionary(pa.int32(), pa.string())])

@@ -270,6 +270,7 @@ def test_many_ranges_become_few_that_hold_them() -> None:
             row_groups=None,
             schema=pa.schema([]),
             int96=frozenset(),
+            noted={},
             names={},
             given={},
         )

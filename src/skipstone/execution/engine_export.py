@@ -18,6 +18,8 @@ DuckDB and polars are imported when they are needed.
 
 from __future__ import annotations
 
+import base64
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
@@ -29,14 +31,26 @@ from skipstone.errors import StaleError, UnsupportedError
 from skipstone.parquet.format.enums import Type
 from skipstone.parquet.format.summary_file import is_summary
 from skipstone.parquet.reading.row_ranges import group_rows
-from skipstone.predicate.types import column_name, is_list
+from skipstone.predicate.types import column_name
 from skipstone.storage.base import is_current
 
+from .engine_types import (
+    duckdb_lacks,
+    other_name,
+    plain_type,
+    polars_keeps,
+    polars_lacks,
+    refused,
+    types_in,
+    without_json,
+)
+
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
     import pyarrow.dataset as ds
 
+    from skipstone.parquet.reading.file import ParquetFile
     from skipstone.pruning import RowSet
     from skipstone.pruning.plan import Plan
 
@@ -57,7 +71,8 @@ class ExportFile:
 
     ``names`` maps the table's column names to the file's, for columns that the file has. ``given``
     holds the partition values of its path. ``schema`` is the file's own. ``int96`` are the columns
-    of the file with INT96, which engines take for times without zone.
+    of the file with INT96, which engines take for times without zone. ``noted`` are the types that
+    the file's ``ARROW:schema`` names.
     """
 
     path: str
@@ -66,6 +81,7 @@ class ExportFile:
     row_groups: tuple[int, ...] | None
     schema: pa.Schema
     int96: frozenset[str]
+    noted: Mapping[str, pa.DataType]
     names: Mapping[str, str]
     given: Mapping[str, pa.Scalar]
 
@@ -92,8 +108,19 @@ class EngineExport:
 
     @property
     def plain_schema(self) -> pa.Schema:
-        """The columns with plain types in place of dictionaries."""
-        return pa.schema([(field.name, _plain(field.type)) for field in self.schema])
+        """The columns with plain types in place of Arrow's other encodings of the same values."""
+        return pa.schema([(field.name, plain_type(field.type)) for field in self.schema])
+
+    def require(self, engine: str, lacks: Callable[[pa.DataType], bool]) -> None:
+        """``UnsupportedError`` for a column of a type that the engine ``lacks``, at any depth.
+
+        Engines end the process, fail or give other values for these.
+        """
+        schemas = {str(file.schema): file.schema for file in self.files}
+        for schema in (self.schema, *schemas.values()):
+            for field in schema:
+                if any(lacks(type) for type in types_in(field.type)):
+                    raise refused(engine, field.name, str(field.type))
 
     def bounded(self) -> EngineExport:
         """The same with at most ``_MOST_CUT`` files in part: those with the most rows left out."""
@@ -116,16 +143,13 @@ class EngineExport:
                 return file.path
             given = tuple(value.as_py() for value in file.given.values())
             columns = tuple(map(str, file.schema.remove_metadata()))
-            return given, columns, tuple(file.names), file.int96
+            noted = tuple(map(str, file.noted.values()))
+            return given, columns, tuple(file.names), file.int96, noted
 
         found: dict[object, list[ExportFile]] = {}
         for file in self.files:
             found.setdefault(kind(file), []).append(file)
         return iter(found.values())
-
-
-def _plain(type: pa.DataType) -> pa.DataType:
-    return type.value_type if pa.types.is_dictionary(type) else type
 
 
 def _late(name: str) -> Any:
@@ -143,14 +167,10 @@ def _late(name: str) -> Any:
 def duckdb_relation(export: EngineExport, connection: Any = None) -> Any:
     """A ``DuckDBPyRelation`` on ``connection`` (by default a new one, in memory)."""
     duckdb, export = _late("duckdb"), export.bounded()
+    export.require("DuckDB", duckdb_lacks)
     connection = duckdb.connect() if connection is None else connection
-    try:
-        empty = connection.from_arrow(export.plain_schema.empty_table())
-    except duckdb.Error as error:
-        raise UnsupportedError(
-            f"DuckDB has no type for a column of this table: {error}",
-            hint="read the plan with to_arrow()",
-        ) from error
+    fields = [(each.name, without_json(each.type)) for each in export.plain_schema]
+    empty = connection.from_arrow(pa.schema(fields).empty_table())
     types = dict(zip(export.schema.names, map(str, empty.types), strict=True))
     return connection.sql(_sql(export, types))
 
@@ -213,6 +233,17 @@ def _globbed(path: str) -> str:
 def polars_frame(export: EngineExport) -> Any:
     """A ``polars.LazyFrame``."""
     pl, export = _late("polars"), export.bounded()
+    export.require("polars", polars_lacks)
+    for file in export.files:
+        for name, own in file.names.items():
+            noted, wanted = file.noted.get(own), export.schema.field(name).type
+            if noted is None:
+                continue
+            inside = list(types_in(noted))
+            if any(map(polars_lacks, inside)):
+                raise refused("polars", name, f"{noted} in {file.path}")
+            if noted != wanted and any(map(polars_keeps, inside)):
+                raise refused("polars", name, f"{noted} in {file.path} and {wanted} in the table")
     empty = pl.from_arrow(export.plain_schema.empty_table())
     target = dict(empty.schema)
     frames = [
@@ -244,7 +275,7 @@ def _slices(
     if first.int96:
         # By itself polars reads INT96 as nanoseconds without zone.
         known = [field for field in first.schema if field.name in first.int96]
-        schema = pa.schema([(field.name, _plain(field.type)) for field in known])
+        schema = pa.schema([(field.name, plain_type(field.type)) for field in known])
         stored = {**stored, **pl.from_arrow(schema.empty_table()).schema}
         scan = scanned(stored)
     columns = []
@@ -300,7 +331,7 @@ def pyarrow_dataset(export: EngineExport) -> ds.Dataset:
     for file in export.files:
         for name, own in file.names.items():
             wanted = export.schema.field(name)
-            other = _other_name(file.schema.field(own), wanted)
+            other = other_name(file.schema.field(own), wanted)
             if other is not None:
                 raise UnsupportedError(
                     f"{file.path} calls the column {other[1]!r} {other[0]!r}, which pyarrow takes "
@@ -317,29 +348,6 @@ def pyarrow_dataset(export: EngineExport) -> ds.Dataset:
             )
         )
     return ds.FileSystemDataset(fragments, export.schema, format, filesystem=system)
-
-
-def _other_name(own: pa.Field, wanted: pa.Field) -> tuple[str, str] | None:
-    """A name of the file and that of the table where both differ in case, at any depth."""
-    if own.name != wanted.name:
-        return own.name, wanted.name
-    for each in _children(own.type):
-        for other in _children(wanted.type):
-            if each.name.lower() == other.name.lower():
-                found = _other_name(each, other)
-                if found is not None:
-                    return found
-    return None
-
-
-def _children(type: pa.DataType) -> list[pa.Field]:
-    """The fields of a struct, also of structs in lists and maps."""
-    t = pa.types
-    if t.is_struct(type):
-        return list(type)
-    if t.is_map(type):
-        return [pa.field("key", type.key_type), pa.field("value", type.item_type)]
-    return [pa.field("element", type.value_type)] if is_list(type) else []
 
 
 def _is(ds: Any, given: Mapping[str, pa.Scalar]) -> Any:
@@ -456,6 +464,16 @@ def _file(footers: Footers, plan: Plan, at: int) -> ExportFile:
         int96=frozenset(
             leaf.path[0] for leaf in file.footer.schema.leaves if leaf.type is Type.INT96
         ),
+        noted=_noted(file),
         names=names,
         given=given,
     )
+
+
+def _noted(file: ParquetFile) -> Mapping[str, pa.DataType]:
+    for pair in file.footer.key_value_metadata or ():
+        if pair.key == "ARROW:schema" and pair.value is not None:
+            with suppress(ValueError, OSError, pa.ArrowException):  # damaged: nobody believes it
+                found = pa.ipc.read_schema(pa.py_buffer(base64.b64decode(pair.value)))
+                return {each.name: each.type for each in found}
+    return {}
