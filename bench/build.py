@@ -24,10 +24,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from bench.figure import Figure, Peer, interleaved, median
+from skipstone import ParquetFile
 from skipstone.build.column_indexes import BuildSettings
 from skipstone.build.data_file import build_parquet
 from skipstone.indexes.registry import parse_indexes
-from skipstone.pruning.table_schema import file_schema
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -48,14 +48,15 @@ _CHILD = """
 import io, json, pathlib, sys
 from skipstone.build.data_file import BuildSettings, build_parquet
 from skipstone.indexes.registry import parse_indexes
-from skipstone.pruning.table_schema import file_schema
+from skipstone import ParquetFile
 from skipstone.indexes.bloom_jit import compiled
 import pyarrow as pa, pyarrow.parquet as pq
 def peak():  # of this program; getrusage begins with that of the process that started it
     status = pathlib.Path("/proc/self/status").read_text()
     return int(status.partition("VmHWM:")[2].split()[0])
 path, memory, *specs = sys.argv[1:]
-schema, settings = file_schema(path, path), BuildSettings(memory=int(memory), compiled=True)
+schema = ParquetFile(path).file_schema.spark
+settings = BuildSettings(memory=int(memory), compiled=True)
 compiled()
 with pq.ParquetFile(path) as file:
     few = pa.Table.from_batches([next(file.iter_batches(batch_size=2_000))])
@@ -102,7 +103,7 @@ def figures(bench: Workbench) -> Iterator[Figure]:
     rows = max(1_000, min(1_500_000, bench.sizes.files * bench.sizes.rows_per_file))
     folder = bench.generated("build", lambda home: make(home, rows), rows=rows, version=1)
     path = folder / "groups.parquet"
-    schema = file_schema(str(path), str(path))
+    schema = ParquetFile(path).file_schema.spark
     settings = BuildSettings(compiled=True)
     sets: dict[str, Sequence[str]] = {
         "all three kinds": [f"{column}:{kind}" for column in COLUMNS for kind in KINDS],

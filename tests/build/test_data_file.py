@@ -33,7 +33,6 @@ from skipstone.predicate.types import (
     spark_type,
 )
 from skipstone.pruning.kind import Builder, Built, Index
-from skipstone.pruning.table_schema import file_schema
 from skipstone.rewrite import encrypt
 from skipstone.storage import LocalStorage
 from tests.oracle import look_up, rows_of
@@ -66,7 +65,7 @@ def build(
     **settings: Any,
 ) -> FileFacts:
     storage = LocalStorage()
-    schema = schema or file_schema(str(path), str(path))
+    schema = schema or ParquetFile(path).file_schema.spark
     definitions = parse_indexes(indexes)
     return build_file(
         storage.stat(str(path)), storage, definitions, schema, BuildSettings(**settings)
@@ -136,7 +135,7 @@ def test_facts_are_those_of_the_rows(
 ) -> None:
     path = tmp_path_factory.mktemp("f") / "f.parquet"
     written(path, table, row_group_size=group)
-    schema = file_schema(str(path), str(path))
+    schema = ParquetFile(path).file_schema.spark
     columns = [column_name(path_) for path_, _ in leaf_columns(table.schema)]
     memory = data.draw(st.sampled_from([512 * 2**20, 1]))
     definitions = [kind(c) for c in columns for kind in (MinMax, ValueList)]
@@ -368,7 +367,6 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from skipstone.build.data_file import BuildSettings, build_parquet
 from skipstone.indexes.registry import parse_indexes
-from skipstone.pruning.table_schema import file_schema
 path, memory, *specs = sys.argv[1:]
 definitions = parse_indexes(specs)
 schema = file_schema(path, path)

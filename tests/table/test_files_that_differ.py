@@ -361,3 +361,45 @@ def test_a_default_that_only_one_file_notes_is_not_null_in_another(tmp_path: Pat
         assert opened().count("a = 3") == 1
         with pytest.raises(UnsupportedError, match="has a default"):
             opened().query(columns=["b"])
+
+
+@pytest.mark.parametrize("indexes", [(), ("d:minmax", "s.f:minmax")])
+def test_a_note_of_spark_does_not_change_what_is_stored(
+    tmp_path: Path, indexes: tuple[str, ...]
+) -> None:
+    """Spark's schema in the footer says float over doubles: values came back infinite."""
+    content = pa.table(
+        {
+            "d": [1e300, 0.1, None],
+            "n": [1, 2, 3],
+            "s": [{"f": 1e300, "t": "a"}, {"f": 0.1, "t": "b"}, None],
+            "l": [[1e300], [0.1], None],
+        }
+    )
+
+    def noted(name: str, type: Any) -> dict[str, Any]:
+        return {"name": name, "type": type, "nullable": True, "metadata": {}}
+
+    fields = [
+        noted("d", "float"),
+        noted("n", "string"),
+        noted("s", {"type": "struct", "fields": [noted("f", "float"), noted("t", "string")]}),
+        noted("l", {"type": "array", "elementType": "float", "containsNull": True}),
+        noted("absent", "string"),
+    ]
+    note = json.dumps({"type": "struct", "fields": fields})
+    key = {"org.apache.spark.sql.parquet.row.metadata": note}
+    path = tmp_path / "t" / "a.parquet"
+    path.parent.mkdir()
+    pq.write_table(content.replace_schema_metadata(key), path)
+    table = Table(str(path.parent))
+    if indexes:
+        table.build(indexes=list(indexes))
+    found = table.query()
+    assert found.to_pylist() == content.to_pylist()
+    assert found.schema.remove_metadata() == content.schema
+    assert table.query("d > 1e299").column("n").to_pylist() == [1]
+    assert table.query("s.f > 1e299").column("n").to_pylist() == [1]
+    assert table.count("d = 0.1D") == 1
+    assert (table.max("d"), table.max("n")) == (1e300, 3)
+    assert table.query("n = 2").num_rows == 1

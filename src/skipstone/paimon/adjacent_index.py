@@ -229,10 +229,10 @@ class AdjacentIndexes:
     def _described(self, data: ObjectId, subject: str) -> _Opened:
         """Schema, row count and column counts of the data file."""
         try:
-            with self.storage.open(data.path, data) as source:
-                footer, *schemas = footer_and_schemas(source, data.path)
+            footer, *schemas = footer_and_schemas(self.storage, data)
             types = types_of(*schemas, millis=True)
-            return _Opened(subject, footer.num_rows, types, column_counts(footer, types))
+            rows = int(footer.row_starts[-1])
+            return _Opened(subject, rows, types, column_counts(footer, types))
         except (SkipstoneError, OSError, ValueError) as error:
             found = _Opened(data.path)
             found.silence(Cause.UNREADABLE, error)

@@ -47,6 +47,7 @@ from .top_rows import TopCandidate, top_rows
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+    from skipstone.parquet.format.footer_arrays import FooterArrays
     from skipstone.predicate.tree import Bound
     from skipstone.pruning import Fetched
     from skipstone.pruning.kind import Blob
@@ -274,7 +275,12 @@ class PaimonFileIndex:
         for name, counts in column_counts(footer, unsure).items():
             try:
                 type = type_in(
-                    self.sidecar, name, unsure[name], counts, footer.num_rows, self.fetch
+                    self.sidecar,
+                    name,
+                    unsure[name],
+                    counts,
+                    int(footer.row_starts[-1]),
+                    self.fetch,
                 )
             except (FormatError, UnsupportedError, OSError):
                 continue
@@ -295,12 +301,14 @@ class PaimonFileIndex:
         return found
 
 
-def _described(path: str, options: Mapping[str, str] | None) -> tuple[Any, pa.Schema, pa.Schema]:
+def _described(
+    path: str, options: Mapping[str, str] | None
+) -> tuple[FooterArrays, pa.Schema, pa.Schema]:
     """A data file's footer, its stored schema, and its schema as Spark reads it."""
+    storage = open_storage(path, options)
     try:
-        with open_storage(path, options).open(path) as source:
-            return footer_and_schemas(source, path)
-    except (pa.ArrowException, FormatError, UnsupportedError) as error:
+        return footer_and_schemas(storage, storage.stat(path))
+    except (FormatError, UnsupportedError) as error:
         raise FormatError(
             "types come from the data file, and this is no Parquet file",
             file=path,

@@ -27,23 +27,23 @@ type, unless the caller names it.
 
 from __future__ import annotations
 
-import io
 from collections import Counter
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
 
 from skipstone.errors import FormatError, UnsupportedError
-from skipstone.parquet.encryption.open_footer import is_signed
-from skipstone.parquet.format.footer import find_footer
-from skipstone.parquet.format.footer_arrays import FooterArrays
+from skipstone.parquet.evidence.stored_values import Form, StoredColumn
+from skipstone.parquet.format.enums import Type
+from skipstone.parquet.reading.pinned_file import PinnedReader, load_footer
+from skipstone.parquet.reading.selection import Selection
 from skipstone.predicate.tree import Const, Leaf, Op
 from skipstone.predicate.types import TIMESTAMP, TIMESTAMP_NTZ, column_name, indexable
 from skipstone.pruning import Answer, BaseEvidence, Bounds, Cause, Level, RowSet
 from skipstone.pruning.kind import Blob, Stored
-from skipstone.pruning.table_schema import file_schema, find_field
+from skipstone.pruning.table_schema import find_field
 
 from . import index_blob as reading
 from .base import paimon_column
@@ -59,10 +59,12 @@ from .top_rows import TopFile
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 
-    import pyarrow.parquet as pq
-
+    from skipstone.identity import ObjectId
+    from skipstone.parquet.format.footer_arrays import FooterArrays
+    from skipstone.parquet.format.schema import Leaf as SchemaLeaf
+    from skipstone.parquet.format.schema import Node
     from skipstone.pruning import Evidence, Fetched, Units
-    from skipstone.storage import ByteRange
+    from skipstone.storage import ByteRange, Storage
 
     from .format.container import IndexEntry
     from .format.partial_blob import Pieces
@@ -134,17 +136,31 @@ def types_of(
     return found
 
 
-def footer_and_schemas(source: Any, path: str) -> tuple[pq.FileMetaData, pa.Schema, pa.Schema]:
+def footer_and_schemas(
+    storage: Storage, version: ObjectId
+) -> tuple[FooterArrays, pa.Schema, pa.Schema]:
     """A data file's footer, its stored schema, and its schema as Spark reads it.
 
     ``UnsupportedError`` where columns are encrypted.
     """
-    import pyarrow.parquet as pq
-
-    footer = pq.read_metadata(source)
-    if is_signed(source, footer):
+    reader = PinnedReader(storage)
+    reader.pin(version)
+    footer = load_footer(reader, version.path, None).footer
+    if footer.encryption_algorithm is not None:
         raise UnsupportedError("its columns are encrypted")
-    return footer, footer.schema.to_arrow_schema(), file_schema(source, path)
+    columns = Selection(footer, version.path)
+    stored = map(_stored, columns.schema, footer.schema.root.children)
+    return footer, pa.schema(list(stored)), columns.file_schema.spark
+
+
+def _stored(field: pa.Field, node: Node) -> pa.Field:
+    """The field of a column; INT96 holds nanoseconds."""
+    if node.element.type is Type.INT96:
+        return field.with_type(pa.timestamp("ns"))
+    if pa.types.is_struct(field.type):
+        children = map(_stored, field.type, node.children)
+        return field.with_type(pa.struct(list(children)))
+    return field
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -347,29 +363,27 @@ class ColumnCounts:
     in_millis: bool = False
 
 
-def column_counts(footer: Any, wanted: Collection[str]) -> dict[str, ColumnCounts]:
-    """What pyarrow's ``FileMetaData`` says of the columns ``wanted``, by dotted name. A name that
-    two columns share is left out. ``FormatError`` where the footer contradicts itself."""
-    schema = footer.schema
-    names = [schema.column(at).path for at in range(len(schema))]
+def column_counts(footer: FooterArrays, wanted: Collection[str]) -> dict[str, ColumnCounts]:
+    """What a footer says of the columns ``wanted``, by dotted name. A name that two columns share
+    is left out."""
+    names = [".".join(leaf.path) for leaf in footer.schema.leaves]
     usual = Counter(names)
-    # Arrow ends the process where the metadata of a column chunk are damaged.
-    sink = io.BytesIO()
-    footer.write_metadata_file(sink)
-    arrays = FooterArrays.scan(find_footer(sink.getvalue())[1])
     return {
-        name: _counts(footer, arrays, at)
-        for at, name in enumerate(names)
+        name: _counts(footer, leaf)
+        for name, leaf in zip(names, footer.schema.leaves, strict=True)
         if name in wanted and usual[name] == 1
     }
 
 
-def _counts(footer: Any, arrays: FooterArrays, at: int) -> ColumnCounts:
-    column = footer.schema.column(at)
-    logical = str(column.logical_type)
-    in_millis = "Timestamp" in logical and "milliseconds" in logical
-    ordered = column.physical_type in ("INT32", "INT64") and _is_signed(logical)
-    width = 4 if column.physical_type == "INT32" else 8
+def _counts(arrays: FooterArrays, leaf: SchemaLeaf) -> ColumnCounts:
+    column, at = StoredColumn.of(leaf), leaf.ordinal
+    # Stored numbers are ordered, and equal the keys of an index.
+    ordered = (
+        leaf.type in (Type.INT32, Type.INT64)
+        and column.form in (Form.SIGNED, Form.DECIMAL, Form.TIMESTAMP)
+        and column.unit != "ns"
+    )
+    width = 4 if leaf.type is Type.INT32 else 8
     null_counts: list[int] = arrays.chunk("null_count")[:, at].tolist()
     values: list[int] = arrays.chunk("num_values")[:, at].tolist()
     nulls, low, high = 0, None, None
@@ -388,19 +402,12 @@ def _counts(footer: Any, arrays: FooterArrays, at: int) -> ColumnCounts:
             ordered = False
     if not ordered:
         low = high = None
-    return ColumnCounts(nulls=nulls, low=low, high=high, in_millis=in_millis)
+    return ColumnCounts(nulls=nulls, low=low, high=high, in_millis=column.unit == "ms")
 
 
 def _bound(arrays: FooterArrays, group: int, at: int, end: str) -> bytes | None:
     found = arrays.value_bytes(f"{end}_value", group, at)
     return arrays.value_bytes(end, group, at) if found is None else found
-
-
-def _is_signed(logical: str) -> bool:
-    """Whether stored numbers of this logical type are ordered, and equal the keys of an index."""
-    if "isSigned=false" in logical or "nanoseconds" in logical:
-        return False
-    return logical.partition("(")[0] in ("None", "Int", "Date", "Decimal", "Timestamp")
 
 
 def type_in(

@@ -1,9 +1,9 @@
 """The schema of a table of plain Parquet files, as Spark reads it: canonical Arrow types.
 
-Spark's own schema in the footer (key ``org.apache.spark.sql.parquet.row.metadata``) wins where
-it is there: it alone knows collations and intervals. Otherwise the physical schema counts and
-not the ``ARROW:schema`` that Arrow writers leave beside it: INT96 is an instant, a duration is a
-bigint.
+The physical schema counts, and not the ``ARROW:schema`` that Arrow writers leave beside it: INT96
+is an instant, a duration is a bigint. Spark's own schema in the footer (key
+``org.apache.spark.sql.parquet.row.metadata``) alone knows defaults, collations and intervals: it
+counts for the columns whose physical type it agrees with.
 
 The schema of a table is merged from those of all its files (``merge_schemas``), so it does not
 depend on which file is listed first, nor on an index.
@@ -20,17 +20,14 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.parquet as pq
 
 from skipstone.errors import FormatError, UnsupportedError
 from skipstone.human import of_total, plural
 from skipstone.predicate.types import (
-    TIMESTAMP,
     MapKey,
     column_name,
     column_path,
     is_list,
-    schema_from_spark,
     spark_type,
     value_of_key,
 )
@@ -41,42 +38,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from numpy.typing import NDArray
-
-
-SPARK_SCHEMA_KEY = b"org.apache.spark.sql.parquet.row.metadata"
-
-
-def file_schema(source: Any, path: str) -> pa.Schema:
-    """The schema of one Parquet file, opened as ``source``; ``FormatError`` where it is none."""
-    try:
-        with pq.ParquetFile(source) as parquet:
-            metadata = parquet.metadata.metadata or {}
-            if SPARK_SCHEMA_KEY in metadata:
-                try:
-                    return schema_from_spark(metadata[SPARK_SCHEMA_KEY].decode())
-                except ValueError:
-                    pass  # a foreign or damaged note: the physical schema still stands
-            columns = [parquet.schema.column(i) for i in range(len(parquet.schema))]
-            int96 = frozenset(c.path for c in columns if c.physical_type == "INT96")
-            return pa.schema(
-                [_physical(field, field.name, int96) for field in parquet.schema_arrow]
-            )
-    except (pa.ArrowException, OSError, ValueError) as error:
-        if isinstance(error, FileNotFoundError | PermissionError):
-            raise
-        raise FormatError(f"not readable as Parquet: {error}", file=path) from error
-
-
-def _physical(field: pa.Field, path: str, int96: frozenset[str]) -> pa.Field:
-    type_ = field.type
-    if pa.types.is_struct(type_):
-        children = [_physical(child, f"{path}.{child.name}", int96) for child in type_]
-        return pa.field(field.name, pa.struct(children), field.nullable)
-    if path in int96:
-        type_ = TIMESTAMP
-    elif pa.types.is_duration(type_):
-        type_ = pa.int64()
-    return pa.field(field.name, type_, field.nullable)
 
 
 def find_field(schema: pa.Schema, column: str) -> pa.Field | None:

@@ -38,7 +38,6 @@ from skipstone.predicate.tree import leaves
 from skipstone.predicate.types import column_path
 from skipstone.pruning import RowSet, Units
 from skipstone.pruning.evaluation import evaluate
-from skipstone.pruning.table_schema import file_schema
 from skipstone.storage import open_storage
 
 from .evidence.opened_pm import OpenedPm, open_pm
@@ -227,8 +226,8 @@ class PmFile:
         schema = self._schema
         if schema is None and self.data is not None:
             try:
-                with open_storage(self.data, self._options).open(self.data) as source:
-                    schema = file_schema(source, self.data)
+                data = ParquetFile(self.data, storage_options=self._options)
+                schema = data.file_schema.spark
             except (SkipstoneError, OSError, ValueError):
                 schema = None  # an append may be under way: the _pm has QuestDB's types itself
         return OpenedPm.of(self.snapshot, path=self.data or "", schema=schema)

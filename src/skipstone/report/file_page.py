@@ -30,7 +30,7 @@ import pyarrow as pa
 
 from skipstone.errors import SkipstoneError
 from skipstone.parquet.arrow.metadata_tables import readable, shown
-from skipstone.parquet.evidence.stored_values import Form, Stored
+from skipstone.parquet.evidence.stored_values import Form, StoredColumn
 from skipstone.parquet.format.enums import Encoding, PageType, Type
 
 if TYPE_CHECKING:
@@ -400,7 +400,7 @@ def _numbers(values: Sequence[bytes | None], leaf: Leaf) -> NDArray[np.float64] 
     dtype = _NUMBERS.get(leaf.type)
     if dtype is None:
         return None
-    if Stored.of(leaf).form is Form.UNSIGNED:
+    if StoredColumn.of(leaf).form is Form.UNSIGNED:
         dtype = dtype.replace("i", "u")
     width = np.dtype(dtype).itemsize
     fits = np.array([each is not None and len(each) == width for each in values], np.bool_)
@@ -420,7 +420,7 @@ def _ranks(values: Sequence[bytes | None], leaf: Leaf) -> NDArray[np.float64]:
 
 def _key_of(leaf: Leaf) -> Callable[[bytes], Any]:
     """A function from the bytes of a value to its sort key."""
-    form = Stored.of(leaf).form
+    form = StoredColumn.of(leaf).form
     if leaf.type in _NUMBERS or form is Form.FLOATING:
         dtype = _NUMBERS.get(leaf.type, "<f2")
         return lambda value: _number(value, dtype)

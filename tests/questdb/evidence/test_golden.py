@@ -20,7 +20,7 @@ from tests.questdb.format.golden import case
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from skipstone.parquet.evidence.stored_values import Stored
+    from skipstone.parquet.evidence.stored_values import StoredColumn
 
 OPS = {
     "eq": Op.EQ,
@@ -46,7 +46,7 @@ SKIPS = (
 )
 
 
-def literal(value: dict[str, Any], stored: Stored) -> Any:
+def literal(value: dict[str, Any], stored: StoredColumn) -> Any:
     """A recorded constant as a leaf has it."""
     ((kind, raw),) = value.items()
     if kind == "var":

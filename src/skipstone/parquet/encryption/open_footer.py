@@ -12,7 +12,6 @@ keys opened.
 
 from __future__ import annotations
 
-import io
 from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple
@@ -21,7 +20,7 @@ import numpy as np
 
 from skipstone.errors import FormatError, KeyUnavailableError, UnsupportedError
 from skipstone.human import Report
-from skipstone.parquet.format.footer import TAIL_LENGTH, read_footer
+from skipstone.parquet.format.footer import read_footer
 from skipstone.parquet.format.footer_arrays import FooterArrays
 from skipstone.parquet.format.metadata import ColumnCryptoMetaData
 from skipstone.parquet.thrift.compact import Reader
@@ -33,8 +32,6 @@ from .modules import ModuleType
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
-
-    import pyarrow.parquet as pq
 
     from skipstone.errors import SkipstoneError
 
@@ -214,18 +211,6 @@ def open_footer_of(
         load_key_material=load,
     )
     return opened, tail.size
-
-
-def is_signed(source: BinaryIO, metadata: pq.FileMetaData) -> bool:
-    """Whether ``source``, whose footer Arrow read, has a plaintext footer over encrypted columns:
-    then a signature follows the footer.
-
-    Arrow ends the process when it reads an encrypted column chunk without the key.
-    """
-    end = source.seek(0, io.SEEK_END)
-    source.seek(end - TAIL_LENGTH)
-    length = int.from_bytes(source.read(4), "little")
-    return length != int(metadata.serialized_size)
 
 
 def encrypted_leaves(

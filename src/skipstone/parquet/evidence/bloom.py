@@ -65,7 +65,7 @@ if TYPE_CHECKING:
     from skipstone.pruning import BoolArray, Fetched, Units
 
     from .indexed_file import IndexedFile
-    from .stored_values import Stored
+    from .stored_values import StoredColumn
 
 
 # Bytes of a second request, for a header that the first one did not hold whole.
@@ -362,7 +362,7 @@ Hashes: TypeAlias = "NDArray[np.uint64]"
 _FLOATS = {Type.FLOAT: "<f", Type.DOUBLE: "<d", Type.FIXED_LEN_BYTE_ARRAY: "<e"}
 
 
-def hashes_of(leaf: Leaf, stored: Stored) -> Hashes | None:
+def hashes_of(leaf: Leaf, stored: StoredColumn) -> Hashes | None:
     """Hashes, uint64 ``(m,)``, of which a filter holds at least one if any row matches.
 
     ``None``: a filter says nothing about this leaf.
@@ -385,7 +385,7 @@ def hashes_of(leaf: Leaf, stored: Stored) -> Hashes | None:
     return np.array(sorted(set(found)), np.uint64)
 
 
-def _patterns(value: Value, stored: Stored) -> list[bytes] | None:
+def _patterns(value: Value, stored: StoredColumn) -> list[bytes] | None:
     """All PLAIN byte patterns that stand for ``value``; ``None`` for too many."""
     column = stored.column
     match stored.form, value:

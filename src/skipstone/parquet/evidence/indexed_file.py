@@ -31,7 +31,7 @@ from skipstone.parquet.pages.page import chunk_range
 from skipstone.pruning import Answer, BaseEvidence, Bounds, Cause, Reason
 from skipstone.storage import ByteRange
 
-from .stored_values import Stored
+from .stored_values import StoredColumn
 from .value_bounds import (
     check_page_range,
     chunk_bounds,
@@ -169,7 +169,7 @@ class IndexedFile:
         self.verify_crc = True
         #: caches of the kinds of evidence, by keys of their own
         self.cache: dict[Any, Any] = {}
-        self._stored: dict[int, Stored] = {}
+        self._stored: dict[int, StoredColumn] = {}
         self._bounds: dict[int, ValueBounds] = {}
 
     def _reachable(self, columns: Mapping[str, int]) -> dict[str, int]:
@@ -185,11 +185,11 @@ class IndexedFile:
         other.columns = self._reachable(columns)
         return other
 
-    def stored(self, leaf: int) -> Stored:
+    def stored(self, leaf: int) -> StoredColumn:
         """The stored type of a leaf."""
         found = self._stored.get(leaf)
         if found is None:
-            found = self._stored[leaf] = Stored.of(self.footer.schema.leaves[leaf])
+            found = self._stored[leaf] = StoredColumn.of(self.footer.schema.leaves[leaf])
         return found
 
     def chunk_bounds(self, leaf: int) -> ValueBounds:

@@ -71,7 +71,7 @@ _DAY = 86_400_000_000
 
 
 @dataclass(frozen=True, slots=True)
-class Stored:
+class StoredColumn:
     """The values of a leaf column: its canonical ``type`` (``None`` where no order is known)."""
 
     column: Column
@@ -80,7 +80,7 @@ class Stored:
     unit: str = ""
 
     @classmethod
-    def of(cls, column: Column) -> Stored:
+    def of(cls, column: Column) -> StoredColumn:
         """From the schema; see the module."""
         form, type_, unit = _form(column)
         return cls(column, form, type_, unit)

@@ -63,7 +63,7 @@ from skipstone.predicate.tree import Const, Op
 from skipstone.pruning import Bounds
 from skipstone.pruning.interval import Intervals, interval_bounds, null_bounds
 
-from .stored_values import Form, Stored
+from .stored_values import Form, StoredColumn
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -95,7 +95,7 @@ class ValueBounds:
     ``rows`` and ``nulls`` int64 ``(n,)``, -1 unknown.
     """
 
-    stored: Stored
+    stored: StoredColumn
     all: Intervals
     numbers: Intervals | None = None
 
@@ -105,7 +105,7 @@ class ValueBounds:
     @classmethod
     def of(
         cls,
-        stored: Stored,
+        stored: StoredColumn,
         order: str,
         *,
         lo: Keys,
@@ -246,7 +246,9 @@ def order_of(footer: FooterArrays, leaf: int) -> str:
     return found[0] if len(found) == 1 else Order.UNKNOWN
 
 
-def chunk_bounds(footer: FooterArrays, stored: Stored, *, below_lists: bool = False) -> ValueBounds:
+def chunk_bounds(
+    footer: FooterArrays, stored: StoredColumn, *, below_lists: bool = False
+) -> ValueBounds:
     """Bounds of all row groups of one leaf, in their order.
 
     ``below_lists``: also bounds of a leaf that has any number of values per row. They bound values,
@@ -313,7 +315,7 @@ def chunk_bounds(footer: FooterArrays, stored: Stored, *, below_lists: bool = Fa
     )
 
 
-def miscounts_nulls(footer: FooterArrays, stored: Stored) -> bool:
+def miscounts_nulls(footer: FooterArrays, stored: StoredColumn) -> bool:
     """Whether null counts of this leaf may be too low; see the module."""
     column = stored.column
     return (
@@ -323,7 +325,7 @@ def miscounts_nulls(footer: FooterArrays, stored: Stored) -> bool:
     )
 
 
-def _is_long_decimal(stored: Stored) -> bool:
+def _is_long_decimal(stored: StoredColumn) -> bool:
     return stored.form is Form.DECIMAL and stored.column.type in _BYTES
 
 
@@ -346,7 +348,7 @@ def _gather(data: bytes, starts: I64, lengths: I64, known: BoolArray) -> ByteArr
 
 
 def page_bounds(
-    stored: Stored,
+    stored: StoredColumn,
     order: str,
     index: ColumnIndexArrays,
     offsets: OffsetIndexArrays,

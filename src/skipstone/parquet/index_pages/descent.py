@@ -9,7 +9,7 @@ in a ``FormatError`` after bounded work: a child lies before its parent, no inde
 twice, all of them together are no longer than the chunk, and no tree is deeper than 32 levels.
 
 Entry ``i`` leads to values from key ``i - 1`` to key ``i``, both included. Keys compare in Spark's
-order (``Stored.keys``). Nanoseconds are rounded up in an upper bound and down in a lower one.
+order (``StoredColumn.keys``). Nanoseconds are rounded up in an upper bound and down in a lower one.
 
 The first entry of the last level points to the chunk's first data page. Where that entry was not
 read, the header of one child shows whether the level is the last one.
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from skipstone.parquet.evidence.stored_values import Stored
+    from skipstone.parquet.evidence.stored_values import StoredColumn
     from skipstone.parquet.format.schema import Leaf
     from skipstone.parquet.reading.page_tables import ChunkPlace
     from skipstone.parquet.reading.pinned_file import PinnedReader
@@ -397,14 +397,14 @@ _UNORDERED = (Form.NONE, Form.INT96, Form.BOOLEAN)
 
 @dataclass(frozen=True, slots=True)
 class Interval:
-    """Bounds in the domain of ``Stored.keys``, inclusive; ``None`` is open."""
+    """Bounds in the domain of ``StoredColumn.keys``, inclusive; ``None`` is open."""
 
     low: Key | None = None
     high: Key | None = None
     empty: bool = False
 
 
-def interval_of(tree: Bound, stored: Stored) -> Interval:
+def interval_of(tree: Bound, stored: StoredColumn) -> Interval:
     """Bounds of all values that match ``tree``, a conjunction."""
     low: Key | None = None
     high: Key | None = None
@@ -430,7 +430,7 @@ def interval_of(tree: Bound, stored: Stored) -> Interval:
     return Interval(low, high, empty)
 
 
-def picking(stored: Stored, interval: Interval) -> Callable[[IndexPage], tuple[int, int]]:
+def picking(stored: StoredColumn, interval: Interval) -> Callable[[IndexPage], tuple[int, int]]:
     """Picks the entries whose pages may hold a value in the interval: from the first bound that
     reaches it to the first one beyond it. ``FormatError`` for keys out of order."""
 

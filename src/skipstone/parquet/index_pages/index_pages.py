@@ -24,7 +24,7 @@ import numpy as np
 import pyarrow as pa
 
 from skipstone.errors import FormatError, UnsupportedError
-from skipstone.parquet.evidence.stored_values import Stored
+from skipstone.parquet.evidence.stored_values import StoredColumn
 from skipstone.parquet.format.page_index import OffsetIndexArrays
 from skipstone.parquet.reading.file_reader import names_its_file
 from skipstone.parquet.reading.row_ranges import column_at, group_rows
@@ -361,8 +361,8 @@ class IndexPages:
     # -- predicates --------------------------------------------------------------------------------
 
     @cached_property
-    def _stored(self) -> Stored:
-        return Stored.of(self.file.footer.schema.leaves[self._leaf])
+    def _stored(self) -> StoredColumn:
+        return StoredColumn.of(self.file.footer.schema.leaves[self._leaf])
 
     def _compared(self, op: str, value: object) -> Expr:
         column = ColumnRef(column_path(self.column))

@@ -23,7 +23,13 @@ from skipstone.parquet.arrow.arrow_types import (
     shape_of,
 )
 from skipstone.parquet.format.schema import arrow_name
-from skipstone.predicate.types import column_name, column_path, schema_from_spark
+from skipstone.predicate.types import (
+    column_name,
+    column_path,
+    is_list,
+    schema_from_spark,
+    spark_type,
+)
 from skipstone.pruning.table_schema import FileSchema
 
 if TYPE_CHECKING:
@@ -251,16 +257,18 @@ def _spark_schema(
 ) -> pa.Schema:
     """The schema of the same file as Spark reads it; ``arrow`` is that of ``arrow_schema``.
 
-    Spark's own schema in the footer wins where it is there: it alone knows collations and
-    intervals. Else a duration is its number.
+    A duration is its number. Spark's own schema in the footer alone knows defaults, collations and
+    intervals: it counts for the columns whose stored type it agrees with.
     """
+    fields = list(map(_as_spark, arrow))
     for pair in key_value_metadata or ():
         if pair.key == _SPARK_SCHEMA:
             try:
-                return schema_from_spark(pair.value or "")
+                noted = schema_from_spark(pair.value or "")
             except ValueError:
                 break  # a foreign or damaged note: the physical schema still stands
-    return pa.schema(list(map(_as_spark, arrow)))
+            return pa.schema(_with_notes(fields, noted))
+    return pa.schema(fields)
 
 
 def _as_spark(field: pa.Field) -> pa.Field:
@@ -270,3 +278,40 @@ def _as_spark(field: pa.Field) -> pa.Field:
     elif pa.types.is_duration(type_):
         type_ = pa.int64()
     return pa.field(field.name, type_, field.nullable)
+
+
+def _with_notes(fields: Iterable[pa.Field], noted: Iterable[pa.Field]) -> list[pa.Field]:
+    """``fields`` as Spark's note has them, except those that are stored as another type."""
+    notes = {each.name: each for each in noted}
+    found = []
+    for field in fields:
+        note = notes.get(field.name)
+        if note is None:
+            found.append(field)
+        elif pa.types.is_struct(field.type) and pa.types.is_struct(note.type):
+            found.append(note.with_type(pa.struct(_with_notes(field.type, note.type))))
+        else:
+            found.append(note if _agrees(field.type, note.type) else field)
+    return found
+
+
+def _agrees(stored: pa.DataType, noted: pa.DataType) -> bool:
+    """Whether values that are stored as one type are of the other, too."""
+    t = pa.types
+    if t.is_null(noted):  # a type that only Spark knows
+        return True
+    if t.is_duration(noted):
+        return bool(t.is_int64(stored))
+    if t.is_struct(noted) and t.is_struct(stored):
+        own = {each.name: each.type for each in stored}
+        return len(own) == noted.num_fields and all(
+            each.name in own and _agrees(own[each.name], each.type) for each in noted
+        )
+    if t.is_map(noted) and t.is_map(stored):
+        return _agrees(stored.key_type, noted.key_type) and _agrees(
+            stored.item_type, noted.item_type
+        )
+    if is_list(noted) and is_list(stored):
+        return _agrees(stored.value_type, noted.value_type)
+    canonical = spark_type(stored)
+    return canonical is not None and canonical == spark_type(noted)

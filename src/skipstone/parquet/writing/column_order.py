@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 import numpy as np
 
 from skipstone.parquet.encodings.values import ByteArrays
-from skipstone.parquet.evidence.stored_values import Form, Stored
+from skipstone.parquet.evidence.stored_values import Form, StoredColumn
 from skipstone.parquet.format.enums import ConvertedType, Type
 from skipstone.pruning.file_bounds import cut_lower, cut_upper
 
@@ -57,7 +57,7 @@ class Ordering:
     """The order of the values of one leaf. It caches the ranks of the last dictionary."""
 
     leaf: Leaf
-    stored: Stored
+    stored: StoredColumn
     form: Form
     total: bool
     _dictionary: tuple[Values, NDArray[np.int64], NDArray[np.int32]] | None = field(default=None)
@@ -67,7 +67,7 @@ class Ordering:
         """From the footer's ``order``; ``None`` if it is not known, or defines no bounds."""
         if order is None or order.unknown:
             return None
-        stored = Stored.of(leaf)
+        stored = StoredColumn.of(leaf)
         form = stored.form
         if order.IEEE_754_TOTAL_ORDER is not None:
             return cls(leaf, stored, form, True) if form is Form.FLOATING else None

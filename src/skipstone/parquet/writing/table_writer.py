@@ -26,7 +26,7 @@ from skipstone.errors import UnsupportedError
 from skipstone.human import SHOWN, Report, duration, plural, size
 from skipstone.parquet.encryption.encryption import FileEncryptor
 from skipstone.parquet.encryption.key_material import key_material_path
-from skipstone.parquet.evidence.stored_values import Form, Stored
+from skipstone.parquet.evidence.stored_values import Form, StoredColumn
 from skipstone.parquet.format.metadata import FileMetaData
 from skipstone.parquet.reading.row_ranges import are_sorted
 from skipstone.parquet.reading.selection import Selection
@@ -236,7 +236,7 @@ def _separate_floats(template: FooterArrays, encryptor: FileEncryptor | None) ->
     return {
         leaf.ordinal: leaf.path[0]
         for leaf in template.schema.leaves
-        if Stored.of(leaf).form is Form.FLOATING and encryptor.separates_metadata(leaf.path)
+        if StoredColumn.of(leaf).form is Form.FLOATING and encryptor.separates_metadata(leaf.path)
     }
 
 
@@ -355,7 +355,7 @@ class _TableWriting:
                 each,
                 leaves[each.column_idx],
                 values[each.column_idx],
-                Stored.of(leaves[each.column_idx]).type,
+                StoredColumn.of(leaves[each.column_idx]).type,
             )
             for each in wanted
         )

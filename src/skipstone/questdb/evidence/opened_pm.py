@@ -40,7 +40,7 @@ import numpy as np
 
 from skipstone._cache import LruCache
 from skipstone.errors import FormatError
-from skipstone.parquet.evidence.stored_values import Form, Stored
+from skipstone.parquet.evidence.stored_values import Form, StoredColumn
 from skipstone.parquet.format.enums import ConvertedType, FieldRepetitionType, Type
 from skipstone.parquet.format.metadata import DecimalType, LogicalType, SchemaElement, TimestampType
 from skipstone.parquet.format.schema import Schema
@@ -131,7 +131,7 @@ class OpenedPm:
     row_starts: Ints
     #: rows of each row group, int64 (row groups,)
     rows: Ints
-    _asked: dict[str, tuple[int, Stored] | None] = field(default_factory=dict, repr=False)
+    _asked: dict[str, tuple[int, StoredColumn] | None] = field(default_factory=dict, repr=False)
 
     @classmethod
     def of(
@@ -176,7 +176,7 @@ class OpenedPm:
         """Predicate columns (dotted names) that can answer, and their positions."""
         return _Columns(self)
 
-    def stored(self, column: str) -> tuple[int, Stored] | None:
+    def stored(self, column: str) -> tuple[int, StoredColumn] | None:
         """Position of a predicate column and what it stores; ``None`` if it cannot answer.
 
         ``FormatError`` where the names or IDs of the ``_pm`` are damaged.
@@ -185,7 +185,7 @@ class OpenedPm:
             self._asked[column] = self._find(column)
         return self._asked[column]
 
-    def _find(self, column: str) -> tuple[int, Stored] | None:
+    def _find(self, column: str) -> tuple[int, StoredColumn] | None:
         path = column_path(column)
         if len(path) != 1:
             return None  # the names of nested leaves are not kept
@@ -236,7 +236,7 @@ _DOUBTFUL: Final = (int(Tag.INT), int(Tag.LONG))
 
 def stored_as(
     snapshot: PmSnapshot, column: int, field: pa.Field | None, *, own: bool
-) -> Stored | None:
+) -> StoredColumn | None:
     """What the column at this position stores, ``None`` if it cannot answer; see the module.
 
     ``field`` is the table's; ``own``: the ``_pm`` was made without doubtful statistics.
@@ -332,9 +332,9 @@ def _element(
 
 
 @lru_cache(maxsize=4096)
-def _stored(element: SchemaElement) -> Stored:
+def _stored(element: SchemaElement) -> StoredColumn:
     root = SchemaElement(name="schema", num_children=1)
-    return Stored.of(Schema.of((root, element)).leaves[0])
+    return StoredColumn.of(Schema.of((root, element)).leaves[0])
 
 
 @lru_cache(maxsize=64)

@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from skipstone.parquet.evidence.bloom import Hashes
-    from skipstone.parquet.evidence.stored_values import Stored
+    from skipstone.parquet.evidence.stored_values import StoredColumn
     from skipstone.predicate.literals import Keys
     from skipstone.predicate.tree import Leaf
     from skipstone.pruning import BoolArray, Evidence, Fetched
@@ -111,11 +111,11 @@ def _evidence(
     files: Mapping[int, OpenedPm], columns: Sequence[str]
 ) -> dict[str, Sequence[Evidence[Leaf]]]:
     """The evidence of each of these columns, from one gather per file."""
-    parts: dict[str, dict[object, list[tuple[int, Stored, ChunkStats]]]]
+    parts: dict[str, dict[object, list[tuple[int, StoredColumn, ChunkStats]]]]
     parts = {column: {} for column in columns}
     reasons: dict[str, dict[Reason, None]] = {column: {} for column in columns}
     for ordinal, file in files.items():
-        asked: list[tuple[str, int, Stored]] = []
+        asked: list[tuple[str, int, StoredColumn]] = []
         for column in columns:
             try:
                 known = file.stored(column)
@@ -156,7 +156,7 @@ def _evidence(
 def _together(
     files: Mapping[int, OpenedPm],
     column: str,
-    members: Sequence[tuple[int, Stored, ChunkStats]],
+    members: Sequence[tuple[int, StoredColumn, ChunkStats]],
     reasons: dict[Reason, None],
 ) -> list[FilesBounds]:
     """Bounds of files that store a column in the same way, without the damaged ones."""
@@ -182,7 +182,7 @@ def _together(
 _BYTES = (Type.BYTE_ARRAY, Type.FIXED_LEN_BYTE_ARRAY)
 
 
-def chunk_bounds(stored: Stored, parts: Sequence[ChunkStats], rows: Ints) -> ValueBounds:
+def chunk_bounds(stored: StoredColumn, parts: Sequence[ChunkStats], rows: Ints) -> ValueBounds:
     """Bounds of the row groups of all ``parts``, in their order; each part is one column of a file,
     of shape (row groups, 1). ``rows`` int64 are those of all row groups.
 
@@ -227,7 +227,7 @@ def _side_by_side(parts: Sequence[ChunkStats]) -> ChunkStats:
     return ChunkStats(chunks=chunks, out_of_line=none, data=memoryview(b""), end=0)
 
 
-def _keys(stored: Stored, found: ByteArrays | Bytes, known: Bools, *, upper: bool) -> Keys:
+def _keys(stored: StoredColumn, found: ByteArrays | Bytes, known: Bools, *, upper: bool) -> Keys:
     if isinstance(found, ByteArrays):
         return stored.keys(found, known, upper=upper)
     if stored.form is Form.NONE:
@@ -236,7 +236,7 @@ def _keys(stored: Stored, found: ByteArrays | Bytes, known: Bools, *, upper: boo
 
 
 def _bytes(
-    stored: Stored, end: End, whole: ChunkStats, parts: Sequence[ChunkStats]
+    stored: StoredColumn, end: End, whole: ChunkStats, parts: Sequence[ChunkStats]
 ) -> tuple[ByteArrays | Bytes, Bools]:
     """The bytes of one bound of each row group, ``(row groups, width)`` for a fixed width, and
     where there is one."""
@@ -264,7 +264,7 @@ class _PmFilters:
     """The filters of one column of one file. ``words`` are those of the ``_pm``, ``None`` if the
     bitsets lie in the data file; ``blocks`` int64 (row groups,), 0 where there is no filter."""
 
-    def __init__(self, file: OpenedPm, place: int, stored: Stored) -> None:
+    def __init__(self, file: OpenedPm, place: int, stored: StoredColumn) -> None:
         pm = file.snapshot.pm
         offsets, lengths = file.snapshot.bloom_places
         at = pm.bloom_columns.index(place)
@@ -330,7 +330,7 @@ class PmBloomEvidence(BaseEvidence):
         self, column: str, filters: Mapping[int, _PmFilters], reasons: Sequence[Reason]
     ) -> None:
         self.column, self.filters, self.reasons = column, filters, tuple(reasons)
-        self._hashes: dict[tuple[Leaf, Stored], Hashes | None] = {}
+        self._hashes: dict[tuple[Leaf, StoredColumn], Hashes | None] = {}
         if any(each.words is None for each in filters.values()):
             self.cost = 5.0
 
