@@ -112,7 +112,7 @@ public final class QuestDb {
       default:
         StringSink text = new StringSink();
         CursorPrinter.printColumn(record, metadata, column, text, false);
-        return quoted(text);
+        return text.length() == 0 ? "null" : quoted(text);
     }
   }
 
