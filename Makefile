@@ -52,7 +52,8 @@ soak: java $(VENV)/.stamp
 
 # Maven fetches the jars once, into .interop/; without it those tests skip, and say so.
 interop: java $(VENV)/.stamp
-	$(PY) -m pytest -m interop -raP --show-capture=stdout tests/interop $(ARGS)
+	$(PY) -m pytest -m "interop or spark" -raP --show-capture=stdout \
+	  tests/interop tests/rewrite/test_encrypt_spark.py $(ARGS)
 
 venv: $(VENV)/.stamp
 
