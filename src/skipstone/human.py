@@ -84,16 +84,18 @@ def aligned(rows: Sequence[Sequence[str]], numbers: Collection[int] = ()) -> str
     )
 
 
-def plain(value: Any) -> Any:
-    """A JSON-ready value for people: bytes as hex, other types as their text."""
+def plain(value: Any, *, whole: bool = False) -> Any:
+    """A JSON-ready value: bytes as ``0x`` and hexadecimal digits, NaN, infinities and others
+    as their text. Only the length of long bytes is shown, unless ``whole`` is set."""
     if isinstance(value, dict):
-        return {str(key): plain(each) for key, each in value.items()}
+        return {str(key): plain(each, whole=whole) for key, each in value.items()}
     if isinstance(value, list | tuple):
-        return [plain(each) for each in value]
+        return [plain(each, whole=whole) for each in value]
     if isinstance(value, bytes):
-        return f"{len(value):,} bytes" if len(value) > 64 else f"0x{value.hex()}"
+        short = whole or len(value) <= 64
+        return f"0x{value.hex()}" if short else f"{len(value):,} bytes"
     if isinstance(value, float):
-        return value if value - value == 0 else str(value)
+        return value if value - value == 0 else str(value).replace("nan", "NaN")
     if isinstance(value, datetime.date | datetime.time | datetime.timedelta | Decimal):
         return str(value)
     return value if isinstance(value, str | int | type(None)) else str(value)

@@ -87,7 +87,12 @@ def test_vacuum_removes_only_what_is_old_and_named_by_nobody(table: Table) -> No
     for name in (old, new):
         (facts / name).write_bytes(b"half")
         (packs / name).write_bytes(b"half")
-    assert vacuum(table.store).removed == {}
+    young = vacuum(table.store)
+    assert young.removed == {}
+    unnamed = [path for path in packs.glob("*.pack") if named and path.name not in named.path]
+    assert sorted(young.young) == sorted(
+        map(str, (facts / old, facts / new, packs / old, packs / new, *unnamed))
+    )
     for path in (
         facts / old,
         packs / old,

@@ -133,3 +133,7 @@ def test_the_verb(root: str, tmp_path: Path) -> None:
     assert call(cli, made).exit_code == 0
     assert [file.directory for file in snapshot(other).files] == ["2024-02-29", "2024-03-01"]
     assert call(cli, ["ingest", other, str(tmp_path / "nowhere")]).exit_code == 1
+    pq.write_table(pa.table({"at": pa.array([2, 1], pa.timestamp("us")), "a,b": [1, 2]}), first[2])
+    made = ["ingest", str(tmp_path / "c"), first[2], "--timestamp", "at", "--sort-by", "at,`a,b`"]
+    done = call(cli, made)
+    assert done.exit_code == 0, done.output

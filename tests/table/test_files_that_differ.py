@@ -331,6 +331,29 @@ def test_extremes_of_a_column_of_the_folders_are_the_folders(tmp_path: Path) -> 
     assert (again.min("v"), again.max("v")) == (50, 60)
 
 
+@pytest.mark.parametrize("indexes", [(), ("v:minmax",)])
+def test_a_column_of_folders_and_files_is_where_the_files_have_it(
+    tmp_path: Path, indexes: tuple[str, ...]
+) -> None:
+    """As Spark: the folder's name, type and values, in the place of the file's column."""
+    root = tmp_path / "t"
+    for folder in (1, 2):
+        place = root / f"q=7/P={folder}"
+        place.mkdir(parents=True)
+        pq.write_table(pa.table({"v": [5], "p": ["z"], "w": [folder]}), place / "0.parquet")
+    if indexes:
+        Table(str(root)).build(indexes=list(indexes))
+    table, expected = Table(str(root)), {"v": [5, 5], "P": [1, 2], "w": [1, 2], "q": [7, 7]}
+    for found in (
+        table.query(),
+        table.query("p > 0", order_by="w"),
+        table.scan().to_duckdb().to_arrow_table(),
+        table.scan().to_polars().collect().to_arrow(),
+        table.scan().to_pyarrow().to_table(),
+    ):
+        assert list(found.to_pydict().items()) == list(expected.items())
+
+
 # -- what Spark notes of a column -----------------------------------------------------------------
 
 

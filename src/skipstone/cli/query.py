@@ -5,7 +5,6 @@ Rows are printed as a table with aligned columns, as comma-separated values, or 
 
 from __future__ import annotations
 
-import base64
 import csv
 import io
 import json
@@ -16,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from skipstone.human import plural
+from skipstone.human import plain, plural
 
 from .keys import data_keys
 from .options import (
@@ -147,7 +146,7 @@ class _FoundRows:
         """Columns and rows, as JSON-ready values."""
         rows: list[list[Any]] = []
         for batch in self.batches:
-            rows += ([_json(value) for value in row] for row in _rows(batch))
+            rows += ([plain(value, whole=True) for value in row] for row in _rows(batch))
         return {"columns": self.columns, "rows": rows, "count": len(rows)}
 
 
@@ -234,20 +233,5 @@ def _text(value: Any) -> str:
     if isinstance(value, float):
         return "NaN" if math.isnan(value) else repr(value)
     if isinstance(value, list | dict | tuple):
-        return json.dumps(_json(value), ensure_ascii=False)
-    return str(value)
-
-
-def _json(value: Any) -> Any:
-    """JSON has no NaN, no exact decimals, no bytes and no times: those are texts."""
-    if value is None or isinstance(value, bool | int | str):
-        return value
-    if isinstance(value, float):
-        return value if math.isfinite(value) else str(value).replace("nan", "NaN")
-    if isinstance(value, bytes):
-        return base64.b64encode(value).decode()
-    if isinstance(value, dict):
-        return {str(key): _json(each) for key, each in value.items()}
-    if isinstance(value, list | tuple):
-        return [_json(each) for each in value]
+        return json.dumps(plain(value, whole=True), ensure_ascii=False)
     return str(value)

@@ -313,6 +313,7 @@ def rekey(
 @click.option("--schema", help="A Parquet file, an Arrow schema file, or text: message m { … }.")
 @click.option(
     "--output",
+    "-o",
     metavar="OUT",
     help="The new file, by default FILE.salvaged.parquet; for a TABLE, a directory.",
 )

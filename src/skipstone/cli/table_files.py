@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from .options import index_options, reporting
+from .options import columns_of, index_options, reporting
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -19,6 +19,13 @@ if TYPE_CHECKING:
 
     from .options import TableArguments
     from .output import Output
+
+
+def _root(name: str) -> str:
+    """The column of the root that is named with or without backquotes."""
+    from skipstone.predicate.types import column_path
+
+    return column_path(name)[0] if name.startswith("`") else name
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +62,10 @@ class Ingested:
     help="A new table's partitions; day by default.",
 )
 @click.option(
-    "--sort-by", metavar="COLUMN[,COLUMN...]", help="A new table's order; the timestamp by default."
+    "--sort-by",
+    metavar="COLUMN[,COLUMN...]",
+    callback=columns_of,
+    help="A new table's order; the timestamp by default. A name with a comma is in `backquotes`.",
 )
 @click.option(
     "--format",
@@ -74,7 +84,7 @@ def ingest(
     source: str,
     timestamp: str | None,
     partition_by: str | None,
-    sort_by: str | None,
+    sort_by: list[str] | None,
     source_format: str | None,
     batch_id: int | None,
     out: Output,
@@ -96,7 +106,7 @@ def ingest(
         table,
         timestamp=timestamp,
         partition_by=partition_by,
-        sort_by=None if sort_by is None else [name.strip() for name in sort_by.split(",")],
+        sort_by=None if sort_by is None else [_root(name) for name in sort_by],
         batch_id=batch_id,
     )
     out.result(Ingested(table, done))
@@ -165,6 +175,7 @@ def _batches(source: str, source_format: str | None) -> Iterator[pa.RecordBatch]
 )
 @click.option(
     "--output",
+    "-o",
     metavar="OUT",
     help="Write this file, and leave the source as it is.",
 )

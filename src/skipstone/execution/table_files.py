@@ -48,8 +48,8 @@ IntArray: TypeAlias = "NDArray[np.int64]"
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
 class TableColumns:
-    """The columns of a table: ``schema`` is Arrow's, those in the paths last; ``partitions`` are
-    their values by file."""
+    """The columns of a table: ``schema`` is Arrow's; ``partitions`` are the values by file of
+    those in the paths."""
 
     schema: pa.Schema
     partitions: PartitionColumns
@@ -58,12 +58,12 @@ class TableColumns:
     @classmethod
     def of(cls, schema: FileSchema, partitions: PartitionColumns) -> TableColumns:
         """``schema`` is that of the files."""
-        folders = {name.lower() for name in partitions.values}
-        # Where a folder and the files both have a column, Spark takes the folder's value.
-        fields = [each for each in schema.arrow if each.name.lower() not in folders]
-        fields += [pa.field(name, each.type) for name, each in partitions.values.items()]
         defaults = {each.name for each in schema.spark if EXISTS_DEFAULT in (each.metadata or {})}
-        return cls(schema=pa.schema(fields), partitions=partitions, defaults=frozenset(defaults))
+        return cls(
+            schema=partitions.added_to(schema.arrow),
+            partitions=partitions,
+            defaults=frozenset(defaults),
+        )
 
     def of_files(self, files: Sequence[int]) -> TableColumns:
         """The same for some files of the listing, by their ordinals."""

@@ -60,9 +60,11 @@ class Compaction:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Vacuumed:
-    """What was removed: object path -> bytes; ``reasons`` are why packs were kept, if they were."""
+    """What was removed: object path -> bytes; ``young`` would have been, but for their age;
+    ``reasons`` are why packs were kept, if they were."""
 
     removed: Mapping[str, int] = field(default_factory=dict)
+    young: tuple[str, ...] = ()
     reasons: tuple[Reason, ...] = ()
 
 
@@ -216,18 +218,22 @@ def vacuum(
     that part may name it.
     """
     removed: dict[str, int] = {}
+    young: list[str] = []
     for storage, directory in places:
         before = storage.now() - int(older_than * 1e9)
         for id in _left_below(storage, directory):
-            if id.mtime * (10**9 // UNITS_PER_SECOND[id.unit]) < before:
-                if not dry_run:
-                    storage.delete(id.path)
-                removed[id.path] = id.size or 0
+            if id.mtime * (10**9 // UNITS_PER_SECOND[id.unit]) >= before:
+                young.append(id.path)
+                continue
+            if not dry_run:
+                storage.delete(id.path)
+            removed[id.path] = id.size or 0
     if not store.exists() and not store.storage.has_children(store.location.packs):
-        return Vacuumed(removed=removed)
+        return Vacuumed(removed=removed, young=tuple(young))
     before = store.now() - int(older_than * 1e9)
     facts, packs = store.location.facts, store.location.packs
     old: dict[str, tuple[int, int]] = {}
+    recent: list[str] = []
     for directory in (packs, facts):  # packs first: see the module
         listing = store.storage.list_all(directory)
         scale = 10**9 // UNITS_PER_SECOND[listing.unit]
@@ -236,6 +242,8 @@ def vacuum(
         ):
             if mtime * scale < before:
                 old[path] = (size, mtime * scale)
+            else:
+                recent.append(path)
 
     def remove(path: str) -> None:
         if not dry_run:
@@ -247,6 +255,15 @@ def vacuum(
             remove(path)
     reasons: list[Reason] = []
     named = _packs_named(store, reasons)
+
+    def unnamed(path: str) -> bool:
+        return (
+            named is not None
+            and store.location.is_pack(path)
+            and path.removeprefix(f"{packs}/") not in named
+        )
+
+    young += [each for each in recent if store.location.is_passing(each) or unnamed(each)]
     for path, (size, mtime) in old.items():
         if store.location.is_part(path):
             try:
@@ -255,13 +272,9 @@ def vacuum(
                 remove(path)
             except (OSError, UnsupportedError, KeyUnavailableError):
                 pass
-        elif (
-            named is not None
-            and store.location.is_pack(path)
-            and path.removeprefix(f"{packs}/") not in named
-        ):
+        elif unnamed(path):
             remove(path)
-    return Vacuumed(removed=removed, reasons=tuple(reasons))
+    return Vacuumed(removed=removed, young=tuple(young), reasons=tuple(reasons))
 
 
 def _left_below(storage: Storage, directory: str) -> Iterator[ObjectId]:

@@ -102,6 +102,21 @@ class PartitionColumns:
             columns[plain] = array.take(at)
         return cls(columns)
 
+    def added_to(self, schema: pa.Schema) -> pa.Schema:
+        """``schema`` of the files with these columns, in Spark's order: a column that the files
+        have too is in its place there, with the folders' type and values; the others are last."""
+        folders = {
+            name.lower(): pa.field(name, values.type) for name, values in self.values.items()
+        }
+        names = [field.name.lower() for field in schema]
+        placed = {names.index(name): field for name, field in folders.items() if name in names}
+        fields = [
+            placed.get(at, field)
+            for at, (name, field) in enumerate(zip(names, schema, strict=True))
+            if at in placed or name not in folders
+        ]
+        return pa.schema([*fields, *(each for name, each in folders.items() if name not in names)])
+
     def evidence(self, columns: frozenset[str]) -> list[PartitionValues]:
         """Evidence for those of ``columns`` that are partition columns."""
         return [

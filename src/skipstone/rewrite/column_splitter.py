@@ -45,7 +45,12 @@ from skipstone.parquet.writing.footer_editor import (
     RowGroupEdit,
     moved_offset_index,
 )
-from skipstone.storage.atomic_replace import ByteSink, local_path, replace_atomically
+from skipstone.storage.atomic_replace import (
+    ByteSink,
+    local_path,
+    replace_atomically,
+    temporary_beside,
+)
 
 if TYPE_CHECKING:
     import os
@@ -111,12 +116,9 @@ def split_columns(
     if not isinstance(source, str | Path) and hasattr(source, "schema"):
         import pyarrow.parquet as pq
 
-        made = target.with_name(f"_tmp-{uuid.uuid4().hex}")
-        try:
+        with temporary_beside(target.with_name(f"{target.name}.whole")) as made:
             pq.write_table(source, made, **{"write_page_index": True, **options})
             return _split(ParquetFile(made), target, files, started)
-        finally:
-            made.unlink(missing_ok=True)
     if options:
         raise ValueError(f"options apply to tables, not to files: {', '.join(options)}")
     return _split(ParquetFile(source), target, files, started)

@@ -185,6 +185,19 @@ def put_atomically(path: Path, data: bytes | memoryview, sources: Iterable[str |
     sync_directory(path.parent)
 
 
+@contextmanager
+def temporary_beside(path: Path) -> Iterator[Path]:
+    """A temporary file beside ``path``, locked, that is removed at the end of the block. That of a
+    killed process is a left-over like those of ``replace_atomically``."""
+    remove_temporary(path)
+    temporary, descriptor = _created(path, Access.of(path, ()))
+    try:
+        yield temporary
+    finally:
+        temporary.unlink(missing_ok=True)
+        os.close(descriptor)
+
+
 def _exclusive(path: Path, access: Access) -> tuple[Path, int]:
     """As ``_created``; an error while another process writes ``path``."""
     for attempt in range(_ATTEMPTS):

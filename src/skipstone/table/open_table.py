@@ -224,15 +224,8 @@ class OpenTable:
         return self.with_folders(self.file_columns(listing, spark), listing)
 
     def with_folders(self, schema: pa.Schema, listing: Listing) -> pa.Schema:
-        """``schema`` of the files with the columns of the folders, these last."""
-        import pyarrow as pa
-
-        partitions = PartitionColumns.of_paths(self.path, listing.paths)
-        # Where a folder and the files both have a column, Spark takes the folder's value.
-        folders = {name.lower() for name in partitions.values}
-        data = [field for field in schema if field.name.lower() not in folders]
-        extra = [pa.field(name, values.type) for name, values in partitions.values.items()]
-        return pa.schema([*data, *extra])
+        """``schema`` of the files with the columns of the folders."""
+        return PartitionColumns.of_paths(self.path, listing.paths).added_to(schema)
 
     def match(self, listing: Listing, spark: SparkSession | None = None) -> MatchedFacts:
         """The facts of the files of ``listing``."""

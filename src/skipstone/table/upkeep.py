@@ -236,6 +236,7 @@ class UpkeepVerbs(OpenTable):
             location=self.location.root,
             removed=tuple(done.removed),
             bytes_removed=sum(done.removed.values()),
+            kept_young=len(done.young),
             older_than_seconds=seconds,
             dry_run=dry_run,
         )

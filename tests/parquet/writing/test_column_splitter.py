@@ -30,6 +30,7 @@ from skipstone.parquet.format.footer import TAIL_LENGTH, Tail
 from skipstone.parquet.format.footer_arrays import FooterArrays
 from skipstone.parquet.thrift.compact import BINARY, LIST, ListOf, Struct, read_struct, write_struct
 from skipstone.rewrite import encrypt, retrofit, split_columns
+from skipstone.storage.atomic_replace import left_overs
 from skipstone.storage.base import metered
 from tests.processes import environment
 from tests.rewrite.lakes import looked, rows
@@ -449,3 +450,27 @@ def test_what_was_there_is_removed_when_it_is_replaced(split: Path) -> None:
     with pytest.raises(FormatError):
         split_columns(other, split)
     assert {each.name for each in split.parent.iterdir()} == before
+
+
+def test_the_temporary_file_of_a_table_is_a_left_over_once_its_writer_is_dead(
+    tmp_path: Path,
+) -> None:
+    code = """
+import os, signal, sys
+import pyarrow as pa, pyarrow.parquet as pq
+from skipstone.rewrite import split_columns
+from skipstone.storage.atomic_replace import left_overs
+write = pq.write_table
+def killed(*args, **options):
+    write(*args, **options)
+    print(len(os.listdir(sys.argv[1])), left_overs(sys.argv[1]), flush=True)
+    os.kill(os.getpid(), signal.SIGKILL)
+pq.write_table = killed
+split_columns(pa.table({"a": [1], "b": [2]}), sys.argv[1] + "/t.parquet")
+"""
+    given = [sys.executable, "-c", code, str(tmp_path)]
+    done = subprocess.run(given, capture_output=True, text=True, check=False, env=environment())
+    assert (done.returncode, done.stdout) == (-signal.SIGKILL, "1 []\n"), done.stderr
+    assert left_overs(tmp_path) == list(tmp_path.iterdir())
+    split_columns(pa.table({"a": [1], "b": [2]}), tmp_path / "t.parquet")
+    assert left_overs(tmp_path) == []
