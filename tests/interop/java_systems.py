@@ -6,6 +6,7 @@ import os
 import shutil
 import subprocess
 import xml.etree.ElementTree as ET
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -31,8 +32,8 @@ def jar(artifact: str) -> Path:
         for each in ET.parse(HERE / "pom.xml").iter(f"{_POM}dependency")
     }
     found = JARS / f"{artifact}-{versions[artifact]}.jar"
-    if not found.exists():
-        _fetch(found.name)
+    if not found.exists() and (why := _fetch()):
+        pytest.skip(f"no {found.name}: {why}")
     return found
 
 
@@ -43,25 +44,29 @@ def need(*programs: str) -> None:
             pytest.skip(f"{program} is not installed")
 
 
-def _fetch(name: str) -> None:
-    need("mvn")
+@cache
+def _fetch() -> str:
+    """Why Maven cannot fetch the jars of the POM; "" where it did. Asked once per process."""
+    if shutil.which("mvn") is None:
+        return "mvn is not installed"
     # Into a folder of its own: a copy that was cut short is not taken for a jar.
     fresh = JARS.parent / f"fetch-{os.getpid()}"
-    command = ["mvn", "-q", "-B", "-f", str(HERE / "pom.xml"), _COPY]
+    command = ["mvn", "-q", "-B", "-Dstyle.color=never", "-f", str(HERE / "pom.xml"), _COPY]
     options = ["-DexcludeTransitive=true", f"-DoutputDirectory={fresh}"]
     try:
         done = subprocess.run(
             [*command, *options], capture_output=True, text=True, timeout=900, check=False
         )
     except subprocess.TimeoutExpired:
-        pytest.skip(f"Maven did not fetch {name} within 15 minutes")
+        return "Maven did not fetch it within 15 minutes"
     if done.returncode != 0:
         errors = [line for line in done.stdout.splitlines() if "ERROR" in line]
-        pytest.skip(f"Maven cannot fetch {name}: {errors[0] if errors else done.stderr[:200]}")
+        return f"Maven cannot fetch it: {errors[0] if errors else done.stderr[:200]}"
     JARS.mkdir(parents=True, exist_ok=True)
     for each in fresh.iterdir():
         each.replace(JARS / each.name)
     fresh.rmdir()
+    return ""
 
 
 def spark_jar(name: str) -> Path:

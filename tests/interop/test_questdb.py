@@ -1,6 +1,6 @@
 """Tables exchanged with an embedded QuestDB: its own read by us, ours by its ``read_parquet``.
 
-Version 9.3.4 is the newest that Maven Central has. It makes no ``_pm`` files and does not read
+Version 9.3.4 is the newest that resolved through Maven. It makes no ``_pm`` files and does not read
 them: those of ``migrate`` must not disturb it.
 """
 
