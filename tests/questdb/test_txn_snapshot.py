@@ -22,7 +22,6 @@ from skipstone.questdb.txn_snapshot import (
     TxnSnapshot,
     is_txn_table,
     open_partition,
-    opener,
     read_txn,
     ready_for_spark,
 )
@@ -75,7 +74,7 @@ def test_the_size_is_that_of_the_snapshot_whatever_the_file_has_become(tmp_path:
     listing = between.listing()
     assert listing.sizes.tolist() == [before.files[0].size]
     assert listing.row_counts.tolist() == [10]
-    assert pq.read_table(opener(listing, LocalStorage())(listing.paths[0])).num_rows == 10
+    assert pq.read_table(open_partition(between.files[0], LocalStorage())).num_rows == 10
     table.commit()
     assert [each.rows for each in opened(table).files] == [30]
 

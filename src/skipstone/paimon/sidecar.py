@@ -188,7 +188,7 @@ class Sidecar:
             for entry in column.indexes:
                 place = self.blob.part(entry.start, entry.length)
                 if entry.is_empty:
-                    found.append(Empty(name=entry.kind, column=name))
+                    found.append(EmptyEntry(name=entry.kind, column=name))
                 elif entry.kind not in KINDS or type is None or type.stored is None:
                     text = "the column's type is not known"
                     if entry.kind not in KINDS:
@@ -275,7 +275,7 @@ class Silent(_WithoutReads):
 
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
-class Empty(_WithoutReads):
+class EmptyEntry(_WithoutReads):
     """An empty entry: no leaf that needs a value matches. It says nothing of nulls."""
 
     def answer(self, leaves: Sequence[Leaf], units: Units, have: Fetched) -> Sequence[Answer]:

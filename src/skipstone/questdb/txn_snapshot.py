@@ -41,11 +41,12 @@ from skipstone.human import of_total
 from skipstone.parquet.format.footer import read_footer
 from skipstone.parquet.format.footer_arrays import FooterArrays
 from skipstone.storage import ByteRange, Listing
+from skipstone.storage.base import SeekableBytes
 
 from .format.txn import Partition, Partitioning, directory, infer_partitioning, read
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterable, Sequence
+    from collections.abc import Collection, Iterable, Sequence
 
     from numpy.typing import NDArray
 
@@ -350,39 +351,16 @@ def open_partition(file: PartitionFile, storage: Storage) -> io.BufferedReader:
     return io.BufferedReader(_Beginning(source, file.size))
 
 
-def opener(listing: TxnListing, storage: Storage) -> Callable[[str], io.BufferedReader]:
-    """``open_partition`` by path."""
-    files = {each.path: each for each in listing.files}
-    return lambda path: open_partition(files[path], storage)
-
-
-class _Beginning(io.RawIOBase):
+class _Beginning(SeekableBytes):
     """The first ``size`` bytes of a file."""
 
     def __init__(self, source: Any, size: int) -> None:
-        self._source, self._size, self._at = source, size, 0
+        super().__init__(size)
+        self._source = source
 
-    def readable(self) -> bool:
-        return True
-
-    def seekable(self) -> bool:
-        return True
-
-    def tell(self) -> int:
-        return self._at
-
-    def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
-        base = {io.SEEK_SET: 0, io.SEEK_CUR: self._at, io.SEEK_END: self._size}[whence]
-        self._at = max(0, base + offset)
-        return self._at
-
-    def readinto(self, buffer: Any) -> int:
-        view = memoryview(buffer).cast("B")
-        view = view[: max(0, min(len(view), self._size - self._at))]
-        self._source.seek(self._at)
-        got = self._source.readinto(view) or 0
-        self._at += got
-        return int(got)
+    def _fetch(self, offset: int, length: int) -> bytes:
+        self._source.seek(offset)
+        return bytes(self._source.read(length))
 
     def close(self) -> None:
         if not self.closed:

@@ -6,10 +6,11 @@ Neighbouring byte ranges become one request. A ``Meter`` counts the reads made w
 
 from __future__ import annotations
 
+import io
 from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from threading import Lock
-from typing import TYPE_CHECKING, BinaryIO, NamedTuple, Protocol, Self, TypeVar
+from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple, Protocol, Self, TypeVar
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -112,6 +113,42 @@ def is_current(storage: Storage, version: ObjectId) -> bool:
         return storage.stat(version.path).same_version(version)
     except FileNotFoundError:
         return False
+
+
+class SeekableBytes(io.RawIOBase):
+    """A seekable view of ``size`` bytes, which ``_fetch`` reads."""
+
+    def __init__(self, size: int) -> None:
+        self._size, self._at = size, 0
+
+    def readable(self) -> bool:
+        return True
+
+    def seekable(self) -> bool:
+        return True
+
+    def tell(self) -> int:
+        return self._at
+
+    def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
+        base = {io.SEEK_SET: 0, io.SEEK_CUR: self._at, io.SEEK_END: self._size}[whence]
+        if base + offset < 0:
+            raise ValueError(f"seek to {base + offset}")
+        self._at = base + offset
+        return self._at
+
+    def readinto(self, target: Any) -> int:
+        view = memoryview(target).cast("B")
+        wanted = min(len(view), self._size - self._at)
+        if wanted <= 0:
+            return 0
+        data = self._fetch(self._at, wanted)
+        view[: len(data)] = data
+        self._at += len(data)
+        return len(data)
+
+    def _fetch(self, offset: int, length: int) -> bytes | memoryview:
+        raise NotImplementedError
 
 
 def remove_left_overs(storage: Storage, directory: str) -> None:

@@ -26,7 +26,7 @@ from obstore.exceptions import BaseError, PreconditionError
 from skipstone.errors import SkipstoneError, StaleError, UnsupportedError
 from skipstone.identity import ObjectId
 
-from .base import Span, carried, coalesce, count_read
+from .base import SeekableBytes, Span, carried, coalesce, count_read
 from .listing import SUMMARY, Listing, hidden_by_spark
 
 if TYPE_CHECKING:
@@ -325,40 +325,13 @@ class ObjectStorage:
         return time.time_ns()
 
 
-class _RangedFile(io.RawIOBase):
+class _RangedFile(SeekableBytes):
     """A seekable view of one version of an object; one request reads its last 64 KiB."""
 
     def __init__(self, storage: ObjectStorage, path: str, version: ObjectId) -> None:
+        super().__init__(version.size or 0)
         self._storage, self._path, self._version = storage, path, version
-        self._size = version.size or 0
-        self._at = 0
         self._tail: memoryview | None = None
-
-    def readable(self) -> bool:
-        return True
-
-    def seekable(self) -> bool:
-        return True
-
-    def tell(self) -> int:
-        return self._at
-
-    def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
-        base = {io.SEEK_SET: 0, io.SEEK_CUR: self._at, io.SEEK_END: self._size}[whence]
-        if base + offset < 0:
-            raise ValueError(f"seek to {base + offset}")
-        self._at = base + offset
-        return self._at
-
-    def readinto(self, target: Any) -> int:
-        view = memoryview(target).cast("B")
-        wanted = min(len(view), self._size - self._at)
-        if wanted <= 0:
-            return 0
-        data = self._fetch(self._at, wanted)
-        view[: len(data)] = data
-        self._at += len(data)
-        return len(data)
 
     def _fetch(self, offset: int, length: int) -> memoryview:
         start = max(0, self._size - _TAIL)

@@ -321,10 +321,6 @@ class Summary:
         """Whether the head of file ``at`` is valid."""
         return not isinstance(self._heads[self.versions.files[at].head], FormatError)
 
-    def head_file(self, at: int) -> bytes:
-        """A Parquet file without rows, whose footer is that of file ``at`` without row groups."""
-        return _file(b"", self.versions.heads[self.versions.files[at].head])
-
     def part(self, at: int) -> FooterArrays:
         """The footer of file ``at``, over the bytes of the summary, which are not copied.
 

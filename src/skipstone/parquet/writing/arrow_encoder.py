@@ -206,7 +206,7 @@ class ArrowBlocks:
         assert meta is not None  # Arrow's files are not encrypted
         fpp = self.index_options.bloom.get(leaf.ordinal)
         filling = None if fpp is None else BloomFilterBuilder(meta.num_values, fpp)
-        facts = _Facts(leaf, self.index_options.orders[leaf.ordinal], filling=filling)
+        facts = _ChunkFacts(leaf, self.index_options.orders[leaf.ordinal], filling=filling)
         if leaf.ordinal in self.indexed:
             facts.bounds = PageBounds(leaf)
         start, stop = chunk_range(meta, file_size=len(encoded.data))
@@ -229,7 +229,7 @@ class ArrowBlocks:
         )
 
 
-class _Facts(ChunkStatistics):
+class _ChunkFacts(ChunkStatistics):
     """Statistics of consecutive pages, and the page bounds that index pages need."""
 
     bounds: PageBounds | None = None
