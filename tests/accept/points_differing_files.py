@@ -69,6 +69,34 @@ def folders(bench: Workbench) -> None:
     assert sorted(Table(str(root)).query().column("p").to_pylist()) == ["1", "1e3", "2.5"]
 
 
+@point("folders: every way to read takes the files that Spark takes, or all below if told to")
+def nested_folders(bench: Workbench) -> None:
+    root, path = bench.home / "t", str(bench.home / "t")
+    for at, folder in enumerate((".", "x", "x/y")):
+        write(root / folder / "0.parquet", {"id": [at], "p": [at]})
+    backed = {"recursiveFileLookup": "true"}
+    for files, table, options, flags in (
+        (1, Table(path), {}, []),
+        (3, Table(path, recursive_file_lookup=True), backed, ["--recursive-file-lookup"]),
+    ):
+        assert bench.skipstone("build", root, "-c", "id:minmax", "--no-spark", *flags).code == 0
+        assert bench.spark.read.options(**options).parquet(path).count() == files
+        assert table.count() == table.query().num_rows == files
+        assert table.read(bench.spark).count() == table.read(bench.spark, limit=9).count() == files
+        source = bench.spark.read.format("skipstone").options(**options)
+        assert source.load(path).count() == files
+        done = bench.skipstone("count", root, "id >= 0", "--json", *flags)
+        assert json.loads(done.out)["rows"] == files
+    assert "2 of 3 files below it" in bench.skipstone("explain", root, "id = 0").out
+    (root / "x").rename(root / "p=7")
+    found = Table(path).query(order_by="id").to_pylist()
+    assert found == [{"id": 1, "p": 7}, {"id": 2, "p": 7}]
+    write(root / "z" / "0.parquet", {"id": [3], "p": [3]})
+    done = bench.skipstone("count", root)
+    assert done.code != 0
+    assert all(text in done.err for text in ("p=7", "z/", "--recursive-file-lookup"))
+
+
 @point("checksums: a flipped bit in a page is an error, and never a value")
 def flipped(bench: Workbench) -> None:
     path = bench.home / "a.parquet"

@@ -61,7 +61,7 @@ def outdated(bench: Workbench) -> None:
     Table(str(root)).write_metadata()
     more = pa.table({"id": [-5] * 90_000, "x": range(90_000)})
     pq.write_table(more, root / _NAMES[3])
-    pq.write_table(more, root / "new.parquet")
+    pq.write_table(more, root / "k=0 é" / "new.parquet")
     table = Table(str(root))
     assert table.count("id = -5") == 180_000
     assert "_metadata: 2 of 13 files are new, or not as they were" in str(table.explain("id = -5"))

@@ -77,7 +77,7 @@ def test_what_is_missing_or_wrong_is_said(orders: Path, monkeypatch: pytest.Monk
 
 
 def test_files_in_the_clear_take_a_word(orders: Path, tmp_path: Path) -> None:
-    pq.write_table(rows(3), orders / "new.parquet")
+    pq.write_table(rows(3), orders / "day=1/new.parquet")
     done = run("count", orders, "id >= 0", *KEYS)
     assert done.exit_code == 1
     assert "not encrypted" in done.stderr

@@ -31,7 +31,7 @@ from tests.questdb.format import converting
 
 FILES, GROUPS, ROWS = 4, 10, 10
 OLD = time.time() - 1_000
-NAMES = ("0 é%.parquet", "1=.parquet", "2.parquet", "d/3.parquet")
+NAMES = ("p=0/0 é%.parquet", "p=0/1=.parquet", "p=0/2.parquet", "p=1/3.parquet")
 
 
 def rows_of(file: int) -> pa.Table:
@@ -163,7 +163,7 @@ def test_what_was_made_is_what_the_footer_gives(table: Table, tmp_path: Path) ->
     assert report.files == FILES
     assert report.kind == "questdb"
     for file, name in enumerate(NAMES):
-        out = tmp_path / "out" / ("d/_pm" if name.startswith("d/") else f"{name}._pm")
+        out = tmp_path / "out" / ("p=1/_pm" if name.startswith("p=1/") else f"{name}._pm")
         assert out.read_bytes() == pm_of(Path(table.path) / NAMES[file])
 
 

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 OLD, NEW = 1_700_000_000, 1_700_000_100
-NAMES = ["a b.parquet", "p=1/50%é.parquet", "p=2/plain.parquet"]
+NAMES = ["p=0/a b.parquet", "p=1/50%é.parquet", "p=2/plain.parquet"]
 
 
 def rows_of(part: int) -> pa.Table:
@@ -40,7 +40,7 @@ def rows_of(part: int) -> pa.Table:
 
 
 def table_at(home: Path, *, flat: bool = False) -> Table:
-    """Three files, two of them in folders unless ``flat``."""
+    """Three files, each in a folder unless ``flat``."""
     for part in range(3):
         path = home / (f"{part}.parquet" if flat else NAMES[part])
         path.parent.mkdir(parents=True, exist_ok=True)

@@ -342,8 +342,8 @@ def test_a_table_that_somebody_has_open_is_refused(tmp_path: Path, lock: str) ->
 
 
 def plain(root: Path) -> Path:
-    """Two files in the root, one with an awkward name, and one alone in a folder."""
-    for number, name in enumerate(("a.parquet", "b c é%.parquet", "k=1/c.parquet")):
+    """Two files in a folder, one with an awkward name, and one alone in a folder."""
+    for number, name in enumerate(("k=0/a.parquet", "k=0/b c é%.parquet", "k=1/c.parquet")):
         day(root / name, number, own=False)
     return root
 
@@ -355,7 +355,7 @@ def test_a_plain_table_is_not_written_into(tmp_path: Path) -> None:
     assert {path: path.stat().st_mtime_ns for path in root.rglob("*")} == before
     home = tmp_path / "_events.skipstone" / "pm"
     assert report.destination == str(home)
-    assert sorted(pms(home)) == ["a.parquet._pm", "b c é%.parquet._pm", "k=1/_pm"]
+    assert sorted(pms(home)) == ["k=0/a.parquet._pm", "k=0/b c é%.parquet._pm", "k=1/_pm"]
     assert counts(migrate(root)) == {"valid": 3}
     for path, data in zip(sorted(root.rglob("*.parquet")), pms(home).values(), strict=True):
         snapshot = Pm(data).snapshot(path.stat().st_size)
@@ -371,7 +371,7 @@ def test_a_plain_file_that_changed_gets_a_new_one(tmp_path: Path) -> None:
     home = tmp_path / "out"
     migrate(root, home)
     old = pms(home)
-    path, sidecar = root / "a.parquet", home / "a.parquet._pm"
+    path, sidecar = root / "k=0" / "a.parquet", home / "k=0" / "a.parquet._pm"
     data = bytearray(path.read_bytes())
     offset = Tail.from_bytes(bytes(data[-8:]), len(data)).offset
     at = data.index(b"BTC", offset)
@@ -381,7 +381,7 @@ def test_a_plain_file_that_changed_gets_a_new_one(tmp_path: Path) -> None:
     report = migrate(root, home)
     assert counts(report) == {"rewritten": 1, "valid": 2}
     assert report.files[0].why == "older than its data file"
-    assert pms(home)["a.parquet._pm"] != old["a.parquet._pm"]
+    assert pms(home)["k=0/a.parquet._pm"] != old["k=0/a.parquet._pm"]
 
 
 def bounds(path: Path) -> list[tuple[bytes | None, bytes | None]]:

@@ -427,7 +427,7 @@ def test_the_command_line(tmp_path: Path) -> None:
     assert run.stdout.startswith(f"wrote {tmp_path}/t/_metadata: 15 row groups of 5 files")
     run = CliRunner().invoke(cli, ["metadata", str(tmp_path / "t"), "--json"])
     assert json.loads(run.stdout)["outcome"] == "fresh"
-    put(tmp_path / "t/other.parquet", rows(0).drop(["n"]))
+    put(tmp_path / "t/k=3/other.parquet", rows(0).drop(["n"]))
     run = CliRunner().invoke(cli, ["metadata", str(tmp_path / "t")])
     assert run.exit_code == 1
     assert "different schemas" in run.stderr

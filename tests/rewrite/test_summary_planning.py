@@ -113,7 +113,7 @@ def test_one_request_plans_a_table_of_an_object_store(s3: S3, made: Path) -> Non
     # One file is replaced and one added: two files more are opened, and it is said.
     put(made.parent / "one.parquet", rows(7777, 300))
     body = (made.parent / "one.parquet").read_bytes()
-    for key in ("t/k=0 é/p 0%.parquet", "t/new.parquet"):
+    for key in ("t/k=0 é/p 0%.parquet", "t/k=3/new.parquet"):
         s3.client.put_object(Bucket=s3.bucket, Key=key, Body=body)
     scan, paths, _ = looked(f"{s3.base}/t", where, storage_options=s3.options)
     assert len(paths) == 3

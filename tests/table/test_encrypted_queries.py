@@ -5,7 +5,7 @@ The table of most tests, encrypted in its place with the AAD prefix "orders":
 
     day=1/a b.parquet    id 0 ... 199, row groups of 100 rows, pages of 25
     day=1/é%20.parquet   id 200 ... 399
-    c=d.parquet          id 400 ... 599
+    day=0/c=d.parquet    id 400 ... 599
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ from tests.table.data import rows
 KEY = b"0123456789012345"
 OF_S = b"S" * 32
 WRONG = b"another key 1234"
-NAMES = ("day=1/a b.parquet", "day=1/é%20.parquet", "c=d.parquet")
+NAMES = ("day=1/a b.parquet", "day=1/é%20.parquet", "day=0/c=d.parquet")
 SEALS = Encryption(footer_key=KEY, column_keys={"s": OF_S}, aad_prefix=b"orders")
 FULL = Decryption(footer_key=KEY, column_keys={"s": OF_S})
 NO_S = Decryption(footer_key=KEY)
@@ -161,7 +161,7 @@ def test_a_kms_gives_the_keys(tmp_path: Path, external: bool) -> None:
     root, kms = laid(tmp_path / "orders"), InMemoryKms({"kf": KEY})
     for name in NAMES:
         if external and "=" in Path(name).name:
-            (root / name).rename(root / "other.parquet")
+            (root / name).rename(root / "day=1" / "other.parquet")
     seals = Encryption(kms=kms, footer_key_id="kf", internal_key_material=not external)
     assert Table(str(root)).encrypt(encryption=seals).ok
     table = Table(str(root), decryption=lambda: Decryption(kms=kms))
@@ -172,7 +172,7 @@ def test_a_kms_gives_the_keys(tmp_path: Path, external: bool) -> None:
 
 
 def test_files_in_the_clear_are_read_where_that_is_said(orders: Path) -> None:
-    clear = orders / "new.parquet"
+    clear = orders / "day=1/new.parquet"
     pq.write_table(rows(3), clear)
     os.utime(clear, (1_700_000_000, 1_700_000_000))
     with pytest.raises(FormatError, match=r"not encrypted.*allow_plaintext_files") as caught:

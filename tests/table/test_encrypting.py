@@ -35,7 +35,7 @@ from tests.rewrite.encrypted_files import KEY, KEYS, equal
 from tests.table.data import rows
 
 OTHER = b"another key 1234"
-NAMES = ("day=1/a b.parquet", "day=1/é%20.parquet", "day=2/a b.parquet", "c=d.parquet")
+NAMES = ("day=1/a b.parquet", "day=1/é%20.parquet", "day=2/a b.parquet", "day=0/c=d.parquet")
 OPENS = Decryption(footer_key=KEY)
 SEALS = Encryption(footer_key=KEY)
 
@@ -147,7 +147,7 @@ def test_what_is_encrypted_so_is_passed_over(tmp_path: Path) -> None:
     root = table(tmp_path / "events")
     Table(str(root)).encrypt(encryption=SEALS)
     before = files(root)
-    (root / "new.parquet").write_bytes((table(tmp_path / "more") / NAMES[0]).read_bytes())
+    (root / "day=1/new.parquet").write_bytes((table(tmp_path / "more") / NAMES[0]).read_bytes())
     report = Table(str(root)).encrypt(encryption=SEALS)
     assert (len(report.of("done")), len(report.of("already"))) == (1, 4)
     assert files(root) == before
@@ -190,13 +190,13 @@ def test_what_is_encrypted_otherwise_needs_its_keys(tmp_path: Path, other: dict[
 
 def test_one_bad_file_stops_no_other(tmp_path: Path) -> None:
     root = table(tmp_path / "events")
-    (root / "bad.parquet").write_bytes(b"PAR1 no")
+    (root / "day=1/bad.parquet").write_bytes(b"PAR1 no")
     report = Table(str(root)).encrypt(encryption=SEALS)
     (bad,) = report.of("failed")
     assert bad.path.endswith("bad.parquet")
     assert len(report.of("done")) == 4
     assert "mixed: 4 of 5 files" in str(report)
-    assert (root / "bad.parquet").read_bytes() == b"PAR1 no"
+    assert (root / "day=1/bad.parquet").read_bytes() == b"PAR1 no"
 
 
 # -- keys -----------------------------------------------------------------------------------------
@@ -298,7 +298,7 @@ def test_spark_would_read_some_files_of_wrapped_keys(tmp_path: Path) -> None:
     kms = InMemoryKms({"kf": bytes(16)})
     encryption = Encryption(kms=kms, footer_key_id="kf", internal_key_material=False)
     (failed,) = Table(str(root)).encrypt(encryption=encryption).of("failed")
-    assert failed.path.endswith("c=d.parquet")
+    assert failed.path.endswith("day=0/c=d.parquet")
     assert len(Table(str(root)).listing()) == 4
 
 
@@ -314,16 +314,16 @@ def _swap(root: Path, one: str, other: str) -> None:
 @pytest.mark.parametrize(
     "what, expected",
     [
-        ("names", {"misplaced": ["c=d.parquet", "day=1/a b.parquet"]}),
+        ("names", {"misplaced": ["day=0/c=d.parquet", "day=1/a b.parquet"]}),
         ("folders", {"misplaced": ["day=1/a b.parquet", "day=2/a b.parquet"]}),
         ("tables", {"misplaced": ["day=1/a b.parquet"]}),
         ("clear", {"plaintext": ["day=1/a b.parquet"]}),
         ("gone", {"absent": ["day=1/a b.parquet"]}),
         ("older", {"replaced": ["day=1/a b.parquet"]}),
-        ("copied", {"misplaced": ["new.parquet"]}),
+        ("copied", {"misplaced": ["day=1/new.parquet"]}),
         ("foreign", {"unopened": ["day=1/a b.parquet"]}),
         ("torn", {"unopened": ["day=1/a b.parquet"]}),
-        ("moved", {"misplaced": ["new.parquet"], "absent": ["day=1/a b.parquet"]}),
+        ("moved", {"misplaced": ["day=1/new.parquet"], "absent": ["day=1/a b.parquet"]}),
     ],
 )
 @pytest.mark.parametrize("footer", ["encrypted", "signed"])
@@ -352,14 +352,14 @@ def test_files_that_are_not_those(
         assert Table(str(root)).encrypt(encryption=seals).ok
         first.write_bytes(older)
     elif what == "copied":
-        (root / "new.parquet").write_bytes(first.read_bytes())
+        (root / "day=1/new.parquet").write_bytes(first.read_bytes())
     elif what == "foreign":
         first.write_bytes(clear)
         encrypt(first, encryption=seals.replaced(footer_key=OTHER))
     elif what == "torn":
         first.write_bytes(first.read_bytes()[:-40])
     else:
-        first.rename(root / "new.parquet")
+        first.rename(root / "day=1/new.parquet")
     report = Table(str(root)).check(decryption=OPENS)
     assert not report.ok
     assert report.encryption is not None
@@ -477,7 +477,7 @@ def test_an_index_in_the_clear_is_built_anew_under_keys(tmp_path: Path) -> None:
     assert keyed.check(decryption=OPENS).ok
     assert not Table(str(root)).store.snapshot().definitions
     # Sealed already: the next run leaves it as it is.
-    (root / "new.parquet").write_bytes((table(tmp_path / "more") / NAMES[0]).read_bytes())
+    (root / "day=1/new.parquet").write_bytes((table(tmp_path / "more") / NAMES[0]).read_bytes())
     report = keyed.encrypt(encryption=SEALS)
     assert (report.dropped, len(report.of("done"))) == ((), 1)
     assert keyed.check(decryption=OPENS).ok

@@ -63,7 +63,7 @@ def advise_queries(request: AdviceRequest, queries: Sequence[Query]) -> Savings:
             candidates=(),
             notes=("the table has no files",),
         )
-    partitions = PartitionColumns.of_paths(listing.root, listing.paths)
+    partitions = PartitionColumns.of(listing)
     schema = request.table_schema()
     trees = bound(queries, schema)
     chosen, notes = _sample(listing, request.sample)
@@ -177,6 +177,7 @@ class _Choice:
             candidates=tuple(found),
             bytes_estimate=size_ + stored,
             notes=tuple(notes),
+            recursive_file_lookup=self.listing.recursive,
         )
 
     def _of(self, candidate: Candidate) -> CandidateSavings:

@@ -82,7 +82,7 @@ def advise(request: AdviceRequest, budget: int = BUDGET) -> Advice:
             type="partition",
             why="partition column: its value is in the path, no index is needed",
         )
-        for name in PartitionColumns.of_paths(listing.root, listing.paths).values
+        for name in PartitionColumns.of(listing).values
     ]
     taken = {each.column for each in advised}
     advised += [
@@ -101,6 +101,7 @@ def advise(request: AdviceRequest, budget: int = BUDGET) -> Advice:
         columns=tuple(advised),
         bytes_estimate=proposed + store_bytes(total, len(chosen)) if chosen else 0,
         notes=tuple(_notes(files, unread)),
+        recursive_file_lookup=listing.recursive,
     )
 
 

@@ -26,6 +26,7 @@ class _Proposal(Report):
 
     table: str
     notes: tuple[str, ...]
+    recursive_file_lookup: bool
 
     @property
     def indexes(self) -> tuple[str, ...]:
@@ -38,6 +39,8 @@ class _Proposal(Report):
         if not self.indexes:
             return None
         words = ["skipstone", "build", self.table]
+        if self.recursive_file_lookup:
+            words.append("--recursive-file-lookup")
         for index in self.indexes:
             words += ["-c", index]
         return shlex.join(words)
@@ -147,6 +150,7 @@ class Advice(_Proposal):
     columns: tuple[ColumnAdvice, ...]
     bytes_estimate: int = 0
     notes: tuple[str, ...] = ()
+    recursive_file_lookup: bool = False
 
     @property
     def indexes(self) -> tuple[str, ...]:
@@ -257,6 +261,7 @@ class Savings(_Proposal):
     candidates: tuple[CandidateSavings, ...]
     bytes_estimate: int = 0
     notes: tuple[str, ...] = ()
+    recursive_file_lookup: bool = False
 
     @property
     def indexes(self) -> tuple[str, ...]:

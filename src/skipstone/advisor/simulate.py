@@ -106,7 +106,7 @@ class Simulation:
         self.listing, storage, self.schema = sample.listing, sample.storage, sample.schema
         self.options, decryption = dict(sample.storage_options or {}), sample.decryption
         listing, schema = self.listing, self.schema
-        self.partitions = partitions = PartitionColumns.of_paths(listing.root, listing.paths)
+        self.partitions = partitions = PartitionColumns.of(listing)
         self.costs = REMOTE if storage.remote else LOCAL
         self._home = tempfile.TemporaryDirectory(prefix="skipstone-advise-")
         self.decryption = decryption

@@ -192,6 +192,18 @@ def keep(ctx: click.Context, param: click.Parameter, value: Any) -> None:
     ctx.meta[f"skipstone.{param.name}"] = value
 
 
+def lookup_option(function: Function) -> Function:
+    """Adds ``--recursive-file-lookup``: which files are part of the table."""
+    return click.option(
+        "--recursive-file-lookup",
+        is_flag=True,
+        expose_value=False,
+        callback=keep,
+        help="The table is all files below, and no folder gives a partition column; as by Spark's "
+        "option recursiveFileLookup.",
+    )(function)
+
+
 def index_key_options(function: Function) -> Function:
     """Adds the options that open an encrypted index."""
     keys = click.option(
@@ -399,5 +411,5 @@ def table_options(function: Callable[..., Any]) -> Callable[..., Any]:
         help="For a TABLE: process the files as a job of this Spark master; else in this process.",
     )
     return click.argument("table", metavar="FILE|TABLE")(
-        location(master(index_key_options(function)))
+        location(master(index_key_options(lookup_option(function))))
     )

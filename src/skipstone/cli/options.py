@@ -32,7 +32,7 @@ from click.core import ParameterSource
 from skipstone.errors import SkipstoneError
 from skipstone.identity import canonical_path
 
-from .keys import file_keys, index_key_options, index_keys, keep
+from .keys import file_keys, index_key_options, index_keys, keep, lookup_option
 from .output import Output
 
 if TYPE_CHECKING:
@@ -148,7 +148,8 @@ def index_options(function: Function) -> Function:
         callback=keep,
         help="For a QuestDB table: read the partitions that are Parquet, and leave out the others.",
     )
-    return click.argument("table")(location(storage_option(index_key_options(partial(function)))))
+    shared = storage_option(index_key_options(lookup_option(partial(function))))
+    return click.argument("table")(location(shared))
 
 
 def source_options(function: Function) -> Function:
@@ -228,6 +229,8 @@ class TableArguments:
         meta = click.get_current_context().meta
         said: dict[str, Any] = {"partial": True} if meta.get("skipstone.partial") else {}
         said |= index_keys()
+        if meta.get("skipstone.recursive_file_lookup"):
+            said["recursive_file_lookup"] = True
         keys = file_keys()
         if keys is not None:
             said["decryption"] = keys

@@ -18,23 +18,34 @@ it is written in the path, before unescaping:
 and then the widest type of all values of a column: int, bigint and decimal are one chain; int and
 double are double; date and timestamp are timestamp; all other mixtures are strings (bigint with
 double is one: 1, 2.5 and 1e3 too). The value of a timestamp depends on the session's zone, and a
-time on Spark's version, so such a column says nothing here.
+time on Spark's version, so such a column says nothing here. A column that is NULL everywhere is a
+string here, and void in Spark.
+
+**Which files are part of a table** depends on its folders, too (``files_of_table``). Spark goes up
+from each folder with files, and takes ``name=value`` folders until it meets another folder above
+one of them, or the root. There the partition folders of the table begin, for all files at the same
+place and with the same columns. If any folder is a partition folder, files outside of them are not
+part of the table; if none is, files below the root's own are not. ``recursiveFileLookup`` takes all
+files, and no folder for a partition.
 """
 
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from decimal import Decimal
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, ClassVar, Final, TypeAlias
 from urllib.parse import unquote
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from skipstone.errors import SkipstoneError
+from skipstone.human import plural
 from skipstone.predicate.literals import order_keys
 from skipstone.predicate.zones import civil_day
+from skipstone.storage.listing import Folders
 
 from . import Answer, BaseEvidence, Cause, Fetched, Level, Units
 from .interval import Intervals, interval_bounds
@@ -43,11 +54,14 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
 
     from skipstone.predicate.tree import Leaf
-    from skipstone.storage import ByteRange
+    from skipstone.storage import ByteRange, Listing
 
 
 NULL_VALUE = "__HIVE_DEFAULT_PARTITION__"
-_SEGMENT = re.compile(r"([^=]+)=(.*)", re.DOTALL)
+#: the option of Spark's readers for all files below, without partition columns
+RECURSIVE: Final = "recursiveFileLookup"
+#: the same as an argument of ``Table`` and on the command line
+READ_ALL: Final = "recursive_file_lookup=True (--recursive-file-lookup)"
 # Java's Integer and BigDecimal take the digits of all scripts, its Double and its dates do not.
 _INTEGER = re.compile(r"[+-]?\d+")
 _DECIMAL = re.compile(r"[+-]?(?:\d+\.?(\d*)|\.(\d+))(?:[eE]([+-]?\d+))?")
@@ -76,30 +90,34 @@ class PartitionColumns:
     values: Mapping[str, pa.Array]
 
     @classmethod
+    def of(cls, listing: Listing) -> PartitionColumns:
+        """Those of the files of a table (``files_of_table``)."""
+        return cls({}) if listing.recursive else cls._of(listing.folders, {})
+
+    @classmethod
     def of_paths(
         cls, root: str, paths: Sequence[str], types: Mapping[str, pa.DataType] | None = None
     ) -> PartitionColumns:
-        """Parses the directories between ``root`` and each file.
+        """Those of the folders between ``root`` and each of ``paths``.
 
         ``types`` are the known types of partition columns (Spark's partition schema); others are
         inferred. If the paths have different columns, there are no partition columns.
         """
-        cut = len(root.rstrip("/")) + 1
-        if "=" not in "".join(paths):  # without folders no path has one
+        return cls._of(Folders.of(root, paths), types or {})
+
+    @classmethod
+    def _of(cls, folders: Folders, types: Mapping[str, pa.DataType]) -> PartitionColumns:
+        parsed = (
+            [_pairs(name)[1] for name in folders.names] if "=" in "".join(folders.names) else []
+        )
+        if not parsed or any(each.keys() != parsed[0].keys() for each in parsed):
             return cls({})
-        folders = [path[cut : path.rfind("/") + 1] for path in paths]
-        distinct = {folder: i for i, folder in enumerate(dict.fromkeys(folders))}
-        parsed = [_pairs(folder) for folder in distinct]
-        names = list(parsed[0]) if parsed else []
-        if not names or any(list(keys) != names for keys in parsed):
-            return cls({})
-        at = np.fromiter((distinct[folder] for folder in folders), np.int64, len(folders))
+        names = {name.lower(): name for name in types}
         columns = {}
-        for name in names:
-            texts = [None if keys[name] == NULL_VALUE else keys[name] for keys in parsed]
-            plain = _unescaped(name)
-            array = _typed(texts, (types or {}).get(plain))
-            columns[plain] = array.take(at)
+        for key, (spelled, _) in parsed[0].items():
+            texts = [None if each[key][1] == NULL_VALUE else each[key][1] for each in parsed]
+            name = names.get(key, spelled)
+            columns[name] = _typed(texts, types.get(name)).take(folders.of_file)
         return cls(columns)
 
     def added_to(self, schema: pa.Schema) -> pa.Schema:
@@ -124,20 +142,93 @@ class PartitionColumns:
         ]
 
 
-def _pairs(folder: str) -> dict[str, str]:
-    """Name and value of each level of ``folder``, from the top.
+_Pairs: TypeAlias = "dict[str, tuple[str, str]]"
+
+
+def _pairs(folder: str, *, strict: bool = False) -> tuple[str, _Pairs]:
+    """Where the partition folders above and in ``folder`` begin, and from there the spelling and
+    the value of each partition column, by its name in lower case.
 
     As in Spark, the search starts at the bottom and ends at a folder without ``=``: folders above
-    that are not partition columns.
+    that are not partition columns. With ``strict`` a folder that Spark refuses is a ``ValueError``.
     """
-    found: dict[str, str] = {}
-    for segment in reversed(folder.strip("/").split("/")):
-        level = _SEGMENT.fullmatch(segment)
-        if level is not None:
-            found.setdefault(level[1], level[2])
+    found: list[tuple[str, tuple[str, str]]] = []
+    above = folder.strip("/")
+    while above:
+        rest, _, segment = above.rpartition("/")
+        escaped, equals, value = segment.partition("=")
+        if strict and equals and not (escaped and value):
+            what = "value after" if escaped else "name before"
+            raise ValueError(f"there is no {what} '=' in {segment!r}")
+        if equals and escaped:
+            name = _unescaped(escaped)
+            found.append((name.lower(), (name, value)))
         elif found:
             break
-    return dict(reversed(found.items()))
+        above = rest
+    pairs = dict(reversed(found))
+    if strict and len(pairs) < len(found):
+        raise ValueError("two of its levels are the same column")
+    return above if found else folder.strip("/"), pairs
+
+
+def folder_columns(root: str, paths: Sequence[str]) -> list[frozenset[str]]:
+    """For each file the names, in lower case, of the partition columns of its folders."""
+    folders = Folders.of(root, paths)
+    names = [frozenset(_pairs(folder)[1]) for folder in folders.names]
+    return [names[at] for at in folders.of_file.tolist()]
+
+
+def lookup_of(options: Mapping[str, str]) -> bool | None:
+    """What ``options`` of a reader say of ``recursiveFileLookup``; ``None`` for nothing."""
+    said = {key.lower(): value for key, value in options.items()}.get(RECURSIVE.lower())
+    return None if said is None else str(said).strip().lower() == "true"
+
+
+def files_of_table(listing: Listing) -> Listing:
+    """The files of ``listing``, all files below a root, that Spark reads as the table; see above.
+
+    ``outside`` of the result counts the others. ``SkipstoneError`` where Spark reads nothing: for
+    folders that contradict each other, and where no file is part of the table.
+    """
+    folders, root = listing.folders, listing.root
+    if folders.names in ([], [""]):
+        return listing
+    begins: list[str] = []
+    parsed: list[_Pairs] = []
+    for folder in folders.names:
+        try:
+            begin, pairs = _pairs(folder, strict=True)
+        except ValueError as error:
+            raise _refused(f"{root}/{folder} is no partition folder: {error}") from None
+        begins.append(begin.lower())
+        parsed.append(pairs)
+    below = np.array([bool(pairs) for pairs in parsed])
+    if below.any():
+        one = int(below.argmax())
+        columns = list(parsed[one])
+        for other, (begin, pairs) in enumerate(zip(begins, parsed, strict=True)):
+            two = f"{root}/{folders.names[one]} and {root}/{folders.names[other]}"
+            if begin != begins[one]:
+                raise _refused(f"{two} do not agree where the partition folders begin")
+            if pairs and list(pairs) != columns:
+                both = f"{', '.join(columns)} and {', '.join(pairs)}"
+                raise _refused(f"{two} have different partition columns: {both}")
+    else:
+        below = np.array([not name for name in folders.names])
+    if below.all():
+        return listing
+    keep = below[folders.of_file]
+    kept = int(keep.sum())
+    if not kept:
+        count = plural(len(listing), "file")
+        raise _refused(f"{root} has no data files but {count} in folders that are no partitions")
+    return replace(listing.where(keep), empty=listing.empty, outside=len(listing) - kept)
+
+
+def _refused(text: str) -> SkipstoneError:
+    hint = "Spark refuses it too: move files, or read all of them without partition columns"
+    return SkipstoneError(text, hint=f"{hint} by {READ_ALL}")
 
 
 def _typed(texts: Sequence[str | None], wanted: pa.DataType | None) -> pa.Array:

@@ -12,6 +12,7 @@
 | ``timeZone`` | of timestamps in ``where`` that have none |
 | ``indexLocation`` | directory of the index, if not beside the table |
 | ``verifyChecksums`` | ``false`` reads pages whose checksum is wrong |
+| ``recursiveFileLookup`` | ``true``: all files below, and no partition columns, as Spark's |
 | ``storage.<name>`` | an option of the object store |
 
 Spark plans in a Python worker, which has no session. The session's time zone is unknown there, so a
@@ -41,6 +42,7 @@ from skipstone.execution.table_scan import limited
 from skipstone.predicate.binding import bind
 from skipstone.predicate.sql import parse_sql
 from skipstone.predicate.types import column_name, spark_type, split_names
+from skipstone.pruning.partitions import RECURSIVE
 from skipstone.pruning.plan import FileDetail
 from skipstone.storage import open_storage
 
@@ -62,16 +64,11 @@ if TYPE_CHECKING:
 
 
 _STORAGE = "storage."
-_KNOWN = (
-    "path",
-    "where",
-    "columns",
-    "orderby",
-    "limit",
-    "timezone",
-    "indexlocation",
-    "verifychecksums",
+_NAMES = (
+    "path, where, columns, orderBy, limit, timeZone, indexLocation, recursiveFileLookup, "
+    "verifyChecksums"
 )
+_KNOWN = _NAMES.lower().split(", ")
 # Two zones in which the same local time is always another instant.
 _ZONES = ("Pacific/Kiritimati", "Pacific/Pago_Pago")
 # Rows per batch that Spark receives.
@@ -105,8 +102,7 @@ class SkipstoneSource(DataSource):
         if strange:
             raise SkipstoneError(
                 f"no option {strange[0]!r} of format skipstone",
-                hint="it has path, where, columns, orderBy, limit, timeZone, indexLocation, "
-                "verifyChecksums and storage.<name>",
+                hint=f"it has {_NAMES} and storage.<name>",
             )
         path = options.get("path")
         if not path:
@@ -121,6 +117,7 @@ class SkipstoneSource(DataSource):
             index_location=options.get("indexlocation"),
             storage_options=storage or None,
             verify_checksums=_flag("verifyChecksums", options.get("verifychecksums", "true")),
+            recursive_file_lookup=_flag(RECURSIVE, options.get(RECURSIVE.lower(), "false")),
         )
 
     def schema(self) -> StructType:

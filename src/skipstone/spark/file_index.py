@@ -27,6 +27,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from skipstone.pruning import Cause, Reason
+from skipstone.pruning.partitions import folder_columns
 
 from .catalyst import conjunction, mentions_metadata
 from .relation import HARMLESS, FileListing, FileStats, Pruning, ReadSettings
@@ -53,7 +54,8 @@ class _Snapshot:
     """One list of Spark's, parsed and matched with the facts.
 
     ``index`` lists it again, with further filters; ``files`` is the sequence itself if there are no
-    partitions; ``known`` holds Spark's own list, to detect a new one.
+    partitions; ``known`` holds Spark's own list, to detect a new one. Where ``columns`` are given,
+    only files below folders with these partition columns are read.
     """
 
     index: JavaObject
@@ -62,6 +64,7 @@ class _Snapshot:
     files: JavaObject | None = None
     values: JavaObject | None = None
     known: JavaObject = None
+    columns: frozenset[str] = frozenset()
 
     @cached_property
     def positions(self) -> dict[str, int]:
@@ -69,12 +72,15 @@ class _Snapshot:
 
     @cached_property
     def data(self) -> NDArray[np.int64]:
-        """Positions of the files that Spark reads: without empty and hidden ones."""
+        """Positions of the files that Spark reads: without empty and hidden ones, and those beside
+        partition folders."""
         if self.files is not None:
             return np.arange(len(self.listing), dtype=np.int64)
         names = [path.rpartition("/")[2] for path in self.listing.spelled]
         data = [not name.startswith(".") and (name[:1] != "_" or "=" in name) for name in names]
-        return np.flatnonzero(np.array(data, np.bool_) & (self.listing.sizes > 0))
+        inside = [self.columns <= own for own in folder_columns("/", self.listing.paths)]
+        filled = self.listing.sizes > 0
+        return np.flatnonzero(filled & np.array(data, np.bool_) & np.array(inside, np.bool_))
 
 
 @dataclass(slots=True, eq=False)
@@ -107,6 +113,7 @@ class SkippingFileIndex:
         self.pruner, self.info, self.unusable, self.log = pruner, info, unusable, log
         self.catalog = str(original.getClass().getSimpleName()) == "CatalogFileIndex"
         self.partitioned = int(original.partitionSchema().size()) > 0
+        self.columns = frozenset(str(name).lower() for name in original.partitionSchema().names())
         self.number = log.register(self)
         self._roots = original.rootPaths()
         self._hash = int(original.hashCode())
@@ -221,6 +228,7 @@ class SkippingFileIndex:
                 files=None if self.partitioned else files,
                 values=values,
                 known=self.jvm.identity_set(leaf_files),
+                columns=self.columns,
             )
             clock.lap("matching")
             return self._snapshot, True

@@ -40,7 +40,7 @@ from skipstone.facts.encode import FileFacts
 from skipstone.identity import canonical_path, decode_uri, encode_uri
 from skipstone.predicate.types import schema_from_spark
 from skipstone.pruning.kind import column_fields
-from skipstone.pruning.partitions import PartitionColumns
+from skipstone.pruning.partitions import folder_columns, lookup_of
 from skipstone.storage import open_storage
 
 from .jobs import (
@@ -154,7 +154,8 @@ def open_source(spark: SparkSession, root: str, source: FileSource) -> SourceTab
         # inputFiles() has file:/// where file_path has file:/, and is else the same.
         uris[canonical_path(raw)] = encode_uri(raw)
     if is_connect(spark):
-        data_schema = _without_partitions(read_schema, root, list(uris))
+        if not lookup_of(options):
+            data_schema = _without_partitions(read_schema, root, list(uris))
     else:
         from .skip import relation_of
 
@@ -180,7 +181,7 @@ def _schema(text: str) -> StructType | str:
 
 
 def _without_partitions(schema: str, root: str, paths: Sequence[str]) -> str:
-    names = {name.lower() for name in PartitionColumns.of_paths(root, paths).values}
+    names = frozenset[str]().union(*folder_columns(root, paths))
     struct = json.loads(schema)
     struct["fields"] = [each for each in struct["fields"] if each["name"].lower() not in names]
     return json.dumps(struct)

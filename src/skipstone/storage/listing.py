@@ -25,6 +25,7 @@ from __future__ import annotations
 
 import os
 import time
+from bisect import bisect_left
 from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import pairwise
@@ -71,7 +72,9 @@ class Listing:
 
     ``sizes`` in bytes and ``mtimes`` in ``unit`` since the epoch are int64 ``(n,)``; ``etags`` has
     one text or ``None`` per file, or is ``None`` where the source has none at all. ``empty`` counts
-    files of 0 bytes, which are left out, as Spark does.
+    files of 0 bytes, which are left out, as Spark does. ``recursive`` says that no folder gives a
+    partition column (``files_of_table``), and ``outside`` counts the files below ``root`` that are
+    not part of the table.
     """
 
     root: str
@@ -81,6 +84,8 @@ class Listing:
     unit: TimeUnit = "ns"
     etags: list[str | None] | None = None
     empty: int = 0
+    recursive: bool = False
+    outside: int = 0
 
     def __post_init__(self) -> None:
         n = len(self.paths)
@@ -133,7 +138,13 @@ class Listing:
             mtimes=self.mtimes[at],
             unit=self.unit,
             etags=None if self.etags is None else [self.etags[i] for i in chosen],
+            recursive=self.recursive,
         )
+
+    @cached_property
+    def folders(self) -> Folders:
+        """The folders of the files."""
+        return Folders.of(self.root, self.paths)
 
     @cached_property
     def path_array(self) -> pa.Array:
@@ -165,6 +176,45 @@ class Listing:
             unit=unit,
             etags=None if all(etag is None for etag in etags) else etags,
         )
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Folders:
+    """The distinct folders of some files: ``names`` below their root, each with a slash at its end
+    (the root is ``""``), and ``of_file``, the ordinal of each file's folder, int64 ``(files,)``."""
+
+    names: list[str]
+    of_file: NDArray[np.int64]
+
+    @classmethod
+    def of(cls, root: str, paths: Sequence[str]) -> Folders:
+        """The folders of ``paths``, files below ``root``.
+
+        In a sorted list the files of one folder are neighbours, unless folders in it are between
+        them: most folders cost a bisection, and no file is looked at by itself.
+        """
+        cut = len(root.rstrip("/")) + 1
+        if sorted(paths) != paths:
+            each = [path[cut : path.rfind("/") + 1] for path in paths]
+            ordinals = {name: at for at, name in enumerate(dict.fromkeys(each))}
+            of_file = np.fromiter(map(ordinals.__getitem__, each), np.int64, len(each))
+            return cls(list(ordinals), of_file)
+        ordinals, mixed = {}, set[str]()
+        of_file = np.empty(len(paths), np.int64)
+        at = 0
+        while at < len(paths):
+            folder = paths[at][: paths[at].rfind("/") + 1]
+            stop = at + 1
+            if stop < len(paths) and paths[stop].startswith(folder) and folder not in mixed:
+                # "0" is the character after "/".
+                below = bisect_left(paths, f"{folder[:-1]}0", stop)
+                if "".join(paths[at:below]).count("/") == folder.count("/") * (below - at):
+                    stop = below
+                else:
+                    mixed.add(folder)
+            of_file[at:stop] = ordinals.setdefault(folder[cut:], len(ordinals))
+            at = stop
+        return cls(list(ordinals), of_file)
 
 
 def _strings(texts: Sequence[str | None]) -> pa.Array:

@@ -192,7 +192,7 @@ class AggregateVerbs(OpenTable):
         if not self.file_index.read_enabled:
             indexes = []
         # Where a folder and the files both have a column, Spark takes the folder's value.
-        folders = PartitionColumns.of_paths(self.path, listing.paths).values
+        folders = PartitionColumns.of(listing).values
         if order.column.lower() in {name.lower() for name in folders}:
             indexes, adjacent = [], None
         found = top_rows(

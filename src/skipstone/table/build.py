@@ -291,7 +291,7 @@ def _checked(
     for a type that a kind does not support, or a partition column.
     """
     schema = table.file_columns(listing, spark)
-    partitions = PartitionColumns.of_paths(table.path, listing.paths).values
+    partitions = PartitionColumns.of(listing).values
     spelled = []
     for index in wanted:
         path = spelled_path(schema, index.column)

@@ -24,6 +24,7 @@ from skipstone.storage.listing import SUMMARY
 
 from .build import IndexAfterRewrite
 from .file_format import HINT
+from .planning import outside
 from .rewrite import RewriteVerbs, each_file, require_local
 
 if TYPE_CHECKING:
@@ -85,7 +86,7 @@ class EncryptVerbs(RewriteVerbs):
         listed = _FileList.begun(self, made, old, listing.paths)
         done = each_file(
             spark,
-            self.listing(),
+            listing,
             EncryptFiles(
                 root=self.path,
                 beginning=None if listed is None else listed.beginning,
@@ -97,7 +98,8 @@ class EncryptVerbs(RewriteVerbs):
             ),
             progress,
         )
-        notes = [] if listed is None else listed.finish(done)
+        notes = [str(each) for each in outside(listing)]
+        notes += [] if listed is None else listed.finish(done)
         keys = made.decryption() if listed is None else listed.decryption
         index = IndexAfterRewrite(
             self,
@@ -161,13 +163,14 @@ class EncryptVerbs(RewriteVerbs):
         keys = given(held, "the keys")
         known = read_list(self.path, keys)
         beginning = None if known is None else known.beginning
+        listing = self.listing()
         done = each_file(
             spark,
-            self.listing(),
+            listing,
             DecryptFiles(root=self.path, beginning=beginning, decryption=held),
             progress,
         )
-        notes = []
+        notes = [str(each) for each in outside(listing)]
         if known is None and keys.aad_prefix is None:
             notes.append(
                 "no list of the files, and no AAD prefix: the places of the files were not checked"
@@ -232,7 +235,8 @@ class EncryptVerbs(RewriteVerbs):
             new_kms=new_kms,
             master_keys=master_keys,
         )
-        done = each_file(spark, self.listing(), work, progress)
+        listing = self.listing()
+        done = each_file(spark, listing, work, progress)
         if known is not None and all(each.outcome != "failed" for each in done):
             # The list comes last: while a file is left, the old keys open both.
             place, prefix = list_path(self.path), TablePrefix(self.path, known.beginning).of("")
@@ -249,7 +253,7 @@ class EncryptVerbs(RewriteVerbs):
             files=tuple(done),
             aad_prefix=beginning,
             refreshed=refreshed,
-            notes=tuple(index.notes),
+            notes=(*map(str, outside(listing)), *index.notes),
             seconds=time.perf_counter() - started,
         )
 

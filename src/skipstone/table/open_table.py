@@ -12,9 +12,10 @@ not change.
 from __future__ import annotations
 
 from contextlib import contextmanager
-from dataclasses import dataclass
+from copy import copy
+from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any, Self, TypeAlias
 
 from skipstone.errors import KeyUnavailableError, UnsupportedError
 from skipstone.execution import Engine
@@ -25,7 +26,7 @@ from skipstone.paimon.adjacent_index import AdjacentIndexes
 from skipstone.paimon.kinds import FileIndexOptions, is_option
 from skipstone.parquet.encryption.master_keys import labelled_keys
 from skipstone.planning.table_facts import SnapshotFacts
-from skipstone.pruning.partitions import PartitionColumns
+from skipstone.pruning.partitions import RECURSIVE, PartitionColumns, files_of_table, lookup_of
 from skipstone.pruning.plan import Coverage
 from skipstone.pruning.table_schema import FileSchema, TableSchema
 from skipstone.questdb.partition_evidence import OpenPartitions, PartitionPms, PartitionTimes
@@ -70,6 +71,7 @@ class OpenTable:
         schema: str | None = None,
         sidecars: bool | None = None,
         partial: bool = False,
+        recursive_file_lookup: bool = False,
         index_keys: KeySource | None = None,
         decryption: Given[Decryption] | None = None,
         verify_checksums: bool = True,
@@ -82,6 +84,9 @@ class OpenTable:
         #: Paimon's options of file indexes
         self.file_index = FileIndexOptions.parse({k: v for k, v in given.items() if is_option(k)})
         own = {key: value for key, value in given.items() if not is_option(key)}
+        asked = lookup_of(own)
+        #: all files below, and no partition columns, as by Spark's option of this name
+        self.recursive_file_lookup = recursive_file_lookup if asked is None else asked
         #: the keys of the data files
         self.keys = DataKeys(self.path, decryption)
         self.file_format: FileFormat
@@ -90,7 +95,7 @@ class OpenTable:
         elif self.keys:
             raise UnsupportedError(f"{self.path}: keys are for Parquet files, not for {format}")
         else:
-            self.file_format = SparkFormat(self.path, format, own, schema)
+            self.file_format = SparkFormat(self.path, format, {**own, **self.lookup}, schema)
         keys = labelled_keys(index_keys)
         self.store: Store = find_store(self.path, index_location, self.storage_options, keys)
         self.partial, self.verify_checksums = partial, verify_checksums
@@ -133,7 +138,31 @@ class OpenTable:
         if self.txn is not None:
             return self.txn.listing()
         listing = self.storage.list_files(self.path)
-        return listing if self._adjacent is None else self._adjacent.data_files(listing)
+        if self._adjacent is not None:
+            listing = self._adjacent.data_files(listing)
+        if self._last is None or self._last[0] is not listing:
+            every = self.recursive_file_lookup
+            own = replace(listing, recursive=True) if every else files_of_table(listing)
+            self._last = (listing, own)
+        return self._last[1]
+
+    # The last list of all files below the path, and those of the table.
+    _last: tuple[Listing, Listing] | None = None
+
+    @property
+    def lookup(self) -> dict[str, str]:
+        """The option of Spark's reader for ``recursive_file_lookup``."""
+        return {RECURSIVE: "true"} if self.recursive_file_lookup else {}
+
+    def with_lookup_of(self, options: Mapping[str, str]) -> Self:
+        """This table, or one with the ``recursiveFileLookup`` that ``options`` of a reader have."""
+        asked = lookup_of(options)
+        if asked in (None, self.recursive_file_lookup) or not self.is_parquet:
+            return self
+        other = copy(self)
+        other.recursive_file_lookup = asked is True
+        other._last = None
+        return other
 
     @property
     def txn(self) -> TxnTable | None:
@@ -225,7 +254,7 @@ class OpenTable:
 
     def with_folders(self, schema: pa.Schema, listing: Listing) -> pa.Schema:
         """``schema`` of the files with the columns of the folders."""
-        return PartitionColumns.of_paths(self.path, listing.paths).added_to(schema)
+        return PartitionColumns.of(listing).added_to(schema)
 
     def match(self, listing: Listing, spark: SparkSession | None = None) -> MatchedFacts:
         """The facts of the files of ``listing``."""

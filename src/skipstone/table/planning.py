@@ -14,7 +14,7 @@ import numpy as np
 from skipstone.errors import PredicateError, SkipstoneError, StaleError, UnsupportedError
 from skipstone.execution import TableQuery, TableScan, unreadable
 from skipstone.execution.plan_rows import output_schema
-from skipstone.human import plural
+from skipstone.human import of_total, plural
 from skipstone.indexes.minmax import MinMax
 from skipstone.planning.fact_runs import IN_MEMORY, RunSettings, in_turn
 from skipstone.planning.table_facts import ObjectPlanRequest, SnapshotFacts, plan_objects
@@ -29,7 +29,7 @@ from skipstone.pruning import Cause, Reason
 from skipstone.pruning.costs import LOCAL, REMOTE
 from skipstone.pruning.file_bounds import intervals_of
 from skipstone.pruning.interval import Intervals
-from skipstone.pruning.partitions import PartitionColumns
+from skipstone.pruning.partitions import READ_ALL, PartitionColumns
 from skipstone.pruning.plan import SortKey
 from skipstone.pruning.table_schema import FileSchema, spelled_path
 from skipstone.questdb.txn_snapshot import TxnListing
@@ -110,7 +110,7 @@ def scan_query(table: OpenTable, request: PlanRequest) -> TableScan:
     lap("listing")
     matched = table.match(listing, request.spark)
     txn = table.txn if isinstance(listing, TxnListing) else None
-    partitions = PartitionColumns.of_paths(table.path, listing.paths)
+    partitions = PartitionColumns.of(listing)
     if txn is not None:
         partitions = txn.partitions(listing)
     lap("matching")
@@ -155,7 +155,7 @@ def scan_query(table: OpenTable, request: PlanRequest) -> TableScan:
         )
     )
     if query is None:
-        return TableScan(plan)
+        return TableScan(replace(plan, reasons=(*plan.reasons, *outside(listing))))
     reasons = (*plan.reasons, *_notes(table, listing), *unreadable(query))
     return TableScan(
         replace(plan, reasons=reasons, schema=found),
@@ -284,11 +284,21 @@ def _costs(table: OpenTable, listing: Listing) -> Costs:
 
 
 def _notes(table: OpenTable, listing: Listing) -> tuple[Reason, ...]:
-    """Files that are left out as empty, and why the table's ``_metadata`` was not used, or not for
-    all files."""
+    """Files that are left out, and why the table's ``_metadata`` was not used, or not for all
+    files."""
     if not isinstance(table.file_format, ParquetFormat):
         return ()
-    return (*_empty(listing), *_of_summary(table, table.file_format, listing))
+    summary = _of_summary(table, table.file_format, listing)
+    return (*_empty(listing), *outside(listing), *summary)
+
+
+def outside(listing: Listing) -> tuple[Reason, ...]:
+    """The files below the table's path that are not part of the table, if there are any."""
+    if not listing.outside:
+        return ()
+    count = of_total(listing.outside, listing.outside + len(listing), "files below it")
+    text = f"{count} are not in its folders, and Spark does not read them: {READ_ALL} does"
+    return (Reason(cause=Cause.NOT_APPLICABLE, subject=listing.root, text=text),)
 
 
 def _empty(listing: Listing) -> tuple[Reason, ...]:

@@ -12,7 +12,7 @@ from skipstone.parquet.format.footer import MAGIC_ENCRYPTED
 from skipstone.predicate.types import column_name, column_path
 from skipstone.pruning import Cause, Reason
 from skipstone.pruning.costs import SPARK
-from skipstone.pruning.partitions import PartitionColumns
+from skipstone.pruning.partitions import RECURSIVE, PartitionColumns
 from skipstone.questdb.txn_snapshot import ready_for_spark
 from skipstone.spark.data_source import spark_schema, spark_types
 from skipstone.spark.facts import FactsPruner, finder, store_cache
@@ -51,6 +51,8 @@ def read_table(
 ) -> DataFrame:
     """See ``Table.read``."""
     require_session(spark)
+    table = table.with_lookup_of(options)
+    options = {key: value for key, value in options.items() if key.lower() != RECURSIVE.lower()}
     where, columns, order_by = request.where, request.columns, request.order_by
     limit = request.limit
     if not isinstance(where, str | None):
@@ -174,6 +176,7 @@ def _schema_of_all(
     used where Spark's own metadata of a column would be lost, or a folder has a column of the
     files. ``UnsupportedError`` where types do not merge.
     """
+    options = {**options, **table.lookup}
     if not table.is_parquet or table.txn is not None or _MERGE in map(str.lower, options):
         return options, None
     listing = table.listing()
@@ -184,7 +187,7 @@ def _schema_of_all(
     if found.distinct < 2:
         return options, None
     files = found.merged.spark
-    folders = {name.lower() for name in PartitionColumns.of_paths(table.path, listing.paths).values}
+    folders = {name.lower() for name in PartitionColumns.of(listing).values}
     marked = any(each.metadata for each in files)
     if marked or not folders.isdisjoint(name.lower() for name in files.names):
         return {**options, _MERGE: "true"}, None
@@ -336,6 +339,7 @@ def _paged(
         "timeZone": spark.conf.get("spark.sql.session.timeZone", "UTC"),
         "indexLocation": table.index_location,
         "verifyChecksums": None if table.verify_checksums else "false",
+        **table.lookup,
     }
     options = {key: str(value) for key, value in given.items() if value is not None}
     try:

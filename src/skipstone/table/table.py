@@ -76,6 +76,11 @@ class Table(EncryptVerbs, UpkeepVerbs, AggregateVerbs):
     those of the newest snapshot (``table/open_table.py``). With ``partial``, partitions that are
     not Parquet are left out, and every result shows it; else they are an ``UnsupportedError``.
 
+    The files of other tables are those that Spark reads (``pruning/partitions.py``): those below
+    partition folders (``day=1/``), or those right below ``path`` where there are none. With
+    ``recursive_file_lookup`` they are all files below, and no folder gives a column. That is
+    Spark's option ``recursiveFileLookup``, which ``options`` may have, too.
+
     ``index_keys`` open an encrypted index: a mapping from labels to keys, a function from a label
     to its key, or a KMS client. With them, an index in the clear is not believed.
 
@@ -265,6 +270,7 @@ def read(
     schema: str | None = None,
     sidecars: bool | None = None,
     partial: bool = False,
+    recursive_file_lookup: bool = False,
     index_keys: KeySource | None = None,
     decryption: Given[Decryption] | None = None,
     verify_checksums: bool = True,
@@ -290,6 +296,7 @@ def read(
         schema=schema,
         sidecars=sidecars,
         partial=partial,
+        recursive_file_lookup=recursive_file_lookup,
         index_keys=index_keys,
         decryption=decryption,
         verify_checksums=verify_checksums,
@@ -407,6 +414,7 @@ def _arguments(table: Table) -> dict[str, Any]:
         "index_location": table.index_location,
         "storage_options": table.storage_options,
         "partial": table.partial,
+        "recursive_file_lookup": table.recursive_file_lookup,
     }
     if isinstance(table.file_format, SparkFormat):
         source = table.file_format.source

@@ -33,6 +33,7 @@ from skipstone.rewrite.encryption_checks import check_encrypted_files
 
 from .file_format import ParquetFormat, bound
 from .open_table import OpenTable
+from .planning import outside
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -58,9 +59,9 @@ class UpkeepVerbs(OpenTable):
         listing = self.listing()
         found = describe(self.path, self.match(listing))
         coverage = self.coverage(listing)
-        if coverage is None:
-            return found
-        return replace(found, notes=(f"these are {coverage}", *found.notes))
+        notes = [] if coverage is None else [f"these are {coverage}"]
+        notes += [str(reason) for reason in outside(listing)]
+        return replace(found, notes=(*notes, *found.notes))
 
     def advise(
         self, sample: int = 20, *, queries: Iterable[WeightedPredicate | Query] | None = None
@@ -122,7 +123,7 @@ class UpkeepVerbs(OpenTable):
         proof = None
         if deep:
             matched = self.match(listing)
-            partitions = PartitionColumns.of_paths(self.path, listing.paths)
+            partitions = PartitionColumns.of(listing)
             proof = prove(
                 matched,
                 partitions,
@@ -330,7 +331,7 @@ def _export_facts(table: OpenTable, destination: str | None) -> ExportReport:
     listing = table.listing()
     return publish(
         table.match(listing),
-        PartitionColumns.of_paths(table.path, listing.paths),
+        PartitionColumns.of(listing),
         table=table.path,
         base=destination or table.location.xskipper,
         options=table.storage_options,
