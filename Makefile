@@ -16,7 +16,7 @@ help:
 	echo "make accept  every promise as a user would try it, one line each"
 	echo "make docs    the documentation site, in site/"
 	echo "make bench   the figures, one JSON line each"
-	echo "make fuzz    the parsers against hostile bytes, for longer"
+	echo "make fuzz    every parser against 100,000 damaged files, in processes that may die"
 	echo "make soak    random tables on every route, then the tests that take hours"
 	echo "make interop files exchanged with Paimon, QuestDB and other readers of Parquet"
 	echo "make venv    only set up .venv; make clean removes what was made, not .venv and .interop"
@@ -43,8 +43,9 @@ bench: java $(VENV)/.stamp
 
 # Code compiled without checks must not come out of the cache here.
 fuzz: $(VENV)/.stamp
+	NUMBA_CACHE_DIR=$(CURDIR)/.numba-checked NUMBA_BOUNDSCHECK=1 $(PY) -m tests.fuzz $(ARGS)
 	NUMBA_CACHE_DIR=$(CURDIR)/.numba-checked NUMBA_BOUNDSCHECK=1 HYPOTHESIS_PROFILE=fuzz \
-	  $(PY) -m pytest -m fuzz -n $(JOBS) $(ARGS)
+	  $(PY) -m pytest -m fuzz -n $(JOBS)
 
 soak: java $(VENV)/.stamp
 	$(PY) -m tests.soak $(ARGS)
@@ -72,6 +73,6 @@ $(VENV)/.stamp: pyproject.toml tools/bootstrap.sh
 	touch $@
 
 clean:
-	rm -rf build dist site demo-data bench-data bench-out soak-out spark-warehouse metastore_db derby.log artifacts
+	rm -rf build dist site demo-data bench-data bench-out soak-out fuzz-out spark-warehouse metastore_db derby.log artifacts
 	rm -rf .pytest_cache .mypy_cache .ruff_cache .hypothesis .numba-checked
 	find . -name ".venv*" -prune -o -type d -name __pycache__ -exec rm -rf {} +

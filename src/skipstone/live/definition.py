@@ -155,7 +155,14 @@ class LiveDefinition:
                 compression=document["compression"],
                 bloom_filters=tuple(document["bloom_filters"]),
             )
-        except (KeyError, ValueError, TypeError, SkipstoneError, pa.ArrowException) as error:
+        except (
+            KeyError,
+            ValueError,
+            TypeError,
+            OSError,
+            SkipstoneError,
+            pa.ArrowException,
+        ) as error:  # Arrow raises OSError for bytes that are no schema
             raise FormatError(f"the definition of a live table: {error}", file=file) from None
 
 

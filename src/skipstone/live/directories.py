@@ -259,7 +259,12 @@ def described(root: str, definition: LiveDefinition, txn: Txn) -> LiveDescriptio
         txn.partitions, named(txn, definition.partitioning), txn.row_counts, strict=True
     ):
         size = partition.parquet_file_size
-        snapshot = snapshot_of(f"{root}/{name}", size)
+        try:
+            snapshot = snapshot_of(f"{root}/{name}", size)
+        except FileNotFoundError as error:
+            raise FormatError(
+                f"_txn names the partition {name}, which has no {PM}", file=f"{root}/{TXN}"
+            ) from error
         found.append(
             PartitionDescription(
                 name=base_name(name),

@@ -1,0 +1,517 @@
+"""Every parser that bytes of others reach, with files to damage and what a user asks of them.
+
+``modules`` are the byte layouts of ``docs/architecture.md`` that a parser reads. A test fails for a
+layout that no parser here names.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+import skipstone
+from skipstone.live.definition import MARKER
+from skipstone.predicate.sql import parse_sql
+from skipstone.rewrite.encrypted_file_list import list_path, read_list
+from skipstone.xskipper.format.part import read_part
+from tests.folders import GOLDEN
+from tests.fuzz import tables
+from tests.fuzz.batteries import BATTERIES, Damaged
+from tests.fuzz.corpus import BOMB, golden_corpus, keys_for
+from tests.fuzz.questdb import PM, TXN
+from tests.parquet.encryption.keys import LABELS, InMemoryKms
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    from tests.fuzz.batteries import Attempt
+
+
+KEY = b"0123456789012345"
+
+
+@dataclass(frozen=True, slots=True)
+class Parser:
+    """``files(folder)`` makes the files; ``asks`` take turns at each damaged one."""
+
+    modules: tuple[str, ...]
+    files: Callable[[Path], Sequence[Path]]
+    asks: tuple[Callable[[Path, Attempt], None], ...]
+    text: bool = False
+
+
+# -- Parquet ---------------------------------------------------------------------------------------
+
+
+def _keys(path: Path) -> skipstone.Decryption | None:
+    if path.name.startswith("own-"):
+        return skipstone.Decryption(footer_key=KEY, column_keys={"id": KEY})
+    return keys_for(path)
+
+
+def _battery(name: str, target: Path, attempt: Attempt) -> None:
+    BATTERIES[name](Damaged(str(target), target.read_bytes(), _keys(target)), attempt)
+
+
+def _batteries(*names: str) -> tuple[Callable[[Path, Attempt], None], ...]:
+    return tuple(partial(_battery, name) for name in names)
+
+
+def _rows() -> pa.Table:
+    number = np.arange(400)
+    return pa.table(
+        {
+            "id": number,
+            "text": [f"t{at % 7}" if at % 5 else None for at in range(400)],
+            "f": number / 3,
+            "flag": number % 3 == 0,
+            "list": [[at, None] * (at % 3) for at in range(400)],
+        }
+    )
+
+
+def _copied(folder: Path, paths: Sequence[Path]) -> list[Path]:
+    """The files with what lies beside them, each in a folder of its own."""
+    made = []
+    for at, path in enumerate(paths):
+        target = folder / str(at) / path.name
+        target.parent.mkdir()
+        shutil.copy(path, target)
+        beside = path.parent / f"_KEY_MATERIAL_FOR_{path.name}.json"
+        if beside.is_file():
+            shutil.copy(beside, target.parent)
+        made.append(target)
+    return made
+
+
+def _golden(folder: Path) -> list[Path]:
+    if not GOLDEN.is_dir():
+        return []
+    found = dict.fromkeys(path for path in golden_corpus(GOLDEN) if path.name != BOMB)
+    return _copied(folder, list(found))
+
+
+def _parquet(folder: Path) -> list[Path]:
+    """Golden files, and files of Arrow with every codec and encoding."""
+    made = []
+    for codec in ("none", "snappy", "gzip", "brotli", "lz4", "zstd"):
+        for version in ("1.0", "2.0"):
+            path = folder / f"{codec}-{version}.parquet"
+            pq.write_table(
+                _rows(), path, compression=codec, data_page_version=version, row_group_size=200,
+                max_rows_per_page=50, write_batch_size=50, write_page_index=True,
+                write_page_checksum=version == "2.0",
+                bloom_filter_options={"id": {"ndv": 300, "fpp": 0.01}},
+            )  # fmt: skip
+            made.append(path)
+    encodings = {
+        "id": "DELTA_BINARY_PACKED", "f": "BYTE_STREAM_SPLIT", "flag": "RLE",
+        "list.list.element": "DELTA_BINARY_PACKED",
+    }  # fmt: skip
+    for text in ("PLAIN", "DELTA_LENGTH_BYTE_ARRAY", "DELTA_BYTE_ARRAY"):
+        path = folder / f"{text}.parquet"
+        pq.write_table(
+            _rows(), path, use_dictionary=False, column_encoding=encodings | {"text": text},
+            compression="none", data_page_version="2.0",
+        )  # fmt: skip
+        made.append(path)
+    return [*_golden(folder), *made]
+
+
+def _index_pages(folder: Path) -> list[Path]:
+    path = folder / "index-pages.parquet"
+    skipstone.write_table(
+        _rows().select(["id", "text"]), path, row_group_rows=200, page_rows=10, sorting=["id"],
+        index_pages=["id"],
+    )  # fmt: skip
+    return [path]
+
+
+def _searched(target: Path, attempt: Attempt) -> None:
+    file = attempt(skipstone.ParquetFile, target)
+    if file is None:
+        return
+    pages = attempt(file.index_pages, "id")
+    if pages is not None:
+        attempt(pages.find, 77)
+        attempt(pages.range, 30, 90)
+        attempt(pages.ordinals, 3, 250)
+    attempt(lambda: file.read_rows(["id"], [(3, 5), (250, 260)]).validate())
+
+
+def _encrypted(folder: Path) -> list[Path]:
+    made = []
+    for algorithm in ("AES_GCM_V1", "AES_GCM_CTR_V1"):
+        for plaintext in (False, True):
+            path = folder / f"own-{algorithm}-{plaintext}.parquet"
+            encryption = skipstone.Encryption(
+                footer_key=KEY, column_keys={"id": KEY}, algorithm=algorithm,
+                plaintext_footer=plaintext,
+            )  # fmt: skip
+            skipstone.write_table(
+                _rows().select(["id", "text"]), path, page_rows=50, encryption=encryption,
+                bloom={"id": 0.01},
+            )  # fmt: skip
+            made.append(path)
+    return [*made, *(path for path in _golden(folder) if path.suffix == ".encrypted")]
+
+
+def _with_kms(folder: Path) -> list[Path]:
+    path = folder / "kms.parquet"
+    encryption = skipstone.Encryption(
+        kms=_kms(), footer_key_id="kf", column_key_ids={"id": "kc1"}, internal_key_material=False
+    )
+    skipstone.write_table(_rows().select(["id", "text"]), path, encryption=encryption)
+    return [each for each in folder.iterdir() if each.suffix == ".json"]
+
+
+def _kms() -> InMemoryKms:
+    return InMemoryKms({label.decode(): key for label, key in LABELS.items()})
+
+
+def _unwrapped(target: Path, attempt: Attempt) -> None:
+    decryption = skipstone.Decryption(kms=_kms())
+    file = attempt(
+        lambda: skipstone.ParquetFile(target.parent / "kms.parquet", decryption=decryption)
+    )
+    if file is not None:
+        attempt(lambda: file.read_rows().validate())
+
+
+def _summary(folder: Path) -> list[Path]:
+    root = tables.make(folder, index=False)
+    skipstone.Table(str(root)).write_metadata()
+    return [root / "_metadata"]
+
+
+# -- the others ------------------------------------------------------------------------------------
+
+
+def _containers(folder: Path) -> list[Path]:
+    """Paimon's own containers of every kind, and those of a table."""
+    root = tables.make(folder)
+    skipstone.Table(str(root)).export(str(folder / "paimon"), kind="paimon")
+    made = [path for path in (folder / "paimon").rglob("*") if path.is_file()]
+    if (GOLDEN / "paimon").is_dir():
+        from tests.paimon.format.golden import read_cases
+
+        for at, case in enumerate(read_cases(GOLDEN)[0][::7]):
+            first = "top-" if case["name"].startswith("range-bitmap") else ""
+            path = folder / f"{first}{at}.{case['schema'][0]['type'].replace(' ', '_')}.index"
+            path.write_bytes(bytes.fromhex(case["index_hex"]))
+            made.append(path)
+    return made
+
+
+def _selected(target: Path, attempt: Attempt) -> None:
+    type_ = target.name.split(".")[1].replace("_", " ")
+    golden = target.parent.name != "paimon"
+    types = (
+        {"c": type_} if golden else {"id": "BIGINT", "x": "DOUBLE", "s": "STRING", "t": "STRING"}
+    )
+    index = attempt(lambda: skipstone.PaimonFileIndex(str(target), types=types))
+    if index is None:
+        return
+    if target.name.startswith("top-"):
+        attempt(index.top, "c", 3)
+    for name in types:
+        attempt(index.select, f"{name} IS NULL")
+        attempt(index.count, f"{name} IS NOT NULL")
+        literal = "5" if types[name] in ("BIGINT", "INT", "DOUBLE", "SMALLINT") else "'s3'"
+        attempt(index.select, f"{name} = {literal}")
+        attempt(index.count, f"{name} <= {literal}")
+
+
+def _pm(folder: Path) -> list[Path]:
+    root = tables.make(folder, index=False)
+    skipstone.Table(str(root)).migrate(str(folder / "pm"))
+    made = [path for path in (folder / "pm").rglob("*") if path.is_file()]
+    if (GOLDEN / "questdb").is_dir():
+        golden = sorted((GOLDEN / "questdb").rglob("*.pm"))
+        made += _copied(folder, [each for each in golden if not each.name.startswith("bad_")])
+    return made
+
+
+def _damaged(battery: Callable[..., None], target: Path, attempt: Attempt) -> None:
+    battery(Damaged(str(target), target.read_bytes(), None), attempt)
+
+
+def _live(folder: Path) -> Path:
+    root = folder / "live"
+    schema = pa.schema([("ts", pa.timestamp("us", "UTC")), ("key", pa.int64())])
+    live = skipstone.LiveTable.create(str(root), schema, timestamp="ts", durable=False)
+    times = pa.array(np.arange(50) * 3_600_000_000).cast(schema.field("ts").type)
+    live.append(pa.table([times, pa.array(np.arange(50))], schema=schema))
+    live.close()
+    return root
+
+
+def _txn(folder: Path) -> list[Path]:
+    root = _live(folder)
+    made = [root / "_txn"]
+    if (GOLDEN / "questdb").is_dir():
+        made += _copied(folder, sorted((GOLDEN / "questdb").rglob("*._txn")))
+    return made
+
+
+def _definition(folder: Path) -> list[Path]:
+    return [_live(folder) / MARKER]
+
+
+def _opened_live(target: Path, attempt: Attempt) -> None:
+    root = str(target.parent)
+    if not (target.parent / MARKER).is_file():
+        return
+    live = attempt(lambda: skipstone.LiveTable.open(root, write=False))
+    if live is not None:
+        attempt(lambda: str(live.describe()))
+        live.close()
+    table = attempt(lambda: skipstone.Table(root))
+    if table is not None:
+        attempt(table.count, "key < 9")
+
+
+def _questdb_json(folder: Path) -> list[Path]:
+    """Data files whose footer has QuestDB's JSON; only the text of it is damaged."""
+    document = {
+        "version": 1,
+        "schema": [
+            {"column_type": 6, "column_top": 0, "id": 0}, {"column_type": 10, "column_top": 3},
+            {"column_type": 26, "column_top": 0, "format": 1, "ascii": True},
+        ],
+        "unused_bytes": 12,
+        "squash_tracker": 3,
+    }  # fmt: skip
+    path = folder / "questdb.json"
+    path.write_text(json.dumps(document))
+    return [path]
+
+
+def _migrated(target: Path, attempt: Attempt) -> None:
+    root = target.parent / "q"
+    shutil.rmtree(root, ignore_errors=True)
+    root.mkdir()
+    text = target.read_bytes().decode("utf-8", "surrogateescape")
+    table = _rows().select(["id", "f", "text"])
+    data = root / "data.parquet"
+    pq.write_table(
+        table.replace_schema_metadata({b"questdb": text.encode("utf-8", "replace")}), data
+    )
+    attempt(lambda: str(skipstone.ParquetFile(data).metadata))
+    report = attempt(lambda: skipstone.Table(str(root)).migrate(str(target.parent / "pm")))
+    if report is not None:
+        attempt(str, report)
+    shutil.rmtree(target.parent / "pm", ignore_errors=True)
+
+
+def _xskipper(folder: Path) -> list[Path]:
+    """The stores that the original wrote, of every version."""
+    root = tables.make(folder)
+    skipstone.Table(str(root)).export(str(folder / "store"))
+    made = [path for path in (folder / "store").rglob("part-*") if path.is_file()]
+    if (GOLDEN / "xskipper").is_dir():
+        found: dict[str, Path] = {}
+        for path in sorted((GOLDEN / "xskipper").rglob("part-*.parquet")):
+            if len(path.parent.name) == 64:
+                found.setdefault(f"{path.parent.parent.name}{path.stat().st_size // 512}", path)
+        made += _copied(folder, list(found.values()))
+    return made
+
+
+def _store_part(target: Path, attempt: Attempt) -> None:
+    found = attempt(lambda: read_part(target.read_bytes()))
+    if found is not None:
+        attempt(lambda: found.footer.schema.to_json())
+        attempt(lambda: found.table.validate())
+    tables.inspected(target.parent, attempt)
+    if "store" in target.parts:
+        tables.Queried("store", xskipper=True)(target, attempt)
+
+
+def _parts(folder: Path) -> list[Path]:
+    tables.make(folder)
+    return sorted((folder / "_t.skipstone" / "facts").glob("part-*"))
+
+
+def _packs(folder: Path) -> list[Path]:
+    tables.make(folder)
+    return sorted((folder / "_t.skipstone" / "packs").glob("*"))
+
+
+_LABELS = {"kf": KEY, "k2": b"2" * 16}
+
+
+def _encrypted_index(kind: str, folder: Path) -> list[Path]:
+    how = skipstone.IndexEncryption(footer_key="kf", key_metadata={"id:minmax": "k2"})
+    root = tables.make(folder, index=False)
+    skipstone.Table(str(root), index_keys=_LABELS).build(indexes=tables.INDEXES, encryption=how)
+    return sorted((folder / "_t.skipstone" / kind).glob("*"))
+
+
+def _list_of_encrypted(folder: Path) -> list[Path]:
+    """The list of the encrypted files of a table."""
+    root = tables.make(folder, index=False)
+    skipstone.Table(str(root)).encrypt(encryption=skipstone.Encryption(footer_key=KEY))
+    return [Path(list_path(str(root)))]
+
+
+def _opened_encrypted(target: Path, attempt: Attempt) -> None:
+    keys = skipstone.Decryption(footer_key=KEY)
+    attempt(lambda: read_list(str(tables.root_of(target)), keys))
+    table = attempt(lambda: skipstone.Table(str(tables.root_of(target)), decryption=keys))
+    if table is not None:
+        count = attempt(table.count, "id = 77")
+        if count not in (None, 1):
+            raise tables.Wrong(f"counts {count}")
+
+
+def _adjacent(folder: Path) -> list[Path]:
+    root = tables.make(folder)
+    skipstone.Table(str(root)).export(str(folder / "paimon"), kind="paimon")
+    shutil.rmtree(folder / "_t.skipstone")
+    return [path.rename(root / path.name) for path in (folder / "paimon").rglob("*.index")]
+
+
+def _settings(folder: Path) -> list[Path]:
+    tables.make(folder, index=False)
+    path = folder / "skipstone.toml"
+    path.write_text('index-location = "elsewhere"\nmemory = "1GiB"\n')
+    path.chmod(0o600)
+    return [path]
+
+
+_PREDICATES = (
+    "id = 77 AND NOT (x >= 1.5e3 OR s LIKE 'a%!_b' ESCAPE '!') OR t IN ('x', \"y\", NULL)",
+    "id BETWEEN -3 AND CAST('12' AS BIGINT) AND s IS NOT NULL",
+    "ts >= TIMESTAMP '2021-03-04 05:06:07.123456 Europe/Berlin' AND d < DATE'2020-02-29'",
+    "x = 1.5BD OR id <=> 3L OR id % 3 = 1 AND `t` <> CONCAT(s, 'b')",
+    "starts_with(s, 'ab') AND coalesce(id, 0) <> 5 /* note */ -- end",
+)
+_LITERALS = (
+    r"s = 'a\101\u00e9\U0001F600\n\'\\' 'b'", r"""s = r'raw\n' OR s = R"x" OR s = "it's" """,
+    "s = 'é\U0001f600' OR x = -.5e-3D OR x = 1e300 OR id = 9999999999999999999",
+)  # fmt: skip
+
+
+def _texts(texts: Sequence[str], folder: Path) -> list[Path]:
+    made = []
+    for at, text in enumerate(texts):
+        path = folder / f"{at}.sql"
+        path.write_text(text)
+        made.append(path)
+    return made
+
+
+def _parsed(target: Path, attempt: Attempt) -> None:
+    text = target.read_bytes().decode("utf-8", "replace")
+    if attempt(parse_sql, text) is None:
+        return
+    schema = pa.schema(
+        [("id", pa.int64()), ("x", pa.float64()), ("s", pa.string()), ("t", pa.string()),
+         ("ts", pa.timestamp("us", "UTC")), ("d", pa.date32())]
+    )  # fmt: skip
+    path = target.parent / "rows.parquet"
+    if not path.exists():
+        pq.write_table(schema.empty_table(), path)
+    file = skipstone.ParquetFile(path)
+    attempt(file.plan, text)
+    attempt(file.count, text)
+
+
+_ENCODINGS = tuple(
+    f"parquet/encodings/{name}.py"
+    for name in ("plain", "dictionary", "rle", "delta", "byte_stream_split", "levels", "codecs")
+)
+_FORMAT = tuple(
+    f"parquet/format/{name}.py"
+    for name in (
+        "footer", "metadata", "footer_arrays", "footer_scan", "footer_kernel", "footer_jit",
+        "footer_layout", "enums", "schema",
+    )
+)  # fmt: skip
+_THRIFT = (
+    "parquet/thrift/compact.py",
+    "parquet/thrift/structs.py",
+    "parquet/thrift/kernel_wire.py",
+)
+_PAIMON = tuple(
+    f"paimon/format/{name}.py"
+    for name in (
+        "container", "bitmap", "range_bitmap", "dictionary", "bit_slices", "bsi", "bloom_filter",
+        "roaring", "roaring_bulk", "keys", "column_keys", "partial_blob",
+    )
+)  # fmt: skip
+_XSKIPPER = (
+    "xskipper/upgrade.py",
+    *(f"xskipper/format/{name}.py" for name in
+      ("part", "schema", "rows", "naming", "java_bloom", "sketch", "bloom_probe", "v4_store",
+       "encryption")),
+)  # fmt: skip
+
+#: by name
+PARSERS: Mapping[str, Parser] = {
+    "footer": Parser((*_FORMAT, *_THRIFT), _parquet, _batteries("metadata")),
+    "inspection": Parser(_FORMAT, _parquet, _batteries("inspection")),
+    "page-index": Parser(
+        ("parquet/format/page_index.py", "parquet/format/bloom_filter.py",
+         "parquet/format/bloom_jit.py"), _parquet, _batteries("indexes", "plans"),
+    ),
+    "pages": Parser(_ENCODINGS, _parquet, _batteries("fetch", "query", "verification", "own")),
+    "salvage": Parser((), _parquet, _batteries("salvage")),
+    "index-pages": Parser(("parquet/format/index_pages.py",), _index_pages, (_searched,)),
+    "encryption": Parser(
+        ("parquet/encryption/modules.py",), _encrypted,
+        _batteries("metadata", "indexes", "fetch", "query"),
+    ),
+    "key-material": Parser(
+        ("parquet/encryption/key_material.py",), _with_kms, (_unwrapped,), text=True
+    ),
+    "summary": Parser(
+        ("parquet/format/summary_file.py", "parquet/format/column_files.py"), _summary,
+        (tables.Queried(), tables.inspected),
+    ),
+    "paimon": Parser(
+        (*_PAIMON, "paimon/index_blob.py"), _containers, (_selected, tables.inspected)
+    ),
+    # Paimon's containers have no checksum: after a flipped bit they hold another bitmap.
+    "adjacent": Parser(_PAIMON, _adjacent, (tables.Queried(sums=False),)),
+    "pm": Parser(
+        tuple(f"questdb/format/{name}.py" for name in
+              ("layout", "pm_header", "pm", "values", "writer", "footer_to_pm", "pm_columns")),
+        _pm, tuple(partial(_damaged, each) for each in PM.values()),
+    ),
+    "txn": Parser(
+        ("questdb/format/txn.py",), _txn,
+        (*(partial(_damaged, each) for each in TXN.values()), _opened_live),
+    ),
+    "questdb-json": Parser(("questdb/format/types.py",), _questdb_json, (_migrated,), text=True),
+    "xskipper": Parser(_XSKIPPER, _xskipper, (_store_part,)),
+    "facts": Parser(
+        ("facts/part_columns.py", "facts/parts.py"), _parts,
+        (tables.Queried(), tables.Checked(), tables.inspected)
+    ),
+    "packs": Parser(("facts/encode.py",), _packs, (tables.Queried(), tables.Checked())),
+    "encrypted-facts": Parser(
+        ("facts/parts.py",), partial(_encrypted_index, "facts"),
+        (tables.Queried(keys=_LABELS), tables.Checked(_LABELS)),
+    ),
+    "encrypted-packs": Parser(
+        ("facts/encrypted_packs.py",), partial(_encrypted_index, "packs"),
+        (tables.Queried(keys=_LABELS), tables.Checked(_LABELS)),
+    ),
+    "encrypted-list": Parser(
+        ("rewrite/encrypted_file_list.py",), _list_of_encrypted, (_opened_encrypted,)
+    ),
+    "live": Parser(("live/definition.py",), _definition, (_opened_live,), text=True),
+    "settings": Parser((), _settings, (tables.counted,), text=True),
+    "predicate": Parser((), partial(_texts, _PREDICATES), (_parsed,), text=True),
+    "literals": Parser((), partial(_texts, _LITERALS), (_parsed,), text=True),
+}  # fmt: skip

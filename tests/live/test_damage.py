@@ -1,0 +1,47 @@
+"""A live table whose definition or directories are damaged is refused in words."""
+
+from __future__ import annotations
+
+import base64
+import json
+import shutil
+from typing import TYPE_CHECKING
+
+import pytest
+
+from skipstone import LiveTable
+from skipstone.errors import FormatError
+from skipstone.live.definition import MARKER
+from tests.live.tables import SCHEMA, run
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    """A live table of one partition."""
+    live = LiveTable.create(str(tmp_path / "live"), SCHEMA, timestamp="ts", durable=False)
+    live.append(run(20))
+    live.close()
+    return tmp_path / "live"
+
+
+def test_a_definition_whose_schema_is_no_schema(root: Path) -> None:
+    document = json.loads((root / MARKER).read_text())
+    schema = bytearray(base64.b64decode(document["schema"]))
+    schema[8:24] = b"\xff" * 16
+    document["schema"] = base64.b64encode(schema).decode()
+    (root / MARKER).write_text(json.dumps(document))
+    with pytest.raises(FormatError, match="definition of a live table") as caught:
+        LiveTable.open(str(root), write=False)
+    assert caught.value.file == str(root / MARKER)
+
+
+def test_a_partition_that_is_not_there(root: Path) -> None:
+    (partition,) = root.glob("1970-*")
+    shutil.rmtree(partition)
+    live = LiveTable.open(str(root), write=False)
+    with pytest.raises(FormatError, match="_txn names the partition 1970") as caught:
+        live.describe()
+    assert caught.value.file == str(root / "_txn")
