@@ -185,3 +185,42 @@ def test_histograms_that_contradict_the_schema_beside_a_file_index(tmp_path: Pat
     given = [sys.executable, "-c", code, str(path)]
     made = subprocess.run(given, capture_output=True, text=True, check=False)
     assert (made.returncode, made.stdout) == (0, "0\n"), made.stderr[-2000:]
+
+
+# Rows that are late are merged with those of their partition, whose footer has one flipped bit.
+LIVE = """
+import shutil, sys, tempfile
+from pathlib import Path
+import pyarrow as pa
+import skipstone
+
+root, whole, first, stop, step, begun = sys.argv[1:]
+late = pa.table({"ts": pa.array([1], pa.timestamp("us")), "n": [1]})
+for bit in range(int(first), int(stop), int(step)):
+    Path(begun).write_text(str(bit))
+    with tempfile.TemporaryDirectory() as directory:
+        copied = Path(shutil.copytree(root, Path(directory, "t")))
+        path = copied / Path(whole).relative_to(root)
+        damaged = bytearray(path.read_bytes())
+        damaged[bit // 8] ^= 1 << bit % 8
+        path.write_bytes(damaged)
+        try:
+            skipstone.ingest(late, str(copied))
+        except skipstone.SkipstoneError:
+            pass
+"""
+
+
+def test_no_flipped_bit_ends_the_process_of_a_live_table(tmp_path: Path) -> None:
+    root = tmp_path / "t"
+    rows = pa.table({"ts": pa.array(range(10, 40), pa.timestamp("us")), "n": range(30)})
+    skipstone.ingest(rows, str(root), timestamp="ts", partition_by="day")
+    [path] = root.rglob("data.parquet")
+    with path.open("rb") as source:
+        tail, _ = read_footer(source)
+    begun = tmp_path / "_begun"
+    given = [root, path, tail.offset * 8, (tail.size - 8) * 8, 29, begun]
+    made = subprocess.run(
+        [sys.executable, "-c", LIVE, *map(str, given)], capture_output=True, text=True, check=False
+    )
+    assert made.returncode == 0, f"bit {begun.read_text()}: {made.stderr[-2000:]}"

@@ -82,7 +82,7 @@ class PartitionState:
         snapshot.verify()  # an append continues its CRC
         if snapshot.num_rows.tolist() != footer.group("num_rows").tolist():
             raise FormatError("a _pm of other row groups", file=f"{directory}/{PM}")
-        leaf = _leaf(footer, timestamp)
+        leaf = _leaf(footer, timestamp, path)
         lows, highs = _times(snapshot, leaf)
         return cls(
             directory=directory,
@@ -246,8 +246,11 @@ def _pm_of(
     )
 
 
-def _leaf(footer: FooterArrays, timestamp: str) -> int:
-    return next(leaf.ordinal for leaf in footer.schema.leaves if leaf.path == (timestamp,))
+def _leaf(footer: FooterArrays, timestamp: str, path: str | None = None) -> int:
+    leaf = footer.schema.leaf((timestamp,))
+    if leaf is None:
+        raise FormatError(f"no column {timestamp!r}, by which the rows are ordered", file=path)
+    return leaf.ordinal
 
 
 def _times(snapshot: PmSnapshot, leaf: int) -> tuple[tuple[int, ...], tuple[int, ...]]:

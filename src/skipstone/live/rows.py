@@ -27,6 +27,9 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from skipstone.errors import FormatError, SkipstoneError
+from skipstone.parquet.format.footer import find_footer
+from skipstone.parquet.format.footer_arrays import FooterArrays
+from skipstone.parquet.reading.arrow_footer import ArrowColumns
 from skipstone.parquet.writing.arrow_encoder import EncodedRowGroups, encode_rows
 from skipstone.questdb.txn_snapshot import DATA
 
@@ -215,13 +218,22 @@ def read_row_groups(
     data = mapped(path)
     if len(data) < size:
         raise FormatError("data.parquet is cut short", file=path, expected=size, got=len(data))
+    names = definition.schema.names
     try:
+        tail, footer = find_footer(data[:size])
+        columns = ArrowColumns(
+            FooterArrays.scan(footer, tail.offset), tuple((name,) for name in names), path, size
+        )
         with pq.ParquetFile(
-            pa.BufferReader(pa.py_buffer(data[:size])), page_checksum_verification=True
+            pa.BufferReader(pa.py_buffer(data[:size])),
+            metadata=columns.metadata,
+            page_checksum_verification=True,
         ) as file:
             for row_group in row_groups:
                 rows = file.read_row_group(row_group)
-                yield rows.select(definition.schema.names).cast(definition.schema)
+                yield rows.rename_columns(names).cast(definition.schema)
+    except FormatError as error:
+        raise error.in_file(path) from error
     except (pa.ArrowException, OSError) as error:
         raise FormatError(f"Arrow cannot read it back: {error}", file=path) from error
 
