@@ -5,7 +5,7 @@ PY    := $(VENV)/bin/python
 JOBS  ?= 2
 ARGS  ?=
 
-.PHONY: help test lint accept demo docs bench fuzz soak interop venv venv41 java clean
+.PHONY: help test lint accept demo docs bench fuzz soak faults interop venv venv41 java clean
 .SILENT:
 .DEFAULT_GOAL := help
 
@@ -17,6 +17,7 @@ help:
 	echo "make docs    the documentation site, in site/"
 	echo "make bench   the figures, one JSON line each"
 	echo "make fuzz    every parser against 100,000 damaged files, in processes that may die"
+	echo "make faults  every fault at every step of every verb that writes"
 	echo "make soak    random tables on every route, then the tests that take hours"
 	echo "make interop files exchanged with Paimon, QuestDB and other readers of Parquet"
 	echo "make venv    only set up .venv; make clean removes what was made, not .venv and .interop"
@@ -47,6 +48,9 @@ fuzz: $(VENV)/.stamp
 	NUMBA_CACHE_DIR=$(CURDIR)/.numba-checked NUMBA_BOUNDSCHECK=1 HYPOTHESIS_PROFILE=fuzz \
 	  $(PY) -m pytest -m fuzz -n $(JOBS)
 
+faults: $(VENV)/.stamp
+	$(PY) -m tests.faults $(ARGS)
+
 soak: java $(VENV)/.stamp
 	$(PY) -m tests.soak $(ARGS)
 	HYPOTHESIS_PROFILE=soak $(PY) -m pytest -m "soak or fuzz"
@@ -73,6 +77,6 @@ $(VENV)/.stamp: pyproject.toml tools/bootstrap.sh
 	touch $@
 
 clean:
-	rm -rf build dist site demo-data bench-data bench-out soak-out fuzz-out spark-warehouse metastore_db derby.log artifacts
+	rm -rf build dist site demo-data bench-data bench-out soak-out fuzz-out faults-out spark-warehouse metastore_db derby.log artifacts
 	rm -rf .pytest_cache .mypy_cache .ruff_cache .hypothesis .numba-checked
 	find . -name ".venv*" -prune -o -type d -name __pycache__ -exec rm -rf {} +

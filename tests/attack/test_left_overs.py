@@ -1,71 +1,30 @@
-"""What commands leave that are killed or whose disk is full, and what removes it."""
+"""What commands leave that are cut off or whose disk is full, and what removes it.
+
+``tests/faults`` ends every verb at each of its steps.
+"""
 
 from __future__ import annotations
 
 import errno
 import fcntl
 import os
-import signal
-import subprocess
-import sys
 from datetime import timedelta
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from skipstone import Table, write_table
-from skipstone.rewrite import retrofit
-from tests.processes import environment, killed_before_step
+from skipstone import ParquetFile, Table, write_table
+from skipstone.errors import SkipstoneError, UnsupportedError
+from skipstone.rewrite import retrofit, split_columns
+from skipstone.storage import LocalStorage
+from tests.faults.cases import outside
+from tests.faults.file_cases import with_kms
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
-
-KEY = b"0123456789012345"
-
-#: each verb runs once whole, then again where it writes the same files
-_VERBS = f"""{killed_before_step("rename")}
-from pathlib import Path
-from skipstone import Encryption, Table
-from tests.parquet.encryption.keys import InMemoryKms
-
-home, verb = Path(sys.argv[1]), sys.argv[3]
-table = Table(str(home / "t"))
-kms = InMemoryKms({{"m": b"{KEY.decode()}"}})
-outside = Encryption(kms=kms, footer_key_id="m", internal_key_material=False)
-match verb:
-    case "build":
-        table.build(None, ["id:bloom"])
-    case "paimon" | "questdb":
-        table.export(str(home / "out"), kind=verb)
-    case "xskipper":
-        table.export()
-    case "compact":
-        table.compact()
-    case "metadata":
-        table.write_metadata()
-    case "migrate":
-        table.migrate()
-    case "keys":
-        table.encrypt(encryption=outside)
-    case "retrofit":
-        table.retrofit(bloom={{"id": 0.01}})
-print("done", flush=True)
-"""
-
-VERBS = {
-    "build": 2,
-    "paimon": 2,
-    "questdb": 2,
-    "xskipper": 1,
-    "compact": 2,
-    "metadata": 2,
-    "migrate": 2,
-    "keys": 2,
-    "retrofit": 1,
-}
 
 
 def lay_out(home: Path) -> Table:
@@ -83,34 +42,6 @@ def lay_out(home: Path) -> Table:
 
 def left(home: Path) -> list[str]:
     return [str(each.relative_to(home)) for each in home.rglob("_tmp-*")]
-
-
-def run(home: Path, verb: str, steps: int) -> int:
-    code = [sys.executable, "-c", _VERBS, str(home), str(steps), verb]
-    done = subprocess.run(code, check=False, env=environment(), capture_output=True, text=True)
-    assert done.returncode in (0, -signal.SIGKILL), done.stderr
-    return done.returncode
-
-
-@pytest.mark.parametrize("verb", VERBS)
-def test_the_next_run_and_vacuum_remove_what_a_killed_one_left(tmp_path: Path, verb: str) -> None:
-    for step in range(VERBS[verb]):
-        home = tmp_path / str(step)
-        table = lay_out(home)
-        if verb == "compact":
-            table.export()
-        assert run(home, verb, step) == -signal.SIGKILL
-        some = left(home)  # of several writers at once
-        assert some
-        if step == 0:
-            assert run(home, verb, 1_000) == 0
-        else:
-            table.vacuum(timedelta(0), dry_run=True)
-            assert left(home) == some
-            table.vacuum(timedelta(0))
-            if verb in ("paimon", "questdb"):  # where they went to nobody knows
-                assert run(home, verb, 1_000) == 0
-        assert left(home) == []
 
 
 def test_vacuum_spares_what_somebody_is_writing_and_what_others_made(tmp_path: Path) -> None:
@@ -174,3 +105,131 @@ def test_a_full_disk_names_the_file(
     assert caught.value.filename == str(new)
     assert not new.exists()
     assert left(tmp_path) == []
+
+
+def test_a_vacuum_removes_the_directories_of_a_drop_that_was_cut_off(tmp_path: Path) -> None:
+    table = lay_out(tmp_path)
+    index = tmp_path / "_t.skipstone"
+    for each in [*index.glob("facts/*"), *index.glob("packs/*")]:
+        each.unlink()
+    table.vacuum(timedelta(0), dry_run=True)
+    assert index.exists()
+    table.vacuum(timedelta(0))
+    assert not index.exists()
+    assert table.build(None, ["id:minmax"]).files_built == 2
+
+
+def test_a_vacuum_that_removes_a_broken_part_removes_unnamed_packs_too(tmp_path: Path) -> None:
+    table = lay_out(tmp_path)
+    index = tmp_path / "_t.skipstone"
+    part = next(iter((index / "facts").glob("part-*")))
+    broken = part.with_name("part-deadbeef-0000-0000-0000-000000000000")
+    broken.write_bytes(part.read_bytes()[:100])
+    pack = index / "packs" / "deadbeef-0000-4000-8000-000000000000.pack"
+    pack.parent.mkdir(exist_ok=True)
+    pack.write_bytes(b"x" * 900)
+    report = table.vacuum(timedelta(0))
+    assert {str(broken), str(pack)} <= set(report.removed)
+    assert report.notes == ()
+
+
+@pytest.mark.parametrize("verb", ["compact", "drop", "vacuum"])
+def test_a_part_that_cannot_be_read_is_not_passed_over_in_silence(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, verb: str
+) -> None:
+    """A drop would leave the index in the part, and say that it is gone."""
+    lay_out(tmp_path)
+    parts = sorted((tmp_path / "_t.skipstone" / "facts").glob("part-*"))
+    read = LocalStorage.open
+    failing = OSError(errno.EIO, os.strerror(errno.EIO))
+
+    def opened(self: LocalStorage, path: str, *more: Any) -> Any:
+        if path == str(parts[0]):
+            raise failing
+        return read(self, path, *more)
+
+    with monkeypatch.context() as broken:
+        broken.setattr(LocalStorage, "open", opened)
+        table = Table(str(tmp_path / "t"))
+        if verb == "vacuum":
+            [note] = set(table.vacuum(timedelta(0)).notes)
+            assert str(parts[0].name) in note
+        else:
+            with pytest.raises(SkipstoneError, match=parts[0].name):
+                table.compact() if verb == "compact" else table.drop("id:minmax")
+    assert sorted((tmp_path / "_t.skipstone" / "facts").glob("part-*")) == parts
+
+
+def test_keys_that_a_killed_writer_left_are_written_again(tmp_path: Path) -> None:
+    """Without the file that they were for, or where it is in the clear, nobody needs them."""
+    path, keys = tmp_path / "a.parquet", tmp_path / "_KEY_MATERIAL_FOR_a.parquet.json"
+    rows = pa.table({"id": [1, 2]})
+    for before in (False, True):
+        if before:
+            pq.write_table(rows, path)
+        keys.write_text("{}")
+        write_table(rows, path, encryption=outside())
+        assert ParquetFile(path, decryption=with_kms()).query().num_rows == 2
+        with pytest.raises(UnsupportedError, match="may be needed"):
+            write_table(rows, path, encryption=outside())
+        path.unlink()
+        keys.unlink()
+
+
+@pytest.mark.parametrize("call", ["fsync", "fchmod"])
+def test_errors_of_descriptors_name_the_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, call: str
+) -> None:
+    path = tmp_path / "a.parquet"
+    pq.write_table(pa.table({"id": [1]}), path)
+
+    def fails(*_: object) -> None:
+        raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+    monkeypatch.setattr(os, call, fails)
+    with pytest.raises(OSError, match="Input/output") as caught:
+        write_table(pa.table({"id": [2]}), path)
+    assert caught.value.filename == str(path)
+    assert pq.read_table(path)["id"].to_pylist() == [1]
+
+
+def test_ctrl_c_while_a_temporary_file_is_created(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    opened = os.open
+
+    def interrupted(path: Any, flags: int, *more: Any, **named: Any) -> int:
+        descriptor = opened(path, flags, *more, **named)
+        if flags & os.O_EXCL:
+            os.close(descriptor)
+            raise KeyboardInterrupt
+        return descriptor
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "open", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            write_table(pa.table({"id": [2]}), tmp_path / "a.parquet")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_split_whose_last_step_fails_keeps_the_columns(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The new file is in its place already when its directory cannot be synced."""
+    path = tmp_path / "a.parquet"
+    pq.write_table(pa.table({"id": [1, 2], "s": ["a", "b"]}), path)
+    sync, left = os.fsync, 5  # two of each column file, one of the new file
+
+    def fails(descriptor: int) -> None:
+        nonlocal left
+        left -= 1
+        if left < 0:
+            raise OSError(errno.EIO, os.strerror(errno.EIO))
+        sync(descriptor)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "fsync", fails)
+        with pytest.raises(OSError, match="Input/output"):
+            split_columns(path, path)
+    assert len(list(tmp_path.glob("_a.parquet.*"))) == 2
+    assert ParquetFile(path).query().to_pydict() == {"id": [1, 2], "s": ["a", "b"]}

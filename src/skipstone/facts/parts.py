@@ -33,6 +33,7 @@ from skipstone.errors import FormatError, KeyUnavailableError, SkipstoneError, U
 from skipstone.parquet.format.footer import MAGIC, find_footer, read_footer
 from skipstone.parquet.format.footer_arrays import FooterArrays
 from skipstone.storage import LocalStorage
+from skipstone.storage.base import naming
 from skipstone.xskipper.format.encryption import StoreEncryption
 
 from .part_columns import OWN, FactField
@@ -193,7 +194,7 @@ class Part:
                 raise error
         held = [name for name in names if name in self.schema.names]
         try:
-            with _native(storage, self.path) as file:
+            with naming(self.path), _native(storage, self.path) as file:
                 reader = pq.ParquetFile(
                     file,
                     metadata=self.metadata,
@@ -253,7 +254,7 @@ def open_part(
     not open it, ``OSError`` when the store cannot read it.
     """
     name = path.rpartition("/")[2]
-    with storage.open(path) as file:
+    with naming(path), storage.open(path) as file:
         try:
             tail, read = read_footer(file, guess=_TAIL, longest=_LONGEST_FOOTER)
         except FormatError as error:

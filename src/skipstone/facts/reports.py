@@ -298,7 +298,8 @@ class VacuumReport(Report):
     """What a vacuum removed, or would remove: objects of the store that no part names.
 
     ``kept_young`` objects that no part names were left because they are younger than
-    ``older_than_seconds`` by the store's clock: a build may be about to name them.
+    ``older_than_seconds`` by the store's clock: a build may be about to name them. ``notes`` say
+    what could not be read, and is left for that.
     """
 
     table: str
@@ -308,6 +309,7 @@ class VacuumReport(Report):
     kept_young: int = 0
     older_than_seconds: float = 86_400.0
     dry_run: bool = False
+    notes: tuple[str, ...] = ()
 
     def __str__(self) -> str:
         total = len(self.removed) + self.kept_young
@@ -318,6 +320,7 @@ class VacuumReport(Report):
         lines = lines or [f"{head}, {size(0)}"]
         if self.kept_young:
             lines.append(f"kept {self.kept_young:,} younger than {age}")
+        lines += first_of("left, as it may be needed:", self.notes)
         return "\n".join(lines)
 
 

@@ -266,8 +266,12 @@ class Store:
             for path in self.storage.list_all(directory).paths:
                 if self.location.is_own(path):
                     self.storage.delete(path)
+        self.remove_empty()
+
+    def remove_empty(self) -> None:
+        """Remove the directories that hold nothing, as a drop leaves them that was cut off."""
+        for directory in (self.location.facts, self.location.packs, self.location.root):
             self.storage.remove_empty(directory)
-        self.storage.remove_empty(self.location.root)
 
     def remove_left_overs(self) -> None:
         """Remove the temporary files of killed builds."""

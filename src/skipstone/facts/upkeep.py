@@ -15,7 +15,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from skipstone.errors import FormatError, KeyUnavailableError, UnsupportedError
+from skipstone.errors import FormatError, KeyUnavailableError, SkipstoneError, UnsupportedError
 from skipstone.identity import UNITS_PER_SECOND
 from skipstone.pruning import Cause, Reason
 
@@ -80,12 +80,14 @@ def compact(store: Store, list_data: Callable[[], Listing]) -> Compaction:
 
     ``list_data`` lists the table's files. It is called here, after the parts were read: a listing
     from before could miss files whose facts another process has just published. An
-    encrypted index needs every key: ``KeyUnavailableError``.
+    encrypted index needs every key: ``KeyUnavailableError``. ``SkipstoneError`` where a part cannot
+    be read now.
     """
     snapshot = store.snapshot()
     encryption = _encryption(store, snapshot)
     identities = snapshot.identities
     matched = snapshot.match(list_data())
+    _require_read(snapshot)
     keep = {
         part.name: ~matched.dead_rows[identities.starts[part.name] :][: part.rows]
         for part in identities.parts
@@ -160,6 +162,13 @@ def _rewrite(
     )
 
 
+def _require_read(snapshot: Snapshot) -> None:
+    """``SkipstoneError`` where the store did not give a part, which would be left as it is."""
+    for reason in snapshot.reasons:
+        if reason.cause is Cause.UNREADABLE:
+            raise SkipstoneError(f"{reason}", hint="nothing was changed: try again later")
+
+
 def _encryption(store: Store, snapshot: Snapshot) -> WriteEncryption | None:
     """How the parts of this snapshot are rewritten, each column under its present label."""
     if snapshot.encryption is None:
@@ -195,6 +204,7 @@ def drop_index(store: Store, kind: str, column: str) -> tuple[Definition, ...]:
     if dropped and column not in left:
         dropped |= {each.key for each in snapshot.fields if each.nulls == column}
     touched = [part for part in snapshot.identities.parts if not dropped.isdisjoint(part.by_key)]
+    _require_read(snapshot)
     keep = {part.name: np.ones(part.rows, np.bool_) for part in touched}
     for bin_ in _bins(touched, keep):
         _rewrite(store, snapshot, bin_, keep, dropped, encryption)
@@ -229,6 +239,8 @@ def vacuum(
                 storage.delete(id.path)
             removed[id.path] = id.size or 0
     if not store.exists() and not store.storage.has_children(store.location.packs):
+        if not dry_run:
+            store.remove_empty()
         return Vacuumed(removed=removed, young=tuple(young))
     before = store.now() - int(older_than * 1e9)
     facts, packs = store.location.facts, store.location.packs
@@ -254,7 +266,18 @@ def vacuum(
         if store.location.is_passing(path):
             remove(path)
     reasons: list[Reason] = []
-    named = _packs_named(store, reasons)
+    for path, (size, mtime) in old.items():
+        if store.location.is_part(path):
+            try:
+                open_part(path, size, mtime, store.storage, store.keys)
+            except FormatError:
+                remove(path)
+            except (UnsupportedError, KeyUnavailableError):
+                pass
+            except OSError as error:
+                name = path.rpartition("/")[2]
+                reasons.append(Reason.of_error(f"fact part {name}", error))
+    named = _packs_named(store, reasons)  # broken parts are gone
 
     def unnamed(path: str) -> bool:
         return (
@@ -264,17 +287,11 @@ def vacuum(
         )
 
     young += [each for each in recent if store.location.is_passing(each) or unnamed(each)]
-    for path, (size, mtime) in old.items():
-        if store.location.is_part(path):
-            try:
-                open_part(path, size, mtime, store.storage, store.keys)
-            except FormatError:
-                remove(path)
-            except (OSError, UnsupportedError, KeyUnavailableError):
-                pass
-        elif unnamed(path):
-            remove(path)
-    return Vacuumed(removed=removed, young=tuple(young), reasons=tuple(reasons))
+    for path in filter(unnamed, old):
+        remove(path)
+    if not dry_run:
+        store.remove_empty()
+    return Vacuumed(removed=removed, young=tuple(young), reasons=tuple(dict.fromkeys(reasons)))
 
 
 def _left_below(storage: Storage, directory: str) -> Iterator[ObjectId]:

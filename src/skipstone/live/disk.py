@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING
 from skipstone.errors import SkipstoneError, UnsupportedError
 from skipstone.identity import canonical_path
 from skipstone.storage.atomic_replace import sync_directory
+from skipstone.storage.base import naming
 
 from .definition import MARKER
 
@@ -42,7 +43,8 @@ class Disk:
         flags = os.O_RDWR | os.O_CLOEXEC | (os.O_CREAT | os.O_TRUNC if create else 0)
         descriptor = os.open(path, flags, 0o666)
         try:
-            yield descriptor
+            with naming(path):
+                yield descriptor
         finally:
             os.close(descriptor)
 
@@ -139,8 +141,13 @@ class WriterLock:
         now = datetime.now(UTC).isoformat(timespec="seconds")
         text = f"process {os.getpid()} of {socket.gethostname()} since {now}\n".encode()
         # Not written through Disk: no reader depends on it.
-        os.ftruncate(self._descriptor, 0)
-        os.pwrite(self._descriptor, text, 0)
+        try:
+            with naming(f"{root}/{LOCK}"):
+                os.ftruncate(self._descriptor, 0)
+                os.pwrite(self._descriptor, text, 0)
+        except BaseException:
+            self.release()
+            raise
 
     @property
     def held(self) -> bool:

@@ -40,7 +40,7 @@ from skipstone.predicate.binding import bind
 from skipstone.predicate.sql import parse_sql
 from skipstone.predicate.tree import leaves
 from skipstone.storage import open_storage
-from skipstone.storage.atomic_replace import put_atomically
+from skipstone.storage.atomic_replace import put_atomically, remove_temporary
 
 from .file_page import Budget, inside
 
@@ -185,6 +185,7 @@ def _written(
     place = Path(path).resolve()
     if place.is_file() or not place.exists():
         # It shows values: nobody may read it who may not read the files.
+        remove_temporary(place)
         put_atomically(place, encoded, plan.listing.paths)
     else:
         place.write_bytes(encoded)  # e.g. /dev/stdout

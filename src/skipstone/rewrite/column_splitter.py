@@ -5,9 +5,10 @@
 
 Chunks are copied byte for byte. Only Skipstone reads all columns through the first file; every
 reader reads each of the others as a Parquet file of its columns. The column files are written
-first, under unused names, so a killed writer leaves the old file and its column files whole. When
-the new file has replaced the old one, the column files of the old one are removed. The reading
-side, and how it finds the files: ``parquet/format/column_files.py``.
+first, under unused names, so a killed writer leaves the old file and its column files whole. Its
+own column files that were finished stay, too: a file that was moved might name them. When the new
+file has replaced the old one, the column files of the old one are removed. The reading side, and
+how it finds the files: ``parquet/format/column_files.py``.
 """
 
 from __future__ import annotations
@@ -46,11 +47,14 @@ from skipstone.parquet.writing.footer_editor import (
     moved_offset_index,
 )
 from skipstone.storage.atomic_replace import (
+    PREFIX,
     ByteSink,
+    left_overs,
     local_path,
     replace_atomically,
     temporary_beside,
 )
+from skipstone.storage.base import naming
 
 if TYPE_CHECKING:
     import os
@@ -117,7 +121,8 @@ def split_columns(
         import pyarrow.parquet as pq
 
         with temporary_beside(target.with_name(f"{target.name}.whole")) as made:
-            pq.write_table(source, made, **{"write_page_index": True, **options})
+            with naming(target):
+                pq.write_table(source, made, **{"write_page_index": True, **options})
             return _split(ParquetFile(made), target, files, started)
     if options:
         raise ValueError(f"options apply to tables, not to files: {', '.join(options)}")
@@ -134,6 +139,9 @@ def _split(
         raise UnsupportedError(f"the columns of {file.path} are in other files already")
     footer.check_extent(file.tail.offset)
     token = uuid.uuid4().hex[:12]
+    for each in left_overs(target.parent):  # the names of column files are new each time
+        if each.name.startswith(f"{PREFIX}_{target.name}.".replace("=", "-")):
+            each.unlink(missing_ok=True)
     parts = _parts(footer, files)
     chunks = [list[FieldValues]([{}] * footer.num_leaves) for _ in range(footer.num_row_groups)]
     old, written = _named_by(target), dict[str, ColumnFile]()
@@ -155,8 +163,11 @@ def _split(
             FileWriter(out).write_footer(noted.to_bytes())
             total = out.at
     except BaseException:
+        # The new file may be in its place: what fails last is the sync of the directory.
+        named = set(_named_by(target))
         for each in names:
-            each.unlink(missing_ok=True)
+            if each not in named:
+                each.unlink(missing_ok=True)
         raise
     for each in old:
         with suppress(OSError):

@@ -37,6 +37,7 @@ from skipstone.parquet.writing.file_writer import (
     with_stored_body,
 )
 from skipstone.parquet.writing.footer_editor import moved_offset_index
+from skipstone.parquet.writing.table_writer import refuse_keys_in_use
 from skipstone.predicate.types import column_name
 from skipstone.storage import ByteRange, open_storage
 from skipstone.storage.atomic_replace import local_path, remove_temporary, replace_atomically
@@ -133,11 +134,8 @@ def encrypt(
     material, material_path = encryptor.key_material_file, key_material_path(target)
     storage = open_storage(target, storage_options)
     in_place = target == file.path and file.chunk_pages.decryptor is None
-    if material is not None and not in_place and storage.exists(material_path):
-        raise UnsupportedError(
-            f"{material_path} exists already, and the keys in it may be needed",
-            hint="give another output, or keep the wrapped keys in the file",
-        )
+    if material is not None and not in_place:
+        refuse_keys_in_use(target)
 
     ours = False
 

@@ -33,6 +33,7 @@ from typing import TYPE_CHECKING, Final, Protocol
 
 from skipstone.errors import SkipstoneError, UnsupportedError
 
+from .base import naming
 from .permissions import Access
 
 if TYPE_CHECKING:
@@ -95,10 +96,8 @@ class BufferedFile:
         held, self._held, self._size = self._held, [], 0
         left = sum(map(len, held))
         while left:
-            try:
+            with naming(self.path):
                 done = os.writev(self.descriptor, held)
-            except OSError as error:
-                raise self._named(error) from None
             left -= done
             while held and done >= len(held[0]):
                 done -= len(held.pop(0))
@@ -107,14 +106,8 @@ class BufferedFile:
 
     def sync(self) -> None:
         """Make what was written durable."""
-        try:
+        with naming(self.path):
             os.fsync(self.descriptor)
-        except OSError as error:
-            raise self._named(error) from None
-
-    def _named(self, error: OSError) -> OSError:
-        """The error of a descriptor, which knows no path, with the path: e.g. of a full disk."""
-        return OSError(error.errno, error.strerror, str(self.path))
 
 
 def local_path(path: str) -> Path:
@@ -194,8 +187,8 @@ def temporary_beside(path: Path) -> Iterator[Path]:
     try:
         yield temporary
     finally:
-        temporary.unlink(missing_ok=True)
         os.close(descriptor)
+        temporary.unlink(missing_ok=True)
 
 
 def _exclusive(path: Path, access: Access) -> tuple[Path, int]:
@@ -208,22 +201,29 @@ def _exclusive(path: Path, access: Access) -> tuple[Path, int]:
             if not _is_being_written(path, temporary.name):
                 return temporary, descriptor
         except BaseException:
-            temporary.unlink(missing_ok=True)
             os.close(descriptor)
+            temporary.unlink(missing_ok=True)
             raise
-        temporary.unlink(missing_ok=True)
         os.close(descriptor)
+        temporary.unlink(missing_ok=True)
     raise _in_use(path)
 
 
 def _created(path: Path, access: Access) -> tuple[Path, int]:
     """A new temporary file for ``path``, locked."""
     for _ in range(_ATTEMPTS):
-        temporary = path.with_name(f"{_stem(path)}{secrets.token_hex(16)}")
-        descriptor = os.open(temporary, _NEW, access.at_first)
-        # Another process may have taken it for left over before it was locked.
-        if _lock(descriptor, temporary):
-            return temporary, descriptor
+        temporary, descriptor = path.with_name(f"{_stem(path)}{secrets.token_hex(16)}"), -1
+        try:
+            descriptor = os.open(temporary, _NEW, access.at_first)
+            # Another process may have taken it for left over before it was locked.
+            if _lock(descriptor, temporary):
+                return temporary, descriptor
+        except BaseException as error:  # Ctrl-C may come between any two calls
+            if descriptor >= 0:
+                os.close(descriptor)
+            if not isinstance(error, OSError) or descriptor >= 0:
+                temporary.unlink(missing_ok=True)
+            raise
         os.close(descriptor)
     raise _in_use(path)
 
@@ -351,6 +351,7 @@ def sync_directory(path: str | Path) -> None:
     """Make the names in a directory durable."""
     descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
-        os.fsync(descriptor)
+        with naming(path):
+            os.fsync(descriptor)
     finally:
         os.close(descriptor)

@@ -7,6 +7,7 @@ Neighbouring byte ranges become one request. A ``Meter`` counts the reads made w
 from __future__ import annotations
 
 import io
+import os
 from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from threading import Lock
@@ -236,6 +237,17 @@ class Meter:
 
 
 _METER: ContextVar[Meter | None] = ContextVar("meter", default=None)
+
+
+@contextmanager
+def naming(path: str | os.PathLike[str]) -> Iterator[None]:
+    """The errors of a descriptor in the block, which name no file, name ``path``."""
+    try:
+        yield
+    except OSError as error:
+        if error.filename is None and error.errno is not None:
+            error.filename = os.fspath(path)
+        raise
 
 
 def count_read(path: str, length: int) -> None:

@@ -24,7 +24,7 @@ from skipstone.errors import SkipstoneError, StaleError
 from skipstone.identity import ObjectId, local_etag
 
 from .atomic_replace import left_overs, put_atomically
-from .base import count_read, parent, runs
+from .base import count_read, naming, parent, runs
 from .listing import SUMMARY, Directory, Listing, hidden_by_spark, int64
 
 if TYPE_CHECKING:
@@ -150,7 +150,7 @@ class LocalStorage:
         return os.path.lexists(path)
 
     def read(self, path: str) -> bytes:
-        with self.open(path) as file:
+        with self.open(path) as file, naming(path):
             return file.read()
 
     def read_tail(self, path: str, length: int) -> tuple[ObjectId, memoryview]:
@@ -162,7 +162,7 @@ class LocalStorage:
                 raise FileNotFoundError(errno.ENOENT, "no regular file", path)
             for _ in range(_ATTEMPTS):  # the file may be written anew in its place
                 wanted = min(length, status.st_size)
-                data = _pread(descriptor, wanted, status.st_size - wanted)
+                data = _pread(path, descriptor, wanted, status.st_size - wanted)
                 count_read(path, len(data))
                 before, status = status, os.fstat(descriptor)
                 if _unchanged(before, status):
@@ -211,7 +211,7 @@ class LocalStorage:
             if start > status.st_size:
                 continue
             self.requests += 1
-            held = memoryview(_pread(descriptor, min(end, status.st_size) - start, start))
+            held = memoryview(_pread(path, descriptor, min(end, status.st_size) - start, start))
             count_read(path, len(held))
             for each in ordered[first:last]:
                 at, length = each.offset - start, each.length
@@ -240,8 +240,15 @@ class LocalStorage:
 
     def put(self, path: str, data: bytes | memoryview, sources: Iterable[str] = ()) -> None:
         self.requests += 1
-        Path(parent(path)).mkdir(parents=True, exist_ok=True)
-        put_atomically(Path(path), data, sources)
+        for left in reversed(range(_ATTEMPTS)):
+            Path(parent(path)).mkdir(parents=True, exist_ok=True)
+            try:
+                put_atomically(Path(path), data, sources)
+                return
+            except FileNotFoundError:
+                # Others remove directories that are empty (``remove_empty``).
+                if not left or Path(parent(path)).exists():
+                    raise
 
     def delete(self, path: str) -> None:
         self.requests += 1
@@ -276,7 +283,12 @@ def _unchanged(one: os.stat_result, other: os.stat_result) -> bool:
     return (one.st_mtime_ns, one.st_size) == (other.st_mtime_ns, other.st_size)
 
 
-def _pread(descriptor: int, length: int, offset: int) -> bytes:
+def _pread(path: str, descriptor: int, length: int, offset: int) -> bytes:
+    with naming(path):
+        return _read_at(descriptor, length, offset)
+
+
+def _read_at(descriptor: int, length: int, offset: int) -> bytes:
     data = os.pread(descriptor, length, offset)
     if len(data) == length:
         return data

@@ -19,6 +19,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+from .base import naming
+
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
@@ -79,6 +81,10 @@ class Access:
 
     def grant(self, descriptor: int) -> None:
         """Give the complete file its owner, mode and attributes."""
+        with naming(self.path):
+            self._grant(descriptor)
+
+    def _grant(self, descriptor: int) -> None:
         old, groups = self.replaced, set(self.groups)
         if old is not None:
             with suppress(PermissionError):

@@ -346,7 +346,7 @@ def _merge_if_needed(table: OpenTable) -> int:
         return 0
     try:
         done = compact(table.store, table.listing)
-    except KeyUnavailableError as error:
+    except SkipstoneError as error:
         log.warning("the parts of the index are left as they are: %s", error.message)
         return 0
     return done.parts_before

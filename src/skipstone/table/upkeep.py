@@ -240,6 +240,7 @@ class UpkeepVerbs(OpenTable):
             kept_young=len(done.young),
             older_than_seconds=seconds,
             dry_run=dry_run,
+            notes=tuple(map(str, done.reasons)),
         )
 
     def export(self, destination: str | None = None, kind: str = "xskipper") -> ExportReport:

@@ -17,21 +17,28 @@ import os
 import time
 from collections import deque
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import pyarrow as pa
 
-from skipstone.errors import UnsupportedError
+from skipstone.errors import SkipstoneError, UnsupportedError
 from skipstone.human import SHOWN, Report, duration, plural, size
 from skipstone.parquet.encryption.encryption import FileEncryptor
 from skipstone.parquet.encryption.key_material import key_material_path
 from skipstone.parquet.evidence.stored_values import Form, StoredColumn
 from skipstone.parquet.format.metadata import FileMetaData
+from skipstone.parquet.reading.file import ParquetFile
 from skipstone.parquet.reading.row_ranges import are_sorted
 from skipstone.parquet.reading.selection import Selection
-from skipstone.storage import open_storage
-from skipstone.storage.atomic_replace import local_path, remove_temporary, replace_atomically
+from skipstone.storage.atomic_replace import (
+    local_path,
+    put_atomically,
+    remove_temporary,
+    replace_atomically,
+)
 
 from .arrow_encoder import ArrowBlocks, encode_rows, holds_nan, row_groups, schema_and_batches
 from .file_writer import CheckpointWriter, FileWriter
@@ -164,17 +171,25 @@ def write_table(
         unbounded=with_nan,
     )
 
+    material_path: Path | None = None
+
     def keys_first() -> None:
         # A file without its keys is lost; keys without a file do no harm.
+        nonlocal material_path
         if encryptor is not None and encryptor.key_material_file is not None:
-            material_path = key_material_path(str(target))
-            remove_temporary(local_path(material_path))
-            open_storage(str(target), None).put(material_path, encryptor.key_material_file)
+            material_path = local_path(key_material_path(str(target)))
+            remove_temporary(material_path)
+            put_atomically(material_path, encryptor.key_material_file, ())
 
     keep = work.has_checkpoint if checkpoint_every else None
-    with replace_atomically(target, still=keys_first, worth_keeping=keep) as out:
-        made = work.run(out, row_groups(found, batches, row_group_rows))
-        size = out.at
+    try:
+        with replace_atomically(target, still=keys_first, worth_keeping=keep) as out:
+            made = work.run(out, row_groups(found, batches, row_group_rows))
+            size = out.at
+    except BaseException:
+        if material_path is not None and not target.exists():
+            material_path.unlink(missing_ok=True)
+        raise
     footers = work.footers
     assert footers is not None  # run() sets it
     notes = made.notes[:SHOWN] + work.notes[:SHOWN]
@@ -219,13 +234,24 @@ def _encryptor(
                 "an unfinished file would have no key material file",
                 hint="with checkpoints, keep the wrapped keys in the file",
             )
-        material_path = key_material_path(str(target))
-        if open_storage(str(target), None).exists(material_path):
-            raise UnsupportedError(
-                f"{material_path} exists already, and the keys in it may be needed",
-                hint="give another path, or keep the wrapped keys in the file",
-            )
+        refuse_keys_in_use(str(target))
     return made
+
+
+def refuse_keys_in_use(target: str) -> None:
+    """``UnsupportedError`` where a new file of wrapped keys for ``target`` would replace keys that
+    may be needed: not where ``target`` is in the clear or absent, as a killed writer leaves it."""
+    path = Path(key_material_path(target))
+    if not path.exists() or not Path(target).exists():
+        return
+    with suppress(SkipstoneError, OSError):
+        file = ParquetFile(target)
+        if not file.encrypted_footer and file.footer.encryption_algorithm is None:
+            return
+    raise UnsupportedError(
+        f"{path} exists already, and the keys in it may be needed",
+        hint="give another path, or keep the wrapped keys in the file",
+    )
 
 
 def _separate_floats(template: FooterArrays, encryptor: FileEncryptor | None) -> dict[int, str]:
