@@ -23,6 +23,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from skipstone.errors import FormatError
 from skipstone.parquet.encodings.codecs import decompress
 from skipstone.parquet.format.enums import (
     CompressionCodec,
@@ -175,6 +176,20 @@ _STRINGS = {
     pa.string(), pa.binary(), pa.large_string(), pa.large_binary(), pa.string_view(),
     pa.binary_view(),
 }  # fmt: skip
+
+
+def check_indices(column: pa.ChunkedArray) -> None:
+    """``FormatError`` where a damaged page has an index outside its dictionary: Arrow does not look
+    when it reads indices."""
+    for chunk in column.chunks:
+        least, most = pc.min_max(chunk.indices).as_py().values()
+        entries = len(chunk.dictionary)
+        if most is not None and (least < 0 or most >= entries):
+            raise FormatError(
+                "an index outside the dictionary",
+                expected=f"0 to {entries - 1}",
+                got=least if least < 0 else most,
+            )
 
 
 def bytes_of_strings(column: pa.ChunkedArray, enough: int = -1) -> int:

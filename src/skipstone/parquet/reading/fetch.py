@@ -26,6 +26,7 @@ from skipstone.storage import ByteRange
 from .chunk_pages import DICTIONARY_BYTES
 from .decoding_memory import (
     bytes_of_strings,
+    check_indices,
     claim_of,
     is_string,
     limit_of,
@@ -331,6 +332,8 @@ class _Wave:
                 raise FormatError("pages with another number of rows than they say", expected=rows)
             for leaf, column in zip(together, table.columns, strict=True):
                 self._check_rows(leaf, column)
+                if leaf in self.indexed:
+                    check_indices(column)
         except (NotImplementedError, FormatError):
             if len(together) == 1:
                 return {together[0]: None}

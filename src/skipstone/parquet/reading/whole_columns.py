@@ -18,6 +18,7 @@ from skipstone.storage import ByteRange
 from .decoding_memory import (
     WIDTHS,
     bytes_of_strings,
+    check_indices,
     claim_of,
     is_string,
     limit_of,
@@ -71,6 +72,8 @@ def read_whole(file: FileReader, fields: Sequence[SelectedField]) -> pa.Table | 
             coerce_int96_timestamp_unit="us",
         )
         found = source.read(columns=names, use_threads=False).select(names)
+        for name in indexed:
+            check_indices(found.column(name))
         if sum(bytes_of_strings(found.column(name), limit) for name in indexed) > limit:
             return None
         for name in indexed:
@@ -82,7 +85,7 @@ def read_whole(file: FileReader, fields: Sequence[SelectedField]) -> pa.Table | 
             types = [each.field.type for each in fields]
             columns = [each.cast(type) for each, type in zip(found.columns, types, strict=True)]
             found = pa.table(columns, schema=schema)
-    except (pa.ArrowException, OSError, KeyError):
+    except (pa.ArrowException, FormatError, OSError, KeyError):
         return None  # our own decoders say what is wrong, and where
     # A chunk may hold another number of values than it says, and a table is as long as its first
     # column.
