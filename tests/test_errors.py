@@ -12,6 +12,7 @@ from skipstone import errors
 from skipstone.errors import (
     FormatError,
     KeyUnavailableError,
+    MemoryLimitError,
     PredicateError,
     SkipstoneError,
     StaleError,
@@ -24,6 +25,7 @@ MADE: list[SkipstoneError] = [
     FormatError("bad magic", file="a b.parquet", offset=7, expected=b"PAR1", got=b"PARE"),
     FormatError("no place"),
     UnsupportedError("version 5"),
+    MemoryLimitError(file="a.parquet", column="s", needed=1 << 32, limit=1 << 31),
     StaleError("3 of 9 files changed"),
     KeyUnavailableError("no key 'k1'", hint="pass it"),
     PredicateError("no column 'idd'", text="idd = 1", position=0, nearest="id"),

@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from skipstone.errors import SkipstoneError
 from skipstone.identity import (
     UNITS_PER_SECOND,
     ObjectId,
@@ -253,3 +254,9 @@ def test_a_local_file_replaced_with_size_and_mtime_restored(tmp_path: Path) -> N
     second = ObjectId.of_local(str(path), path.stat())
     assert (first.size, first.mtime) == (second.size, second.mtime)
     assert not first.same_version(second)
+
+
+def test_a_path_with_a_nul_is_refused_in_words() -> None:
+    for path in ("/t\0x", "s3://b/t\0x", "\0"):
+        with pytest.raises(SkipstoneError, match="no path"):
+            canonical_path(path)

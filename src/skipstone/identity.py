@@ -22,6 +22,8 @@ from dataclasses import dataclass
 from typing import Literal, TypeAlias
 from urllib.parse import quote, unquote
 
+from .errors import SkipstoneError
+
 TimeUnit: TypeAlias = Literal["s", "ms", "us", "ns"]
 UNITS_PER_SECOND: dict[str, int] = {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9}
 
@@ -42,6 +44,8 @@ def canonical_path(path: str | os.PathLike[str]) -> str:
     directory. A trailing ``/`` is dropped, repeated ones within a local path collapse.
     """
     path = os.fspath(path)
+    if "\0" in path:
+        raise SkipstoneError(f"no path: {path!r}", hint="a path has no NUL character")
     match = _SCHEME.match(path)
     if match is None or match.group(1) == "file":
         local = path if match is None else path[match.end() :]

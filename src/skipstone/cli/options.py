@@ -368,7 +368,7 @@ def _section(file: Path, text: bytes, keys: tuple[str, ...]) -> Any:
 
     try:
         section: Any = tomllib.loads(text.decode("utf-8"))
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+    except (ValueError, RecursionError) as error:  # numbers too long are no TOMLDecodeError
         if keys:
             return None  # other tools report the errors of pyproject.toml
         raise SkipstoneError(f"{file}: {error}", hint="mend the file, or move it away") from error
