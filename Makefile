@@ -55,8 +55,8 @@ soak: java $(VENV)/.stamp
 	$(PY) -m tests.soak $(ARGS)
 	HYPOTHESIS_PROFILE=soak $(PY) -m pytest -m "soak or fuzz"
 
-# Maven fetches the jars once, into .interop/; without it those tests skip, and say so.
-interop: java $(VENV)/.stamp
+# Maven fetches the jars once, into .interop/. Without Maven, Java or the network tests skip.
+interop: $(VENV)/.stamp
 	$(PY) -m pytest -m "interop or spark" -raP --show-capture=stdout \
 	  tests/interop tests/rewrite/test_encrypt_spark.py $(ARGS)
 

@@ -26,7 +26,7 @@ _POM = "{http://maven.apache.org/POM/4.0.0}"
 
 def jar(artifact: str) -> Path:
     """The jar of this artifact of the POM, fetched when it is first needed; else skips."""
-    need("java", "javac")
+    java_tool("javac")
     versions = {
         each.findtext(f"{_POM}artifactId"): each.findtext(f"{_POM}version")
         for each in ET.parse(HERE / "pom.xml").iter(f"{_POM}dependency")
@@ -37,11 +37,13 @@ def jar(artifact: str) -> Path:
     return found
 
 
-def need(*programs: str) -> None:
-    """Skips where one of these programs is not installed."""
-    for program in programs:
-        if shutil.which(program) is None:
-            pytest.skip(f"{program} is not installed")
+def java_tool(name: str) -> str:
+    """Where ``java`` or ``javac`` is, in JAVA_HOME before the PATH as Spark looks; else skips."""
+    home = os.environ.get("JAVA_HOME")
+    found = shutil.which(name, path=f"{home}/bin" if home else None)
+    if found is None:
+        pytest.skip(f"{name} is not installed")
+    return found
 
 
 @cache
@@ -84,8 +86,26 @@ class JavaProgram:
         self.name = name
         classpath = os.pathsep.join(map(str, jars))
         source = HERE / "java" / f"{name}.java"
-        _run(["javac", "-Xlint:all,-path", "-d", str(home), "-cp", classpath, str(source)], "")
-        self.command = ["java", "-Xmx1g", *flags, "-cp", f"{home}{os.pathsep}{classpath}", name]
+        _run(
+            [
+                java_tool("javac"),
+                "-Xlint:all,-path",
+                "-d",
+                str(home),
+                "-cp",
+                classpath,
+                str(source),
+            ],
+            "",
+        )
+        self.command = [
+            java_tool("java"),
+            "-Xmx1g",
+            *flags,
+            "-cp",
+            f"{home}{os.pathsep}{classpath}",
+            name,
+        ]
 
     def run(self, lines: Iterable[str], *arguments: str | Path) -> str:
         """Standard output of one run, with these lines as its input."""

@@ -25,18 +25,18 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pyarrow.parquet.encryption as pe
 import pytest
+from pyspark.sql import SparkSession
 
 import skipstone
 from skipstone import Encryption
 from skipstone.rewrite import encrypt, retrofit
+from tests.interop.java_systems import java_tool
 from tests.parquet.encryption.arrow_kms import ArrowKms
 from tests.parquet.encryption.keys import PlainKms
 from tests.rewrite.written import table
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-
-    from pyspark.sql import SparkSession
 
 pytestmark = pytest.mark.interop
 
@@ -198,9 +198,7 @@ def left_out(reader: str, name: str) -> dict[str, str]:
     return COLUMNS.get(f"{reader}, encrypted" if name in ENCRYPTED else reader, {})
 
 
-def by_pyarrow(
-    path: Path, made: Made, names: list[str], spark: SparkSession
-) -> tuple[pa.Table, int]:
+def by_pyarrow(path: Path, made: Made, names: list[str]) -> tuple[pa.Table, int]:
     keys = None
     if made.kms:
         keys = pe.CryptoFactory(ArrowKms).file_decryption_properties(
@@ -213,9 +211,7 @@ def by_pyarrow(
     return found, few.num_rows
 
 
-def by_polars(
-    path: Path, made: Made, names: list[str], spark: SparkSession
-) -> tuple[pa.Table, int]:
+def by_polars(path: Path, made: Made, names: list[str]) -> tuple[pa.Table, int]:
     keys = None
     if made.footer_key:
         keys = polars.ParquetDecryptionProperties(
@@ -226,9 +222,7 @@ def by_polars(
     return lazy.collect().to_arrow(), few
 
 
-def by_duckdb(
-    path: Path, made: Made, names: list[str], spark: SparkSession
-) -> tuple[pa.Table, int]:
+def by_duckdb(path: Path, made: Made, names: list[str]) -> tuple[pa.Table, int]:
     options = ""
     with duckdb.connect() as connection:
         if made.footer_key:
@@ -244,9 +238,7 @@ def by_duckdb(
         return found, len(connection.sql(f"SELECT id FROM {source} WHERE id = 577"))
 
 
-def by_datafusion(
-    path: Path, made: Made, names: list[str], spark: SparkSession
-) -> tuple[pa.Table, int]:
+def by_datafusion(path: Path, made: Made, names: list[str]) -> tuple[pa.Table, int]:
     settings = datafusion.SessionConfig().set(
         "datafusion.execution.parquet.pushdown_filters", "true"
     )
@@ -257,9 +249,7 @@ def by_datafusion(
     return pa.Table.from_batches(batches, batches[0].schema), few[0]
 
 
-def by_fastparquet(
-    path: Path, made: Made, names: list[str], spark: SparkSession
-) -> tuple[pa.Table, int]:
+def by_fastparquet(path: Path, made: Made, names: list[str]) -> tuple[pa.Table, int]:
     with ExitStack() as opened:  # it leaves files open
         file = fastparquet.ParquetFile(
             str(path), open_with=lambda name, mode="rb": opened.enter_context(Path(name).open(mode))
@@ -274,8 +264,8 @@ def by_fastparquet(
     return pa.table(found), few
 
 
-def by_spark(path: Path, made: Made, names: list[str], spark: SparkSession) -> tuple[pa.Table, int]:
-    frame = spark.read.parquet(str(path))
+def by_spark(path: Path, made: Made, names: list[str]) -> tuple[pa.Table, int]:
+    frame = SparkSession.active().read.parquet(str(path))
     return frame.toArrow(), frame.where("id = 577").count()
 
 
@@ -291,8 +281,11 @@ READERS = {
 
 @pytest.mark.parametrize("reader", READERS)
 def test_a_reader_gives_every_row_or_an_error_that_is_expected(
-    reader: str, tmp_path: Path, spark: SparkSession
+    reader: str, tmp_path: Path, request: pytest.FixtureRequest
 ) -> None:
+    if reader == "Spark":
+        java_tool("java")
+        request.getfixturevalue("spark")
     seen: Counter[str] = Counter()
     for number, (name, made) in enumerate(FILES.items()):
         path = tmp_path / f"{number}.parquet"
@@ -301,10 +294,10 @@ def test_a_reader_gives_every_row_or_an_error_that_is_expected(
         expected = ROWS.select([each for each in ROWS.schema.names if each not in without])
         if limit := LIMITS.get((reader, name)):
             with pytest.raises(Exception):  # noqa: B017  DataFusion raises this class
-                READERS[reader](path, made, expected.schema.names, spark)
+                READERS[reader](path, made, expected.schema.names)
             seen[f"refused: {limit}"] += 1
             continue
-        found, few = READERS[reader](path, made, expected.schema.names, spark)
+        found, few = READERS[reader](path, made, expected.schema.names)
         found = found.select(expected.schema.names).cast(expected.schema)
         for column, values in zip(expected.schema.names, expected, strict=True):
             same = repr(found[column].to_pylist()) == repr(values.to_pylist())
