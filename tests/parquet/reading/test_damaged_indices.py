@@ -12,6 +12,7 @@ from skipstone import ParquetFile
 from skipstone.errors import FormatError
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from pathlib import Path
 
 
@@ -30,12 +31,13 @@ def test_an_index_outside_the_dictionary_is_a_format_error(tmp_path: Path, neste
         data = bytearray(path.read_bytes())
         data[start + size - 6 : start + size] = b"\xff" * 6
         path.write_bytes(data)
-    for read in (
+    reads: list[Callable[[], pa.Table]] = [
         lambda: ParquetFile(path).read_row_group(0),
         lambda: ParquetFile(path).read_row_group(1, ["s"]),
         lambda: ParquetFile(path).query(),
         lambda: ParquetFile(path).read_rows(["s"], [(10, 2_990)]),
         lambda: ParquetFile(path).query("s > 'text 2'"),
-    ):
+    ]
+    for read in reads:
         with pytest.raises(FormatError, match="index outside the dictionary"):
             read()
