@@ -17,6 +17,7 @@ import pytest
 
 from skipstone import ParquetFile, Table, write_table
 from skipstone.errors import SkipstoneError, UnsupportedError
+from skipstone.facts.parts import Part
 from skipstone.rewrite import retrofit, split_columns
 from skipstone.storage import LocalStorage
 from tests.faults.cases import outside
@@ -158,6 +159,40 @@ def test_a_part_that_cannot_be_read_is_not_passed_over_in_silence(
             with pytest.raises(SkipstoneError, match=parts[0].name):
                 table.compact() if verb == "compact" else table.drop("id:minmax")
     assert sorted((tmp_path / "_t.skipstone" / "facts").glob("part-*")) == parts
+
+
+@pytest.mark.parametrize("verb", ["compact", "drop"])
+def test_a_column_that_cannot_be_read_is_not_lost(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, verb: str
+) -> None:
+    """Whichever read fails: the verb fails, or is whole."""
+    for at in range(1000):
+        home = tmp_path / str(at)
+        lay_out(home)
+        left, read = at, Part.read
+
+        def reading(self: Part, *more: Any, real: Any = read) -> Any:
+            nonlocal left
+            left -= 1
+            if left == -1:
+                raise OSError(errno.EIO, os.strerror(errno.EIO), self.path)
+            return real(self, *more)
+
+        with monkeypatch.context() as broken:
+            broken.setattr(Part, "read", reading)
+            table = Table(str(home / "t"))
+            try:
+                table.compact() if verb == "compact" else table.drop("id:minmax")
+                told = ""
+            except (SkipstoneError, OSError) as error:
+                told = str(error)
+        kinds = {each.kind: each.files for each in Table(str(home / "t")).describe().indexes}
+        before, done = {"minmax": 2, "bitmap": 2}, {"bitmap": 2}
+        after = done if verb == "drop" else before
+        assert kinds == after or (kinds == before and "part-" in told)
+        if left >= 0:
+            break
+    assert at > 5
 
 
 def test_keys_that_a_killed_writer_left_are_written_again(tmp_path: Path) -> None:

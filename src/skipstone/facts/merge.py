@@ -78,7 +78,8 @@ def merge(
 ) -> Merged:
     """The union of ``parts`` (oldest first) without rows outside ``keep`` and columns ``dropped``.
 
-    ``keep`` is a mask per part name. A part whose identities cannot be read is not replaced.
+    ``keep`` is a mask per part name. A part whose identities are damaged, or that is gone, is not
+    replaced; ``OSError`` where the store does not give one.
     A damaged index column is left out, which counts as not built. The merge of encrypted parts is
     encrypted by ``encryption``; ``KeyUnavailableError`` where a column's key is not available.
     """
@@ -162,7 +163,7 @@ def _read(part: Part, keep: Mapping[str, NDArray[np.bool_]], storage: Storage) -
                     values[key] = part.read(storage, [field.arrow.name]).column(0)
                 except FormatError:
                     values[key] = pa.chunked_array([pa.nulls(part.rows, field.arrow.type)])
-    except (OSError, FormatError):
+    except (FileNotFoundError, FormatError):
         return None
     return _Input(part, own, values, np.flatnonzero(mask))
 

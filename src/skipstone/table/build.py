@@ -346,8 +346,8 @@ def _merge_if_needed(table: OpenTable) -> int:
         return 0
     try:
         done = compact(table.store, table.listing)
-    except SkipstoneError as error:
-        log.warning("the parts of the index are left as they are: %s", error.message)
+    except (SkipstoneError, OSError) as error:  # the index is built, in more parts
+        log.warning("the parts of the index are left as they are: %s", error)
         return 0
     return done.parts_before
 
