@@ -87,7 +87,7 @@ def compact(store: Store, list_data: Callable[[], Listing]) -> Compaction:
     encryption = _encryption(store, snapshot)
     identities = snapshot.identities
     matched = snapshot.match(list_data())
-    _require_read(snapshot)
+    _require_read(store, snapshot)
     keep = {
         part.name: ~matched.dead_rows[identities.starts[part.name] :][: part.rows]
         for part in identities.parts
@@ -162,10 +162,12 @@ def _rewrite(
     )
 
 
-def _require_read(snapshot: Snapshot) -> None:
-    """``SkipstoneError`` where the store did not give a part, which would be left as it is."""
+def _require_read(store: Store, snapshot: Snapshot) -> None:
+    """``SkipstoneError`` where the store did not give a part, which would be left as it is; not for
+    a part that another process has removed meanwhile."""
     for reason in snapshot.reasons:
-        if reason.cause is Cause.UNREADABLE:
+        path = store.location.part(reason.subject.removeprefix("fact part "))
+        if reason.cause is Cause.UNREADABLE and store.storage.exists(path):
             raise SkipstoneError(f"{reason}", hint="nothing was changed: try again later")
 
 
@@ -204,7 +206,7 @@ def drop_index(store: Store, kind: str, column: str) -> tuple[Definition, ...]:
     if dropped and column not in left:
         dropped |= {each.key for each in snapshot.fields if each.nulls == column}
     touched = [part for part in snapshot.identities.parts if not dropped.isdisjoint(part.by_key)]
-    _require_read(snapshot)
+    _require_read(store, snapshot)
     keep = {part.name: np.ones(part.rows, np.bool_) for part in touched}
     for bin_ in _bins(touched, keep):
         _rewrite(store, snapshot, bin_, keep, dropped, encryption)
