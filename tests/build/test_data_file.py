@@ -364,13 +364,12 @@ def test_old_dates(tmp_path: Path, metadata: dict[str, str], days: int, believed
 IN_A_PROCESS = """
 import sys
 import pyarrow as pa
-import pyarrow.compute as pc
 from skipstone.build.data_file import BuildSettings, build_parquet
 from skipstone.indexes.registry import parse_indexes
+from skipstone.parquet.reading.file import ParquetFile
 path, memory, *specs = sys.argv[1:]
 definitions = parse_indexes(specs)
-schema = file_schema(path, path)
-before = pa.default_memory_pool().max_memory()
+schema = ParquetFile(path).file_schema.spark
 found = build_parquet(open(path, "rb"), definitions, schema, BuildSettings(memory=int(memory)))
 print(pa.default_memory_pool().max_memory())
 print(found.null_counts, [None if v is None else v.to_pylist() for v in found.values.values()])
@@ -509,7 +508,8 @@ def test_a_file_that_is_gone(tmp_path: Path) -> None:
     storage = LocalStorage()
     id_ = storage.stat(str(path))
     path.unlink()
-    assert build_file(id_, storage, parse_indexes("id:minmax"), SCHEMA).error == "gone"
+    error = build_file(id_, storage, parse_indexes("id:minmax"), SCHEMA).error
+    assert error == f"{path} is gone since it was listed"
 
 
 class Replacing(LocalStorage):

@@ -16,19 +16,28 @@ from skipstone.parquet.pages.column_values import LeafColumn, decode_chunk
 from skipstone.parquet.pages.page import chunk_range
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from skipstone.parquet.format.metadata import FileMetaData, RowGroup
 
 
 def with_instants(table: pa.Table, schema: pq.ParquetSchema) -> pa.Table:
     """What pyarrow read with ``coerce_int96_timestamp_unit="us"``, with UTC for INT96."""
-    for at in range(len(schema)):
-        column = schema.column(at)
-        if column.physical_type == "INT96" and column.path == column.name:
-            place = table.column_names.index(column.name)
-            instants = table.column(place).cast(pa.timestamp("us", "UTC"))
-            field = table.field(place).with_type(instants.type)
-            table = table.set_column(place, field, instants)
-    return table
+    leaves = (schema.column(at).physical_type for at in range(len(schema)))
+    fields = [field.with_type(_instants(field.type, leaves)) for field in table.schema]
+    return table.cast(pa.schema(fields, table.schema.metadata))
+
+
+def _instants(type: pa.DataType, leaves: Iterator[str]) -> pa.DataType:
+    """The type with UTC for INT96; ``leaves`` has the physical types of its leaves, and more."""
+    if pa.types.is_struct(type):
+        return pa.struct([each.with_type(_instants(each.type, leaves)) for each in type])
+    if pa.types.is_map(type):
+        key, item = _instants(type.key_type, leaves), _instants(type.item_type, leaves)
+        return pa.map_(type.key_field.with_type(key), type.item_field.with_type(item))
+    if pa.types.is_list(type):
+        return pa.list_(type.value_field.with_type(_instants(type.value_type, leaves)))
+    return pa.timestamp("us", "UTC") if next(leaves) == "INT96" else type
 
 
 def read_table(data: bytes | memoryview, *, verify_crc: bool = False) -> pa.Table:
