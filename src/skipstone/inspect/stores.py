@@ -13,7 +13,6 @@ import io
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 
 from skipstone.errors import FormatError, KeyUnavailableError, SkipstoneError, UnsupportedError
 from skipstone.facts.encrypted_packs import MAGIC, EncryptedPack, pack_end, pack_labels
@@ -27,7 +26,7 @@ from skipstone.parquet.format.footer import read_footer as find_footer
 from skipstone.predicate.types import spark_name
 from skipstone.storage import hidden_by_spark
 from skipstone.xskipper.format.java_bloom import BloomFilterMetaData
-from skipstone.xskipper.format.part import footer_key_label, read_footer, read_part
+from skipstone.xskipper.format.part import footer_key_label, plain_part, read_footer, read_part
 
 from .inspection import StoreInspection, is_file, message_of
 
@@ -411,11 +410,7 @@ def _xskipper_rows(
             notes += [f"{name}: {why}" for name, why in part.unreadable]
             found = part.table.slice(0, rows).to_pylist()
         else:
-            with pq.ParquetFile(
-                source, coerce_int96_timestamp_unit="us", page_checksum_verification=True
-            ) as parquet:
-                batch = next(parquet.iter_batches(batch_size=rows), None)
-            found = [] if batch is None else batch.to_pylist()
+            found = plain_part(source).read_rows(None, [(0, rows)]).to_pylist()
     except SkipstoneError as error:
         notes.append(f"rows cannot be read: {error.message}")
         return []

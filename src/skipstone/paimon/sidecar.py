@@ -34,7 +34,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pyarrow as pa
 
-from skipstone.errors import FormatError, UnsupportedError
+from skipstone.errors import FormatError, KeyUnavailableError, UnsupportedError
 from skipstone.parquet.evidence.stored_values import Form, StoredColumn
 from skipstone.parquet.format.enums import Type
 from skipstone.parquet.reading.pinned_file import PinnedReader, load_footer
@@ -141,11 +141,14 @@ def footer_and_schemas(
 ) -> tuple[FooterArrays, pa.Schema, pa.Schema]:
     """A data file's footer, its stored schema, and its schema as Spark reads it.
 
-    ``UnsupportedError`` where columns are encrypted.
+    ``UnsupportedError`` where the footer or columns are encrypted.
     """
     reader = PinnedReader(storage)
     reader.pin(version)
-    footer = load_footer(reader, version.path, None).footer
+    try:
+        footer = load_footer(reader, version.path, None).footer
+    except KeyUnavailableError:
+        raise UnsupportedError("its footer is encrypted") from None
     if footer.encryption_algorithm is not None:
         raise UnsupportedError("its columns are encrypted")
     columns = Selection(footer, version.path)

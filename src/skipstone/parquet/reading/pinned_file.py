@@ -14,23 +14,25 @@ columns prove nothing to plans; all other columns can be read.
 
 from __future__ import annotations
 
+import io
 import zlib
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from skipstone.errors import FormatError, SkipstoneError, StaleError
+from skipstone.identity import ObjectId
 from skipstone.parquet.encryption.open_footer import open_footer
 from skipstone.parquet.format.column_files import column_files
 from skipstone.parquet.format.footer import Tail
-from skipstone.storage import ByteRange
+from skipstone.storage import ByteRange, LocalStorage
 
 from .page_tables import adjacent_path
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
+    from typing import BinaryIO
 
-    from skipstone.identity import ObjectId
     from skipstone.parquet.encryption.decryption import Decryption
     from skipstone.parquet.encryption.file_decryptor import FileDecryptor
     from skipstone.parquet.format.column_files import ColumnFile
@@ -290,6 +292,29 @@ class PinnedReader:
                 got=max(size - wanted.offset, 0),
             )
         raise OSError(f"{wanted.path}: {wanted.length} bytes at {wanted.offset} cannot be read")
+
+
+class OpenFileReader(PinnedReader):
+    """Reads an open file, of which ``path`` is the name in errors. Its bytes do not change."""
+
+    def __init__(self, source: BinaryIO, path: str) -> None:
+        super().__init__(LocalStorage())
+        self._source = source
+        #: the file, as the version that it stays
+        self.id = ObjectId(path=path, size=source.seek(0, io.SEEK_END), mtime=0)
+        self.pin(self.id)
+
+    def _read(self, ranges: Sequence[ByteRange]) -> Mapping[ByteRange, memoryview]:
+        found = {}
+        for each in filter(self._has, ranges):
+            self._source.seek(each.offset)
+            data = self._source.read(each.length)
+            if len(data) == each.length:
+                found[each] = memoryview(data)
+        return found
+
+    def _check(self, path: str) -> None:
+        pass
 
 
 def _is_longer(current: ObjectId, beginning: ObjectId) -> bool:

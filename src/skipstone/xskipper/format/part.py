@@ -17,8 +17,11 @@ Written: SNAPPY, nullable columns, timestamps as INT96, decimals as Spark stores
 ``list.element``; no Arrow schema, which Spark has no use for. INT96 is read as microseconds: the
 nanoseconds that Arrow reads by default end in the year 2262 and wrap around silently.
 
-Encrypted parts (Parquet modular encryption) are read with the caller's decryption properties; each
-column that cannot be decrypted is left out with a reason. Parts in the clear are refused then.
+Anybody may have written a part in the clear: our own reader decodes it (``plain_part``), because
+damaged values of a footer end the process within Arrow. Encrypted parts (Parquet modular
+encryption) are read by Arrow with the caller's decryption properties, which authenticates them
+first; each column that cannot be decrypted is left out with a reason. Parts in the clear are
+refused then.
 """
 
 from __future__ import annotations
@@ -27,21 +30,25 @@ import json
 import re
 import uuid as uuids
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any, BinaryIO, TypeAlias
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from skipstone.errors import FormatError, KeyUnavailableError, UnsupportedError
+from skipstone.errors import FormatError, KeyUnavailableError, SkipstoneError, UnsupportedError
+from skipstone.parquet.encryption.open_footer import open_footer
 from skipstone.parquet.format.footer import read_footer as find_footer
 from skipstone.parquet.format.footer_arrays import FooterArrays
+from skipstone.parquet.format.metadata import bytes_of_pairs
+from skipstone.parquet.reading.file_reader import FileReader
+from skipstone.parquet.reading.pinned_file import OpenedFooter, OpenFileReader
 from skipstone.pruning.column_types import proleptic
 
 from .naming import OBJ_NAME
 from .schema import ROW_METADATA_KEY, StoreSchema
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterator, Mapping
+    from collections.abc import Callable, Collection, Iterator, Mapping
 
     from skipstone.parquet.encryption.master_keys import LabelledKeys
 
@@ -80,8 +87,8 @@ class Calendar:
 class Footer:
     """The footer of a part. ``own``: written by Skipstone, so its bounds are Skipstone's.
 
-    ``keys``: the other keys of the footer. ``metadata``: Arrow's view of it, where it was read. Do
-    not read column chunks from it in an encrypted store: without the key Arrow ends the process.
+    ``keys``: the other keys of the footer. ``arrays``: the footer itself, of a part in the clear;
+    ``columns`` the columns that are stored.
     """
 
     schema: StoreSchema
@@ -89,7 +96,8 @@ class Footer:
     calendar: Calendar
     own: bool
     keys: tuple[tuple[str, str], ...]
-    metadata: pq.FileMetaData | None = field(default=None, compare=False, repr=False)
+    arrays: FooterArrays | None = field(default=None, compare=False, repr=False)
+    columns: pa.Schema = field(default=pa.schema([]), compare=False, repr=False)
 
     @property
     def spark_version(self) -> str | None:
@@ -111,36 +119,83 @@ class PartContents:
 
 def _errors(decryption: object | None) -> tuple[type[Exception], ...]:
     """What reading may raise. A key service is the caller's code, and may raise anything."""
-    plain = (pa.ArrowException, OSError, ValueError, MemoryError)
+    plain = (SkipstoneError, pa.ArrowException, OSError, ValueError, MemoryError)
     return plain if decryption is None else (Exception,)
 
 
-def _open(source: Source, file: str | None, decryption: object | None) -> pq.ParquetFile:
+@dataclass(frozen=True, slots=True)
+class _Opened:
+    """An open part: the pairs of its footer, its rows, and how its columns are read."""
+
+    pairs: Mapping[bytes, bytes]
+    rows: int
+    columns: pa.Schema
+    read: Callable[[list[str]], pa.Table]
+    arrays: FooterArrays | None = None
+
+
+def plain_part(source: BinaryIO, file: str | None = None) -> FileReader:
+    """The reader of a part in the clear, for errors called ``file``.
+
+    ``KeyUnavailableError`` for an encrypted footer, ``FormatError`` for what is not Parquet.
+    Columns that are encrypted under a footer in the clear cannot be read.
+    """
+    reader = OpenFileReader(source, file or "part")
+    tail, data = find_footer(source)
+    if tail.encrypted:
+        raise _locked(data, file)
+    found = open_footer(data, encrypted=False, base=tail.offset, file=file)
+    opened = OpenedFooter(tail=tail, footer=found.footer, unavailable=found.unavailable)
+    return FileReader(reader.id, reader, opened)
+
+
+def _open(source: Source, file: str | None, decryption: object | None) -> _Opened:
     if isinstance(source, bytes | bytearray | memoryview):
         source = pa.py_buffer(source)
     reader = pa.BufferReader(source) if isinstance(source, pa.Buffer) else source
     try:
-        metadata = None if decryption is None else _decrypted_footer(reader, file, decryption)
-        return pq.ParquetFile(
-            reader,
-            metadata=metadata,
-            coerce_int96_timestamp_unit="us",
-            page_checksum_verification=True,
-        )
-    except UnsupportedError:
-        raise
+        return _plain(reader, file) if decryption is None else _encrypted(reader, file, decryption)
+    except FormatError as error:
+        raise (error if file is None else error.in_file(file)) from error
     except _errors(decryption) as error:
-        if isinstance(error, KeyUnavailableError):
+        if isinstance(error, KeyUnavailableError) and decryption is not None:
             text = f"{file or 'part'}: {error.message}"
             raise KeyUnavailableError(text, hint=error.hint) from None
-        locked = _encrypted_footer(reader)
-        if locked is not None:
-            label = footer_key_label(locked)
-            raise KeyUnavailableError(
-                f"{file or 'part'}: the footer is encrypted"
-                + (f" with the key labelled {label!r}" if label else "")
-            ) from None
+        if isinstance(error, SkipstoneError):
+            raise
+        found = None if decryption is None else _encrypted_footer(reader)
+        if found is not None:
+            raise _locked(found, file) from None
         raise FormatError(f"not a Parquet file ({_first_line(error)})", file=file) from None
+
+
+def _locked(footer: memoryview, file: str | None) -> KeyUnavailableError:
+    label = footer_key_label(footer)
+    named = f" with the key labelled {label!r}" if label else ""
+    return KeyUnavailableError(f"{file or 'part'}: the footer is encrypted{named}")
+
+
+def _plain(source: BinaryIO, file: str | None) -> _Opened:
+    reader = plain_part(source, file)
+
+    def read(names: list[str]) -> pa.Table:
+        return reader.read_fields(reader.selection.of_paths([(name,) for name in names]))
+
+    pairs = bytes_of_pairs(reader.footer.key_value_metadata)
+    rows = int(reader.row_starts[-1])
+    return _Opened(pairs, rows, reader.schema, read, reader.footer)
+
+
+def _encrypted(reader: pa.NativeFile, file: str | None, decryption: object) -> _Opened:
+    found = pq.ParquetFile(
+        reader,
+        metadata=_decrypted_footer(reader, file, decryption),
+        coerce_int96_timestamp_unit="us",
+        page_checksum_verification=True,
+    )
+    pairs = found.metadata.metadata or {}
+    rows, columns = found.metadata.num_rows, found.schema_arrow
+    return _Opened(pairs, rows, columns, lambda names: found.read(columns=names))
 
 
 def _decrypted_footer(reader: pa.NativeFile, file: str | None, decryption: object) -> Any:
@@ -186,14 +241,13 @@ def footer_key_label(footer: bytes | memoryview) -> str | None:
     return label if isinstance(label, str) else None
 
 
-def _footer(reader: pq.ParquetFile, file: str | None) -> Footer:
-    metadata = reader.metadata
+def _footer(opened: _Opened, file: str | None) -> Footer:
     keys = {
         key.decode("utf-8", "replace"): value.decode("utf-8", "replace")
-        for key, value in (metadata.metadata or {}).items()
+        for key, value in opened.pairs.items()
         if key.decode("utf-8", "replace") != ROW_METADATA_KEY
     }
-    text = (metadata.metadata or {}).get(ROW_METADATA_KEY.encode())
+    text = opened.pairs.get(ROW_METADATA_KEY.encode())
     if text is None or len(text) > _MAX_TEXT:
         raise FormatError(
             "not a part of an Xskipper store",
@@ -203,11 +257,12 @@ def _footer(reader: pq.ParquetFile, file: str | None) -> Footer:
         )
     return Footer(
         schema=StoreSchema.from_json(text, file=file),
-        rows=metadata.num_rows,
+        rows=opened.rows,
         calendar=Calendar.of(keys),
         own=_OWN in keys,
         keys=tuple(sorted(keys.items())),
-        metadata=metadata,
+        arrays=opened.arrays,
+        columns=opened.columns,
     )
 
 
@@ -219,11 +274,7 @@ def read_footer(
     ``decryption``: pyarrow's ``FileDecryptionProperties``. ``FormatError`` for what is no part,
     ``UnsupportedError`` above version 4, ``KeyUnavailableError`` for an encrypted footer.
     """
-    reader = _open(source, file, decryption)
-    try:
-        return _footer(reader, file)
-    except (pa.ArrowException, OSError) as error:
-        raise FormatError(f"unreadable footer ({_first_line(error)})", file=file) from None
+    return _footer(_open(source, file, decryption), file)
 
 
 def read_part(
@@ -238,13 +289,10 @@ def read_part(
     Errors: those of ``read_footer``, ``UnsupportedError`` for version 0; and ``obj_name`` itself
     must be readable. Other columns fail by themselves, into ``unreadable``.
     """
-    reader = _open(source, file, decryption)
-    try:
-        footer = _footer(reader, file)
-        footer.schema.require_usable()
-        present = list(reader.schema_arrow.names)
-    except (pa.ArrowException, OSError) as error:
-        raise FormatError(f"unreadable footer ({_first_line(error)})", file=file) from None
+    opened = _open(source, file, decryption)
+    footer = _footer(opened, file)
+    footer.schema.require_usable()
+    present = list(footer.columns.names)
     wanted = [
         entry.name
         for entry in footer.schema.fields
@@ -255,9 +303,9 @@ def read_part(
     if OBJ_NAME not in readable:
         raise FormatError("the part has no column obj_name", file=file)
     try:
-        table = reader.read(columns=readable)
+        table = opened.read(readable)
     except _errors(decryption):
-        table, more = _read_singly(reader, readable, footer, file, _errors(decryption))
+        table, more = _read_singly(opened, readable, footer, file, _errors(decryption))
         lost += more
     return PartContents(
         footer=footer, table=table.replace_schema_metadata(None), unreadable=tuple(lost)
@@ -265,7 +313,7 @@ def read_part(
 
 
 def _read_singly(
-    reader: pq.ParquetFile,
+    opened: _Opened,
     names: list[str],
     footer: Footer,
     file: str | None,
@@ -277,7 +325,7 @@ def _read_singly(
     lost: list[tuple[str, str]] = []
     for name in names:
         try:
-            column = reader.read(columns=[name]).column(name)
+            column = opened.read([name]).column(name)
             if len(column) != footer.rows:
                 raise ValueError(f"{len(column)} of {footer.rows} rows")
             columns[name] = column
