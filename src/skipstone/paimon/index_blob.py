@@ -218,7 +218,7 @@ def describe_blob(
             return _bloom(pieces)
         if type is None:
             return BlobDescription(rows=int.from_bytes(pieces.take(_ROWS_AT[kind], 4), "big"))
-        return _of_keys(kind, type, pieces)
+        return describe_keys(kind, type, pieces)
 
     return ask_blob(place, fetch, describe)
 
@@ -261,7 +261,9 @@ def _bloom(pieces: Pieces) -> BlobDescription:
     )
 
 
-def _of_keys(kind: str, type: PaimonType, pieces: Pieces) -> BlobDescription:
+def describe_keys(kind: str, type: PaimonType, pieces: Pieces) -> BlobDescription:
+    """The description of an index that knows the value of each row. ``FormatError`` where it
+    contradicts itself, ``MissingBytes``."""
     low, high, distinct = _bounds(kind, type, pieces)
     index = open_index(kind, type, pieces)
     assert not isinstance(index, BloomFilterIndex)

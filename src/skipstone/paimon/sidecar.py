@@ -18,6 +18,10 @@ A Bloom filter counts neither rows nor nulls; it is only checked for the least a
 value. Of text and floating point only rows and nulls are compared: a footer may have cut text
 short, and leaves NaN out.
 
+An index of up to ``SMALL`` bytes, which is read whole, is also compared with itself: its keys
+ascend, and each row is null or has one value. Containers have no checksum, so damage that still
+fits together goes unnoticed, as in the statistics and Bloom filters of a Parquet file.
+
 The same comparison finds the unit of a column of milliseconds. Paimon keeps timestamps of up to 3
 digits in milliseconds and all others in microseconds; Skipstone's own containers have only
 microseconds. Only one unit gives the footer's least and greatest value; both do where all values
@@ -51,7 +55,7 @@ from .bloom import PaimonBloom
 from .format.column_keys import type_of
 from .format.container import HEAD_PREFIX, ContainerHead, head_length
 from .format.keys import In, Null, PaimonType, Range, Root
-from .index_blob import SMALL, ask_blob
+from .index_blob import SMALL, ask_blob, describe_keys
 from .kinds import KINDS, RangeBitmap
 from .row_evidence import FileRows
 from .top_rows import TopFile
@@ -475,6 +479,8 @@ def _compare(
             return reading.answer(kind, type.paimon, ask, pieces)
 
         if kind in _COUNTING:
+            if place.length <= SMALL:
+                describe_keys(kind, type.paimon, pieces)
             nulls = found(Null())
             if nulls.row_count != rows:
                 raise _other(f"{rows:,} rows", f"{nulls.row_count:,}")
