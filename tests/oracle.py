@@ -1,6 +1,6 @@
 """Brute force: which rows of a table in memory match a predicate, with Spark's semantics.
 
-Every row is evaluated by itself, three-valued, straight from the tree as written: no binding, no
+Every row is evaluated by itself, three-valued, straight from the unbound tree: no binding, no
 NOT pushed anywhere, no ranges, no code of the package but the tree's classes. What it assumes of
 Spark is checked against Spark itself (``tests/predicate/test_against_spark.py``):
 
@@ -12,7 +12,7 @@ Spark is checked against Spark itself (``tests/predicate/test_against_spark.py``
   nulls too.
 
 ``MAYBE`` stands for what an ``Opaque`` says, which nobody here knows. ``SparkError`` is raised
-where Spark would fail the query (a string that is no number, an overflow), ``NotModelled`` where
+where Spark would fail the query (a string that is not a number, an overflow), ``NotModelled`` where
 there is no rule here.
 """
 

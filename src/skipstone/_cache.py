@@ -41,7 +41,7 @@ class LruCache(Generic[K, V]):
         self._lock = Lock()
 
     def __reduce__(self) -> tuple[Any, ...]:
-        # A cache arrives empty in another process.
+        # A pickled cache is empty.
         return _empty, (self.most, self.most_bytes, self._size, self._growing)
 
     def __len__(self) -> int:

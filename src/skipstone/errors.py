@@ -22,7 +22,7 @@ class SkipstoneError(Exception):
         return f"{self.message} (hint: {self.hint})"
 
     def __reduce__(self) -> tuple[object, ...]:
-        # Errors cross process borders in Spark tasks; keyword-only arguments do not pickle.
+        # Spark tasks pickle errors, and keyword-only arguments do not pickle by themselves.
         return (_rebuild, (type(self), self.__dict__.copy()))
 
 

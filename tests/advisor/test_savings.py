@@ -182,13 +182,13 @@ def test_queries_of_a_file() -> None:
 @pytest.mark.parametrize(
     "text, complaint",
     [
-        ("id = 1\n0\tid = 2", "line 2: '0' is no weight"),
-        ("1e999\tid = 2", "line 1: '1e999' is no weight"),
-        ("3\t  ", "line 1: '  ' is no predicate"),
+        ("id = 1\n0\tid = 2", "line 2: '0' is not a weight"),
+        ("1e999\tid = 2", "line 1: '1e999' is not a weight"),
+        ("3\t  ", "line 1: '  ' is not a predicate"),
         ("# nothing\n", "no query"),
-        ('["id = 1",\n 7]', "element 2: 7 is no predicate"),
+        ('["id = 1",\n 7]', "element 2: 7 is not a predicate"),
         ('["id = 1",\n', "line 2: queries begin like JSON"),
-        ('[[true, "id = 1"]]', "element 1: True is no weight"),
+        ('[[true, "id = 1"]]', "element 1: True is not a weight"),
     ],
 )
 def test_a_wrong_file_says_where(text: str, complaint: str) -> None:

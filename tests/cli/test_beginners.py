@@ -69,7 +69,7 @@ def test_a_misspelt_column_is_refused_before_spark_starts(run: Run, lake: Path) 
 def test_a_wrong_path_is_refused_before_spark_starts(run: Run, lake: Path) -> None:
     error, hint = said(run, "build", f"{lake}x", "-c", "n:minmax")
     assert error == f"no such file or directory: {lake}x"
-    assert "misprint" in hint
+    assert "spelling" in hint
 
 
 @pytest.mark.usefixtures("no_session")

@@ -76,7 +76,7 @@ def test_the_error_names_the_option(run: Run, root: Path) -> None:
     (root / "f.parquet").unlink()
     done = run("count", root)
     assert done.exit_code == 1
-    assert "2 files in folders that are no partitions" in done.stderr
+    assert "2 files in folders that are not partitions" in done.stderr
     assert LOOKUP in done.stderr
     assert answer(run, "count", root, LOOKUP)["rows"] == 2
 

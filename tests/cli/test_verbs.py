@@ -126,10 +126,10 @@ def test_build_hands_on_its_options(noted: Noted, run: Run) -> None:
 @pytest.mark.parametrize(
     "text, complaint",
     [
-        ("id", "'id' is no index"),
+        ("id", "'id' is not an index definition"),
         ("id:bloom(nonsense=1)", "nonsense"),
         ("id:bloom(fpp=7)", "fpp"),
-        (":bloom", "is no index"),
+        (":bloom", "is not an index definition"),
     ],
 )
 def test_what_is_no_index_is_wrong_usage(noted: Noted, run: Run, text: str, complaint: str) -> None:
@@ -378,7 +378,7 @@ def test_settings_in_a_pyproject(noted: Noted, run: Run, tmp_path: Path) -> None
         ("skipstone.toml", "memory = 5", "memory is not a text"),
         ("skipstone.toml", f"memory = {'9' * 5_000}", "skipstone.toml"),
         ("skipstone.toml", f"memory = {'[' * 5_000}", "skipstone.toml"),
-        ("pyproject.toml", "[tool]\nskipstone = 3", "no table"),
+        ("pyproject.toml", "[tool]\nskipstone = 3", "not a table"),
     ],
 )
 def test_settings_that_are_none_of_ours(

@@ -298,7 +298,7 @@ def test_what_belongs_to_others_is_refused(tmp_path: Path) -> None:
         made(str(taken))
     with pytest.raises(UnsupportedError, match="POSIX"):
         made("s3://bucket/trades")
-    with pytest.raises(SkipstoneError, match="is no live table"):
+    with pytest.raises(SkipstoneError, match="is not a live table"):
         LiveTable.open(str(tmp_path / "nowhere"))
     home = str(tmp_path / "ours")
     made(home).close()

@@ -294,7 +294,7 @@ def test_containers_that_are_handed_over(tmp_path: Path) -> None:
     assert table.plan("n = 9", containers={"x y.parquet": good, "z.parquet": good}).count() == 4
     for bad in (b"", b"?" * 50, container.to_bytes({"n": {"bitmap": b"?"}})):
         assert table.plan("n = 8", containers={"x y.parquet": bad}).keep.all()
-    with pytest.raises(ValueError, match=r"no such\.parquet is no data file"):
+    with pytest.raises(ValueError, match=r"no such\.parquet is not a data file"):
         table.plan("n = 8", containers={"no such.parquet": good})
     off = Table(str(home), options={"file-index.read.enabled": "false"})
     assert off.plan("n = 8", containers={"x y.parquet": good}).keep.all()

@@ -71,22 +71,22 @@ def test_options_of_a_map_hold_for_its_keys_below_their_own() -> None:
 @pytest.mark.parametrize(
     "options, complaint",
     [
-        ({"bucket": "3"}, "'bucket' is no option of file indexes"),
+        ({"bucket": "3"}, "'bucket' is not an option of file indexes"),
         ({"file-index.bitmapp.columns": "a"}, "did you mean 'file-index.bitmap.…'"),
         ({"file-index.in-manifest-treshold": "1"}, "in-manifest-threshold"),
-        ({"file-index.in-manifest-threshold": "many"}, "'many' is no size"),
+        ({"file-index.in-manifest-threshold": "many"}, "'many' is not a size"),
         ({"file-index.read.enabled": "yes"}, "true or false, not 'yes'"),
         ({"file-index.bitmap.columns": "a,,b"}, "has an empty item: 'a,,b'"),
         ({"file-index.bitmap.columns": ""}, "has an empty item"),
         ({"file-index.bitmap.columns": "a,a"}, "names 'a' twice"),
-        ({"file-index.bitmap.columns": "m[k"}, "no key of a map"),
+        ({"file-index.bitmap.columns": "m[k"}, "not a key of a map"),
         ({"file-index.bitmap.a.version": "2"}, "'a' is not listed in file-index.bitmap.columns"),
         ({"file-index.bitmap.columns": "a", "file-index.bitmap.a.version": "3"}, "cannot be '3'"),
         ({"file-index.bitmap.columns": "a", "file-index.bitmap.a.fpp": "0.1"}, "bitmap takes"),
         ({"file-index.bsi.columns": "a", "file-index.bsi.a.x": "1"}, "nothing but columns"),
         (
             {"file-index.bitmap.columns": "a", "file-index.bitmap.a.index-block-size": "3 foo"},
-            "'3 foo' is no size",
+            "'3 foo' is not a size",
         ),
         (
             {"file-index.range-bitmap.columns": "a", "file-index.range-bitmap.a.chunk-size": "4gb"},
@@ -195,7 +195,7 @@ def test_options_of_the_table_are_what_is_built(home: Path) -> None:
 
 def test_a_wrong_option_builds_nothing(home: Path) -> None:
     table = settled(home)
-    with pytest.raises(ValueError, match="no option"):
+    with pytest.raises(ValueError, match="not an option"):
         table.build(options={"file-index.bitmap.colums": "a"})
     assert not (home.parent / "_t.skipstone").exists()
 

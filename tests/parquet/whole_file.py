@@ -11,7 +11,7 @@ from skipstone.errors import FormatError, UnsupportedError
 from skipstone.parquet.arrow.arrow_types import arrow_schema, shape_of
 from skipstone.parquet.arrow.assembly import assemble_rows
 from skipstone.parquet.format.footer import read_metadata
-from skipstone.parquet.format.schema import Leaf, Schema
+from skipstone.parquet.format.schema import ColumnDescriptor, Schema
 from skipstone.parquet.pages.column_values import LeafColumn, decode_chunk
 from skipstone.parquet.pages.page import chunk_range
 
@@ -95,6 +95,6 @@ def read_row_group(
     return found
 
 
-def _check_rows(leaf: Leaf, num_values: int, num_rows: int) -> None:
+def _check_rows(leaf: ColumnDescriptor, num_values: int, num_rows: int) -> None:
     if num_rows < 0 or (num_values != num_rows and not leaf.max_repetition_level):
         raise FormatError(f"values of column {leaf.name}", expected=num_rows, got=num_values)

@@ -171,7 +171,7 @@ def test_a_value_that_does_not_fit_is_an_error() -> None:
 
 def test_compare_takes_no_other_question() -> None:
     keys = Keys(np.array([1]), np.array([True]))
-    with pytest.raises(ValueError, match="no comparison"):
+    with pytest.raises(ValueError, match="not a comparison"):
         compare(keys, Op.IN, 1)
 
 
@@ -226,7 +226,7 @@ def test_to_domain(value: object, type: pa.DataType, domain: object) -> None:
     ],
 )
 def test_to_domain_is_exact_or_an_error(value: object, type: pa.DataType) -> None:
-    with pytest.raises(ValueError, match="is no value of type"):
+    with pytest.raises(ValueError, match="is not a value of type"):
         to_domain(value, type)
 
 

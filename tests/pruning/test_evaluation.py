@@ -298,7 +298,7 @@ BROKEN: dict[str, tuple[Failing, Cause, str]] = {
     "needs has no end": (
         Failing(needs=asks_for_ever),
         Cause.CORRUPT,
-        f"ValueError: still asks for bytes after {MAX_ROUNDS} rounds",
+        f"ValueError: still needs bytes after {MAX_ROUNDS} rounds",
     ),
     "answer raises": (
         Failing(answer=raises(ZeroDivisionError("division by zero"))),
@@ -508,7 +508,7 @@ def test_flags_where_rows_are_asked_say_nothing() -> None:
     flagged = Failing(answer=answers(Answer(bounds=flags(0, 0, 0, 0))))
     (bounds,), (step,) = evaluate_rows(A1, [task(0, 4, flagged)])
     assert bounds.may == RowSet.all(4)
-    assert step.reasons[0].text == "TypeError: bounds of ndarray where rows are asked"
+    assert step.reasons[0].text == "TypeError: bounds of ndarray instead of rows"
 
 
 @given(st.lists(st.tuples(st.integers(0, 2), st.booleans(), st.booleans()), max_size=5))

@@ -338,7 +338,7 @@ def test_rows_of_many_files_are_asked_where_a_sample_says_that_it_pays() -> None
     assert len(asked) == 64
     assert asked[0] == 0
     assert asked[-1] == 299
-    assert any("not asked" in str(reason) for reason in plan.reasons)
+    assert any("sample" in str(reason) for reason in plan.reasons)
 
 
 def test_what_cannot_be_split_is_carried_on_whole() -> None:

@@ -17,10 +17,10 @@ from skipstone.report.file_page import PLACES, bands
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from skipstone.parquet.format.schema import Leaf
+    from skipstone.parquet.format.schema import ColumnDescriptor
 
 
-def leaf_of(path: Path, type_: pa.DataType) -> Leaf:
+def leaf_of(path: Path, type_: pa.DataType) -> ColumnDescriptor:
     pq.write_table(pa.table({"a": pa.array([], type_)}), path)
     return ParquetFile(path).footer.schema.leaves[0]
 
@@ -75,7 +75,7 @@ def test_places_keep_the_order(
         assert [p for _, p in known] == sorted(p for _, p in known)
 
 
-def _leaves() -> dict[str, Leaf]:
+def _leaves() -> dict[str, ColumnDescriptor]:
     import io
     import tempfile
     from pathlib import Path

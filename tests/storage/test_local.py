@@ -95,7 +95,7 @@ def test_a_directory_without_data_is_an_empty_listing(tmp_path: Path) -> None:
 def test_no_such_directory_is_an_error_with_a_hint(tmp_path: Path) -> None:
     with pytest.raises(SkipstoneError, match=r"no such file or directory: .*nowhere") as error:
         list_files(str(tmp_path / "nowhere"))
-    assert "misprint" in error.value.hint
+    assert "spelling" in error.value.hint
 
 
 def test_the_root_may_have_a_hidden_name_and_any_spelling(tmp_path: Path) -> None:

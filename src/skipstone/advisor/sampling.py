@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
     from skipstone.parquet.encryption.decryption import Decryption
-    from skipstone.parquet.format.schema import Leaf
+    from skipstone.parquet.format.schema import ColumnDescriptor
     from skipstone.storage import Listing, Storage
 
 
@@ -81,7 +81,7 @@ class ColumnSample:
 
     ``distinct``: the distinct values, without null; ``early``: how many of them the first half of
     the rows had. ``ascending`` is within each run of rows that was read. ``spaced``: share of the
-    distinct values with two blanks or more, 0 for what is no string.
+    distinct values with two blanks or more, 0 for what is not a string.
     """
 
     rows: int
@@ -199,7 +199,7 @@ def _read(
 
 def _ranges(
     file: ParquetFile,
-    leaves: Mapping[tuple[str, ...], Leaf],
+    leaves: Mapping[tuple[str, ...], ColumnDescriptor],
     columns: Mapping[tuple[str, ...], pa.DataType],
 ) -> dict[tuple[str, ...], tuple[pa.Scalar, pa.Scalar]]:
     """The ranges of those columns that have one by the statistics of all row groups."""

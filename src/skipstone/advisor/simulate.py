@@ -335,7 +335,7 @@ def _json(text: str) -> list[Any]:
 def _query(where: object, weight: float, place: str) -> Query:
     if not isinstance(where, str) or not where.strip():
         raise SkipstoneError(
-            f"{place}: {where!r} is no predicate", hint="write it as SQL: user_id = 'u-8814'"
+            f"{place}: {where!r} is not a predicate", hint="write it as SQL: user_id = 'u-8814'"
         )
     return Query(where=where.strip(), weight=weight, place=place)
 
@@ -349,7 +349,7 @@ def _weight(given: object, place: str) -> float:
             raise ValueError(given)
     except (ValueError, OverflowError):
         raise SkipstoneError(
-            f"{place}: {given!r} is no weight", hint="how often it is asked: a number above 0"
+            f"{place}: {given!r} is not a weight", hint="how often it is asked: a number above 0"
         ) from None
     return weight
 

@@ -292,7 +292,7 @@ _KEYS = {"index-location": "index_location", "memory": "memory"}
 def _settings_of(table: str) -> dict[str, str]:
     """Settings for ``table`` by parameter name; none for a table in an object store.
 
-    ``SkipstoneError`` for a file that is no TOML, and for keys and values that are none of ours.
+    ``SkipstoneError`` for a file that is not TOML, and for keys and values that are none of ours.
     """
     path = canonical_path(table)
     if "://" in path:
@@ -305,7 +305,7 @@ def _settings_of(table: str) -> dict[str, str]:
         except (FileNotFoundError, IsADirectoryError):
             continue
         if doubt:
-            # A flaw in a file that is not believed is no error.
+            # A flaw in a file that is not believed is not an error.
             with suppress(SkipstoneError):
                 if not keys or _section(file, text, keys) is not None:
                     _LOG.warning("%s is not believed: %s", file, doubt)
@@ -380,7 +380,7 @@ def _section(file: Path, text: bytes, keys: tuple[str, ...]) -> Any:
 def _checked(file: Path, section: Any) -> dict[str, str]:
     known = f"it may have {', '.join(_KEYS)}"
     if not isinstance(section, dict):
-        raise SkipstoneError(f"{file}: tool.skipstone is no table", hint=known)
+        raise SkipstoneError(f"{file}: tool.skipstone is not a table", hint=known)
     settings = {}
     for key, value in section.items():
         if key not in _KEYS:

@@ -83,7 +83,7 @@ def polars_keeps(type: pa.DataType) -> bool:
 
 
 def _is_offset(zone: str) -> bool:
-    """Whether a time zone is no name: ``+01:30``."""
+    """Whether a time zone is not a name: ``+01:30``."""
     return zone[:1] in ("+", "-")
 
 

@@ -274,14 +274,14 @@ def _lengths(tail: memoryview, size: int, path: str) -> tuple[int, int]:
 
 def pack_end(tail: memoryview, size: int, path: str) -> int:
     """How many bytes at the end of a pack of ``size`` bytes ``EncryptedPack.open`` takes; ``tail``
-    are its last bytes. ``FormatError`` for what is no encrypted pack."""
+    are its last bytes. ``FormatError`` for what is not an encrypted pack."""
     return sum(_lengths(tail, size, path)) + _TAIL.size
 
 
 def pack_labels(tail: memoryview, size: int, path: str) -> tuple[str, ...]:
     """The labels of the keys of a pack, the footer's first; ``tail``: its last ``pack_end`` bytes.
 
-    No key is needed; the labels are not authenticated. ``FormatError`` for what is no encrypted
+    No key is needed; the labels are not authenticated. ``FormatError`` for what is not an encrypted
     pack."""
     _, known = _lengths(tail, size, path)
     end = len(tail) - _TAIL.size

@@ -340,8 +340,8 @@ def export_containers(
 ) -> ExportReport:
     """Write the container of every file that has one below ``destination``.
 
-    What cannot be read, or is no container, is left out with the reason. ``UnsupportedError`` where
-    no file has one, and for a destination within the table.
+    What cannot be read, or is not a container, is left out with the reason. ``UnsupportedError``
+    where no file has one, and for a destination within the table.
     """
     places = matched.places("container")
     placed = (places.pack >= 0) | nonnull(places.inline)

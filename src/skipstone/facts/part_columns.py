@@ -289,7 +289,7 @@ def _definition(entry: dict[str, Any], types: pa.Schema | None) -> Definition:
         raise ValueError(f"name, cols or params of {index['name']!r} are no texts")
     key = index.get("key_metadata")
     if not isinstance(key, str | None):
-        raise ValueError(f"key_metadata of {index['name']!r} is no text")
+        raise ValueError(f"key_metadata of {index['name']!r} is not text")
     if types is None or list(types.names) != columns or not columns:
         raise ValueError(f"the types do not describe {columns}")
     return Definition(

@@ -78,13 +78,15 @@ def known_kinds() -> list[str]:
 def parse_index(text: str) -> Index:
     """The definition that ``text`` spells (see the module).
 
-    ``UnsupportedError`` for an unknown kind, ``ValueError`` for text that is no definition or a
+    ``UnsupportedError`` for an unknown kind, ``ValueError`` for text that is not a definition or a
     parameter that the kind does not take.
     """
     column, colon, rest = _split(text)
     match = _SPEC.fullmatch(rest)
     if not colon or not column or match is None:
-        raise ValueError(f"{text!r} is no index: write COLUMN:KIND or COLUMN:KIND(NAME=VALUE, …)")
+        raise ValueError(
+            f"{text!r} is not an index definition: write COLUMN:KIND or COLUMN:KIND(NAME=VALUE, …)"
+        )
     cls = kind(match["kind"])
     if cls is None:
         names = ", ".join(known_kinds())
@@ -93,7 +95,7 @@ def parse_index(text: str) -> Index:
     for part in filter(None, (each.strip() for each in (match["params"] or "").split(","))):
         name, equals, value = (each.strip() for each in part.partition("="))
         if not equals:
-            raise ValueError(f"{part!r} in {text!r} is no NAME=VALUE")
+            raise ValueError(f"{part!r} in {text!r} is not of the form NAME=VALUE")
         params[name] = value
     try:
         made = cls.from_params(column, params)
@@ -156,5 +158,5 @@ def _load(name: str) -> type[Index] | str | None:
         log.warning(text)
         return text
     if not (isinstance(loaded, type) and issubclass(loaded, Index)):
-        return f"index kind {name!r} ({points[0].value}) is no subclass of skipstone's Index"
+        return f"index kind {name!r} ({points[0].value}) is not a subclass of skipstone's Index"
     return loaded

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from skipstone.parquet.encryption.open_footer import EncryptionDescription
     from skipstone.parquet.format.footer import Tail
     from skipstone.parquet.format.footer_arrays import FooterArrays
-    from skipstone.parquet.format.schema import Leaf, Node
+    from skipstone.parquet.format.schema import ColumnDescriptor, Node
     from skipstone.parquet.reading.verify import Verification
 
 
@@ -77,7 +77,7 @@ class FileInspection(InspectionReport):
     size: int
     tail: Tail
     arrays: FooterArrays | None
-    leaves: tuple[Leaf, ...] = ()
+    leaves: tuple[ColumnDescriptor, ...] = ()
     encryption: EncryptionDescription | None = None
     chunks: tuple[ChunkInspection, ...] | None = None
     verification: Verification | None = None

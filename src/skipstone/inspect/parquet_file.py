@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from skipstone.parquet.encryption.decryption import Decryption
-    from skipstone.parquet.format.schema import Leaf
+    from skipstone.parquet.format.schema import ColumnDescriptor
     from skipstone.parquet.reading.chunk_pages import ChunkKey
     from skipstone.storage import Storage
 
@@ -128,7 +128,7 @@ def _encrypted_footer(
     )
 
 
-def _leaves(file: ParquetFile, columns: Sequence[str]) -> tuple[Leaf, ...]:
+def _leaves(file: ParquetFile, columns: Sequence[str]) -> tuple[ColumnDescriptor, ...]:
     every = file.footer.schema.leaves
     if not columns:
         return every
@@ -137,7 +137,7 @@ def _leaves(file: ParquetFile, columns: Sequence[str]) -> tuple[Leaf, ...]:
 
 
 def _rows(
-    file: ParquetFile, leaves: Sequence[Leaf], rows: int, notes: list[str]
+    file: ParquetFile, leaves: Sequence[ColumnDescriptor], rows: int, notes: list[str]
 ) -> tuple[Mapping[str, Any], ...]:
     names = [leaf.name for leaf in leaves if leaf.ordinal not in file.unavailable]
     rows = min(rows, file.num_rows)
@@ -175,13 +175,13 @@ def _python_value(value: pa.Scalar) -> Any:
         return "a value that Python cannot represent"
 
 
-def _chunks(file: ParquetFile, leaves: Sequence[Leaf]) -> Iterator[ChunkInspection]:
+def _chunks(file: ParquetFile, leaves: Sequence[ColumnDescriptor]) -> Iterator[ChunkInspection]:
     for row_group in range(file.num_row_groups):
         for leaf in leaves:
             yield _chunk(file, (row_group, leaf.ordinal), leaf)
 
 
-def _chunk(file: ParquetFile, key: ChunkKey, leaf: Leaf) -> ChunkInspection:
+def _chunk(file: ParquetFile, key: ChunkKey, leaf: ColumnDescriptor) -> ChunkInspection:
     trouble: list[str] = []
     headers: list[dict[str, Any]] = []
     found: dict[str, Any] = {}
@@ -211,7 +211,7 @@ def _chunk(file: ParquetFile, key: ChunkKey, leaf: Leaf) -> ChunkInspection:
     )
 
 
-def _texts(index: ColumnIndex, leaf: Leaf) -> dict[str, Any]:
+def _texts(index: ColumnIndex, leaf: ColumnDescriptor) -> dict[str, Any]:
     """The bounds of each page as text."""
     import pyarrow as pa
 

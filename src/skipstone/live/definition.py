@@ -136,7 +136,7 @@ class LiveDefinition:
         try:
             document = json.loads(data)
         except (ValueError, RecursionError) as error:
-            raise FormatError(f"no JSON: {type(error).__name__}", file=file) from None
+            raise FormatError(f"not JSON: {type(error).__name__}", file=file) from None
         if not isinstance(document, dict) or document.get("format") != _FORMAT:
             raise FormatError("not the mark of a live table", file=file, expected=_FORMAT)
         if document.get("version") != _VERSION:

@@ -151,7 +151,7 @@ class LiveTable:
         path = Path(root, MARKER)
         if not path.exists():
             refuse_foreign(root)
-            raise SkipstoneError(f"{root} is no live table", hint="make one: LiveTable.create")
+            raise SkipstoneError(f"{root} is not a live table", hint="make one: LiveTable.create")
         definition = LiveDefinition.from_json(path.read_bytes(), file=str(path))
         table = cls(root, definition, WriterLock(root) if write else None, Disk(durable))
         try:

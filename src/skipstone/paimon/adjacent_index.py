@@ -89,7 +89,7 @@ def without_sidecars(
             newest[owner] = (number, at)
     rest = listing.where(keep)
     place = {path: at for at, path in enumerate(rest.paths)}
-    # A sidecar of a sidecar does not count: its data file is no file of the table.
+    # A sidecar of a sidecar does not count: its data file is not a file of the table.
     return rest, {
         place[owner]: listing.object_id(at) for owner, (_, at) in newest.items() if owner in place
     }
@@ -97,10 +97,10 @@ def without_sidecars(
 
 @dataclass(slots=True, eq=False)
 class _Opened:
-    """A data file and its container; ``why`` is the reason if the container says nothing.
+    """A data file and its container; ``why`` is the reason if the container is not used.
 
     ``types`` are the types in the container of the columns queried so far, ``None`` if unknown.
-    ``of_file`` are the types in the file, ``counts`` what its footer says of the columns.
+    ``of_file`` are the types in the file, ``counts`` are the footer's numbers about the columns.
     """
 
     subject: str
@@ -249,7 +249,7 @@ def _by_path(listing: Listing, containers: Mapping[str, bytes]) -> dict[str, byt
         found[canonical_path(name if in_full else f"{listing.root}/{name}")] = held
     strange = found.keys() - set(listing.paths)
     if strange:
-        raise ValueError(f"{min(strange)} is no data file of {listing.root}")
+        raise ValueError(f"{min(strange)} is not a data file of {listing.root}")
     return found
 
 
@@ -320,7 +320,7 @@ class AdjacentRows:
 
     @property
     def reasons(self) -> tuple[Reason, ...]:
-        """Why sidecars say nothing."""
+        """Why sidecars are not used."""
         return tuple(each.why for each in self.files.values() if each.why is not None)
 
     def fetch(self, ranges: Sequence[ByteRange]) -> dict[ByteRange, Any]:

@@ -6,13 +6,12 @@ checksums it would lose a row.
 
     sums    u32 bytes of a block | u32 of each block, the last one may be shorter; little-endian
 
-A checksum is the lower half of XXH3 with 64 bits: CRC-32 takes many times as long, which shows
-where an answer takes megabytes. A blob of up to 32 KiB is one block, since it is read whole. A
-larger one has blocks of the least power of two from 4 KiB on that makes no more than 1,024 blocks:
-at most 4 KiB in the facts, and the larger the index, the wider its reads. No block is larger than
-64 KiB, so that an answer of a few bytes never takes a megabyte: above 64 MiB the checksums are one
-part in 16,384 of the index. Bit slices, of which most answers take nearly all, have blocks from
-32 KiB on.
+A checksum is the lower half of XXH3 with 64 bits: CRC-32 takes many times as long, which matters
+for answers of megabytes. A blob of up to 32 KiB is one block, since it is read whole. A larger one
+has blocks of the least power of two from 4 KiB on that makes no more than 1,024 blocks: at most 4
+KiB in the facts, and the larger the index, the wider its reads. No block is larger than 64 KiB, so
+that an answer of a few bytes never takes a megabyte: above 64 MiB the checksums are one part in
+16,384 of the index. Bit slices, of which most answers take nearly all, have blocks from 32 KiB on.
 
 | blob | block | sums | read for ``=`` on a bitmap, at least |
 |---|---|---|---|
@@ -255,7 +254,7 @@ def memory_size(text: str) -> int:
     """
     match = _SIZE.fullmatch(text.strip())
     if match is None:
-        raise ValueError(f"{text!r} is no size; 500 b, 16kb and 1 mb are")
+        raise ValueError(f"{text!r} is not a size; 500 b, 16kb and 1 mb are")
     return int(match[1]) * _FACTORS[(match[2] or "")[:1].lower()]
 
 
@@ -278,11 +277,11 @@ class PaimonIndex(Index):
     block: ClassVar[int] = LEAST
     #: kinds to use for types that this one does not support
     instead: ClassVar[tuple[str, ...]] = ()
-    #: cost of asking about the rows of one file; Bloom filters come first, they may spare the rest
+    #: cost of evaluating the rows of one file; Bloom filters come first, they may exclude the file
     row_cost: ClassVar[float] = 0.5
 
     def check(self, type: PaimonType) -> None:
-        """``UnsupportedError`` for a type that Paimon's index of this kind does not take."""
+        """``UnsupportedError`` for a type that Paimon's index of this kind does not support."""
         raise NotImplementedError
 
     @property
@@ -300,10 +299,10 @@ class PaimonIndex(Index):
 
     def paimon_type(self, type: pa.DataType) -> PaimonType:
         """Paimon's type of a column of canonical ``type``; ``UnsupportedError`` where the kind does
-        not take it."""
+        not support it."""
         try:
             if not atomic(type):
-                raise UnsupportedError(f"{type} is no atomic type")
+                raise UnsupportedError(f"{type} is not an atomic type")
             found = type_of(type)
             self.check(found)
         except UnsupportedError:
@@ -311,7 +310,7 @@ class PaimonIndex(Index):
         return found
 
     def _others(self, type: pa.DataType) -> Sequence[str]:
-        """The kinds that take a column of this type."""
+        """The kinds that support a column of this type."""
         if not atomic(type):
             return ()
         found = [name for name in self.instead if _takes(name, type)]

@@ -77,7 +77,7 @@ class RowsBuilder(Builder):
 
     @property
     def nbytes(self) -> int:
-        """Bytes held now, and those that writing will take in addition."""
+        """Bytes held now, and those that writing will need in addition."""
         return self.held + self.rows * _ROOM if self.over is None else 0
 
     def add(self, chunk: Chunk) -> None:

@@ -6,7 +6,7 @@
 
 Only the head of the container is read, and then those bytes of each blob that an answer needs. A
 container has no types: they come from the schema of its data file, or from ``types``. A column
-without a type says nothing.
+without a type is not used.
 """
 
 from __future__ import annotations
@@ -82,7 +82,7 @@ class PaimonFileIndex:
     Arrow schema; by default those of the file ``data``, which for ``x.index`` is ``x`` where there
     is one. ``rows`` is the data file's row count where the caller knows it.
 
-    ``FormatError`` for bytes that are no container, ``UnsupportedError`` for a newer version.
+    ``FormatError`` for bytes that are not a container, ``UnsupportedError`` for a newer version.
     """
 
     def __init__(
@@ -152,7 +152,7 @@ class PaimonFileIndex:
     @cached_property
     def row_count(self) -> int:
         """Rows of the data file: as given, or as the first index states. Bloom filters do not: -1
-        if there is no other index. An index with another count says nothing."""
+        if there is no other index. An index with another count is not used."""
         if self._rows is not None:
             return self._rows
         for column in self.sidecar.head.columns:
@@ -166,14 +166,15 @@ class PaimonFileIndex:
     def select(self, where: str | Bound, *, time_zone: str = "UTC") -> RowSelection:
         """The rows that may match ``where``: SQL text, or a bound tree.
 
-        A damaged blob says nothing; its step gives the reason. ``PredicateError`` for text that is
-        no predicate or names a column that the container does not have, or whose type is not known.
+        A damaged blob is not used; its step gives the reason. ``PredicateError`` for text that is
+        not a predicate or names a column that the container does not have, or whose type is not
+        known.
         """
         tree = self._bound(where, time_zone) if isinstance(where, str) else where
         rows = self.row_count
         if rows < 0:
             raise UnsupportedError(
-                "a container of Bloom filters does not know how many rows there are",
+                "a container of Bloom filters does not store how many rows there are",
                 hint="pass it: PaimonFileIndex(…, rows=…)",
             )
         task = RowTask(
@@ -201,8 +202,8 @@ class PaimonFileIndex:
     def top(self, column: str, limit: int, *, descending: bool = False) -> RowSet:
         """The first ``limit`` rows by a column with a range-bitmap; all, if there are fewer.
 
-        Nulls are first in ascending and last in descending order, as in Spark. Of values that tie
-        for the last place the later rows are taken. ``UnsupportedError`` if there is no usable
+        Nulls are first in ascending and last in descending order, as in Spark. If values tie for
+        the last place, the later rows are taken. ``UnsupportedError`` if there is no usable
         range-bitmap.
         """
         rows = self.row_count
@@ -229,9 +230,9 @@ class PaimonFileIndex:
             tree = bind(parsed, every, session_zone=time_zone, text=where)
             for node in pieces(tree):
                 name = node.column if isinstance(node, Leaf) else ""
-                reason = f"no predicate takes column {name}" if name in unusable else ""
+                reason = f"no predicate supports column {name}" if name in unusable else ""
                 if isinstance(node, Opaque):
-                    reason = node.reason.replace("no index takes", "no predicate takes")
+                    reason = node.reason.replace("no index supports", "no predicate supports")
                 if reason:
                     hint = "PaimonFileIndex(…, types={'ts': 'TIMESTAMP(3)'}) names a type"
                     raise PredicateError(reason, text=where, hint=hint) from None
@@ -310,7 +311,7 @@ def _described(
         return footer_and_schemas(storage, storage.stat(path))
     except (FormatError, UnsupportedError) as error:
         raise FormatError(
-            "types come from the data file, and this is no Parquet file",
+            "types come from the data file, and this is not a Parquet file",
             file=path,
             got=str(getattr(error, "about", error)),
             hint="name the types instead",

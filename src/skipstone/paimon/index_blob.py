@@ -1,4 +1,4 @@
-"""An index blob of any kind: opens it, answers a question, describes it by its bytes.
+"""An index blob of any kind: opens it, answers a question, describes it.
 
 Each function works on the bytes that are there, and raises ``MissingBytes`` for those to fetch::
 
@@ -57,7 +57,7 @@ KINDS: dict[str, type[Index]] = {
 class RowAnswer:
     """The answer of an index: only rows of ``may`` match, and all of them do if ``exact``.
 
-    ``may`` is ``None`` if the index says nothing. ``row_count`` is -1 if it is not stored.
+    ``may`` is ``None`` if the index proves nothing. ``row_count`` is -1 if it is not stored.
     """
 
     may: BitMap | None
@@ -79,7 +79,7 @@ def open_uncached(kind: str, type: PaimonType, pieces: Pieces) -> Index:
 
 
 def speaks(kind: str, ask: Ask) -> bool:
-    """Whether an index of this kind can say anything of such a question."""
+    """Whether an index of this kind can answer such a question."""
     return kind in KINDS and (kind != "bloom-filter" or isinstance(ask, In))
 
 
@@ -103,7 +103,7 @@ def answer_of(index: Index, type: PaimonType, ask: Ask) -> RowAnswer:
 
 
 def needs(kind: str, type: PaimonType, ask: Ask, pieces: Pieces) -> tuple[BlobSpan, ...]:
-    """The missing spans for ``answer``: all that can be named now."""
+    """The missing spans for ``answer``: all that are known now."""
     try:
         answer(kind, type, ask, pieces)
     except MissingBytes as missing:
@@ -163,7 +163,7 @@ def ask_blob(
             return question(pieces)
         except MissingBytes as missing:
             spans = [tuple(span) for span in missing.spans]  # type: ignore[misc]
-    raise FormatError("the index keeps asking for more bytes", got=f"{_ROUNDS} rounds")
+    raise FormatError("the index needs more bytes in every round", got=f"{_ROUNDS} rounds")
 
 
 def row_count_of(kind: str, place: Blob, fetch: Callable[[Sequence[ByteRange]], Fetched]) -> int:
@@ -182,7 +182,7 @@ def likely_types(
     kind: str, place: Blob, fetch: Callable[[Sequence[ByteRange]], Fetched]
 ) -> tuple[PaimonType, tuple[str, ...]] | None:
     """The type with which the blob's keys can be read, and the names of others of the same width;
-    ``None`` if that cannot be found out (a Bloom filter, a column of nulls)."""
+    ``None`` if it is unknown (a Bloom filter, a column of nulls)."""
     if kind == "bsi":
         return PaimonType.parse("BIGINT"), _NUMBERS
     if kind not in ("bitmap", "range-bitmap"):

@@ -25,8 +25,9 @@ fact row |
 
 Kinds are ``bloom-filter``, ``bitmap``, ``bsi`` and ``range-bitmap``; sizes are ``500 b``, ``16kb``,
 ``1 mb``, units of 1,024. ``m[k]`` is the value of key ``k`` of a map; options of ``m`` hold for it
-too, below its own. Unlike in Paimon a column may have dots in its name, an option is refused unless
-its column is listed for its kind, and every value is checked before anything is built.
+too, unless it has its own. Unlike in Paimon a column may have dots in its name, an option is
+refused unless its column is listed for its kind, and every value is checked before anything is
+built.
 """
 
 from __future__ import annotations
@@ -234,7 +235,7 @@ class Bsi(RowIndex):
         is left out."""
         bsi.check_type(type)
         if not type.exact:
-            raise UnsupportedError(f"a bsi index takes no column of {type}")
+            raise UnsupportedError(f"a bsi index does not support a column of {type}")
 
     def write(self) -> Callable[[CodedColumn], bytes]:
         """A bsi has no parameters."""
@@ -274,7 +275,7 @@ class FileIndexOptions:
         for key, given in options.items():
             value = _text(given)
             if not is_option(key):
-                raise ValueError(f"{key!r} is no option of file indexes: they begin {PREFIX!r}")
+                raise ValueError(f"{key!r} is not an option of file indexes: they begin {PREFIX!r}")
             name = key[len(PREFIX) :]
             if name == _THRESHOLD:
                 threshold = _size(key, value)
@@ -318,7 +319,7 @@ def _params(
             known = ", ".join(takes) if takes else "nothing but columns"
             near = get_close_matches(option, [*takes, _COLUMNS], 1)
             hint = f"; did you mean {near[0]!r}?" if near else ""
-            raise ValueError(f"{key!r}: {option!r} is no option: {kind} takes {known}{hint}")
+            raise ValueError(f"{key!r}: {option!r} is not an option: {kind} takes {known}{hint}")
         listed = columns.get(kind, [])
         if column not in {each for name in listed for each in (name, _map_of(name))}:
             raise ValueError(
@@ -363,7 +364,7 @@ def _listed(key: str, value: str) -> list[str]:
         raise ValueError(f"{key!r} has an empty item: {value!r}")
     for item in items:
         if ("[" in item or "]" in item) and _MAP_KEY.fullmatch(item) is None:
-            raise ValueError(f"{key!r}: {item!r} is no key of a map: those are written m[k]")
+            raise ValueError(f"{key!r}: {item!r} is not a key of a map: those are written m[k]")
     if len(set(items)) < len(items):
         twice = next(item for item in items if items.count(item) > 1)
         raise ValueError(f"{key!r} names {twice!r} twice")
@@ -392,4 +393,4 @@ def _unknown(key: str, kind: str) -> ValueError:
     near = get_close_matches(key, [PREFIX + _THRESHOLD, PREFIX + _ENABLED], 1, 0.8)
     near = near or [f"{PREFIX}{each}.…" for each in get_close_matches(kind, KINDS, 1)]
     hint = f"did you mean {near[0]!r}?" if near else f"there are {', '.join(others)}"
-    return ValueError(f"{key!r} is no option of file indexes; {hint}")
+    return ValueError(f"{key!r} is not an option of file indexes; {hint}")

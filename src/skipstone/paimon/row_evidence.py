@@ -11,7 +11,7 @@ A leaf becomes questions to the blob (``format/keys``), and the answers are sets
 | ``LIKE`` | starts with its literal prefix | the answer, none |
 | ``NOT LIKE`` | that, and "not null" | not null, not null without the answer |
 
-A column that is known to have no nulls needs no question about them. A blob is read in rounds: its
+A column known to have no nulls needs no question about nulls. A blob is read in rounds: its
 head, then blocks or chunks of its dictionary, then bitmaps; a small blob is read at once. Every
 byte is checked against the checksums of the facts (``base``). If anything is wrong with a
 blob, the index says nothing, and one warning is logged. Blobs without such checksums, as in
@@ -62,8 +62,8 @@ _NEGATED = (Op.NE, Op.NOT_IN, Op.NOT_STARTS_WITH, Op.NOT_LIKE)
 
 
 class _Questions(NamedTuple):
-    """The questions of a leaf to blobs of one type. The leaf is kept alive because the cache of
-    questions goes by its address."""
+    """The questions of a leaf to blobs of one type. The leaf is kept alive because its address is
+    the key of the cache."""
 
     leaf: Leaf
     local: Leaf | Const | None
@@ -73,8 +73,8 @@ class _Questions(NamedTuple):
 @dataclass(slots=True, eq=False, kw_only=True)
 class FileRows(BaseEvidence):
     """See the module. ``rows`` and ``nulls`` are the counts of the file's fact, whose row has the
-    checksums of the blob too; -1 unknown. ``shared`` is what the files of one index have in common:
-    pass the same mapping for all."""
+    checksums of the blob too; -1 unknown. ``shared`` is for values of all files of one index: pass
+    the same mapping for all."""
 
     index: PaimonIndex
     type: PaimonType
@@ -134,7 +134,7 @@ class FileRows(BaseEvidence):
         """The bytes that are missing for any of the leaves."""
         try:
             return self._needs(leaves, have)
-        except Exception as error:  # whatever is wrong with a blob, the query goes on
+        except Exception as error:  # whatever is wrong with a blob, the query continues
             self._fail(error)
             return ()
 
@@ -199,7 +199,7 @@ class FileRows(BaseEvidence):
         if self._silence is not None:
             return self._silence
         if self.blob is None:
-            return self._fail(FormatError("the index lies nowhere, or outside its container"))
+            return self._fail(FormatError("the index has no place, or one outside its container"))
         _, local, asks = self._asked(leaf)
         if isinstance(local, Const):
             every, none = RowSet.all(self.rows), RowSet()
@@ -244,7 +244,7 @@ class FileRows(BaseEvidence):
         reason: Reason | None = self.shared.get("unsure")
         if reason is None:
             what = "containers of others have no" if self.fact < 0 else "built before there were"
-            text = f"{what} checksums of its parts: damage that still fits together goes unnoticed"
+            text = f"{what} checksums of its parts: consistent damage is not detected"
             reason = Reason(cause=Cause.ABSENT, subject=self.index.subject, text=text)
             self.shared["unsure"] = reason
         return reason
@@ -337,7 +337,7 @@ def _bytes(value: Value, leaf: Leaf) -> bytes:
     key = order_key(value, leaf.type)
     if isinstance(key, bytes):
         return key
-    raise TypeError(f"{value!r} is no prefix of a string")
+    raise TypeError(f"{value!r} is not a prefix of a string")
 
 
 def _fits(value: float, type: PaimonType) -> bool:

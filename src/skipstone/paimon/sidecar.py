@@ -1,22 +1,22 @@
-"""A container that any writer may have written: its head, its evidence, and whether it fits a file.
+"""A container of any writer: its head, its evidence, and whether it belongs to a file.
 
 A container states neither the types of its columns nor which file it belongs to. The types come
-from the schema of the data file (``types_of``) or from the caller; a column of unknown type says
-nothing. Every blob is evidence of the row level. A Bloom filter excludes all rows, or says nothing.
-An empty entry says that no row of the column holds a value, and nothing about nulls.
+from the schema of the data file (``types_of``) or from the caller; a column of unknown type is not
+used. Every blob is evidence of the row level. A Bloom filter excludes all rows, or proves nothing.
+An empty entry proves that no row of the column holds a value, and nothing about nulls.
 
 ``type_in`` compares the indexes of a column with the file's footer. Where the two disagree, the
 container is of another file, or of another version of it:
 
-| the footer says of a column | the index must have |
+| the footer has, for a column | the index must have |
 |---|---|
 | rows | as many |
 | nulls | as many |
 | least and greatest integer, date, instant, decimal of up to 18 digits | both, none beyond them |
 
 A Bloom filter counts neither rows nor nulls; it is only checked for the least and the greatest
-value. Of text and floating point only rows and nulls are compared: a footer may have cut text
-short, and leaves NaN out.
+value. For text and floating point only rows and nulls are compared: a footer may have truncated
+text, and leaves NaN out.
 
 An index of up to ``SMALL`` bytes, which is read whole, is also compared with itself: its keys
 ascend, and each row is null or has one value. Containers have no checksum, so damage that still
@@ -24,9 +24,9 @@ fits together goes unnoticed, as in the statistics and Bloom filters of a Parque
 
 The same comparison finds the unit of a column of milliseconds. Paimon keeps timestamps of up to 3
 digits in milliseconds and all others in microseconds; Skipstone's own containers have only
-microseconds. Only one unit gives the footer's least and greatest value; both do where all values
-are 0 or null, and then the two indexes are equal. Without bounds in the footer such a column has no
-type, unless the caller names it.
+microseconds. Only one unit matches the footer's least and greatest value, unless all values are 0
+or null: then the two indexes are equal. Without bounds in the footer such a column has no type,
+unless the caller names it.
 """
 
 from __future__ import annotations
@@ -65,8 +65,7 @@ if TYPE_CHECKING:
 
     from skipstone.identity import ObjectId
     from skipstone.parquet.format.footer_arrays import FooterArrays
-    from skipstone.parquet.format.schema import Leaf as SchemaLeaf
-    from skipstone.parquet.format.schema import Node
+    from skipstone.parquet.format.schema import ColumnDescriptor, Node
     from skipstone.pruning import Evidence, Fetched, Units
     from skipstone.storage import ByteRange, Storage
 
@@ -184,7 +183,7 @@ class Sidecar:
         columns: Iterable[str] | None = None,
     ) -> list[Evidence[Leaf]]:
         """The evidence about ``columns`` (dotted names; all by default) of a file of ``rows`` rows.
-        An index of unknown kind or type says nothing, with the reason."""
+        An index of unknown kind or type gives only the reason."""
         wanted = None if columns is None else {paimon_column(name): name for name in columns}
         found: list[Evidence[Leaf]] = []
         for column in self.head.columns:
@@ -272,7 +271,7 @@ class _WithoutReads(BaseEvidence):
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
 class Silent(_WithoutReads):
-    """Says nothing, with the reason."""
+    """Proves nothing, and gives the reason."""
 
     said: Answer
 
@@ -283,7 +282,7 @@ class Silent(_WithoutReads):
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
 class EmptyEntry(_WithoutReads):
-    """An empty entry: no leaf that needs a value matches. It says nothing of nulls."""
+    """An empty entry: no leaf that needs a value matches. It proves nothing about nulls."""
 
     def answer(self, leaves: Sequence[Leaf], units: Units, have: Fetched) -> Sequence[Answer]:
         """No row, for every leaf that a null does not match."""
@@ -331,8 +330,8 @@ _DOWN = {Op.LT: Op.LE, Op.LE: Op.LE, Op.GT: Op.GT, Op.GE: Op.GT}
 
 
 def in_millis(leaf: Leaf) -> Leaf | Const:
-    """A leaf on microseconds as one whose constants are whole milliseconds. Of values that are
-    whole milliseconds both match the same."""
+    """A leaf on microseconds as one whose constants are whole milliseconds. Both match the same
+    values of whole milliseconds."""
     values = [value for value in leaf.values if isinstance(value, int)]
     full = tuple(value for value in values if value % 1_000 == 0)
     if len(full) == len(leaf.values):
@@ -359,7 +358,8 @@ _COUNTING = ("bitmap", "bsi", "range-bitmap")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ColumnCounts:
-    """What a footer says of one column: ``nulls`` is -1, ``low`` and ``high`` ``None`` if unknown.
+    """The footer's numbers about one column: ``nulls`` is -1, ``low`` and ``high`` ``None`` if
+    unknown.
 
     ``low`` and ``high`` are in the file's own unit, which is milliseconds if ``in_millis``.
     """
@@ -371,8 +371,8 @@ class ColumnCounts:
 
 
 def column_counts(footer: FooterArrays, wanted: Collection[str]) -> dict[str, ColumnCounts]:
-    """What a footer says of the columns ``wanted``, by dotted name. A name that two columns share
-    is left out."""
+    """The footer's numbers about the columns ``wanted``, by dotted name. A name that two columns
+    share is left out."""
     names = [".".join(leaf.path) for leaf in footer.schema.leaves]
     usual = Counter(names)
     return {
@@ -382,7 +382,7 @@ def column_counts(footer: FooterArrays, wanted: Collection[str]) -> dict[str, Co
     }
 
 
-def _counts(arrays: FooterArrays, leaf: SchemaLeaf) -> ColumnCounts:
+def _counts(arrays: FooterArrays, leaf: ColumnDescriptor) -> ColumnCounts:
     column, at = StoredColumn.of(leaf), leaf.ordinal
     # Stored numbers are ordered, and equal the keys of an index.
     ordered = (
@@ -425,7 +425,7 @@ def type_in(
     rows: int,
     fetch: Callable[[Sequence[ByteRange]], Fetched],
 ) -> PaimonColumnType | None:
-    """The type of a column in the container; ``None`` if it cannot be found out. ``name`` is the
+    """The type of a column in the container; ``None`` if it is unknown. ``name`` is the
     column's name in the container, ``type`` its type in the data file.
 
     ``FormatError`` if the container is damaged or of another file, ``OSError`` for bytes that

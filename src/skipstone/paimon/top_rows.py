@@ -1,16 +1,16 @@
 """Top-N from range-bitmaps: the first rows of one file, and of several, before any row is read.
 
-``TopFile`` is one file. Its range-bitmap gives exactly k rows: of values that tie, those at the
-greatest positions; of nulls, those at the least; or, with ``ties``, all that tie. To merge the rows
-of several files takes their keys: the code of each row is put together from its bits, and the
-dictionary gives the key of the code. It is read in rounds like any index: ``missing`` names the
-bytes to read next.
+``TopFile`` is one file. Its range-bitmap gives exactly k rows. Values that tie give the rows at the
+greatest positions, nulls those at the least, or with ``ties`` all that tie. Merging the rows of
+several files takes their keys: the code of each row is assembled from its bits, and the dictionary
+gives the key of the code. It is read in rounds like any index: ``missing`` names the bytes to read
+next.
 
 ``top_rows`` merges the first k rows of each file. Files are read in the order of the best key in
 their heads, in waves; a file whose best key is worse than the k-th found so far is not read. A
 file without a usable index keeps all of its candidates: the result is then a superset, which the
-reader sorts and cuts. With one sort key exactly k rows remain (all, if there are fewer): of values
-that tie the last in file and row order, of nulls the first. With ``ties``, for several sort keys,
+reader sorts and cuts. With one sort key exactly k rows remain (all, if there are fewer): the last
+in file and row order of values that tie, and the first nulls. With ``ties``, for several sort keys,
 all that tie with the k-th by the first key remain.
 """
 
@@ -208,7 +208,7 @@ class _Merge:
 
     def _cut(self) -> None:
         self.nulls.sort()
-        # Greatest positions first among equal keys: they win.
+        # Among equal keys the greatest positions win.
         self.values.sort(key=lambda each: (-each[1], -each[2]))
         self.values.sort(key=lambda each: each[0], reverse=self.order.descending)
         room = self.limit
@@ -345,7 +345,7 @@ def _rounds(
             try:
                 asking[each.file] = _index(each).missing(partial(question, _index(each)))
                 wanted.update(dict.fromkeys(asking[each.file]))
-            except Exception as error:  # an index is advice: whatever is wrong, read the file
+            except Exception as error:  # an index is advice: read the file after any error
                 failed.add(each.file)
                 reasons.append(_failure(each, error))
         if not wanted:

@@ -1,14 +1,14 @@
 """``bind``: from the tree as written to leaves over a table's columns.
 
 - Names are resolved as Spark does (nested fields, case), or ``PredicateError`` names the nearest.
-- A comparison's two types meet at Spark's common type (``operands.py``); the literal is cast
-  there, and the comparison is carried back through the column's casts (``preimage.py``), exactly
-  or not at all.
+- Both sides of a comparison take Spark's common type (``operands.py``). The literal is cast to it,
+  and the comparison is carried back through the column's casts (``preimage.py``), exactly or not at
+  all.
 - NOT is pushed to the leaves: ``bind`` of a node under NOT gives the rows for which the node is
-  FALSE. A node that is NULL for a row is in neither, which is why complementing sets of rows would
-  be wrong.
+  FALSE. A row for which the node is NULL is in neither set, so the complement of a set of rows
+  would be wrong.
 - What no index can answer becomes ``Opaque`` with the reason. It disappears only where the rest of
-  an AND or OR decides alone.
+  an AND or OR decides the result.
 """
 
 from __future__ import annotations
@@ -158,7 +158,7 @@ class _Binder:
             case Truth():
                 return self.truth(expr, negated)
             case _:
-                raise TypeError(f"{type(expr).__name__} is no node of a tree as written")
+                raise TypeError(f"{type(expr).__name__} is not a node of an unbound tree")
 
     def comparison(self, expr: Comparison, negated: bool) -> Bound:
         left, right, op = self.operand(expr.left), self.operand(expr.right), _op(expr.op)
@@ -277,10 +277,10 @@ class _Binder:
             if operand.value is None:
                 return Const(False)
             if not isinstance(operand.value, bool):
-                raise Unusable("a constant that is no boolean stands for a predicate")
+                raise Unusable("a constant that is not boolean is used as a predicate")
             return Const(operand.value is not negated)
         if not pa.types.is_boolean(operand.top):
-            raise Unusable(f"a column of type {spark_name(operand.top)} stands for a predicate")
+            raise Unusable(f"a column of type {spark_name(operand.top)} is used as a predicate")
         return self.relation(operand, "=", [not negated], False)
 
     def pattern(self, expr: PatternMatch, negated: bool) -> Bound:
@@ -315,7 +315,7 @@ class _Binder:
                 inner = self.operand(operand.operand)
                 target = None if operand.type is None else spark_type(operand.type)
                 if target is None:
-                    raise Unusable("a cast to a type that no index takes")
+                    raise Unusable("a cast to a type that no index supports")
                 if isinstance(inner, Column):
                     if inner.units:
                         raise Unusable(f"a cast of {inner.units} counts in other units")
@@ -336,9 +336,9 @@ class _Binder:
         except LookupError as error:
             raise Unusable(str(error)) from None
         except PredicateError:
-            # A hidden column, or a function in disguise.
+            # A hidden column, or a function that is called without parentheses.
             if ref.path[0].lower() == "_metadata":
-                raise Unusable("_metadata is no column of the table") from None
+                raise Unusable("_metadata is not a column of the table") from None
             if len(ref.path) == 1 and ref.path[0].lower() in BARE_FUNCTIONS:
                 raise Unusable(f"{ref.path[0]} is a function") from None
             raise
@@ -346,7 +346,7 @@ class _Binder:
         if type is None:
             why = (field.metadata or {}).get(UNCOMPARABLE)
             detail = why.decode() if why else f"type {field.type}"
-            raise Unusable(f"no index takes column {name}: {detail}")
+            raise Unusable(f"no index supports column {name}: {detail}")
         return Column(name, (type,), (field.metadata or {}).get(INTERVAL, b"").decode())
 
     def literal(self, literal: Literal) -> Constant:
@@ -371,7 +371,9 @@ class _Binder:
 
     def meet(self, a: pa.DataType, b: pa.DataType, *, listed: bool = False) -> pa.DataType:
         if not self.ansi and meets_elsewhere(a, b, listed=listed):
-            raise Unusable(f"without ANSI mode, {spark_name(a)} and {spark_name(b)} meet elsewhere")
+            raise Unusable(
+                f"without ANSI mode, {spark_name(a)} and {spark_name(b)} have another common type"
+            )
         common = common_type(a, b)
         if common is None:
             raise Unusable(f"{spark_name(a)} and {spark_name(b)} do not compare")
@@ -385,7 +387,7 @@ def _op(op: str) -> str:
     if op in ("==", "!="):
         return "=" if op == "==" else "<>"
     if op not in _FLIPPED:
-        raise Unusable(f"{op} is no comparison")
+        raise Unusable(f"{op} is not a comparison operator")
     return op
 
 

@@ -1,4 +1,4 @@
-"""Tokens of Spark SQL, and the literals that they form, with Spark's own reading of both.
+"""Tokens of Spark SQL, and the literals that they form, both read as Spark reads them.
 
 General SQL parsers lose the exact value and type of a literal, which pruning needs:
 
@@ -89,7 +89,7 @@ _LETTERS = {"0": "\0", "b": "\b", "n": "\n", "r": "\r", "t": "\t", "Z": "\x1a"}
 
 def tokenize(text: str) -> list[Token]:
     """The tokens of ``text``, an END token last; ``PredicateError`` for a string without an end and
-    for characters that no token has."""
+    for unexpected characters."""
     tokens: list[Token] = []
     at = 0
     while at < len(text):
@@ -127,7 +127,7 @@ def _token(text: str, at: int) -> Token:
     if match := _NUMBER.match(text, at):
         return Token(TokenKind.NUMBER, match[0].upper(), match[0], at, match.end())
     if match := _NAME.match(text, at):
-        # Of other letters some have an upper case in ASCII: "ıs" is no IS.
+        # Some other letters have an upper case in ASCII: "ıs" is not IS.
         word = match[0].upper() if match[0].isascii() else match[0]
         return Token(TokenKind.NAME, word, match[0], at, match.end())
     if text[at] > "\x7e" or (text[at] < " "):
@@ -202,7 +202,7 @@ def number(text: str, *, negative: bool) -> Literal | None:
     if suffix == "F":
         if not _fits(body, _MOST_FLOAT):
             return None
-        # Below any float, and exact fractions are expensive.
+        # Smaller than any float; exact fractions are expensive.
         tiny = float(body) < 1e-60
         return Literal(sign * (0.0 if tiny else float32_of(Fraction(body))), pa.float32())
     if whole and not suffix:
@@ -259,7 +259,7 @@ def typed_literal(name: str, text: str) -> Literal:
             try:
                 return Literal(unhexlify(text.rjust(len(text) + len(text) % 2, "0")), pa.binary())
             except ValueError:
-                raise UnknownFormError(f"X'{text}' is no binary literal") from None
+                raise UnknownFormError(f"X'{text}' is not a binary literal") from None
         case "DATE":
             day = parse_date(text)
             if day is not None:

@@ -133,7 +133,7 @@ def to_domain(value: object, type: pa.DataType) -> Value:
         case _:
             pass
     if found is None:
-        raise ValueError(f"{value!r} is no value of type {canonical}")
+        raise ValueError(f"{value!r} is not a value of type {canonical}")
     return found
 
 
@@ -342,7 +342,7 @@ def compare(keys: Keys, op: Op, key: Key) -> NDArray[np.bool_]:
     """For each value: whether it is non-null and ``value op key``; op is one of ``= <> < <= >
     >=``."""
     if op not in _COMPARISONS:
-        raise ValueError(f"{op} is no comparison")
+        raise ValueError(f"{op} is not a comparison")
     of_numbers, of_bytes = _COMPARISONS[op]
     if isinstance(keys.data, np.ndarray):
         data, number = keys.data, int(key)

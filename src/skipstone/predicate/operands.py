@@ -1,11 +1,11 @@
-"""What a comparison is made of: columns, constants, and the type at which two of them meet.
+"""The operands of a comparison: columns, constants, and the common type of two of them.
 
-Types meet, and constants are cast, by Spark 4's rules under ANSI (its default). ``common_type``
-follows ``AnsiTypeCoercion``: two integers meet at the wider one; an integer and a float at double;
-decimals at a decimal that holds both, giving up scale first past 38 digits; a decimal and a float
-at double; a string meets an integer at bigint, a fraction or decimal at double, anything else at
-the other type; date, timestamp_ntz and timestamp in this order. Everything else is an error in
-Spark.
+Common types and casts of constants follow Spark 4's rules under ANSI (its default). ``common_type``
+follows ``AnsiTypeCoercion``. The common type of two integers is the wider one; of an integer and a
+float, double; of decimals, a decimal that holds both, which loses scale first past 38 digits; of a
+decimal and a float, double; of a string and an integer, bigint; of a string and a fraction or
+decimal, double; of a string and anything else, the other type; of date, timestamp_ntz and
+timestamp, the later one in this order. Everything else is an error in Spark.
 
 ``cast_constant`` is Spark's cast of one value. It raises ``Unusable`` for what Spark would refuse,
 and for what is not certain (text with an unusual time zone, for example): then the predicate prunes
@@ -96,7 +96,7 @@ def resolve(
                 spelled.append(key)
                 continue
             if not pa.types.is_struct(found.type):
-                raise LookupError(f"{column_name(tuple(spelled))} is no struct")
+                raise LookupError(f"{column_name(tuple(spelled))} is not a struct")
             fields = list(found.type)
         wanted = part if case_sensitive else part.lower()
         matches = [f for f in fields if (f.name if case_sensitive else f.name.lower()) == wanted]
@@ -243,7 +243,7 @@ def literal_prefix(pattern: str, escape: str) -> tuple[str, bool, bool]:
         at += 1
         if char == escape:
             if at == len(pattern) or (pattern[at] not in "_%" and pattern[at] != escape):
-                raise Unusable("the pattern has an escape character before nothing special")
+                raise Unusable("the pattern escapes a character that needs no escape")
             if not open_ended:
                 prefix.append(pattern[at])
             at += 1
@@ -258,7 +258,7 @@ def literal_prefix(pattern: str, escape: str) -> tuple[str, bool, bool]:
     return text, set(rest) == {"%"} and escape != "%", False
 
 
-# -- types that meet, and constants cast -----------------------------------------------------------
+# -- common types, and casts of constants ----------------------------------------------------------
 
 
 class Unusable(Exception):
@@ -310,10 +310,10 @@ def common_type(a: pa.DataType, b: pa.DataType) -> pa.DataType | None:
 
 
 def meets_elsewhere(a: pa.DataType, b: pa.DataType, *, listed: bool) -> bool:
-    """True where Spark without ANSI mode compares two types at another type than ``common_type``.
+    """True where Spark without ANSI mode compares two types as another type than ``common_type``.
 
-    An integer and a float meet at float there, a string meets a number at the number's own type;
-    in a list (``listed``) a string draws the others to string.
+    The common type there is float for an integer and a float, and the number's own type for a
+    string and a number. A string in a list (``listed``) makes the others strings.
     """
     if a == b or pa.types.is_null(a) or pa.types.is_null(b):
         return False

@@ -8,9 +8,9 @@ through the cast:
 
     back([lo, hi]) = { x : lo <= cast(x) <= hi }
 
-For a monotonic cast that never fails, the result is one range. It is found by arithmetic, or by
+For a monotonic cast that never fails, the result is one range. It is computed exactly, or by
 bisection on the cast itself where the cast rounds (bigint to double: 2^53 and 2^53 + 1 become one
-double, and both pass). Nothing is approximated: a cast that is not listed is not carried back.
+double, and both pass). A cast that is not listed is not carried back.
 
 | cast | carried back |
 |---|---|

@@ -63,7 +63,7 @@ _DEEPEST = 64
 
 
 def parse_sql(text: str, *, timestamp_ntz: bool = False) -> Expr:
-    """The tree of a condition; ``PredicateError`` with its position if it is no SQL condition.
+    """The tree of a condition; ``PredicateError`` with its position if it is not a SQL condition.
 
     ``timestamp_ntz`` where ``spark.sql.timestampType`` is TIMESTAMP_NTZ. Otherwise the text is read
     as under Spark's defaults (double quotes are strings, backslashes escape).
@@ -173,7 +173,7 @@ class _Parser:
                     found = attempt()
                     if self.at_end():
                         return found
-                    reason = "an expression that no index knows"
+                    reason = "an expression that no index supports"
                 except UnknownFormError as unknown:
                     reason = str(unknown)
                 except NotSqlError as refused:
@@ -244,7 +244,7 @@ class _Parser:
         elif self.word("LIKE"):
             found = self.like(left)
         elif negated:
-            raise UnknownFormError(f"NOT {self.peek().value} is no predicate that an index knows")
+            raise UnknownFormError(f"NOT {self.peek().value} is a predicate that no index supports")
         else:
             return Truth(left)
         return Not(found) if negated else found
@@ -272,7 +272,7 @@ class _Parser:
         elif self.word("DISTINCT", "FROM"):
             found, negated = Comparison("<=>", left, self.operand()), not negated
         else:
-            raise UnknownFormError("IS with something that no index knows")
+            raise UnknownFormError("IS with something that no index supports")
         return Not(found) if negated else found
 
     def listed(self) -> tuple[Literal, ...]:
@@ -328,7 +328,7 @@ class _Parser:
                 return found
             case _:
                 pass
-        raise UnknownFormError("an expression that no index knows")
+        raise UnknownFormError("an expression that no index supports")
 
     def number(self, token: Token, *, negative: bool) -> Literal:
         found = number(token.text, negative=negative)
@@ -363,7 +363,7 @@ class _Parser:
                 self.expect(")")
                 return Cast(found, self.timestamp if name == "TIMESTAMP" else parse_type(name))
             case name if name in _NOT_COLUMNS:
-                raise UnknownFormError(f"{token.value} starts nothing that an index knows")
+                raise UnknownFormError(f"{token.value} starts an expression that no index supports")
         return self.column(token)
 
     def column(self, token: Token) -> ColumnRef:
@@ -378,7 +378,7 @@ class _Parser:
         after = self.peek()
         if after.kind is TokenKind.SYMBOL and after.text in ("(", ".", "["):
             what = f"function {'.'.join(path)}" if after.text == "(" else "an element of a column"
-            raise UnknownFormError(f"{what} is nothing that an index knows")
+            raise UnknownFormError(f"{what} is not supported by any index")
         if after.kind is TokenKind.STRING:
             raise UnknownFormError(f"a literal of type {path[0]}")
         return ColumnRef(tuple(path), token.start)
@@ -414,7 +414,7 @@ _PROBE = "SELECT 1 WHERE "
 
 
 class NotSqlError(Exception):
-    """A piece is no SQL; a larger piece may be, as in ``(a, b) IN (…)``."""
+    """A piece is not SQL; a larger piece may be, as in ``(a, b) IN (…)``."""
 
     def __init__(self, error: PredicateError) -> None:
         self.error = error
@@ -432,11 +432,11 @@ def check_syntax(piece: str, text: str, start: int) -> None:
     except RecursionError:
         return
     except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError):
-        # sqlglot stumbles over what it does not expect, such as the number in "1eſ".
-        error = PredicateError("this is no Spark SQL", text=text, position=start)
+        # sqlglot raises these for text that it does not expect, such as the number in "1eſ".
+        error = PredicateError("this is not Spark SQL", text=text, position=start)
         raise NotSqlError(error) from None
     except SqlglotError as error:
-        position, why = start, "this is no Spark SQL"
+        position, why = start, "this is not Spark SQL"
         if isinstance(error, ParseError) and error.errors:
             first = error.errors[0]
             said = str(first.get("description") or "").rstrip(".")

@@ -16,7 +16,7 @@
 
 Dictionaries read as their values, extension types as their storage. All other types (arrays, maps,
 structs, time of day, variant, and types that are still unknown) have no canonical type: ``None``.
-No index takes such a column, and no predicate on it prunes.
+No index supports such a column, and no predicate on it prunes.
 
 A string with a collation, and ``char(n)`` with its padding, do not compare as their bytes do. The
 metadata of the Arrow field then has a mark, and ``indexable`` returns ``None``.
@@ -176,9 +176,9 @@ class MapKey(str):
 
 
 def value_of_key(map_: pa.Field | None, key: str) -> pa.Field | None:
-    """The value of ``key`` as a field; ``None`` for a field that is no map from strings.
+    """The value of ``key`` as a field; ``None`` for a field that is not a map from strings.
 
-    What is said of the map (a collation, a default) holds for its values too.
+    The map's collation and default hold for its values too.
     """
     if map_ is None or not has_text_keys(map_.type):
         return None
@@ -310,7 +310,7 @@ def schema_from_spark(text: str | Mapping[str, Any]) -> pa.Schema:
     """The Arrow schema of a Spark schema in JSON (``df.schema.json()``, a footer's metadata).
 
     Structs, arrays and maps are kept; an atomic type without a canonical one becomes ``null`` with
-    the mark that makes ``indexable`` return ``None``. ``ValueError`` when the JSON is no schema.
+    the mark that makes ``indexable`` return ``None``. ``ValueError`` when the JSON is not a schema.
     """
     try:
         parsed = json.loads(text) if isinstance(text, str) else text
@@ -318,7 +318,7 @@ def schema_from_spark(text: str | Mapping[str, Any]) -> pa.Schema:
     except (KeyError, TypeError, AttributeError, RecursionError) as error:
         raise ValueError(f"not a Spark schema: {error!r}") from error
     if not isinstance(struct, pa.StructType):
-        raise ValueError("not a Spark schema: the outermost type is no struct")
+        raise ValueError("not a Spark schema: the outermost type is not a struct")
     return pa.schema(list(struct))
 
 
@@ -393,7 +393,7 @@ def _arrow_field(node: Any) -> pa.Field:
 
 
 def display(value: Value, type: pa.DataType, limit: int = 60) -> str:
-    """SQL-like text for people: exact, but long strings lose their middle."""
+    """SQL-like text for people: exact, but long strings are shortened in the middle."""
     if isinstance(value, float):
         return "NaN" if math.isnan(value) else repr(value)
     if isinstance(value, str | bytes) and len(value) > limit:

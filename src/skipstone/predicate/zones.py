@@ -8,12 +8,12 @@ Instants before 1970 and outside the years 1 to 9999 are not converted in a zone
 changes: distributions of the time zone data differ on old rules, and ``zoneinfo`` knows no other
 years. Then ``UnknownLocalTime`` is raised and the predicate prunes nothing.
 
-**Casts carried back.** A cast between instants, local time and dates does not always rise. Clocks
-go back, so ``CAST(ts AS TIMESTAMP_NTZ)`` and ``CAST(ts AS DATE)`` fall at times. A skipped local
-time moves forward by the gap, so ``CAST(ntz AS TIMESTAMP)`` falls after it. Two dates begin
-together where one was skipped. There Spark contradicts itself: its optimizer moves the cast to the
-literal, which matches other rows than the cast as written. A bound where this can happen raises
-``UnknownLocalTime``. Elsewhere the cast rises and takes one value at the bound.
+**Casts carried back.** A cast between instants, local time and dates is not always monotonic.
+Clocks go back, so ``CAST(ts AS TIMESTAMP_NTZ)`` and ``CAST(ts AS DATE)`` sometimes decrease. A
+skipped local time moves forward by the gap, so ``CAST(ntz AS TIMESTAMP)`` decreases after it. Two
+dates begin together where one was skipped. There Spark contradicts itself: its optimizer moves the
+cast to the literal, which matches other rows than the cast as written. A bound where this can
+happen raises ``UnknownLocalTime``. Elsewhere the cast is monotonic and has one value at the bound.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What an index may say, for all levels: ``Bounds``, ``RowSet``, ``Evidence``, ``Reason``.
+"""What an index can prove, for all levels: ``Bounds``, ``RowSet``, ``Evidence``, ``Reason``.
 
 Nothing here does I/O, decides anything, or knows a format. The planner is the only place that
 combines ``Bounds``.

@@ -1,7 +1,7 @@
-"""``Bounds(must, may)``: what an index says of a predicate, as two sets of units.
+"""``Bounds(must, may)``: what an index proves about a predicate, as two sets of units.
 
-- ``may`` holds every unit of which **some row** may match: a unit outside holds no match.
-- ``must`` holds only units of which **every row** surely matches. It is never "some row surely
+- ``may`` holds every unit in which **some row** may match: a unit outside holds no match.
+- ``must`` holds only units in which **every row** surely matches. It is never "some row surely
   matches": that breaks under AND (two halves of a unit) and under ``count(*)``.
 
 At the object, row group and page levels a set is a NumPy boolean array over the units; at the row
@@ -52,7 +52,7 @@ class Bounds(Generic[S]):
     must: S
     may: S
 
-    # The methods that combine what several sources say; only the planner may call them.
+    # The methods that combine the bounds of several sources; only the planner may call them.
     COMBINATORS: ClassVar[tuple[str, ...]] = ("meet_and", "meet_or", "sharpen")
 
     def __post_init__(self) -> None:
@@ -71,7 +71,7 @@ class Bounds(Generic[S]):
 
     @classmethod
     def unknown(cls, count: int) -> Bounds[BoolArray]:
-        """Says nothing of ``count`` units: every one may match, none must."""
+        """Proves nothing about ``count`` units: every one may match, none must."""
         return Bounds(np.zeros(count, dtype=np.bool_), np.ones(count, dtype=np.bool_))
 
     @classmethod
@@ -110,5 +110,5 @@ class Bounds(Generic[S]):
         return Bounds(_or(self.must, other.must), _or(self.may, other.may))
 
     def sharpen(self, other: Bounds[S]) -> Bounds[S]:
-        """Bounds of one leaf from what two indexes say of it."""
+        """Bounds of one leaf from those of two indexes."""
         return Bounds(_or(self.must, other.must), _and(self.may, other.may))

@@ -22,10 +22,10 @@ leaf in the table's type becomes the leaf in the indexed type that is TRUE for t
 values, and ``c = 1.5`` for none. All kinds of index use it.
 
 **Calendars.** Spark before 3.0 (3.1 for INT96), Hive, and Spark in its LEGACY modes wrote the
-hybrid calendar: Julian up to 1582-10-04, Gregorian from 1582-10-15, and local mean times of old.
-What a reader makes of ancient values then depends on its session. From 1582-10-15 (dates) and
-1900-01-01T00:00:00Z (timestamps) on both calendars agree, so a column of such a file is indexed
-only if none of its values is older (``ancient``). A file says which it is in its footer:
+hybrid calendar: Julian up to 1582-10-04, Gregorian from 1582-10-15, and local mean times before
+time zones. How a reader converts ancient values then depends on its session. From 1582-10-15
+(dates) and 1900-01-01T00:00:00Z (timestamps) on both calendars agree, so a column of such a file is
+indexed only if none of its values is older (``ancient``). A file says which it is in its footer:
 ``org.apache.spark.version``, and the keys ``org.apache.spark.legacyDateTime`` and
 ``org.apache.spark.legacyINT96``, whose presence alone counts. A file that no Spark wrote says
 nothing, and is treated like an old one. Source: Spark's ``DataSourceUtils`` and ``RebaseDateTime``.
@@ -132,7 +132,7 @@ def _text(values: pa.Array, type: pa.DataType) -> pa.Array:
 def values_of_key(maps: pa.Array | pa.ChunkedArray, key: str) -> pa.Array | pa.ChunkedArray:
     """The values of one key of maps from strings; of several entries the first, as in Spark."""
     if not pa.types.is_string(maps.type.key_type):
-        # Arrow looks up no views and no dictionaries.
+        # Arrow's lookup supports no views and no dictionaries.
         maps = maps.cast(pa.map_(pa.string(), maps.type.item_type))
     return pc.map_lookup(maps, str(key), "first")
 
@@ -172,7 +172,7 @@ def restate(leaf: Leaf, stored: pa.DataType) -> StoredLeaf | None:
         return None
     if local == leaf.type or leaf.op in (Op.IS_NULL, Op.NOT_NULL):
         return Leaf(leaf.column, local, leaf.op, leaf.values)
-    # Bytes have no numeric ranges, and an interval is another meaning of its number.
+    # Bytes have no numeric ranges, and an interval gives its number another unit.
     if is_text(leaf.type) or kind_of(leaf.type) is Kind.DURATION or not widens(local, leaf.type):
         return None
     try:
@@ -269,4 +269,4 @@ def overflown(values: pa.Array) -> str | None:
     least, most = found["min"].as_py(), found["max"].as_py()
     if least is None or (least >= _COMMON_ERA[0] and most <= _COMMON_ERA[1]):
         return None
-    return "has INT96 values outside the years 1 to 9999, which readers take differently"
+    return "has INT96 values outside the years 1 to 9999, which readers convert differently"

@@ -37,9 +37,9 @@ EXPECTED = 0.5
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Costs:
-    """Seconds: ``file`` to open one and take its footer apart, ``chunk`` for the page index of a
-    column chunk, ``rows`` to ask one index about the rows of a file; ``bytes_per_second`` is how
-    fast stored bytes are read and decoded."""
+    """Seconds: ``file`` to open one and decode its footer, ``chunk`` for the page index of a column
+    chunk, ``rows`` to evaluate one index for the rows of a file. ``bytes_per_second`` is how fast
+    stored bytes are read and decoded."""
 
     file: float
     chunk: float
@@ -120,9 +120,9 @@ class CostGate:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SparkCosts:
-    """``native``, ``pages``: stored bytes that Spark's own reader, and one of pages, read and
-    decode in a second; ``start``: seconds until pages begin to come; ``most_rows``: of a longer
-    ``limit`` the order is Spark's, which sorts in parts."""
+    """``native``, ``pages``: stored bytes per second that Spark's own reader and a page reader read
+    and decode; ``start``: seconds until the first page arrives; ``most_rows``: above this ``limit``
+    Spark sorts the rows, in parts."""
 
     native: float
     pages: float

@@ -142,7 +142,7 @@ class Question:
         may, must = answer.bounds.may, answer.bounds.must
         if self.flags is None:
             if not (isinstance(may, RowSet) and isinstance(must, RowSet)):
-                raise TypeError(f"bounds of {type(may).__name__} where rows are asked")
+                raise TypeError(f"bounds of {type(may).__name__} instead of rows")
         elif not (
             isinstance(may, np.ndarray)
             and isinstance(must, np.ndarray)
@@ -189,13 +189,13 @@ def fetch_wave(asked: Sequence[Question], fetch: Fetch) -> Fetched:
         said: set[str] = set()
         for need, askers in wanted.items():
             if need not in have:
-                text = f"{need.path}: bytes that were asked for did not arrive"
+                text = f"{need.path}: requested bytes did not arrive"
                 error = errors.get(need.path) or LookupError(text)
                 for question in askers:
                     question.lose(need, error, said)
     for question in asked:
         if question.needs(have):
-            question.fail(ValueError(f"still asks for bytes after {MAX_ROUNDS} rounds"))
+            question.fail(ValueError(f"still needs bytes after {MAX_ROUNDS} rounds"))
     return have
 
 

@@ -6,7 +6,7 @@ The planner calls it in two phases, so that the planner alone decides what is fe
    of all evidence of a level, fetches them as one coalesced wave, and repeats until nothing more is
    needed (a file index takes a head, then a dictionary block, then bitmaps).
 2. ``answer(leaves, units, have)`` gives one ``Answer`` per leaf: ``Bounds`` over the units, or
-   ``None`` for "says nothing", with the ``Reason``.
+   ``None`` when it proves nothing, with the ``Reason``.
 
 An evidence that cannot use a leaf, lacks bytes, or finds them damaged answers ``None`` with a
 reason. It never raises for what it reads; the planner treats an exception as "says nothing" all
@@ -65,9 +65,9 @@ class Cause(StrEnum):
     UNREADABLE = "unreadable"  # the store did not give the bytes
     UNDECRYPTABLE = "undecryptable"  # a key is missing or wrong
     UNSUPPORTED = "unsupported"  # unknown version, kind or type
-    NOT_APPLICABLE = "not applicable"  # this kind says nothing of such a predicate
+    NOT_APPLICABLE = "not applicable"  # this kind cannot answer such a predicate
     OVER_LIMIT = "over limit"  # left out at build because it did not fit
-    COSTLY = "costly"  # looking would cost more than it saves
+    COSTLY = "costly"  # evaluating it would cost more than it saves
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -229,7 +229,7 @@ class Source(ABC):
 
     @property
     def reasons(self) -> Sequence[Reason]:
-        """Why some units were not asked about."""
+        """Why some units were not evaluated."""
         return ()
 
     def observe(self, alive: Units) -> None:  # noqa: B027 - most sources ignore it

@@ -8,9 +8,9 @@ lower bound is cut to its first ``limit`` bytes: a prefix sorts before all that 
 upper bound is cut and then counted up, so that it sorts after all that begin with the cut part:
 the last byte below ff (binary), or the last code point below U+10FFFF (string; the surrogates,
 which UTF-8 has no form of, are stepped over), is increased by one and what follows it dropped.
-UTF-8 sorts by bytes as by code points, so the bound stays true, and it stays valid UTF-8; it may
-be three bytes longer than ``limit`` where the increased code point takes more bytes. Where nothing
-can be increased there is no upper bound: ``None``, which readers take for "unbounded".
+UTF-8 has the same order by bytes and by code points, so the bound stays correct and valid UTF-8; it
+may be three bytes longer than ``limit`` where the increased code point takes more bytes. Where
+nothing can be increased there is no upper bound: ``None``, which readers treat as unbounded.
 """
 
 from __future__ import annotations

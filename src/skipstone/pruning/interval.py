@@ -102,7 +102,7 @@ class Intervals:
 def interval_bounds(leaf: Leaf, units: Intervals) -> Bounds[BoolArray] | None:
     """Bounds of ``leaf``, whose values are in the domain of ``units.type``.
 
-    ``None`` where ranges and null counts say nothing of such a leaf (NOT LIKE; LIKE without a
+    ``None`` where ranges and null counts cannot answer such a leaf (NOT LIKE; LIKE without a
     literal prefix).
     """
     if leaf.op in (Op.IS_NULL, Op.NOT_NULL):
@@ -116,10 +116,10 @@ def interval_bounds(leaf: Leaf, units: Intervals) -> Bounds[BoolArray] | None:
 def with_nulls(
     op: Op, some: BoolArray, every: BoolArray, rows: IntArray, nulls: IntArray
 ) -> Bounds[BoolArray]:
-    """Bounds of a leaf on values from what holds of the **non-null** values of each unit.
+    """Bounds of a leaf on values, from flags of the **non-null** values of each unit.
 
     ``some``: False where surely no non-null value matches; ``every``: True only where surely each
-    does (also where there is none). ``rows`` and ``nulls`` as counts, -1 unknown.
+    one matches (also where there is none). ``rows`` and ``nulls`` as counts, -1 unknown.
     """
     if not nulls.any():  # the usual case: no need to compare the counts
         may = some & (rows != 0)

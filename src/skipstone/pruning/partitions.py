@@ -15,10 +15,10 @@ it is written in the path, before unescaping:
     time            HH:mm:ss, with up to six digits after a point, unescaped (from Spark 4.1 on)
     string          everything else
 
-and then the widest type of all values of a column: int, bigint and decimal are one chain; int and
-double are double; date and timestamp are timestamp; all other mixtures are strings (bigint with
-double is one: 1, 2.5 and 1e3 too). The value of a timestamp depends on the session's zone, and a
-time on Spark's version, so such a column says nothing here. A column that is NULL everywhere is a
+and then the widest type of all values of a column: int, bigint and decimal widen in this order; int
+and double are double; date and timestamp are timestamp; every other mixture is a string (bigint
+with double is one: 1, 2.5 and 1e3 too). The value of a timestamp depends on the session's zone, and
+a time on Spark's version, so such a column says nothing here. A column that is NULL everywhere is a
 string here, and void in Spark.
 
 **Which files are part of a table** depends on its folders, too (``files_of_table``). Spark goes up
@@ -180,7 +180,7 @@ def folder_columns(root: str, paths: Sequence[str]) -> list[frozenset[str]]:
 
 
 def lookup_of(options: Mapping[str, str]) -> bool | None:
-    """What ``options`` of a reader say of ``recursiveFileLookup``; ``None`` for nothing."""
+    """The value of ``recursiveFileLookup`` in a reader's ``options``; ``None`` if it is not set."""
     said = {key.lower(): value for key, value in options.items()}.get(RECURSIVE.lower())
     return None if said is None else str(said).strip().lower() == "true"
 
@@ -200,7 +200,7 @@ def files_of_table(listing: Listing) -> Listing:
         try:
             begin, pairs = _pairs(folder, strict=True)
         except ValueError as error:
-            raise _refused(f"{root}/{folder} is no partition folder: {error}") from None
+            raise _refused(f"{root}/{folder} is not a partition folder: {error}") from None
         begins.append(begin.lower())
         parsed.append(pairs)
     below = np.array([bool(pairs) for pairs in parsed])
@@ -222,7 +222,7 @@ def files_of_table(listing: Listing) -> Listing:
     kept = int(keep.sum())
     if not kept:
         count = plural(len(listing), "file")
-        raise _refused(f"{root} has no data files but {count} in folders that are no partitions")
+        raise _refused(f"{root} has no data files but {count} in folders that are not partitions")
     return replace(listing.where(keep), empty=listing.empty, outside=len(listing) - kept)
 
 
@@ -341,12 +341,12 @@ def _type_of(text: str) -> str:
 
 
 def _in_basic_plane(text: str) -> bool:
-    """Java reads digits by 16 bits."""
+    """Java reads digits as UTF-16 units."""
     return text.isascii() or max(text) <= "\uffff"
 
 
 def _decimal_digits(text: str) -> int | None:
-    """The precision of ``text`` as a decimal without a scale; ``None`` if it is none."""
+    """The precision of ``text`` as a decimal without a scale; ``None`` if it is not one."""
     match = _DECIMAL.fullmatch(text)
     if match is None or not _in_basic_plane(text):
         return None
@@ -368,7 +368,7 @@ def _double(text: str) -> float:
 
 
 def _day(text: str) -> int | None:
-    """Days since 1970 of a date; ``None`` if ``text`` is none."""
+    """Days since 1970 of a date; ``None`` if ``text`` is not one."""
     match = _DATE.fullmatch(text)
     return None if match is None else civil_day(int(match[1]), int(match[2]), int(match[3]))
 
@@ -400,12 +400,12 @@ class PartitionValues(BaseEvidence):
         found = []
         for leaf in leaves:
             if not leaf.type.equals(type_):
-                text = f"the path gives {type_}, the table says {leaf.type}"
+                text = f"the path gives {type_}, the table has {leaf.type}"
                 subject = f"partition({self.column})"
                 found.append(Answer.silent(Cause.UNSUPPORTED, subject, text))
                 continue
             keys = order_keys(values, leaf.type)
-            # Any positive row count tells "all rows are null" from "none is"; -1 tells nothing.
+            # Any positive row count distinguishes "all rows are null" from "none is"; -1 does not.
             nulls = np.where(null, rows, 0)
             intervals = Intervals(type=leaf.type, lo=keys, hi=keys, rows=rows, nulls=nulls)
             found.append(Answer(bounds=interval_bounds(leaf, intervals)))

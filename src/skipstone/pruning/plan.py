@@ -191,7 +191,7 @@ class Plan:
 
     @cached_property
     def rows_kept(self) -> int:
-        """Rows that may match, by what ``details`` say of the files to open; -1 for unknown."""
+        """Rows that may match by the ``details`` of the files to open; -1 for unknown."""
         if self.rows_total < 0:
             return -1
         counts = self.row_counts * self.keep

@@ -1,6 +1,6 @@
 """The planner: one loop from files to rows. Each level looks only at units that the last one kept.
 
-Facts say nothing about a file without a fact, so it is kept. A ``Source`` of a finer level splits
+A file without a fact is kept. A ``Source`` of a finer level splits
 the undecided units, where the ``CostGate`` finds that it pays. New kinds of evidence are new
 sources; this is the only loop.
 """
@@ -155,7 +155,8 @@ def _alive(state: Evaluation, files: int) -> NDArray[np.bool_]:
 
 
 def _undecided(state: Evaluation, settled: NDArray[np.bool_]) -> NDArray[np.bool_]:
-    """Flags of the units that may match but need not match whole, in files not ``settled``."""
+    """Flags of the units that may match and are not proved to match completely, in files not
+    ``settled``."""
     open_: NDArray[np.bool_] = state.bounds.may & ~state.bounds.must & ~settled[state.units.file]
     return open_
 

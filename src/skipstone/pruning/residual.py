@@ -38,8 +38,8 @@ def require_decidable(tree: Bound) -> None:
         if isinstance(node, Opaque):
             raise UnsupportedError(
                 f"cannot decide {node.sql}: {node.reason}",
-                hint="this reader takes comparisons of columns with literals, IN, LIKE, IS NULL; "
-                "read by what can be decided, and filter the rest in an engine",
+                hint="this supports comparisons of columns with literals, IN, LIKE, IS NULL; "
+                "read with the conditions that can be decided, and filter the rest in an engine",
             )
 
 
@@ -160,7 +160,7 @@ def _hits(leaf: Leaf, words: pa.Array) -> list[bool | None]:
         except (UnicodeDecodeError, pa.ArrowInvalid):
             pass
     # Not all are UTF-8. Spark compares bytes where a pattern is a prefix, a suffix, both, or a
-    # substring (its rule ``LikeSimplification``), and else text with U+FFFD for what is no text.
+    # substring (its rule ``LikeSimplification``), and otherwise text with U+FFFD for invalid bytes.
     found: list[bytes | None] = words.cast(pa.large_binary()).to_pylist()
     if prefix:
         start = str(leaf.values[0]).encode("utf-8", "surrogatepass")
@@ -179,7 +179,7 @@ _SURROGATE = re.compile(rb"\xed[\xa0-\xbf][\x80-\xbf]?")
 
 
 def _java_text(word: bytes) -> str:
-    """Bytes as Java reads UTF-8: U+FFFD for what is none, one for an encoded surrogate."""
+    """Bytes as Java reads UTF-8: U+FFFD for invalid bytes, one for an encoded surrogate."""
     return _SURROGATE.sub(b"\xef\xbf\xbd", word).decode("utf-8", "replace")
 
 
@@ -189,8 +189,8 @@ def _like(leaf: Leaf, words: list[str | None]) -> list[bool | None]:
 
 
 def like_regex(pattern: str, escape: str) -> str:
-    """A LIKE pattern as a regular expression (RE2 and Python's) that all of the text must match,
-    with a dot that matches any character."""
+    """A LIKE pattern as a regular expression (RE2 and Python's) for the whole text, where a dot
+    matches any character."""
     out, at = [], 0
     while at < len(pattern):
         char = pattern[at]

@@ -3,7 +3,7 @@
 It usually runs last, after row groups and pages have reduced the rows. For files whose row indexes
 decide every leaf of the predicate exactly, it runs first: opening such a file for its row groups
 and pages takes longer and adds nothing. ``decides`` shows this before anything is read. It runs
-first only where files are few: of many files, evidence in memory drops most.
+first only where files are few: evidence in memory drops most of many files.
 """
 
 from __future__ import annotations
@@ -77,7 +77,7 @@ class RowLevel:
                     tasks[file] = task
         self._ask(tasks)
         for file, task in tasks.items():
-            # A damaged index has decided nothing.
+            # A damaged index decides nothing.
             settled[file] = _decide_all(task.evidence, asked)
         self._left = [file for file in tasks if not settled[file]]
         if not settled.any():
@@ -207,10 +207,10 @@ def _rows_of(units: Units, mine: NDArray[np.int64], mask: NDArray[np.bool_]) -> 
 
 
 def _too_many(count: int) -> Reason:
-    text = f"looked at in {_MOST_FILES:,} files and not in the others"
+    text = f"evaluated for {_MOST_FILES:,} files and not for the others"
     return Reason(cause=Cause.COSTLY, subject=Level.ROW.unit, text=text, units=count)
 
 
 def _not_worth(count: int) -> Reason:
-    text = "a sample of the files says that it leaves out next to nothing; the others are not asked"
+    text = "evaluated for a sample of the files, where it skips almost nothing"
     return Reason(cause=Cause.COSTLY, subject=Level.ROW.unit, text=text, units=count)

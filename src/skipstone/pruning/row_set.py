@@ -224,7 +224,7 @@ class RowSet:
         )
 
     def _sweep(self, other: RowSet, rule: Any) -> RowSet:
-        """Both sets cut at all borders of either; ``rule`` decides piece by piece."""
+        """Cuts both sets at every boundary of either; ``rule`` decides each piece."""
         a, b = self.ranges(), other.ranges()
         edges = distinct(np.concatenate((*a, *b)))
         if not len(edges):

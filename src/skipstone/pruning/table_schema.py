@@ -1,9 +1,9 @@
 """The schema of a table of plain Parquet files, as Spark reads it: canonical Arrow types.
 
-The physical schema counts, and not the ``ARROW:schema`` that Arrow writers leave beside it: INT96
+The physical schema counts, and not the ``ARROW:schema`` that Arrow writers also store: INT96
 is an instant, a duration is a bigint. Spark's own schema in the footer (key
-``org.apache.spark.sql.parquet.row.metadata``) alone knows defaults, collations and intervals: it
-counts for the columns whose physical type it agrees with.
+``org.apache.spark.sql.parquet.row.metadata``) is the only one with defaults, collations and
+intervals: it counts for the columns whose physical type it agrees with.
 
 The schema of a table is merged from those of all its files (``merge_schemas``), so it does not
 depend on which file is listed first, nor on an index.
@@ -71,7 +71,7 @@ def find_path(schema: pa.Schema, column: str) -> tuple[pa.Field, ...] | None:
 
 
 def spelled_path(schema: pa.Schema, column: str) -> tuple[str, ...] | None:
-    """The path of ``find_path`` by its names; keys of maps stay what they are."""
+    """The path of ``find_path`` by its names; keys of maps stay unchanged."""
     found = find_path(schema, column)
     if found is None:
         return None
@@ -238,8 +238,8 @@ def _merged(files: Sequence[tuple[Sequence[pa.Field], str]], above: tuple[str, .
 
 
 def _by_case(files: Sequence[Sequence[pa.Field]]) -> Callable[[str], str]:
-    """A key under which names are one column: without case, but for names that differ in nothing
-    else within a file."""
+    """A key that is equal for the names of one column: without case, except for names that differ
+    only in case within a file."""
     doubled: set[str] = set()
     for fields in files:
         lower = Counter(field.name.lower() for field in fields)

@@ -204,7 +204,7 @@ def migrate(
             in_place = False
             if home is None:
                 raise UnsupportedError(
-                    f"{root} is no table of QuestDB: nothing is written into it",
+                    f"{root} is not a table of QuestDB: nothing is written into it",
                     hint="name the directory that the _pm files go to",
                 )
             targets = list(_files(listing(), home))

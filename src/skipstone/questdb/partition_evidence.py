@@ -195,7 +195,7 @@ class PartitionTimes(BaseEvidence):
         return ()
 
     def answer(self, leaves: Sequence[Leaf], units: Units, have: Fetched) -> Sequence[Answer]:
-        """Bounds per leaf; silence if the column is no timestamp in the predicate."""
+        """Bounds per leaf; silence if the column is not a timestamp in the predicate."""
         import pyarrow as pa
 
         found = []
@@ -225,5 +225,5 @@ class PartitionTimes(BaseEvidence):
             None if value is None or not _INT64.min <= value <= _INT64.max else value
             for value in values
         ]
-        # A bound outside the range of the type is no bound.
+        # A bound outside the range of the type is not a bound.
         return pa.array(held, pa.int64()).take(pa.array(units.file)).view(type)

@@ -182,7 +182,7 @@ class PmFile:
                     parquet_size=file.size,
                     storage_options=storage_options,
                 )
-        raise LookupError(f"{partition!r} is no Parquet partition of {root}")
+        raise LookupError(f"{partition!r} is not a Parquet partition of {root}")
 
     def __repr__(self) -> str:
         where = repr(self.path) if self.path else "bytes"
@@ -311,7 +311,7 @@ class PmFile:
             raise UnsupportedError("no designated timestamp", hint="name a column by its position")
         described = pm.descriptors[at]
         if described["PHYSICAL_TYPE"] != Type.INT64 or described["FLAGS"] & COLUMN_DESCENDING:
-            raise UnsupportedError(f"column {at} is no ascending timestamp of 64 bits")
+            raise UnsupportedError(f"column {at} is not an ascending timestamp of 64 bits")
         if isinstance(timestamp, datetime):
             timestamp = _in_unit_of(timestamp, int(described["TYPE"]))
         stats = self.snapshot.stats([at])

@@ -44,7 +44,7 @@ from .format.writer import PmFooter
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
-    from skipstone.parquet.format.schema import Leaf
+    from skipstone.parquet.format.schema import ColumnDescriptor
     from skipstone.pruning import Fetched
     from skipstone.storage import Storage
 
@@ -187,7 +187,7 @@ def _ancient(footer: FooterArrays) -> Iterator[int]:
             yield leaf.ordinal
 
 
-def _first(leaf: Leaf) -> int | None:
+def _first(leaf: ColumnDescriptor) -> int | None:
     """The first value that both calendars agree on, in the leaf's unit; ``None``: any."""
     logical = logical_type(leaf)
     if leaf.type is Type.INT32:

@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from skipstone.parquet.format.schema import Leaf
+    from skipstone.parquet.format.schema import ColumnDescriptor
     from skipstone.parquet.reading.chunk_pages import ChunkKey
     from skipstone.parquet.reading.file import ParquetFile
     from skipstone.pruning import RowSet
@@ -149,7 +149,7 @@ def inside(
 
 def _column(
     file: ParquetFile,
-    leaf: Leaf,
+    leaf: ColumnDescriptor,
     chunks: pa.Table,
     groups: int,
     hits: _Selected,
@@ -365,7 +365,9 @@ class Bands:
         return "descending" if np.all(low[:-1] >= high[1:]) else "unsorted"
 
 
-def bands(low: Sequence[bytes | None], high: Sequence[bytes | None], leaf: Leaf) -> Bands:
+def bands(
+    low: Sequence[bytes | None], high: Sequence[bytes | None], leaf: ColumnDescriptor
+) -> Bands:
     """The positions of n pairs of bounds of a leaf column; bounds are PLAIN bytes or ``None``."""
     both = [*low, *high]
     keys = _numbers(both, leaf)
@@ -381,7 +383,7 @@ def bands(low: Sequence[bytes | None], high: Sequence[bytes | None], leaf: Leaf)
     return Bands(placed[: len(low)], placed[len(low) :], scale)
 
 
-def texts(values: pa.Array, leaf: Leaf) -> list[str | None]:
+def texts(values: pa.Array, leaf: ColumnDescriptor) -> list[str | None]:
     """The bounds as text; long ones are cut."""
     return [
         each if each is None or len(each) <= _LONGEST else each[: _LONGEST - 1] + "…"
@@ -395,7 +397,7 @@ def _extent(keys: NDArray[np.float64]) -> float:
         return float(known.max() - known.min()) if len(known) else 0.0
 
 
-def _numbers(values: Sequence[bytes | None], leaf: Leaf) -> NDArray[np.float64] | None:
+def _numbers(values: Sequence[bytes | None], leaf: ColumnDescriptor) -> NDArray[np.float64] | None:
     """The values as float64, NaN for none; ``None`` if the leaf holds no numbers."""
     dtype = _NUMBERS.get(leaf.type)
     if dtype is None:
@@ -410,7 +412,7 @@ def _numbers(values: Sequence[bytes | None], leaf: Leaf) -> NDArray[np.float64] 
     return keys
 
 
-def _ranks(values: Sequence[bytes | None], leaf: Leaf) -> NDArray[np.float64]:
+def _ranks(values: Sequence[bytes | None], leaf: ColumnDescriptor) -> NDArray[np.float64]:
     key = _key_of(leaf)
     known = [None if each is None else key(each) for each in values]
     ordered = sorted({each for each in known if each is not None})
@@ -418,7 +420,7 @@ def _ranks(values: Sequence[bytes | None], leaf: Leaf) -> NDArray[np.float64]:
     return np.array([np.nan if each is None else float(rank[each]) for each in known])
 
 
-def _key_of(leaf: Leaf) -> Callable[[bytes], Any]:
+def _key_of(leaf: ColumnDescriptor) -> Callable[[bytes], Any]:
     """A function from the bytes of a value to its sort key."""
     form = StoredColumn.of(leaf).form
     if leaf.type in _NUMBERS or form is Form.FLOATING:

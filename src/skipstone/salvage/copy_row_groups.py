@@ -61,7 +61,7 @@ if TYPE_CHECKING:
 
     import numpy.typing as npt
 
-    from skipstone.parquet.format.schema import Leaf, Node
+    from skipstone.parquet.format.schema import ColumnDescriptor, Node
     from skipstone.parquet.pages.column_values import LeafColumn
     from skipstone.parquet.reading.chunk_pages import ChunkKey
     from skipstone.storage.atomic_replace import ByteSink
@@ -144,7 +144,7 @@ class RowGroupCopier:
     def __init__(
         self,
         data: memoryview,
-        leaves: Sequence[Leaf],
+        leaves: Sequence[ColumnDescriptor],
         origin: SchemaSource,
         skip_bad_pages: bool,
         image: Image | None = None,
@@ -209,7 +209,11 @@ class RowGroupCopier:
         return replace(bad, offset=self.image.place_of(bad.offset), why=why)
 
     def _instead(
-        self, group: FoundRowGroup, leaf: Leaf, found: Sequence[ChunkCheck], chunk: ChunkCopy
+        self,
+        group: FoundRowGroup,
+        leaf: ColumnDescriptor,
+        found: Sequence[ChunkCheck],
+        chunk: ChunkCopy,
     ) -> str:
         """Puts null pages in place of the bad ones; why that is impossible, or empty."""
         checked, rows = found[leaf.ordinal], chunk.rows
@@ -240,7 +244,10 @@ class RowGroupCopier:
         return ""
 
     def _sibling(
-        self, group: FoundRowGroup, others: Sequence[tuple[Leaf, Node]], found: Sequence[ChunkCheck]
+        self,
+        group: FoundRowGroup,
+        others: Sequence[tuple[ColumnDescriptor, Node]],
+        found: Sequence[ChunkCheck],
     ) -> tuple[LeafColumn, Node] | None:
         """The first undamaged column, and the node that it shares."""
         for other, node in others:
@@ -286,7 +293,7 @@ class RowGroupCopier:
         )
 
     def _chunk(
-        self, writer: FileWriter, key: ChunkKey, leaf: Leaf, chunk: ChunkCopy
+        self, writer: FileWriter, key: ChunkKey, leaf: ColumnDescriptor, chunk: ChunkCopy
     ) -> ColumnChunk:
         out = writer.chunk(key, leaf.path)
         encodings = {int(Encoding.RLE)}
@@ -314,12 +321,14 @@ class RowGroupCopier:
 # -- null pages ------------------------------------------------------------------------------------
 
 
-def _sibling_leaves(leaf: Leaf, leaves: Sequence[Leaf]) -> list[tuple[Leaf, Node]]:
+def _sibling_leaves(
+    leaf: ColumnDescriptor, leaves: Sequence[ColumnDescriptor]
+) -> list[tuple[ColumnDescriptor, Node]]:
     """The leaves that share most groups with this one, and the last node that they share with it.
 
     Any of them will do. A leaf that shares fewer groups does not tell about the inner ones.
     """
-    found: list[tuple[Leaf, Node]] = []
+    found: list[tuple[ColumnDescriptor, Node]] = []
     for each in leaves:
         pairs = zip(leaf.ancestors, each.ancestors, strict=False)
         common = [a for a, b in pairs if a.path == b.path and a.path]
@@ -331,7 +340,7 @@ def _sibling_leaves(leaf: Leaf, leaves: Sequence[Leaf]) -> list[tuple[Leaf, Node
 
 
 def _null_page(
-    leaf: Leaf, rows: int, codec: int, sibling: tuple[LeafColumn, Node] | None
+    leaf: ColumnDescriptor, rows: int, codec: int, sibling: tuple[LeafColumn, Node] | None
 ) -> WrittenPage | None:
     """A page of ``rows`` rows without values of this leaf; ``None`` if no node may be null.
 

@@ -49,7 +49,7 @@ if TYPE_CHECKING:
     from skipstone.parquet.encryption.decryption import Decryption
     from skipstone.parquet.encryption.file_decryptor import FileDecryptor
     from skipstone.parquet.encryption.modules import Cipher
-    from skipstone.parquet.format.schema import Leaf
+    from skipstone.parquet.format.schema import ColumnDescriptor
 
     from .page_walk import I64
 
@@ -151,7 +151,7 @@ class EncryptedWalk:
     def __init__(
         self,
         data: memoryview,
-        leaves: Sequence[Leaf],
+        leaves: Sequence[ColumnDescriptor],
         decryption: Decryption,
         file: FileDecryptor,
     ) -> None:
@@ -375,8 +375,8 @@ class EncryptedWalk:
         return places[like]
 
     def like_metadata(self, at: int) -> list[ModuleType]:
-        """What the module at ``at`` may be, if it is no page header, by the first plaintext byte:
-        an i32 begins a Bloom filter's header, a list an index."""
+        """What the module at ``at`` may be, if it is not a page header, by the first plaintext
+        byte: an i32 begins a Bloom filter's header, a list an index."""
         first = {int(plain[0, 0]) for plain in self.first_bytes(np.array([at], np.int64))}
         bloom = [ModuleType.BLOOM_FILTER_HEADER] if 0x15 in first else []
         return [*bloom, *(_INDEXES if 0x19 in first else ())]

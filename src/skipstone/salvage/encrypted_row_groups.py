@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
     from skipstone.parquet.encryption.decryption import Decryption
     from skipstone.parquet.encryption.file_decryptor import FileDecryptor
-    from skipstone.parquet.format.schema import Leaf
+    from skipstone.parquet.format.schema import ColumnDescriptor
 
     from .encrypted_page_walk import EncryptedMap, EncryptedPage, PlaintextRun
     from .page_walk import I64
@@ -60,7 +60,7 @@ class Image:
 
 def decrypt_row_groups(
     data: memoryview,
-    leaves: Sequence[Leaf],
+    leaves: Sequence[ColumnDescriptor],
     decryption: Decryption,
     file: FileDecryptor,
     folder: Path,
@@ -81,7 +81,7 @@ class _Decrypter:
     def __init__(
         self,
         data: memoryview,
-        leaves: Sequence[Leaf],
+        leaves: Sequence[ColumnDescriptor],
         decryption: Decryption,
         file: FileDecryptor,
         found: EncryptedMap,
@@ -231,7 +231,7 @@ class _Decrypter:
             why=why,
         )
 
-    def missing(self, leaf: Leaf, pages: Sequence[EncryptedPage]) -> str:
+    def missing(self, leaf: ColumnDescriptor, pages: Sequence[EncryptedPage]) -> str:
         """Which pages of a chunk are missing, empty if none."""
         data = [page.ordinal for page in pages]
         if data[0] < 0:

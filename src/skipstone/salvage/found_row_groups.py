@@ -51,7 +51,7 @@ if TYPE_CHECKING:
 
     from skipstone.parquet.format.metadata import ColumnMetaData
     from skipstone.parquet.format.page_index import ColumnIndex
-    from skipstone.parquet.format.schema import Leaf
+    from skipstone.parquet.format.schema import ColumnDescriptor
 
     from .page_check import PageCheck
     from .page_map import Region
@@ -108,7 +108,7 @@ def whole_footer(data: memoryview) -> FileMetaData | None:
 
 def find_row_groups(
     data: memoryview,
-    leaves: Sequence[Leaf],
+    leaves: Sequence[ColumnDescriptor],
     check: PageCheck,
     footer: FileMetaData | None,
     found_map: FileMap | None,
@@ -191,7 +191,7 @@ def _left_out(region: Region, boundaries: RowGroupBoundaries) -> list[LeftOut]:
 
 
 def _of_footer(
-    data: memoryview, leaves: Sequence[Leaf], footer: FileMetaData, size: int
+    data: memoryview, leaves: Sequence[ColumnDescriptor], footer: FileMetaData, size: int
 ) -> list[FoundRowGroup]:
     found: list[FoundRowGroup] = []
     for group in footer.row_groups[:_MOST_ROW_GROUPS]:
@@ -247,7 +247,9 @@ def _needed(rows: I64, num_values: int) -> I64 | None:
 # -- boundaries that the file tells ----------------------------------------------------------------
 
 
-def known_boundaries(region: Region, leaves: Sequence[Leaf], found: FileMap) -> KnownBoundaries:
+def known_boundaries(
+    region: Region, leaves: Sequence[ColumnDescriptor], found: FileMap
+) -> KnownBoundaries:
     """The boundaries and owners of the pages of a region, as far as ``found`` tells them."""
     rows, count = region.rows, len(region.rows)
     kinds = rows[:, TYPE].tolist()
@@ -322,7 +324,7 @@ def _by_metadata(
     region: Region,
     kinds: Sequence[int],
     places: dict[int, int],
-    leaves: Sequence[Leaf],
+    leaves: Sequence[ColumnDescriptor],
     meta: ColumnMetaData,
     size: int,
 ) -> None:

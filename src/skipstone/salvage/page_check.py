@@ -68,7 +68,7 @@ if TYPE_CHECKING:
 
     from skipstone.parquet.encodings.values import Values
     from skipstone.parquet.format.metadata import Statistics
-    from skipstone.parquet.format.schema import Leaf
+    from skipstone.parquet.format.schema import ColumnDescriptor
     from skipstone.parquet.pages.column_values import LeafColumn
 
     from .page_walk import I64
@@ -100,7 +100,7 @@ _PADDING: Final = 1 << 13
 _TINY: Final = 64
 
 
-def _width(leaf: Leaf) -> int:
+def _width(leaf: ColumnDescriptor) -> int:
     """Bytes of a PLAIN value; 0 for byte arrays and bits. Writers set ``type_length`` for other
     types too."""
     if leaf.type is Type.FIXED_LEN_BYTE_ARRAY:
@@ -108,7 +108,7 @@ def _width(leaf: Leaf) -> int:
     return 0 if leaf.type is Type.BOOLEAN else PLAIN_WIDTHS.get(leaf.type, 0)
 
 
-def header_fits(row: I64, leaf: Leaf) -> bool:
+def header_fits(row: I64, leaf: ColumnDescriptor) -> bool:
     """Whether the header of a page (one row of ``page_walk``) allows it to be of this column."""
     kind, values = int(row[TYPE]), int(row[NUM_VALUES])
     if kind == PageType.INDEX_PAGE:
@@ -188,7 +188,7 @@ class PageCheck:
                 made[codec] = plain
         return list(made or dict(_decompressed(page, CompressionCodec.BROTLI)))
 
-    def begins(self, row: I64, leaf: Leaf) -> tuple[int, bool] | None:
+    def begins(self, row: I64, leaf: ColumnDescriptor) -> tuple[int, bool] | None:
         """Rows that begin in a data page if it is of this column, and whether it continues a row;
         ``None`` if it cannot be of the column."""
         if row[TYPE] not in DATA_PAGES:
@@ -202,7 +202,7 @@ class PageCheck:
             self._begins[key] = self._rows(self.page(row), leaf)
         return self._begins[key]
 
-    def _rows(self, page: Page, leaf: Leaf) -> tuple[int, bool] | None:
+    def _rows(self, page: Page, leaf: ColumnDescriptor) -> tuple[int, bool] | None:
         for codec in self.fitting_codecs(page):
             try:
                 body = decompress(codec, page.body, page.uncompressed_page_size)
@@ -228,7 +228,7 @@ class PageCheck:
             self._codecs[key] = frozenset(found)
         return self._codecs[key]
 
-    def decodes(self, row: I64, leaf: Leaf, *, check_values: bool = False) -> bool:
+    def decodes(self, row: I64, leaf: ColumnDescriptor, *, check_values: bool = False) -> bool:
         """Whether a page can be read as one of this column, without its dictionary.
 
         ``check_values``: its values must also be plausible for the column.
@@ -249,14 +249,16 @@ class PageCheck:
             )
         return self._decodes[key]
 
-    def _annotation(self, leaf: Leaf) -> str:
+    def _annotation(self, leaf: ColumnDescriptor) -> str:
         """The annotations of a column as text: a key for columns with the same ones."""
         if leaf.ordinal not in self._annotations:
             element = leaf.element
             self._annotations[leaf.ordinal] = repr((element.converted_type, element.logicalType))
         return self._annotations[leaf.ordinal]
 
-    def _decoded(self, page: Page, leaf: Leaf, codec: int, check_values: bool = False) -> bool:
+    def _decoded(
+        self, page: Page, leaf: ColumnDescriptor, codec: int, check_values: bool = False
+    ) -> bool:
         try:
             if page.type == PageType.DICTIONARY_PAGE:
                 values = decode_dictionary_page(page, leaf, codec, page.body)
@@ -277,7 +279,7 @@ class PageCheck:
 
     # -- chunks ------------------------------------------------------------------------------------
 
-    def chunk(self, rows: I64, leaf: Leaf, hint: int | None) -> ChunkCheck:
+    def chunk(self, rows: I64, leaf: ColumnDescriptor, hint: int | None) -> ChunkCheck:
         """Every page of a chunk decoded; ``hint`` is a codec that may be the right one."""
         pages = [self.page(row) for row in rows]
         codec = self._codec(pages, leaf, hint)
@@ -322,11 +324,11 @@ class PageCheck:
             made.why = f"column {leaf.name}: pages of one chunk in {names}"
         return made
 
-    def column(self, rows: I64, leaf: Leaf, codec: int) -> LeafColumn:
+    def column(self, rows: I64, leaf: ColumnDescriptor, codec: int) -> LeafColumn:
         """All entries of a chunk whose pages are good."""
         return decode_pages(map(self.page, rows), leaf, codec)
 
-    def _codec(self, pages: Sequence[Page], leaf: Leaf, hint: int | None) -> int | None:
+    def _codec(self, pages: Sequence[Page], leaf: ColumnDescriptor, hint: int | None) -> int | None:
         """The codec of these pages; ``None`` if it may be one of several."""
         telling = [
             page
@@ -364,7 +366,7 @@ def _decompressed(page: Page, *codecs: int) -> Iterator[tuple[int, bytes | memor
             yield codec, decompress(codec, page.body[at:], page.uncompressed_page_size - at)
 
 
-def _levels(page: Page, leaf: Leaf, codec: int) -> int:
+def _levels(page: Page, leaf: ColumnDescriptor, codec: int) -> int:
     """Where the values begin in the decompressed page."""
     if page.type == PageType.DATA_PAGE_V2:
         return levels_v2(page, page.body, leaf)[2]
@@ -372,7 +374,7 @@ def _levels(page: Page, leaf: Leaf, codec: int) -> int:
     return levels_v1(page, plain, leaf)[2]
 
 
-def _check_counts(page: Page, leaf: Leaf, codec: int, column: LeafColumn) -> None:
+def _check_counts(page: Page, leaf: ColumnDescriptor, codec: int, column: LeafColumn) -> None:
     """A page must hold no more than its values, and v2 as many rows and nulls as it says."""
     if page.type == PageType.DATA_PAGE_V2 and (
         column.num_nulls != page.num_nulls or column.num_rows != page.num_rows
@@ -411,7 +413,7 @@ def _plausible_page(page: Page, column: LeafColumn, values_size: int) -> bool:
     return _as_stated(page, column, values)
 
 
-def _plausible_values(leaf: Leaf, values: Values) -> bool:
+def _plausible_values(leaf: ColumnDescriptor, values: Values) -> bool:
     """The same for values alone."""
     if not len(values):
         return True
@@ -420,7 +422,7 @@ def _plausible_values(leaf: Leaf, values: Values) -> bool:
     return _in_range(leaf, values)
 
 
-def _is_text(leaf: Leaf) -> bool:
+def _is_text(leaf: ColumnDescriptor) -> bool:
     logical, converted = leaf.element.logicalType, leaf.element.converted_type
     return converted in _TEXTS or (logical is not None and logical.name in _TEXT_NAMES)
 
@@ -435,7 +437,7 @@ def _utf8(values: ByteArrays) -> bool:
     return True
 
 
-def _integer(leaf: Leaf) -> tuple[int, bool] | None:
+def _integer(leaf: ColumnDescriptor) -> tuple[int, bool] | None:
     """The bits of an annotated integer, and whether it is signed."""
     logical, converted = leaf.element.logicalType, leaf.element.converted_type
     if logical is not None and logical.INTEGER is not None:
@@ -444,7 +446,7 @@ def _integer(leaf: Leaf) -> tuple[int, bool] | None:
     return (int(bits), not sign) if bits else None
 
 
-def _in_range(leaf: Leaf, values: Any) -> bool:
+def _in_range(leaf: ColumnDescriptor, values: Any) -> bool:
     integer = _integer(leaf)
     if integer is None or integer[0] not in (8, 16) or leaf.type is not Type.INT32:
         return True

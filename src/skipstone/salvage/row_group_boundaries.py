@@ -35,7 +35,7 @@ from .page_walk import HAS_CRC, TYPE
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from skipstone.parquet.format.schema import Leaf
+    from skipstone.parquet.format.schema import ColumnDescriptor
 
     from .page_check import PageCheck
     from .page_map import Region
@@ -96,7 +96,7 @@ class _EffortExceededError(Exception):
 
 def find_boundaries(
     region: Region,
-    leaves: Sequence[Leaf],
+    leaves: Sequence[ColumnDescriptor],
     check: PageCheck,
     known: KnownBoundaries,
     *,
@@ -128,7 +128,7 @@ def find_boundaries(
 
 def divide_chunks(
     region: Region,
-    leaves: Sequence[Leaf],
+    leaves: Sequence[ColumnDescriptor],
     rows: Sequence[int],
     check: PageCheck,
     known: KnownBoundaries,
@@ -161,7 +161,7 @@ class _Finder:
     def __init__(
         self,
         region: Region,
-        leaves: Sequence[Leaf],
+        leaves: Sequence[ColumnDescriptor],
         check: PageCheck,
         known: KnownBoundaries,
         row_group_rows: int | None,

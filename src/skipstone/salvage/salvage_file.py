@@ -45,7 +45,7 @@ if TYPE_CHECKING:
     from skipstone.parquet.encodings.values import Values
     from skipstone.parquet.encryption.decryption import Decryption
     from skipstone.parquet.format.metadata import FileMetaData
-    from skipstone.parquet.format.schema import Leaf
+    from skipstone.parquet.format.schema import ColumnDescriptor
 
     from .copy_row_groups import RowGroupCopy
     from .encrypted_row_groups import Image
@@ -74,7 +74,7 @@ def salvage(
     footer is lost, so that a row group ends with the last page. ``decryption`` opens an
     encrypted file, whose rows are then saved in the clear.
 
-    ``FormatError`` if it is no Parquet file or there is no schema, ``UnsupportedError`` if it is
+    ``FormatError`` if it is not a Parquet file or there is no schema, ``UnsupportedError`` if it is
     encrypted and there are no keys, ``AuthenticationError`` if they are not its keys.
     """
     started = time.perf_counter()
@@ -212,7 +212,7 @@ _LARGEST_HEADER: Final = 1 << 14
 def _decrypted(
     data: memoryview,
     source: Path,
-    leaves: Sequence[Leaf],
+    leaves: Sequence[ColumnDescriptor],
     decryption: Decryption,
     target: Path,
     footer_only: bool,
@@ -286,7 +286,7 @@ def damage_of(path: str, decryption: Decryption | None = None) -> str:
     return ""
 
 
-def _decode(file: ParquetFile, row_group: int, leaf: Leaf) -> None:
+def _decode(file: ParquetFile, row_group: int, leaf: ColumnDescriptor) -> None:
     key = row_group, leaf.ordinal
     place, decryptor = file.chunk_pages.place(key), file.chunk_pages.column_decryptor(key)
     dictionary: Values | None = None

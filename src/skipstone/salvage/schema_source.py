@@ -88,7 +88,7 @@ class SchemaSource:
 def given_schema(
     schema: str | Path | pa.Schema, decryption: Decryption | None = None
 ) -> SchemaSource:
-    """The schema that the caller names; ``FormatError`` where it is no schema."""
+    """The schema that the caller names; ``FormatError`` where it is not a schema."""
     if not isinstance(schema, str | Path):
         return _of_arrow("the given schema", schema)
     if isinstance(schema, str) and schema.lstrip().startswith("message"):

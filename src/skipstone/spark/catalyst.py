@@ -410,7 +410,7 @@ class _TreeReader:
         """The operand and the pattern of a test of strings."""
         left, right = (self.usable(child) for child in children)
         if not isinstance(left, ColumnRef | Cast) or not isinstance(right, Literal):
-            raise _UnusableOperand("a pattern that is no literal")
+            raise _UnusableOperand("a pattern that is not a literal")
         kind = self.type_of(children[0])
         if not isinstance(right.value, str) or kind is None or not pa.types.is_string(kind):
             raise _UnusableOperand("no index can use a pattern over other than strings")

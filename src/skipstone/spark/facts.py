@@ -258,7 +258,7 @@ def _memory(setting: str | None) -> int:
     try:
         return IN_MEMORY if setting is None else int(setting)
     except ValueError:
-        _LOG.warning("%s is no number of bytes: %r", FACTS_MEMORY, setting)
+        _LOG.warning("%s is not a number of bytes: %r", FACTS_MEMORY, setting)
         return IN_MEMORY
 
 

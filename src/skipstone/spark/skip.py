@@ -197,7 +197,7 @@ def _left(subject: str, text: str) -> Reason:
 
 
 def _why_not(leaf: JavaObject, log: ScanLog) -> Reason | None:
-    """Why a relation does not read through an index; ``None`` if it does, or is no relation."""
+    """Why a relation does not read through an index; ``None`` if it does, or is not a relation."""
     found = _relation(leaf)
     if found is None or isinstance(found, Reason):
         return found

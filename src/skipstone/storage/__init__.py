@@ -1,4 +1,4 @@
-"""Where bytes lie: list, read ranges, put. One protocol for local files and object stores.
+"""Where bytes are stored: list, read ranges, put. One protocol for local files and object stores.
 
 Paths are canonical and absolute (``/data/t/a b.parquet``, ``s3://bucket/t/x``), so a ``ByteRange``
 means the same to every caller.

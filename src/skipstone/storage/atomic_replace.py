@@ -4,11 +4,11 @@
 
 The temporary file lies in the same directory; readers of tables ignore names that begin with an
 underscore. Other users may write into that directory. So the name is random, the file must not
-exist before (``O_EXCL``), and nobody else can open one that is made from a file that they cannot
-read (``permissions.py``).
+exist before (``O_EXCL``), and only users who may read the files that it is made from can open it
+(``permissions.py``).
 
 The temporary file is locked while it is written. Two writers of one file find each other's by its
-name, and one that nobody locks was left by a killed writer: the next one removes it. Files of other
+name. An unlocked one was left by a killed writer, and the next writer removes it. Files of other
 users are not touched.
 
 A file with checkpoints is called ``_unfinished-NAME`` while it is written. Its rows can be salvaged
@@ -131,8 +131,8 @@ def replace_atomically(
     """Write the new content of ``path``; it replaces the old one when the block ends.
 
     An error in the block leaves the old file unchanged. ``still`` is called before the rename, and
-    may raise too. The new file gets the owner and permissions of the old one, and nobody may read
-    it who may not read all ``sources``, the files that it is made from. ``worth_keeping`` is for
+    may raise too. The new file gets the owner and permissions of the old one, and only users who
+    may read all ``sources``, the files that it is made from, may read it. ``worth_keeping`` is for
     files with checkpoints: after an error it says whether the unfinished file stays.
     """
     access = Access.of(path, sources)
@@ -159,7 +159,7 @@ def replace_atomically(
 
 
 def put_atomically(path: Path, data: bytes | memoryview, sources: Iterable[str | Path]) -> None:
-    """Make ``data`` the content of ``path``; of several writers at once the last one counts."""
+    """Make ``data`` the content of ``path``; the last of several writers at once wins."""
     access = Access.of(path, sources)
     temporary, descriptor = _created(path, access)
     try:
@@ -180,8 +180,8 @@ def put_atomically(path: Path, data: bytes | memoryview, sources: Iterable[str |
 
 @contextmanager
 def temporary_beside(path: Path) -> Iterator[Path]:
-    """A temporary file beside ``path``, locked, that is removed at the end of the block. That of a
-    killed process is a left-over like those of ``replace_atomically``."""
+    """A locked temporary file in the directory of ``path``, removed at the end of the block. A
+    killed process leaves it behind, as in ``replace_atomically``."""
     remove_temporary(path)
     temporary, descriptor = _created(path, Access.of(path, ()))
     try:
@@ -194,7 +194,7 @@ def temporary_beside(path: Path) -> Iterator[Path]:
 def _exclusive(path: Path, access: Access) -> tuple[Path, int]:
     """As ``_created``; an error while another process writes ``path``."""
     for attempt in range(_ATTEMPTS):
-        if attempt:  # two that began at once have seen each other
+        if attempt:  # two writers that began at once have found each other
             time.sleep(random.uniform(0.001, 0.01))
         temporary, descriptor = _created(path, access)
         try:
@@ -248,7 +248,7 @@ def _unfinished(path: Path, access: Access) -> tuple[Path, int]:
         descriptor = os.open(temporary, _NEW, access.at_first)
     except FileExistsError:
         raise SkipstoneError(
-            f"{temporary} is a link, no file, or another user's", hint="remove it"
+            f"{temporary} is a link, not a regular file, or another user's", hint="remove it"
         ) from None
     if not _lock(descriptor, temporary):
         os.close(descriptor)
@@ -286,8 +286,8 @@ def remove_temporary(path: Path) -> None:
 
 
 def left_overs(directory: str | Path) -> list[Path]:
-    """The temporary files in ``directory`` that belong to this user (to anybody, for root) and that
-    nobody is writing."""
+    """The temporary files in ``directory`` that no process is writing: those of this user, or of
+    any user for root."""
     try:
         names = os.listdir(directory)  # noqa: PTH208 - as above
     except OSError:

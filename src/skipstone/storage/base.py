@@ -1,7 +1,7 @@
 """The ``Storage`` protocol, coalesced byte ranges, and the meter of what is read.
 
 Neighbouring byte ranges become one request. A ``Meter`` counts the reads made while it is installed
-(``metered``): those of the installing thread, and of threads that it hands work to (``carried``).
+(``metered``): those of the installing thread, and of threads that it gives work to (``carried``).
 """
 
 from __future__ import annotations
@@ -82,7 +82,7 @@ class Storage(Protocol):
     def read_ranges(
         self, ranges: Sequence[ByteRange], versions: Mapping[str, ObjectId] | None = None
     ) -> dict[ByteRange, memoryview]:
-        """The ranges that could be read whole, neighbours in one request.
+        """The ranges that could be read completely; neighbours are one request.
 
         A range is left out when its object is gone, too short, or not the version that
         ``versions`` names for its path. Callers must treat that as: the index cannot help.
@@ -241,7 +241,7 @@ _METER: ContextVar[Meter | None] = ContextVar("meter", default=None)
 
 @contextmanager
 def naming(path: str | os.PathLike[str]) -> Iterator[None]:
-    """The errors of a descriptor in the block, which name no file, name ``path``."""
+    """Adds ``path`` to errors in the block: errors of a descriptor name no file."""
     try:
         yield
     except OSError as error:

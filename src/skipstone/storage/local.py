@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
 # Roots whose last walk is cached.
 _ROOTS = 4
-# How often the end of a file is read that changes meanwhile.
+# How often the end of a file is read if the file changes meanwhile.
 _ATTEMPTS = 3
 
 
@@ -72,7 +72,7 @@ class LocalStorage:
                 found = [(root, Path(root).stat())]
             except OSError:
                 raise SkipstoneError(
-                    f"no such file or directory: {root}", hint="check the path for a misprint"
+                    f"no such file or directory: {root}", hint="check the spelling of the path"
                 ) from None
         filled = [each for each in found if each[1].st_size]
         listing = replace(_listing(root, filled), empty=len(found) - len(filled))
@@ -84,7 +84,7 @@ class LocalStorage:
     def _walk(
         self, root: str, hides: Callable[[str], bool], visited: list[Directory] | None = None
     ) -> list[tuple[str, os.stat_result]] | None:
-        """Path and stat of every file below ``root``; ``None`` when that is no directory.
+        """Path and stat of every file below ``root``; ``None`` when that is not a directory.
 
         The state of each directory is appended to ``visited``.
         """
@@ -160,7 +160,7 @@ class LocalStorage:
             status = os.fstat(descriptor)
             if not modes.S_ISREG(status.st_mode):
                 raise FileNotFoundError(errno.ENOENT, "no regular file", path)
-            for _ in range(_ATTEMPTS):  # the file may be written anew in its place
+            for _ in range(_ATTEMPTS):  # the file may be rewritten in place
                 wanted = min(length, status.st_size)
                 data = _pread(path, descriptor, wanted, status.st_size - wanted)
                 count_read(path, len(data))
@@ -199,7 +199,7 @@ class LocalStorage:
         spans: Iterable[tuple[int, int, int, int]],
         expected: ObjectId | None,
     ) -> dict[ByteRange, memoryview]:
-        """The ranges of one file; none where it is another version, or becomes one meanwhile."""
+        """The ranges of one file; none where it is another version, or changes meanwhile."""
         status = os.fstat(descriptor)
         if not modes.S_ISREG(status.st_mode):
             return {}
@@ -218,7 +218,7 @@ class LocalStorage:
                 part = held if length == len(held) else held[at : at + length]
                 if len(part) == length:
                     found[each] = part
-        # Half of the bytes may be those of a file that was written in the place of this one.
+        # Some of the bytes may be those of a file that replaced this one.
         return found if not expected or _unchanged(status, os.fstat(descriptor)) else {}
 
     def open(self, path: str, version: ObjectId | None = None) -> BinaryIO:
@@ -268,7 +268,7 @@ class LocalStorage:
 
 
 def open_regular(path: str, flags: int = os.O_RDONLY) -> int:
-    """A descriptor of a regular file. To open a FIFO without ``O_NONBLOCK`` waits for a writer."""
+    """A descriptor of a regular file. Opening a FIFO without ``O_NONBLOCK`` waits for a writer."""
     descriptor = os.open(path, flags | os.O_CLOEXEC | os.O_NONBLOCK)
     mode = os.fstat(descriptor).st_mode
     if modes.S_ISREG(mode):
@@ -301,7 +301,8 @@ def _read_at(descriptor: int, length: int, offset: int) -> bytes:
 
 
 def _below(entry: os.DirEntry[str], directory: str, above: frozenset[str]) -> frozenset[str]:
-    """The real directories of the links on the way to ``entry``; an error when it leads back."""
+    """The real directories of the links on the way to ``entry``; an error when it leads to a
+    directory that contains it."""
     if not entry.is_symlink():
         return above
     here, target = os.path.realpath(directory), os.path.realpath(entry.path)

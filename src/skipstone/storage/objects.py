@@ -163,7 +163,7 @@ class ObjectStorage:
         except FileNotFoundError:
             if not self.has_children(root):
                 raise SkipstoneError(
-                    f"no objects below {root}", hint="check the path for a misprint"
+                    f"no objects below {root}", hint="check the spelling of the path"
                 ) from None
         return []
 
@@ -319,7 +319,7 @@ class ObjectStorage:
         pass  # there are no directories
 
     def left_overs(self, directory: str) -> list[str]:
-        return []  # an object appears whole
+        return []  # a put creates an object completely or not at all
 
     def now(self) -> int:
         return time.time_ns()

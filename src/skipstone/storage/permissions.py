@@ -1,12 +1,10 @@
-"""Who may read a new file: nobody who may not read the files that it is made from.
+"""Who may read a new file: only users who may read every file that it is made from.
 
 A new file has the permissions of the file that it replaces, else those that the process gives its
-files. From these, every source takes what it does not grant itself:
-
-- to others, and to its group, what its mode does not grant;
-- to its group, what others do not have either, where the new file has another group, and where an
-  access list says more than the mode;
-- what a directory above it forbids, if that directory is not above the new file, too.
+files. From these, every source file removes what it does not grant itself: what its mode denies to
+its group and to others; for the group also what others do not have, where the new file has another
+group or an access list overrides the mode; and what a directory above it forbids, unless that
+directory is above the new file, too.
 """
 
 from __future__ import annotations
@@ -76,7 +74,7 @@ class Access:
 
     @property
     def at_first(self) -> int:
-        """The mode to create the file with: nobody else opens it before ``grant``."""
+        """The mode to create the file with: only its owner can open it before ``grant``."""
         return _PRIVATE if self.sourced or self.replaced is not None else _ALL
 
     def grant(self, descriptor: int) -> None:

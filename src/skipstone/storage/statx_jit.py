@@ -37,8 +37,8 @@ def _look(directory: Any, names: Any, starts: Any, found: Any) -> Any:
 
 def compiled() -> Callable[..., Any]:
     """``look(directory, names, starts, found)``: 0, or how many calls it took to fail."""
-    # By a name of ours, so that code which is loaded from the cache finds it as well. A C library
-    # without it is an AttributeError.
+    # A name of our own, so that code loaded from the cache finds it, too. A C library without statx
+    # raises AttributeError.
     call = ctypes.cast(ctypes.CDLL(None).statx, ctypes.c_void_p)
     llvm.add_symbol(_NAME, call.value)
     return compile_kernel(_look)

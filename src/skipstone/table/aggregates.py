@@ -314,7 +314,7 @@ def _python_value(array: pa.Array, field: pa.Field) -> ColumnValue:
         key = order_keys(array, array.type).to_list()[0]
         shown = f"X'{key.hex().upper()}'" if isinstance(key, bytes) else key
         raise UnsupportedError(
-            f"{field.name} has {shown} there, which is no value of {field.type} in Python: {error}",
+            f"{field.name} has {shown} there: Python has no such value of {field.type}: {error}",
             hint=f"query(order_by={field.name!r}, limit=1) gives it as Arrow",
         ) from error
     return found

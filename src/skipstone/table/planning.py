@@ -328,7 +328,7 @@ def _query(
 ) -> TableQuery:
     """The query over the files of the table.
 
-    Raises ``PredicateError`` for a sort key that is no column, ``SkipstoneError`` for an unknown
+    Raises ``PredicateError`` for a sort key that is not a column, ``SkipstoneError`` for an unknown
     column of the result.
     """
     columns, limit = request.columns, request.limit
@@ -348,7 +348,7 @@ def _query(
 def orders_of(order_by: str | Sequence[str]) -> list[SortKey]:
     """``"age desc nulls last, name"`` as sort keys, nulls where Spark has them by default.
 
-    ``PredicateError`` for text that is no sort key.
+    ``PredicateError`` for text that is not a sort key.
     """
     items = split_names(order_by) if isinstance(order_by, str) else list(order_by)
     found = []
@@ -356,7 +356,7 @@ def orders_of(order_by: str | Sequence[str]) -> list[SortKey]:
         match = _ORDER.fullmatch(item)
         if match is None:
             raise PredicateError(
-                f"{item!r} is no sort key", hint="write COLUMN [ASC|DESC] [NULLS FIRST|LAST]"
+                f"{item!r} is not a sort key", hint="write COLUMN [ASC|DESC] [NULLS FIRST|LAST]"
             )
         descending = (match["way"] or "").lower() == "desc"
         nulls = (match["nulls"] or ("last" if descending else "first")).lower()

@@ -131,7 +131,7 @@ class Table(EncryptVerbs, UpkeepVerbs, AggregateVerbs):
         table's directory, or in full), such as a manifest embeds; ``ValueError`` for a file that
         the table does not have. Without ``inside`` no data file is opened.
 
-        Raises ``PredicateError`` for text that is no predicate, or names no column of the table.
+        Raises ``PredicateError`` for text that is not a predicate, or names no column of the table.
         """
         request = PlanRequest(
             where=where,

@@ -71,7 +71,7 @@ class UpkeepVerbs(OpenTable):
         >>> print(table.advise(queries=["user_id = 'u-8814'", (10, "ts > '2026-01-01'")]))
 
         With ``queries`` (predicates, or pairs of a weight and a predicate) candidates are tried,
-        and the result is ``Savings``; ``PredicateError`` for text that is no predicate.
+        and the result is ``Savings``; ``PredicateError`` for text that is not a predicate.
         """
         from skipstone.advisor import AdviceRequest, advise, advise_queries, queries_of
 

@@ -30,7 +30,7 @@ from tests.parquet.format.wire import footer_of
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from skipstone.parquet.format.schema import Leaf
+    from skipstone.parquet.format.schema import ColumnDescriptor
 
 
 def written(table: pa.Table, **options: Any) -> tuple[bytes, FooterArrays]:
@@ -177,7 +177,7 @@ def test_no_pages_make_an_empty_table() -> None:
     assert pages([part]).schema == pages([]).schema
 
 
-def leaf_of(type_: pa.DataType) -> Leaf:
+def leaf_of(type_: pa.DataType) -> ColumnDescriptor:
     _, footer = written(pa.table({"c": pa.array([], type_)}))
     return footer.schema.leaves[0]
 

@@ -14,7 +14,7 @@ from skipstone.parquet.encodings import rle
 from skipstone.parquet.encodings.levels import encode_bit_packed, levels_v1, levels_v2, row_starts
 from skipstone.parquet.format.enums import Encoding, PageType, Type
 from skipstone.parquet.format.metadata import SchemaElement
-from skipstone.parquet.format.schema import Leaf, Schema
+from skipstone.parquet.format.schema import ColumnDescriptor, Schema
 from skipstone.parquet.pages.page import Page
 
 if TYPE_CHECKING:
@@ -139,7 +139,7 @@ def test_other_encodings_of_levels() -> None:
         levels_v1(page(3, Encoding.PLAIN), memoryview(b"\0" * 9), LISTED)
 
 
-def leaf_of_levels(definition: int) -> Leaf:
+def leaf_of_levels(definition: int) -> ColumnDescriptor:
     groups = [
         SchemaElement(name=f"g{i}", repetition_type=1, num_children=1)
         for i in range(definition - 1)

@@ -440,7 +440,7 @@ def test_rows_that_add_up_to_more_than_any_file_has() -> None:
     data = FileMetaData(
         version=1, schema=(SchemaElement(name="r"),), num_rows=0, row_groups=(group,) * 8
     ).to_bytes()
-    refused(data, "more rows than can be")
+    refused(data, "more rows than possible")
 
 
 def test_no_columns_and_no_row_groups_are_fine() -> None:

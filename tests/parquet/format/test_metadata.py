@@ -21,7 +21,7 @@ from tests.parquet.format.wire import footer_of
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from skipstone.parquet.format.schema import Leaf
+    from skipstone.parquet.format.schema import ColumnDescriptor
 
 
 def test_footers_are_written_back_to_the_byte(golden: Path) -> None:
@@ -50,7 +50,7 @@ def json_of(metadata: FileMetaData, length: int) -> dict[str, Any]:
     return found
 
 
-def bound(value: Any, data: str, leaf: Leaf) -> None:
+def bound(value: Any, data: str, leaf: ColumnDescriptor) -> None:
     """A bound in the JSON is the decoded value of ours."""
     raw = bytes.fromhex(data)
     text = readable(pa.array([raw], pa.binary()), leaf)[0].as_py()

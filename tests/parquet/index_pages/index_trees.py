@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from skipstone.parquet.format.enums import FieldRepetitionType, Type
 from skipstone.parquet.format.metadata import SchemaElement
-from skipstone.parquet.format.schema import Leaf, Node
+from skipstone.parquet.format.schema import ColumnDescriptor, Node
 
 
-def leaf_of(type_: Type, width: int = 0) -> Leaf:
+def leaf_of(type_: Type, width: int = 0) -> ColumnDescriptor:
     """A required column ``k`` of a physical type."""
     element = SchemaElement(
         name="k",
@@ -23,4 +23,4 @@ def leaf_of(type_: Type, width: int = 0) -> Leaf:
         first_leaf=0,
         stop_leaf=1,
     )
-    return Leaf(ordinal=0, node=node, type=type_, type_length=width, ancestors=())
+    return ColumnDescriptor(ordinal=0, node=node, type=type_, type_length=width, ancestors=())

@@ -18,7 +18,7 @@ from tests.parquet.index_pages.index_trees import leaf_of
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from skipstone.parquet.format.schema import Leaf
+    from skipstone.parquet.format.schema import ColumnDescriptor
     from skipstone.parquet.index_pages.tree import IndexPagePlan
 
 I64 = leaf_of(Type.INT64)
@@ -91,11 +91,11 @@ def test_keys_longer_than_a_page_still_make_a_tree() -> None:
     assert walked(plan, leaf) == keys
 
 
-def read(data: bytes, offset: int, leaf: Leaf = I64) -> IndexPage:
+def read(data: bytes, offset: int, leaf: ColumnDescriptor = I64) -> IndexPage:
     return IndexPage.from_page(read_page(data, base=offset), leaf.type, leaf.type_length)
 
 
-def walked(plan: IndexPagePlan, leaf: Leaf) -> list[bytes | int]:
+def walked(plan: IndexPagePlan, leaf: ColumnDescriptor) -> list[bytes | int]:
     """The keys at the leaves of the first tree, every claim on the way held against them."""
     pages = {each.offset: each for each in plan.pages}
     places = dict.fromkeys(plan.data_offsets)

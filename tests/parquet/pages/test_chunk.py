@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from skipstone.parquet.format.metadata import ColumnMetaData
-    from skipstone.parquet.format.schema import Leaf
+    from skipstone.parquet.format.schema import ColumnDescriptor
     from tests.parquet.format.files import Written
 
 
@@ -40,7 +40,7 @@ def file_of(table: pa.Table, **options: object) -> bytes:
     return out.getvalue()
 
 
-def first_chunk(data: bytes) -> tuple[bytes, ColumnMetaData, Leaf]:
+def first_chunk(data: bytes) -> tuple[bytes, ColumnMetaData, ColumnDescriptor]:
     metadata = read_metadata(data)
     meta = metadata.row_groups[0].columns[0].meta_data
     assert meta is not None

@@ -1,4 +1,4 @@
-"""Bit slices: which rows have bit j of their code set. Comparing, choosing the k first, writing.
+"""Bit slices: which rows have bit j of their code set. Comparing, choosing the first k, writing.
 
 A ``range-bitmap`` and each half of a ``bsi`` hold, for codes of m bits, the set of rows that exist
 (``ebm``) and one set per bit. Source of the algorithms: O'Neil and Quass, Improved query
@@ -29,12 +29,12 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 
-# Rows whose bits are taken apart in one go, a multiple of 65,536.
+# Rows whose bits are split at once, a multiple of 65,536.
 _BATCH = 1 << 22
 
 
 def compare_bits(code: int, bits: int) -> list[int]:
-    """Which slices tell whether a code is ``code`` or more: without the lowest zeros."""
+    """Which slices decide whether a code is ``code`` or more: without the lowest zeros."""
     low = (code & -code).bit_length() - 1 if code else bits
     return list(range(low, bits))
 
@@ -50,8 +50,8 @@ class Slices:
     slice: Callable[[int], Any]
 
     def at_least(self, code: int) -> Any:
-        """Rows whose code is ``code`` or more. From the lowest bit that is set upwards: where the
-        bit is 1 a row needs it and what was found so far, where it is 0 either will do."""
+        """Rows whose code is ``code`` or more. From the lowest set bit upwards: where the bit is 1,
+        a row needs it and the previous result; where it is 0, either is enough."""
         if code <= 0:
             return self.planes.copy(self.existing)
         if code >> self.bits:
@@ -68,7 +68,7 @@ class Slices:
         return self.planes.meet(found, self.existing)
 
     def equal(self, code: int) -> Any:
-        """Rows with this code: in every slice whose bit it has, and in none of the others."""
+        """Rows with this code: those in every slice of its set bits, and in no other slice."""
         if code < 0 or code >> self.bits:
             return self.planes.none()
         found, others = self.planes.copy(self.existing), None
@@ -93,7 +93,7 @@ class Slices:
 
     def first(self, k: int, base: Any, *, largest: bool, ties: bool) -> BitMap:
         """The ``k`` rows of ``base`` (a subset of the existing ones) with the smallest codes, or
-        the largest; all if there are fewer. Of rows that tie for the last places those with the
+        the largest; all if there are fewer. If rows tie for the last places, those with the
         greatest positions are taken, or all of them with ``ties``."""
         planes = self.planes
         sure = self.planes.none()
@@ -129,7 +129,7 @@ def planes_of(
         stop = int(np.searchsorted(rows, np.uint64(start + _BATCH)))
         if stop == at:
             continue
-        # Containers that no row of the batch falls into cost words, but nothing in the file.
+        # Containers without a row of the batch cost words in memory, but nothing in the file.
         containers = -(-min(_BATCH, row_count - start) // 65536)
         highs = np.arange(containers) + (start >> 16)
         places = rows[at:stop] - np.uint32(start)
@@ -259,8 +259,8 @@ class Dense:
         slices: Sequence[NDArray[np.uint64]],
         wanted: NDArray[np.bool_],
     ) -> BitMap:
-        """Rows whose code ``wanted`` marks: every code is put together from its bits, which beats
-        a comparison for each wanted one where they are many."""
+        """Rows whose code ``wanted`` marks: every code is assembled from its bits, which is faster
+        than a comparison for each of many wanted ones."""
         found = [np.empty(0, np.uint32)]
         for line, high in enumerate(self._highs.tolist()):
             codes, shifted = np.zeros((2, 1 << 16), np.int32)

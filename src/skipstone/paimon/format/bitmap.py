@@ -48,9 +48,9 @@ if TYPE_CHECKING:
 
 
 def check_type(type: PaimonType) -> None:
-    """``UnsupportedError`` for a type that a bitmap index does not take."""
+    """``UnsupportedError`` for a type that a bitmap index does not support."""
     if type.is_binary or type.root is Root.DECIMAL:
-        raise UnsupportedError(f"a bitmap index takes no column of {type}")
+        raise UnsupportedError(f"a bitmap index does not support a column of {type}")
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -72,7 +72,7 @@ class Entries:
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
 class BitmapIndex:
     """An open bitmap index. Block i of entries lies at ``edges[i]`` to ``edges[i + 1]`` of the blob
-    and begins with key ``firsts[i]``; version 1 has one block, whose first key means nothing.
+    and begins with key ``firsts[i]``; version 1 has one block, whose first key has no meaning.
 
     Every method raises ``MissingBytes`` for missing bytes, ``FormatError`` for wrong ones.
     """
@@ -183,7 +183,7 @@ class BitmapIndex:
         offsets = np.concatenate([part.offsets for part in parts])
         lengths = np.concatenate([part.lengths for part in parts])
         stored = offsets >= 0
-        # Values share no bitmap: what they take together lies in the body once.
+        # Values share no bitmap: their bitmaps together are not longer than the body.
         if int(lengths[stored].sum()) > self.pieces.length - self.body:
             raise FormatError("bitmaps of values that overlap", offset=self.body)
         spans = [
@@ -384,7 +384,7 @@ def write_bitmap(
     order: Sequence[int] | None = None,
 ) -> bytes:
     """The index. ``order`` is the order of the values' bitmaps (and of version 1's entries), the
-    keys' own by default: any will do, and other writers use that of their hash tables.
+    keys' own by default. Any order is valid, and other writers use that of their hash tables.
 
     ``UnsupportedError`` for other versions, types that have no bitmap index, and 2 GiB and more.
     """

@@ -66,7 +66,7 @@ class Sizing:
 
 
 def sizing(items: int = ITEMS, fpp: float = FPP) -> Sizing:
-    """What so many distinct values at this share of false positives take. ``UnsupportedError``
+    """The size for so many distinct values at this share of false positives. ``UnsupportedError``
     for no items, a share outside (0, 1), and more bits than an int counts."""
     if items < 1 or not 0 < fpp < 1:
         raise UnsupportedError(f"a Bloom filter for {items} items at {fpp} false positives")
@@ -158,7 +158,7 @@ Hashes: TypeAlias = "NDArray[np.uint64]"
 def check_type(type: PaimonType) -> None:
     """``UnsupportedError`` for a type whose values have no hash."""
     if type.root in (Root.BOOLEAN, Root.DECIMAL):
-        raise UnsupportedError(f"a bloom-filter index takes no column of {type}")
+        raise UnsupportedError(f"a bloom-filter index does not support a column of {type}")
 
 
 def wang(values: I64) -> I64:

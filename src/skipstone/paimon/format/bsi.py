@@ -1,4 +1,5 @@
-"""The ``bsi`` index: bit slices of the numbers themselves. Deprecated: ``range-bitmap`` took over.
+"""The ``bsi`` index: bit slices of the numbers themselves. Deprecated in favour of
+``range-bitmap``.
 
     u8 version = 1 | i32 row count
     u8 has positive | [half]        the rows with a value of 0 or more
@@ -6,9 +7,9 @@
     half:  u8 version = 1 | i64 min | i64 max | ebm | i32 slices c | slice 0 … slice c-1
 
 A row's code is the number (without sign) less ``min``; c is the number of bits of max - min.
-Writers always have min = 0; a reader honours others. Bitmaps are Roaring; nothing says how long
-each is, so that the whole index must be read for any answer. Types: TINYINT to BIGINT, DECIMAL
-(unscaled, while it fits 64 bits), DATE, TIME, timestamps; the least BIGINT cannot be written.
+Writers always have min = 0; a reader honours others. Bitmaps are Roaring and their lengths are not
+stored, so the whole index must be read for any answer. Types: TINYINT to BIGINT, DECIMAL (unscaled,
+while it fits 64 bits), DATE, TIME, timestamps; the least BIGINT cannot be written.
 """
 
 from __future__ import annotations
@@ -40,14 +41,14 @@ _LEAST, _GREATEST = -(2**63), 2**63 - 1
 
 
 def check_type(type: PaimonType) -> None:
-    """``UnsupportedError`` for a type that a bsi index does not take."""
+    """``UnsupportedError`` for a type that a bsi index does not support."""
     if not type.width or type.root in _NO:
-        raise UnsupportedError(f"a bsi index takes no column of {type}")
+        raise UnsupportedError(f"a bsi index does not support a column of {type}")
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Half:
-    """One sign's numbers, without it: codes are the number less ``min``."""
+    """The numbers of one sign, without the sign: codes are the number less ``min``."""
 
     min: int
     max: int
@@ -167,7 +168,7 @@ def write_bsi(column: CodedColumn) -> bytes:
     assert isinstance(ordinals, np.ndarray)
     values = ordinals[column.codes[rows]]
     if len(values) and int(values.min()) == _LEAST:
-        raise UnsupportedError(f"a bsi index has no room for {_LEAST}")
+        raise UnsupportedError(f"a bsi index cannot store {_LEAST}")
     above = values >= 0
     parts = [b"\x01", column.row_count.to_bytes(4, "big")]
     for chosen in (above, ~above):

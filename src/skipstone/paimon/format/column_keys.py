@@ -13,7 +13,7 @@ Each Paimon type takes the Arrow types that store it:
 | TIMESTAMP, of either kind | timestamp of any unit |
 | CHAR, VARCHAR; BINARY, VARBINARY | string, binary and their large, view and fixed kinds |
 
-Digits that a key has no room for are cut off towards -∞.
+Digits that do not fit a key are cut off towards -∞.
 
 ``CodedColumn`` is what writers take. There is no object per row or per value.
 """
@@ -76,7 +76,7 @@ def column_of(type: PaimonType, column: pa.Array | pa.ChunkedArray) -> KeyColumn
         if not type.width:  # strings of 2 GiB and more do not fit 32-bit offsets
             column = column.cast(pa.large_binary())
         column = column.combine_chunks()
-        if isinstance(column, pa.ChunkedArray):  # Arrow keeps no chunks as they are
+        if isinstance(column, pa.ChunkedArray):  # Arrow merges the chunks
             column = column.chunk(0) if column.num_chunks else pa.array([], column.type)
     if pa.types.is_dictionary(column.type):
         column = column.dictionary_decode()
@@ -172,7 +172,7 @@ def _unscaled(array: pa.Array, type: PaimonType) -> I64:
 
 
 def _mismatch(stored: pa.DataType, type: PaimonType) -> UnsupportedError:
-    return UnsupportedError(f"a column of {stored} is no column of {type}")
+    return UnsupportedError(f"a column of {stored} is not a column of {type}")
 
 
 def key_of(type: PaimonType, value: bool | float | str | bytes) -> Key:
@@ -184,15 +184,15 @@ def key_of(type: PaimonType, value: bool | float | str | bytes) -> Key:
         value = value.encode("utf-8", "surrogatepass")
     if isinstance(value, bytes):
         if type.width:
-            raise UnsupportedError(f"{value!r} is no value of {type}")
+            raise UnsupportedError(f"{value!r} is not a value of {type}")
         return value
     if not type.width:
-        raise UnsupportedError(f"{value!r} is no value of {type}")
+        raise UnsupportedError(f"{value!r} is not a value of {type}")
     if type.is_float:
         wide = np.array([value], np.float64 if type.root is Root.DOUBLE else np.float32)
         return int(ordinals_of(wide.view(f"i{type.width}"), type)[0])
     if isinstance(value, float):
-        raise UnsupportedError(f"{value!r} is no value of {type}")
+        raise UnsupportedError(f"{value!r} is not a value of {type}")
     if type.is_timestamp and type.in_millis:
         return int(value) // 1_000
     return int(value)
@@ -223,8 +223,8 @@ class CodedColumn:
 
 
 class GroupedRows(NamedTuple):
-    """Those rows hold key c that lie in ``rows[starts[c]:starts[c + 1]]`` (uint32, ascending);
-    ``nulls`` hold none."""
+    """Rows ``rows[starts[c]:starts[c + 1]]`` (uint32, ascending) hold key c; ``nulls`` hold
+    none."""
 
     starts: I64
     rows: NDArray[np.uint32]

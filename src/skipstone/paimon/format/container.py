@@ -9,7 +9,7 @@
 its writer left out is start -1, length 0: for columns without any non-null value, and for map keys
 of files without rows. Names and kinds are Java's ``writeUTF``: u16 length and modified UTF-8 (NUL
 is C0 80, characters beyond U+FFFF are two surrogates of 3 bytes). A map's key has the name
-``column[key]``. What follows the columns in the head is left to later versions: it is kept as
+``column[key]``. Bytes after the columns in the head are for later versions: they are kept as
 ``redundant``. There is no checksum. Every number is an i32, so a container is below 2 GiB.
 """
 
@@ -52,7 +52,7 @@ class IndexEntry:
 
     @property
     def is_empty(self) -> bool:
-        """The writer left the blob out: no row of the column holds a value. It says nothing of
+        """The writer left the blob out: no row of the column holds a value. It proves nothing about
         nulls: some writers did not count them."""
         return self.start == _EMPTY_START
 
@@ -115,7 +115,7 @@ class ContainerHead:
 def head_length(prefix: bytes | memoryview) -> int:
     """Bytes of the head, from the first ``HEAD_PREFIX`` bytes of a container.
 
-    ``FormatError`` if this is no container, ``UnsupportedError`` for a version above 1.
+    ``FormatError`` if this is not a container, ``UnsupportedError`` for a version above 1.
     """
     if len(prefix) < HEAD_PREFIX:
         raise FormatError(
@@ -201,7 +201,7 @@ def _utf(text: str) -> bytes:
         for (unit,) in struct.iter_unpack(">H", units)
     )
     if len(raw) > 0xFFFF:
-        raise UnsupportedError(f"a name of {len(raw):,} bytes: a file index takes 65,535")
+        raise UnsupportedError(f"a name of {len(raw):,} bytes: a file index allows 65,535")
     return len(raw).to_bytes(2, "big") + raw
 
 

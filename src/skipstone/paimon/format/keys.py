@@ -25,8 +25,8 @@ a signed int, all bits but the sign inverted below zero; this is the order of Ja
 -0.0 < 0.0 … ∞ < NaN, where -0.0 is ordinal -1, 0.0 is 0, and every NaN is the canonical one. A key
 of a string is its bytes, ordered unsigned, the shorter first.
 
-A question about a value becomes one about keys with ``safe``, which makes the answer complete where
-keys are finer or coarser than values:
+``safe`` turns a question about a value into one about keys. The answer is complete even where keys
+are finer or coarser than values:
 
 - 0.0 and -0.0 are one value with two keys: a query for one finds both;
 - TIMESTAMP(7) to (9) and TIME(4) to (9) lose digits on the way to the key, so that equal keys do
@@ -220,14 +220,14 @@ Key: TypeAlias = "int | bytes"
 I64: TypeAlias = "NDArray[np.int64]"
 U8: TypeAlias = "NDArray[np.uint8]"
 
-# Infinity of each width: greater magnitudes are NaN. The canonical NaN of each.
+# Infinity of each width: greater magnitudes are NaN. The canonical NaN of each width.
 _INFINITE = {4: 0x7F80_0000, 8: 0x7FF0_0000_0000_0000}
 _DTYPES = {width: np.dtype(f">i{width}") for width in (1, 2, 4, 8)}
 _NAN = {4: 0x7FC0_0000, 8: 0x7FF8_0000_0000_0000}
 
 
 def raw_dtype(type: PaimonType) -> np.dtype[Any]:
-    """How a fixed key lies on disk."""
+    """The type of a fixed key on disk."""
     return _DTYPES[_width(type)]
 
 
@@ -238,7 +238,7 @@ def canonical(ordinals: I64, width: int) -> I64:
 
 
 def ordinals_of(raw: NDArray[Any], type: PaimonType) -> I64:
-    """Ordinals of what lies on disk (or of IEEE bits as signed ints), int64."""
+    """Ordinals of keys as stored (or of IEEE bits as signed ints), int64."""
     found = raw.astype(np.int64)
     if type.is_float:
         flipped = np.where(found < 0, found ^ np.int64(_largest(type.width)), found)
@@ -249,14 +249,14 @@ def ordinals_of(raw: NDArray[Any], type: PaimonType) -> I64:
 
 
 def raw_of(ordinals: I64, type: PaimonType) -> NDArray[Any]:
-    """What lies on disk for these ordinals; the inverse of ``ordinals_of``."""
+    """The stored keys of these ordinals; the inverse of ``ordinals_of``."""
     if type.is_float:
         ordinals = np.where(ordinals < 0, ordinals ^ np.int64(_largest(type.width)), ordinals)
     return ordinals.astype(raw_dtype(type))
 
 
 def key_bytes(key: Key, type: PaimonType) -> bytes:
-    """One key as it lies on disk."""
+    """One key as stored."""
     if isinstance(key, bytes):
         return len(key).to_bytes(4, "big") + key
     return raw_of(np.array([key], np.int64), type).tobytes()
@@ -295,7 +295,7 @@ class KeyArray:
 
     @classmethod
     def from_raw(cls, type: PaimonType, raw: NDArray[Any]) -> KeyArray:
-        """From fixed keys as they lie on disk."""
+        """From fixed keys as stored."""
         return cls(type, ordinals_of(raw, type))
 
     def __len__(self) -> int:
@@ -383,7 +383,7 @@ class KeyArray:
         return np.diff(self.values.offsets) + 4
 
     def place(self, out: U8, at: I64) -> None:
-        """Write key ``i`` to ``out[at[i]:]`` as it lies on disk."""
+        """Write key ``i`` to ``out[at[i]:]`` as it is stored."""
         if isinstance(self.values, np.ndarray):
             raw = raw_of(self.values, self.type).view(np.uint8).reshape(len(self), self.type.width)
             for byte in range(self.type.width):
@@ -434,7 +434,7 @@ class In:
 
 @dataclass(frozen=True, slots=True)
 class Range:
-    """Rows whose key lies from ``lo`` to ``hi``; ``None`` is no limit; nulls are never in it.
+    """Rows whose key lies from ``lo`` to ``hi``; ``None`` is not a limit; nulls are never in it.
 
     ``Range()`` is every row that is not null.
     """

@@ -1,4 +1,5 @@
-"""A blob of which some bytes are present: readers take what they need, or name what is missing.
+"""A blob with some of its bytes present: readers take the bytes that they need, or name the missing
+ones.
 
 A reader is a plain function over ``Pieces``. Where bytes are missing, it raises ``MissingBytes``
 with their spans; the caller fetches them and calls again. Each call starts from the beginning, with
@@ -247,7 +248,7 @@ class Cursor:
                     tails.append(bytes(view[stop : stop + tail]))
                     at = stop + tail
                     continue
-            # Some bytes are missing: step by step, which raises what is missing or wrong.
+            # Some bytes are missing: reading step by step raises the error.
             self.position = self._start + at
             texts.append(bytes(self.take(self.count("key length"))))
             tails.append(bytes(self.take(tail)))

@@ -14,8 +14,8 @@ m is the number of bits of C - 1, at least 1, but 64 for C = 0: then all slices 
 are the rows that are not null. Types: all but binary, DECIMAL above 18 digits and timestamps above
 6.
 
-Three waves of reading answer most questions: the heads; one chunk of the dictionary and the head
-of the slices; then those slices that tell the wanted codes from the others.
+Three waves of reading answer most questions: the heads; one chunk of the dictionary and the head of
+the slices; then the slices that distinguish the wanted codes from the others.
 """
 
 from __future__ import annotations
@@ -42,15 +42,15 @@ if TYPE_CHECKING:
 
 
 _LARGEST = 2**31 - 1
-# From so many apart codes on, codes of all rows are looked up instead of compared.
+# From this many separate codes on, the codes of all rows are looked up instead of compared.
 _MANY = 64
 
 
 def check_type(type: PaimonType) -> None:
-    """``UnsupportedError`` for a type that a range-bitmap index does not take."""
+    """``UnsupportedError`` for a type that a range-bitmap index does not support."""
     wide = type.root is Root.DECIMAL and type.precision > 18
     if type.is_binary or wide or (type.is_timestamp and not type.exact):
-        raise UnsupportedError(f"a range-bitmap index takes no column of {type}")
+        raise UnsupportedError(f"a range-bitmap index does not support a column of {type}")
 
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
@@ -126,9 +126,9 @@ class RangeBitmapIndex:
     ) -> BitMap:
         """The ``k`` first rows in the column's order, of the rows ``among`` (default: all).
 
-        Exactly k rows, or all that there are: of values that tie the greatest positions win, of
-        nulls the least. With ``ties`` all that tie are there: what the first k rows by several
-        columns are among.
+        Exactly k rows, or all if there are fewer. If values tie, the greatest positions win; of
+        nulls, the least. With ``ties`` all that tie are included: the first k rows by several
+        columns are among them.
         """
         base = BitMap(range(self.row_count)) if among is None else among
         existing = self._existing()
@@ -212,7 +212,7 @@ class RangeBitmapIndex:
         return BlobSpan(base, size), slices
 
     def _codes(self, ask: In) -> list[int]:
-        """Codes of those keys that there are; min and max are known without the dictionary."""
+        """Codes of the keys that exist; min and max are known without the dictionary."""
         inside = [k for k in ask.keys if self.min < k < self.max]  # type: ignore[operator]
         codes = [code for code, found in self._locate(list(inside)) if found]
         if self.min in ask.keys:
@@ -251,7 +251,7 @@ class RangeBitmapIndex:
         try:
             return self.open_dictionary().locate(keys)
         except MissingBytes as missing:
-            # The head of the slices is needed next whatever the dictionary says: same wave.
+            # The head of the slices is needed next in any case: same wave.
             try:
                 self._slice_head()
             except MissingBytes as too:

@@ -10,11 +10,11 @@
         runs     u16 r, r × (u16 start, u16 length - 1)
 
 Little-endian throughout. A writer makes a container runs where 2 + 4r is less than the bytes of
-the other form (2 × cardinality, or 8,192). Nothing says how long a bitmap is: ``Layout`` walks
+the other form (2 × cardinality, or 8,192). The length of a bitmap is not stored: ``Layout`` walks
 the descriptors. Source: the RoaringFormatSpec of the Roaring project.
 
-A bitmap with false cardinalities can make a C library write past its buffers, so ``read`` proves
-all that the format promises first: order, cardinalities, and that no row is past the last.
+A bitmap with false cardinalities can make a C library write past its buffers, so ``read`` first
+proves the guarantees of the format: order, cardinalities, and that no row is past the last.
 """
 
 from __future__ import annotations
@@ -104,7 +104,8 @@ class Layout:
 def _run_sizes(
     data: bytes | memoryview, at: int, sizes: I64, runs: I64, stored: I64 | None
 ) -> None:
-    """Fill in the sizes of run containers: each says in its first two bytes how many runs."""
+    """Fill in the sizes of run containers: each stores the number of runs in its first two
+    bytes."""
     if stored is not None:
         places = stored[runs]
         if len(places) and int(places.max()) + 2 > len(data):
@@ -149,13 +150,13 @@ def read(data: bytes | memoryview, rows: int, *, exactly: bool = True) -> BitMap
         raise FormatError("a row past the last", expected=f"below {rows}", got=last)
     try:
         return BitMap.deserialize(bytes(data))
-    except ValueError as error:  # newer versions of the library look once more
+    except ValueError as error:  # newer versions of the library check again
         raise FormatError(f"not a Roaring bitmap: {error}") from None
 
 
 def _is_one_array(data: bytes | memoryview, rows: int) -> bool:
-    """Whether this is one array of some rows and nothing else, and right: what most values have,
-    decided without the general walk."""
+    """Whether this is one valid array of some rows and nothing else. Most values have that, and it
+    needs no general walk."""
     if not 18 <= len(data) <= 16 + 2 * ARRAY_LARGEST:
         return False
     cookie, count, high, less_one, start = _ONE_ARRAY.unpack_from(data)
@@ -166,7 +167,7 @@ def _is_one_array(data: bytes | memoryview, rows: int) -> bool:
 
 
 def _prove(data: bytes | memoryview, layout: Layout) -> int:
-    """Raise unless every container keeps its promise; the greatest row, -1 without any."""
+    """The greatest row, -1 without any. Raises unless every container is valid."""
     if not len(layout.highs):
         return -1
     halves = _halves(data)

@@ -1,9 +1,9 @@
-"""Many small Roaring bitmaps at once: what one object per bitmap would be too slow for.
+"""Many small Roaring bitmaps at once, because one object per bitmap would be too slow.
 
 A bitmap index of a million rows with 100,000 distinct values holds 100,000 bitmaps of ten rows.
-``write_groups`` lays all of their bytes out with a few array operations, equal byte for byte to
-what the library writes one by one; ``rows_of_many`` reads them back the same way. Bitmaps with a
-bitset among their containers are few (each has over 4,096 rows) and go through the library.
+``write_groups`` writes all of them with a few array operations, byte for byte as the library writes
+them one by one; ``rows_of_many`` reads them back the same way. Bitmaps with a bitset among their
+containers are few (each has over 4,096 rows) and go through the library.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from .keys import I64, U8
 
 
-# Rows laid out in one go: about 60 bytes of memory each.
+# Rows written at once: about 60 bytes of memory each.
 _BATCH = 1 << 20
 
 
@@ -219,7 +219,7 @@ def _of_runs(firsts: I64, counts: I64, rows: int) -> BitMap:
         raise FormatError("a row past the last", expected=f"below {rows}", got=int(stops.max()) - 1)
     if not bool(np.all(firsts[1:] >= stops[:-1])):
         raise _overfull(rows)
-    # Runs that touch are one: neighbouring values of a sorted file are a handful in the end.
+    # Runs that touch are one: neighbouring values of a sorted file become a few runs.
     new = np.flatnonzero(np.append(True, firsts[1:] > stops[:-1]))
     last = np.append(new[1:], len(firsts)) - 1
     found = BitMap()

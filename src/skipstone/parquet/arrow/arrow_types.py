@@ -1,7 +1,7 @@
 """The Arrow types of a file's columns, and how they map to Parquet nodes.
 
-The types are those of Arrow itself, where it can read the schema, but for INT96: it is an instant
-in microseconds, as Spark reads it. Arrow's nanoseconds wrap outside the years 1677 to 2262.
+The types are those of Arrow itself, where it can read the schema, except INT96: it is an instant in
+microseconds, as Spark reads it. Arrow's nanoseconds wrap outside the years 1677 to 2262.
 
 ``arrow_schema`` passes Arrow a footer with this schema and the key-value metadata, without row
 groups. ``ARROW:schema`` restores types that Parquet lacks: dictionaries, views, durations, time
@@ -46,7 +46,7 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Sequence
 
     from skipstone.parquet.format.metadata import KeyValue, LogicalType, SchemaElement
-    from skipstone.parquet.format.schema import Leaf, Node, Schema
+    from skipstone.parquet.format.schema import ColumnDescriptor, Node, Schema
 
 
 def arrow_schema(
@@ -81,7 +81,7 @@ def _with_instants(found: pa.Schema, schema: Schema) -> pa.Schema:
     return pa.schema(fields, found.metadata)
 
 
-def _instants(type: pa.DataType, leaves: Iterator[Leaf]) -> pa.DataType:
+def _instants(type: pa.DataType, leaves: Iterator[ColumnDescriptor]) -> pa.DataType:
     """``type``, whose parts without children are ``leaves`` in this order."""
     t = pa.types
     if t.is_struct(type):
@@ -144,7 +144,7 @@ def natural_type(node: Node, schema: Schema) -> pa.DataType:
         return pa.list_(_element(repeated, node, schema))
     if repeated.is_leaf or len(repeated.children) not in (1, 2):
         raise FormatError(
-            f"{'.'.join(node.path)} is no map", expected="a group of a key and a value"
+            f"{'.'.join(node.path)} is not a map", expected="a group of a key and a value"
         )
     fields = [_field(child, schema) for child in repeated.children]
     if len(fields) == 1:
@@ -187,7 +187,7 @@ def _repeated_child(node: Node, kind: str) -> Node:
     return node.children[0]
 
 
-def leaf_type(leaf: Leaf) -> pa.DataType:
+def leaf_type(leaf: ColumnDescriptor) -> pa.DataType:
     """The Arrow type of a leaf by its physical type and its annotation."""
     element = leaf.element
     logical = element.logicalType
@@ -225,7 +225,7 @@ def _is_text(element: SchemaElement) -> bool:
     )
 
 
-def _decimal(leaf: Leaf) -> pa.DataType | None:
+def _decimal(leaf: ColumnDescriptor) -> pa.DataType | None:
     element = leaf.element
     logical = element.logicalType
     if logical is not None and logical.DECIMAL is not None:

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
     from skipstone.parquet.encodings.kernels import U8
     from skipstone.parquet.encodings.values import Values
-    from skipstone.parquet.format.schema import Leaf
+    from skipstone.parquet.format.schema import ColumnDescriptor
     from skipstone.parquet.pages.column_values import LeafColumn
 
 
@@ -103,7 +103,7 @@ def leaf_array(
     return array if made == wanted else _cast(array, wanted, leaf)
 
 
-def _cast(array: pa.Array, wanted: pa.DataType, leaf: Leaf) -> pa.Array:
+def _cast(array: pa.Array, wanted: pa.DataType, leaf: ColumnDescriptor) -> pa.Array:
     try:
         return array.cast(wanted, safe=False)
     except pa.ArrowException as error:
@@ -119,7 +119,7 @@ def _dictionary_array(
     return pa.DictionaryArray.from_arrays(indices, coded.dictionary, ordered=wanted.ordered)
 
 
-def _holds(type_: pa.DataType, leaf: Leaf) -> bool:
+def _holds(type_: pa.DataType, leaf: ColumnDescriptor) -> bool:
     """Whether the leaf's values can become storage of this type."""
     own = leaf_type(leaf)
     if type_ in _NUMBERS:
@@ -146,7 +146,7 @@ def _is_binary(type_: pa.DataType) -> bool:
     )
 
 
-def _storage(values: Values, leaf: Leaf, type_: pa.DataType) -> Values:
+def _storage(values: Values, leaf: ColumnDescriptor, type_: pa.DataType) -> Values:
     if pa.types.is_decimal(type_):
         return _decimals(values, leaf, type_.bit_width // 8)
     if isinstance(values, ByteArrays):
@@ -170,7 +170,7 @@ def _from_int96(values: U8) -> npt.NDArray[np.int64]:
     return made
 
 
-def _decimals(values: Values, leaf: Leaf, width: int) -> U8:
+def _decimals(values: Values, leaf: ColumnDescriptor, width: int) -> U8:
     if not isinstance(values, ByteArrays) and values.ndim == 1:
         wide = np.empty((len(values), width // 8), np.int64)
         wide[:, 0] = values
@@ -205,7 +205,7 @@ def _decimals(values: Values, leaf: Leaf, width: int) -> U8:
     return made
 
 
-def _check_repeated(values: Values, indices: npt.NDArray[np.int32], leaf: Leaf) -> None:
+def _check_repeated(values: Values, indices: npt.NDArray[np.int32], leaf: ColumnDescriptor) -> None:
     # A few bytes can repeat a long value any number of times.
     if not isinstance(values, ByteArrays):
         _check_size(len(indices) * values.itemsize * int(np.prod(values.shape[1:])), leaf.name)

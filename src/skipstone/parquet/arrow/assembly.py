@@ -348,7 +348,7 @@ def _fixed_list(
     """Arrow's cast cannot do this: null lists get elements, and it has no ``take`` for views."""
     null = np.zeros(len(offsets) - 1, np.bool_) if mask is None else mask.to_numpy(False)
     if np.any(np.diff(offsets)[~null] != type.list_size) or np.any(np.diff(offsets)[null]):
-        raise FormatError(f"a list without {type.list_size} elements, which all have")
+        raise FormatError(f"a list that does not have {type.list_size} elements")
     edges = [0, *(np.flatnonzero(np.diff(null)) + 1).tolist(), len(null)]
     parts = [
         pa.nulls((stop - start) * type.list_size, items.type)

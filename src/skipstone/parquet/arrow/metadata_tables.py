@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 
     from skipstone.parquet.encodings.values import Values
     from skipstone.parquet.format.footer_arrays import FooterArrays
-    from skipstone.parquet.format.schema import Leaf
+    from skipstone.parquet.format.schema import ColumnDescriptor
 
     I64Array = NDArray[np.int64]
 
@@ -217,13 +217,15 @@ def _file_paths(footer: FooterArrays) -> pa.Array:
     )
 
 
-def texts_by_leaf(values: pa.Array, ordinals: I64Array, leaves: Sequence[Leaf | None]) -> pa.Array:
+def texts_by_leaf(
+    values: pa.Array, ordinals: I64Array, leaves: Sequence[ColumnDescriptor | None]
+) -> pa.Array:
     """``readable`` over values of many leaves: once for all leaves of the same type.
 
     ``ordinals`` are the places of the values' leaves in ``leaves``.
     """
     kinds: dict[Any, int] = {}
-    first: list[Leaf] = []
+    first: list[ColumnDescriptor] = []
     of_leaf = np.zeros(len(leaves), np.int64)
     for leaf in leaves:
         if leaf is None:
@@ -248,7 +250,7 @@ def texts_by_leaf(values: pa.Array, ordinals: I64Array, leaves: Sequence[Leaf | 
     return whole.take(pa.array(back))
 
 
-def _meaning(leaf: Leaf) -> Any:
+def _meaning(leaf: ColumnDescriptor) -> Any:
     element = leaf.element
     if element.logicalType is None and element.converted_type is None:
         return leaf.type, leaf.type_length
@@ -263,7 +265,7 @@ def _meaning(leaf: Leaf) -> Any:
 _DTYPES = {Type.INT32: "<i4", Type.INT64: "<i8", Type.FLOAT: "<f4", Type.DOUBLE: "<f8"}
 
 
-def readable(values: pa.Array, leaf: Leaf) -> pa.Array:
+def readable(values: pa.Array, leaf: ColumnDescriptor) -> pa.Array:
     """Text of each of the binary ``values``, which are PLAIN without lengths; null stays null."""
     given = values.drop_null()
     if not len(given):
@@ -291,13 +293,13 @@ def _hex(value: bytes) -> str:
     return "0x" + value.hex()
 
 
-def _fitting(values: ByteArrays, leaf: Leaf) -> Any:
+def _fitting(values: ByteArrays, leaf: ColumnDescriptor) -> Any:
     if leaf.type is Type.BYTE_ARRAY:
         return np.ones(len(values), np.bool_)
     return values.lengths == PLAIN_WIDTHS.get(leaf.type, leaf.type_length)
 
 
-def _texts(values: ByteArrays, leaf: Leaf) -> pa.Array:
+def _texts(values: ByteArrays, leaf: ColumnDescriptor) -> pa.Array:
     """Texts of values that have the width of their type."""
     show: Callable[[bytes], str] = _guessed
     logical = leaf.element.logicalType
@@ -315,7 +317,7 @@ def _texts(values: ByteArrays, leaf: Leaf) -> pa.Array:
     return pa.array(list(map(show, values)), pa.string())
 
 
-def _column(values: ByteArrays, leaf: Leaf) -> LeafColumn:
+def _column(values: ByteArrays, leaf: ColumnDescriptor) -> LeafColumn:
     return LeafColumn(
         leaf=leaf,
         num_entries=len(values),
@@ -345,7 +347,7 @@ def _guessed(value: bytes) -> str:
     return text if text.isprintable() and text else _hex(value)
 
 
-def _physical(values: ByteArrays, leaf: Leaf) -> Values:
+def _physical(values: ByteArrays, leaf: ColumnDescriptor) -> Values:
     if leaf.type is Type.BYTE_ARRAY:
         return values
     content: Any = np.ascontiguousarray(values.content)

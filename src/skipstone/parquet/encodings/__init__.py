@@ -107,7 +107,7 @@ def _check_out(out: npt.NDArray[Any], count: int, type_: Type, type_length: int 
     if dtype is None and type_ is not Type.BYTE_ARRAY:
         dtype, shape = np.dtype(np.uint8), (count, plain.fixed_length(type_, type_length))
     if out.dtype != dtype or out.shape != shape or not out.flags.c_contiguous:
-        raise ValueError(f"{out.dtype}{out.shape} is no room for {count} values of {type_.name}")
+        raise ValueError(f"{out.dtype}{out.shape} cannot hold {count} values of {type_.name}")
 
 
 def encode_values(

@@ -10,7 +10,7 @@ BROTLI         RFC 7932
 ZSTD           RFC 8878, one or more frames
 LZ4_RAW        one LZ4 block
 LZ4            three framings, see below
-LZO            not supported: no library is worth its risk
+LZO            not supported
 =============  ==================================================================================
 
 ``LZ4`` (deprecated) is tried as the LZ4 frame format if the frame magic ``04 22 4D 18`` leads, then
@@ -61,7 +61,7 @@ _ONE: Final = struct.Struct(">I")
 
 
 class _BadError(ValueError):
-    """What a codec says of bytes that are not its own."""
+    """The error of a codec for bytes that it cannot decode."""
 
 
 def decompress(codec: int, data: ReadableBuffer, uncompressed_size: int) -> memoryview:

@@ -92,7 +92,7 @@ def _expand(prefixes: Any, data: Any, offsets: Any, ends: Any, out: Any) -> None
     last: Any = 0
     for i in range(len(prefixes)):
         to, prefix = ends[i], prefixes[i]
-        # The string before ends at or before `to`: what is read beyond it is overwritten.
+        # The previous string ends at or before `to`: bytes copied beyond it are overwritten.
         for k in range(0, prefix, 8):
             store(out, to + k, load(out, last + k))
         last = to

@@ -15,7 +15,8 @@ from numba import types
 from numba.core import cgutils, config
 from numba.extending import intrinsic, register_jitable
 
-#: Whether accesses are checked. Code that is must not be taken for code that is not, nor cached.
+#: Whether accesses are checked. Checked code must not be used in place of unchecked code, nor
+#: cached.
 CHECKED = bool(config.BOUNDSCHECK)  # type: ignore[attr-defined]
 
 _tools: Any = cgutils  # without types
@@ -165,7 +166,7 @@ def hybrid(data: Any, width: Any, out: Any) -> Any:
 def coded(data: Any, width: Any, items: Any, out: Any, some: Any) -> Any:
     """As ``hybrid``, but of the items that the values are indices of.
 
-    Where an index is none, the result is ``~at`` of its run as for any other run that cannot be.
+    Where an index is out of range, the result is ``~at`` of its run, as for an invalid run.
     """
     at: Any = 0
     filled: Any = 0
@@ -211,7 +212,7 @@ def coded(data: Any, width: Any, items: Any, out: Any, some: Any) -> Any:
 
 
 def held(data: Any, width: Any, count: Any) -> Any:
-    """How many of ``count`` values there are."""
+    """How many of ``count`` values the runs hold."""
     at: Any = 0
     held: Any = 0
     size = (width + 7) >> 3

@@ -44,13 +44,13 @@ class Kernels:
     - ``delta(data, at, per_miniblock, miniblocks, out)``: fills ``out[1:]`` (int32 or int64) with
       ``out[0]`` and the deltas of the blocks from ``at``; end;
     - ``lengths(offsets, indices, ends)``: fills ``ends`` with the offsets of the strings taken;
-      their bytes, or ``~i`` for the first index that is none;
+      their bytes, or ``~i`` for the first index out of range;
     - ``copy(data, offsets, indices, ends)``: the bytes of the strings taken;
     - ``expand(prefixes, data, offsets, ends)``: bytes of strings, each made of the first bytes of
       the one before and its own suffix (``ends`` is right for them);
     - ``shared(data, offsets)``: how many first bytes each string shares with the one before;
     - ``rows(values, indices, out)``: fills ``out`` with rows of ``(n, k)`` bytes or items of
-      ``(n,)`` numbers; False where an index is none;
+      ``(n,)`` numbers; False where an index is out of range;
     - ``coded(data, width, values, out)``: as ``hybrid`` and then ``rows``, of numbers of 4 or 8
       bytes; end (an index out of range is reported as an impossible run);
     - ``join(data, width, out)``: fills ``out`` with values of ``width`` bytes from as many streams.

@@ -35,7 +35,7 @@ from .values import as_bytes, check_count, check_room
 if TYPE_CHECKING:
     import numpy.typing as npt
 
-    from skipstone.parquet.format.schema import Leaf
+    from skipstone.parquet.format.schema import ColumnDescriptor
     from skipstone.parquet.pages.page import Page
 
     from .kernels import I64, U8
@@ -45,7 +45,9 @@ if TYPE_CHECKING:
 _LENGTH = 4
 
 
-def levels_v1(page: Page, body: memoryview, leaf: Leaf) -> tuple[U8 | None, U8 | None, int]:
+def levels_v1(
+    page: Page, body: memoryview, leaf: ColumnDescriptor
+) -> tuple[U8 | None, U8 | None, int]:
     """Repetition levels, definition levels, and where the values begin in the decompressed body."""
     repetition, at = _v1(
         body, 0, page.repetition_level_encoding, leaf.max_repetition_level, page.num_values, 0
@@ -61,7 +63,9 @@ def levels_v1(page: Page, body: memoryview, leaf: Leaf) -> tuple[U8 | None, U8 |
     return repetition, definition, at
 
 
-def levels_v2(page: Page, body: memoryview, leaf: Leaf) -> tuple[U8 | None, U8 | None, int]:
+def levels_v2(
+    page: Page, body: memoryview, leaf: ColumnDescriptor
+) -> tuple[U8 | None, U8 | None, int]:
     """Repetition levels, definition levels, and where the values begin in the stored body."""
     first = page.repetition_levels_byte_length
     second = page.definition_levels_byte_length

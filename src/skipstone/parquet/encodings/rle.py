@@ -10,10 +10,10 @@
     prefixed   := uint32 length, hybrid of that many bytes
 
 Prefixed are levels in data page v1, and booleans always; not prefixed are levels in data page v2,
-and dictionary indices. The width is known from elsewhere. The number of values is too: what a last
-run holds beyond it is padding, and the bytes of that padding may be missing. A width of 0 needs no
-bytes at all, so whatever is there is not looked at, and all values are 0. Runs of no values mean
-nothing and are passed over. A repeated value that is wider than the width is refused.
+and dictionary indices. The width is known from elsewhere. The number of values is too: further
+values in the last run are padding, and the bytes of that padding may be missing. A width of 0 needs
+no bytes, so any bytes are ignored, and all values are 0. Runs of no values are skipped. A repeated
+value that is wider than the width is refused.
 """
 
 from __future__ import annotations
@@ -76,7 +76,7 @@ def decode(
 def count_held(data: U8, count: int, bit_width: int, kernels: Kernels) -> int:
     """``count``, or fewer where the runs cannot hold that many: then no memory should be allocated.
 
-    Few values are believed, and as many as the bytes hold when they are bit-packed.
+    A small ``count`` is accepted, and so is one that the bytes can hold bit-packed.
     """
     if count <= _TRUSTED or count * bit_width <= 8 * len(data):
         return count

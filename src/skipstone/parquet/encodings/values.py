@@ -72,7 +72,7 @@ def room(count: int, dtype: npt.DTypeLike) -> npt.NDArray[Any]:
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
 class ByteArrays:
-    """``n`` byte strings: ``data`` uint8, ``offsets`` int64 ``(n + 1,)`` that never fall.
+    """``n`` byte strings: ``data`` uint8, ``offsets`` int64 ``(n + 1,)`` that never decrease.
 
     The first offset need not be 0, nor the last the end of ``data``: slices share both arrays.
     """
@@ -184,8 +184,8 @@ class ByteArrays:
         """An Arrow array that shares the bytes: large_binary, or ``type_``.
 
         ``type_`` is one of binary, string and their large kinds. Those of 32-bit offsets get
-        offsets of their own, and hold less than 2 GiB (OverflowError). Nothing looks whether
-        strings are UTF-8: that is for the caller to ask Arrow (``validate(full=True)``).
+        offsets of their own, and hold less than 2 GiB (OverflowError). UTF-8 is not checked: the
+        caller may use Arrow's ``validate(full=True)``.
         """
         import pyarrow as pa
 
@@ -233,7 +233,7 @@ def gather(
 ) -> Values:
     """The values at ``indices``, of the same kind; in ``out`` if given (not for byte arrays).
 
-    IndexError where an index is none of the values.
+    IndexError where an index is out of range.
     """
     if isinstance(values, ByteArrays):
         return gather_bytes(values, indices)
@@ -265,7 +265,7 @@ def gather_bytes(values: ByteArrays, indices: npt.NDArray[np.integer[Any]]) -> B
 
 
 def no_index(size: int, indices: npt.NDArray[np.integer[Any]]) -> IndexError:
-    """The error that names the first index that is none of ``size`` values."""
+    """The error for the first index that is not below ``size``."""
     wrong = indices[(indices < 0) | (indices >= size)]
     return IndexError(f"index {int(wrong[0])} into {size} values")
 

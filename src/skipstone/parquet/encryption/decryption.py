@@ -3,7 +3,8 @@
 For the footer and for each column the first available key is used: the key given directly; the
 result of the retriever for the key metadata; the KMS client, where the metadata is key material.
 
-For the command line, keys lie in a JSON file: they belong neither there nor in its history.
+The command line reads keys from a JSON file, because arguments are visible to others and stay in a
+history:
 
     {
       "footer_key": "text:0123456789012345",
@@ -173,10 +174,10 @@ def check_aad_prefix(prefix: object) -> None:
 
 
 def key_label(key_metadata: bytes | None) -> str | None:
-    """How messages name a key: by nothing of the metadata that may be more than a name.
+    """How messages name a key: never by metadata that may be secret.
 
     Key material is named by its master key; other metadata by itself where it is short, printable
-    text without the looks of JSON, and by its length otherwise. ``None`` where there is none.
+    text that does not look like JSON, and by its length otherwise. ``None`` where there is none.
     """
     if not key_metadata:
         return None

@@ -63,10 +63,11 @@ class Encryption:
 
     With a ``kms``: ``footer_key_id`` and ``column_key_ids`` name its master keys, and every file
     gets random data keys of ``data_key_bits``, wrapped as the key tools of parquet-java do:
-    ``double_wrapping`` puts a local key between; without ``internal_key_material`` the wrapped
-    keys lie in a file next to the data file, where they can be wrapped again without touching it.
+    ``double_wrapping`` wraps them with a local key, which the master key wraps; without
+    ``internal_key_material`` the wrapped keys lie in a file next to the data file, where they can
+    be wrapped again without touching it.
 
-    ``algorithm``: ``AES_GCM_V1``, or ``AES_GCM_CTR_V1``, which does not notice altered pages.
+    ``algorithm``: ``AES_GCM_V1``, or ``AES_GCM_CTR_V1``, which does not detect altered pages.
     ``plaintext_footer``: schema and sizes can be read without a key, and are signed.
     ``plaintext_columns`` stay plaintext; with ``encrypt_others=False`` so does every column
     without a key of its own. ``aad_prefix`` names the file (bytes, or a function from its path),
@@ -120,7 +121,7 @@ class Encryption:
         metadata = self.footer_key_metadata or self.column_key_metadata
         wrapped = bool(self.footer_key_id or self.column_key_ids)
         if wrapped and (footer_key or column_keys or metadata or self.kms is None):
-            raise ValueError("key ids are of a kms, which takes no keys and no key metadata")
+            raise ValueError("key ids need a kms, and exclude keys and key metadata")
         if self.data_key_bits // 8 not in KEY_LENGTHS or self.data_key_bits % 8:
             raise ValueError(f"data_key_bits is 128, 192 or 256, not {self.data_key_bits}")
         check_aad_prefix(self.aad_prefix)
@@ -206,7 +207,8 @@ class Encryption:
         return self._footer
 
     def key_of_column(self, path: Path) -> tuple[Path, CountedCipher | str] | None:
-        """The own key of a leaf, or the id of its master key, and for what it was given."""
+        """The own key of a leaf, or the id of its master key, and the path that it was given
+        for."""
         for length in range(len(path), 0, -1):
             key = self._columns.get(path[:length])
             if key is not None:
@@ -231,8 +233,8 @@ class Encryption:
         return not self.encrypt_others
 
     def check_columns(self, leaves: Iterable[Path]) -> None:
-        """``SkipstoneError`` where a name is of no column: the column it meant would stay
-        plaintext, or take another key."""
+        """``SkipstoneError`` where a name matches no column: the intended column would otherwise
+        stay plaintext, or take another key."""
         known = {leaf[:length] for leaf in leaves for length in range(1, len(leaf) + 1)}
         for path in (*self._columns, *self._plaintext):
             if path not in known:
@@ -335,7 +337,7 @@ class FileEncryptor:
             raise KeyUnavailableError(
                 f"the KMS client did not wrap a key with master key {master_key_id!r}: "
                 f"{type(error).__name__}",
-                hint=f"the KMS needs master key {master_key_id!r}, and leave to use it",
+                hint=f"the KMS needs master key {master_key_id!r}, and permission to use it",
             ) from None
         self._entries[reference] = material
         if encryption.internal_key_material:

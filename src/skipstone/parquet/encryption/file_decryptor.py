@@ -152,7 +152,7 @@ class FileDecryptor:
             raise FormatError(
                 "keys were given, but the file is not encrypted",
                 file=file,
-                hint="if that is as it should be, pass allow_plaintext_files=True with the keys",
+                hint="if this is intended, pass allow_plaintext_files=True with the keys",
             )
         return None
 
@@ -169,7 +169,7 @@ class FileDecryptor:
         """AAD prefix and unique part of the file.
 
         ``KeyUnavailableError`` where the prefix must be given and is not; ``FormatError`` where the
-        one given is not that of the file: it is another file than was meant.
+        one given is not that of the file: this is not the intended file.
         """
         if self._aad is None:
             self._aad = self._prefix() + (self.algorithm.aad_file_unique or b"")
@@ -192,7 +192,7 @@ class FileDecryptor:
                 if stored
                 else "an AAD prefix was given, but the file was encrypted without one",
                 file=self.file,
-                hint="this is another file than was meant, or another aad_prefix is needed",
+                hint="this is not the intended file, or another aad_prefix is needed",
             )
         return stored or b""
 
@@ -303,7 +303,7 @@ class FileDecryptor:
         own = crypto_metadata.ENCRYPTION_WITH_COLUMN_KEY
         with_footer = crypto_metadata.ENCRYPTION_WITH_FOOTER_KEY
         if (own is None) == (with_footer is None):
-            raise FormatError(f"column {name!r} has not one kind of key", file=self.file)
+            raise FormatError(f"column {name!r} must have exactly one kind of key", file=self.file)
         if own is None:
             label = key_label(self.key_metadata)
             try:

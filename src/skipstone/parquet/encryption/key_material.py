@@ -253,7 +253,7 @@ def _unwrap(kms: KmsClient, wrapped: str, master_key_id: str) -> Cipher:
         raise KeyUnavailableError(
             f"the KMS client did not unwrap a key of master key {master_key_id!r}: "
             f"{type(error).__name__}",
-            hint=f"the KMS needs master key {master_key_id!r}, and leave to use it",
+            hint=f"the KMS needs master key {master_key_id!r}, and permission to use it",
         ) from error
     if not isinstance(key, bytes | bytearray | memoryview) or len(key) not in KEY_LENGTHS:
         raise KeyUnavailableError(

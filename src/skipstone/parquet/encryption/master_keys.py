@@ -152,7 +152,7 @@ def _failed(verb: str, label: str, error: Exception) -> KeyUnavailableError:
     return KeyUnavailableError(
         f"needs the key labelled {label!r}: the KMS client did not {verb} a key with it"
         f" ({type(error).__name__})",
-        hint=f"the KMS needs master key {label!r}, and leave to use it",
+        hint=f"the KMS needs master key {label!r}, and permission to use it",
     )
 
 

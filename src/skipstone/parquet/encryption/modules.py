@@ -234,7 +234,7 @@ class Cipher:
         """Plaintext of the module at ``data[at:]``, and where it ends.
 
         ``what`` names the module in errors. Raises ``AuthenticationError``, or ``FormatError`` for
-        a length that cannot be. CTR takes no AAD and never fails on a wrong key.
+        an impossible length. CTR takes no AAD and never fails on a wrong key.
         """
         nonce, encrypted, stop = split_module(data, at, ctr=ctr, base=base, file=file)
         if ctr:

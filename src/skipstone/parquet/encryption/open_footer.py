@@ -100,7 +100,7 @@ def open_footer(
 def _doubts(
     footer: FooterArrays, decryption: Decryption | None, file: str | None
 ) -> dict[int, SkipstoneError]:
-    """Columns that must not be read by a plaintext footer whose signature was not verified.
+    """Columns that must not be read with a plaintext footer whose signature was not verified.
 
     Anybody can write such a footer. So it cannot declare a column plaintext whose key was given:
     those columns are returned with their reasons, by leaf ordinal. ``FormatError`` where keys were
@@ -114,7 +114,7 @@ def _doubts(
             "keys were given, but no column is encrypted, and the key that signs the footer is not"
             " among them",
             file=file,
-            hint="pass it as footer_key; if that is as it should be, pass"
+            hint="pass it as footer_key; if this is intended, pass"
             " allow_plaintext_files=True with the keys",
         )
     return {
@@ -122,7 +122,7 @@ def _doubts(
             f"the key of column {leaf.name!r} was given, but the column is not encrypted, and the"
             " key that signs the footer was not given",
             file=file,
-            hint="pass it as footer_key, or do without the key of the column",
+            hint="pass it as footer_key, or leave out the key of the column",
         )
         for leaf in footer.schema.leaves
         if decryption.key_of_column(leaf.path) is not None and not encrypted[:, leaf.ordinal].all()

@@ -214,9 +214,9 @@ def _decode(file: IndexedFile, leaf: int, group: int, data: bytes | memoryview, 
     plain, every = plain_values(values), np.ones(len(values), np.bool_)
     keys = stored.keys(plain, every)
     if not keys.valid.all():
-        raise FormatError("a dictionary with values that are none of its type", offset=base)
+        raise FormatError("a dictionary with values of another type", offset=base)
     if stored.rounds and np.any(stored.keys(plain, every, upper=True).data != keys.data):
-        raise FormatError("a dictionary with parts of microseconds", offset=base)
+        raise FormatError("a dictionary with fractions of microseconds", offset=base)
     return keys
 
 

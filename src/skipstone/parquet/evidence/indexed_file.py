@@ -1,4 +1,4 @@
-"""One Parquet file as evidence sees it: its footer, and the indexes that were read so far.
+"""One Parquet file for evidence: its footer, and the indexes that were read so far.
 
 Everything that was parsed stays: bounds of all row groups of a leaf, page indexes, the headers of
 Bloom filters, dictionaries. This makes a warm file faster than a cold one. Nothing here does I/O:
@@ -6,9 +6,9 @@ ranges are named, and their bytes are parsed when they were fetched. Unusable by
 ``Reason`` in their place, so that they are not requested again.
 
 A file without a page index may have index pages of 2013. If the roots of a chunk's trees are also
-the parents of its data pages, they say what an offset index says, and the keys bound the pages:
-page ``i`` holds values from key ``i - 1`` to key ``i``. They come in one request. A tree of several
-levels, and one of keys alone, says nothing while planning.
+the parents of its data pages, they hold what an offset index holds, and the keys bound the pages:
+page ``i`` holds values from key ``i - 1`` to key ``i``. They come in one request. Planning ignores
+a tree of several levels, and one of keys alone.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ if TYPE_CHECKING:
     from skipstone.parquet.encryption.column_decryptor import ColumnDecryptor
     from skipstone.parquet.encryption.file_decryptor import FileDecryptor
     from skipstone.parquet.format.footer_arrays import FooterArrays
-    from skipstone.parquet.format.schema import Leaf as Column
+    from skipstone.parquet.format.schema import ColumnDescriptor
     from skipstone.predicate.tree import Leaf
     from skipstone.pruning import BoolArray, Fetched
 
@@ -61,7 +61,7 @@ _INDEXES = {"column_index": ModuleType.COLUMN_INDEX, "offset_index": ModuleType.
 
 
 def why(error: Exception, subject: str) -> Reason:
-    """The reason why nothing is said, from an error."""
+    """The reason for an error."""
     if isinstance(error, KeyUnavailableError):
         cause = Cause.UNDECRYPTABLE
     elif isinstance(error, UnsupportedError):
@@ -372,7 +372,7 @@ _LONGEST_ROOTS = 2 * (ROLL_OVER + 256)
 
 def _page_index_of(
     data: bytes | memoryview,
-    leaf: Column,
+    leaf: ColumnDescriptor,
     *,
     base: int,
     start: int,
@@ -403,7 +403,7 @@ def _page_index_of(
     if root.keys is None:
         return places, None
     count = len(root)
-    # Nothing bounds the first page from below: empty bytes are the least text, and no number.
+    # The first page has no lower bound: empty bytes are the smallest text, and not a number.
     lower = ByteArrays.concat([ByteArrays.from_list([b""]), root.keys[: count - 1]])
     return places, ColumnIndexArrays(
         null_pages=np.zeros(count, np.bool_),

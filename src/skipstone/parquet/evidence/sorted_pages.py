@@ -181,7 +181,7 @@ class _Search:
             page.verify_crc()
         if not page.is_data or page.num_values != rows:
             raise FormatError(
-                "a page with another number of rows than its index says", offset=base, expected=rows
+                "a page with another number of rows than in its index", offset=base, expected=rows
             )
         body = page.decrypted(decryptor)
         column = decode_data_page(page, self.column, self.codec, self.dictionary, body)
@@ -192,7 +192,7 @@ class _Search:
         known = np.ones(count, np.bool_)
         lower, upper = self.stored.keys(values, known), self.stored.keys(values, known, upper=True)
         if not (lower.valid.all() and upper.valid.all()):
-            raise FormatError("values that are none of the column's type", offset=base)
+            raise FormatError("values that are not of the column's type", offset=base)
         least, most = (count - 1, 0) if self.descending else (0, count - 1)
         (low,) = lower.take(np.array([least])).to_list()
         (high,) = upper.take(np.array([most])).to_list()

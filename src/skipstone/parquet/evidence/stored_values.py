@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from skipstone.parquet.encodings.kernels import I64
-    from skipstone.parquet.format.schema import Leaf as Column
+    from skipstone.parquet.format.schema import ColumnDescriptor
     from skipstone.predicate.tree import Leaf
     from skipstone.pruning import BoolArray
     from skipstone.pruning.column_types import StoredLeaf
@@ -74,13 +74,13 @@ _DAY = 86_400_000_000
 class StoredColumn:
     """The values of a leaf column: its canonical ``type`` (``None`` where no order is known)."""
 
-    column: Column
+    column: ColumnDescriptor
     form: Form
     type: pa.DataType | None
     unit: str = ""
 
     @classmethod
-    def of(cls, column: Column) -> StoredColumn:
+    def of(cls, column: ColumnDescriptor) -> StoredColumn:
         """From the schema; see the module."""
         form, type_, unit = _form(column)
         return cls(column, form, type_, unit)
@@ -231,7 +231,7 @@ def _int96(found: NDArray[np.uint8], valid: BoolArray, upper: bool) -> Keys:
 _NOTHING = (Form.NONE, None, "")
 
 
-def _form(column: Column) -> tuple[Form, pa.DataType | None, str]:
+def _form(column: ColumnDescriptor) -> tuple[Form, pa.DataType | None, str]:
     element, physical = column.element, column.type
     logical, converted = element.logicalType, element.converted_type
     name = None

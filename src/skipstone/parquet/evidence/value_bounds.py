@@ -1,4 +1,5 @@
-"""Bounds and null counts of values: how files write them, and what they say about a predicate leaf.
+"""Bounds and null counts of values: how files write them, and what they prove about a predicate
+leaf.
 
 **Chunks** (``Statistics``). ``min_value`` and ``max_value`` are used where ``column_orders`` names
 their order. The deprecated ``min`` and ``max`` are ordered as signed bytes or numbers, whatever the
@@ -13,17 +14,17 @@ They are never used for INT96. An absent null count is unknown, and 0 where the 
 null. For dictionary-encoded strings and bytes, Arrow's C++ writer counts only the nulls of the
 column, not those of its group: there a null count below an optional group is ignored. A chunk that
 does not hold one value per row contradicts itself. So does a chunk with bounds that has only nulls.
-Nothing of such a chunk is used.
+No bound or count of such a chunk is used.
 
 **Pages** (page index). The rows of a page come from the offset index; the column must have one
 value per row. A null page is accepted where the column can be null and its null count, if there is
-one, equals its rows: some writers mark pages without statistics as null pages. Nothing of a page
-that contradicts itself is used. ``boundary_order`` says that bounds ascend, never that pages are
+one, equals its rows: some writers mark pages without statistics as null pages. A page that
+contradicts itself has no bounds. ``boundary_order`` says that bounds ascend, never that pages are
 disjoint, and nothing here depends on it.
 
 A page index must agree with its chunk. An index of an older version of the file, or of another
 chunk, is well-formed and wrong: its pages lie elsewhere, its null counts add up to another number,
-or its bounds lie outside those of the chunk. Then nothing of it is used.
+or its bounds lie outside those of the chunk. Then it is not used.
 
 **NaN.** Parquet's bounds of floats leave NaN out, and NaN is the largest value here. So they are
 read twice:
@@ -163,7 +164,7 @@ class ValueBounds:
         )
 
     def bounds_of(self, leaf: Leaf) -> Bounds[BoolArray] | None:
-        """Bounds of ``leaf``; ``None`` where ranges and null counts say nothing about it."""
+        """Bounds of ``leaf``; ``None`` where ranges and null counts cannot answer it."""
         if leaf.op in (Op.IS_NULL, Op.NOT_NULL) or self.stored.type is None:
             return null_bounds(leaf.op, self.all.rows, self.all.nulls)
         local = self.stored.restate(leaf)

@@ -259,7 +259,7 @@ class BloomFilter:
     def of_size(cls, num_bytes: int) -> Self:
         """An empty filter of ``num_bytes`` bytes, a multiple of 32."""
         if num_bytes % BLOCK_BYTES or not MIN_BYTES <= num_bytes <= MAX_BYTES:
-            raise ValueError(f"{num_bytes} is no multiple of {BLOCK_BYTES} up to {MAX_BYTES}")
+            raise ValueError(f"{num_bytes} is not a multiple of {BLOCK_BYTES} up to {MAX_BYTES}")
         return cls(np.zeros((num_bytes // BLOCK_BYTES, 8), np.uint32))
 
     @classmethod

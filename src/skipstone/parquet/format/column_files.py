@@ -71,7 +71,7 @@ def column_files(footer: FooterArrays) -> dict[str, ColumnFile]:
     try:
         held: Any = json.loads(notes[-1] or "")
     except (ValueError, RecursionError) as error:
-        raise FormatError(f"{KEY} is no JSON") from error
+        raise FormatError(f"{KEY} is not JSON") from error
     if not isinstance(held, dict) or not isinstance(held.get("files"), dict):
         raise FormatError(f"{KEY} names no files")
     if held.get("version") != _VERSION:

@@ -147,7 +147,7 @@ class FooterArrays:
 
     @cached_property
     def version(self) -> int:
-        """``FileMetaData.version``; neither 1 nor 2 tells which features the file uses."""
+        """``FileMetaData.version``; neither 1 nor 2 determines which features the file uses."""
         found = self._value("version", I32)
         if found is None:
             raise FormatError("footer: a required field is missing: version", offset=self.base)
@@ -267,7 +267,7 @@ class FooterArrays:
         """Rows before each row group, and all rows at the end: int64 (R + 1,)."""
         starts = list(accumulate(self.group("num_rows").tolist(), initial=0))
         if starts[-1] >> 62:
-            raise FormatError("footer: more rows than can be", offset=self.base, got=starts[-1])
+            raise FormatError("footer: more rows than possible", offset=self.base, got=starts[-1])
         return np.array(starts, np.int64)
 
     def chunk(self, field: str) -> I64Array:
@@ -304,7 +304,7 @@ class FooterArrays:
         if field == "start":
             data = self.chunk("data_page_offset")
             dictionary = self.chunk("dictionary_page_offset")
-            # Some writers say where the dictionary lies in data_page_offset alone.
+            # Some writers store the dictionary's place only in data_page_offset.
             return np.where((dictionary > 0) & (dictionary < data), dictionary, data)
         if field == "stop":
             size = self.chunk("total_compressed_size")

@@ -60,7 +60,7 @@ def size_of(data: Any, at: Any, end: Any, wide: Any, slot: Any) -> Any:
 
 
 def tally(data: Any, at: Any, end: Any, wide: Any, slot: Any) -> Any:
-    """An i64 count of statistics; a negative one is how parquet-java once wrote "not counted"."""
+    """An i64 count of statistics; parquet-java once wrote a negative one for "not counted"."""
     value, at = zigzag(data, at, end)
     if at >= 0:
         wide[slot] = value + 1 if 0 <= value <= LARGEST else 0

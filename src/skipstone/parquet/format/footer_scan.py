@@ -1,7 +1,7 @@
 """Runs the kernel over a footer: plain Python for small ones, compiled for large ones.
 
-What a hostile footer makes this allocate is in proportion to its bytes: of the row groups and
-chunks that it announces, as many must fit the bytes left at the smallest size that a valid one can
+A hostile footer cannot make this allocate more than in proportion to its bytes: the row groups and
+chunks that it announces must fit the bytes left, each at the smallest size that a valid one can
 have.
 """
 

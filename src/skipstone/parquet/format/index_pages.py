@@ -106,7 +106,7 @@ class IndexPage:
         """From an index page of a file; verifies its checksum."""
         if page.type != PageType.INDEX_PAGE:
             raise FormatError(
-                "a page that is no index page",
+                "a page that is not an index page",
                 offset=page.offset,
                 expected=int(PageType.INDEX_PAGE),
                 got=int(page.type),

@@ -288,7 +288,7 @@ def _histogram(values: IntArray | None, count: int, base: int) -> IntArray | Non
     levels, rest = divmod(len(values), count) if count else (0, len(values))
     if rest:
         raise FormatError(
-            "a histogram that is no multiple of the pages",
+            "a histogram that is not a multiple of the pages",
             offset=base,
             expected=count,
             got=len(values),

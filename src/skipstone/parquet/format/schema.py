@@ -86,7 +86,7 @@ class Node:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Leaf:
+class ColumnDescriptor:
     """A primitive column: ``ordinal`` is its place in ``RowGroup.columns``."""
 
     ordinal: int
@@ -131,7 +131,7 @@ class Schema:
     """The tree below ``root``, and its ``leaves`` in order."""
 
     root: Node
-    leaves: tuple[Leaf, ...]
+    leaves: tuple[ColumnDescriptor, ...]
 
     @classmethod
     def of(cls, elements: Sequence[SchemaElement]) -> Schema:
@@ -144,11 +144,11 @@ class Schema:
             raise FormatError(
                 "schema elements outside the tree", expected=builder.at, got=len(elements)
             )
-        leaves: list[Leaf] = []
+        leaves: list[ColumnDescriptor] = []
         _collect(root, (), leaves)
         return cls(root=root, leaves=tuple(leaves))
 
-    def leaf(self, path: tuple[str, ...] | str) -> Leaf | None:
+    def leaf(self, path: tuple[str, ...] | str) -> ColumnDescriptor | None:
         """The leaf of this path (or dotted name), ``None`` where there is none."""
         for leaf in self.leaves:
             if leaf.path == path or leaf.name == path:
@@ -224,11 +224,11 @@ class _Builder:
         )
 
 
-def _collect(node: Node, above: tuple[Node, ...], leaves: list[Leaf]) -> None:
+def _collect(node: Node, above: tuple[Node, ...], leaves: list[ColumnDescriptor]) -> None:
     element = node.element
     if isinstance(element.type, Type) and not node.children and above:
         leaves.append(
-            Leaf(
+            ColumnDescriptor(
                 ordinal=len(leaves),
                 node=node,
                 type=element.type,

@@ -162,9 +162,9 @@ def _json(data: bytes, what: str) -> dict[str, Any]:
     try:
         held = json.loads(data)
     except (ValueError, RecursionError) as error:
-        raise FormatError(f"{what} are no JSON") from error
+        raise FormatError(f"{what} are not JSON") from error
     if not isinstance(held, dict):
-        raise FormatError(f"{what} are no object", got=type(held).__name__)
+        raise FormatError(f"{what} are not an object", got=type(held).__name__)
     return held
 
 

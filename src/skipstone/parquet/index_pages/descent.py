@@ -1,6 +1,6 @@
-"""Down a tree of index pages: from the root to the data pages that hold a key, or a row.
+"""Searches a tree of index pages: from the root to the data pages that hold a key, or a row.
 
-    round 1   the root, and the root of the ordinals that lies behind it
+    round 1   the root, and the root of the ordinals that follows it
     round n   the index pages of the next level that the search goes through, together
 
 A descent is a generator that yields the byte ranges it needs and is sent their bytes. So the
@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from skipstone.parquet.evidence.stored_values import StoredColumn
-    from skipstone.parquet.format.schema import Leaf
+    from skipstone.parquet.format.schema import ColumnDescriptor
     from skipstone.parquet.reading.page_tables import ChunkPlace
     from skipstone.parquet.reading.pinned_file import PinnedReader
     from skipstone.predicate.literals import Key, Keys
@@ -103,7 +103,7 @@ class Descent:
     """The trees of one chunk. ``index_page_offset`` and ``data_page_offset`` are the footer's."""
 
     place: ChunkPlace
-    leaf: Leaf
+    leaf: ColumnDescriptor
     index_page_offset: int
     data_page_offset: int
     roots: Roots | None = None
@@ -176,7 +176,7 @@ class Descent:
                 if at == high or int(node.page.page_offset[at]) != wanted:
                     raise FormatError("a data page that has no ordinal", offset=offset)
                 return self._found([(node, at, at + 1)])
-            # Only the children show which of them has it: their first pages ascend.
+            # Only the children show which of them holds it: their first pages ascend.
             while high - low > 1:
                 middle = (low + high) // 2
                 (child,) = yield from self._children([(node, middle, middle + 1)])
@@ -277,7 +277,7 @@ class Descent:
 
     def _too_deep(self) -> FormatError:
         return FormatError(
-            "index pages deeper than any tree",
+            "index pages nested too deeply",
             offset=self.index_page_offset,
             expected=f"at most {_DEEPEST} levels",
         )

@@ -5,11 +5,12 @@
 >>> index.ordinals(1_000_000, 1_001_000)     # the data pages that hold these rows
 >>> index.query(lo, hi, columns=["amount"])  # down the tree of ts, then by row down the others
 
-As the specification describes it: in row groups that the statistics of the footer leave, the search
-goes down the tree of keys to data pages, whose matching rows are found by decoding them; and with
-these rows down the trees of ordinals of all other columns. A row group without a tree of keys is
-read whole; a column without any tree is found by its offset index, or by its page headers.
-Values compare as everywhere here: NaN is the largest, 0.0 equals -0.0, a null matches nothing.
+As the specification describes it: in row groups that the footer's statistics do not exclude, the
+search follows the tree of keys to data pages and decodes them to find the matching rows. With these
+rows it follows the trees of ordinals of all other columns. A row group without a tree of keys is
+read completely. Pages of a column without any tree are found by its offset index, or by its page
+headers. Values compare as everywhere here: NaN is the largest, 0.0 equals -0.0, a null matches
+nothing.
 """
 
 from __future__ import annotations
@@ -66,7 +67,7 @@ class DataPages:
     """Data pages that were found, in the order of the file: int64 ``(n,)`` each.
 
     ``offset`` and ``length`` are bytes of the file, headers included. ``first_row`` and
-    ``stop_row`` are rows of the file, -1 where they were found by keys, which do not say them.
+    ``stop_row`` are rows of the file, -1 where they were found by keys, which have no rows.
     """
 
     row_group: IntArray

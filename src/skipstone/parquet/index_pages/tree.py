@@ -6,14 +6,14 @@
 By default the whole tree follows the last data page. Every reader has all values at that point and
 stops, while several readers fail on an index page between data pages. Either way the index pages
 are part of the chunk. DataFusion looks beyond the last page of a repeated column that has no offset
-index, and takes the entries of an index page for a header: such a chunk gets only interleaved
+index, and parses the entries of an index page as a header: such a chunk gets only interleaved
 trees.
 
 The specification gives a sorted column a tree of keys alone, and reads "the row id" from the data
 page that was found; but no data page says which row it begins with. So a chunk with a tree of keys
-also has one of ordinals, whose root is the page behind the root of the keys (not interleaved: there
-the specification is followed literally, and the rows come from the offset index or from the headers
-of the pages).
+also has one of ordinals, whose root is the page after the root of the keys. Interleaved trees
+follow the specification literally: there the rows come from the offset index or from the page
+headers.
 
 A search relies on every page ``i`` holding values in ``[key[i - 1], key[i]]``. So ``PageBounds``
 checks it, whatever sorting the file claims: the largest value of each page, in Spark's order, is at
@@ -70,7 +70,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
     from skipstone.parquet.encodings.values import Values
-    from skipstone.parquet.format.schema import Leaf
+    from skipstone.parquet.format.schema import ColumnDescriptor
     from skipstone.parquet.pages.column_values import LeafColumn
     from skipstone.parquet.pages.page import Page
 
@@ -82,7 +82,7 @@ _FEWEST: Final = 2
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlacedIndexPage:
-    """``data``, header and body, lies at ``offset`` of its chunk, behind ``after`` data pages."""
+    """``data``, header and body, lies at ``offset`` of its chunk, after ``after`` data pages."""
 
     offset: int
     after: int
@@ -133,7 +133,7 @@ def place_index_pages(
     *,
     first: int,
     sizes: Sequence[int],
-    leaf: Leaf,
+    leaf: ColumnDescriptor,
     keys: Sequence[bytes] | None = None,
     ordinals: Sequence[int] | None = None,
     interleave: bool = False,
@@ -201,7 +201,9 @@ class _Layout:
 class _Tree:
     """One tree: ``levels`` from the one above the data pages to that of the root alone."""
 
-    def __init__(self, held: Sequence[bytes] | Sequence[int], leaf: Leaf, roll_over: int) -> None:
+    def __init__(
+        self, held: Sequence[bytes] | Sequence[int], leaf: ColumnDescriptor, roll_over: int
+    ) -> None:
         self.leaf, self.held = leaf, list[bytes | int](held)
         self.keyed = isinstance(held[0], bytes)
         if self.keyed:
@@ -252,7 +254,7 @@ class _Tree:
         return found
 
     def interleave(self, layout: _Layout) -> None:
-        """Places each index page right behind the last of its children."""
+        """Places each index page right after the last of its children."""
         for node, level in self.post_order():
             if not level:
                 layout.data(node.stop)
@@ -289,7 +291,7 @@ class _Tree:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ChunkIndexPages:
     """``plan`` is ``None`` where a chunk can have no tree, and ``reason`` says why; it also says
-    why a tree that was to hold keys holds ordinals.
+    why a tree holds ordinals where keys were requested.
 
     ``dictionary`` and ``sources`` are offset and length of the source pages: of the dictionary if
     there is one, and of each data page; ``uncompressed`` is their size when decompressed, headers
@@ -306,7 +308,7 @@ class ChunkIndexPages:
 
 def index_pages_of(
     pages: Iterable[Page],
-    leaf: Leaf,
+    leaf: ColumnDescriptor,
     codec: int,
     *,
     keyed: bool,
@@ -338,7 +340,7 @@ def index_pages_of(
             uncompressed += page.header_length + page.uncompressed_page_size
         if page.type == PageType.DICTIONARY_PAGE:
             if sources or head is not None:
-                raise FormatError("a dictionary behind its data pages", offset=page.offset)
+                raise FormatError("a dictionary after its data pages", offset=page.offset)
             head = place
             if decoded:
                 page.verify_crc()
@@ -401,7 +403,7 @@ _NANS: Final = {2: b"\x00\x7e", 4: b"\x00\x00\xc0\x7f", 8: b"\x00\x00\x00\x00\x0
 class PageBounds:
     """Smallest and largest value of each page of a chunk; pages are added in their order."""
 
-    def __init__(self, leaf: Leaf) -> None:
+    def __init__(self, leaf: ColumnDescriptor) -> None:
         self.order = _order(leaf)
         self._found: list[tuple[bytes, bytes] | None] = []
         widths = {Type.FLOAT: 4, Type.DOUBLE: 8}
@@ -471,7 +473,7 @@ class PageBounds:
         return high
 
 
-def _order(leaf: Leaf) -> Ordering | None:
+def _order(leaf: ColumnDescriptor) -> Ordering | None:
     """How keys of a column compare, ``None`` for columns without keys: booleans, INT96, lists."""
     if leaf.type is Type.BOOLEAN or leaf.max_repetition_level:
         return None

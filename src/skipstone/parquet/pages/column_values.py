@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from skipstone.parquet.encodings.values import Values
     from skipstone.parquet.encryption.column_decryptor import ColumnDecryptor
     from skipstone.parquet.format.metadata import ColumnMetaData
-    from skipstone.parquet.format.schema import Leaf
+    from skipstone.parquet.format.schema import ColumnDescriptor
 
     from .page import Page
 
@@ -90,7 +90,7 @@ class LeafColumn:
     the highest definition level.
     """
 
-    leaf: Leaf
+    leaf: ColumnDescriptor
     num_entries: int
     definition_levels: U8 | None
     repetition_levels: U8 | None
@@ -169,7 +169,7 @@ def _cut(runs: Sequence[Run], start: int, stop: int) -> tuple[Run, ...]:
     return tuple(kept)
 
 
-def concat(leaf: Leaf, parts: Sequence[LeafColumn]) -> LeafColumn:
+def concat(leaf: ColumnDescriptor, parts: Sequence[LeafColumn]) -> LeafColumn:
     """All entries of all parts, in order; runs of one dictionary are joined."""
     if len(parts) == 1:
         return parts[0]
@@ -199,7 +199,7 @@ def _levels(parts: Sequence[tuple[U8 | None, int]], absent: int) -> U8 | None:
     return made
 
 
-def _joined(runs: Sequence[Run], leaf: Leaf) -> tuple[Run, ...]:
+def _joined(runs: Sequence[Run], leaf: ColumnDescriptor) -> tuple[Run, ...]:
     made: list[Run] = []
     at = 0
     while at < len(runs):
@@ -223,7 +223,7 @@ def _alike(a: Run, b: Run) -> bool:
     return a.values is b.values
 
 
-def join_values(parts: Sequence[Values], leaf: Leaf) -> Values:
+def join_values(parts: Sequence[Values], leaf: ColumnDescriptor) -> Values:
     """The values of all parts of one leaf, in order."""
     if not parts:
         return no_values(leaf)
@@ -240,7 +240,7 @@ def join_values(parts: Sequence[Values], leaf: Leaf) -> Values:
     return concat_values(parts)
 
 
-def no_values(leaf: Leaf) -> Values:
+def no_values(leaf: ColumnDescriptor) -> Values:
     """No values of the leaf's physical type."""
     return decode_values(Encoding.PLAIN, b"", 0, leaf.type, leaf.type_length)
 
@@ -258,7 +258,9 @@ def check_num_values(num_values: int, size: int) -> None:
         raise UnsupportedError(f"{num_values} values in {size} bytes: at most {most} are read")
 
 
-def decode_dictionary_page(page: Page, leaf: Leaf, codec: int, body: memoryview) -> Values:
+def decode_dictionary_page(
+    page: Page, leaf: ColumnDescriptor, codec: int, body: memoryview
+) -> Values:
     """The dictionary's values; ``body`` is the page's body, decrypted if it was encrypted."""
     if page.encoding not in (Encoding.PLAIN, Encoding.PLAIN_DICTIONARY):
         raise UnsupportedError(f"a dictionary page of encoding {page.encoding}")
@@ -268,7 +270,7 @@ def decode_dictionary_page(page: Page, leaf: Leaf, codec: int, body: memoryview)
 
 def decode_data_page(
     page: Page,
-    leaf: Leaf,
+    leaf: ColumnDescriptor,
     codec: int,
     dictionary: Values | None,
     body: memoryview,
@@ -276,9 +278,9 @@ def decode_data_page(
 ) -> LeafColumn:
     """The entries of a data page; dictionary indices are kept as such.
 
-    ``body`` is the page's body, decrypted if it was encrypted; ``most_bytes`` is the most that
-    strings may take that the page stores by what they share. FormatError where the page is
-    damaged, UnsupportedError for codecs and encodings that are not read.
+    ``body`` is the page's body, decrypted if it was encrypted; ``most_bytes`` limits the bytes of
+    strings that the page stores with shared prefixes. FormatError where the page is damaged,
+    UnsupportedError for codecs and encodings that are not read.
     """
     check_num_values(page.num_values, len(body))
     if page.type == PageType.DATA_PAGE_V2:
@@ -315,7 +317,7 @@ def _decompressed(codec: int, body: memoryview, size: int) -> memoryview:
 
 def _values(
     page: Page,
-    leaf: Leaf,
+    leaf: ColumnDescriptor,
     dictionary: Values | None,
     data: memoryview,
     count: int,
@@ -341,7 +343,7 @@ def _values(
 def decode_chunk(
     data: bytes | memoryview,
     meta: ColumnMetaData,
-    leaf: Leaf,
+    leaf: ColumnDescriptor,
     *,
     base: int = 0,
     decryptor: ColumnDecryptor | None = None,
@@ -375,7 +377,7 @@ def decode_chunk(
 
 def decode_pages(
     pages: Iterable[Page],
-    leaf: Leaf,
+    leaf: ColumnDescriptor,
     codec: int,
     *,
     dictionary: Values | None = None,
@@ -406,7 +408,7 @@ def decode_pages(
     return concat(leaf, parts)
 
 
-def _at(error: FormatError, page: Page, leaf: Leaf) -> FormatError:
+def _at(error: FormatError, page: Page, leaf: ColumnDescriptor) -> FormatError:
     # Places inside a decompressed page have no offset in the file.
     where = f"page of column {leaf.name}"
     if error.offset is not None:

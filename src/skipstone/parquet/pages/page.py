@@ -8,7 +8,7 @@ In an encrypted column both are modules: ``u32 length, nonce, ciphertext, tag``.
 parquet-format.
 
 A walk reads no more of a header than it needs (a few microseconds); ``Page.header`` reads it whole.
-Some writers note wrong ends of chunks: see ``chunk_range``.
+Some writers store wrong ends of chunks: see ``chunk_range``.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from skipstone.parquet.thrift.structs import Declared
 
 
-# parquet-mr before 1.2.9, and one that does not say its version, left the dictionary page's header
+# parquet-mr before 1.2.9, and a parquet-mr without a version, left the dictionary page's header
 # out of total_compressed_size (PARQUET-816).
 _WITHOUT_HEADER = re.compile(
     r"parquet-mr(?! version)|parquet-mr version 1\.([01]\.|2\.[0-8](?!\d))"
@@ -50,7 +50,7 @@ class Page(NamedTuple):
 
     ``offset`` is where the header begins, in the file if the walk got its base, and
     ``header_length`` how many bytes it takes there. ``ordinal`` counts the data pages of the chunk,
-    -1 for other pages. Fields that a page of this type has not are 0, ``crc`` ``None``.
+    -1 for other pages. Fields that a page of this type does not have are 0; ``crc`` is ``None``.
     """
 
     type: PageType | int
@@ -131,7 +131,7 @@ def check_crc(body: bytes | memoryview, crc: int | None, offset: int) -> None:
 def chunk_range(
     meta: ColumnMetaData, *, file_size: int, created_by: str | None = None
 ) -> tuple[int, int]:
-    """First byte of a chunk and the byte after it; FormatError where that is no part of the file.
+    """First byte of a chunk and the byte after it; FormatError where that is not part of the file.
 
     ``dictionary_page_offset`` counts only where it is positive and before the data pages: writers
     set 0, or leave it out and let ``data_page_offset`` point at the dictionary.
@@ -164,8 +164,8 @@ def walk_pages(
     """The pages in ``data``, which begins with a page header at byte ``base`` of the file.
 
     The walk ends when the data pages seen hold ``num_values`` values (what follows in the chunk is
-    not looked at), or without it at the end of ``data``. FormatError where a header is damaged or a
-    page ends beyond ``data``.
+    ignored), or without it at the end of ``data``. FormatError where a header is damaged or a page
+    ends beyond ``data``.
     """
     at, ordinal, left = 0, 0, num_values
     while at < len(data) and (left is None or left > 0):
@@ -268,7 +268,7 @@ _TYPES = {int(member): member for member in PageType}
 
 
 def _quick(data: bytes | memoryview, at: int) -> tuple[_Values, int] | None:
-    """The header at ``data[at:]`` if nothing about it is unusual: ``None`` asks for the reader."""
+    """The header at ``data[at:]`` if it has the usual form; ``None`` otherwise."""
     try:
         top, stop = _scan(data, at, 0)
     except (IndexError, _OddError):

@@ -1,4 +1,4 @@
-"""Some columns of a file as Arrow decodes them, by a footer that is encoded from checked values.
+"""Some columns of a file as Arrow decodes them, with a footer that is encoded from checked values.
 
 Arrow's metadata objects end the process where a value of a footer is not what they expect: an
 encoding that is unknown, statistics of the wrong length, an encrypted chunk. So Arrow never gets
@@ -9,10 +9,10 @@ the footer of a file. It gets one that is made of what ``FooterArrays`` decoded 
     row groups  for each wanted leaf: type, codec, counts, sizes and offsets; no statistics, no
                 indexes, no lists of encodings (the headers of the pages say what they use)
     ARROW:schema where the file has one: the types of these columns alone
-    created_by  because Arrow works around faults of old writers by it
+    created_by  because Arrow uses it to work around faults of old writers
 
 Columns and the fields of structs are named by their positions (``0``, ``0.1``), so no name of the
-file matters to Arrow, and two columns of one name are two.
+file matters to Arrow, and two columns may have the same name.
 """
 
 from __future__ import annotations
@@ -157,8 +157,8 @@ def _elements(
 ) -> Iterator[tuple[Node, SchemaElement, tuple[str, ...]]]:
     """The nodes of a field, depth first, with their elements and paths under their new names.
 
-    Below lists and maps, where there is no ``shape``, all nodes stay, with their names: Arrow tells
-    the old forms of lists by them.
+    Below lists and maps, where there is no ``shape``, all nodes stay, with their names: Arrow
+    recognises the old forms of lists by them.
     """
     below: list[tuple[Node, Shape | None, str]]
     if shape is not None and shape.kind is ShapeKind.STRUCT:

@@ -44,7 +44,7 @@ if TYPE_CHECKING:
     from skipstone.parquet.encryption.column_decryptor import ColumnDecryptor
     from skipstone.parquet.encryption.file_decryptor import FileDecryptor
     from skipstone.parquet.format.footer_arrays import FooterArrays
-    from skipstone.parquet.format.schema import Leaf
+    from skipstone.parquet.format.schema import ColumnDescriptor
     from skipstone.pruning import Reason
 
     from .pinned_file import PinnedReader
@@ -102,7 +102,7 @@ class ChunkPages:
         self.dictionaries: LruCache[ChunkKey, Values] = LruCache(
             most_bytes=DICTIONARY_BYTES, size=lambda values: values.nbytes
         )
-        #: the bytes of the longest string of a chunk's dictionary, once it was asked for
+        #: the bytes of the longest string of a chunk's dictionary, once it is known
         self.longest: dict[ChunkKey, int] = {}
         self._places: dict[ChunkKey, ChunkPlace] = {}
         self._tables: dict[ChunkKey, PageTable] = {}
@@ -219,7 +219,9 @@ class ChunkPages:
                 raise error.in_file(place.path) from error
             self._tables[key] = table
 
-    def _tree(self, key: ChunkKey, place: ChunkPlace, leaf: Leaf) -> OffsetIndexArrays | None:
+    def _tree(
+        self, key: ChunkKey, place: ChunkPlace, leaf: ColumnDescriptor
+    ) -> OffsetIndexArrays | None:
         """The places of the pages by index pages of 2013, ``None`` where these do not suffice."""
         offset = int(self.footer.chunk("index_page_offset")[key])
         if offset <= 0 or self.column_decryptor(key) is not None:
@@ -278,7 +280,7 @@ class ChunkPages:
             )  # fmt: skip
 
     def _rows(
-        self, key: ChunkKey, place: ChunkPlace, found: HeaderAt, leaf: Leaf
+        self, key: ChunkKey, place: ChunkPlace, found: HeaderAt, leaf: ColumnDescriptor
     ) -> tuple[int, bool]:
         decryptor = self.column_decryptor(key)
         data = self.reader.one(place.path, found.offset, found.size)

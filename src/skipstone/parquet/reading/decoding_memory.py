@@ -1,8 +1,8 @@
 """How much memory the decoding of pages takes, known before anything is decoded.
 
-A few bytes of a page stand for any number of values: a run is one value and a count, and an index
-of a few bits is a whole string of the dictionary. So the limit is checked against what page headers
-claim:
+A few bytes of a page may represent any number of values: a run is one value and a count, and an
+index of a few bits is a whole string of the dictionary. So the limit is checked against the claims
+of page headers:
 
     certain   values × width, and levels; for strings their offsets or indices
     most      certain, and the most that the bytes of strings can take:
@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from skipstone.parquet.format.schema import Leaf
+    from skipstone.parquet.format.schema import ColumnDescriptor
     from skipstone.parquet.pages.page import Page
 
     from .chunk_pages import ChunkKey, ChunkPages
@@ -83,8 +83,9 @@ def limit_of(memory: int | None, stored: int) -> int:
 class Claim(NamedTuple):
     """What pages of one leaf take, in bytes; see the module.
 
-    ``indexed``: strings, and every page is encoded by the dictionary. ``repeats``: so often that
-    Arrow is faster where it makes indices first; for these it hashes the whole dictionary.
+    ``indexed``: strings, and every page is encoded by the dictionary. ``repeats``: values repeat so
+    often that Arrow is faster with indices first, although it hashes the whole dictionary for
+    these.
     """
 
     certain: int
@@ -93,7 +94,7 @@ class Claim(NamedTuple):
     repeats: bool
 
 
-def claim_of(leaf: Leaf, pages: Iterable[Page], longest: int | None = None) -> Claim:
+def claim_of(leaf: ColumnDescriptor, pages: Iterable[Page], longest: int | None = None) -> Claim:
     """What these pages take: of one chunk, the dictionary page first, whose longest string has
     ``longest`` bytes if that is known."""
     strings = leaf.type is Type.BYTE_ARRAY
@@ -179,8 +180,8 @@ _STRINGS = {
 
 
 def check_indices(column: pa.ChunkedArray) -> None:
-    """``FormatError`` where a damaged page has an index outside its dictionary: Arrow does not look
-    when it reads indices."""
+    """``FormatError`` where a damaged page has an index outside its dictionary: Arrow does not
+    check indices."""
     for chunk in column.chunks:
         least, most = pc.min_max(chunk.indices).as_py().values()
         entries = len(chunk.dictionary)
@@ -193,8 +194,8 @@ def check_indices(column: pa.ChunkedArray) -> None:
 
 
 def bytes_of_strings(column: pa.ChunkedArray, enough: int = -1) -> int:
-    """The bytes of all strings of a dictionary-encoded column, repeated ones as often; some upper
-    bound if that is not above ``enough``."""
+    """The bytes of all strings of a dictionary-encoded column, repeated ones each time; an upper
+    bound if that is at most ``enough``."""
     total = 0
     for chunk in column.chunks:
         most = _most(chunk)

@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from skipstone.parquet.encodings.kernels import I64
-    from skipstone.parquet.format.schema import Leaf
+    from skipstone.parquet.format.schema import ColumnDescriptor
     from skipstone.parquet.pages.column_values import LeafColumn
 
     from .chunk_pages import ChunkKey, ChunkPages
@@ -286,7 +286,7 @@ class _Wave:
             and self._has_no_nulls(tree)
         )
 
-    def _has_no_nulls(self, leaf: Leaf) -> bool:
+    def _has_no_nulls(self, leaf: ColumnDescriptor) -> bool:
         if not leaf.max_definition_level:
             return True
         nulls = self.chunks.footer.chunk("null_count")
@@ -329,7 +329,7 @@ class _Wave:
                 verify_crc=self.chunks.verify_crc,
             )
             if table.num_rows != rows or len(table.columns) != len(together):
-                raise FormatError("pages with another number of rows than they say", expected=rows)
+                raise FormatError("pages with another number of rows than stated", expected=rows)
             for leaf, column in zip(together, table.columns, strict=True):
                 self._check_rows(leaf, column)
                 if leaf in self.indexed:
@@ -361,7 +361,7 @@ class _Wave:
         # With an offset index, an entry is a page.
         found = [page.num_values for page in self.pages[key].headers if page.is_data]
         if len(found) != len(pick.entries):
-            raise FormatError("other pages than the offset index says", expected=len(pick.entries))
+            raise FormatError("other pages than in the offset index", expected=len(pick.entries))
         return np.array(found, np.int64)
 
     def _check_rows(self, leaf: int, column: pa.ChunkedArray) -> None:
@@ -446,7 +446,7 @@ class _Wave:
                 ends = np.concatenate(([0], np.cumsum(self._entries(key))))
                 if not np.array_equal(begins[ends], placed):
                     raise FormatError(
-                        f"pages of {described.name} hold other rows than their index says"
+                        f"pages of {described.name} hold other rows than in their index"
                     )
         except FormatError as error:
             raise error.in_file(place.path) from error

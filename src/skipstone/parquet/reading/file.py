@@ -103,12 +103,12 @@ class ParquetFile(FileReader):
     ``KeyUnavailableError`` for an encrypted footer without its key; every method raises
     ``StaleError`` when the file is no longer the one that was opened.
 
-    ``verify_checksums=False`` reads pages whose checksum is wrong: their values are not those that
-    were written, or it is the checksum that is wrong.
+    ``verify_checksums=False`` reads pages whose checksum is wrong: either their values are damaged,
+    or the checksum itself is.
 
-    ``memory`` is the most bytes that pages take that are decoded together, those of one run of row
-    groups. Where they need more, a read is a ``MemoryLimitError`` before anything is decoded. The
-    default is 2 GiB, or 32 times the bytes of the pages as stored where that is more.
+    ``memory`` limits the bytes of pages that are decoded together, those of one run of row groups.
+    A read that needs more raises ``MemoryLimitError`` before anything is decoded. The default is 2
+    GiB, or 32 times the bytes of the pages as stored where that is more.
 
     ``size``: only this many bytes of the file count, and the file may grow meanwhile. The footer is
     the one that ends there.
@@ -177,7 +177,7 @@ class ParquetFile(FileReader):
 
         Columns have the names of parquet.thrift; ``leaf`` is the ordinal of ``column`` (a dotted
         path) in the schema, ``dict_only`` whether all its data pages are dictionary-encoded. Null
-        is what the file does not say.
+        means that the file does not have the value.
         """
         return chunks(self.footer)
 
@@ -252,7 +252,7 @@ class ParquetFile(FileReader):
             masks = self._matching(predicate, rows)
             return rows_alone(sum(int(np.count_nonzero(mask)) for _, mask in masks))
         names = [field.node.name for field in fields]
-        # Nothing forbids a file to have two columns of one name, or names that Arrow must change.
+        # A file may have two columns of one name, or names that Arrow must change.
         alone = len(set(names)) == len(names) and names == [each.field.name for each in fields]
         pieces: list[pa.Table] = []
         for table, found, at in self._decided(predicate, rows):

@@ -168,7 +168,7 @@ class FileReader:
     @property
     @names_its_file
     def schema(self) -> pa.Schema:
-        """The Arrow schema that pyarrow gives for the file, but for INT96: an instant in
+        """The Arrow schema that pyarrow gives for the file, except INT96: an instant in
         microseconds, as Spark reads it."""
         return self.selection.schema
 
@@ -191,7 +191,7 @@ class FileReader:
 
     @cached_property
     def indexed(self) -> IndexedFile:
-        """The file as evidence sees it, with what was read of its indexes."""
+        """The file for evidence, with the indexes that were read so far."""
         homes = files_of_leaves(self.footer, self.column_files)
         found = IndexedFile(self.path, self.footer, self.decryptor, size=self.size, homes=homes)
         found.verify_crc = self.verify_checksums
@@ -373,7 +373,7 @@ def decoded_size(footer: FooterArrays) -> NDArray[np.int64]:
     said = footer.chunk("unencoded_byte_array_data_bytes")
     plain = np.maximum(footer.chunk("total_uncompressed_size"), 0)
     content = np.where(said >= 0, said, plain) + _OFFSET * values
-    # Floats, because counts that lie must not wrap around to small ones.
+    # Floats, because wrong counts must not wrap around to small ones.
     sizes = np.where(texts, content, values * widths) + values / 8
     return np.minimum(sizes, 2.0**50).astype(np.int64)
 

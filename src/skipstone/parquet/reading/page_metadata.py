@@ -1,7 +1,7 @@
-"""Page indexes, Bloom filters and the table of pages, read when they are asked for.
+"""Page indexes, Bloom filters and the table of pages, read on request.
 
-Planning reads only the parts of them that a predicate needs (``parquet/evidence``). This is for
-people and for checks, who want a whole one.
+Planning reads only the parts of them that a predicate needs (``parquet/evidence``). This module
+reads them completely, for people and for checks.
 
 ``PagesOf`` describes the pages of one column chunk, one entry per page. An index knows their
 places, rows and bounds; page headers know all the rest. An unknown field is ``None`` for all pages,
@@ -34,7 +34,7 @@ from skipstone.pruning import Reason
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
-    from skipstone.parquet.format.schema import Leaf
+    from skipstone.parquet.format.schema import ColumnDescriptor
     from skipstone.parquet.pages.page import Page
 
     from .chunk_pages import ChunkKey, HeaderAt
@@ -268,7 +268,7 @@ class PagesOf:
     """
 
     row_group: int
-    leaf: Leaf
+    leaf: ColumnDescriptor
     offset: Sequence[int]
     compressed_size: Sequence[int]
     page_type: Sequence[int] | None = None
@@ -290,7 +290,7 @@ class PagesOf:
     def from_index(
         cls,
         row_group: int,
-        leaf: Leaf,
+        leaf: ColumnDescriptor,
         num_rows: int,
         offset_index: OffsetIndexArrays,
         column_index: ColumnIndexArrays | None = None,
@@ -321,7 +321,7 @@ class PagesOf:
         )
 
     @classmethod
-    def from_pages(cls, row_group: int, leaf: Leaf, walked: Iterable[Page]) -> Self:
+    def from_pages(cls, row_group: int, leaf: ColumnDescriptor, walked: Iterable[Page]) -> Self:
         """All pages of a chunk, from their headers; dictionary and unknown pages included.
 
         Rows are known for v2 pages, and for all pages of a leaf that is not repeated.
@@ -407,9 +407,11 @@ def pages(parts: Iterable[PagesOf]) -> pa.Table:
     return pa.table(table)
 
 
-def _leaves(parts: Sequence[PagesOf], counts: Sequence[int]) -> tuple[list[Leaf | None], Any]:
+def _leaves(
+    parts: Sequence[PagesOf], counts: Sequence[int]
+) -> tuple[list[ColumnDescriptor | None], Any]:
     ordinals = [part.leaf.ordinal for part in parts]
-    found: list[Leaf | None] = [None] * (max(ordinals, default=-1) + 1)
+    found: list[ColumnDescriptor | None] = [None] * (max(ordinals, default=-1) + 1)
     for part in parts:
         found[part.leaf.ordinal] = part.leaf
     return found, np.repeat(np.array(ordinals, np.int64), counts)

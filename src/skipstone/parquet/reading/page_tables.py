@@ -1,4 +1,4 @@
-"""Where a column chunk and its pages lie, and which rows the pages hold.
+"""The places of a column chunk and its pages, and the rows of each page.
 
 Every entry of a ``PageTable`` begins with a row. With an offset index an entry is one data page.
 Without one, a walk over the page headers finds the pages. Flat v1 pages and all v2 pages state
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from skipstone.parquet.encodings.kernels import I64
     from skipstone.parquet.format.footer_arrays import FooterArrays
     from skipstone.parquet.format.page_index import OffsetIndexArrays
-    from skipstone.parquet.format.schema import Leaf
+    from skipstone.parquet.format.schema import ColumnDescriptor
 
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
@@ -118,7 +118,9 @@ class WalkedPage(NamedTuple):
     continues: bool
 
 
-def table_of_walk(pages: Iterable[WalkedPage], leaf: Leaf, place: ChunkPlace) -> PageTable:
+def table_of_walk(
+    pages: Iterable[WalkedPage], leaf: ColumnDescriptor, place: ChunkPlace
+) -> PageTable:
     """The table of a chunk without an offset index, from its ``pages``.
 
     ``FormatError`` where the numbers of rows or values contradict the chunk's metadata.

@@ -6,7 +6,7 @@ that has changed is a ``StaleError``: metadata of the old version would be wrong
 For a file that another process appends to, only the beginning is pinned (``pin_beginning``): it may
 grow meanwhile, and must stay the same file. No byte behind the pinned size is ever read.
 
-The footer is found at the file's end and opened by ``encryption/open_footer.py``. Where it notes
+The footer is found at the file's end and opened by ``encryption/open_footer.py``. Where it names
 other files that hold columns (``format/column_files.py``), each is checked with one request. A file
 that is gone, or is not the one that was written, is refused when its columns are read, and these
 columns prove nothing to plans; all other columns can be read.
@@ -109,8 +109,8 @@ def load_footer(
 def _pin_column_files(
     reader: PinnedReader, path: str, footer: FooterArrays
 ) -> Mapping[str, ObjectId]:
-    """The versions of the files that hold columns of ``path``, by ``file_path``, where they are
-    the noted ones. From now on the reader reads these versions, and refuses the other files."""
+    """The versions of the files that hold columns of ``path``, by ``file_path``, where they are the
+    named ones. From now on the reader reads these versions, and refuses the other files."""
     noted = column_files(footer)
     if not noted:
         return {}
@@ -198,7 +198,7 @@ class PinnedReader:
             raise ValueError(f"size is the bytes of the file that count, 0 or more, not {given!r}")
         if version.size is None or version.size < size:
             raise StaleError(
-                f"{version.path} is shorter than its metadata say: {version.size} of {size} bytes",
+                f"{version.path} is shorter than in its metadata: {version.size} of {size} bytes",
                 hint="it was restored or written by something else: open it again",
             )
         beginning = replace(version, size=size)
@@ -269,7 +269,7 @@ class PinnedReader:
         except FileNotFoundError as error:
             raise StaleError(
                 f"{path} is gone since it was opened",
-                hint="a reader without an open file cannot go on: open what is there now",
+                hint="a reader without an open file cannot continue: open the present file",
             ) from error
         beginning, pinned = self._growing.get(path), self._exact.get(path)
         if (pinned is not None and not pinned.same_version(current)) or (

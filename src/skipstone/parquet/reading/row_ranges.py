@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from skipstone.parquet.encodings.kernels import I64
     from skipstone.parquet.format.footer_arrays import FooterArrays
     from skipstone.parquet.format.metadata import SortingColumn
-    from skipstone.parquet.format.schema import Leaf
+    from skipstone.parquet.format.schema import ColumnDescriptor
 
 
 #: half-open ranges of row positions: pairs, an integer array of two columns, or a ``RowSet``
@@ -67,7 +67,7 @@ def check_row_counts(footer: FooterArrays) -> None:
     if wrong.any():
         at = int(np.argmax(wrong))
         raise FormatError(
-            f"num_rows of row group {at} is that of none of its columns",
+            f"num_rows of row group {at} agrees with none of its columns",
             expected=int(values[at][np.argmax(known[at])]),
             got=int(rows[at, 0]),
         )
@@ -188,7 +188,7 @@ def rows_alone(count: int) -> pa.Table:
 
 
 def are_sorted(
-    keys: Iterable[tuple[SortingColumn, Leaf, Any, pa.DataType | None]],
+    keys: Iterable[tuple[SortingColumn, ColumnDescriptor, Any, pa.DataType | None]],
 ) -> bool | None:
     """Whether rows have the order of ``keys``; ``None`` where a type has no order.
 
@@ -254,7 +254,7 @@ def check_entries(column: pa.ChunkedArray, rows: I64, entries: I64, name: str) -
     if len(wrong):
         at = int(wrong[0])
         raise FormatError(
-            f"pages of {name} hold other rows than their index says",
+            f"pages of {name} hold other rows than in their index",
             expected=f"{int(entries[at])} entries in {int(rows[at])} rows",
             got=int(found[at]),
         )

@@ -114,7 +114,7 @@ class Selection:
 
     @cached_property
     def schema(self) -> pa.Schema:
-        """As pyarrow gives it, but for INT96 (``arrow_types``)."""
+        """As pyarrow gives it, except INT96 (``arrow_types``)."""
         known, footer = self._of_schema, self._footer
         if known.schema is None:
             known.schema = arrow_schema(
@@ -153,8 +153,8 @@ class Selection:
     def fields(self, columns: Sequence[str] | None) -> tuple[SelectedField, ...]:
         """The fields that ``columns`` name, in their order; all of them for ``None``.
 
-        ``SkipstoneError`` for a name that the file does not have, ``TypeError`` for one name where
-        a sequence of them is meant.
+        ``SkipstoneError`` for a name that the file does not have, ``TypeError`` for a single string
+        in place of a sequence of names.
         """
         if isinstance(columns, str):
             raise TypeError(f"columns is a sequence of names: [{columns!r}], not {columns!r}")
@@ -236,7 +236,7 @@ class Selection:
         return at, node
 
     def _meant(self, name: str) -> str:
-        """Which column may be meant, or which columns exist."""
+        """A hint: the nearest column name, or the columns that exist."""
         names = list(dict.fromkeys((*self._names, *(leaf.name for leaf in self.tree.leaves))))
         alike = {each.lower(): each for each in reversed(names)}
         near = difflib.get_close_matches(name.lower(), alike, 1)
@@ -257,7 +257,7 @@ def _spark_schema(
 ) -> pa.Schema:
     """The schema of the same file as Spark reads it; ``arrow`` is that of ``arrow_schema``.
 
-    A duration is its number. Spark's own schema in the footer alone knows defaults, collations and
+    A duration is its number. Only Spark's own schema in the footer has defaults, collations and
     intervals: it counts for the columns whose stored type it agrees with.
     """
     fields = list(map(_as_spark, arrow))
@@ -266,7 +266,7 @@ def _spark_schema(
             try:
                 noted = schema_from_spark(pair.value or "")
             except ValueError:
-                break  # a foreign or damaged note: the physical schema still stands
+                break  # foreign or damaged: the physical schema still holds
             return pa.schema(_with_notes(fields, noted))
     return pa.schema(fields)
 
@@ -281,7 +281,7 @@ def _as_spark(field: pa.Field) -> pa.Field:
 
 
 def _with_notes(fields: Iterable[pa.Field], noted: Iterable[pa.Field]) -> list[pa.Field]:
-    """``fields`` as Spark's note has them, except those that are stored as another type."""
+    """``fields`` as in Spark's schema, except those that are stored as another type."""
     notes = {each.name: each for each in noted}
     found = []
     for field in fields:
@@ -296,7 +296,7 @@ def _with_notes(fields: Iterable[pa.Field], noted: Iterable[pa.Field]) -> list[p
 
 
 def _agrees(stored: pa.DataType, noted: pa.DataType) -> bool:
-    """Whether values that are stored as one type are of the other, too."""
+    """Whether values that are stored as one type are also values of the other."""
     t = pa.types
     if t.is_null(noted):  # a type that only Spark knows
         return True

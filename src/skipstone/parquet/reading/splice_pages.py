@@ -6,19 +6,19 @@
     FileMetaData   the leaves' own schema elements, and these row groups
     length u32 PAR1
 
-Each leaf stands below its own ancestors, without their LIST, MAP and other annotations: levels do
-not depend on them, and Arrow refuses half a map. So a group decodes as a struct of one field and a
-repeated node as a list, one layer per node of the path; ``assembly.join`` combines the layers of
-several leaves. Nodes are renamed (``0``, ``v``), so that no name of the file matters here.
+Each leaf has its own ancestors, without their LIST, MAP and other annotations: levels do not depend
+on them, and Arrow refuses half a map. So a group decodes as a struct of one field and a repeated
+node as a list, one layer per node of the path; ``assembly.join`` combines the layers of several
+leaves. Nodes are renamed (``0``, ``v``), so that no name of the file matters here.
 
 Sizes, offsets and value counts are those of the fetched pages; there are no statistics and no page
-index. ``created_by`` is kept, because Arrow works around faults of old writers by it, and
+index. ``created_by`` is kept, because Arrow uses it to work around faults of old writers, and
 ``ARROW:schema`` is written where it changes the type of a leaf.
 
 ``plain_pages`` prepares the pages. If a page contradicts the offset index in its rows or its size,
 values would get into wrong rows: that is a ``FormatError``. Encrypted pages are decrypted, and get
 new headers for their plaintext bodies, without the checksums, which are those of the stored bodies:
-with ``verify_crc`` they are checked before. Whoever decodes the other pages checks theirs.
+with ``verify_crc`` they are checked before. The decoder checks those of the other pages.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from skipstone.parquet.encryption.column_decryptor import ColumnDecryptor
-    from skipstone.parquet.format.schema import Leaf
+    from skipstone.parquet.format.schema import ColumnDescriptor
     from skipstone.parquet.pages.page import Page
 
     from .page_tables import ChunkPlace, PageTable
@@ -90,7 +90,7 @@ class Template:
 
     def __init__(
         self,
-        leaves: Sequence[Leaf],
+        leaves: Sequence[ColumnDescriptor],
         types: Sequence[pa.DataType] | None,
         created_by: str | None,
         dictionaries: Sequence[int] = (),
@@ -152,9 +152,8 @@ class Template:
         self, groups: Sequence[SplicedGroup], *, threads: bool = False, verify_crc: bool = True
     ) -> pa.Table:
         """The rows, one column per leaf; ``FormatError`` where Arrow cannot decode the pages, with
-        ``verify_crc`` also where a checksum is wrong.
-
-        ``NotImplementedError`` where it does not know how.
+        ``verify_crc`` also where a checksum is wrong. ``NotImplementedError`` where Arrow does not
+        support them.
         """
         source = pa.BufferReader(self.file(groups))
         try:
@@ -174,7 +173,7 @@ class Template:
             raise FormatError(f"pages of {names} do not decode: {said}") from error
 
 
-def _elements(leaf: Leaf, name: str) -> list[SchemaElement]:
+def _elements(leaf: ColumnDescriptor, name: str) -> list[SchemaElement]:
     """The nodes from below the root to the leaf, groups without annotation."""
     found = []
     for node in (*leaf.ancestors[1:], leaf.node):
@@ -198,7 +197,7 @@ def _elements(leaf: Leaf, name: str) -> list[SchemaElement]:
     return found
 
 
-def _field(leaf: Leaf, name: str, type: pa.DataType) -> pa.Field:
+def _field(leaf: ColumnDescriptor, name: str, type: pa.DataType) -> pa.Field:
     """The Arrow field that the leaf's part of the splice reads as."""
     nodes = (*leaf.ancestors[1:], leaf.node)
     for depth in range(len(nodes) - 1, -1, -1):
@@ -213,7 +212,7 @@ def _field(leaf: Leaf, name: str, type: pa.DataType) -> pa.Field:
     return field
 
 
-def _chunk_head(leaf: Leaf, name: str) -> bytes:
+def _chunk_head(leaf: ColumnDescriptor, name: str) -> bytes:
     """The bytes of ColumnChunk before the number of its codec."""
     path = [name, *[_NODE] * (len(leaf.path) - 1)]
     names = b"".join(bytes((len(part),)) + part.encode() for part in path)
@@ -326,7 +325,7 @@ def _entry(
             head = part
     if not parts or (values is not None and total != values):
         raise FormatError(
-            "a page holds other values than the index of its chunk says",
+            "a page holds other values than in the index of its chunk",
             file=place.path,
             offset=base,
             expected=values,

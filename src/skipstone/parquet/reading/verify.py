@@ -9,7 +9,7 @@ group claims to be sorted). What is checked of each column chunk:
 | checksums | the stored bytes |
 | ``num_values``, ``num_rows``, ``null_count`` | the values counted |
 | offset index | where the pages really lie, and which rows begin in them |
-| column index, chunk statistics | every value lies within the bounds, as a reader takes them |
+| column index, chunk statistics | every value lies within the bounds, as readers interpret them |
 | Bloom filter | every value is in it |
 | ``sorting_columns`` | the order of the rows; later plans rely on those that hold |
 
@@ -43,7 +43,7 @@ if TYPE_CHECKING:
     from skipstone.parquet.encodings.values import Values
     from skipstone.parquet.encryption.column_decryptor import ColumnDecryptor
     from skipstone.parquet.format.bloom_filter import BloomFilter
-    from skipstone.parquet.format.schema import Leaf
+    from skipstone.parquet.format.schema import ColumnDescriptor
     from skipstone.parquet.pages.column_values import LeafColumn
     from skipstone.parquet.pages.page import Page
     from skipstone.predicate.literals import Keys
@@ -180,7 +180,9 @@ class _Counts:
 class _ChunkCheck:
     """One column chunk."""
 
-    def __init__(self, file: FileReader, key: ChunkKey, leaf: Leaf, counts: _Counts) -> None:
+    def __init__(
+        self, file: FileReader, key: ChunkKey, leaf: ColumnDescriptor, counts: _Counts
+    ) -> None:
         self.file, self.key, self.leaf, self.counts = file, key, leaf, counts
         self.found = 0
         self.decryptor: ColumnDecryptor | None = None

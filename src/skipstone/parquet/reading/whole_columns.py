@@ -86,8 +86,8 @@ def read_whole(file: FileReader, fields: Sequence[SelectedField]) -> pa.Table | 
             columns = [each.cast(type) for each, type in zip(found.columns, types, strict=True)]
             found = pa.table(columns, schema=schema)
     except (pa.ArrowException, FormatError, OSError, KeyError):
-        return None  # our own decoders say what is wrong, and where
-    # A chunk may hold another number of values than it says, and a table is as long as its first
+        return None  # our own decoders report the error and its place
+    # A chunk may hold another number of values than stated, and a table is as long as its first
     # column.
     sound = all(
         found.field(at).type == each.field.type and len(found.column(at)) == file.num_rows
@@ -155,7 +155,7 @@ def _is_plain(file: FileReader, fields: Sequence[SelectedField]) -> bool:
 
 
 def _whole_chunks(file: FileReader, fields: Sequence[SelectedField]) -> list[ByteRange] | None:
-    """The chunks; ``None`` where Arrow cannot read one of them like this."""
+    """The chunks; ``None`` where Arrow cannot read one of them from such a copy."""
     found: list[ByteRange] = []
     for field in fields:
         leaf = field.shape.leaves[0]

@@ -24,7 +24,7 @@ CAUSES = (
     "an integer beyond its type",
     "a row group with another number of columns than the schema has leaves",
     "a required field is missing",
-    "a size, count or offset that cannot be",
+    "a size, count or offset that is impossible",
     "a chunk of another type than its column",
     "a column chunk without metadata, neither plain nor encrypted",
     "a field twice",

@@ -241,4 +241,4 @@ class Declared:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Empty(Declared):
-    """A struct without fields: as a member of a union it says all by being set."""
+    """A struct without fields: as a member of a union its presence is its value."""

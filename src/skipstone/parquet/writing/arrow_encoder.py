@@ -54,7 +54,7 @@ if TYPE_CHECKING:
 
     from skipstone.parquet.format.bloom_filter import BloomFilter
     from skipstone.parquet.format.metadata import ColumnChunk, ColumnMetaData
-    from skipstone.parquet.format.schema import Leaf, Node, Schema
+    from skipstone.parquet.format.schema import ColumnDescriptor, Node, Schema
     from skipstone.parquet.pages.column_values import LeafColumn
 
     from .chunk_copier import Copied
@@ -98,7 +98,7 @@ class EncodedChunk:
     ``chunk`` is Arrow's description of it, with offsets into Arrow's buffer.
     """
 
-    leaf: Leaf
+    leaf: ColumnDescriptor
     chunk: ColumnChunk
     copied: Copied
     facts: ChunkStatistics
@@ -193,7 +193,7 @@ class ArrowBlocks:
 
     def _chunks(
         self, encoded: EncodedRowGroups, nodes: Sequence[Node]
-    ) -> list[tuple[Leaf, ColumnChunk]]:
+    ) -> list[tuple[ColumnDescriptor, ColumnChunk]]:
         first = nodes[0].first_leaf
         count = nodes[-1].stop_leaf - first
         return [
@@ -201,7 +201,9 @@ class ArrowBlocks:
             for at in range(count)
         ]
 
-    def _looked_at(self, encoded: EncodedRowGroups, leaf: Leaf, chunk: ColumnChunk) -> EncodedChunk:
+    def _looked_at(
+        self, encoded: EncodedRowGroups, leaf: ColumnDescriptor, chunk: ColumnChunk
+    ) -> EncodedChunk:
         meta = chunk.meta_data
         assert meta is not None  # Arrow's files are not encrypted
         fpp = self.index_options.bloom.get(leaf.ordinal)

@@ -55,7 +55,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from skipstone.parquet.encodings.values import Values
-    from skipstone.parquet.format.schema import Leaf
+    from skipstone.parquet.format.schema import ColumnDescriptor
     from skipstone.parquet.pages.page import Page
     from skipstone.parquet.reading.page_tables import ChunkPlace
     from skipstone.parquet.reading.pinned_file import PinnedReader
@@ -145,7 +145,12 @@ class ChunkCopier:
     """
 
     def __init__(
-        self, leaf: Leaf, codec: int, *, facts: ChunkStatistics | None, page_rows: int | None = None
+        self,
+        leaf: ColumnDescriptor,
+        codec: int,
+        *,
+        facts: ChunkStatistics | None,
+        page_rows: int | None = None,
     ) -> None:
         self.leaf, self.codec, self.facts = leaf, codec, facts
         self.copied = Copied()
@@ -291,7 +296,7 @@ _DICTIONARY = (Encoding.PLAIN_DICTIONARY, Encoding.RLE_DICTIONARY)
 class PageSplitter:
     """The data pages of one chunk, in their order."""
 
-    def __init__(self, leaf: Leaf, codec: int, page_rows: int) -> None:
+    def __init__(self, leaf: ColumnDescriptor, codec: int, page_rows: int) -> None:
         self.leaf, self.codec, self.page_rows = leaf, codec, page_rows
         # v1 pages of lists: the last row may continue in the next page.
         self._held: tuple[Page, LeafColumn] | None = None

@@ -23,7 +23,7 @@ for those of the file). NaN are counted. Histograms of levels that are always 0 
 The highest bits of a hash choose the block. So blocks 2k and 2k + 1 of a filter whose size is a
 power of two are block k of the filter of half the size: folding gives, bit for bit, the filter that
 filling the smaller one would give. A value sets one bit of each word of its block, so the number of
-unset bits gives the count. Its error is below half a hundredth: the size differs from that of the
+unset bits gives the count. Its error is below 0.5 %: the size differs from that of the
 exact count only if n is that close to a limit. Up to 65,536 values the hashes are held and counted.
 
 Spark looks up zeros and NaN by the bits of its literal, and means all equal values. So if the
@@ -51,7 +51,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from skipstone.parquet.encodings.values import Values
-    from skipstone.parquet.format.schema import Leaf
+    from skipstone.parquet.format.schema import ColumnDescriptor
     from skipstone.parquet.pages.column_values import LeafColumn, Run
 
     from .column_order import Ordering
@@ -82,7 +82,11 @@ class ChunkStatistics:
     """Statistics of one chunk; ``order`` is ``None`` if the order of its values is not known."""
 
     def __init__(
-        self, leaf: Leaf, order: Ordering | None, *, filling: BloomFilterBuilder | None = None
+        self,
+        leaf: ColumnDescriptor,
+        order: Ordering | None,
+        *,
+        filling: BloomFilterBuilder | None = None,
     ) -> None:
         self.leaf, self.order, self.filling = leaf, order, filling
         self.pages: list[PageStatistics] = []

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
     from skipstone.parquet.encodings.values import Values
     from skipstone.parquet.format.metadata import ColumnOrder
-    from skipstone.parquet.format.schema import Leaf
+    from skipstone.parquet.format.schema import ColumnDescriptor
     from skipstone.parquet.pages.column_values import Run
 
 
@@ -56,14 +56,14 @@ class Bound(NamedTuple):
 class Ordering:
     """The order of the values of one leaf. It caches the ranks of the last dictionary."""
 
-    leaf: Leaf
+    leaf: ColumnDescriptor
     stored: StoredColumn
     form: Form
     total: bool
     _dictionary: tuple[Values, NDArray[np.int64], NDArray[np.int32]] | None = field(default=None)
 
     @classmethod
-    def of(cls, leaf: Leaf, order: ColumnOrder | None) -> Ordering | None:
+    def of(cls, leaf: ColumnDescriptor, order: ColumnOrder | None) -> Ordering | None:
         """From the footer's ``order``; ``None`` if it is not known, or defines no bounds."""
         if order is None or order.unknown:
             return None

@@ -8,10 +8,10 @@ of any length. The editor keeps every ``RowGroup`` struct apart from the bytes a
                      their sum               may be added, replaced, edited, left out
 
 A struct with a changed field is read and written losslessly (``thrift.compact.Struct``): its fields
-stay in their order. ``created_by`` stays, too: by it readers work around bugs of old writers, and
-those writers made the pages. When data moves, all offsets of its row group move with it, and those
-in its offset indexes; column indexes and Bloom filters hold none. The signature of a footer (28
-bytes after a plaintext footer of an encrypted file) is not kept: sign again.
+stay in their order. ``created_by`` stays, too: readers use it to work around bugs of the writers
+that made the pages. When data moves, all offsets of its row group move with it, and those in its
+offset indexes; column indexes and Bloom filters hold none. The signature of a footer (28 bytes
+after a plaintext footer of an encrypted file) is not kept: sign again.
 """
 
 from __future__ import annotations

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
     from skipstone.parquet.format.footer_arrays import FooterArrays
     from skipstone.parquet.format.metadata import ColumnMetaData
-    from skipstone.parquet.format.schema import Leaf
+    from skipstone.parquet.format.schema import ColumnDescriptor
     from skipstone.parquet.reading.chunk_pages import ChunkKey
     from skipstone.parquet.reading.file import ParquetFile
     from skipstone.parquet.reading.selection import Selection
@@ -164,7 +164,9 @@ def needs_of(file: ParquetFile, index_options: IndexOptions) -> dict[ChunkKey, f
     return found
 
 
-def _needs(file: ParquetFile, key: ChunkKey, leaf: Leaf, index_options: IndexOptions) -> set[str]:
+def _needs(
+    file: ParquetFile, key: ChunkKey, leaf: ColumnDescriptor, index_options: IndexOptions
+) -> set[str]:
     chunk = file.footer.column_chunk(*key)
     meta = chunk.meta_data
     rows = int(file.footer.group("num_rows")[key[0]])

@@ -112,7 +112,7 @@ class RowGroupWriter:
         if facts.within_rows:
             why_not = "a page of it begins within a row"
         elif leaf.max_repetition_level and not (self.page_index or interleave):
-            # A reader that counts the rows of its last page looks for more after it.
+            # A reader that counts the rows of the last page looks for more pages after it.
             why_not = "it is repeated and has no offset index"
         if why_not is not None:
             self.notes.append(
@@ -163,7 +163,7 @@ class RowGroupWriter:
             self.unbounded |= self.irrevocable
             self.notes.append(
                 "encrypted columns of floats have no bounds: they are encrypted before all rows are"
-                " seen, and NaN may come"
+                " seen, and NaN may follow"
             )
         self.writer.write_indexes()
         waiting, self._waiting = self._waiting, []

@@ -102,7 +102,7 @@ def write_table(
     checkpoint_every: int = 0,
     arrow_options: Mapping[str, Any] | None = None,
 ) -> WriteReport:
-    """Write rows of Arrow to a local Parquet file, whole or not at all.
+    """Write rows of Arrow to a local Parquet file, completely or not at all.
 
     ``data`` is a table, a record batch, a reader or iterable of them, or an object that exports an
     Arrow stream. An iterable without items needs ``schema``. Row groups have exactly

@@ -61,7 +61,7 @@ if TYPE_CHECKING:
 
     from skipstone.parquet.format.footer_arrays import FooterArrays
     from skipstone.parquet.format.metadata import ColumnOrder, KeyValue, SortingColumn
-    from skipstone.parquet.format.schema import Leaf, Schema
+    from skipstone.parquet.format.schema import ColumnDescriptor, Schema
 
 
 KEY = "questdb"
@@ -296,11 +296,13 @@ def _order(
     return sorting, first.ordinal if designated else -1
 
 
-def _never_null(leaf: Leaf) -> bool:
+def _never_null(leaf: ColumnDescriptor) -> bool:
     return leaf.flat and leaf.max_definition_level == 0
 
 
-def _column(leaf: Leaf, code: int, qdb: QdbMeta | None, *, descending: bool) -> PmColumn:
+def _column(
+    leaf: ColumnDescriptor, code: int, qdb: QdbMeta | None, *, descending: bool
+) -> PmColumn:
     field = leaf.ancestors[1] if len(leaf.ancestors) > 1 else leaf.node
     repetition = field.element.repetition_type or FieldRepetitionType.REQUIRED
     flags = int(repetition) << FIELD_REPETITION_SHIFT
@@ -323,7 +325,7 @@ def _column(leaf: Leaf, code: int, qdb: QdbMeta | None, *, descending: bool) -> 
     )
 
 
-def infer(leaf: Leaf) -> ColumnType | None:
+def infer(leaf: ColumnDescriptor) -> ColumnType | None:
     """The type that QuestDB takes the leaf for, ``None`` where it has none."""
     logical = logical_type(leaf)
     if logical.DECIMAL is not None and leaf.type in _OF_DECIMALS:
@@ -349,7 +351,7 @@ def infer(leaf: Leaf) -> ColumnType | None:
     return ColumnType(tag=Tag.LONG256) if leaf.type_length == 32 else None
 
 
-def logical_type(leaf: Leaf) -> LogicalType:
+def logical_type(leaf: ColumnDescriptor) -> LogicalType:
     """The leaf's logical type, or else the one that its converted type stands for."""
     element = leaf.element
     if element.logicalType is not None:
@@ -379,7 +381,7 @@ _CONVERTED: Final[dict[int | None, LogicalType]] = {
 }
 
 
-def _order_is_known(leaf: Leaf, type: ColumnType | None) -> bool:
+def _order_is_known(leaf: ColumnDescriptor, type: ColumnType | None) -> bool:
     """False where the order of the leaf's statistics does not follow from QuestDB's type.
 
     A ``_pm`` does not know the logical type. So a reader of it would compare unsigned integers as
@@ -404,7 +406,7 @@ def _order_is_known(leaf: Leaf, type: ColumnType | None) -> bool:
     return type.tag is not Tag.ARRAY
 
 
-def _int32(leaf: Leaf) -> ColumnType:
+def _int32(leaf: ColumnDescriptor) -> ColumnType:
     logical = logical_type(leaf)
     if logical.DATE is not None:
         return ColumnType(tag=Tag.DATE)
@@ -414,7 +416,7 @@ def _int32(leaf: Leaf) -> ColumnType:
     return ColumnType(tag=tag)
 
 
-def _int64(leaf: Leaf) -> ColumnType:
+def _int64(leaf: ColumnDescriptor) -> ColumnType:
     stamp = logical_type(leaf).TIMESTAMP
     match None if stamp is None else stamp.unit.arrow:
         case "ms":
@@ -424,7 +426,7 @@ def _int64(leaf: Leaf) -> ColumnType:
     return ColumnType(tag=Tag.LONG)
 
 
-def _array(leaf: Leaf) -> ColumnType | None:
+def _array(leaf: ColumnDescriptor) -> ColumnType | None:
     """The ARRAY of a DOUBLE under a LIST whose groups have one child each."""
     groups = leaf.ancestors[1:]
     if not groups or not groups[0].is_list or any(len(group.children) != 1 for group in groups):

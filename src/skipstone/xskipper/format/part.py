@@ -271,7 +271,7 @@ def read_footer(
 ) -> Footer:
     """The footer of a part, of any version up to 4.
 
-    ``decryption``: pyarrow's ``FileDecryptionProperties``. ``FormatError`` for what is no part,
+    ``decryption``: pyarrow's ``FileDecryptionProperties``. ``FormatError`` for what is not a part,
     ``UnsupportedError`` above version 4, ``KeyUnavailableError`` for an encrypted footer.
     """
     return _footer(_open(source, file, decryption), file)

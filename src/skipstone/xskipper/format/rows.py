@@ -90,7 +90,7 @@ IndexRows: TypeAlias = MinMaxRows | ValueListRows | BloomRows | UnreadRows
 class StoreRows:
     """The rows of a part. Arrays have one entry per row, in the order of the part.
 
-    ``path``: as ``obj_name`` has it, ``mtime_ms``: int64, both null where that is no name;
+    ``path``: as ``obj_name`` has it, ``mtime_ms``: int64, both null where that is not a name;
     ``virtual``: partition column -> its values; ``indexes``: in the order of the schema.
     """
 
@@ -159,7 +159,7 @@ def _one(table: pa.Table, name: str) -> pa.Array:
     column = table.column(name)
     try:
         joined = column.chunk(0) if column.num_chunks == 1 else column.combine_chunks()
-        # Text that is no UTF-8 must end here, not in whoever prints or compares it.
+        # Text that is not UTF-8 must end here, not in whoever prints or compares it.
         joined.validate(full=True)
     except (pa.ArrowException, ValueError):
         raise FormatError(f"column {name} is damaged, or too large for one array") from None

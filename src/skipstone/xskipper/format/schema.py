@@ -87,7 +87,7 @@ def arrow_type(spark: Json) -> pa.DataType:
     """The Arrow type of an atomic Spark type, given as parsed JSON.
 
     ``UnsupportedError`` for types that a store cannot hold or whose order is not known,
-    ``FormatError`` for what is no type at all.
+    ``FormatError`` for what is not a type at all.
     """
     if isinstance(spark, dict) and isinstance(spark.get("type"), str):
         raise UnsupportedError(f"a column of type {spark['type']} in an Xskipper store")
@@ -325,7 +325,7 @@ class StoreSchema:
     def from_json(cls, text: str | bytes, *, file: str | None = None) -> StoreSchema:
         """Parses the schema JSON of a footer.
 
-        ``FormatError`` for what is no schema of a store, ``UnsupportedError`` above version 4.
+        ``FormatError`` for what is not a schema of a store, ``UnsupportedError`` above version 4.
         """
         document = _parse(text, file)
         if document.get("type") != "struct" or not isinstance(document.get("fields"), list):
