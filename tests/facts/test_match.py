@@ -171,7 +171,7 @@ def test_facts_of_two_versions_that_a_listing_cannot_tell_apart_say_nothing(tabl
     assert poor.has_fact.tolist() == [False, True, True]
     assert poor.stale.tolist() == [True, False, False]
     assert minima(poor) == [None, 10, 20]
-    assert "cannot tell apart" in str(poor.reasons[0])
+    assert "cannot distinguish" in str(poor.reasons[0])
     compact(table.store, table.listing)
     assert minima(table.store.snapshot().match(as_spark(files))) == [5, 10, 20]
 

@@ -143,19 +143,19 @@ def test_a_check_in_words() -> None:
     assert "stale     1 of 5 files changed since" in text
     assert "missing   2 of 5 files without facts" in text
     assert "rebuilt the facts of 2 of 5 files, asked 30 predicates with and without" in text
-    assert text.endswith("not well: facts are untrue, run `drop` and `build`")
+    assert text.endswith("not well: facts are wrong, run `drop` and `build`")
 
 
 @pytest.mark.parametrize(
     "found, end",
     [
         ({}, "all is well"),
-        ({"orphaned": 1}, "not well: facts of no use, run `compact`"),
+        ({"orphaned": 1}, "not well: unused facts, run `compact`"),
         ({"missing": 1}, "not well: these files are read in full, run `refresh`"),
         ({"stale": ("/a",)}, "not well: these files are read in full, run `refresh`"),
         (
             {"corrupt": ("x",), "stale": ("/a",)},
-            "not well: what cannot be read counts as no fact, run `refresh`",
+            "not well: unreadable parts count as missing facts, run `refresh`",
         ),
     ],
 )

@@ -1,7 +1,7 @@
-"""Where facts live: parts, packs, matching against a listing, and the upkeep of all that.
+"""The fact store: parts, packs, matching against a listing, and upkeep.
 
-``Store`` is the face; ``Snapshot`` what it holds at one moment; ``MatchedFacts``
-that over a listing.
+``Store`` is the entry point; ``Snapshot`` is its content at one moment; ``MatchedFacts`` are the
+facts of a snapshot for a listing.
 """
 
 from .index_encryption import IndexEncryption

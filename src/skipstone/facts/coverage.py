@@ -112,7 +112,7 @@ def without_pm(matched: MatchedFacts) -> NDArray[np.bool_]:
 def by_lacking(
     matched: MatchedFacts, wanted: Sequence[Index], schema: pa.Schema | None = None
 ) -> Iterator[tuple[tuple[Index, ...], NDArray[np.bool_]]]:
-    """Groups of files that lack the same of ``wanted``: those indexes, and a mask over the
+    """Groups of files that lack the same indexes of ``wanted``: those indexes, and a mask over the
     listing.
 
     With the table's ``schema`` the groups include other indexes in a sidecar that is rewritten.

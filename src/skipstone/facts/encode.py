@@ -1,4 +1,4 @@
-"""From ``FileFacts``, what one pass over a data file found, to parts and packs.
+"""Encodes ``FileFacts``, the result of one pass over a data file, to parts and packs.
 
 Each part is one Arrow table. Sidecars go into a pack, many in one object, back to back:
 
@@ -6,10 +6,10 @@ Each part is one Arrow table. Sidecars go into a pack, many in one object, back 
 
 Each sidecar is byte for byte a standard file (a Paimon index container, a QuestDB ``_pm``); the
 fact row of its data file says where it lies. A sidecar of at most 500 bytes (or the build's
-``inline_limit``) lies in the fact row itself: a request of its own would cost more than it carries.
+``inline_limit``) lies in the fact row itself: a separate request would cost more than its bytes.
 
 An encrypted index has encrypted packs (``encrypted_packs.py``), and no sidecar in a fact row: there
-it would have the footer's key, whatever key its index has.
+the footer's key would encrypt it instead of its index's key.
 """
 
 from __future__ import annotations
@@ -86,7 +86,8 @@ class FileFacts:
     - ``page_index``: offset and length of the Parquet page index, where there is one;
     - ``container``, ``pm``: sidecars of this file, whole, byte for byte as their formats have them;
     - ``too_fresh``: left out because the file may still change; ``error`` says so too;
-    - ``error``: why nothing could be built; then there is no fact, and the rest means nothing.
+    - ``error``: why nothing could be built; then there is no fact, and the other fields have no
+      meaning.
     """
 
     id: ObjectId
@@ -130,8 +131,7 @@ def facts_to_parts(
     target: PartTarget,
 ) -> Iterator[tuple[str, memoryview, list[str]]]:
     """Name, bytes and data files of the parts that hold ``facts``; writes the packs that they name.
-
-    At least one part, so that definitions are published over an empty table too.
+    There is at least one part, so that definitions are published for an empty table too.
     """
     encryption = None if target.encryption is None else target.encryption.encryption
     fields = _fields(definitions, schema, built, encryption)
@@ -246,7 +246,7 @@ def _places(
 def _segments(
     fact: FileFacts, sidecar: str, data: bytes, pack: PackWriter, definitions: Sequence[Index]
 ) -> list[Segment]:
-    """The pieces of a sidecar by key label: each index's blob, and what lies between. Nothing where
+    """The pieces of a sidecar by key label: each index's blob, and the bytes between. Empty where
     the pack is in the clear."""
     if pack.encryption is None:
         return []
@@ -345,8 +345,8 @@ class PackWriter:
         return len(self._sidecars)
 
     def add(self, sidecar: bytes, file: str, segments: Sequence[Segment] = ()) -> SidecarPlace:
-        """Take in one sidecar of the data file ``file`` and return where it will lie; ``segments``
-        say how to encrypt it."""
+        """Add one sidecar of the data file ``file`` and return its place; ``segments`` say how to
+        encrypt it."""
         if self.encryption is not None:
             self._segments += segments
         elif len(sidecar) <= self.target.inline_limit:

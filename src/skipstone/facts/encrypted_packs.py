@@ -20,11 +20,11 @@ counting the sidecars of the pack. AAD of a frame: ``SKSP frame`` NUL, the pack'
 segment u32, frame u32, last frame (1 byte), the segment's name; of the directory ``SKSP directory``
 NUL, the file name, NUL, and the SHA-256 of ``keys``. So no frame, segment or pack can replace
 another, and none can be cut short. A fact names the pack and the offset, and is itself
-authenticated, so it gets its own sidecar or nothing.
+authenticated, so it gets its own sidecar or none.
 
 Data keys are random, and each is used for one pack only. Nonces are random and counted, and never
 repeat for one key (2^32 frames are 64 TiB). Ranges that do not authenticate are left out of the
-result, which every reader treats as "says nothing", and the reason is kept.
+result, so they prove nothing to any reader, and the reason is kept.
 """
 
 from __future__ import annotations
@@ -81,7 +81,7 @@ _MOST, _LARGEST_FRAME = 1 << 40, 1 << 24
 
 @dataclass(frozen=True, slots=True)
 class Segment:
-    """``length`` bytes of plaintext under one label; ``name`` says what they are."""
+    """``length`` bytes of plaintext under one label; ``name`` describes them."""
 
     length: int
     label: str
@@ -152,7 +152,7 @@ class EncryptedPack:
     def open(cls, path: str, size: int, tail: memoryview, keys: LabelledKeys) -> EncryptedPack:
         """From ``tail``, the last ``pack_end`` bytes of the pack at ``path`` of ``size`` bytes.
 
-        ``FormatError`` for what is not this encrypted pack; ``KeyUnavailableError``.
+        ``FormatError`` for anything but this encrypted pack; ``KeyUnavailableError``.
         """
         name = path.rpartition("/")[2]
         length, known_length = _lengths(tail, size, path)
@@ -220,8 +220,8 @@ class EncryptedPack:
         return self.materials[self.key[segment]].master_key_id
 
     def frames(self, offset: int, length: int) -> list[tuple[int, int, ByteRange]] | None:
-        """The frames that hold a range of the plaintext, as segment, frame, and where it lies;
-        ``None`` where the range is not all within."""
+        """The frames that hold a range of the plaintext, as segment, frame, and place; ``None``
+        where the range is not completely within the pack."""
         stop = offset + length
         if offset < 0 or length < 0 or stop > self.starts[-1]:
             return None
@@ -294,10 +294,10 @@ def _materials(known: bytes, path: str) -> tuple[KeyMaterial, ...]:
         texts = json.loads(known)["keys"]
         found = [read_key_metadata(text.encode()) for text in texts]
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
-        raise FormatError("the keys of an encrypted pack are no key material", file=path) from None
+        raise FormatError("the keys of an encrypted pack are not key material", file=path) from None
     kept = tuple(each for each in found if isinstance(each, KeyMaterial))
     if not kept or len(kept) != len(found):
-        raise FormatError("the keys of an encrypted pack are no key material", file=path)
+        raise FormatError("the keys of an encrypted pack are not key material", file=path)
     return kept
 
 
@@ -320,7 +320,7 @@ class EncryptedPacks:
         self._lock = threading.Lock()
 
     def read_ranges(self, ranges: Sequence[ByteRange]) -> dict[ByteRange, memoryview]:
-        """The ranges of plaintext that could be read whole, as ``Storage.read_ranges``."""
+        """The ranges of plaintext that could be read completely, as ``Storage.read_ranges``."""
         found: dict[ByteRange, memoryview] = {}
         wanted: dict[ByteRange, tuple[EncryptedPack, list[tuple[int, int, ByteRange]]]] = {}
         for each in dict.fromkeys(ranges):

@@ -1,24 +1,23 @@
 """Publishes facts for other systems: an Xskipper store, Paimon's ``.index``, QuestDB's ``_pm``.
 
-**A store of Xskipper**, version 4, whole. What Xskipper would make of a value that is not there
-decides who is in it. It skips a file whose ``minmax`` or ``valuelist`` is null, and reads a file
-that has no row. So
+**A store of Xskipper**, version 4, complete. Xskipper skips a file whose ``minmax`` or
+``valuelist`` is null, and reads a file that has no row. So
 
 - only files with current facts have a row;
 - an index that more than one file in ten lacks (over a limit, no bound, another type then) is left
-  out as a whole; of the others, files that lack one of them have no row;
+  out completely; files that lack one of the other indexes have no row;
 - a Bloom filter that was not built is one that may contain everything.
 
-Kinds, types and names that Xskipper has no place for are left out, each with its reason. An
-encrypted index is published encrypted, every index under its own label; one whose key is not at
-hand is left out.
+Kinds, types and names that Xskipper does not support are left out, each with its reason. An
+encrypted index is published encrypted, every index under its own label; one whose key is not
+available is left out.
 
-**Sidecars.** Containers of file indexes become ``<data file>.index``, as Paimon has them; row group
-metadata becomes ``_pm`` in a directory of one data file, as QuestDB has it, and
-``<data file>._pm`` where a directory has several. Each file is byte for byte the stored sidecar.
-Where builds at different times made several containers for a file, their blobs go into one, the
-newest of each kind. The files go below a directory of their own, in the folders that the data files
-have below the table; never among the data files, where Spark would take them for data.
+**Sidecars.** Containers of file indexes become ``<data file>.index``, as in Paimon; row group
+metadata becomes ``_pm`` in a directory of one data file, as in QuestDB, and ``<data file>._pm``
+where a directory has several. Each file is byte for byte the stored sidecar. Where builds at
+different times made several containers for a file, their blobs go into one, the newest of each
+kind. The files go below a directory of their own, in the folders that the data files have below the
+table; never among the data files, where Spark would read them as data.
 """
 
 from __future__ import annotations
@@ -118,7 +117,7 @@ def publish(
     options: Mapping[str, str] | None = None,
     keys: LabelledKeys | None = None,
 ) -> ExportReport:
-    """Write what ``matched`` knows of ``table`` as ``<base>/<sha256 of its identifier>/``.
+    """Write the facts ``matched`` of ``table`` as ``<base>/<sha256 of its identifier>/``.
 
     An earlier publication is replaced. ``UnsupportedError`` where nothing can be published, and for
     facts that depend on options of the reader.
@@ -126,7 +125,7 @@ def publish(
     if matched.fingerprint is not None:
         raise UnsupportedError(
             f"the facts of {table} hold for its reader's options, which a store of Xskipper lacks",
-            hint="what can be published are the facts of a table of Parquet files",
+            hint="only the facts of a table of Parquet files can be published",
         )
     listing = matched.listing
     identifier = table_identifier(table)
@@ -138,7 +137,7 @@ def publish(
         raise UnsupportedError(
             f"no index of {table} can be published for Xskipper"
             + "".join(f"; {reason}" for reason in left_out[:3]),
-            hint="it has minmax, valuelist and bloomfilter, over types that Spark has them for",
+            hint="Xskipper has minmax, valuelist and bloomfilter, over the types that it supports",
         )
     rows = matched.has_fact.copy()
     lacking = int(np.count_nonzero(~rows))
@@ -272,9 +271,9 @@ def _unsupported(definition: Definition, spellings: Mapping[str, int]) -> str | 
     if isinstance(path[-1], MapKey):
         return "Xskipper has no index over a key of a map"
     if any(set(part) & set(".`") for part in path):
-        return "Xskipper takes a dot in a name for a field of a struct"
+        return "Xskipper reads a dot in a name as a field of a struct"
     if spellings[definition.column.lower()] > 1:
-        return "another column's name differs in case only, which Xskipper cannot tell"
+        return "another column's name differs only in case, which Xskipper ignores"
     return supports(definition.kind, definition.type)
 
 
@@ -297,7 +296,7 @@ def _column(matched: MatchedFacts, definition: Definition) -> _Column:
             values = piece.values.cast(stored)
             known = nonnull(values)
             if definition.kind == "minmax":
-                # A lower bound without an upper one: there was no short one above all values.
+                # A lower bound without an upper one: no short upper bound exists.
                 low, high = (nonnull(pc.struct_field(values, end)) for end in ("min", "max"))
                 known &= low == high
             file = matched.file_of_row[piece.at]
@@ -340,8 +339,8 @@ def export_containers(
 ) -> ExportReport:
     """Write the container of every file that has one below ``destination``.
 
-    What cannot be read, or is not a container, is left out with the reason. ``UnsupportedError``
-    where no file has one, and for a destination within the table.
+    A sidecar that cannot be read, or is not a container, is left out with the reason.
+    ``UnsupportedError`` where no file has one, and for a destination within the table.
     """
     places = matched.places("container")
     placed = (places.pack >= 0) | nonnull(places.inline)
@@ -370,7 +369,7 @@ def export_pms(
 ) -> ExportReport:
     """Write the ``_pm`` of every file that has one below ``destination``.
 
-    What cannot be read, or is not the ``_pm`` of its file, is left out with the reason.
+    A sidecar that cannot be read, or is not the ``_pm`` of its file, is left out with the reason.
     ``UnsupportedError`` where no file has one, and for a destination within the table.
     """
     listing, places, rows = matched.listing, matched.places("pm"), matched.sidecar_rows("pm")
@@ -460,7 +459,7 @@ def _export(
 
 
 def _joined(parts: list[_Bytes]) -> _Bytes:
-    """One container of the blobs of several; what comes first wins."""
+    """One container of the blobs of several; the first blob of a kind wins."""
     if len(parts) == 1:
         return parts[0]
     columns: dict[str, dict[str, bytes | None]] = {}

@@ -107,7 +107,7 @@ def _name(name: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class WriteEncryption:
-    """The labels of an encrypted index, and the keys that a writer takes for them."""
+    """The labels of an encrypted index, and their keys for a writer."""
 
     encryption: IndexEncryption
     keys: LabelledKeys

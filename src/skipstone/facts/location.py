@@ -46,10 +46,10 @@ class XskipperLocation:
 
     - ``path``: the directory of the store, or the base path above it;
     - ``decryption``: pyarrow's ``FileDecryptionProperties``, for an encrypted store; a column whose
-      key is missing says nothing;
+      key is missing proves nothing;
     - ``same_reader``: the table is read with the options, the schema and the session time zone that
       it had when the store was built. This cannot be checked, so it must be set for CSV, JSON and
-      ORC: without it such a store says nothing.
+      ORC: without it such a store proves nothing.
     """
 
     path: str
@@ -112,7 +112,7 @@ class Location:
         return f"{self.root}/pm"
 
     def is_part(self, path: str) -> bool:
-        """Whether ``path`` has the name of a fact part: nothing else there is removed as one."""
+        """Whether ``path`` has the name of a fact part: only such files are removed as parts."""
         head, _, name = path.rpartition("/")
         return head == self.facts and _PART.fullmatch(name) is not None
 
@@ -122,7 +122,7 @@ class Location:
         return head == self.packs and _PACK.fullmatch(name) is not None
 
     def is_passing(self, path: str) -> bool:
-        """Whether ``path`` has the name of a file that exists only while something is written."""
+        """Whether ``path`` has the name of a temporary file."""
         head, _, name = path.rpartition("/")
         return head in (self.facts, self.packs) and _PASSING.fullmatch(name) is not None
 

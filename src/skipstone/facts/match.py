@@ -4,9 +4,9 @@ A row is about a file of the listing when path and size agree, the mtimes agree 
 their units, the etags agree where both sides have one, and the fingerprints are equal. That is
 ``ObjectId.same_version`` on arrays.
 
-A listing that knows less (Spark's has neither etags nor nanoseconds) may match rows that contradict
-each other: facts of two versions of a file that it cannot tell apart. One of them is not about this
-version, and nothing tells which: such a file counts as stale.
+A listing with less information (Spark's has neither etags nor nanoseconds) may match rows that
+contradict each other: facts of two versions of a file that it cannot distinguish. One of them is
+not about this version, and it is unknown which: such a file counts as stale.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class Identities:
 
     ``starts`` has the first row of each part, by name. ``paths``, ``etags`` and ``fingerprints``
     are Arrow strings; ``sizes`` and ``rows`` are -1 where unknown; ``units`` are units per second.
-    ``valid`` is False for a row whose values are damaged and are no identity.
+    ``valid`` is False for a row whose values are damaged and not an identity.
     """
 
     parts: tuple[Part, ...]
@@ -60,7 +60,8 @@ class Identities:
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class FileMatch:
-    """Fact rows laid over a listing. Arrays are over its files, or over fact rows where named so.
+    """Fact rows matched with a listing. Arrays are over its files, or over fact rows where named
+    so.
 
     - ``has_fact``: some row is about the file as it is now;
     - ``stale``: there are facts of the file's path, and none that surely is about this version;
@@ -91,8 +92,8 @@ class FileMatch:
 
 
 def match_files(facts: Identities, listing: Listing, fingerprint: str | None) -> FileMatch:
-    """Lay ``facts`` over ``listing``; see the module. Facts under another ``fingerprint`` (of the
-    reader's options and schema) are about no file."""
+    """Match ``facts`` with ``listing``; see the module. Facts under another ``fingerprint`` (of the
+    reader's options and schema) match no file."""
     path_of_row = _positions(facts.paths, listing.path_array)
     path_of_row[~facts.valid] = -1
     at = np.flatnonzero(path_of_row >= 0)
@@ -212,7 +213,7 @@ def _orphans(
 ) -> NDArray[np.bool_]:
     """Rows of paths below the listing's root that are not listed.
 
-    Facts of other tables may share a location; this listing says nothing about those.
+    Facts of other tables may share a location; this listing has no information about those.
     """
     lost = (path_of_row < 0) & facts.valid
     if lost.any():
@@ -228,7 +229,7 @@ def _notes(
     changed = int(stale.sum()) - other - doubtful
     for count, text in (
         (changed, "the file has changed since it was indexed: read in full"),
-        (doubtful, "facts of two versions that this listing cannot tell apart: read in full"),
+        (doubtful, "facts of two versions that this listing cannot distinguish: read in full"),
         (other, "indexed under other reader options or another schema: read in full"),
     ):
         if count > 0:

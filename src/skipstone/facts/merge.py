@@ -201,8 +201,7 @@ def _apart(
     inputs: Sequence[_Input], fields: Sequence[FactField], group: NDArray[np.int64], count: int
 ) -> tuple[NDArray[np.int64], int, dict[str, NDArray[np.bool_]]]:
     """The groups, where each row whose sidecar has the newest value of an index, except the newest
-    row, gets its own group; and, by the first column of a place, the rows whose sidecar is of no
-    use.
+    row, gets its own group; and, by the first column of a place, the rows whose sidecar is useless.
 
     The new groups come before all others, so that rows of a path stay in the order of their age.
     """
@@ -218,7 +217,7 @@ def _apart(
         for field in fields:
             if field.sidecar == sidecar:
                 of = field.definition
-                # Of an index that was rebuilt with other parameters only the newest counts.
+                # Only the newest counts of an index that was rebuilt with other parameters.
                 name = field.key if of is None else (of.kind, of.columns)
                 have = np.concatenate([_filled(each, field) for each in inputs]) & placed
                 having[name] = having[name] | have if name in having else have
@@ -261,7 +260,7 @@ def _pick(values: pa.Array, rows: NDArray[np.int64]) -> pa.Array:
 
 
 def _united(chosen: pa.Array, reasons: pa.Array, group: NDArray[np.int64]) -> pa.Array:
-    """Reasons of several rows of one identity together; of two for one index, the newer."""
+    """Reasons of several rows of one identity together; the newer of two for one index."""
     at = np.flatnonzero(nonnull(reasons))
     several = at[np.bincount(group[at], minlength=1)[group[at]] > 1]
     if not len(several):

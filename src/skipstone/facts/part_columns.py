@@ -16,7 +16,7 @@ One row per data file:
 | ``<c>_nullcount_<n>`` | int64 | nulls of column c, null unknown |
 | ``<c>_<kind>_<n>`` | any | an index, named as in version 4 of Xskipper; null = not built |
 
-Names only keep columns apart. The footer describes each column, under the key ``skipstone.part``::
+Names only distinguish columns. The footer describes each column, under the key ``skipstone.part``::
 
     {"version": 1, "nonce": …, "created_by": …, "fields": [
        {"field": "id_minmax_2", "types": <Arrow IPC schema of the indexed columns, base64>,
@@ -106,7 +106,7 @@ OWN: dict[str, pa.DataType] = _own()
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Definition:
-    """One index as the facts name it, known to this process or not.
+    """One index as in the facts, of a known or unknown kind.
 
     ``types`` is the schema of the indexed columns when it was built; ``built`` is when, in ms by
     the builder's clock.
@@ -173,7 +173,7 @@ class FactField:
     something newer.
 
     ``arrow`` is the Arrow field with its name in that part; ``entry`` its JSON entry without
-    ``field`` and ``built``, sorted, which with the type tells when columns of two parts are the
+    ``field`` and ``built``, sorted: with the type it shows whether columns of two parts are the
     same.
     """
 
@@ -193,7 +193,7 @@ class FactField:
 
     @property
     def subject(self) -> str:
-        """How a reason names it."""
+        """Its name in reasons."""
         return str(self.definition) if self.definition is not None else f"nulls({self.nulls})"
 
     @property
@@ -206,7 +206,7 @@ class FactField:
 
     @property
     def stem(self) -> str:
-        """The name that the column gets where nothing else has it."""
+        """The name that the column gets unless another column has it."""
         if self.definition is not None:
             return column_name(self.definition.kind, self.definition.columns)
         if self.nulls is not None:
@@ -286,7 +286,7 @@ def _definition(entry: dict[str, Any], types: pa.Schema | None) -> Definition:
     columns, params, built = index["cols"], index.get("params", {}), entry.get("built", 0)
     texts = [index["name"], *columns, *params, *params.values()]
     if not all(isinstance(text, str) for text in texts) or type(built) is not int:
-        raise ValueError(f"name, cols or params of {index['name']!r} are no texts")
+        raise ValueError(f"name, cols or params of {index['name']!r} are not texts")
     key = index.get("key_metadata")
     if not isinstance(key, str | None):
         raise ValueError(f"key_metadata of {index['name']!r} is not text")
@@ -303,7 +303,7 @@ def _definition(entry: dict[str, Any], types: pa.Schema | None) -> Definition:
 
 
 def unique_names(fields: Iterable[FactField], taken: Sequence[str] = tuple(OWN)) -> list[FactField]:
-    """The fields under names that no two of them share, also where case means nothing."""
+    """The fields under unique names, also where case is ignored."""
     used = {name.lower() for name in taken}
     named = []
     for field in fields:

@@ -60,8 +60,8 @@ _LONGEST_FOOTER = 256 * 1024 * 1024
 class Part:
     """A part whose footer was read. ``size`` in bytes; ``mtime`` in ns by the store's clock.
 
-    An encrypted part has its footer as ``opened`` as far as there are keys. With ``group`` it is
-    only this row group.
+    The footer of an encrypted part is in ``opened``, decrypted as far as there are keys. With
+    ``group`` it is only this row group.
     """
 
     name: str
@@ -99,8 +99,8 @@ class Part:
     def _footer(self) -> FooterArrays | None:
         """The footer as arrays; ``None`` where it contradicts itself.
 
-        Questions about column chunks go to it: Arrow ends the process where one is damaged, or its
-        key is missing.
+        Use it for column chunks: Arrow ends the process where one is damaged, or its key is
+        missing.
         """
         if self.opened is not None:
             return self.opened.footer
@@ -159,8 +159,8 @@ class Part:
         return next((error for error in unavailable if error is not None), None)
 
     def filled(self, name: str) -> NDArray[np.bool_] | None:
-        """Which rows have a value in this column, by the footer's null counts; ``None`` where
-        these are not enough, or must not be read through Arrow."""
+        """Which rows have a value in this column, by the footer's null counts; ``None`` where these
+        are not enough, or Arrow must not read them."""
         footer = self._footer
         if self.opened is not None or footer is None:
             return None
@@ -181,8 +181,8 @@ class Part:
         """These columns, in this order; ``FormatError`` for damage, ``OSError`` from the store,
         ``KeyUnavailableError`` where one of the columns is locked.
 
-        A column of ``OWN`` that the part lacks is all null. Arrow reads by the footer that was
-        checked: the object there now may be another part.
+        A column of ``OWN`` that the part lacks is all null. Arrow uses the checked footer: the
+        object there now may be another part.
         """
         for name in names:
             if (error := self.locked(name)) is not None:
@@ -248,9 +248,9 @@ def open_part(
 ) -> Part:
     """Read and check the footer of the part at ``path``.
 
-    ``FormatError`` when it is not a whole part, ``UnsupportedError`` when it is of a newer version,
-    or plaintext where there are ``keys``; ``KeyUnavailableError`` when it is encrypted and they do
-    not open it, ``OSError`` when the store cannot read it.
+    ``FormatError`` when it is not a complete part, ``UnsupportedError`` when it is of a newer
+    version, or plaintext where there are ``keys``; ``KeyUnavailableError`` when it is encrypted and
+    the keys do not open it, ``OSError`` when the store cannot read it.
     """
     name = path.rpartition("/")[2]
     with naming(path), storage.open(path) as file:
@@ -260,7 +260,7 @@ def open_part(
             raise error.in_file(path) from error
     footer = bytes(read)
     if name_of_part(footer) != name:
-        raise FormatError("the footer is not the one it was written with", file=path)
+        raise FormatError("the footer is not the original one", file=path)
     opened, properties = None, None
     if tail.encrypted or keys is not None or _signed(footer):
         opened = _open_encrypted(footer, path, keys, encrypted=tail.encrypted)

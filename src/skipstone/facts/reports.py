@@ -1,4 +1,5 @@
-"""What the calls that build and keep an index report: plain values, each a ``dict`` and a text.
+"""The reports of the calls that build and maintain an index: plain values, each a ``dict`` and a
+text.
 
 ``to_dict()`` is JSON-ready: paths and texts as they are, a ``Reason`` as its text, times in
 seconds, sizes in bytes. ``str()`` is what the command line shows; every count in it has its
@@ -24,9 +25,9 @@ class BuildReport(Report):
     """What a build or a refresh did.
 
     ``files_total`` = built + already + failed + too fresh. ``files_failed`` are pairs of path and
-    what was wrong with the file; they have no facts and are read in full. ``left_out`` names the
-    indexes that were not built for some files, and why. ``bytes_data`` is the size of the files
-    that were built, ``bytes_index`` what was written for them. ``merged`` parts were merged away.
+    error; they have no facts and are read in full. ``left_out`` names the indexes that were not
+    built for some files, and why. ``bytes_data`` is the size of the files that were built,
+    ``bytes_index`` what was written for them. ``merged`` parts were replaced by a merge.
     """
 
     table: str
@@ -77,9 +78,9 @@ class IndexInfo(Report):
     """One index of a table: its definition, the fresh ``files`` that have it, and its ``bytes``.
 
     ``type`` is Spark's name of the column's type. ``left_out`` counts fresh files for which it was
-    not built (over a limit, a type that the kind cannot take). ``known`` is False for a kind that
-    this installation has no code for: it says nothing, and survives. ``key_metadata`` is the label
-    of the key that it is encrypted with.
+    not built (over a limit, a type that the kind does not support). ``known`` is False for a kind
+    that this installation has no code for: it proves nothing, and is kept. ``key_metadata`` is the
+    label of the key that it is encrypted with.
     """
 
     column: str
@@ -107,7 +108,7 @@ class IndexInfo(Report):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Description(Report):
-    """What index a table has, and how much of the table it covers now.
+    """The index of a table, and how much of the table it covers now.
 
     ``files_total`` = fresh + stale + missing: files whose facts match, whose facts are of another
     version, and that have none. ``orphaned`` facts are of files that are gone. ``pm_files`` have
@@ -173,7 +174,7 @@ class Description(Report):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CheckReport(Report):
-    """Whether the facts of an index are true and of this table.
+    """Whether the facts of an index are right and of this table.
 
     ``fresh``, ``missing`` and ``orphaned`` are counts; ``stale`` are the paths of files that
     changed since, ``corrupt`` the parts, packs or files that could not be read, each with its
@@ -237,20 +238,20 @@ class CheckReport(Report):
         if self.encryption is not None and not self.encryption.ok:
             return "these files are not those that were encrypted: find out who changed them"
         if self.untrue:
-            return "facts are untrue, run `drop` and `build`"
+            return "facts are wrong, run `drop` and `build`"
         if self.corrupt:
-            return "what cannot be read counts as no fact, run `refresh`"
+            return "unreadable parts count as missing facts, run `refresh`"
         if self.stale or self.missing:
             return "these files are read in full, run `refresh`"
-        return "facts of no use, run `compact`"
+        return "unused facts, run `compact`"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DropReport(Report):
-    """What a drop took away: ``dropped`` and ``remaining`` are names as in ``IndexInfo.name``.
+    """What a drop removed: ``dropped`` and ``remaining`` are names as in ``IndexInfo.name``.
 
-    ``bytes_removed`` left the store; ``files`` is the number of data files whose facts had any of
-    the dropped indexes.
+    ``bytes_removed`` were removed from the store; ``files`` is the number of data files whose facts
+    had any of the dropped indexes.
     """
 
     table: str
@@ -272,7 +273,8 @@ class DropReport(Report):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CompactReport(Report):
-    """What a merge of the parts did; ``facts`` of files that are gone or have changed left."""
+    """The result of a merge of the parts; ``facts`` of files that are gone or have changed were
+    removed."""
 
     table: str
     location: str = ""
@@ -326,7 +328,7 @@ class VacuumReport(Report):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExportReport(Report):
-    """What was published for others to read: ``kind`` says as which format."""
+    """What was published for other readers; ``kind`` is the format."""
 
     table: str
     destination: str
@@ -351,9 +353,9 @@ _KINDS: Final = {
     "misplaced": "do not belong in their place",
     "plaintext": "are not encrypted, though they were or others are",
     "absent": "are gone that were encrypted",
-    "replaced": "are another version than was encrypted",
+    "replaced": "are another version than the encrypted one",
     "unlisted": "are not on the list of encrypted files",
-    "unfinished": "were to be encrypted, and it is not known that they were",
+    "unfinished": "were to be encrypted, and it is not known whether they are",
     "unopened": "could not be opened",
 }
 
@@ -366,7 +368,7 @@ class EncryptionCheck(Report):
     of an index show that a file is gone or was replaced by an older version. The tuples name the
     other files, each with what was found: ``misplaced`` (it has the AAD prefix of another place or
     table), ``plaintext``, ``absent``, ``replaced``, ``unopened``. ``unlisted`` and ``unfinished``
-    are no faults: such a file was added, or a killed run left it to do.
+    are not faults: such a file was added, or a killed run did not finish it.
     """
 
     files_total: int

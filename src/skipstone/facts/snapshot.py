@@ -1,9 +1,9 @@
 """``Snapshot``: the union of the parts at one moment. ``MatchedFacts``: the same over a listing.
 
-The rows of all parts are numbered through, oldest part first: where several rows could serve, the
-last one is the newest. Footers are read when the snapshot is taken; identities, null counts and
-index columns on first use, and then kept as Arrow and NumPy arrays. A part that turns out
-unreadable says nothing: its rows are missing, and ``reasons`` says why.
+Rows are numbered over all parts, oldest part first: of several rows about one file the last is the
+newest. Footers are read when the snapshot is taken; identities, null counts and index columns on
+first use, and then kept as Arrow and NumPy arrays. An unreadable part proves nothing: its rows are
+missing, and ``reasons`` says why.
 """
 
 from __future__ import annotations
@@ -135,7 +135,7 @@ class Snapshot:
         return tuple(dict.fromkeys((*self._reasons, *of_packs)))
 
     def add_reason(self, reason: Reason) -> None:
-        """Keep and log why something says nothing."""
+        """Keep and log a reason."""
         self._reasons.setdefault(reason)
         self._warn(reason)
 
@@ -288,7 +288,7 @@ class Snapshot:
         def read(part: Part, wanted: Sequence[str]) -> pa.Table | Reason:
             try:
                 return part.read(self.storage, wanted)
-            except Exception as error:  # whatever is wrong with a part, the query goes on
+            except Exception as error:  # whatever is wrong with a part, the query continues
                 found = Reason.of_error(f"fact part {part.name}", error)
                 if locked is None or found.cause is not Cause.UNDECRYPTABLE:
                     return found
@@ -317,7 +317,7 @@ class Snapshot:
         """Which facts are about which files of ``listing``, as they are now.
 
         ``fingerprint`` is that of the reader's options and schema: facts that were built under
-        another one say nothing.
+        another one are not used.
         """
         fingerprint, last = fingerprint or None, self._matched
         if last is None or last.listing is not listing or last.fingerprint != fingerprint:
@@ -334,7 +334,7 @@ def _built(field_: FactField) -> int:
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class MatchedFacts(FileMatch):
-    """The facts of a snapshot laid over a listing, and the evidence that they give."""
+    """The facts of a snapshot for the files of a listing, and the evidence that they give."""
 
     snapshot: Snapshot
     listing: Listing
@@ -348,7 +348,7 @@ class MatchedFacts(FileMatch):
 
     @property
     def reasons(self) -> tuple[Reason, ...]:
-        """Why some facts say nothing; grows as evidence is made."""
+        """Why some facts prove nothing; grows as evidence is made."""
         return tuple(dict.fromkeys((*self.snapshot.reasons, *self.notes, *self._unusable)))
 
     def evidence(self, columns: Collection[str]) -> list[Index]:
@@ -409,7 +409,7 @@ class MatchedFacts(FileMatch):
         return found
 
     def _nulls(self, field_: FactField) -> NDArray[np.int64]:
-        """The null counts over all fact rows that belong to an index (or count) column."""
+        """The null counts of an index (or count) column, over all fact rows."""
         found = np.full(len(self.snapshot.identities), -1, np.int64)
         assert field_.types is not None
         for other in self.snapshot.fields:
@@ -459,7 +459,7 @@ class MatchedFacts(FileMatch):
             encoded = pack.combine_chunks().dictionary_encode()
             names = encoded.dictionary.to_pylist()
             which = integers(encoded.indices, -1)
-            # A name with a slash would lead out of the store.
+            # A name with a slash would be a place outside the store.
             safe = np.array([*("/" not in name for name in names), True], np.bool_)
             self._known_places[sidecar] = Places(
                 packs=tuple(self.snapshot.location.pack(name) for name in names),

@@ -1,8 +1,8 @@
 """``Store``: the facts of one table. Adding needs no lock, reading sees the union of all parts.
 
-Every operation leaves the store usable wherever it is cut off: a part appears whole or not at all,
-a rewritten part is written before the parts that it replaces are deleted, and a fact that is stored
-twice does no harm.
+Every operation leaves the store usable wherever it is interrupted: a part appears completely or not
+at all, a rewritten part is written before the parts that it replaces are deleted, and a fact may be
+stored twice.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ log = logging.getLogger("skipstone")
 _TRIES = 3
 # Footers that are read from an object store at once.
 _PARALLEL = 16
-_KEYS = "open the table with index_keys, or say --index-key LABEL=SOURCE"
+_KEYS = "open the table with index_keys, or pass --index-key LABEL=SOURCE"
 
 
 class Store:
@@ -100,7 +100,7 @@ class Store:
         return 0 if last is None else last[1].nbytes
 
     def warn(self, reason: Reason) -> None:
-        """Log a reason for which facts say nothing, once."""
+        """Log once why some facts prove nothing."""
         if reason not in self._warned:
             self._warned.add(reason)
             log.warning("%s (it says nothing; data is read in full)", reason)
@@ -150,7 +150,7 @@ class Store:
         return found
 
     def _open(self, names: Mapping[str, tuple[int, int]]) -> dict[str, Part | Reason]:
-        """The parts of these names, or why one says nothing; without those deleted meanwhile."""
+        """The parts of these names, or why one proves nothing; without those deleted meanwhile."""
         known = self._parts
 
         def open_one(name: str) -> Part | Reason | None:
@@ -162,7 +162,7 @@ class Store:
                 return open_part(self.location.part(name), *names[name], self.storage, self.keys)
             except FileNotFoundError:
                 return None
-            except Exception as error:  # whatever is wrong with a part, the query goes on
+            except Exception as error:  # whatever is wrong with a part, the query continues
                 return Reason.of_error(f"fact part {name}", error)
 
         if self.storage.remote and len(names) > 1:
@@ -238,15 +238,15 @@ class Store:
             if self.part_names():
                 raise UnsupportedError(
                     "the index is in the clear: encrypting new parts would leave the old ones so",
-                    hint="drop it and build it encrypted, or go on without keys and encryption",
+                    hint="drop it and build it encrypted, or continue without keys and encryption",
                 )
             if requested is None:
                 raise UnsupportedError(
-                    "keys for the index were given, and not how to encrypt it",
+                    "keys for the index were given without an encryption",
                     hint="build with encryption=IndexEncryption(footer_key=LABEL)",
                 )
         if keys is None:
-            raise KeyUnavailableError("an encrypted index takes keys", hint=_KEYS)
+            raise KeyUnavailableError("an encrypted index needs keys", hint=_KEYS)
         if found is None:
             assert requested is not None
             found = requested
@@ -269,7 +269,7 @@ class Store:
         self.remove_empty()
 
     def remove_empty(self) -> None:
-        """Remove the directories that hold nothing, as a drop leaves them that was cut off."""
+        """Remove empty directories, which an interrupted drop leaves."""
         for directory in (self.location.facts, self.location.packs, self.location.root):
             self.storage.remove_empty(directory)
 

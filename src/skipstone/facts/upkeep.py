@@ -2,8 +2,9 @@
 again.
 
 This order makes that safe. New parts are written before the parts that they replace are deleted.
-Only parts that the new part was made of are deleted. The data is listed after the parts, so that a
-fact without a listed file really has no file. Packs are listed before the parts that may name them.
+Only the parts that the new part was made of are deleted. The data is listed after the parts, so
+that a fact without a listed file really has no file. Packs are listed before the parts that may
+name them.
 """
 
 from __future__ import annotations
@@ -60,7 +61,7 @@ class Compaction:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Vacuumed:
-    """What was removed: object path -> bytes; ``young`` would have been, but for their age;
+    """What was removed: object path -> bytes; ``young`` are kept only because of their age;
     ``reasons`` are why packs were kept, if they were."""
 
     removed: Mapping[str, int] = field(default_factory=dict)
@@ -185,8 +186,8 @@ def _encryption(store: Store, snapshot: Snapshot) -> WriteEncryption | None:
 def drop_index(store: Store, kind: str, column: str) -> tuple[Definition, ...]:
     """Remove every index of ``kind`` over ``column`` from all parts; returns their definitions.
 
-    Null counts of the column are removed with its last index, and so are facts that then say
-    nothing. A part that another process publishes meanwhile is not changed.
+    Null counts of the column are removed with its last index, and so are facts that then have no
+    content. A part that another process publishes meanwhile is not changed.
     """
     from skipstone.indexes.registry import kind as known
 
@@ -297,7 +298,7 @@ def vacuum(
 
 
 def _left_below(storage: Storage, directory: str) -> Iterator[ObjectId]:
-    """The temporary files below ``directory`` that nobody is writing."""
+    """The temporary files below ``directory`` that no process is writing."""
     listing = storage.list_all(directory)
     known = {path: at for at, path in enumerate(listing.paths)}
     folders = {
@@ -320,13 +321,13 @@ def _packs_named(store: Store, reasons: list[Reason]) -> set[str] | None:
             if unread:
                 reasons += unread
                 return None
-            # A compaction in between may have moved names from a part unseen to a part seen gone.
+            # A compaction may have moved names meanwhile, from an unread part to a new one.
             if store.part_names() == before:
                 return named
         except Exception as error:
             reasons.append(Reason.of_error(f"facts at {store.location.root}", error))
             return None
-    text = "parts change while they are read: packs are left for another time"
+    text = "parts change while they are read: packs are kept this time"
     reasons.append(Reason(cause=Cause.UNREADABLE, subject=store.location.root, text=text))
     return None
 
@@ -365,7 +366,7 @@ class Check:
 
 
 def check(store: Store, listing: Listing, fingerprint: str | None = None) -> Check:
-    """Read every part whole, and compare with ``listing``.
+    """Read every part completely, and compare with ``listing``.
 
     Raises what the store raises when it cannot be listed at all.
     """

@@ -3,17 +3,17 @@
 ``find_store`` returns the store of a table: Skipstone's own, or a foreign one where the user names
 its place. Nothing else is searched: the default place has only our own facts.
 
-The planner, transparent reading, describe and check see identities, definitions and evidence as of
-our own store. The differences are these:
+The planner, transparent reading, describe and check get identities, definitions and evidence as
+from our own store. The differences are these:
 
 - A row's identity is path and modification time in ms. Its path has no bucket unless Xskipper was
   configured so: it counts as a path in the bucket of the listing's root. A file replaced within the
-  same millisecond, or a table of equal paths in another bucket, cannot be told apart; ``notes`` say
-  so.
-- Names are in lower case; the predicate's spelling counts.
+  same millisecond, or a table of equal paths in another bucket, cannot be distinguished; ``notes``
+  say so.
+- Names are in lower case; evidence has the predicate's spelling.
 - Several rows of one file count as one if they agree. Where they do not, none counts.
 - The store does not say with which schema and reader options a file was read. For a table that is
-  read with some (``fingerprint``) it says nothing, unless the user sets that they match
+  read with some (``fingerprint``) it proves nothing, unless the user sets that they match
   (``same_reader``). A column is compared only where its type in the query is exactly the type of
   the stored values. The type behind a Bloom filter is not stored, but Xskipper builds them only
   over integers (which it widens to 64 bits) and strings, and one column of one Parquet file never
@@ -71,7 +71,7 @@ if TYPE_CHECKING:
 
 _CAVEAT = (
     "rows of a store of Xskipper name path and time of a file, and neither size nor bucket: "
-    "one replaced within the same millisecond goes unseen"
+    "a file replaced within the same millisecond is not detected"
 )
 
 
@@ -96,7 +96,7 @@ def _field(index: IndexColumn) -> FactField:
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class XskipperPart(Part):
-    """A part of a foreign store: what ``stored`` says, described like a fact part."""
+    """A part of a foreign store: the content of ``stored``, described like a fact part."""
 
     stored: StorePart
 
@@ -152,7 +152,7 @@ class XskipperSnapshot(Snapshot):
         for part in self.parts:
             try:
                 rows = part.stored.rows(self.storage)
-            except Exception as error:  # whatever is wrong with a part, the query goes on
+            except Exception as error:  # whatever is wrong with a part, the query continues
                 self.add_reason(Reason.of_error(f"part {part.name}", error))
                 continue
             starts[part.name] = total
@@ -268,7 +268,7 @@ class XskipperMatched(MatchedFacts):
     """The rows of a foreign store that are about the files of a listing, as evidence."""
 
     def evidence(self, columns: Collection[str]) -> list[Index]:
-        """The indexes over ``columns``, read back under the names as these spell them."""
+        """The indexes over ``columns``, read back under these spellings."""
         found: list[Index] = []
         for column in sorted(columns):
             for field in self.snapshot.fields:
@@ -308,7 +308,7 @@ class XskipperMatched(MatchedFacts):
         return found
 
     def _agreeing(self, piece: FactColumn) -> NDArray[np.int64]:
-        """For each file its row in ``piece``, where all of its rows there say the same."""
+        """For each file its row in ``piece``, where all of its rows there are equal."""
         row_of_file = self._row_of_file(piece)
         file = self.file_of_row[piece.at]
         usable = np.flatnonzero((file >= 0) & nonnull(piece.values))
@@ -366,7 +366,7 @@ class XskipperStore(Store):
     """The store of Xskipper in the directory ``location.root``; see the module.
 
     ``decryption``: pyarrow's ``FileDecryptionProperties`` with the user's keys. ``same_reader``:
-    the user states that the table is read as it was when the store was built.
+    the user states that the table is read as when the store was built.
     """
 
     def __init__(
@@ -456,8 +456,8 @@ def find_store(
 ) -> Store:
     """The store of ``table``: in its default place, or at ``index_location``.
 
-    ``keys`` open an encrypted one, ours or foreign. ``UnsupportedError`` as ``Location.of_table``
-    has it. An empty place is one for our own facts.
+    ``keys`` open an encrypted one, ours or foreign. ``UnsupportedError`` as for
+    ``Location.of_table``. An empty place is for our own facts.
     """
     if isinstance(index_location, KeyedLocation):
         keys, index_location = index_location.keys, index_location.path

@@ -1,21 +1,20 @@
-"""``bloomfilter``: whether a value can be in a file at all.
+"""``bloomfilter``: whether a file may hold a value.
 
 Stored value: a Bloom filter of Spark (``xskipper/format/sketch.py``, version 1), serialised as
 Java does, as in Xskipper's stores. It takes the value's key (``predicate/literals.py``):
 integers, dates, timestamps and decimals of up to 18 digits as 64-bit integers; floats as the
 sortable integer of the double, so that -0.0 is 0.0 and all NaNs are one; strings as UTF-8; binary
-and longer decimals as bytes. Booleans are refused: a filter over two values says less than their
-bounds do.
+and longer decimals as bytes. Booleans are refused: a filter over two values proves less than their
+bounds.
 
 A filter is sized from the distinct values that the file really has and the wanted false positive
 probability ``fpp`` (0.01), up to ``max_bytes`` (8 MiB, about 7 million distinct values at 0.01).
 While they fit the memory budget, pairs of hashes are kept, counted and put into a filter of the
 right size. Past it, they go straight into a filter at the bound, which is folded down at the end
-to the smallest half, quarter, … that keeps ``fpp``. A file with so many values that a filter at
-the bound would take more than a quarter of all absent values for present is left out, with the
-reason.
+to the smallest half, quarter, … that keeps ``fpp``. A file is left out, with the reason, if a
+filter at the bound would report more than a quarter of all absent values as present.
 
-It answers ``=`` and ``IN``, and only ever that a file holds no match.
+It answers ``=`` and ``IN``, and proves only that a file holds no match.
 """
 
 from __future__ import annotations
@@ -60,11 +59,11 @@ FPP = 0.01
 #: most bytes of one filter by default
 MAX_BYTES = 8 * 1024 * 1024
 
-# A filter that says "maybe" of more absent values than this is not worth its bytes.
+# A filter that reports a larger share of absent values as present is not worth its bytes.
 _WORTHLESS = 0.25
 # The number of hash functions depends on the number of values only where they are few.
 _MANY = 1_000_000
-# Values looked at to tell a column of few distinct values from a key.
+# Values that are checked to distinguish a column of few distinct values from a key.
 _SAMPLE = 4_096
 
 
@@ -95,7 +94,7 @@ class Bloom(PerFile):
 
     @classmethod
     def from_params(cls, column: str, params: Mapping[str, str]) -> Self:
-        """The definition behind ``params``; Xskipper's own name for ``fpp`` is understood too."""
+        """The definition behind ``params``; Xskipper's own name for ``fpp`` is accepted too."""
         fpp = params.get("fpp", params.get("io.xskipper.index.bloom.fpp", FPP))
         return cls(column, fpp=float(fpp), max_bytes=int(params.get("max_bytes", MAX_BYTES)))
 
@@ -148,7 +147,7 @@ class BloomBuilder(Builder):
         self.kernels: HashKernels = NUMPY
         self.pairs: list[Pairs] = []
         self.held = 0
-        # Once pairs are too many: a filter at the bound, which they went into.
+        # Once pairs are too many: a filter at the bound, which contains them.
         self.words: Bits | None = None
 
     @property
@@ -174,7 +173,7 @@ class BloomBuilder(Builder):
             self._relieve()
 
     def _relieve(self) -> None:
-        """Make room: drop repeats where they are many, else go over to a filter at the bound."""
+        """Make room: drop repeats where they are many, else change to a filter at the bound."""
         if self.words is None:
             if 2 * estimate_distinct(self.pairs, self.kernels) < self.held:
                 self.pairs = [distinct(np.concatenate(self.pairs))]
@@ -209,7 +208,7 @@ def _hashes(distinct: int, fpp: float) -> int:
 
 
 def _repeats(values: pa.Array) -> bool:
-    """True where a look at the first values shows each about twice or more."""
+    """True where each of the first values occurs about twice or more."""
     look = values.slice(0, _SAMPLE)
     return len(values) > _SAMPLE and 2 * len(look.unique()) <= len(look)
 
@@ -221,7 +220,7 @@ U8: TypeAlias = npt.NDArray[np.uint8]
 
 _EXACT = 1 << 16
 _LEAST_MAP = 1 << 23
-# Pairs at a time (what they need stays in the cache), and bits of a filter at a time (a byte each).
+# Pairs at a time (their data stays in the cache), and bits of a filter at a time (a byte each).
 _CHUNK, _SEGMENT = 1 << 15, 1 << 25
 
 

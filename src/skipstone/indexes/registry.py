@@ -4,7 +4,7 @@
 
 An entry point of the group ``skipstone.indexes`` names a class, which is loaded on first use. It
 cannot take the name or alias of a built-in kind. An entry point that does not load, or is not an
-``Index``, counts as unknown where an index is read (it says nothing, and a warning gives the
+``Index``, counts as unknown where an index is read (it proves nothing, and a warning gives the
 reason) and is an error where a user builds it.
 """
 
@@ -79,7 +79,7 @@ def parse_index(text: str) -> Index:
     """The definition that ``text`` spells (see the module).
 
     ``UnsupportedError`` for an unknown kind, ``ValueError`` for text that is not a definition or a
-    parameter that the kind does not take.
+    parameter that the kind does not have.
     """
     column, colon, rest = _split(text)
     match = _SPEC.fullmatch(rest)

@@ -8,9 +8,9 @@ A leaf is evaluated on values, so it is exact for every operator, LIKE with its 
 included: a file may match when a value of its list does, and every row matches when all do and
 there is no null.
 
-To ask many files, the values of all lists are dictionary-encoded once. A leaf is evaluated on each
-distinct value once; the files follow from the codes by counting, never in a loop over files. To
-ask a few files of many, their lists are gathered and evaluated as they are.
+For many files, the values of all lists are dictionary-encoded once. A leaf is evaluated on each
+distinct value once; counting codes gives the files, without a loop over files. For a few files of
+many, their lists are gathered and evaluated as they are.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ MAX_VALUES = 1_000
 #: most bytes of a file's list: its values, and 4 for the offset of each string
 MAX_BYTES = 64 * 1024
 
-# Asking fewer than one file in this many gathers their lists instead of encoding all.
+# For fewer than one file in this many, their lists are gathered instead of encoding all.
 _FEW = 16
 # Codes that match are looked up one by one up to this many, then all codes by a table.
 _SINGLE = 4
@@ -178,7 +178,7 @@ def _matching(lists: _Lists, match: BoolArray) -> IntArray:
 def _look_up(table: BoolArray, codes: NDArray[np.int32]) -> BoolArray:
     """``table[codes]``; Arrow takes 32-bit positions as they are, NumPy widens ten million first.
 
-    No check of bounds: the codes are those that Arrow made of the very dictionary behind the table.
+    No check of bounds: Arrow made the codes from the dictionary of this table.
     """
     found = pc.take(pa.array(table.view(np.int8)), pa.array(codes), boundscheck=False)
     return np.asarray(found.to_numpy(zero_copy_only=False)).view(np.bool_)
@@ -203,7 +203,7 @@ class _ValueListBuilder(Builder):
     def add(self, chunk: Chunk) -> None:
         if self.over is not None:
             return
-        # A short look first: the distinct values of a long run of a key column are never wanted.
+        # A few values first: the distinct values of a long run of a key column are never wanted.
         look = 4 * self.max_values + 1_024
         if len(chunk.values) > 4 * look and not self._take(
             Chunk(chunk.values.slice(0, look)).distinct

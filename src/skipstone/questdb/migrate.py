@@ -16,8 +16,8 @@ table.
 A ``_pm`` is written under another name and then renamed. A reader that has the old file open keeps
 it, and after a crash the file is the old or the new one. A file is never cut or changed in place. A
 table that a running QuestDB or a writer of ours has open is refused, because that process appends
-to the ``_pm`` files. The locks are those of QuestDB (``flock`` on ``tables.d.lock`` beside the
-table and on ``<table>.lock``) and our own ``_lock``.
+to the ``_pm`` files. The locks are those of QuestDB (``flock`` on ``tables.d.lock`` in the
+directory of the table and on ``<table>.lock``) and our own ``_lock``.
 """
 
 from __future__ import annotations
@@ -79,7 +79,7 @@ class FileMigration(Report):
 class MigrateReport(Report):
     """What a migration did, or with ``dry_run`` would do, file by file.
 
-    ``destination`` is where the ``_pm`` files went, ``None`` if beside their files; ``bytes_data``
+    ``destination`` is where the ``_pm`` files went, ``None`` if next to their files; ``bytes_data``
     is the size of the data files, ``seconds`` the time it took.
     """
 
@@ -125,7 +125,7 @@ class MigrateReport(Report):
             f"{counts.get(name, 0):,} {text}"
             for name, text in (("made", "new"), ("rewritten", "invalid"), ("upgraded", "older"))
         ]
-        where = "beside their files" if self.destination is None else f"below {self.destination}"
+        where = "next to their files" if self.destination is None else f"below {self.destination}"
         lines = [
             f"{would} the _pm of {of_total(written, total, 'files')} ({', '.join(kinds)}), {where}",
             f"{of_total(counts.get('valid', 0), total, 'files')} had a good one already",
@@ -187,7 +187,7 @@ def migrate(
         if f"{home}/".startswith(f"{root.rstrip('/')}/"):
             raise UnsupportedError(
                 f"{destination} lies within the table",
-                hint="name a directory outside, or none for the place beside the table",
+                hint="name a directory outside, or none for the place next to the table",
             )
         target = open_storage(home, storage_options)
     with ExitStack() as held:
@@ -332,7 +332,7 @@ class _Migration:
         older: tuple[str, ...],
         outcome: Callable[..., FileMigration],
     ) -> FileMigration:
-        """A sound ``_pm``, upgraded where the data file holds more than it."""
+        """A valid ``_pm``, upgraded where the data file holds more than it."""
         try:
             data = self._made(target, source, snapshot)
         except SkipstoneError:

@@ -8,8 +8,8 @@ have another column of that name.
 
 ``PartitionPms``: row groups of each partition, from the ``_pm`` next to its data file. A ``_pm``
 holds several snapshots; only the one of the size in ``_txn`` is used, and only if its row count is
-that of ``_txn``. A ``_pm`` that is missing, damaged or of another file says nothing, with the
-reason. Columns are found by their names in the data file, as its readers do.
+that of ``_txn``. A ``_pm`` that is missing, damaged or of another file proves nothing, and gives
+the reason. Columns are found by their names in the data file, as its readers do.
 """
 
 from __future__ import annotations
@@ -134,13 +134,13 @@ class PartitionPms(Source):
         except (SkipstoneError, OSError, ValueError) as error:
             reason = Reason.of_error(f"_pm of {file.path}", error)
             if not self.damaged:
-                _LOG.warning("the row groups of %s say nothing: %s", file.path, reason.text)
+                _LOG.warning("the row groups of %s prove nothing: %s", file.path, reason.text)
             self.damaged.append(replace(reason, units=1))
         return None
 
     @property
     def reasons(self) -> tuple[Reason, ...]:
-        """Why some partitions say nothing."""
+        """Why some partitions prove nothing."""
         if not self.absent:
             return tuple(self.damaged)
         text = "partitions that have none"
@@ -195,13 +195,13 @@ class PartitionTimes(BaseEvidence):
         return ()
 
     def answer(self, leaves: Sequence[Leaf], units: Units, have: Fetched) -> Sequence[Answer]:
-        """Bounds per leaf; silence if the column is not a timestamp in the predicate."""
+        """Bounds per leaf; a silent answer if the column is not a timestamp in the predicate."""
         import pyarrow as pa
 
         found = []
         for leaf in leaves:
             if not pa.types.is_timestamp(leaf.type):
-                text = f"the partitions are by a timestamp, the table says {leaf.type}"
+                text = f"the partitions are by a timestamp, the table has {leaf.type}"
                 subject = f"partition({self.column})"
                 found.append(Answer.silent(Cause.UNSUPPORTED, subject, text))
                 continue
@@ -225,5 +225,5 @@ class PartitionTimes(BaseEvidence):
             None if value is None or not _INT64.min <= value <= _INT64.max else value
             for value in values
         ]
-        # A bound outside the range of the type is not a bound.
+        # A bound outside the range of the type does not count.
         return pa.array(held, pa.int64()).take(pa.array(units.file)).view(type)

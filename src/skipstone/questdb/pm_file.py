@@ -83,7 +83,7 @@ class RowGroupSelection:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RowGroupPlace:
-    """Where an instant lies: in ``row_group``, or (``boundary``) right behind it; -1 is before all.
+    """Where an instant lies: in ``row_group``, or (``boundary``) right after it; -1 is before all.
 
     ``encoded`` is QuestDB's own number of the answer: ``2 * (row_group + 1)``, and 1 more for a
     boundary, which needs no decoding.
@@ -129,11 +129,11 @@ class PmDescription(Report):
 class PmFile:
     """See the module.
 
-    ``source`` is a path or bytes. ``data`` is the Parquet file, by default ``data.parquet`` beside
-    a file that is called ``_pm``, where there is one. ``parquet_size`` selects the snapshot, by
-    default the size of ``data``. ``schema`` has the columns' Arrow types.
+    ``source`` is a path or bytes. ``data`` is the Parquet file, by default ``data.parquet`` in the
+    directory of a file that is called ``_pm``, where there is one. ``parquet_size`` selects the
+    snapshot, by default the size of ``data``. ``schema`` has the columns' Arrow types.
 
-    ``FormatError`` for bytes that are no ``_pm``, are damaged, or have no snapshot of that size;
+    ``FormatError`` for bytes that are not a ``_pm``, are damaged, or have no snapshot of that size;
     ``UnsupportedError`` for a newer version.
     """
 
@@ -217,7 +217,7 @@ class PmFile:
         for name in self._opened.columns:
             known = self._opened.stored(name)
             assert known is not None
-            # Null counts are known of a column whose type has no order, too.
+            # A column whose type has no order has null counts, too.
             fields.append(pa.field(column_path(name)[0], known[1].type or pa.binary()))
         return pa.schema(fields)
 
@@ -252,8 +252,8 @@ class PmFile:
     def select(self, where: str | Bound, *, time_zone: str = "UTC") -> RowGroupSelection:
         """The row groups that may match ``where``: SQL text, or a bound tree.
 
-        Damaged statistics say nothing: their step says why. ``PredicateError`` for text that is no
-        predicate or names a column that is not in ``schema``.
+        Damaged statistics prove nothing: their step says why. ``PredicateError`` for text that is
+        not a predicate or names a column that is not in ``schema``.
         """
         tree = where
         if isinstance(where, str):
@@ -291,19 +291,19 @@ class PmFile:
         """The row group of an instant, as QuestDB's merge of late rows looks it up.
 
         ``timestamp`` is a ``datetime`` (UTC unless it has a zone) or a number in the column's own
-        unit. ``row_lo`` and ``row_hi``, both inclusive, limit the rows that are looked at; ``None``
-        is the last one. ``column`` is a position, by default the designated timestamp.
+        unit. ``row_lo`` and ``row_hi``, both inclusive, limit the rows of the search; ``None`` is
+        the last one. ``column`` is a position, by default the designated timestamp.
 
-        Row groups ascend in time and may touch at one instant. Empty ones are passed over, and so
-        are those that end before ``row_lo``. The first that begins after ``row_hi + 1`` ends the
-        search: one that begins at ``row_hi + 1`` is still looked at. The first row group whose last
-        instant is after ``timestamp`` decides: the row belongs into it, or right before it where
-        even its first instant is after ``timestamp``. An instant that is a row group's last goes on
-        to the next one, so that equal ones stay in the order in which they came.
+        Row groups ascend in time and may touch at one instant. Empty ones are skipped, and so are
+        those that end before ``row_lo``. The first that begins after ``row_hi + 1`` ends the
+        search: one that begins at ``row_hi + 1`` is still considered. The first row group whose
+        last instant is after ``timestamp`` decides: the row belongs into it, or right before it if
+        its first instant is after ``timestamp``, too. An instant that equals a row group's last one
+        belongs to the next row group, so that equal ones keep their order of arrival.
 
         First and last instant are the statistics, or read from the data file where these are
-        absent. ``FormatError`` where there is neither; ``UnsupportedError`` for a column that is no
-        INT64 or that descends.
+        absent. ``FormatError`` where there is neither; ``UnsupportedError`` for a column that is
+        not INT64 or that descends.
         """
         pm = self.snapshot.pm
         at = pm.designated_timestamp if column is None else column

@@ -73,7 +73,7 @@ def make_pm(
 
     ``fetch`` reads parts of the file at ``path``: Bloom filters; without it there are none.
     ``FormatError`` where the footer contradicts itself, ``UnsupportedError`` where a ``_pm`` cannot
-    hold what it says.
+    hold its values.
     """
     tail = Tail(size, len(footer.data), encrypted=False)
     if footer.end != len(footer.data):
@@ -93,10 +93,9 @@ def make_pm(
 
 
 def make_partition_pm(source: ParquetSource, old: PmSnapshot | None = None) -> bytes:
-    """The ``_pm`` of a partition in QuestDB's layout, with its Bloom filters in it.
-
-    ``old`` is the ``_pm`` of the same snapshot that the new one replaces: what only ``old`` knows
-    is kept. ``FormatError`` for JSON of another schema.
+    """The ``_pm`` of a partition in QuestDB's layout, with its Bloom filters in it. ``old`` is the
+    ``_pm`` of the same snapshot that the new one replaces: values that only ``old`` has are kept.
+    ``FormatError`` for JSON of another schema.
     """
     tail, data = source.tail(), source.footer()
     try:
@@ -125,13 +124,14 @@ def make_partition_pm(source: ParquetSource, old: PmSnapshot | None = None) -> b
 
 
 def made_as(data: bytes | memoryview) -> PmMode:
-    """The mode in which a ``_pm`` was made, as far as its flags show."""
+    """The mode in which a ``_pm`` was made, according to its flags."""
     pm = Pm(data)
     return "inlined" if pm.bloom_columns and not pm.bloom_external else "external"
 
 
 def _identified(footer: FooterArrays, columns: tuple[PmColumn, ...]) -> tuple[PmColumn, ...]:
-    """The columns, without the IDs of those that a ``_pm`` alone would read as another type."""
+    """The columns, without the IDs of those that a reader of the ``_pm`` alone would give another
+    type."""
     having = [column.id >= 0 for column in columns]
     if not any(having):
         return columns
@@ -171,7 +171,7 @@ def _blooms(
 
 
 def _ancient(footer: FooterArrays) -> Iterator[int]:
-    """Dates and timestamps with a minimum that means another day in the other calendar."""
+    """Dates and timestamps whose minimum is another day in the other calendar."""
     if proleptic(bytes_of_pairs(footer.key_value_metadata), int96=False):
         return
     for leaf in footer.schema.leaves:
@@ -203,7 +203,7 @@ _GUESS: Final = 64 * 1024
 
 @dataclass(slots=True)
 class ParquetSource:
-    """The first ``size`` bytes of the data file at ``path``, which may be longer by now."""
+    """The first ``size`` bytes of the data file at ``path``, which may be longer now."""
 
     storage: Storage
     path: str

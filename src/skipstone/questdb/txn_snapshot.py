@@ -1,14 +1,13 @@
 """``TxnSnapshot``: the Parquet partitions of a table with a ``_txn`` as one set of files.
 
-    <root>/_txn                                  which partitions, each with its txn and size
+    <root>/_txn                                  the partitions, each with its txn and size
     <root>/<partition>[.<name txn>]/data.parquet the rows; as long as ``_txn`` says, or longer
     <root>/<partition>[.<name txn>]/_pm          their metadata
 
-Only ``_txn`` says what is in the table: a directory that it does not name is of an older snapshot,
-or of one that was never committed. The size that it gives bounds what is read of a file, whatever
-the file has become since; ``stat`` only distinguishes versions of a file. The unit of the
-partitions is only in the names of their directories, and is inferred from them
-(``format/txn``).
+Only ``_txn`` determines what is in the table: a directory that it does not name is of an older
+snapshot, or of one that was never committed. Its size of a file limits the bytes that are read,
+however long the file is now; ``stat`` only distinguishes versions of a file. The unit of the
+partitions is only in the names of their directories, and is inferred from them (``format/txn``).
 
 A commit may happen between any two steps. ``_txn`` is read until its version stays the same during
 the read. If a directory is gone that the next commit no longer names, everything is read again.
@@ -19,8 +18,8 @@ one is always like that.
 **Readers without snapshots**, pyarrow and Spark: ``open_partition`` opens the first bytes of a
 file, up to the snapshot's size, as a file of its own that ends with the snapshot's footer.
 
-Spark reads the footer at the real end of a file, whatever length it is given, and of that footer
-the row groups whose middle lies before the given length. A length thus selects exactly the
+Spark reads the footer at the real end of a file, whatever length it is given, and then the row
+groups of that footer whose middle lies before the given length. So a length selects exactly the
 snapshot's row groups, as long as the newest footer still lists them all. ``ready_for_spark`` checks
 that: a row group that was replaced since would be missing silently.
 """
@@ -77,8 +76,8 @@ class PartitionFile:
     """One Parquet partition: ``size`` bytes of ``path`` hold ``rows`` rows.
 
     ``timestamp`` is that of its entry, ``directory`` its name below the root. ``id`` is the file's
-    identity when the snapshot was opened, with the snapshot's size; ``length`` what the file had
-    then, which is more during an append.
+    identity when the snapshot was opened, with the snapshot's size; ``length`` is the file's own
+    length at that time, which is more during an append.
     """
 
     path: str
@@ -120,7 +119,7 @@ class TxnSnapshot:
             try:
                 return _opened(root, storage, txn, partial=partial)
             except (FormatError, FileNotFoundError) as error:
-                # What a later commit replaced may be gone by now.
+                # Files that a later commit replaced may be gone now.
                 if read_txn(root, storage).txn == txn.txn:
                     if isinstance(error, FormatError):
                         raise
@@ -156,7 +155,7 @@ class TxnSnapshot:
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class TxnListing(Listing):
-    """A listing that knows the snapshot that it is of; one of some of its files does not."""
+    """A listing that knows its snapshot; a listing of only some of the files does not."""
 
     snapshot: TxnSnapshot
 
@@ -177,7 +176,7 @@ class TxnListing(Listing):
 
     @property
     def row_counts(self) -> NDArray[np.int64]:
-        """Rows of each file, as ``_txn`` says."""
+        """Rows of each file, according to ``_txn``."""
         return np.fromiter((each.rows for each in self.files), np.int64, len(self))
 
 
@@ -203,8 +202,8 @@ def read_txn(root: str, storage: Storage) -> Txn:
         before = storage.read_ranges([version]).get(version)
         data = storage.read(path)
         after = storage.read_ranges([version]).get(version)
-        # A commit writes where the record that was current before it lay, and its version last. So
-        # a copy between two looks at the same version is whole.
+        # A commit overwrites the record that is not current, and writes its version last. So a copy
+        # is consistent if the version is the same before and after it.
         if before is not None and after is not None and before == after == data[:8]:
             found = read(data, file=path)
             if found is not None:
@@ -224,7 +223,7 @@ def _opened(root: str, storage: Storage, txn: Txn, *, partial: bool) -> TxnSnaps
     rows = txn.row_counts
     partitions = txn.partitions
     if not partitions and txn.row_count:
-        # Without partitions QuestDB keeps no table of them: all rows are in the one.
+        # Without partitions QuestDB keeps no table of them: all rows are in one.
         partitions, rows = (Partition(timestamp=0, row_count=txn.row_count),), (txn.row_count,)
     known = TableFiles(root, storage)
     partitioning = None
@@ -264,7 +263,7 @@ def _file(known: TableFiles, name: str, partition: Partition, rows: int) -> Part
             file=f"{known.root}/{TXN}",
             expected=f"{_SMALLEST} to {length} bytes",
             got=size,
-            hint="the partition was not restored whole, or is of an older copy",
+            hint="the partition was not restored completely, or is of an older copy",
         )
     return PartitionFile(
         path=path,
@@ -326,7 +325,7 @@ class CommitPatience:
         self._pause = 0.0
 
     def wait(self, what: str, *, hint: str) -> None:
-        """Before the next attempt; ``StaleError`` of ``what`` where there have been enough."""
+        """Before the next attempt; ``StaleError`` about ``what`` after too many attempts."""
         if time.monotonic() > self._until:
             raise StaleError(what, hint=hint)
         time.sleep(self._pause)
@@ -335,17 +334,18 @@ class CommitPatience:
 
 def _too_busy(patience: CommitPatience, root: str) -> None:
     patience.wait(
-        f"{root}/{TXN} changes faster than it can be read", hint="try again when fewer commits come"
+        f"{root}/{TXN} changes faster than it can be read",
+        hint="try again when there are fewer commits",
     )
 
 
 def open_partition(file: PartitionFile, storage: Storage) -> io.BufferedReader:
-    """The file as the snapshot has it. ``StaleError`` where it is shorter by now."""
+    """The file as of the snapshot. ``StaleError`` where it is shorter now."""
     source = storage.open(file.path)
     if source.seek(0, io.SEEK_END) < file.size:
         source.close()
         raise StaleError(
-            f"{file.path} is shorter than its snapshot says",
+            f"{file.path} is shorter than its snapshot",
             hint="the table was restored or written by something else: open it again",
         )
     return io.BufferedReader(_Beginning(source, file.size))
@@ -371,8 +371,8 @@ class _Beginning(SeekableBytes):
 def ready_for_spark(files: Iterable[PartitionFile], storage: Storage) -> None:
     """Waits while an append is being written, and checks that Spark would read each file right.
 
-    ``StaleError`` where it would not: a file that is gone, a row group that was replaced, an append
-    that never ends.
+    ``StaleError`` where it would not: a file is gone, a row group was replaced, or an append does
+    not end.
     """
     for file in files:
         patience = CommitPatience()

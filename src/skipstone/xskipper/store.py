@@ -12,14 +12,14 @@ columns must never lie in one directory: a column that one part lacks would read
 would be skipped.
 
 - Same index columns before and after: the new parts are written first, then the old ones deleted.
-  In between a file has two rows that say the same.
+  In between a file has two equal rows.
 - Otherwise the old parts go first. In between there are no rows, and every file is read.
 
-Each part appears whole or not at all (``Storage.put``), under a name of its own.
+Each part appears completely or not at all (``Storage.put``), under its own name.
 
 **Reading.** ``StorePart`` gives a part as plain values, from which a fact snapshot is made. Dates
 before 1582-10-15 and timestamps before 1900 may have been read from files in the hybrid calendar,
-as the session of then saw them. A row with such a value says nothing about its column.
+as the session at that time read them. A row with such a value proves nothing about its column.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ if TYPE_CHECKING:
 
 
 _STYLES: tuple[IdentifierStyle, ...] = ("bucket", "cos", "path")
-# Parts to look at before a directory is taken for something else.
+# Parts to open before a directory counts as something else.
 _LOOKS = 4
 
 
@@ -75,7 +75,7 @@ def open_file(storage: Storage, path: str) -> pa.NativeFile:
 
 
 def footer_at(storage: Storage, path: str, decryption: object | None = None) -> Footer:
-    """The footer of the part at ``path``; errors as ``read_footer`` has them."""
+    """The footer of the part at ``path``; errors as for ``read_footer``."""
     with open_file(storage, path) as file:
         return read_footer(file, file=path, decryption=decryption)
 
@@ -219,7 +219,7 @@ class StorePart:
         try:
             part = self.read(storage, [name])
             rows = decode(part)
-        except Exception as error:  # whatever is wrong with a part, the query goes on
+        except Exception as error:  # whatever is wrong with a part, the query continues
             failed = Reason.of_error(f"part {self.name}", error)
             return IndexValues([], np.zeros(0, np.bool_), failed)
         found = next(each for each in rows.indexes if each.index.name == name)
@@ -237,7 +237,7 @@ class StorePart:
 def open_parts(
     storage: Storage, files: Mapping[str, tuple[int, int]], decryption: object | None
 ) -> list[StorePart | Reason]:
-    """The parts at these paths (with size and mtime), or why one says nothing."""
+    """The parts at these paths (with size and mtime), or why one proves nothing."""
 
     def open_part(path: str) -> StorePart | Reason:
         try:

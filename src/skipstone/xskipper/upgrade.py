@@ -5,7 +5,7 @@ the class names of version 4; values do not change. Partition values, which olde
 from the paths of the rows. Every part is read and upgraded before anything is written; an error
 leaves the store as it was.
 
-An upgrade makes no row truer. A part keeps the footer keys that name its author
+An upgrade does not correct rows. A part keeps the footer keys that name its author
 (``to_bytes(..., like=footer)``), so readers distrust the same values as before.
 """
 
@@ -53,7 +53,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UpgradeReport(Report):
-    """What an upgrade did; nothing where ``versions`` is 4 alone and it was to stay in place."""
+    """What an upgrade did; nothing where ``versions`` is only 4 and the store stays in place."""
 
     store: str
     destination: str
@@ -167,7 +167,7 @@ def upgrade(
     ``table``: all columns of the parts, nothing left out; ``virtual``: partition column -> values,
     which older stores do not hold (without them the real Xskipper reads in full
     where a query names a partition column). Kinds that are not known keep their content. Filters
-    that do not parse become null, which every reader takes for "nothing known".
+    that do not parse become null, which every reader treats as unknown.
 
     An encrypted store keeps every label; partition values get the footer's.
 

@@ -13,19 +13,19 @@ distinguish int32 from uint32 or a time of day, an instant from a local timestam
 one leaf from a flat column. A column answers
 
 - if the table's type is known, and QuestDB's type is that type in Spark;
-- if the table's type is wider, and the column is as QuestDB writes it and no INT or LONG, which
+- if the table's type is wider, and the column is as QuestDB writes it and not INT or LONG, which
   unsigned columns have too;
 - if the table's type is wider, the ``_pm`` is our own (it has no doubtful statistics), and the
   column has statistics;
-- if nothing is known of the table, and the column is as QuestDB writes it, or the ``_pm`` is ours.
+- if the table's type is not known, and the column is as QuestDB writes it, or the ``_pm`` is ours.
 
 **As QuestDB writes it**: the column has an ID, the physical type and width of its type, and no
 group above it. It is optional, except the designated timestamp and the types that old versions
 wrote REQUIRED.
 
 Columns are found by ID if the reader of the data uses IDs. If it uses names, as Spark does, exactly
-one column must have the name, and where both sides have an ID, it must be the table's: a dropped
-column and a later one of the same name are two. MAX_DEF_LEVEL says whether there can be nulls; the
+one column must have the name, and where both sides have an ID, it must be the table's: a later
+column may have the name of a dropped one. MAX_DEF_LEVEL says whether there can be nulls; the
 repetition in FLAGS of a SYMBOL does not.
 """
 
@@ -147,7 +147,7 @@ class OpenedPm:
         was made without doubtful statistics). ``ids`` are the IDs of columns that the reader of the
         data finds by ID; all others are found by name.
 
-        ``FormatError`` where the row groups have more rows than can be.
+        ``FormatError`` where the row groups have more rows than possible.
         """
         counts = snapshot.num_rows
         starts = np.zeros(len(counts) + 1, np.int64)
@@ -347,8 +347,8 @@ def _local(element: SchemaElement) -> SchemaElement:
 
 
 def _has_statistics(snapshot: PmSnapshot, column: int) -> bool:
-    """Whether any chunk has statistics. An own ``_pm`` has none of a doubtful column: then not even
-    the range of its type may be used."""
+    """Whether any chunk has statistics. An own ``_pm`` has none for a doubtful column: then not
+    even the range of its type may be used."""
     return bool(snapshot.chunks([column])["STAT_FLAGS"].any())
 
 

@@ -3,14 +3,14 @@
 ``PmSource`` splits files by NUM_ROWS of their row groups. Per column there are two kinds of
 evidence: ``_pm statistics``, which read nothing, and ``_pm bloom filter``. One gather per file
 takes the descriptors and chunks of all queried columns. A file with damage in the bytes that are
-used says nothing, with the reason.
+used proves nothing, and gives the reason.
 
 A Bloom filter is a bare bitset. An inlined one lies in the ``_pm`` and needs no read. An external
 one lies in the data file: a query reads a block of 32 bytes per value and row group, or all of a
 small filter for many values. Values are hashed as for Parquet's own filters. A filter proves
-absence, never presence: it excludes row groups for ``=`` and ``IN``, and says nothing else.
+absence, never presence: it excludes row groups for ``=`` and ``IN``, and proves nothing else.
 
-``chunk_bounds`` concludes bounds and null counts of one column over the row groups of many ``_pm``
+``chunk_bounds`` derives bounds and null counts of one column over the row groups of many ``_pm``
 files at once, by the rules for Parquet footers: a chunk without one value per row contradicts
 itself, and so does one that has bounds but only nulls; decimals in byte arrays count only with
 exact bounds. Bounds are in Parquet's own order of the type, and NaN is not counted. Files that
@@ -167,7 +167,7 @@ def _together(
         if len(members) == 1:
             reasons.setdefault(Reason.of_error(f"{PmStatistics.name}({column})", error))
             return []
-        # Bisects, so that one damaged file of many silences only itself.
+        # Bisects, so that one damaged file of many affects only itself.
         half = len(members) // 2
         return [
             *_together(files, column, members[:half], reasons),

@@ -98,8 +98,8 @@ def convert(
 ) -> bytes:
     """The ``_pm`` of a Parquet file with this footer; ``columns`` are ``PmColumns.of`` the footer.
 
-    ``blooms`` are bytes by place (see ``bloom_places``). A filter that is missing there, or is no
-    uncompressed split-block filter, is left out. ``silent`` leaves get no statistics and no
+    ``blooms`` are bytes by place (see ``bloom_places``). A filter that is missing there, or is not
+    an uncompressed split-block filter, is left out. ``silent`` leaves get no statistics and no
     filters. ``timestamps`` are (minimum, maximum) of the designated timestamp by row group, for row
     groups whose footer has none.
 

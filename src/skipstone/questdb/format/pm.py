@@ -2,10 +2,10 @@
 
     newest footer = PARQUET_META_FILE_SIZE - 4 - FOOTER_LENGTH, and back along PREV
 
-Use the footer of the Parquet size that is known to be committed, never the newest: after a rolled
-back update the header may point at a footer that was never committed. FOOTER_LENGTH must be exactly
-what the counts say (unless unknown flags may have added to it): the CRC does not cover it, and a
-wrong one would move the footer into a block.
+Use the footer of the committed Parquet size, never the newest: after a rolled back update the
+header may point at a footer that was never committed. FOOTER_LENGTH must agree exactly with the
+counts (unless unknown flags may have added to it): the CRC does not cover it, and a wrong one would
+move the footer into a block.
 
 Blocks lie anywhere at multiples of 8. One gather over an overlapping grid of all such places takes
 the chunks of any row groups and columns into one array. Blocks and bloom entries are checked for
@@ -149,7 +149,7 @@ class ChunkStats:
         slots = np.ascontiguousarray(self.chunks[f"{end}_STAT"]).view(np.uint8).ravel()
         lengths = np.where(inside, sizes, lengths).ravel()
         total = int(lengths.sum())
-        # References may overlap: a small hostile file must not turn into very much memory.
+        # References may overlap: a small hostile file must not take very much memory.
         if total > self.end + 8 * lengths.size:
             raise FormatError(f"{end}_STATs of more bytes than the file", file=self.file, got=total)
         offsets = np.zeros(lengths.size + 1, np.int64)
@@ -250,7 +250,7 @@ class PmSnapshot:
 
     @property
     def _sections_at(self) -> int:
-        """Where the footer's own sections begin: behind the bloom entries."""
+        """Where the footer's own sections begin: after the bloom entries."""
         width = 16 if self.pm.bloom_external else 4
         return self._bloom_at + self.row_group_count * len(self.pm.bloom_columns) * width
 
@@ -299,12 +299,13 @@ class PmSnapshot:
 
     @property
     def other_sections(self) -> bytes:
-        """What lies behind the known sections: those of optional flags that are not known."""
+        """The bytes after the known sections: sections of optional flags that are not known."""
         return bytes(self.pm.data[self._sections_end : self.size - 8])
 
     def verify(self) -> None:
         """One pass over all bytes of the snapshot; ``FormatError`` where the CRC is another."""
-        # The first 8 bytes change with every update, the last 8 are the CRC and what follows it.
+        # The first 8 bytes change with every update, the last 8 are the CRC and the footer's
+        # length.
         computed = zlib.crc32(self.pm.data[8 : self.size - 8])
         if computed != self.crc:
             raise self.pm.fail("CRC32", self.size - 8, f"{computed:#010x}", f"{self.crc:#010x}")
@@ -324,8 +325,8 @@ class PmSnapshot:
         if not count or not len(blocks):
             width = count if columns is None else len(columns)
             return np.empty((len(blocks), width), CHUNK)
-        # Every place where a block may lie, 8 bytes apart and so overlapping: one gather then takes
-        # the chunks out of all blocks, wherever they are.
+        # Every place where a block may begin, 8 bytes apart and so overlapping: one gather then
+        # takes the chunks of all blocks.
         places = (self.footer_offset - CHUNK_SIZE * count) // 8 + 1
         grid: Structs = np.ndarray((places, count), _CHUNK_BYTES, self.pm.data, 0, (8, CHUNK_SIZE))
         first = (blocks >> 3) + 1
@@ -391,7 +392,7 @@ class PmSnapshot:
             raise pm.fail("a bloom filter beyond its file", self._bloom_at, "within it", "beyond")
         if np.any(lengths % 32):
             raise pm.fail(
-                "a bloom filter of broken blocks",
+                "a bloom filter of incomplete blocks",
                 self._bloom_at,
                 "a multiple of 32 bytes",
                 int(lengths[lengths % 32 > 0][0]),
@@ -405,7 +406,7 @@ class Pm(PmHeader):
     def snapshot(self, parquet_size: int | None = None) -> PmSnapshot:
         """The snapshot of the Parquet file of ``parquet_size`` bytes; ``None`` takes the newest.
 
-        Of several with one size the newest. ``FormatError`` where there is none, or a footer on the
+        The newest of several with one size. ``FormatError`` where there is none, or a footer on the
         way is damaged.
         """
         size = self.size
@@ -413,7 +414,7 @@ class Pm(PmHeader):
             footer, previous, derived = self._peek(size)
             if parquet_size is None or derived == parquet_size:
                 return PmSnapshot(self, size, footer)
-            # Strictly down, so that a chain ends; 36 is the least that QuestDB takes for a size.
+            # Sizes must decrease, so that a chain ends; 36 is the smallest that QuestDB accepts.
             if not 36 <= previous < size:
                 break
             size = previous

@@ -161,10 +161,10 @@ _MOST_DIMENSIONS = 32
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PmColumns:
-    """What the schema and the JSON say of the columns, before any row group.
+    """The columns by the schema and the JSON, before any row group.
 
-    ``types`` are QuestDB's codes; ``sorting`` columns with whether they fall; ``designated`` is the
-    timestamp's column or -1.
+    ``types`` are QuestDB's codes; ``sorting`` columns and whether they descend; ``designated`` is
+    the timestamp's column or -1.
     """
 
     schema: Schema
@@ -280,7 +280,7 @@ def _order(
         for sorting_columns in sortings
         if sorting_columns
     }
-    # Row groups that disagree: a merge made such files. Nothing is said of their order.
+    # Row groups disagree in files that a merge made: no order is stated for them.
     sorting = list(orders.pop()) if len(orders) == 1 else []
     count = len(schema.leaves)
     if any(not 0 <= column < count for column, _ in sorting):
@@ -326,7 +326,7 @@ def _column(
 
 
 def infer(leaf: ColumnDescriptor) -> ColumnType | None:
-    """The type that QuestDB takes the leaf for, ``None`` where it has none."""
+    """The type that QuestDB gives to the leaf, ``None`` where it has none."""
     logical = logical_type(leaf)
     if logical.DECIMAL is not None and leaf.type in _OF_DECIMALS:
         return ColumnType.decimal(logical.DECIMAL.precision, logical.DECIMAL.scale)
@@ -352,7 +352,7 @@ def infer(leaf: ColumnDescriptor) -> ColumnType | None:
 
 
 def logical_type(leaf: ColumnDescriptor) -> LogicalType:
-    """The leaf's logical type, or else the one that its converted type stands for."""
+    """The leaf's logical type, or else the one of its converted type."""
     element = leaf.element
     if element.logicalType is not None:
         return element.logicalType
@@ -385,7 +385,7 @@ def _order_is_known(leaf: ColumnDescriptor, type: ColumnType | None) -> bool:
     """False where the order of the leaf's statistics does not follow from QuestDB's type.
 
     A ``_pm`` does not know the logical type. So a reader of it would compare unsigned integers as
-    signed ones, decimals of an odd width at another width, and text of other kinds as it likes.
+    signed ones, decimals of an odd width at another width, and text of other kinds in any order.
     """
     if type is None or leaf.type is Type.INT96:
         return False

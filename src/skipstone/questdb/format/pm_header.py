@@ -61,8 +61,8 @@ class Descriptor(NamedTuple):
 class PmHeader:
     """The header of an opened ``_pm``.
 
-    ``size`` is PARQUET_META_FILE_SIZE at the moment of opening, ``header_end`` the first byte
-    behind the header's sections.
+    ``size`` is PARQUET_META_FILE_SIZE at the moment of opening, ``header_end`` the first byte after
+    the header's sections.
     """
 
     size: int
@@ -76,7 +76,7 @@ class PmHeader:
         """The header of ``data``, which may be longer than the file but not shorter.
 
         ``FormatError`` where it is damaged, ``UnsupportedError`` where a required flag is set;
-        ``file`` names it in messages. Bytes beyond PARQUET_META_FILE_SIZE are never looked at.
+        ``file`` names it in messages. Bytes beyond PARQUET_META_FILE_SIZE are ignored.
         """
         self.data, self.file = memoryview(data), file
         if len(self.data) < HEADER.itemsize:
@@ -159,7 +159,7 @@ class PmHeader:
             last = HEADER.itemsize + 32 * (self.column_count - 1)
             offset, length = _DESCRIPTOR_NAME.unpack_from(self.data, last)
             at += int(self.descriptors["NAME_LENGTH"].sum(dtype=np.uint64))
-            # The sections follow the names, and nothing else says where these end.
+            # The sections follow the names, and the end of the names is stored nowhere.
             if offset + length != at:
                 raise self.fail("names that do not lie back to back", last, at, offset + length)
         if flags & BLOOM_FILTERS:
@@ -218,7 +218,7 @@ class PmHeader:
     @cached_property
     def names(self) -> tuple[str, ...]:
         """All names, by position."""
-        # Names that overlap could make few bytes into very much text.
+        # Overlapping names could turn a few bytes into very much text.
         if int(self.descriptors["NAME_LENGTH"].sum(dtype=np.uint64)) > self.size:
             raise self.fail("names longer than the file", HEADER.itemsize, self.size, "more")
         return tuple([self.name(column) for column in range(self.column_count)])

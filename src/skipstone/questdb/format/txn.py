@@ -1,4 +1,4 @@
-"""``_txn``: which partitions a table has, at which size each; two records, one of them current.
+"""``_txn``: the partitions of a table and their sizes; two records, one of them current.
 
     BASE 64    0 i64 version   A: 8 i32 offset, 12 i32 symbol bytes, 16 i32 partition bytes
                B: the same at 32, 36, 40         even version: record A is current, odd: B
@@ -16,15 +16,15 @@
                    size of data.parquet, -1 = none
 
 A commit writes the record that is not current, at byte 64 where it fits before the current one,
-else right behind it; then its place in BASE; then the version. So a reader takes the version, the
-record, and the version again: another one, or a record of another txn, means to read again
-(``read`` gives ``None``). Rows of the last partition are the transient rows, whatever its entry
-says. The file never shrinks, and rests of older records lie between the two.
+else right after it; then its place in BASE; then the version. So a reader takes the version, the
+record, and the version again: if the version or the record's txn differs, it reads again (``read``
+gives ``None``). Rows of the last partition are the transient rows, whatever its entry says. The
+file never shrinks, and parts of older records lie between the two.
 
 Never commit to the ``_txn`` of a live QuestDB: it holds a lock and other files in step with it.
 
 A partition lies in the directory ``<name>[.<name txn>]``. Its name shows the unit of the
-partitions, which is kept nowhere else::
+partitions, which is stored nowhere else::
 
     none  default     year  2024     month  2024-01     week  2024-W01     day  2024-01-05
     hour  2024-01-05T13
@@ -61,7 +61,7 @@ _PLACE: Final = struct.Struct("<iii")
 _FIXED: Final = struct.Struct("<11q3i2q12xi")
 _I32: Final = struct.Struct("<i")
 _ENTRY: Final = struct.Struct("<qQqq")
-# Fields of a record in their order: before its checksum, and behind it.
+# Fields of a record in their order: before its checksum, and after it.
 _COUNTERS: Final = (
     "txn",
     "transient_row_count",
@@ -83,9 +83,9 @@ _GENERATED, _PARQUET, _READ_ONLY, _RESERVED = (1 << bit for bit in range(60, 64)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Partition:
-    """One partition: ``timestamp`` of its directory, ``row_count`` as its entry says.
+    """One partition: ``timestamp`` of its directory, ``row_count`` as in its entry.
 
-    ``parquet_file_size`` is the size that counts where ``parquet_format``, else -1 or the size of a
+    ``parquet_file_size`` is the valid size if ``parquet_format``, else -1 or the size of a
     ``data.parquet`` that was only generated.
     """
 
@@ -237,8 +237,8 @@ class Write(NamedTuple):
 def read(data: Buffer, *, file: str | None = None) -> Txn | None:
     """The current record of a ``_txn`` that may be written to meanwhile (an mmap of it).
 
-    ``None`` where a commit came in between, or the buffer is shorter than the file has become: map
-    the file and read again. ``FormatError`` for what no commit explains.
+    ``None`` where a commit came in between, or the buffer is shorter than the file is now: map the
+    file and read again. ``FormatError`` for a state that no commit leaves.
     """
     view = memoryview(data)
     if len(view) < _BASE:
@@ -247,7 +247,7 @@ def read(data: Buffer, *, file: str | None = None) -> Txn | None:
     offset, symbol_bytes, partition_bytes = _PLACE.unpack_from(view, _slot(version))
     whole = min(symbol_bytes, partition_bytes) >= 0 and offset >= _BASE
     size = _FIXED.size + symbol_bytes + _I32.size + partition_bytes
-    # Copied at once; only then it is known whether it held still.
+    # Copied at once; the version then shows whether it changed meanwhile.
     record = bytes(view[offset : offset + size]) if whole else b""
     if _VERSION.unpack_from(view)[0] != version:
         return None
@@ -279,10 +279,10 @@ def created(txn: Txn) -> bytes:
 
 
 def commit(data: Buffer, txn: Txn) -> tuple[Write, Write, Write]:
-    """What commits ``txn`` to the file that ``data`` holds: three writes, in this order.
+    """The three writes that commit ``txn`` to the file that ``data`` holds, in this order.
 
     The record, its place, the version; each must have reached the file before the next one begins.
-    ``txn.txn`` is one more than that of the file; ``FormatError`` where the file has no sound
+    ``txn.txn`` is one more than that of the file; ``FormatError`` where the file has no valid
     record, ``ValueError`` where the number is another.
     """
     view = memoryview(data)

@@ -1,4 +1,4 @@
-"""QuestDB's type codes: a tag in bits 0 to 7, and what belongs to the tag above them.
+"""QuestDB's type codes: a tag in bits 0 to 7, and the tag's parameters above them.
 
     TIMESTAMP   bit 17 designated, bit 18 nanoseconds (else microseconds), bit 20 descending
     GEO…        bits << 8 | 1 << 16
@@ -13,8 +13,8 @@ a column whose Parquet type has no equal here, has no ``ColumnType``: nothing ma
 the statistics of such a column.
 
 ``readable`` gives values of statistics as text: instants as ISO 8601 in UTC, decimals with their
-point, UUIDs and addresses as one writes them, geohashes as QuestDB prints them: ``#`` and base 32
-where the bits divide by five, else ``##`` and the bits. Bytes that are no text are hex. What has
+point, UUIDs and addresses in their usual form, geohashes as QuestDB prints them: ``#`` and base 32
+where the bits divide by five, else ``##`` and the bits. Bytes that are not text are hex. A value of
 another width than its type has no text.
 
 Source: QuestDB's ColumnType and col_type.rs, which agree.
@@ -306,7 +306,7 @@ _TEXTS: Final = (Tag.STRING, Tag.SYMBOL, Tag.VARCHAR)
 
 
 def type_text(code: int) -> str:
-    """A type code as one would declare it: ``timestamp_ns designated``, ``decimal64(18,3)``."""
+    """A type code as in a declaration: ``timestamp_ns designated``, ``decimal64(18,3)``."""
     type = ColumnType.of(code)
     if type is None:
         return f"unknown ({code})"

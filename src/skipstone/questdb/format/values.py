@@ -48,7 +48,7 @@ if TYPE_CHECKING:
     from .pm import Pm, PmSnapshot
 
 
-#: A bitset to be inlined, or where one lies in the Parquet file: (offset, length).
+#: A bitset to be inlined, or its place in the Parquet file: (offset, length).
 Bloom: TypeAlias = bytes | tuple[int, int]
 
 _TIMESTAMP, _DATE = 8, 7
@@ -271,8 +271,8 @@ class PmRowGroup:
 
     @classmethod
     def of(cls, snapshot: PmSnapshot, row_group: int, *, stop: int | None = None) -> Self:
-        """A row group of an opened file. ``stop``: where the next thing after its block begins;
-        only with it ``unreferenced`` bytes are found.
+        """A row group of an opened file. ``stop``: the first byte after its block; only with it
+        ``unreferenced`` bytes are found.
         """
         pm = snapshot.pm
         stats = snapshot.stats(row_groups=np.array([row_group]))
@@ -320,7 +320,7 @@ class PmRowGroup:
                     zip(flags, zip(*counts, strict=True), *ends, strict=True)
                 )
             ),
-            # Up to 7 zeros are the padding of what follows.
+            # Up to 7 zeros are padding.
             unreferenced=rest if len(rest) > 7 or any(rest) else b"",
         )
 

@@ -9,8 +9,8 @@ The steps of an append, in the order in which the caller must do them, each dura
 
 An append begins at the committed size in the header. After a crash between 3 and 4 that is beyond
 the snapshot that the append continues: the dead footer stays, the CRC covers it, and PREV skips it.
-The CRC goes on from the stored one of that snapshot. Nothing published is changed, and a published
-file is never cut.
+The CRC continues from the stored one of that snapshot. Nothing published is changed, and a
+published file is never cut.
 
 ``upgrade`` brings an older file up to date without its Parquet file:
 
@@ -57,12 +57,12 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PmFooter:
-    """What a footer says of its Parquet file.
+    """The values of a footer about its Parquet file.
 
     ``parquet_footer_offset`` and ``parquet_footer_length`` (bytes of the FileMetaData) give the
     size that the snapshot belongs to; ``unused_bytes`` counts dead bytes in it. ``seq_txn`` and
     ``scratchpad`` are of QuestDB's development branch; its releases ignore them. ``other_flags``
-    and ``other_sections`` are optional ones that are not known, as they were read.
+    and ``other_sections`` are unknown optional ones, as read.
     """
 
     parquet_footer_offset: int
@@ -179,15 +179,15 @@ def append(
 
     ``row_groups`` are those of the new snapshot in order: the number of one of ``previous`` that is
     unchanged, or a new one; only the new ones are written. The header cannot change: bitsets of
-    columns that are not in its BLOOM_FILTER_COLUMNS are left out. Whether ``previous`` is sound is
-    for the caller to verify: a damaged CRC is carried on.
+    columns that are not in its BLOOM_FILTER_COLUMNS are left out. The caller must verify
+    ``previous``: a damaged CRC is carried on.
     """
     pm = previous.pm
     if pm.feature_flags & ~KNOWN_HEADER_FLAGS:
-        # They may call for a section in every footer.
+        # They may require a section in every footer.
         raise UnsupportedError(
             f"an append to a _pm with feature flags {pm.feature_flags:#x}",
-            hint="upgrade the file: that drops what is not known",
+            hint="upgrade the file: that drops unknown sections",
         )
     head = PmHead(columns=(), bloom_columns=pm.bloom_columns, bloom_external=pm.bloom_external)
     blocks = _Blocks(head, pm.size)
@@ -225,7 +225,7 @@ def read_row_groups(snapshot: PmSnapshot) -> tuple[PmRowGroup, ...]:
         for each in snapshot.pm.snapshots():
             edges.update([each.footer_offset, *each.block_offsets.tolist()])
     except (FormatError, UnsupportedError):
-        pass  # a broken chain: this snapshot is whole without its predecessors
+        pass  # a broken chain: this snapshot is complete without its predecessors
     ordered = sorted(edges)
     found = []
     for row_group, block in enumerate(snapshot.block_offsets.tolist()):

@@ -11,7 +11,7 @@ because every block but the last has 1024 bytes and a header of 5. Bit ``i`` of 
 ``i & 7`` of payload byte ``start + 8 (i div 64) + 7 - (i mod 64) div 8`` (words are big-endian).
 
 A null, and a blob that does not parse (foreign class, odd framing, lengths that disagree, absurd
-counts), **says nothing**: it may contain everything. ``ok`` marks the usable filters.
+counts), **proves nothing**: it may contain everything. ``ok`` marks the usable filters.
 
 Cost: parsing reads each block's header. A probe reads k bytes of a filter that has the value, and
 about two bytes of any other.
@@ -46,7 +46,7 @@ Mask: TypeAlias = npt.NDArray[np.bool_]
 Bytes: TypeAlias = npt.NDArray[np.uint8]
 
 _FRAMED = BLOCK + 5
-# A store has one header, or two after a change of Spark. Beyond this many, blobs say nothing.
+# A store has one header, or two after a change of Spark. Beyond this many, blobs prove nothing.
 _MAX_HEADERS, _MAX_ATTEMPTS, _MAX_SEEDS = 32, 256, 16
 _MAX_HEADER_BYTES = 1 << 16
 # Blobs compared, headers of blocks checked, and (filter, item) pairs probed, at a time.
@@ -104,7 +104,7 @@ class BlobColumn:
     def might_contain_any(self, items: Items, among: Mask | None = None) -> Mask:
         """Per filter, shape ``(n,)``: False where every item is surely absent (no items: False).
 
-        True for filters that say nothing, and for those outside ``among``.
+        True for filters that prove nothing, and for those outside ``among``.
         """
         found = np.ones(self.length, dtype=np.bool_)
         at = 0
@@ -146,7 +146,8 @@ def _hashes(items: Items, seed: int) -> tuple[U32, U32]:
 
 
 def _probe(chunk: BlobChunk, rows: I64, h1: U32, h2: U32, version: int) -> Mask:
-    """Per row: True where any of the items may be in. Pairs are row-major: item within row."""
+    """Per row: True where the filter may contain any of the items. Pairs are row-major: item within
+    row."""
     count = len(h1)
     hashes, start = chunk.hashes[rows], chunk.start[rows]
     bits = chunk.words[rows] << 6

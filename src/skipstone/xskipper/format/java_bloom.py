@@ -27,8 +27,8 @@ Class names and serial version ids (SUID) differ between releases::
     ....BloomFilterImplV2       9665f737aff358ed (4.1 on: no fields)
 
 Any SUID is read: releases from 1.3 on do so too. The descriptors of Spark 3.0.1 are written, so
-that older releases can read what Skipstone writes; a version 2 payload gets the only class that has
-it.
+that older releases can read what Skipstone writes; a version 2 payload gets the only class that can
+hold it.
 
 Source: the Java Object Serialization Specification, section 6.4; blobs of several releases.
 """
@@ -156,7 +156,7 @@ class _JavaStream:
     def utf(self) -> str:
         (count,) = struct.unpack(">H", self.take(2))
         text = bytes(self.take(count))
-        # Modified UTF-8 differs only beyond ASCII, and no name here goes there.
+        # Modified UTF-8 differs only beyond ASCII, and all names here are ASCII.
         if not text.isascii():
             raise self.fail("a name", "ASCII", repr(text[:40]))
         return text.decode("ascii")
@@ -226,7 +226,7 @@ class _JavaStream:
 def parse_header(
     data: bytes | memoryview, *, file: str | None = None, offset: int = 0
 ) -> tuple[JavaClass | None, JavaClass, int]:
-    """``(outer, inner, length)`` of the descriptors in front of the payload's first block.
+    """``(outer, inner, length)`` of the descriptors before the payload's first block.
 
     ``outer`` is ``None`` for a bare filter. ``FormatError`` for any other stream.
     """
@@ -301,7 +301,7 @@ class BloomFilterMetaData:
 
 
 def header(outer: JavaClass | None, inner: JavaClass) -> bytes:
-    """The bytes in front of the payload's first block."""
+    """The bytes before the payload's first block."""
     out = bytearray(_MAGIC)
     handles: dict[str, int] = {}
     taken = 0

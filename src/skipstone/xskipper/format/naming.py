@@ -12,17 +12,17 @@ Lengths are Java's: UTF-16 code units, so a character beyond U+FFFF counts two.
 
 Partition columns (version 4) are ``virtual_<column>``, the name as the table has it.
 
-A table identifier is what the directory is named after: ``<base>/<sha256_hex(identifier)>/``. The
-original knows two rules, and neither keeps two buckets of S3 apart; Skipstone adds a third and
+The table identifier gives the directory its name: ``<base>/<sha256_hex(identifier)>/``. The
+original has two rules, and neither distinguishes two buckets of S3. Skipstone adds a third and
 publishes under it by default::
 
     style     file:/a/t   s3a://b/a/t   cos://b.service/a/t
     path      /a/t        /a/t          /a/t            the original's default
     cos       /a/t        /a/t          cos://b/a/t     the original's IBMCOSIdentifier
-    bucket    /a/t        s3://b/a/t    cos://b/a/t     Skipstone's: two buckets never meet
+    bucket    /a/t        s3://b/a/t    cos://b/a/t     Skipstone's: distinguishes buckets
 
 Paths are raw, as Hadoop's ``Path`` prints them: neither blanks nor ``%2F`` are coded or decoded.
-The service of ``cos://<bucket>.<service>/`` is what follows the last dot of the host.
+The service of ``cos://<bucket>.<service>/`` is the part after the last dot of the host.
 
 A row is named ``<path>#<modification time in ms>`` (``obj_name``), the path by the same style.
 
@@ -89,7 +89,7 @@ def virtual_name(column: str) -> str:
 def table_identifier(uri: str, style: IdentifierStyle = "bucket") -> str:
     """The identifier of the table at ``uri`` (a raw Hadoop path or URI), without a trailing ``/``.
 
-    ``style``: see the table above; ``path`` and ``cos`` are what the original computes, for a
+    ``style``: see the table above. The original computes ``path`` and ``cos``: use them for a
     directory that the original must find by itself. A table of a catalog has no URI here: its
     identifier is the text ``db.table``.
     """
@@ -110,8 +110,8 @@ def table_identifier(uri: str, style: IdentifierStyle = "bucket") -> str:
 def file_identifier(uri: str, style: IdentifierStyle = "path") -> str:
     """The path part of ``obj_name`` for the data file at ``uri``.
 
-    The default is the original's: a published row must carry what the original computes, or it
-    would never match. A store of IBMCOSIdentifier needs ``cos``.
+    The default is the original's: a published row must have the original's path, or it would never
+    match. A store of IBMCOSIdentifier needs ``cos``.
     """
     return table_identifier(uri, style)
 

@@ -14,7 +14,7 @@ and between the clocks before standard time, days and instants differ: ``Calenda
 values can be taken as they are.
 
 Written: SNAPPY, nullable columns, timestamps as INT96, decimals as Spark stores them, lists as
-``list.element``; no Arrow schema, which Spark has no use for. INT96 is read as microseconds: the
+``list.element``; no Arrow schema, which Spark does not use. INT96 is read as microseconds: the
 nanoseconds that Arrow reads by default end in the year 2262 and wrap around silently.
 
 Anybody may have written a part in the clear: our own reader decodes it (``plain_part``), because
@@ -118,7 +118,7 @@ class PartContents:
 
 
 def _errors(decryption: object | None) -> tuple[type[Exception], ...]:
-    """What reading may raise. A key service is the caller's code, and may raise anything."""
+    """The errors of a read. A key service is the caller's code, and may raise anything."""
     plain = (SkipstoneError, pa.ArrowException, OSError, ValueError, MemoryError)
     return plain if decryption is None else (Exception,)
 
@@ -199,7 +199,7 @@ def _encrypted(reader: pa.NativeFile, file: str | None, decryption: object) -> _
 
 
 def _decrypted_footer(reader: pa.NativeFile, file: str | None, decryption: object) -> Any:
-    """The footer of an encrypted part, with what decrypts its columns.
+    """The footer of an encrypted part, with the decryptor of its columns.
 
     ``UnsupportedError`` for a plaintext part: an attacker without the keys could have put it there,
     and Arrow's key tools accept it. Arrow verifies the signature of a plaintext footer.

@@ -10,13 +10,13 @@ One row is one data file. Its columns::
 
 * Statistics of a Parquet footer stand in for the data when all indexes are ``minmax`` over numbers
   that are not decimals. A row group with NaN has no minimum and maximum there; it was left out, or
-  the column appeared empty. So a row says nothing about float and double columns, unless the data
+  the column appeared empty. So a row proves nothing about float and double columns, unless the data
   file is evidently not Parquet.
 * Strings were compared as UTF-16. A maximum with a character U+E000 to U+FFFF may be below a value
   with a character beyond U+FFFF in the byte order of UTF-8, which is Spark's; a minimum with a
   character beyond U+FFFF above one. Such a bound is unknown.
 * Days before 1582-10-15 and instants before 1900-01-01 of a part in the hybrid calendar have
-  another meaning: the row says nothing about the column.
+  another meaning: the row proves nothing about the column.
 
 Rows that Skipstone wrote (``Footer.own``) need none of these rules.
 """
@@ -77,7 +77,7 @@ class BloomRows:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UnreadRows:
-    """An index that says nothing, and why."""
+    """An index that proves nothing, and why."""
 
     index: IndexColumn
     reason: str
@@ -159,7 +159,7 @@ def _one(table: pa.Table, name: str) -> pa.Array:
     column = table.column(name)
     try:
         joined = column.chunk(0) if column.num_chunks == 1 else column.combine_chunks()
-        # Text that is not UTF-8 must end here, not in whoever prints or compares it.
+        # Text that is not UTF-8 must fail here, not in the code that prints or compares it.
         joined.validate(full=True)
     except (pa.ArrowException, ValueError):
         raise FormatError(f"column {name} is damaged, or too large for one array") from None

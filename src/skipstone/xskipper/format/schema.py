@@ -20,7 +20,7 @@ description of the store is in the ``metadata`` of its fields::
 ``"key:value"`` up to version 2 (split at the first ``:``) and a map from version 3 on; its keys
 began with ``spark.ibm.metaindex.`` before they began with ``io.xskipper.``. ``obj_name`` is not
 nullable by the specification and nullable in real files. The order of keys differs between releases
-and means nothing. Fields and keys that are not understood are kept as they are.
+and has no meaning. Unknown fields and keys are kept as they are.
 
 Spark's type JSON, and the Arrow types that a store uses for it::
 
@@ -140,8 +140,8 @@ _COLLATIONS = "__COLLATIONS"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SchemaField:
-    """One field as it stands in the file; ``type``, ``metadata`` and ``extra`` are JSON texts,
-    brought to one spelling."""
+    """One field of the file; ``type``, ``metadata`` and ``extra`` are JSON texts in a canonical
+    spelling."""
 
     name: str
     type: str
@@ -254,7 +254,7 @@ _SHAPES = {"minmax": _minmax_value, "valuelist": _valuelist_value, "bloomfilter"
 
 @dataclass(frozen=True, slots=True)
 class StoreSchema:
-    """The schema of one store: its ``fields`` as they stand, and what they say.
+    """The schema of one store: its ``fields`` as in the file, and their values.
 
     ``from_json(text).to_json()`` is the same document, unknown keys included, keys perhaps in
     another order. ``virtual_columns`` and ``indexes`` are in the order of the file.
@@ -310,7 +310,8 @@ class StoreSchema:
 
     @property
     def usable(self) -> bool:
-        """False for version 0: its columns are serialised objects that nothing reads any more."""
+        """False for version 0: its columns are serialised objects that no software reads any
+        more."""
         return self.version >= 1
 
     def require_usable(self) -> None:
@@ -370,8 +371,8 @@ class StoreSchema:
         plaintext_footer: bool = False,
     ) -> StoreSchema:
         """The same store encrypted: ``leaves`` are the leaf columns of each column, by its name,
-        ``key_metadata`` the labels of its indexes. One without a label stays in the clear; what is
-        no index has the label of the footer."""
+        ``key_metadata`` the labels of its indexes. An index without a label stays in the clear;
+        other columns have the label of the footer."""
         named = {index.name for index in self.indexes}
         labels = {
             entry.name: key_metadata.get(entry.name) if entry.name in named else footer_key
@@ -422,7 +423,7 @@ class StoreSchema:
 
 
 def _text(value: object) -> str:
-    # Sorted, because the order of keys means nothing: equal documents have equal texts.
+    # Sorted, because the order of keys has no meaning: equal documents have equal texts.
     return json.dumps(value, ensure_ascii=False, separators=(",", ":"), sort_keys=True)
 
 
@@ -433,7 +434,7 @@ def _no_constant(name: str) -> Json:
 def _parse(text: str | bytes, file: str | None) -> dict[str, Json]:
     try:
         document = json.loads(text, parse_constant=_no_constant)
-        # Names and labels go into Arrow, which takes no lone surrogates; floats may overflow.
+        # Arrow gets the names and labels, and refuses lone surrogates; floats may overflow.
         _text(document).encode()
         json.loads(_text(document), parse_constant=_no_constant)
     except (ValueError, RecursionError) as error:
@@ -466,7 +467,7 @@ def _index_column(entry: SchemaField, described: object) -> IndexColumn:
 
 
 def _params(column: str, params: object) -> tuple[tuple[str, str], ...]:
-    # The shape tells the two forms apart; going by the version alone would trust one more number.
+    # The shape distinguishes the two forms, so the version number need not be right.
     if params is None:
         return ()
     if isinstance(params, dict) and all(isinstance(value, str) for value in params.values()):

@@ -63,7 +63,7 @@ U32: TypeAlias = npt.NDArray[np.uint32]
 _C1, _C2 = np.uint32(0xCC9E2D51), np.uint32(0x1B873593)
 _M1, _M2 = np.uint32(0x85EBCA6B), np.uint32(0xC2B2AE35)
 _FIVE, _ADD = np.uint32(5), np.uint32(0xE6546B64)
-# Rows at a time: what they need stays in the cache, and memory stays bounded.
+# Rows at a time: their data stays in the cache, and memory stays bounded.
 _CHUNK, _CHUNK_BYTES = 1 << 15, 1 << 24
 # Below this many strings a Python loop over the blocks beats an array operation per block.
 _FEW = 16

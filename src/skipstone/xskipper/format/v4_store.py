@@ -141,8 +141,8 @@ def published(
     """The table and the schema of a whole version 4 store, for ``part.slices`` and ``to_bytes``.
 
     ``obj_names``: ``naming.obj_name`` per data file, unique, no nulls; every other array has the
-    same length. ``virtual``: partition column -> values. ``UnsupportedError`` for what the original
-    has no place for, or would skip wrongly: see the head of this module.
+    same length. ``virtual``: partition column -> values. ``UnsupportedError`` for values that the
+    original cannot store, or would skip wrongly: see the module.
     """
     if obj_names.null_count or pc.count_distinct(obj_names).as_py() != len(obj_names):
         raise ValueError("obj_names must be unique and not null")
@@ -161,7 +161,7 @@ def published(
     if len(set(names)) != len(names):
         raise UnsupportedError(
             f"two columns of the store would have one name, among {', '.join(sorted(names))}",
-            hint="Xskipper's names know no case: leave one of the indexes out",
+            hint="Xskipper's names ignore case: leave one of the indexes out",
         )
     schema = StoreSchema.build(
         table_identifier=table_identifier, virtual_columns=partitions, indexes=indexes
@@ -226,7 +226,7 @@ def _refuse_unknown(column: str, missing: Mask) -> None:
         raise UnsupportedError(
             f"column {column}: {int(missing.sum())} of {len(missing)} files have no fact, and "
             "Xskipper would skip them",
-            hint="leave these files or this index out of what is published",
+            hint="publish without these files or this index",
         )
 
 
