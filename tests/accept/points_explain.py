@@ -64,7 +64,7 @@ def analyzed(bench: Workbench) -> None:
     root = sizable(bench.home / "four")
     ran = bench.skipstone("explain", root, "id = 150003", "--analyze")
     assert ran.code == 0, ran
-    assert "ran: 1 row came out" in ran.out, ran.out
+    assert "ran: 1 row returned" in ran.out, ran.out
     document = json.loads(
         bench.skipstone("explain", root, "id = 150003", "--analyze", "--json").out
     )

@@ -189,7 +189,7 @@ def test_files_without_a_page_index_are_told_from_nothing_left() -> None:
 def test_new_files_whose_footers_were_asked_are_not_read_in_full() -> None:
     looked = step(Level.ROW_GROUP, "statistics", 8, 4)
     text = str(explained(facts_fresh=3, facts_missing=1, steps=(looked,)))
-    assert "1 new: nothing is known but what they say themselves, run `refresh`" in text
+    assert "1 new: only their own metadata is known, run `refresh`" in text
 
 
 def test_that_tiny_files_were_not_opened_is_said_to_programs_only() -> None:
@@ -315,7 +315,7 @@ def test_nothing_left_is_nothing_to_read(table: skipstone.Table) -> None:
 def test_a_run_says_what_came_of_the_plan(table: skipstone.Table) -> None:
     done = table.scan("id = 1234").analyze()
     text = str(done)
-    assert "ran: 1 of 50 rows left came out, in " in text
+    assert "ran: 1 of 50 rows left returned, in " in text
     assert "in 2 requests, from 1 of 1 planned files; planned: " in text
     assert done.to_dict()["analyzed"].keys() == {
         "rows", "files_read", "bytes", "requests", "milliseconds",
@@ -379,7 +379,7 @@ def run(*arguments: str) -> str:
 def test_the_command_line_says_the_same(home: Path, table: skipstone.Table) -> None:
     text = run(str(home), "id = 1234", "--columns", "id, text", "--analyze")
     assert "left: 1 of 4 files, 1 of 4 row groups, 2 of 10 pages, 50 of 4,000 rows" in text
-    assert "ran: 1 of 50 rows left came out" in text
+    assert "ran: 1 of 50 rows left returned" in text
     found = json.loads(run(str(home), "id = 1234", "--analyze", "--json"))
     assert found["analyzed"]["rows"] == 1
     assert found["analyzed"]["bytes"] == found["bytes"]["kept"]

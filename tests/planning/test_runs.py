@@ -1,4 +1,4 @@
-"""Facts asked run by run say what they say when held in memory.
+"""Facts evaluated run by run prove the same as facts in memory.
 
 The layout: 12 files of 20 rows; file i has ids 20 i to 20 i + 19, `s` is "v" and i mod 3, `x` is i,
 and null in every row of file 5. The facts lie in parts of several row groups of three rows each,

@@ -220,7 +220,7 @@ def test_another_summary_says_nothing(root: Path) -> None:
     assert len(paths) == 6
     assert requests == 6
     assert said(scan) == [
-        "unsupported: _metadata: it does not say of which versions of its files it is: the files' "
+        "unsupported: _metadata: it does not name the versions of its files: the files' "
         "own footers are read"
     ]
     assert ids(scan) == EXPECTED
@@ -245,7 +245,7 @@ def test_it_is_explained(root: Path) -> None:
     if "_metadata" not in text:  # nobody looked into files this small
         scan, _, _ = looked(root, "id = 5")
         text = str(scan.explain(look=False))
-    assert "note: _metadata: 3 of 6 files are new, or not as they were" in text
+    assert "note: _metadata: 3 of 6 files are new, or changed" in text
 
 
 def test_a_summary_larger_than_what_it_saves_is_left_alone(

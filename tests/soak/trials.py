@@ -234,7 +234,7 @@ class TableTrials:
             expected = Expected(rows, matching, paths)
             for trial in questions.trials(predicate):
                 if world.opening != PLAIN_TABLE and trial.route in ("duckdb", "polars", "pyarrow"):
-                    continue  # keys are not handed over
+                    continue  # keys are not passed on
                 self.ask(world, trial, predicate, expected, used)
         if "file" in self.shape.routes:
             self.file_batch(world, max(1, many // 10))

@@ -73,6 +73,6 @@ def test_transparent_reading_plans_by_a_job(spark: SparkSession, table: skipston
         scan = skipstone.last_scan(spark)
         assert scan is not None
         assert scan.files_kept == 4
-        assert "asked run by run" in str(scan)
+        assert "evaluated run by run" in str(scan)
     finally:
         spark.conf.unset(key)

@@ -241,7 +241,7 @@ def test_a_missing_key_fails_what_touches_its_column(
             ask()
         assert "column_keys['s']" in caught.value.hint
     told = str(table.explain("s = 'é1' and id = 77"))
-    assert "s: row groups and pages say nothing: the key of column 's' was not given" in told
+    assert "s: row groups and pages prove nothing: the key of column 's' was not given" in told
     # The other column says what it knows, and where that is nothing no key is needed.
     assert table.explain("s = 'é1' and id = 77").plan.files_kept == 1
     assert table.count("s = 'é1' and id = -1") == 0
@@ -364,7 +364,7 @@ def test_other_engines_are_handed_no_encrypted_file(tmp_path: Path) -> None:
         )
         scan = Table(str(root), decryption=FULL).scan("id = 77")
         for hand in (scan.to_duckdb, scan.to_polars, scan.to_pyarrow):
-            with pytest.raises(UnsupportedError, match="is encrypted: its keys are not handed"):
+            with pytest.raises(UnsupportedError, match="is encrypted: its keys are not passed"):
                 hand()
         assert scan.to_arrow().num_rows == 1
 

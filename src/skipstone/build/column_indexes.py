@@ -2,8 +2,8 @@
 
 ``ColumnsBuilder`` feeds each column's values, in any Arrow type, to the builders of all definitions
 on that column. A column gets no facts in this file, with the reason, if its values are not exactly
-values of the table's type, or if the reader drops it. A definition gets no facts if it does not fit
-into the memory. The others are not affected.
+values of the table's type, or if the reader drops the column. A definition gets no facts if it does
+not fit into the memory. The others are not affected.
 """
 
 from __future__ import annotations
@@ -236,7 +236,7 @@ def _locate(schema: pa.Schema, column: str, case_sensitive: bool) -> tuple[str, 
             if each.name == part or (not case_sensitive and each.name.lower() == part.lower())
         ]
         if len(fits) > 1:
-            return f"several columns of this file are called {part!r} but for case"
+            return f"several columns of this file are called {part!r}, in different case"
         if not fits:
             return None
         type = fits[0].type
@@ -254,7 +254,7 @@ def _checked(definition: Index, built: Built, type: pa.DataType) -> pa.Array | N
         return None
     if len(value) != 1 or value.type != wanted:
         raise TypeError(
-            f"{definition!r} built {len(value)} values of {value.type}, and said 1 of {wanted}"
+            f"{definition!r} built {len(value)} values of {value.type} instead of 1 of {wanted}"
         )
     return value
 

@@ -64,7 +64,7 @@ _SURELY_OLD = 86_400 * _SECOND
 # Bytes of a decoded value of a type without a fixed width.
 _WIDTH = 16
 _NOT_IN_CLEAR = (
-    "its file encrypts the column, and the index would be in the clear: encrypt the index, or say "
+    "its file encrypts the column, and the index would be in the clear: encrypt the index, or pass "
     "plaintext_index=True"
 )
 
@@ -118,8 +118,8 @@ def settled(object: ObjectId, storage: Storage, seconds: float) -> bool:
 def _settled_in_future(object: ObjectId, storage: Storage, wait: int) -> bool:
     """Whether a file whose time is in the future stays as it is for ``wait`` nanoseconds.
 
-    A clock was wrong, or a user set the time. The next change gives the file another time
-    whatever the clock says, if it comes later than a tick after the last one.
+    A clock was wrong, or a user set the time. The next change gives the file another time in any
+    case, if it comes more than a tick after the last one.
     """
     try:
         # The time of the last change of any kind, which no user can set.
@@ -206,7 +206,7 @@ def _read(
     if settings.decryption is not None and not settings.decryption.allow_plaintext_files:
         raise UnsupportedError(
             f"{object.path} is in the clear, and keys were given",
-            hint="if that is as it should be, pass allow_plaintext_files=True with the keys",
+            hint="if this is intended, pass allow_plaintext_files=True with the keys",
         )
     found = _columns(source, footer, object.path, definitions, schema, settings)
     pm, why = _pm(object, footer, settings, storage)
@@ -225,8 +225,8 @@ def _read(
 
 
 def _schema(object: ObjectId, footer: _Footer) -> FileSchema | None:
-    """The columns of a file with this footer; ``None`` where they cannot be told: readers of the
-    table open the file then."""
+    """The columns of a file with this footer; ``None`` where they are unknown: readers of the table
+    open the file then."""
     try:
         return Selection(footer.arrays, object.path).file_schema
     except SkipstoneError:
@@ -470,7 +470,7 @@ def _encrypted_columns(
         elif leaf.type == Type.INT96:
             builder.drop(column, "INT96 in an encrypted file")
         else:
-            # What is read of the file is this leaf alone, and the structs around it.
+            # Only this leaf is read from the file, and the structs around it.
             place = _Leaf((0,) * len(path), leaf.ordinal, leaf.type)
             for group in range(file.num_row_groups):
                 for chunk in file.read_row_group(group, [column_name(path)]).column(0).chunks:

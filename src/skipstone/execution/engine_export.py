@@ -1,6 +1,6 @@
 """Exports a plan to DuckDB, polars or pyarrow: the rows to read, without a filter.
 
-The engine gets the files of the plan and no others. Of each file it gets the rows that may match
+The engine gets the files of the plan and no others. For each file it gets the rows that may match
 (DuckDB by ``file_row_number``, polars by slices, pyarrow by whole row groups), and all columns of
 the table in its order; partition columns have Spark's values. A column that a file lacks is null.
 Predicate, order and limit are **not** applied: the result is a superset of the matching rows, and
@@ -8,10 +8,10 @@ the caller filters it. The engine's rules for NaN, -0.0 and the comparison of te
 Spark's. Where everything is skipped the result has the same columns and no rows.
 
 The engine reads later, on its own. The export checks every file: one that has changed since it was
-planned is a ``StaleError``. Nothing notices a file that is replaced after the export; the engine
+planned is a ``StaleError``. A file that is replaced after the export is not detected: the engine
 then reads the old positions in the new file. The export opens every file for its footer, which has
 the file's spelling of the columns. A file that had changed when it was first opened is exported
-whole.
+completely.
 
 DuckDB and polars are imported when they are needed.
 """
@@ -71,7 +71,7 @@ class ExportFile:
 
     ``names`` maps the table's column names to the file's, for columns that the file has. ``given``
     holds the partition values of its path. ``schema`` is the file's own. ``int96`` are the columns
-    of the file with INT96, which engines take for times without zone. ``noted`` are the types that
+    of the file with INT96, which engines read as times without zone. ``noted`` are the types that
     the file's ``ARROW:schema`` names.
     """
 
@@ -203,12 +203,12 @@ def _scan(files: Sequence[ExportFile], types: Mapping[str, str]) -> str:
 
 
 def _instant(column: str, file: ExportFile) -> str:
-    """A column of the file; INT96 counts from UTC, whatever the zone of the connection is."""
+    """A column of the file; INT96 counts from UTC, independent of the connection's zone."""
     if column not in file.int96:
         return _quoted(column)
     if pa.types.is_nested(file.schema.field(column).type):
         raise UnsupportedError(
-            f"{column} of {file.path} has INT96 below it, which DuckDB takes for local times",
+            f"{column} of {file.path} has INT96 below it, which DuckDB reads as local times",
             hint="read the plan with to_arrow() or to_polars()",
         )
     return f"timezone('UTC', {_quoted(column)})"
@@ -334,8 +334,8 @@ def pyarrow_dataset(export: EngineExport) -> ds.Dataset:
             other = other_name(file.schema.field(own), wanted)
             if other is not None:
                 raise UnsupportedError(
-                    f"{file.path} calls the column {other[1]!r} {other[0]!r}, which pyarrow takes "
-                    "for another",
+                    f"{file.path} calls the column {other[1]!r} {other[0]!r}, which pyarrow reads "
+                    "as another column",
                     hint="read the plan with to_arrow(), to_duckdb() or to_polars()",
                 )
         path = file.path.partition("://")[2] or file.path
@@ -418,7 +418,7 @@ def _require_own_names(schema: pa.Schema) -> None:
     lower = [name.lower() for name in schema.names]
     if len(set(lower)) < len(lower):
         raise UnsupportedError(
-            "columns that differ in case alone are one column to some engines",
+            "columns that differ only in case are one column to some engines",
             hint="read the plan with to_arrow()",
         )
 
@@ -433,12 +433,12 @@ def _file(footers: Footers, plan: Plan, at: int) -> ExportFile:
     file = view.opened
     if is_summary(file.footer):
         raise UnsupportedError(
-            f"the columns of {file.path} lie in other files: other engines do not look there",
+            f"the columns of {file.path} lie in other files: other engines do not read those",
             hint="read the plan with to_arrow()",
         )
     if file.chunk_pages.decryptor is not None:
         raise UnsupportedError(
-            f"{file.path} is encrypted: its keys are not handed to other engines",
+            f"{file.path} is encrypted: its keys are not passed to other engines",
             hint="read the plan with to_arrow(), or leave files in the clear for them",
         )
     names: dict[str, str] = {}
@@ -473,7 +473,7 @@ def _file(footers: Footers, plan: Plan, at: int) -> ExportFile:
 def _noted(file: ParquetFile) -> Mapping[str, pa.DataType]:
     for pair in file.footer.key_value_metadata or ():
         if pair.key == "ARROW:schema" and pair.value is not None:
-            with suppress(ValueError, OSError, pa.ArrowException):  # damaged: nobody believes it
+            with suppress(ValueError, OSError, pa.ArrowException):  # damaged: engines ignore it
                 found = pa.ipc.read_schema(pa.py_buffer(base64.b64decode(pair.value)))
                 return {each.name: each.type for each in found}
     return {}

@@ -66,7 +66,8 @@ def without_json(type: pa.DataType) -> pa.DataType:
 
 
 def polars_lacks(type: pa.DataType) -> bool:
-    """What it cannot read where the Arrow schema of a file names it: it ends with a panic."""
+    """Types that it cannot read where the Arrow schema of a file names them: it ends with a
+    panic."""
     t = pa.types
     if t.is_decimal(type):
         return bool(type.precision > _DIGITS)
@@ -76,7 +77,7 @@ def polars_lacks(type: pa.DataType) -> bool:
 
 
 def polars_keeps(type: pa.DataType) -> bool:
-    """What it cannot cast, or counts in another unit."""
+    """Types that it cannot cast, or counts in another unit."""
     t = pa.types
     keyed = t.is_map(type) and t.is_dictionary(type.key_type)
     return keyed or t.is_duration(type) or isinstance(type, pa.BaseExtensionType)
@@ -88,7 +89,7 @@ def _is_offset(zone: str) -> bool:
 
 
 def other_name(own: pa.Field, wanted: pa.Field) -> tuple[str, str] | None:
-    """A name of the file and that of the table where both differ in case, at any depth."""
+    """A name in the file and in the table that differ in case, at any depth."""
     if own.name != wanted.name:
         return own.name, wanted.name
     for each in _children(own.type):

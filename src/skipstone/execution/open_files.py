@@ -8,7 +8,7 @@ files must be opened and their footers would take longer. A file's footer comes 
 its size, mtime and etag in the listing are those that the summary recorded
 (``parquet/format/summary_file.py``). Any other file (added, replaced or appended to since) is
 opened itself. A summary by another writer is not used: it does not record file versions, and
-nothing else can prove them. Pages are read of the listed version only.
+nothing else can prove them. Pages are read only from the listed version.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ R = TypeVar("R")
 _KEPT = 4096
 # Concurrent requests to an object store.
 _REMOTE = 32
-# Fewer calls run on the calling thread: a local open is faster than a hand-over.
+# Fewer calls run on the calling thread: a local open is faster than another thread.
 _FEW = 4
 
 
@@ -104,8 +104,8 @@ class OpenFiles:
     ) -> Iterator[R]:
         """The results of ``call`` in order; a few calls run ahead of the caller.
 
-        A ``small`` item runs on the calling thread where storage is local: that is faster than a
-        hand-over. When the caller stops, running calls finish and no more start.
+        A ``small`` item runs on the calling thread where storage is local: that is faster than
+        another thread. When the caller stops, running calls finish and no more start.
         """
         queue: deque[R | Future[R]] = deque()
         pool: ThreadPoolExecutor | None = None
@@ -170,7 +170,7 @@ def _result(found: R | Future[R]) -> R:
 _FEW_FOOTERS = 2
 # Reading this many bytes of a summary takes as long as opening one file.
 _WORTH, _REMOTE_WORTH = 256 << 10, 1 << 20
-# A longer summary is checked at its end first: one by another writer is of no use.
+# A longer summary is checked at its end first: one by another writer is useless.
 _AT_ONCE = 8 << 20
 # The largest summary that is held in memory.
 _LONGEST = 1 << 30
@@ -195,7 +195,7 @@ def load_summary(storage: Storage, id: ObjectId) -> Summary:
     if not found.same_version(id):
         raise StaleError("it is being replaced")
     if not is_own(data):
-        raise UnsupportedError("it does not say of which versions of its files it is")
+        raise UnsupportedError("it does not name the versions of its files")
     return Summary.from_bytes(data)
 
 
@@ -248,7 +248,7 @@ class SummaryFooters:
         if not lacking or self._summary is None:
             return ()
         files = of_total(lacking, len(listing), "files")
-        text = f"{files} are new, or not as they were: their own footers are read"
+        text = f"{files} are new, or changed: their own footers are read"
         return (Reason(cause=Cause.STALE, subject=SUMMARY, text=text),)
 
     def _looked_up(self, ids: Sequence[ObjectId]) -> tuple[Summary | None, list[int | None]]:

@@ -5,7 +5,7 @@ works on several pieces at a time. For each piece it reads the columns of the pr
 finds the matching rows exactly. Then it reads only those pages of the other columns that hold a
 matching row. Rows that the plan proves to match are not checked again.
 
-A file that has changed since it was listed is read whole and checked row by row, because its
+A file that has changed since it was listed is read completely and checked row by row, because its
 indexes describe another version. A file that changes after it was opened is a ``StaleError``.
 """
 
@@ -64,7 +64,7 @@ class Piece:
 
     @property
     def is_small(self) -> bool:
-        """Whether reading the piece takes less time than handing it to another thread."""
+        """Whether reading the piece takes less time than passing it to another thread."""
         return self.size < _SMALL
 
 
@@ -89,7 +89,7 @@ class TableReader:
         names = [column_name((name,)) for name in table.schema.names]
         self.columns = names if columns is None else resolved(table.schema, columns)
         self._wanted = _by_field(self.columns)
-        # Arrow takes longer to begin, and less of the interpreter.
+        # Arrow takes longer to start, and less time of the interpreter.
         self._scans = False
 
     # -- pieces ------------------------------------------------------------------------------------
@@ -154,7 +154,7 @@ class TableReader:
             self.files.forget(piece.file.opened.path)
             raise StaleError(
                 f"{piece.file.opened.path} changed while it was read",
-                hint="ask again: the index says nothing of the new version, and it is read whole",
+                hint="query again: the new version has no facts, and is read in full",
             ) from error
 
     def _read(self, piece: Piece) -> pa.Table:
@@ -225,7 +225,7 @@ class TableReader:
     def _rows_of(
         self, file: FileColumns, paths: Sequence[tuple[str, ...]], rows: RowSet | None
     ) -> pa.Table:
-        """What lies at ``paths``: a column for each root."""
+        """The values at ``paths``: a column for each root."""
         if not paths:
             count = file.opened.num_rows if rows is None else len(rows)
             return rows_alone(count)

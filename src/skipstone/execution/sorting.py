@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 def require_sortable(type: pa.DataType, name: str) -> pa.DataType:
     """The canonical type of a sort column; ``UnsupportedError`` for a type without an order.
 
-    A duration is sorted by its number, whatever its unit is.
+    A duration is sorted by its number, in any unit.
     """
     found = spark_type(type)
     if found is not None and pa.types.is_duration(found):

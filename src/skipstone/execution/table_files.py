@@ -4,7 +4,7 @@ A file may lack a column of the table, spell it in another case, or store it in 
 does not hold the partition columns of its path. A column that it lacks is null in all its rows,
 unless Spark has written a default for it.
 
-Files are opened when the planner asks about them, all files of a level together. A file that cannot
+Files are opened when the planner needs them, all files of a level together. A file that cannot
 be opened, or has changed since it was listed, has no parts: the planner keeps it whole, and the
 reader reports the error.
 """
@@ -109,8 +109,8 @@ class FileColumns:
 
     def read_path(self, column: str) -> tuple[str, ...] | None:
         """What to read for ``column``: for a key of a map the whole map; for a field that the file
-        lacks, the structs above it, which say where it is in a null; ``None`` where the file has
-        none of these."""
+        lacks, the structs above it, which show where it is inside a null; ``None`` where the file
+        has none of these."""
         path = self._find(column)
         if path is None:
             return None
@@ -118,7 +118,7 @@ class FileColumns:
         return path[: keys[0]] if keys else path
 
     def _find(self, column: str) -> tuple[str, ...] | None:
-        """The path of ``column`` as far as the file has it, ``None`` for none of it."""
+        """The part of the path of ``column`` that the file has, ``None`` for none of it."""
         if column_path(column)[0] in self.table.partitions.values:
             return None
         fields: list[pa.Field] = list(self.opened.schema)
@@ -131,7 +131,7 @@ class FileColumns:
             found = spelled(part, [each.name for each in fields])
             if found is None and part.lower() in {each.name.lower() for each in fields}:
                 raise UnsupportedError(
-                    f"several columns of {self.opened.path} are called {part!r} but for case",
+                    f"several columns of {self.opened.path} are called {part!r}, in different case",
                     hint="read this file by itself, by its own names",
                 )
             if found is None:
@@ -291,7 +291,7 @@ def _said(error: Exception, path: str) -> Exception:
     if isinstance(error, FileNotFoundError):
         return StaleError(
             f"{path} is gone since it was listed",
-            hint="ask again: a file that is not there any more is in no plan",
+            hint="query again: a new plan leaves out files that are gone",
         )
     return error
 
@@ -354,7 +354,7 @@ class PageIndexes(Source):
         files = [at for at in dict.fromkeys(units.file.tolist()) if self.footers.fresh(at)]
         found = self.footers.index(files, columns)
         self._source = PageSource(found, self.footers.fetch)
-        # A unit that was kept whole has no pages.
+        # A unit that was kept as a whole has no pages.
         at = [each for each in range(len(units)) if _is_row_group(units, each, found)]
         parts, parent = self._source.split(units.where(np.array(at, np.int64)), columns)
         return parts, np.array(at, np.int64)[parent]
@@ -365,7 +365,7 @@ class PageIndexes(Source):
 
 
 def _is_row_group(units: Units, at: int, found: Mapping[int, IndexedFile]) -> bool:
-    """Whether the unit is the row group of its ordinal by the footer too."""
+    """Whether the footer has the unit as the row group of its ordinal, too."""
     file = found.get(int(units.file[at]))
     ordinal = int(units.ordinal[at])
     if file is None or not 0 <= ordinal < file.footer.num_row_groups:
@@ -383,10 +383,10 @@ class Engine:
         self._schema: tuple[Listing, TableSchema] | None = None
 
     def schema(self, listing: Listing, facts: KnownSchemas | None = None) -> TableSchema:
-        """The schema of all files of ``listing``: from ``facts`` where they know it, else from the
+        """The schema of all files of ``listing``: from ``facts`` where they have it, else from the
         footers, which are opened together and stay open.
 
-        Files that cannot be opened are passed over: reading them reports the error. If none can,
+        Files that cannot be opened are skipped here: reading them reports the error. If none can,
         the first one's error is raised. ``UnsupportedError`` where types do not merge. An empty
         listing has an empty schema.
         """

@@ -102,8 +102,8 @@ class TableScan:
     def explain(self, *, look: bool = True) -> Explanation:
         """The plan in words, with a forecast of the bytes and requests of reading it.
 
-        With ``look`` the forecast reads the page indexes. Without, it counts a chunk whose pages
-        are unknown whole. The reasons name columns and files whose keys are not available.
+        With ``look`` the forecast reads the page indexes. Without, a chunk with unknown pages
+        counts completely. The reasons name columns and files whose keys are not available.
         """
         query = self.query
         if query is None:
@@ -255,10 +255,10 @@ def unreadable(query: TableQuery) -> tuple[Reason, ...]:
 def _without_path(error: Exception, path: str) -> str:
     """The error without the path of its file, so that equal errors of many files are one."""
     text = error.about if isinstance(error, FormatError) else str(error.args[0])
-    return f"row groups and pages say nothing: {text.replace(f'{path}: ', '')}"
+    return f"row groups and pages prove nothing: {text.replace(f'{path}: ', '')}"
 
 
-# At most this many files have their pages counted; the others count whole.
+# At most this many files have their pages counted; the others count completely.
 _MOST_FILES = 2048
 # At most this many files are opened for a forecast.
 _MOST_OPENED = 256
@@ -333,7 +333,7 @@ class _Sum:
         self.byte_ranges[at] = tuple(made)
 
     def _leaves(self, piece: Piece) -> tuple[list[int], list[int], bool]:
-        """The leaves to read first, the leaves to read then, and whether all rows surely match."""
+        """The leaves to read first, the leaves to read next, and whether all rows surely match."""
         reader = self.reader
         every = reader.leaves_of(piece.file, reader.columns)
         if piece.sure or not reader.asked:

@@ -1,5 +1,5 @@
-"""Renders a ``Plan`` as text: what each index did at each level and why, its cost, what is left at
-each level, and the forecast of the read. Every count has its denominator.
+"""Renders a ``Plan`` as text: the effect and cost of each index at each level, the reasons, the
+rest at each level, and the forecast of the read. Every count has its denominator.
 
 ``Forecast`` is the expected cost of a read, ``Explanation`` a plan with its forecast, ``Analysis``
 an explanation with the measured cost of a run.
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from skipstone.pruning.plan import Plan, Step
     from skipstone.storage import ByteRange
 
-# The kind that every indexed column has.
+# Every indexed column has this kind.
 IMPLICIT = "nulls"
 # If the unopened files have fewer bytes than this in total, there is no note about them.
 _SMALL = 4_000_000
@@ -208,7 +208,7 @@ class Analysis:
         planned = "" if forecast is None else f"; planned: {forecast}"
         files = of_total(self.files_read, plan.files_kept, "planned files")
         return [
-            f"ran: {rows} came out, in {duration(self.milliseconds)}",
+            f"ran: {rows} returned, in {duration(self.milliseconds)}",
             f"read {self.read}, from {files}{planned}",
         ]
 
@@ -239,7 +239,7 @@ def _freshness(plan: Plan) -> str:
     if _is_of_one_file(plan):
         return plural(plan.rows_total, "row")
     if plan.sidecars and not plan.facts_fresh + plan.facts_stale:
-        return f"file indexes beside {of_total(plan.sidecars, plan.files_total, 'files')}"
+        return f"file indexes next to {of_total(plan.sidecars, plan.files_total, 'files')}"
     covered = of_total(plan.facts_fresh, plan.files_total, "files")
     if plan.facts_stale == 0 and plan.facts_missing == 0:
         return f"index covers {covered} (fresh)"
@@ -249,7 +249,7 @@ def _freshness(plan: Plan) -> str:
     if plan.facts_stale:
         lacking.append(f"{plan.facts_stale:,} changed since")
     looked = any(step.level > Level.OBJECT for step in plan.steps)
-    instead = "nothing is known but what they say themselves" if looked else "read in full"
+    instead = "only their own metadata is known" if looked else "read in full"
     verb = "refresh" if plan.facts_fresh or plan.facts_stale else "build"
     return f"index covers {covered}; {' and '.join(lacking)}: {instead}, run `{verb}`"
 

@@ -10,8 +10,8 @@ one, in any process: it takes the batch and the location. Its rows are numbered 
 file of its own; only the process that cut the batches knows which file of a listing a row is about.
 
 Sound because every fact row that matches a file is about exactly that version. What one row proves
-of a leaf holds for the file, whatever rows in other parts say (an index that was built later has a
-row of its own). So each row of a file sharpens its leaves, and the tree is combined once over the
+about a leaf holds for the file, and so do the rows in other parts (an index that was built later
+has its own row). So each row of a file sharpens its leaves, and the tree is combined once over the
 files.
 """
 
@@ -74,10 +74,10 @@ class PartBatch:
 def column_bytes(snapshot: Snapshot, columns: Collection[str]) -> int:
     """Bytes, decompressed, of the fact columns that evidence over ``columns`` is made of.
 
-    0 for a store that can only be evaluated whole.
+    0 for a store that can only be evaluated at once.
     """
     if not snapshot.in_batches or snapshot.encryption is not None:
-        return 0  # evaluated whole: the keys stay in this process
+        return 0  # evaluated at once: the keys stay in this process
     keys = [field.key for field in snapshot.fields_over(columns)]
     return sum(
         sizes.get(part.by_key[key].arrow.name, 0)
@@ -89,7 +89,7 @@ def column_bytes(snapshot: Snapshot, columns: Collection[str]) -> int:
 
 
 def batches_over(matched: MatchedFacts, columns: Collection[str]) -> list[PartBatch]:
-    """The batches that hold anything about ``columns`` of files as they are now."""
+    """The batches with facts about ``columns`` of current files."""
     identities = matched.snapshot.identities
     keys = [field.key for field in matched.snapshot.fields_over(columns)]
     found = []
@@ -122,7 +122,7 @@ def open_batch(batch: PartBatch, location: Location, storage: Storage) -> Matche
         part = open_part(location.part(batch.name), batch.size, batch.mtime, storage)
         piece = replace(part, group=batch.group)
         counts = integers(piece.read(storage, [ROWS]).column(0), -1)
-    except Exception as error:  # whatever is wrong with a part, the query goes on
+    except Exception as error:  # whatever is wrong with a part, the query continues
         return Reason.of_error(f"fact part {batch.name}", error)
     n = len(counts)
     every = np.arange(n, dtype=np.int64)
@@ -189,7 +189,7 @@ class RunJob:
     file_index: bool = True
 
     def run(self, run: PartBatch) -> RunAnswer:
-        """Evaluates the tree over one run. Unreadable facts say nothing and raise nothing."""
+        """Evaluates the tree over one run. Unreadable facts prove nothing and raise nothing."""
         storage = open_storage(self.location, self.storage_options)
         opened = open_batch(run, Location(self.location), storage)
         if isinstance(opened, Reason):
@@ -263,7 +263,7 @@ def gather(
     if needed <= how.limit:
         return None
     root = matched.snapshot.location.root
-    text = f"{size(needed)} of them are wanted, more than memory is given: asked run by run"
+    text = f"{size(needed)} of them are needed, more than the memory limit: evaluated run by run"
     reasons = {Reason(cause=Cause.COSTLY, subject=f"facts at {root}", text=text): None}
     job = RunJob(
         location=root,

@@ -7,10 +7,10 @@ opened ones are cached. To save more than it costs,
   ``minmax`` facts;
 - it reads a sample first (``SAMPLE`` files, evenly spread), and the other files only if at least
   one in ``WORTH`` row groups of the sample was dropped;
-- of the other files it reads at most ``MOST_FILES``, and ``MOST_BYTES`` of ``_pm``.
+- it reads at most ``MOST_FILES``, and ``MOST_BYTES`` of ``_pm``.
 
 A ``_pm`` belongs to the file of its fact row and must state that file's size. A missing or damaged
-one says nothing, with the reason. Bloom filters in the data files are not used.
+one proves nothing, and gives the reason. Bloom filters in the data files are not used.
 """
 
 from __future__ import annotations
@@ -194,7 +194,7 @@ class PmRowGroups:
         text = error.message if isinstance(error, SkipstoneError) else str(error)
         path = self.listing.paths[file]
         if not self.reasons:
-            log.warning("the _pm of %s says nothing: %s", path, text)
+            log.warning("the _pm of %s proves nothing: %s", path, text)
         self.reasons.append(Reason(cause=cause, subject=f"_pm of {path}", text=text, units=1))
 
 
@@ -258,7 +258,7 @@ class _Phase(Source):
         size = np.cumsum(np.maximum(self.of.matched.places("pm").length[rows], 0))
         most = min(MOST_FILES, int(np.searchsorted(size, MOST_BYTES, side="right")))
         if len(files) > most:
-            text = f"looked at in {most:,} files more and not in the others"
+            text = f"evaluated for {most:,} more files and not for the others"
             self.of.reasons.append(
                 Reason(
                     cause=Cause.COSTLY,

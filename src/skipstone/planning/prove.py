@@ -76,7 +76,7 @@ class _Capture(Index):
         return _Keep(self.chunks)
 
     def answer(self, leaves: Sequence[Leaf], units: Units, have: Fetched) -> Sequence[Answer]:
-        raise AssertionError("captured values are not asked")
+        raise AssertionError("captured values answer nothing")
 
 
 class _Keep(Builder):
@@ -192,7 +192,7 @@ def _wrong_pm(matched: MatchedFacts, file: int, id_: ObjectId, storage: Storage)
         whole = place.span(0, place.length)
         kept = matched.snapshot.read_ranges([whole]).get(whole)
     if kept is None:
-        yield f"{id_.path}: its _pm lies nowhere"
+        yield f"{id_.path}: its _pm has no place"
         return
     try:
         mode = made_as(kept)
@@ -272,13 +272,13 @@ def _contradictions(
 
 
 def _damaged(index: Index, file: int, path: str, matched: MatchedFacts) -> Iterator[str]:
-    """Errors where the blob of a row index is not the one that was written."""
+    """Errors where the blob of a row index is not the original one."""
     row = -1 if index.stored is None else int(index.stored.row_of_file[file])
     if row < 0 or not isinstance(index, PaimonIndex):
         return
     blob = index.blob(row)
     if blob is None:
-        yield f"{path}: {index} lies nowhere"
+        yield f"{path}: {index} has no place"
         return
     data: bytes | memoryview | None = blob.inline
     if data is None:

@@ -35,10 +35,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SnapshotFacts:
-    """What a table's own snapshot says about its files, before any index is asked.
+    """The information of a table's own snapshot about its files, before any index is evaluated.
 
-    ``coverage`` goes into the plan. ``row_counts`` are per file, -1 where unknown. The planner asks
-    ``sources`` before all others below the files.
+    ``coverage`` goes into the plan. ``row_counts`` are per file, -1 where unknown. The planner
+    evaluates ``sources`` before all others below the files.
     """
 
     coverage: Coverage | None = None
@@ -96,7 +96,7 @@ def plan_objects(request: ObjectPlanRequest) -> Plan:
         if row_groups is not None:
             below += row_groups.sources
     if request.data_files is not None:
-        # After the ``_pm``, which are of the same level: what those drop need not be opened.
+        # After the ``_pm``, which are of the same level: files that those drop need not be opened.
         below += request.data_files.sources
     fresh, stale = facts.fresh, facts.stale & ~facts.fresh
     indexed = IndexedRows(facts.of_rows)
@@ -135,7 +135,8 @@ def plan_objects(request: ObjectPlanRequest) -> Plan:
 
 
 class _Facts:
-    """What the stores, and sidecars next to the data files, say about the files of a listing."""
+    """The facts of the stores, and of sidecars next to the data files, about the files of a
+    listing."""
 
     def __init__(
         self, request: ObjectPlanRequest, columns: frozenset[str], usable: frozenset[str]
@@ -152,7 +153,7 @@ class _Facts:
         self.notes: dict[Reason, None] = dict.fromkeys(request.reasons)
 
     def add(self, matched: MatchedFacts) -> None:
-        """Adds what one store says."""
+        """Adds the facts of one store."""
         file_index = self.request.file_index
         gathered = self._gathered(matched)
         if gathered is None:
@@ -174,7 +175,7 @@ class _Facts:
             self.notes.update(dict.fromkeys(_switched_off(matched, self.usable)))
 
     def add_adjacent(self, adjacent: AdjacentRows) -> None:
-        """Adds what sidecars next to the data files say."""
+        """Adds the facts of sidecars next to the data files."""
         self.rows = adjacent.row_counts(self.rows)
         if adjacent.used and not self.fresh.any():
             # Missing facts are not worth a note where sidecars index the files.
@@ -183,14 +184,14 @@ class _Facts:
         self.notes.update(dict.fromkeys(adjacent.reasons))
 
     def _gathered(self, matched: MatchedFacts) -> Gathered | None:
-        """``gather``, failing open: where it fails, the facts say nothing, with the reason."""
+        """``gather``, failing open: where it fails, the facts prove nothing, with the reason."""
         request = self.request
         try:
             return gather(
                 request.tree, matched, self.usable, request.runs, file_index=request.file_index
             )
         except Exception as error:
-            text = f"not asked: {type(error).__name__}: {error}"
+            text = f"not evaluated: {type(error).__name__}: {error}"
             root = matched.snapshot.location.root
             reason = Reason(cause=Cause.UNREADABLE, subject=f"facts at {root}", text=text)
             return Gathered(leaves={}, steps=(), reasons=(reason,))
@@ -201,7 +202,7 @@ class DataFileSources(Protocol):
 
     @property
     def sources(self) -> Sequence[Source]:
-        """The levels, from coarse to fine; each is asked about what the one above kept."""
+        """The levels, from coarse to fine; each evaluates the units that the one above kept."""
 
     def fetch(self, ranges: Sequence[ByteRange]) -> Fetched:
         """Reads bytes of the data files, in the versions that were listed."""

@@ -5,10 +5,10 @@
 
 Chunks are copied byte for byte. Only Skipstone reads all columns through the first file; every
 reader reads each of the others as a Parquet file of its columns. The column files are written
-first, under unused names, so a killed writer leaves the old file and its column files whole. Its
-own column files that were finished stay, too: a file that was moved might name them. When the new
-file has replaced the old one, the column files of the old one are removed. The reading side, and
-how it finds the files: ``parquet/format/column_files.py``.
+first, under unused names, so a killed writer leaves the old file and its column files intact. Its
+own finished column files stay, too: a file that was moved might name them. When the new file has
+replaced the old one, the column files of the old one are removed.
+``parquet/format/column_files.py`` describes how readers find the files.
 """
 
 from __future__ import annotations

@@ -220,7 +220,7 @@ def _opened(
         decryptor = file.chunk_pages.decryptor
         signed = decryptor is not None and not decryptor.encrypted_footer
         if signed and decryption.check_footer_integrity and not file.signature_verified:
-            # Else the new file would look as if its source had been verified.
+            # Otherwise the new file would suggest that its source had been verified.
             raise KeyUnavailableError(
                 f"{file.path}: the key that signs the footer was not given",
                 hint="pass it as footer_key, or skip the check with check_footer_integrity=False",

@@ -2,7 +2,7 @@
 
     /data/events            /data/_events.encrypted
 
-An AAD prefix detects a file that replaces another one. No file can detect that another is missing.
+An AAD prefix detects a file that replaces another one. Only a list detects a missing file.
 The list is a Parquet file with one row per data file, encrypted with the footer key of the table:
 
     path              binary   below the table's directory, in UTF-8

@@ -1,9 +1,9 @@
 """Checks how the files of a table are encrypted, by their footers alone.
 
-``encryption_state`` tells whether a file is already encrypted as requested. Keys are tried, not
-compared: the footer, or its signature, authenticates with the footer key and the AAD prefix, the
-metadata of columns with the column keys. Compared are the algorithm, the kind of footer, the key
-labels, and the kind of key of each column.
+``encryption_state`` finds whether a file is already encrypted as requested. It tries keys instead
+of comparing them: the footer, or its signature, authenticates with the footer key and the AAD
+prefix, the metadata of columns with the column keys. It compares the algorithm, the kind of footer,
+the key labels, and the kind of key of each column.
 
 ``check_encrypted_files`` checks that each file lies at its own path, and that none is missing.
 
@@ -15,7 +15,7 @@ labels, and the kind of key of each column.
 | an older version of a file replaces the file | the list has another ``aad_file_unique`` for it |
 | a file is missing | it is on the list, or an index has facts of it |
 | a file made with another key, or an altered footer | it does not authenticate |
-| an older list replaces the list | not found: the list has no age |
+| an older list replaces the list | not detected: the list has no version |
 
 Pages are bound to the file of their footer by the same AAD, and are authenticated when they are
 read.

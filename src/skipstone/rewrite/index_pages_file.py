@@ -313,7 +313,7 @@ class IndexPagesReport(Report):
     def __str__(self) -> str:
         verb = "would write" if self.dry_run else "wrote"
         what = f"{plural(self.rows, 'row')} in {plural(self.row_groups, 'row group')}"
-        where = "between the data pages" if self.interleave else "behind the data pages"
+        where = "between the data pages" if self.interleave else "after the data pages"
         lines = [
             f"{verb} {self.output}: {what}, {plural(self.data_pages, 'data page')}",
             f"  trees of keys: {of_total(self.keyed, self.chunks, 'chunks')}"

@@ -1,9 +1,9 @@
-"""Rewrites a file with what it needs: chunk by chunk, then its indexes, then its footer.
+"""Rewrites a file and adds what it lacks: chunk by chunk, then its indexes, then its footer.
 
     main thread   reads batches of pages   …   writes them in their order, edits the footer
     two others    checksums, decoding, bounds, hashes: batches of this chunk and of the next
 
-Memory holds a few batches at most, whatever chunks and pages the file has.
+Memory holds a few batches at most, for chunks and pages of any size.
 """
 
 from __future__ import annotations
@@ -270,8 +270,8 @@ class RetrofitWriter:
         """Remove the bounds of columns with NaN; see ``chunk_statistics.py``."""
         for column in sorted(self._misleading):
             self.notes.append(
-                f"{self.leaves[column].name} holds NaN: it gets no bounds there, which most"
-                " readers misread"
+                f"{self.leaves[column].name} holds NaN: it gets no bounds there: most"
+                " readers misread them"
             )
             for placed in self._new_bounds.get(column, ()):
                 held = placed.fields["statistics"]

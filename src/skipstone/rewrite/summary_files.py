@@ -17,7 +17,7 @@ describes (``parquet/format/summary_file.py``).
 | column_orders | by the schema | kept if all are equal, else left out: then no bounds |
 
 If columns were added to a table, parquet-java writes row groups with fewer columns than the schema.
-That is a trap: readers that find columns by position confuse them. The name of the schema's root
+Readers that find columns by position confuse such columns. The name of the schema's root
 has no meaning and may differ.
 """
 
@@ -343,7 +343,7 @@ def _same_schema(path: str, one: FooterArrays, other_path: str, other: FooterArr
         differ = f"{len(mine) - 1} and {len(theirs) - 1} columns"
     raise UnsupportedError(
         f"{path} and {other_path} have different schemas ({differ}): no summary is possible",
-        hint="give the files one schema, or make tables of those that agree",
+        hint="give the files one schema, or make separate tables of files with equal schemas",
     )
 
 
