@@ -91,12 +91,12 @@ def test_ranges_and_values_get_both_where_both_help(tmp_path: Path) -> None:
     "make, why",
     [
         (lambda i: ["x"] * ROWS, "one value in all files"),
-        (lambda i: pa.nulls(ROWS, pa.int64()), "nothing but nulls"),
+        (lambda i: pa.nulls(ROWS, pa.int64()), "only nulls"),
         (lambda i: ints(i, 0, 7), "spread over all"),
-        (lambda i: ints(i, 0, 10**6) / 7, "fractions are asked for by range"),
+        (lambda i: ints(i, 0, 10**6) / 7, "fractions are queried by range"),
         (
             lambda i: pa.array(ints(i, 0, 10**15), pa.timestamp("us")),
-            "instants are asked for by range",
+            "instants are queried by range",
         ),
         (
             lambda i: [f"the quick fox no {n} jumps over it" for n in ints(i, 0, 10**9)],
@@ -105,7 +105,7 @@ def test_ranges_and_values_get_both_where_both_help(tmp_path: Path) -> None:
         (lambda i: [[1, 2]] * ROWS, "arrays and maps"),
         (
             lambda i: pa.array([decimal.Decimal(int(n)) / 100 for n in ints(i, 0, 10**8)]),
-            "fractions are asked for by range",
+            "fractions are queried by range",
         ),
     ],
     ids=["constant", "nulls", "spread", "double", "timestamp", "prose", "array", "decimal"],

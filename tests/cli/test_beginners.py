@@ -191,7 +191,7 @@ def test_a_file_is_no_place_for_a_live_table(run: Run, trades: Path, tmp_path: P
     taken.write_text("mine")
     error, hint = said(run, "ingest", taken, trades, "--timestamp", "ts")
     assert error == f"{taken} is a file: a live table is a directory"
-    assert "name its directory" in hint
+    assert "name a new directory" in hint
     assert taken.read_text() == "mine"
 
 

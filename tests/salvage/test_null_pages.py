@@ -112,8 +112,8 @@ def test_what_is_lost_is_null_and_the_rest_is_there(
 @pytest.mark.parametrize(
     "name, why, options",
     [
-        ("who.town", "no nulls can stand", {}),
-        ("map.key_value.key", "no nulls can stand", {}),
+        ("who.town", "nulls cannot replace", {}),
+        ("map.key_value.key", "nulls cannot replace", {}),
         ("tags.list.element", "how many rows", {"data_page_version": "1.0"}),
     ],
 )

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
 REFUSED = "refused"
 #: what the documentation says is refused, in so many words
-REFUSALS = ("cannot decide", "which pyarrow takes", "has INT96 below it")
+REFUSALS = ("cannot decide", "which pyarrow reads", "has INT96 below it")
 
 
 @dataclass(frozen=True)

@@ -29,7 +29,7 @@ def test_the_data_source_reads_no_encrypted_file(
 ) -> None:
     root = laid(tmp_path / "orders")
     Table(str(root)).encrypt(encryption=SEALS.replaced(plaintext_footer=plaintext_footer))
-    with pytest.raises(Exception, match="keys do not travel in options") as caught:
+    with pytest.raises(Exception, match="keys are not passed in options") as caught:
         spark.read.format("skipstone").option("where", "id = 7").load(str(root)).collect()
     assert "was not given" in str(caught.value) or "no key was given" in str(caught.value)
 

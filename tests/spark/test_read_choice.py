@@ -205,7 +205,7 @@ def test_awkward_values_are_the_same_by_pages(
 
 def test_explain_points_to_what_was_planned(spark: SparkSession, table: skipstone.Table) -> None:
     found = table.read(spark, "id = 42", limit=1)
-    assert "last_scan shows which" in str(skipstone.explain(found))
+    assert "last_scan shows them" in str(skipstone.explain(found))
 
 
 def test_wrong_arguments_are_errors(spark: SparkSession, table: skipstone.Table) -> None:

@@ -85,10 +85,10 @@ def test_the_last_scan_shows_every_level(home: Path, spark: SparkSession) -> Non
         r"\n *row groups +k +_pm statistics +\d+ -> \d+ row groups",
         r"\n *rows +k +bitmap +\d+ -> 1 rows",
         r"\n *left: 1 of 6 files, 1 of 600 rows\n",
-        r"takes files whole: 1 of 100 rows in them may match",
+        r"reads whole files: 1 of 100 rows in them may match",
         r"read 1 of 6 files, ",
     ):
         assert re.search(line, text), (line, text)
     steps = scans.to_dict()["scans"][0]["report"]["steps"]
     assert {"object", "row_group", "row"} <= {each["level"] for each in steps}
-    assert "takes files whole" in scans._repr_html_()
+    assert "reads whole files" in scans._repr_html_()

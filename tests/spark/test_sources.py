@@ -472,7 +472,7 @@ def test_a_name_that_spark_spells_otherwise_is_no_empty_file(
     root = tmp_path / "t"
     write_csv(root, {"a b.csv": ["1,a,0"]})
     made = Indexed(spark, root, CSV, ["id:minmax"]).build()
-    assert made.errors() == {"a b.csv": "Spark names this file otherwise"}
+    assert made.errors() == {"a b.csv": "Spark gives this file another name"}
     monkeypatch.undo()
     assert not Store.of_table(str(root)).exists()
 

@@ -1,11 +1,12 @@
 """Which indexes a table should have, what each would save, and what it would cost in bytes.
 
 ``sampling`` reads a sample of the files within a budget, ``measure`` computes figures from it,
-``propose`` decides by rules that each have a reason, and ``Advice`` reports them. Nothing is
-proposed where nothing helps.
+``propose`` decides by rules that each have a reason, and ``Advice`` reports them. Only indexes that
+help are proposed.
 
 For known queries no rules are needed: ``simulate`` builds indexes over a sample and
-plans the queries with them, ``choose`` takes what saves most, and ``Savings`` reports it.
+plans the queries with them, ``choose`` takes the candidates that save most, and ``Savings`` reports
+them.
 """
 
 from .choose import advise_queries

@@ -1,4 +1,4 @@
-"""``advise`` for queries: which set of candidates to build, by what each adds, and its ``Savings``.
+"""``advise`` for queries: the set of candidates to build, chosen by their savings, and ``Savings``.
 
 The choice is greedy: first the candidate that saves most beyond its size, over all queries with
 their weights; then the one that saves most in addition; until none saves more than it takes. Two
@@ -48,7 +48,7 @@ _PAIRS = 60
 def advise_queries(request: AdviceRequest, queries: Sequence[Query]) -> Savings:
     """What indexes would save ``queries`` over a table, by trying them on a sample of its files.
 
-    The sample has at most ``BYTES``. ``PredicateError`` names the place of a query that is no
+    The sample has at most ``BYTES``. ``PredicateError`` names the place of a query that is not a
     predicate; ``FormatError`` where no file can be read. Timestamps without a zone are in UTC.
     """
     listing, name = request.listing, request.shown
@@ -88,12 +88,12 @@ def _sample(listing: Listing, sample: int) -> tuple[list[int], list[str]]:
     notes = []
     if not fits.all():
         count = int(np.count_nonzero(fits))
-        notes.append(f"{count:,} of the {len(order):,} files asked for: {size(BYTES)} at most")
+        notes.append(f"{count:,} of the {len(order):,} requested files: {size(BYTES)} at most")
     return sorted(order[fits].tolist()), notes
 
 
 class _Choice:
-    """The greedy walk; figures of the sample are scaled to the table at the end."""
+    """The greedy choice; figures of the sample are scaled to the table at the end."""
 
     def __init__(
         self,

@@ -4,11 +4,11 @@
 read and ``d`` values seen, ``e`` of them in the first half: ``K`` equally frequent values that
 would show ``d`` of them in ``r`` rows, ``d = K (1 - exp(-r / K))``, show ``K (1 - exp(-n / K))``
 in ``n``. Where the second half brought more new values than this predicts (runs of equal values,
-many rare ones), they go on growing as from ``r / 2`` to ``r``: ``d (n / r) ** log2(d / e)``.
+many rare ones), they continue to grow as from ``r / 2`` to ``r``: ``d (n / r) ** log2(d / e)``.
 
 **A lookup** is of an existing value, each distinct value with equal probability. It is drawn from
 the distinct values of one file. A value that ``h`` files hold is drawn ``h`` times as often, so it
-gets the weight ``1 / h``. It reads the file it was drawn from, and of the others the share that
+gets the weight ``1 / h``. It reads the file it was drawn from, and the share of the others that
 holds it, or whose [min, max] does.
 
 **Bytes** by kind:
@@ -60,8 +60,8 @@ class Measured:
     """One column of all sampled files; shares between 0 and 1, ``None`` where unknown.
 
     ``distinct`` is the mean over files, ``distinct_by_file`` each file's with its size in bytes;
-    ``distinct_overall`` is what the files that were read showed together, ``distinct_total`` what
-    all files would show. ``reads_minmax`` and ``reads_values`` are shares of *all* files.
+    ``distinct_overall`` is the number in the files that were read, ``distinct_total`` the estimate
+    for all files. ``reads_minmax`` and ``reads_values`` are shares of *all* files.
     """
 
     nulls: float | None
@@ -100,7 +100,7 @@ def distinct_in_all(seen: int, early: int, read: int, total: int) -> float:
 
 
 def measure(files: Sequence[FileSample], column: tuple[str, ...], files_total: int) -> Measured:
-    """The figures of ``column``; a file without it has only nulls of it."""
+    """The figures of ``column``; it is all null in a file without it."""
     read = [(file, file.columns[column]) for file in files if column in file.columns]
     rows = sum(file.rows_read for file in files)
     held = sum(sample.rows - sample.nulls for _, sample in read)
@@ -206,7 +206,7 @@ def _overlap(ranges: Sequence[tuple[pa.Scalar, pa.Scalar]]) -> float | None:
 
 
 _BLOOM_HEADER = 300
-# What is left of text: hexadecimal digits halve, words shrink more, random letters less.
+# The compressed share of text: hexadecimal digits halve, words shrink more, random letters less.
 _TEXT = 0.5
 # Compressed bytes of a row of the store without its indexes, and of a part with its footer and the
 # footer's entry for each column. A build leaves about two parts.

@@ -10,7 +10,7 @@ nearly as good as the best is proposed:
 - ``minmax`` and ``bloom`` where ranges help, and the values help clearly more; a list of values
   makes ``minmax`` superfluous, as it answers the same questions.
 
-Nothing else is proposed: an index that never skips still costs its building and its bytes.
+Nothing else is proposed: an index that never skips still costs time and bytes.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ class _TableColumn:
 def advise(request: AdviceRequest, budget: int = BUDGET) -> Advice:
     """Advice on a table from a sample of its files; about ``budget`` bytes are decoded.
 
-    Files that cannot be read are noted and passed over; ``FormatError`` where none can.
+    Files that cannot be read are noted and skipped; ``FormatError`` where none can be read.
     """
     listing, name = request.listing, request.shown
     if not len(listing):
@@ -116,7 +116,7 @@ def _leaves(fields: Iterable[pa.Field], above: tuple[str, ...]) -> Iterator[_Tab
         else:
             nested = pa.types.is_nested(field.type)
             shown = str(field.type).partition("<")[0] if nested else str(field.type)
-            why = "no index takes arrays and maps" if nested else "no index takes this type"
+            why = "no index supports arrays and maps" if nested else "no index supports this type"
             yield _TableColumn(path=path, shown=shown, type=None, why=why)
 
 
@@ -133,7 +133,7 @@ def _notes(files: Sequence[FileSample], unread: Sequence[str]) -> Iterator[str]:
         )
     footers = sum(1 for file in files if not file.rows_read and file.rows)
     if footers:
-        yield f"of {footers:,} of the sampled files only the footer was read"
+        yield f"only the footers of {footers:,} of the sampled files were read"
 
 
 def _column(column: _TableColumn, files: Sequence[FileSample], listing: Listing) -> ColumnAdvice:
@@ -179,7 +179,7 @@ def _decide(type_: pa.DataType, found: Measured, total: int) -> tuple[tuple[str,
     if found.nulls is None:
         return (), "no row of it was read"
     if found.distinct_overall == 0:
-        return (), "nothing but nulls in the sample"
+        return (), "only nulls in the sample"
     if found.distinct_overall == 1:
         return (), "one value in all files of the sample"
     ranges = found.reads_minmax if found.reads_minmax is not None else 1.0
@@ -205,7 +205,7 @@ def _files(share: float) -> str:
 
 
 def _exact_kind(type_: pa.DataType, found: Measured, total: int) -> tuple[str | None, str]:
-    """The kind that would know the values, or ``None`` and why there is none."""
+    """The kind that would store the values, or ``None`` and why there is none."""
     t = pa.types
     largest = max((count for count, _ in found.distinct_by_file), default=0.0)
     if largest <= MAX_VALUES and largest * (found.width + 4) <= MAX_BYTES:
@@ -214,12 +214,12 @@ def _exact_kind(type_: pa.DataType, found: Measured, total: int) -> tuple[str | 
         if short or t.is_boolean(type_):
             return "valuelist", ""
     if t.is_floating(type_) or (t.is_decimal(type_) and type_.scale > 0):
-        return None, "fractions are asked for by range"
+        return None, "fractions are queried by range"
     if t.is_timestamp(type_) or t.is_duration(type_):
-        return None, "instants are asked for by range"
+        return None, "instants are queried by range"
     if t.is_boolean(type_):
         return None, "two values"
     per_row = found.distinct / max(found.rows_per_file, 1)
     if found.spaced > 0.5 and per_row > 0.5:
-        return None, "free text is not looked up whole"
+        return None, "free text is not looked up as a whole"
     return "bloom", ""

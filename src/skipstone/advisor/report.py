@@ -93,7 +93,7 @@ _COLUMN_NUMBERS = frozenset({2, 3, 5, 7})
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ColumnAdvice(Report):
-    """One column. Shares are between 0 and 1, ``None`` where the sample does not tell.
+    """One column. Shares are between 0 and 1, ``None`` where the sample does not show them.
 
     - ``type``: Spark's name; ``column``: as ``build`` takes it;
     - ``nulls``: share of nulls among the rows that were read;
@@ -101,9 +101,9 @@ class ColumnAdvice(Report):
       files were read in part and the number was scaled up;
     - ``sorted``: whether the values ascend within every file;
     - ``overlap``: share of pairs of files whose [min, max] overlap;
-    - ``reads_minmax``, ``reads_values``: share of all files that a lookup of a value that there is
-      would read, going by min/max, and by which files really hold the value;
-    - ``kinds``: what is proposed, best first; ``why``; ``bytes_estimate`` for the whole table.
+    - ``reads_minmax``, ``reads_values``: share of all files that a lookup of an existing value
+      would read, by min/max, and by the files that really hold the value;
+    - ``kinds``: the proposed kinds, best first; ``why``; ``bytes_estimate`` for the whole table.
     """
 
     column: str
@@ -136,9 +136,9 @@ class ColumnAdvice(Report):
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class Advice(_Proposal):
-    """What a sample of ``sampled`` of ``files_total`` files says about each column of ``table``.
+    """Advice about each column of ``table`` from a sample of ``sampled`` of ``files_total`` files.
 
-    ``rows_read`` rows were decoded. ``bytes_estimate`` is the size of all that is proposed, for the
+    ``rows_read`` rows were decoded. ``bytes_estimate`` is the size of all proposed indexes, for the
     whole table of ``bytes_data`` bytes.
     """
 
@@ -159,7 +159,7 @@ class Advice(_Proposal):
 
     def _sampled(self) -> str:
         files = of_total(self.sampled, self.files_total, "files")
-        return f"table {self.table}   looked at {files}, {self.rows_read:,} rows"
+        return f"table {self.table}   sampled {files}, {self.rows_read:,} rows"
 
     def _cost(self) -> str:
         if not self.indexes:
@@ -180,7 +180,8 @@ _INDEX_HEADINGS = ("index", "size", "saves alone", "files", "build", "saves more
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QuerySavings(Report):
-    """One query: what it reads without an index of ours, and with those that are proposed."""
+    """One query: the bytes and files that it reads without our indexes, and with the proposed
+    ones."""
 
     where: str
     weight: float
@@ -218,9 +219,9 @@ class QuerySavings(Report):
 class CandidateSavings(Report):
     """One index that could be built, as ``build`` takes it.
 
-    - ``bytes``: its size; ``saves`` and ``files``: what it alone spares the queries, each as often
-      as its weight says, in bytes read and files opened;
-    - ``order``: 1 for what to build first, ``None`` for what is not proposed; ``adds``: what it
+    - ``bytes``: its size; ``saves`` and ``files``: what it alone saves over the weighted queries,
+      in bytes read and files opened;
+    - ``order``: 1 for the first to build, ``None`` for one that is not proposed; ``adds``: what it
       saves beyond those before it.
     """
 
@@ -248,8 +249,8 @@ class CandidateSavings(Report):
 class Savings(_Proposal):
     """What indexes would save over ``queries``, tried on ``sampled`` of ``files_total`` files.
 
-    Candidates come with those to build first, in their order. ``bytes_estimate`` is the size of
-    what is proposed, for a table of ``bytes_data`` bytes.
+    The first candidates are those to build, in their order. ``bytes_estimate`` is the size of the
+    proposed indexes, for a table of ``bytes_data`` bytes.
     """
 
     table: str
@@ -265,17 +266,17 @@ class Savings(_Proposal):
 
     @property
     def indexes(self) -> tuple[str, ...]:
-        """What is proposed, as ``build`` takes it, what saves most first."""
+        """The proposed indexes, as ``build`` takes them; the one that saves most comes first."""
         return tuple(each.index for each in self.candidates if each.order is not None)
 
     @property
     def bytes_before(self) -> int:
-        """What all queries read without an index, each as often as its weight says."""
+        """The bytes that all queries read without an index, by their weights."""
         return round(sum(each.weight * each.bytes_before for each in self.queries))
 
     @property
     def bytes_after(self) -> int:
-        """The same with what is proposed."""
+        """The same with the proposed indexes."""
         return round(sum(each.weight * each.bytes_after for each in self.queries))
 
     def to_dict(self) -> dict[str, Any]:

@@ -1,9 +1,9 @@
 """Reads a sample of a table's files: all their footers, and rows of some, within a budget of bytes.
 
-The files are drawn at random, with a fixed seed: neighbours in the listing may be alike, and evenly
-spread files would hide that. Rows are decoded from as many of them as the budget holds whole, and
-from at least five: those are then read in part, the first rows of row groups that are spread over
-the file. ``rows_read < rows`` marks a file that was read in part.
+The files are drawn at random, with a fixed seed: neighbours in the listing may be similar, and
+evenly spread files would hide that. Rows are decoded from as many of them as fit the budget
+completely, and from at least five: those are then read in part, the first rows of row groups spread
+over the file. ``rows_read < rows`` marks a file that was read in part.
 
 Ranges come from the statistics of the row groups. Arrow decodes the rows of plaintext files, and
 ``ParquetFile`` those of encrypted ones.
@@ -81,7 +81,7 @@ class ColumnSample:
 
     ``distinct``: the distinct values, without null; ``early``: how many of them the first half of
     the rows had. ``ascending`` is within each run of rows that was read. ``spaced``: share of the
-    distinct values with two blanks or more, 0 for what is not a string.
+    distinct values with two blanks or more, 0 for other types than strings.
     """
 
     rows: int
@@ -98,8 +98,7 @@ class FileSample:
     """One file of ``rows`` rows and ``size`` bytes.
 
     ``ranges``: least and largest value of each column of the whole file, as Arrow scalars, where
-    the footer or the rows say so. ``columns``: of the rows that were decoded; empty when none
-    were.
+    the footer or the rows show them. ``columns``: of the decoded rows; empty when there are none.
     """
 
     path: str
@@ -127,7 +126,7 @@ def read_sample(
     order = np.random.default_rng(SEED).permutation(len(listing))
     at = sorted(order[:sample].tolist())
     size = max(1, sum(int(listing.sizes[i]) for i in at) // max(len(at), 1))
-    # Decoded data is about four times as large as in the file; only the footers know better.
+    # Decoded data is about four times as large as in the file; the footers have the exact size.
     whole = max(_FEWEST, budget // (4 * size))
     decoded = set(order[: min(whole, sample)].tolist())
     share = budget // max(len(decoded), 1)
@@ -238,7 +237,7 @@ def _batches(
 def _read_with_keys(
     file: ParquetFile, columns: Mapping[tuple[str, ...], pa.DataType], budget: int
 ) -> FileSample:
-    """The same by ``ParquetFile``, which decrypts; raises what it raises.
+    """The same by ``ParquetFile``, which decrypts, and with its errors.
 
     Columns without a key, and INT96, are not sampled.
     """
@@ -300,7 +299,7 @@ def _at(values: pa.Array, path: Sequence[str | int]) -> pa.Array:
 
 
 def _range(file: ParquetFile, leaf: int, type_: pa.DataType) -> tuple[pa.Scalar, pa.Scalar] | None:
-    """The column's range, where the statistics of all row groups that have any value say it."""
+    """The column's range, where the statistics of all row groups with values have it."""
     t = pa.types
     if t.is_nested(type_):
         return None
@@ -348,7 +347,7 @@ def _extremes(values: pa.Array) -> tuple[pa.Scalar, pa.Scalar] | None:
 
 
 def column_sample(runs: Sequence[pa.Array], type_: pa.DataType) -> ColumnSample:
-    """What runs of rows of one column say of it."""
+    """The sample of a column from runs of its rows."""
     plain = [run.dictionary_decode() if pa.types.is_dictionary(run.type) else run for run in runs]
     values = pa.concat_arrays(plain) if plain else pa.nulls(0, type_)
     distinct = pc.drop_null(pc.unique(values))
@@ -384,6 +383,6 @@ def _width(distinct: pa.Array) -> tuple[float, float]:
         try:
             blanks = pc.greater_equal(pc.count_substring(distinct, " "), 2)
             return width, float(pc.mean(blanks.cast(pa.int8())).as_py())
-        except pa.ArrowInvalid:  # bytes that are no UTF-8
+        except pa.ArrowInvalid:  # bytes that are not UTF-8
             return width, 0.0
     return max(1.0, distinct.type.bit_width / 8), 0.0

@@ -1,4 +1,4 @@
-"""What an index would save: it is built over a sample of files, and the planner uses it.
+"""Measures what an index would save: it is built over a sample of files, and the planner uses it.
 
 The candidates for each column of the predicates are all kinds that support its type. A normal build
 makes them, in a temporary directory. Each query is then planned with sets of them, and the bytes to
@@ -84,7 +84,7 @@ class Candidate:
 
     @property
     def of_rows(self) -> bool:
-        """Whether it tells rows, not only files."""
+        """Whether it selects rows, not only files."""
         return self.index.sidecar is not None and self.index.name != PaimonBloom.name
 
 
@@ -186,7 +186,7 @@ class Simulation:
                     index = parse_index(f"{column}:{kind}")
                     column_fields([index], self.schema)
                 except (SkipstoneError, ValueError):
-                    continue  # a kind that does not take this column
+                    continue  # a kind that does not support this column
                 found.append(index)
         return found
 
@@ -247,7 +247,7 @@ def _of_some(whole: MatchedFacts, kept: Sequence[Index]) -> MatchedFacts:
         each.name: getattr(whole, each.name) for each in fields(MatchedFacts) if each.init
     }
     made = _Some(**given)
-    # Evidence that was read is cached in the whole.
+    # Evidence that was read is cached for all indexes.
     object.__setattr__(made, "whole", whole)
     object.__setattr__(made, "kept", frozenset((each.column, each.name) for each in kept))
     return made
@@ -325,7 +325,7 @@ def _json(text: str) -> list[Any]:
     except ValueError as error:
         line = getattr(error, "lineno", 1)
         raise SkipstoneError(
-            f"line {line}: queries begin like JSON and are none: {error}",
+            f"line {line}: queries begin like JSON and are not JSON: {error}",
             hint='a JSON list of texts, or of [weight, text]: ["id = 7", [40, "day = 3"]]',
         ) from error
     assert isinstance(found, list)  # it begins with a bracket
@@ -349,7 +349,7 @@ def _weight(given: object, place: str) -> float:
             raise ValueError(given)
     except (ValueError, OverflowError):
         raise SkipstoneError(
-            f"{place}: {given!r} is not a weight", hint="how often it is asked: a number above 0"
+            f"{place}: {given!r} is not a weight", hint="how often the query runs: a number above 0"
         ) from None
     return weight
 

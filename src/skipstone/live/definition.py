@@ -59,7 +59,7 @@ class LiveDefinition:
         compression: str = "zstd",
         bloom_filters: tuple[str, ...] | list[str] = (),
     ) -> Self:
-        """Checked and completed; ``SkipstoneError`` or ``UnsupportedError`` for what cannot be."""
+        """Checked and completed; ``SkipstoneError`` or ``UnsupportedError`` for invalid values."""
         names = schema.names
         if len(set(names)) != len(names):
             twice = sorted({name for name in names if names.count(name) > 1})
@@ -132,13 +132,13 @@ class LiveDefinition:
 
     @classmethod
     def from_json(cls, data: bytes, *, file: str | None = None) -> Self:
-        """From the file; ``FormatError`` where it is no such document."""
+        """From the file; ``FormatError`` where it is not such a document."""
         try:
             document = json.loads(data)
         except (ValueError, RecursionError) as error:
             raise FormatError(f"not JSON: {type(error).__name__}", file=file) from None
         if not isinstance(document, dict) or document.get("format") != _FORMAT:
-            raise FormatError("not the mark of a live table", file=file, expected=_FORMAT)
+            raise FormatError("not the definition of a live table", file=file, expected=_FORMAT)
         if document.get("version") != _VERSION:
             raise UnsupportedError(
                 f"{file}: version {document.get('version')} of a live table",
@@ -162,7 +162,7 @@ class LiveDefinition:
             OSError,
             SkipstoneError,
             pa.ArrowException,
-        ) as error:  # Arrow raises OSError for bytes that are no schema
+        ) as error:  # Arrow raises OSError for bytes that are not a schema
             raise FormatError(f"the definition of a live table: {error}", file=file) from None
 
 

@@ -1,7 +1,7 @@
-"""The directories of a live table: which of them ``_txn`` names, and what happens to the others.
+"""The directories of a live table: those that ``_txn`` names, and the removal of the others.
 
-A directory that a commit makes ends in the number of that commit, or in none for a partition's
-first. So its name tells its state:
+A directory that a commit makes ends in the number of that commit; the first of a partition has no
+number. So its name shows its state:
 
     never committed   its number is beyond the current txn, or the table has no such partition at
                       all: a writer died before its commit. No reader has ever opened it.
@@ -60,7 +60,7 @@ if TYPE_CHECKING:
     from .partition import PartitionState
 
 
-#: Marks a superseded directory; its modification time says since when.
+#: Marks a superseded directory; its modification time is that of the mark.
 SUPERSEDED: Final = "_superseded"
 OWN_FILES: Final = (DATA, PM, SUPERSEDED)
 
@@ -115,8 +115,7 @@ def recover(disk: Disk, root: str, definition: LiveDefinition) -> None:
     """Truncate ``data.parquet`` to its committed size, and remove never committed directories.
 
     Call it only under the writer's lock. A ``_pm`` is never truncated. ``FormatError`` where
-    committed bytes are missing; nothing is removed then, because a directory that is left may hold
-    them.
+    committed bytes are missing; nothing is removed then, because another directory may hold them.
     """
     if not Path(root, TXN).exists():
         # Nothing was ever committed: the creator died before it wrote _txn.
@@ -292,7 +291,7 @@ NO_BATCH: Final = -1
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Commit:
-    """What a call did; if ``applied`` is False, it did nothing, and ``reason`` says why.
+    """The result of a call; if ``applied`` is False, it did nothing, and ``reason`` says why.
 
     ``txn`` is that of the table after the call. ``rows`` counts added rows. ``row_groups`` and
     ``bytes_written`` include old rows that late rows were merged with.
@@ -385,7 +384,7 @@ def publish(disk: Disk, root: str, txn: Txn) -> None:
     path = f"{root}/{TXN}"
     record, place, version = commit(Path(path).read_bytes(), txn)
     with disk.writing(path) as descriptor:
-        # The place is that of the record that is not current, so no reader looks at either yet.
+        # The place is that of the record that is not current, so no reader uses either yet.
         disk.write(descriptor, [record.data], record.offset)
         disk.write(descriptor, [place.data], place.offset)
         disk.sync(descriptor)

@@ -1,12 +1,12 @@
-"""The files of a live table: where they may be, who may write them, and the steps that write them.
+"""The files of a live table: their places, the lock of the writer, and the steps that write them.
 
 Every call of ``Disk`` can be counted: each is one step, and a writer may die after any of them. A
 step is durable once ``sync`` has returned. ``Disk(durable=False)`` leaves that to the operating
 system: commits survive the death of the process, but not that of the machine.
 
 One writer at a time holds an advisory lock on ``_lock`` of the table, which contains the name of
-the holder. The kernel releases it when the process ends, however it ends; the text that is left
-then has no meaning. Readers take no lock.
+the holder. The kernel releases it when the process ends, however it ends; the remaining text then
+has no meaning. Readers take no lock.
 """
 
 from __future__ import annotations
@@ -130,7 +130,7 @@ class WriterLock:
             self.release()
             if not isinstance(error, BlockingIOError):
                 raise UnsupportedError(
-                    f"{root}: its file system knows no locks: {error.strerror}",
+                    f"{root}: its file system has no locks: {error.strerror}",
                     hint="put live tables on a file system with POSIX locks",
                 ) from None
             raise SkipstoneError(
@@ -189,7 +189,7 @@ def refuse_foreign(root: str) -> None:
     if there and not Path(root, MARKER).exists():
         raise UnsupportedError(
             f"{root} is a table of a QuestDB: it has {', '.join(there)}, and no {MARKER}",
-            hint="only QuestDB writes to its tables; read it with Table(path), or take a new path",
+            hint="only QuestDB writes to its tables; read it with Table(path), or name a new path",
         )
 
 
@@ -198,12 +198,12 @@ def refuse_taken(root: str) -> None:
     if Path(root).exists() and not Path(root).is_dir():
         raise SkipstoneError(
             f"{root} is a file: a live table is a directory",
-            hint="name its directory, one that is not there yet; the rows come from another path",
+            hint="name a new directory; the rows come from another path",
         )
     if not Path(root).exists():
         return
     # The files of a creator that died before it wrote the definition do not count.
     if any(each.name not in (LOCK, f"{MARKER}.tmp") for each in Path(root).iterdir()):
         raise SkipstoneError(
-            f"{root} is not empty", hint="open the live table that is there, or take a new path"
+            f"{root} is not empty", hint="open the existing live table, or choose a new path"
         )

@@ -12,7 +12,7 @@ indexes and Bloom filters.
 
 The order of an edit: data.parquet, durable; the tail of the ``_pm``, durable; its first 8 bytes,
 durable; then ``_txn`` commits. A ``_pm`` is never truncated: the footer of an edit that was not
-committed stays in it, and belongs to no size that ``_txn`` names.
+committed stays in it, and belongs to a size that ``_txn`` does not name.
 """
 
 from __future__ import annotations

@@ -1,14 +1,14 @@
-"""Rows on their way into a live table and back: cast to its schema, split, sorted, encoded, read.
+"""Rows of a live table: cast to its schema, split, sorted, encoded, read back.
 
 Times are int64 in the unit of the timestamp column; ``_txn`` counts microseconds, or nanoseconds
-where the column does. Partitions begin in UTC; a column without a time zone is taken as it is.
+where the column does. Partitions begin in UTC; a column without a time zone counts as UTC.
 
 Tasks that encode rows write staged files, and the table's writer appends their bytes:
 
     <root>/_staging/<uuid>/<file>.parquet     rows of one partition, sorted
 
-Staged files are no part of the table. A file counts if its task reports it; other files are removed
-with the directory. All tasks share the file system.
+Staged files are not part of the table. A file counts if its task reports it; other files are
+removed with the directory. All tasks share the file system.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ def conform(definition: LiveDefinition, rows: Any) -> pa.Table:
     other = [name for name in given if name not in schema.names]
     if missing or other:
         raise SkipstoneError(
-            f"rows of other columns: {', '.join(missing) or 'none'} missing (or there twice),"
+            f"rows of other columns: {', '.join(missing) or 'none'} missing (or duplicate),"
             f" {', '.join(other) or 'none'} unknown",
             hint=f"the columns are {', '.join(schema.names)}",
         )
@@ -116,7 +116,7 @@ def partition_starts(at: Int64s, partition_by: LiveUnit, unit: str) -> Int64s:
     low, high = np.datetime64("0001-01-01", "D"), np.datetime64("9999-12-31", "D")
     edges = np.array([at.min(), at.max()])
     days = edges.view(f"M8[{unit}]").astype("M8[D]")
-    # The least integer is NumPy's NaT, which compares with nothing.
+    # The least integer is NumPy's NaT, for which every comparison is false.
     if edges[0] == np.iinfo(np.int64).min or days[0] < low or days[1] > high:
         raise SkipstoneError(
             f"timestamps from {days[0]} to {days[1]}", hint="partitions have years 1 to 9999"

@@ -1,11 +1,11 @@
-"""``LiveTable``: one writer's hold of a live table, and its commits.
+"""``LiveTable``: a live table that one writer has open, and its commits.
 
-    <root>/_live.json                              what the table is (``definition.py``)
-    <root>/_lock                                   who writes (``disk.py``)
-    <root>/_txn                                    which partitions, and how long each file counts
+    <root>/_live.json                              the definition of the table (``definition.py``)
+    <root>/_lock                                   the writer (``disk.py``)
+    <root>/_txn                                    the partitions, and the valid length of each file
     <root>/<partition>[.<txn>]/data.parquet, _pm   the rows (``partition.py``)
 
-A commit writes the new row groups of all its partitions, makes them durable, and then says so in
+A commit writes the new row groups of all its partitions, makes them durable, and then writes
 ``_txn``: record, place, version. A reader of ``_txn`` before the version sees the old snapshot, a
 later reader the new one. A writer that dies leaves bytes after the sizes in ``_txn``, and
 directories that it does not name. The next writer removes both; readers never do. So between
@@ -105,12 +105,12 @@ class LiveTable:
         bloom_filters: tuple[str, ...] | list[str] = (),
         durable: bool = True,
     ) -> Self:
-        """A new, empty table in a directory that is empty or not there yet, held for writing.
+        """A new, empty table in a directory that is empty or does not exist, open for writing.
 
         ``timestamp`` names the designated timestamp, ``sort_by`` the order of rows (by default the
         timestamp), ``bloom_filters`` columns that get one in every row group. ``durable=False``
         leaves it to the system when bytes reach the medium: what was committed then outlives the
-        process, but not the machine. ``SkipstoneError`` where something is there already.
+        process, but not the machine. ``SkipstoneError`` where the directory has other content.
         """
         definition = LiveDefinition.of(
             schema,
@@ -121,7 +121,7 @@ class LiveTable:
             compression=compression,
             bloom_filters=bloom_filters,
         )
-        encode(definition, definition.schema.empty_table())  # what Arrow cannot write shows here
+        encode(definition, definition.schema.empty_table())  # fails where Arrow cannot write a type
         root = local_root(root)
         refuse_foreign(root)
         refuse_taken(root)
@@ -141,7 +141,7 @@ class LiveTable:
 
     @classmethod
     def open(cls, root: str, *, write: bool = True, durable: bool = True) -> Self:
-        """The table at ``root``. For writing: never waits, and removes what dead writers left.
+        """The table at ``root``. For writing: never waits, and removes the rest of dead writers.
 
         ``SkipstoneError`` where another writer holds it or no live table is there, and
         ``UnsupportedError`` for a table of a QuestDB. ``write=False`` takes no lock and changes
@@ -194,7 +194,7 @@ class LiveTable:
         held = self._lock is not None and self._lock.held
         return f"LiveTable({self.root!r}, {'writing' if held else 'reading'})"
 
-    # -- what is there ----------------------------------------------------------------------------
+    # -- content ----------------------------------------------------------------------------------
 
     @property
     def txn(self) -> Txn:
@@ -214,13 +214,13 @@ class LiveTable:
     # -- writing ----------------------------------------------------------------------------------
 
     def append(self, rows: pa.Table | pa.RecordBatch, *, batch_id: int | None = None) -> Commit:
-        """Add rows, each to the partition of its time; one commit, whole or not at all.
+        """Add rows, each to the partition of its time, in one commit.
 
         Rows come in any order and are sorted. In an ordered table, rows that are older than the end
         of their partition go into the row groups of their time, which are rewritten.
 
         ``batch_id`` makes a call safe to repeat: it is committed with the rows, and a call with the
-        same or a lower one does nothing, and says so in the result.
+        same or a lower one does nothing, and the result says so.
         """
         txn = self._ready()
         if (done := already_committed(self.root, txn, batch_id)) is not None:
@@ -269,7 +269,7 @@ class LiveTable:
         begins = [txn_time(self.definition, begin) for begin, _ in parts]
         if begins != [txn.partitions[at].timestamp]:
             raise SkipstoneError(
-                f"rows of {len(parts)} partitions to be put into one row group of {partition}",
+                f"rows of {len(parts)} partitions for one row group of {partition}",
                 hint="at least one row, and all with times of this partition",
             )
         table = parts[0][1]
@@ -337,7 +337,7 @@ class LiveTable:
 
     @contextmanager
     def _writing(self) -> Iterator[None]:
-        """Clears away a failed write at once, or else before the next write."""
+        """Removes the rest of a failed write at once, or else before the next write."""
         self._whole = False
         try:
             yield
@@ -447,9 +447,7 @@ class LiveTable:
             new = create(self._disk, path, parts, self.definition.timestamp)
             self._disk.sync_directory(self.root)
             if new.rows != state.rows:
-                raise FormatError(
-                    "rows lost on the way", file=path, expected=state.rows, got=new.rows
-                )
+                raise FormatError("rows were lost", file=path, expected=state.rows, got=new.rows)
             self._commit(txn, {partition.timestamp: new}, name_txn=partition.name_txn)
             self._states.pop(state.directory, None)
             mark_superseded(self._disk, state.directory, txn.txn + 1)

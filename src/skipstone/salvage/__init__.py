@@ -1,4 +1,5 @@
-"""Rows of Parquet files whose footer is lost: ``salvage`` writes what is whole to a new file.
+"""Rows of Parquet files whose footer is lost: ``salvage`` writes the complete row groups to a new
+file.
 
 >>> from skipstone.salvage import salvage
 >>> report = salvage("torn.parquet", schema="whole.parquet")

@@ -1,16 +1,15 @@
-"""Decodes every page of the row groups that were found, and copies those that are to be saved.
+"""Decodes every page of the row groups that were found, and copies the row groups to save.
 
 Pages are copied unchanged, with a new footer that has no statistics. Null pages replace damaged
 ones where the caller asks for it and the schema allows it, so that the rest of their row group can
 be read.
 
-A null has to stand at the same place in the tree as the lost value, or the other columns of the
-same group or list would disagree with it. A ``sibling`` column tells that place:
+A null must be at the same place in the tree as the lost value, or the other columns of the same
+group or list would disagree with it. A ``sibling`` column shows that place:
 
-    list of struct a, b     page of b lost: the levels of a's same rows, cut down to what both have
-                            in common, and null below that
-    struct of one field     no column tells whether the struct was there: it becomes null itself
-    list of its own         the list becomes null
+    list of struct a, b page of b lost: the levels of a's same rows, reduced to the common nodes,
+    and null below struct of one field no column shows whether the struct was there: it becomes null
+    itself list of its own the list becomes null
 
 The first node below the common one has to be optional: a null needs an optional node. The rows of a
 page of a repeated column have to be known, and to begin and end with it, as in v2 pages.
@@ -139,7 +138,7 @@ class RowGroupCopy:
 
 
 class RowGroupCopier:
-    """Examines the row groups of one file, and writes those that are to be saved."""
+    """Examines the row groups of one file, and writes those to save."""
 
     def __init__(
         self,
@@ -221,7 +220,7 @@ class RowGroupCopier:
         others = _sibling_leaves(leaf, self.leaves)
         sibling = self._sibling(group, others, found)
         if others and sibling is None:
-            return "no other column of its group is whole"
+            return "no other column of its group is complete"
         at = 0
         for k, row in enumerate(rows):
             kind = int(row[TYPE])
@@ -230,13 +229,13 @@ class RowGroupCopier:
                     chunk.instead[k] = None  # every page that refers to it is bad as well
                 continue
             if leaf.max_repetition_level and kind != PageType.DATA_PAGE_V2:
-                return "how many rows it had is not known"
+                return "the number of its rows is not known"
             count = int(row[NUM_ROWS if leaf.max_repetition_level else NUM_VALUES])
             if k in bad:
                 same = None if sibling is None else (sibling[0].rows(at, at + count), sibling[1])
                 page = _null_page(leaf, count, checked.codec, same)
                 if page is None:
-                    return "no nulls can stand for it"
+                    return "nulls cannot replace it"
                 chunk.instead[k] = page
             at += count
         if at != group.num_rows:
@@ -326,7 +325,7 @@ def _sibling_leaves(
 ) -> list[tuple[ColumnDescriptor, Node]]:
     """The leaves that share most groups with this one, and the last node that they share with it.
 
-    Any of them will do. A leaf that shares fewer groups does not tell about the inner ones.
+    Any of them is enough. A leaf that shares fewer groups does not show the inner ones.
     """
     found: list[tuple[ColumnDescriptor, Node]] = []
     for each in leaves:

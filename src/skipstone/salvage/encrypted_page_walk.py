@@ -5,8 +5,8 @@
 Headers and pages are encrypted modules. A module stores its length, so modules chain as plaintext
 pages do. Every AAD begins with the prefix and the unique part of the file, which only
 ``FileCryptoMetaData`` (or a signed footer) holds: without it no module opens. The AAD of a page
-header also names its row group, column and page. A header that authenticates is therefore certain
-of its place, and nothing has to be counted.
+header also names its row group, column and page. So a header that authenticates has a certain
+place, and nothing has to be counted.
 
 The walk tries the places that most likely follow. After lost bytes it searches for a module whose
 plaintext begins as page headers do, and tries the places that may follow, up to a limit. Plaintext
@@ -56,7 +56,7 @@ if TYPE_CHECKING:
 
 _INDEXES: Final = (ModuleType.COLUMN_INDEX, ModuleType.OFFSET_INDEX)
 _LEAST, _MOST = GCM_OVERHEAD - LENGTH_SIZE + 8, 1 << 14
-# Of headers with statistics, and of indexes, behind which no pages are expected.
+# Of headers with statistics, and of indexes; no pages are expected after the latter.
 _LARGEST_HEADER: Final = 1 << 20
 _SEARCH: Final = 16 << 20
 _MOST_PLACES: Final = 100_000
@@ -159,7 +159,7 @@ class EncryptedWalk:
         self.found = EncryptedMap()
         self.guesses_left = _ALL_GUESSES
         distinct: dict[bytes, Cipher] = {}
-        # A key that is given for a column need not be that of this file.
+        # A key that is given for a column may be that of another file.
         self.ciphers: list[list[Cipher]] = []
         for leaf in leaves:
             keys = decryption.key_of_column(leaf.path), decryption.key_of_footer()
@@ -173,7 +173,7 @@ class EncryptedWalk:
     # -- the walk ----------------------------------------------------------------------------------
 
     def run(self) -> EncryptedMap:
-        """What lies where."""
+        """The pages, and the lost byte ranges."""
         found, end = self.found, len(self.data)
         at = len(MAGIC)
         last: EncryptedPage | None = None
@@ -196,7 +196,7 @@ class EncryptedWalk:
                 continue
             over = self.metadata_end(at)
             if over is not None and over[1]:
-                # The indexes: pages lie behind them where the writer left a checkpoint.
+                # The indexes: pages follow them where the writer left a checkpoint.
                 run, at = None, self.search(over[0], last)
                 continue
             if over is not None:
@@ -310,7 +310,7 @@ class EncryptedWalk:
         return None
 
     def metadata_end(self, at: int) -> tuple[int, bool] | None:
-        """The place behind a Bloom filter or an index at ``at``, and whether it is an index."""
+        """The place after a Bloom filter or an index at ``at``, and whether it is an index."""
         end = bloom_filter_end(self.data, at, len(self.data))
         if end is not None:
             return end, False
@@ -383,7 +383,7 @@ class EncryptedWalk:
 
     def first_bytes(self, places: I64) -> Iterator[npt.NDArray[np.uint8]]:
         """Three bytes of plaintext at each of the places, ``(n, 3)``, with every key. They are
-        unauthenticated: the keystream alone tells them."""
+        unauthenticated: decryption alone gives them."""
         if not len(places):
             return
         array = np.frombuffer(self.data, np.uint8)

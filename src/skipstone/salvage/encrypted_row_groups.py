@@ -134,7 +134,7 @@ class _Decrypter:
         return self.image, self.groups()
 
     def each_once(self, pages: list[EncryptedPage]) -> list[EncryptedPage]:
-        """In their order, without identical copies of a page that lie elsewhere."""
+        """The pages in order, without identical copies at other places."""
         made: list[EncryptedPage] = []
         for page in sorted(pages, key=lambda page: page.ordinal):
             stored = self.data[page.start : page.stop]
@@ -192,7 +192,7 @@ class _Decrypter:
         for ordinal in ordinals:
             made.groups.append(self.group(ordinal, rows, known[ordinal]))
         made.notes.append(
-            f"encrypted with {self.file.algorithm_name}; what is saved is in the clear"
+            f"encrypted with {self.file.algorithm_name}; the saved rows are in the clear"
         )
         return made
 
@@ -221,7 +221,7 @@ class _Decrypter:
                 if leaf.ordinal not in self.encrypted:
                     no_key = self.without_key[leaf.ordinal]
                     what = "it has no key" if no_key else "its pages open with no key"
-                    what += ", or cannot be told from other plaintext pages"
+                    what += ", or cannot be distinguished from other plaintext pages"
                 why = why or f"column {leaf.name}: {what}"
         return FoundRowGroup(
             start=min(page.start for page in own),

@@ -1,10 +1,10 @@
-"""The row groups of a file that is not to be trusted, as pages by chunk.
+"""The row groups of a file that may be damaged, as pages by chunk.
 
-footer whole         its row groups; their pages are walked nevertheless
+footer complete its row groups; their pages are walked nevertheless
 checkpoint footer    its row groups; the pages after it are divided by ``find_boundaries``
 none                 all pages are divided by ``find_boundaries``
 
-Before any rows are counted, the file itself tells some boundaries between chunks:
+Before any rows are counted, the file itself shows some boundaries between chunks:
 
     dictionary page         begins a chunk; pages of dictionary indices do not
     Bloom filter            a chunk begins after it
@@ -244,13 +244,13 @@ def _needed(rows: I64, num_values: int) -> I64 | None:
     return rows[: at + 1]
 
 
-# -- boundaries that the file tells ----------------------------------------------------------------
+# -- boundaries that the file shows ----------------------------------------------------------------
 
 
 def known_boundaries(
     region: Region, leaves: Sequence[ColumnDescriptor], found: FileMap
 ) -> KnownBoundaries:
-    """The boundaries and owners of the pages of a region, as far as ``found`` tells them."""
+    """The boundaries and owners of the pages of a region, as far as ``found`` shows them."""
     rows, count = region.rows, len(region.rows)
     kinds = rows[:, TYPE].tolist()
     # Indices need a dictionary before them, except in pages of nulls, which have no indices.

@@ -1,4 +1,4 @@
-"""Pages found without a footer: whose they may be, in which codec, and whether they are whole.
+"""Pages found without a footer: their possible columns, their codec, and whether they are complete.
 
 A header tells the encoding, sizes and number of values, so which columns a page may belong to:
 
@@ -216,7 +216,7 @@ class PageCheck:
         return None
 
     def codecs(self, row: I64) -> frozenset[int]:
-        """Every codec that a page may have; none where it is damaged or tells nothing."""
+        """Every codec that a page may have; none where it is damaged, or where any codec fits."""
         key = int(row[OFFSET])
         if key not in self._codecs:
             page, found = self.page(row), set[int]()
@@ -375,7 +375,8 @@ def _levels(page: Page, leaf: ColumnDescriptor, codec: int) -> int:
 
 
 def _check_counts(page: Page, leaf: ColumnDescriptor, codec: int, column: LeafColumn) -> None:
-    """A page must hold no more than its values, and v2 as many rows and nulls as it says."""
+    """A page must hold no more than its values, and v2 as many rows and nulls as its header
+    states."""
     if page.type == PageType.DATA_PAGE_V2 and (
         column.num_nulls != page.num_nulls or column.num_rows != page.num_rows
     ):

@@ -1,14 +1,14 @@
-"""What lies where in a file whose footer is not to be trusted.
+"""Maps the content of a file whose footer may be damaged.
 
     PAR1 | pages, Bloom filters … | column and offset indexes | footer length PAR1 | pages … | …
 
 Pages chain (``page_walk``). Where the chain ends, one of these follows:
 
-    a Bloom filter                 passed over; a chunk begins after it
-    the metadata of a chunk        the same: old writers put it there as well
-    a column or an offset index    row groups before it are whole; offset indexes tell chunks apart
+    a Bloom filter skipped; a chunk begins after it
+    the metadata of a chunk the same: old writers put it there too
+    a column or an offset index    row groups before it are complete; offset indexes separate chunks
     a footer, with its length and magic after it: a cumulative one, which describes all before it
-    the first part of a footer     row groups before it are whole, and it may hold the schema
+    the first part of a footer     row groups before it are complete, and it may hold the schema
     anything else                  lost, up to the next place from which pages chain on
 
 A place after lost bytes counts as the beginning of a page only if the page has the checksum that
@@ -19,7 +19,7 @@ its header states, or if pages chain on from it for long enough, or to the end o
     FileMetaData   1 version  2 schema  3 num_rows  4 row groups  5 key-value pairs …
     RowGroup       1 columns  2 total_byte_size  3 num_rows …
 
-Writers write fields in this order. The schema has to be whole; chunks are taken up to the first
+Writers write fields in this order. The schema must be complete; chunks are taken up to the first
 whose metadata are torn. They are claims: their users compare them with the pages at that place.
 """
 
@@ -111,7 +111,7 @@ class FileMap:
 
 
 def map_file(data: memoryview, at: int = len(MAGIC)) -> FileMap:
-    """What lies in ``data`` from ``at`` on; takes bounded time, and raises nothing."""
+    """The content of ``data`` from ``at`` on; takes bounded time, and raises nothing."""
     found = FileMap(size=len(data))
     end, begins = len(data), True
     while at < end and len(found.regions) < _MOST_REGIONS:
@@ -315,7 +315,7 @@ class TornFooter:
 
 
 def torn_footer(data: memoryview, at: int, end: int, *, chunks: bool = True) -> TornFooter | None:
-    """What is left of the footer that begins at ``at``; ``None`` if none begins there."""
+    """The rest of the footer that begins at ``at``; ``None`` if none begins there."""
     if bytes(data[at : at + 1]) != b"\x15":
         return None
     reader = Reader(data, at, end)

@@ -1,4 +1,4 @@
-"""Walks page headers that follow each other, without a footer that says where they are.
+"""Walks page headers that follow each other, without a footer.
 
 A page header states the length of its page, and the next header follows the page: from the first
 byte after the magic on they chain. ``walk`` fills one row of integers for each page; -1 stands for
@@ -78,7 +78,7 @@ _PLACES: Final = {
     "definition_levels_byte_length": DEFINITION_LENGTH,
     "repetition_levels_byte_length": REPETITION_LENGTH,
 }
-# Ids from which on no field is of use, in any of the structs.
+# Fields with this id or a greater one are not used, in any of the structs.
 IDS: Final = 9
 _STRUCTS: Final = {
     0: PageHeader,

@@ -1,4 +1,4 @@
-"""What a salvage saved, and what it left out."""
+"""The saved and the omitted parts of a file."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ class SalvageReport(Report):
 
     Page counts include dictionaries. ``pages_with_checksum`` counts those of the saved row groups;
     damage to the others may be invisible. ``lost`` are byte ranges of unknown content.
-    ``ambiguous_pages`` are whole, but may belong to several columns.
+    ``ambiguous_pages`` are complete, but may belong to several columns.
     """
 
     path: str
@@ -163,7 +163,7 @@ class SalvageReport(Report):
             [f"{_bytes(e.start, e.stop)}, {plural(e.num_rows, 'row')}: {e.why}" for e in out],
         )
         for count, text in (
-            (self.incomplete_pages, "belong to row groups that are not whole"),
+            (self.incomplete_pages, "belong to incomplete row groups"),
             (self.ambiguous_pages, "may belong to more than one column: not saved"),
         ):
             if count:

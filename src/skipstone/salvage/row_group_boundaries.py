@@ -10,15 +10,15 @@ of row groups is a path from the first page to the last, and there may be severa
 
     certain      the row group lies on every path
     ambiguous    it lies on some: the same pages can be divided in another way
-    incomplete   no path has it whole
+    incomplete no path has all of it
 
 Only certain row groups are taken. A file of one column needs no boundaries: any division gives its
 rows. Where the beginning or the end of the pages is lost, a path may begin or end within a row
 group.
 
-Pages that cannot belong to a leaf are excluded in stages; a stage runs only if the one before left
-more than one division. The stages check the headers; decoding; and the values, by what the column
-may hold (``page_check``), with the codec: a chunk has one.
+Pages that cannot belong to a leaf are excluded in stages; a stage runs only if the previous one
+left more than one division. The stages check the headers; then decoding; then whether the column
+may have the values (``page_check``), and the codec, of which a chunk has one.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ _MANY: Final = 1_000_000
 _MAY_CONTINUE_ROW: Final = "lists whose first pages are lost may continue a lost row"
 _TOO_MANY: Final = "too many ways to divide the pages"
 _NO_WAY: Final = "the pages do not divide into row groups of this schema"
-_NOT_WHOLE: Final = "row groups that are not whole"
+_NOT_WHOLE: Final = "incomplete row groups"
 LIST_MAY_CONTINUE: Final = "its last list may continue after the last byte"
 
 
@@ -118,7 +118,7 @@ def find_boundaries(
         except _EffortExceededError:
             continue
         # A damaged page may look like one of another column. Then nothing fits, and the certain row
-        # groups of the stage before stand.
+        # groups of the previous stage count.
         if made.why != _NO_WAY or found.why == _TOO_MANY:
             found = made
         if not found.ambiguous_pages:
@@ -281,7 +281,7 @@ class _Finder:
             yield _TORN, rows
 
     def groups(self, start: int) -> Iterator[RowGroupPages | None]:
-        """Row groups that may begin at a page; one ``None`` for a row group that is not whole."""
+        """Row groups that may begin at a page; one ``None`` for an incomplete row group."""
         torn = False
         for stop, rows in self.ends(start, 0, None):
             if stop == _TORN:
@@ -299,8 +299,7 @@ class _Finder:
             yield None
 
     def rest(self, leaf: int, path: object, rows: int) -> Iterator[RowGroupPages | None]:
-        """Row groups whose first chunks are those of ``path``; ``None`` for one that is not
-        whole."""
+        """Row groups whose first chunks are those of ``path``; ``None`` for an incomplete one."""
         stack: list[tuple[int, object]] = [(leaf, path)]
         while stack:
             leaf, path = stack.pop()
@@ -320,7 +319,7 @@ class _Finder:
                     stack.append((leaf + 1, (path, stop)))
 
     def entries(self) -> set[int]:
-        """Pages at which the first whole row group may begin; ``count``: there is none."""
+        """Pages at which the first complete row group may begin; ``count``: there is none."""
         if self.region.begins:
             return {0}
         found = {0} if self.boundary[0] != -1 else set()
@@ -363,8 +362,8 @@ class _Finder:
         total = sum(onward[at] for at in entries)
         if not total:
             return RowGroupBoundaries(row_groups=(), ambiguous_pages=self.count, why=_NO_WAY)
-        # A path contains every page, in a whole row group or a partial one. So a row group lies on
-        # all paths if no other span contains one of its pages.
+        # A path contains every page, in a complete row group or a partial one. So a row group lies
+        # on all paths if no other span contains one of its pages.
         spans = [(0, at) for at in entries if at and onward[at]]
         useful: list[RowGroupPages] = []
         for at in sorted(edges):

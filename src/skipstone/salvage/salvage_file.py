@@ -1,12 +1,12 @@
 """``salvage``: writes a good file from one whose footer is lost, torn or damaged.
 
 Pages are found by walking their headers, divided into chunks and row groups by their row counts,
-and every one is decoded before it counts as good. The pages of each whole row group are copied
-unchanged; the footer is new, without statistics. What is not certain is left out and reported: the
-rows that come out are rows that were written. The damaged file is only ever read.
+and every one is decoded before it counts as good. The pages of each complete row group are copied
+unchanged; the footer is new, without statistics. Uncertain pages are left out and reported: every
+saved row is a row that was written. The damaged file is never changed.
 
 ``damage_of`` says whether a file is damaged: the footer opens, and every page decodes and has its
-stated checksum. Statistics, indexes and filters are not checked: salvage cannot mend them.
+stated checksum. Statistics, indexes and filters are not checked: salvage cannot repair them.
 """
 
 from __future__ import annotations
@@ -64,15 +64,15 @@ def salvage(
     footer_only: bool = False,
     decryption: Decryption | None = None,
 ) -> SalvageReport:
-    """Write what can be saved of the Parquet file ``path`` to ``output``.
+    """Write the rows of the Parquet file ``path`` that can be saved to ``output``.
 
     ``output`` is by default ``<name>.salvaged.parquet`` in the same directory, and must not exist.
-    ``schema``: a Parquet file, an Arrow schema (or a file of one), or a text; without it, what is
-    left of the footer, or adjacent files. ``skip_bad_pages``: a damaged page becomes nulls
-    where the column may be null; otherwise its row group is left out. ``row_group_rows``: rows of
-    every row group but the last, where only that tells chunks apart. ``footer_only``: only the
-    footer is lost, so that a row group ends with the last page. ``decryption`` opens an
-    encrypted file, whose rows are then saved in the clear.
+    ``schema``: a Parquet file, an Arrow schema (or a file of one), or a text; without it, the rest
+    of the footer, or adjacent files. ``skip_bad_pages``: a damaged page becomes nulls where the
+    column may be null; otherwise its row group is left out. ``row_group_rows``: rows of every row
+    group but the last, where only that separates chunks. ``footer_only``: only the footer is
+    lost, so that a row group ends with the last page. ``decryption`` opens an encrypted file, whose
+    rows are then saved in the clear.
 
     ``FormatError`` if it is not a Parquet file or there is no schema, ``UnsupportedError`` if it is
     encrypted and there are no keys, ``AuthenticationError`` if they are not its keys.
@@ -255,7 +255,7 @@ def _schema_found(
         _, stop, footer = found.footers[-1]
         return SchemaSource.of_footer(f"a footer that ends at byte {stop:,}", footer)
     if found is not None and found.torn is not None:
-        return SchemaSource(what="what is left of its footer", elements=found.torn.schema)
+        return SchemaSource(what="the rest of its footer", elements=found.torn.schema)
     other = adjacent_schema(source, decryption)
     if other is None:
         raise FormatError(
@@ -275,7 +275,7 @@ def damage_of(path: str, decryption: Decryption | None = None) -> str:
     try:
         file = ParquetFile(path, decryption=decryption)
         if file.chunk_pages.decryptor is not None and decryption is None:
-            raise UnsupportedError(f"{path} is encrypted: its pages cannot be told apart")
+            raise UnsupportedError(f"{path} is encrypted: its pages cannot be distinguished")
         for error in file.unavailable.values():
             raise error
         for row_group in range(file.num_row_groups):

@@ -1,10 +1,10 @@
-"""Where the schema of a file without a footer comes from.
+"""Finds the schema of a file without a footer.
 
     given          a Parquet file, an Arrow schema file (IPC), or a text: ``message m { … }``
-    of the file    what is left of its footer
+    of the file    the rest of its footer
     adjacent       ``_common_metadata`` or ``_metadata``; else files that all have one schema
 
-Types that only look alike read wrongly, so adjacent files count only if all agree.
+Similar types would read wrong values, so adjacent files count only if all agree.
 
 A schema as text has the form that tools print:
 
@@ -190,7 +190,8 @@ _DEEPEST: Final = 100
 
 
 def parse_schema(text: str) -> tuple[SchemaElement, ...]:
-    """The elements depth first, the root first; FormatError says which word is not understood."""
+    """The elements depth first, the root first; FormatError names the word that is not
+    understood."""
     words = _Words(text)
     words.take("message")
     name = words.next()

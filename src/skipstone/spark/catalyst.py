@@ -1,7 +1,7 @@
 """Catalyst expressions, which Spark passes to ``listFiles``, as exactly equal predicate trees.
 
 ``toJSON`` returns a whole tree in one call: a list of nodes in preorder, each with its class, its
-number of children and its fields, every literal as text. What the text loses is fetched:
+number of children and its fields, every literal as text. Values that the text loses are fetched:
 
 - the values of ``InSet`` (an IN list of more than ten): ``hset().mkString``, a random separator;
 - the same for binary values: ``sql()``, which prints ``X'00FF'``;
@@ -96,7 +96,7 @@ class _Pending:
 
 @dataclass(slots=True)
 class _Junction:
-    """AND or OR while it grows; flat, so that a thousand terms are not a thousand levels."""
+    """AND or OR during parsing; flat, so that a thousand terms are not a thousand levels."""
 
     kind: type[And] | type[Or]
     children: list[Any]
@@ -136,7 +136,7 @@ def to_expr(
     """One Catalyst expression as a tree that is TRUE for exactly the same rows.
 
     ``time_zone`` is the session's: a cast in another zone is opaque. ``unusable`` maps columns to
-    the reason why their stored values do not decide a predicate as they stand.
+    the reason why their stored values do not decide a predicate.
     """
     try:
         nodes = json.loads(expression.toJSON())
@@ -261,7 +261,7 @@ class _TreeReader:
         found = self.expression.apply(index) if index else self.expression
         own = json.loads(found.toJSON())
         if own != self.nodes[index : index + len(own)]:
-            raise UnreadableLiteral("a value that the JVM numbers otherwise")
+            raise UnreadableLiteral("a value that the JVM numbers differently")
         return found
 
     def fetch(self, pending: list[_Pending]) -> list[Literal | Opaque]:
@@ -363,7 +363,7 @@ class _TreeReader:
         values: Sequence[object] = fetched or [self.operand(child) for child in children[1:]]
         literals = tuple(value for value in values if isinstance(value, Literal))
         if len(literals) != len(values):
-            return self.opaque(index, "no index can use an IN list of other than literals")
+            return self.opaque(index, "no index can use an IN list of other operands than literals")
         return Membership(operand, literals)
 
     def fetch_list(self, index: int, items: list[_Node]) -> list[Literal] | None:
@@ -413,7 +413,7 @@ class _TreeReader:
             raise _UnusableOperand("a pattern that is not a literal")
         kind = self.type_of(children[0])
         if not isinstance(right.value, str) or kind is None or not pa.types.is_string(kind):
-            raise _UnusableOperand("no index can use a pattern over other than strings")
+            raise _UnusableOperand("no index can use a pattern over another type than strings")
         return left, right.value
 
     def _StartsWith(self, index: int, node: dict[str, Any], children: list[_Node]) -> _Node:

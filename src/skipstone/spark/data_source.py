@@ -10,7 +10,7 @@
 | ``columns`` | which columns, ``"ts, amount"``; all by default |
 | ``orderBy``, ``limit`` | the first rows of an order: ``"amount desc"``, ``"10"`` |
 | ``timeZone`` | of timestamps in ``where`` that have none |
-| ``indexLocation`` | directory of the index, if not beside the table |
+| ``indexLocation`` | directory of the index, if not next to the table |
 | ``verifyChecksums`` | ``false`` reads pages whose checksum is wrong |
 | ``recursiveFileLookup`` | ``true``: all files below, and no partition columns, as Spark's |
 | ``storage.<name>`` | an option of the object store |
@@ -139,7 +139,7 @@ class SkipstoneReader(DataSourceReader):
         self.table, self.options, self.spark_schema = table, dict(options), spark_schema
 
     def partitions(self) -> list[InputPartition]:
-        """The scan tasks. Spark takes ``[]`` for one empty partition, so there is one at least."""
+        """The scan tasks. Spark treats ``[]`` as one empty partition, so there is one at least."""
         with _as_spark_takes_it():
             if self.table.txn is not None:
                 # Tasks would read the footer at the end of a file, not at the end of its snapshot.
@@ -191,8 +191,8 @@ def spark_types(arrow: pa.Schema) -> StructType:
 
 @contextmanager
 def _as_spark_takes_it() -> Iterator[None]:
-    """Raises errors as Spark understands them: it takes ``NotImplementedError`` for "no
-    partitions", and would return no rows."""
+    """Raises errors as Spark understands them: for ``NotImplementedError`` it would plan no
+    partitions and return no rows."""
     try:
         yield
     except KeyUnavailableError as error:
@@ -243,7 +243,7 @@ def checked_zone(table: Any, options: Mapping[str, str]) -> str:
         raise PredicateError(
             f"the meaning of {where!r} depends on the session's time zone, and a data source "
             "has none",
-            hint='say it: .option("timeZone", "Europe/Berlin"), or write the zone into the text',
+            hint='set it: .option("timeZone", "Europe/Berlin"), or write the zone into the text',
         )
     return "UTC"
 

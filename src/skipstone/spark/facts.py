@@ -1,18 +1,18 @@
-"""The pruner of transparent reading: it skips by the facts of the tables that a relation reads.
-
-The index is searched beside each root of the relation and beside every folder above it, so that a
-partition's folder, a glob or a list of files of an indexed table skips as the table does; or at the
-location that the user names.
+"""The pruner of transparent reading: it uses the facts of the tables that a relation reads. The
+index is searched next to each root of the relation and next to every folder above it, or at the
+location that the user names. So a partition's folder, a glob or a list of files of an indexed table
+skips as the table does.
 
 ``StoreCache`` keeps opened stores between the DataFrames of one Spark context. Every ``skip(df)``
-searches its facts again, as an index may have appeared or gone. It nearly always finds the store of
-the DataFrame before, with the columns of the last predicates in memory. A store lists its parts for
-each snapshot and keeps only columns of the same parts, so a cached store is never outdated.
+searches its facts again, as an index may have appeared or been dropped. It nearly always finds the
+store of the previous DataFrame, with the columns of the last predicates in memory. A store lists
+its parts for each snapshot and keeps only columns of the same parts, so a cached store is never
+outdated.
 
 **Paimon's sidecars.** Spark reads ``x.parquet.index`` as data, and fails. So a user names the data
 files of such a directory, by a pattern or one by one, and the sidecars are searched there: with
 ``pathGlobFilter`` the directories are listed again, without the pattern; where roots are files
-(Spark expands ``dir/*.parquet``), beside each of them. No other relation costs a request.
+(Spark expands ``dir/*.parquet``), next to each of them. Other relations cost no request.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ if TYPE_CHECKING:
 
 
 _LOG = logging.getLogger("skipstone")
-# Most files whose sidecars are checked one by one in an object store; of more, folders are listed.
+# Most files whose sidecars are checked one by one in an object store; for more, folders are listed.
 _FEW = 64
 _SUFFIX = ".index"
 
@@ -144,7 +144,7 @@ class FactsPruner(Pruner):
         )
         reasons = self.reasons
         if settings.case_sensitive:
-            # Facts of `id` may come from a file's `ID`, another column for this session.
+            # Facts of `id` may be those of a file's `ID`, another column for this session.
             text = "is true: facts are built as for false"
             case = Reason(cause=Cause.UNSUPPORTED, subject="spark.sql.caseSensitive", text=text)
             reasons = (*reasons, case)
@@ -153,7 +153,7 @@ class FactsPruner(Pruner):
         reasons = (*reasons, *(reason for reason in harms if reason not in reasons))
         changed = _fingerprint(self.info) != self.fingerprint
         if changed:
-            text = "settings that change what is read were changed after skip(df)"
+            text = "settings that change the values were changed after skip(df)"
             reason = Reason(cause=Cause.STALE, subject=self.info.format, text=text)
             reasons = (*reasons, reason)
         disabled = settings.case_sensitive or changed or bool(harms)
@@ -206,7 +206,7 @@ class FactsPruner(Pruner):
 
 
 def finder(locations: Locations = None, kept: StoreCache | None = None) -> FindPruner:
-    """Finds the facts of a relation: at ``locations``, else beside its roots or a folder above.
+    """Finds the facts of a relation: at ``locations``, else next to its roots or a folder above.
 
     Stores come from the cache ``kept`` where it has them.
     """
@@ -305,7 +305,7 @@ def harmful(confs: Mapping[str, str]) -> tuple[Reason, ...]:
 
 class StoreCache:
     """At most ``most`` stores, with columns of at most ``limit`` bytes together; the least recently
-    used goes first."""
+    used is dropped first."""
 
     def __init__(self, limit: int = IN_MEMORY, most: int = 16) -> None:
         self._stores: LruCache[str, Store] = LruCache(

@@ -7,10 +7,10 @@ It is sound even if the pruner gets paths wrong:
 
 - without partitions, the files to read are picked by position from Spark's own sequence;
 - with partitions, Spark lists again with a filter on paths: on those to keep, and then all of them
-  must be in the result, or on those to skip, and then a path spelled otherwise is read;
+  must be in the result, or on those to skip, and then a path with another spelling is read;
 - the listing is matched once and used only while Spark's own list is the same object;
-- local files to be skipped are checked again: one that was replaced under a cached listing is read.
-  After any exception all files are read, with the reason.
+- local files to be skipped are checked again: one that was replaced after Spark cached its listing
+  is read. After any exception all files are read, with the reason.
 
 The proxy equals what its original equals, so that data cached by ``df.cache()`` is still found.
 """
@@ -43,8 +43,8 @@ if TYPE_CHECKING:
     from .session import JavaObject, Jvm
 
 
-# The files of partition directories. Their text has no certain separator: used leniently, and where
-# a wrong match is harmless.
+# The files of partition directories. Their text has no certain separator: used only where a wrong
+# match is harmless.
 _DIRECTORY = "org.apache.spark.sql.execution.datasources.PartitionDirectory"
 _LISTED = re.compile(r"\{path=(.*?); isDirectory=(?:true|false); length=(\d+); ", re.DOTALL)
 
@@ -72,7 +72,7 @@ class _Snapshot:
 
     @cached_property
     def data(self) -> NDArray[np.int64]:
-        """Positions of the files that Spark reads: without empty and hidden ones, and those beside
+        """Positions of the files that Spark reads: without empty and hidden ones, and those outside
         partition folders."""
         if self.files is not None:
             return np.arange(len(self.listing), dtype=np.int64)
@@ -127,7 +127,7 @@ class SkippingFileIndex:
         """The roots of the original."""
         try:
             self.log.touch()
-        except Exception:  # bookkeeping must not stop a query
+        except Exception:  # an error here must not stop a query
             return self._roots
         return self._roots
 
@@ -146,7 +146,7 @@ class SkippingFileIndex:
             if scan is None:
                 scan = self._failed(result, partition_filters, failure, clock)
             self.log.record(self, scan)
-        except Exception:  # bookkeeping must not stop a query
+        except Exception:  # an error here must not stop a query
             return result
         return result
 
@@ -413,7 +413,7 @@ class SkippingFileIndex:
     ) -> tuple[JavaObject, Scan]:
         result = self.original.listFiles(partition_filters, data_filters)
         clock.lap("listing")
-        text = "no predicate on columns that are in the files"
+        text = "no predicate on columns of the files"
         reason = Reason(cause=Cause.NOT_APPLICABLE, subject="index", text=text)
         return result, self._whole(result, partition_filters, reason, clock)
 

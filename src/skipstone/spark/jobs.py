@@ -1,15 +1,15 @@
-"""Work as Spark jobs: the parts of the work are shared out over tasks, and results come back.
+"""Work as Spark jobs: the parts of the work are distributed over tasks, which return results.
 
-A task receives the number of its part. The work and the parts travel compressed within the function
-of the job: they stand in no setting, no plan and no log. A result comes back pickled, in a column
-``result``. No row of user data passes through the JVM. ``mapInArrow`` over a range works alike on a
+A task receives the number of its part. The work and the parts are compressed within the function of
+the job, so no setting, plan or log has them. A result is returned pickled, in a column ``result``.
+No row of user data passes through the JVM. ``mapInArrow`` over a range works in the same way on a
 classic session, a standalone cluster and Spark Connect.
 
 Three jobs have this shape: builds (a task publishes its own parts of the index), verbs that do
-something with each file, and plans whose facts outgrow the driver. For the last, the store's runs
-of fact rows (``facts/part_batches.py``) are shared out by bytes. A task reads the columns that the
-predicate needs, evaluates the same tree with the same evidence as the driver would
-(``planning/fact_runs.py``), and returns only bits per leaf.
+something with each file, and plans whose facts do not fit on the driver. For the last, batches of
+fact rows (``planning/fact_runs.py``) are distributed by bytes. A task reads the columns that the
+predicate needs, evaluates the same tree with the same evidence as the driver would, and returns
+only bits per leaf.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 Part = TypeVar("Part")
 Result = TypeVar("Result")
 
-# Small enough that a task's share is soon published, large enough that starting one is cheap.
+# Small enough that a task's share is soon published, large enough to pay for its start.
 BYTES_PER_TASK = 256 * 2**20
 TASKS_PER_CORE = 3
 # Bytes of facts that one task of a plan reads.
@@ -141,7 +141,8 @@ def run_numbered(data: bytes, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.
 
 
 def packed(work: Any) -> bytes:
-    """Pickled and compressed; by value where need be, as a user's function may be a notebook's."""
+    """Pickled and compressed; by value where necessary, as a user's function may be a
+    notebook's."""
     from pyspark import cloudpickle
 
     data: bytes = cloudpickle.dumps(work)  # type: ignore[no-untyped-call]
@@ -182,7 +183,7 @@ def _described(spark: SparkSession, text: str) -> Iterator[None]:
 
 
 def parallelism(spark: SparkSession) -> int:
-    """The number of tasks that run at once, as far as it is known."""
+    """The number of tasks that run at once; an estimate under Connect."""
     if not is_connect(spark):
         return int(spark.sparkContext.defaultParallelism)
     # Unknown under Connect; leaf-node parallelism, where set, is the documented substitute.

@@ -2,7 +2,7 @@
 
 Spark keeps strings as UTF-8 bytes, dates as days, timestamps as microseconds, decimals as
 ``Decimal``; their ``toString`` is exact for all but binary and for strings that are not UTF-8
-(bytes that are no UTF-8 print as U+FFFD, as does U+FFFD itself).
+(bytes that are not UTF-8 print as U+FFFD, as does U+FFFD itself).
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _REPLACED = "\ufffd"
 
 
 class UnreadableLiteral(ValueError):
-    """A value that is not known exactly: what uses it prunes nothing."""
+    """A value that is not known exactly: a predicate with it prunes nothing."""
 
 
 def value_of(text: str, type: pa.DataType) -> Value:

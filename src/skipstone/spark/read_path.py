@@ -3,9 +3,9 @@
 Spark's reader accepts a list of files, and finds row groups and pages itself; it does not accept
 rows that an index selects. ``format("skipstone")`` fetches the pages of those rows in Python
 workers. So pages are for the first rows of an order, and for large files of which row indexes leave
-little; by cost, with the constants of ``pruning/costs.py``. Spark's reader takes everything in
-which the two could differ in rows or types: settings under which a text or a value means something
-else, types that differ, parts of a predicate that only Spark decides.
+few rows; the choice is by cost, with the constants of ``pruning/costs.py``. Spark's reader is used
+wherever the two could differ in rows or types: settings that change the meaning of a text or a
+value, types that differ, parts of a predicate that only Spark decides.
 
 **Under Spark Connect** a client cannot change the plan, but every file relation has a hidden column
 ``_metadata``, and Spark applies filters on its fields while it lists files. So the filter is
@@ -13,10 +13,10 @@ else, types that differ, parts of a predicate that only Spark decides.
     NOT (startswith(_metadata.file_path, <common prefix>)
          AND concat(<rest of file_path>, '|', <file_size>, '|', <modification time>) IN (…))
 
-over the files to skip. It is sound whatever changes between the client's listing and Spark's: a new
-file is in no list, a replaced file has another key, and a path that Spark spells otherwise is read.
-A list of the files to keep would lose the first and the third. The list is text. Of more than
-``LIMIT`` files only the largest are skipped.
+over the files to skip. It is sound for all changes between the client's listing and Spark's: a new
+file is not in the list, a replaced file has another key, and a path that Spark spells differently
+is read. A list of the files to keep would lose the first and the third. The list is text. If there
+are more than ``LIMIT`` files, only the largest are skipped.
 """
 
 from __future__ import annotations
@@ -86,14 +86,14 @@ class Choice:
 
 
 def against_pages(spark: SparkSession, where: str | None) -> str | None:
-    """The setting of the session that rules pages out; ``None`` if there is none."""
+    """The setting of the session that excludes pages; ``None`` if there is none."""
     if where is None:
         return _harmful(spark, _VALUES)
     return _harmful(spark, {**_VALUES, **_TEXT, "spark.sql.ansi.enabled": "true"})
 
 
 def _harmful(spark: SparkSession, settings: Mapping[str, str]) -> str | None:
-    """The first of ``settings`` that has not its harmless value, in words."""
+    """The first of ``settings`` with another value than the harmless one, in words."""
     for key, harmless in settings.items():
         value = spark.conf.get(key, None)
         if value is not None and value.lower() != harmless:
@@ -125,7 +125,7 @@ def by_cost(scan: TableScan) -> Choice:
         if plan.keep[at] and detail.rows is not None and len(detail.rows) < plan.row_counts[at]
     ]
     if not narrowed:
-        return Choice(False, "no index selects rows, and files are skipped either way")
+        return Choice(False, "no index selects rows, and both ways skip the files")
     kept = np.flatnonzero(plan.keep)
     whole = int(plan.listing.sizes[kept].sum())
     if SPARK.native_seconds(whole) <= SPARK.start:
@@ -217,7 +217,7 @@ def _filter(
         _LOG.warning("%s is read in full: %s", path, why)
         return None
     if any(name.lower() == "_metadata" for name in frame.columns):
-        _LOG.warning("%s is read in full: it has a column _metadata of its own", path)
+        _LOG.warning("%s is read in full: it has its own column _metadata", path)
         return None
     zone = spark.conf.get("spark.sql.session.timeZone", "UTC") or "UTC"
     ansi = (spark.conf.get("spark.sql.ansi.enabled", None) or "true").lower() == "true"

@@ -3,32 +3,32 @@
 Spark lists files and reads predicates. A pruner matches the listing with its facts, once per file
 index, and decides per predicate; ``file_index`` knows only this protocol.
 
-**The files** come from one text. Local files: Spark's URIs come joined in one call, and the file
-system has the rest, so that facts are matched with the current versions (``of_local``). Elsewhere
-``mkString`` of Spark's ``FileStatus`` objects brings path, length and modification time of every
-file in one call, with a random separator between them (``parse``). Each prints as
+**The files** come from one text. Local files: Spark's URIs are fetched in one call, and the
+attributes from the file system, so that facts are matched with the current versions (``of_local``).
+Elsewhere ``mkString`` of Spark's ``FileStatus`` objects brings path, length and modification time
+of every file in one call, with a random separator between them (``parse``). Each prints as
 
     LocatedFileStatus{path=<raw path>; isDirectory=false; length=814; replication=1; blocksize=…;
     modification_time=1795219866252; access_time=…; owner=…; …}
 
-where a path may contain any text, also ``; length=``. It is parsed from the right: after the path
-come only numbers, flags and names without ``;``, so the last ``; isDirectory=`` ends the path. A
-text that does not match from end to end raises ``ListingError``, and every file is read.
+where a path may contain any text, also ``; length=``. It is parsed from the right: only numbers,
+flags and names without ``;`` follow the path, so the last ``; isDirectory=`` ends the path. A text
+that does not match from end to end raises ``ListingError``, and every file is read.
 
-**The fingerprint of a CSV, JSON or ORC relation.** A Parquet file holds its values; in these
-formats the reader makes them. Indexed as int and queried as string, ``'10' < '2'`` differs from
-``10 < 2``; in another time zone the same text is another instant. So the facts of such a table
+**The fingerprint of a CSV, JSON or ORC relation.** A Parquet file stores typed values; in these
+formats the reader determines them. Indexed as int and queried as string, ``'10' < '2'`` differs
+from ``10 < 2``; in another time zone the same text is another instant. So the facts of such a table
 carry a SHA-256 over
 
 - the format, and the major version of Spark;
 - the schema of the files: names, types, metadata, in order (CSV goes by position), without
   nullability and comments;
-- every reader option that is not known to leave values alone, names in lower case;
-- the settings of the session that change what the reader makes of a record.
+- every reader option that may change values, names in lower case;
+- the settings of the session that change how the reader parses a record.
 
-Under another fingerprint the facts say nothing. The rest is left out for a reason: a fact is only
-made of a file in which no record is malformed, so the parse mode and the name of the corrupt record
-column change nothing, unless the schema has a column of that name.
+Under another fingerprint the facts are not used. The parse mode is left out for a reason: a fact is
+made only for a file without malformed records, so it and the name of the corrupt record column
+change nothing, unless the schema has a column of that name.
 """
 
 from __future__ import annotations
@@ -153,8 +153,8 @@ _SESSION_ZONE = "spark.sql.session.timeZone"
 #: not a setting: the zone in which ORC's reader shows a timestamp that was written in another one
 JVM_ZONE = "user.timezone"
 
-# Options about which files are read, how fast, what is inferred (the schema has it), or how
-# malformed records are treated (there are none). In lower case; every other option counts.
+# Options about the selection of files, speed, inference (the schema has its result), and malformed
+# records (there are none). In lower case; every other option counts.
 _HARMLESS = frozenset(
     {
         "basepath",
@@ -195,7 +195,7 @@ _SETTINGS: dict[str, tuple[str, ...]] = {
     "orc": (
         "spark.sql.orc.impl",
         "spark.sql.caseSensitive",
-        # Hadoop's settings reach the reader from the session too, under either name.
+        # The session's Hadoop settings apply to the reader too, under either name.
         "orc.force.positional.evolution",
         "spark.hadoop.orc.force.positional.evolution",
         "orc.proleptic.gregorian.default",
@@ -210,7 +210,7 @@ def session_settings(session: SparkSession, format: str) -> dict[str, str]:
     for key in (*_SETTINGS[format], CORRUPT_NAME, _SESSION_ZONE):
         try:
             value = session.conf.get(key)
-        except Exception:  # no default: what is not set is left out
+        except Exception:  # no default: a setting that is not set is left out
             continue
         if value is not None:
             found[key] = value
@@ -251,7 +251,7 @@ def fingerprint(
         "schema": schema,
         "options": {key: value for key, value in lower.items() if key not in _HARMLESS},
         "settings": {key: settings[key] for key in counted if key in settings},
-        # A column of this name holds what could not be parsed, and no field of the record.
+        # A column of this name holds what could not be parsed, and not a field of the record.
         "corrupt": corrupt if corrupt.lower() in names else None,
     }
     text = json.dumps(whole, sort_keys=True, ensure_ascii=True)

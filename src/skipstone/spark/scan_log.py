@@ -229,9 +229,9 @@ class Scan:
     - ``files_total``, ``bytes_total``: what plain Spark would have read, after partition pruning;
     - ``files_kept``, ``bytes_kept``: what remained to read.
 
-    ``report`` is the pruner's: a ``Plan`` with a step for every index; ``forecast`` is what reading
-    takes where pages are read. ``reasons`` are those of the scan itself: why no index was used, or
-    which files changed meanwhile.
+    ``report`` is the pruner's: a ``Plan`` with a step for every index; ``forecast`` is the cost of
+    reading where pages are read. ``reasons`` are those of the scan itself: why no index was used,
+    or which files changed meanwhile.
     """
 
     table: str
@@ -254,7 +254,7 @@ class Scan:
             lines.append(f"  where {self.predicate}")
         if self.report is not None:
             shown = str(Explanation(self.report, self.forecast)).splitlines()
-            # A plan ends with its totals, over all that was listed; those of the scan come below.
+            # A plan ends with its totals over all listed files; those of the scan follow.
             if shown and shown[-1].startswith("read "):
                 del shown[-1]
             lines.extend(f"  {line}" for line in shown)
@@ -277,8 +277,8 @@ class Scan:
         if not 0 <= left < rows:
             return []
         return [
-            f"Spark's own reader takes files whole: {of_total(left, rows, 'rows')} in them may "
-            'match; Table.query and format("skipstone") read the pages of those alone'
+            f"Spark's own reader reads whole files: {of_total(left, rows, 'rows')} in them may "
+            'match; Table.query and format("skipstone") read only their pages'
         ]
 
     @property

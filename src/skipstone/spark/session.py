@@ -1,8 +1,9 @@
 """Spark sessions: their kind, their keys for encrypted files, and the JVM behind a classic one.
 
-Keys given to Skipstone stay in the process that received them, as options of a reader stand in
-Spark's plans, logs and history. Spark's own reader has keys from a KMS client in Java, by Spark's
-configuration (``parquet.crypto.factory.class``); ``format("skipstone")`` reads no encrypted file.
+Keys given to Skipstone stay in the process that received them, because Spark's plans, logs and
+history show the options of a reader. Spark's own reader gets keys from a KMS client in Java, by
+Spark's configuration (``parquet.crypto.factory.class``); ``format("skipstone")`` reads no encrypted
+file.
 
 A py4j call costs about 0.1 ms and a call back from the JVM about 0.5 ms, so nothing here is done
 per file or per plan node: texts of many values are joined in the JVM and split here (``join``),
@@ -35,7 +36,7 @@ def is_connect(thing: Any) -> bool:
 
 
 def require_session(spark: Any) -> None:
-    """``TypeError`` for other than a session, such as ``None``."""
+    """``TypeError`` for anything but a session, such as ``None``."""
     if not _is(spark, "SparkSession"):
         raise TypeError(
             f"spark is a SparkSession, not {type(spark).__name__}:"
@@ -44,7 +45,7 @@ def require_session(spark: Any) -> None:
 
 
 def require_frame(df: Any) -> None:
-    """``TypeError`` for other than a Spark DataFrame, such as a path."""
+    """``TypeError`` for anything but a Spark DataFrame, such as a path."""
     if not _is(df, "DataFrame"):
         raise TypeError(
             f"this takes a Spark DataFrame, as spark.read.parquet(path) gives, not"
@@ -62,7 +63,7 @@ def _is(thing: Any, name: str) -> bool:
 def default_session(master: str = "local[*]") -> SparkSession:
     """The active session, else a local one, without UI and progress bars.
 
-    Workers run this Python: Spark would take ``python3`` of the PATH, which may lack Arrow.
+    Workers run this Python: Spark would use ``python3`` of the PATH, which may lack Arrow.
     """
     from pyspark.sql import SparkSession
 
@@ -85,7 +86,7 @@ def default_session(master: str = "local[*]") -> SparkSession:
 _FACTORY: Final = "parquet.crypto.factory.class"
 _HERE: Final = "read them in this process: skipstone.Table(path, decryption=…).query(where)"
 _HINT: Final = (
-    "keys do not travel in options, which stand in plans and logs: read such files with Spark's own"
+    "keys are not passed in options, which plans and logs show: read such files with Spark's own"
     f" reader and a KMS client ({_FACTORY}), or {_HERE}"
 )
 
@@ -104,7 +105,7 @@ def require_kms(path: str, spark: SparkSession, options: Mapping[str, str]) -> N
     if hadoop.get(_FACTORY) is None:
         raise UnsupportedError(
             f"{path} is encrypted, and this session has no KMS client to read it with",
-            hint=f"Spark takes keys from nothing else: set {_FACTORY} and"
+            hint=f"Spark takes keys only from a KMS client: set {_FACTORY} and"
             f" parquet.encryption.kms.client.class, or {_HERE}",
         )
 
@@ -130,7 +131,7 @@ class Jvm:
 
     @classmethod
     def of(cls, spark: SparkSession) -> Jvm:
-        """The JVM of a classic session, able to call back into Python from now on."""
+        """The JVM of a classic session; from now on it can call back into Python."""
         from pyspark.java_gateway import ensure_callback_server_started
 
         gateway = spark.sparkContext._gateway
@@ -163,7 +164,7 @@ class Jvm:
             connection = server.getCallbackClient().getPerThreadConnection()
             if connection is not None:
                 connection.getSocket().setTcpNoDelay(True)
-        except Exception:  # another version of py4j: everything still works
+        except Exception:  # another version of py4j: the delay remains
             return
 
     def local_property(self, key: str) -> str | None:
@@ -201,7 +202,7 @@ class Jvm:
     def join(self, collection: JavaObject) -> list[str]:
         """The ``toString`` of every element of a Scala collection, in one call.
 
-        The separator is random, so no element holds it, whatever characters names are made of.
+        The separator is random, so no element contains it.
         """
         self.answer_at_once()
         separator = f"\x1e{secrets.token_hex(16)}\x1e"

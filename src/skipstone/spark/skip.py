@@ -1,8 +1,9 @@
-"""``skip(df)``: the same DataFrame, whose file scans list only what an index leaves; ``explain``.
+"""``skip(df)``: the same DataFrame, whose file scans list only the files that an index keeps;
+``explain``.
 
 The file relations of the analyzed plan are replaced by copies with a ``SkippingFileIndex`` as
-location. A Scala ``Map`` from relation to relation does it (a ``Map`` is a partial function), so no
-plan node calls back into Python. Output attributes stay, so the plan stays analyzed.
+location. A Scala ``Map`` from relation to relation replaces them (a ``Map`` is a partial function),
+so no plan node calls back into Python. Output attributes stay, so the plan stays analyzed.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ if TYPE_CHECKING:
 
 
 _LOG = logging.getLogger("skipstone")
-# File indexes that list plain files. Those of Delta and Hudi mean more than a list.
+# File indexes that list plain files. Those of Delta and Hudi do more.
 _LOCATIONS = frozenset({"InMemoryFileIndex", "CatalogFileIndex", "MetadataLogFileIndex"})
 _FORMATS = {
     "ParquetFileFormat": "parquet",
@@ -104,7 +105,7 @@ def relation_of(df: DataFrame) -> RelationInfo:
             found.append(_info(df, log.jvm, leaf, relation, relation.location(), format))
     if len(found) != 1:
         raise UnsupportedError(
-            f"reads {len(found)} file relations, where one is indexed at a time",
+            f"reads {len(found)} file relations, but only one can be indexed at a time",
             hint="read the table alone, through Spark's version 1 sources",
         )
     return found[0]
@@ -176,7 +177,7 @@ def _relation(leaf: JavaObject) -> tuple[JavaObject, str] | Reason | None:
         own = str(leaf.name()).rpartition(" ")[2].lower() == "skipstone"
         text = "read by a version 2 source, which has its own list of files"
         if own:
-            text = "reads planned pages by itself: last_scan shows which, after Table.read"
+            text = "reads planned pages by itself: last_scan shows them after Table.read"
         return _left(str(leaf.name()), text)
     if kind != "LogicalRelation":
         return None
@@ -308,11 +309,11 @@ def unusable_columns(schema: str) -> Mapping[tuple[str, ...], str]:
                 stack.append((path, field["type"]))
             declared = str(extra.get("__CHAR_VARCHAR_TYPE_STRING", "")).lower()
             if "__COLLATIONS" in extra:
-                out[path] = "a collation compares otherwise than bytes do"
+                out[path] = "a collation does not compare bytes"
             elif declared.startswith("char") or (
                 declared.startswith("map") and re.search(r"\bchar\b", declared)
             ):
                 out[path] = "char(n) compares with padding"
             elif str(extra.get("EXISTS_DEFAULT", "NULL")).upper() != "NULL":
-                out[path] = "a default stands in where files lack the column"
+                out[path] = "files that lack the column have its default"
     return out

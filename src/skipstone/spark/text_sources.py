@@ -5,7 +5,7 @@ parses the files, and the same builders as elsewhere make the index values:
 
     scan (all columns parsed, the indexed ones kept) -> rows to the task of their file, by a key
       -> sorted by key -> mapInArrow: one file after the other through ``ColumnsBuilder``
-      -> parts, published by the task as it goes
+      -> parts, published by the task while it runs
 
 Row order within a file does not matter to an index. The exchange spills, and a task holds the
 builders of one file at a time, within the memory that the settings allow. The key is Spark's
@@ -14,7 +14,7 @@ builders of one file at a time, within the memory that the settings allow. The k
 What makes a fact true of *every* query with the same fingerprint:
 
 - Spark's readers parse only the columns that a query needs, and a malformed record is NULL,
-  partly NULL, dropped or an error depending on which those are. So a file with any record that is
+  partly NULL, dropped or an error, depending on those columns. So a file with any record that is
   malformed **when all columns are parsed** is reported and has no facts.
 - The identity of a file is taken before it is read and again after its last row, and a file that
   changed just now is left for a later build.
@@ -73,7 +73,7 @@ if TYPE_CHECKING:
 # The most that one Spark job reads: a kill loses it, and a corrupt file repeats it.
 FILES_PER_WAVE = 1_000
 BYTES_PER_WAVE = 16 * 2**30
-# After so many failures the remaining files are tried in halves.
+# After this many failures the remaining files are tried in halves.
 _FAILURES = 3
 
 # States of a row.
@@ -143,7 +143,7 @@ class SourceTable:
 
 
 def open_source(spark: SparkSession, root: str, source: FileSource) -> SourceTable:
-    """The schema, options and files of ``root`` as ``spark`` sees them under its settings now."""
+    """The schema, options and files of ``root`` as ``spark`` reads them under its settings now."""
     frame = source.read(spark, root)
     settings = session_settings(spark, source.format)
     read_schema = str(frame.schema.json())
@@ -295,8 +295,8 @@ class _Build:
         outcomes = [_left_out(each, text, too_fresh=True) for each in fresh]
         if not table.read_alike(spark):
             raise SkipstoneError(
-                "settings of the session that change what is read were changed during the build",
-                hint="run the build again, and leave the session's settings alone meanwhile",
+                "settings of the session that change the values were changed during the build",
+                hint="run the build again without changing the session's settings meanwhile",
             )
         keys = _keys([each for each in files if each.path not in fresh_paths], table)
         if not keys:
@@ -318,7 +318,7 @@ class _Build:
         silent = [each for each in keys.values() if each.path not in seen]
         listed = _listed(spark, table, silent)
         outcomes += [
-            _left_out(each, "Spark names this file otherwise")
+            _left_out(each, "Spark gives this file another name")
             for each in silent
             if each.path not in listed
         ]
@@ -341,7 +341,7 @@ def _why(error: Exception, format: str) -> str:
 def _listed(spark: SparkSession, table: SourceTable, files: Sequence[ObjectId]) -> set[str]:
     """The files that Spark lists under the URI in ``table.uris``; their data is not read.
 
-    Otherwise a file whose rows came under another name would pass for one without rows.
+    Otherwise a file whose rows came under another name would seem to have no rows.
     """
     if not files:
         return set()
@@ -415,8 +415,8 @@ def _quoted(name: str) -> str:
 def run_task(work: bytes, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     """Index the rows of one file after the other, in a Spark worker.
 
-    Rows come sorted by the key of their file: column 0 is the key, column 1 the state of the row,
-    then come the indexed columns. Rows with a key that was not requested are ignored.
+    Rows are sorted by the key of their file: column 0 is the key, column 1 the state of the row;
+    the indexed columns follow. Rows with a key that was not requested are ignored.
     """
     job, keys, columns = unpacked(work)
     storage = open_storage(job.table, job.storage_options)
@@ -452,7 +452,7 @@ def _runs(keys: NDArray[np.int64]) -> Iterator[tuple[int, int]]:
 
 
 class _File:
-    """One file while its rows come in."""
+    """One file while its rows arrive."""
 
     def __init__(self, key: int, object: ObjectId, job: BuildJob) -> None:
         self.key, self.object = key, object
@@ -473,7 +473,7 @@ class _File:
             self.error = f"{type(error).__name__}: {error}"
 
     def finish(self, storage: Storage) -> FileFacts:
-        """The facts, if all is well and the file is still what was listed."""
+        """The facts, if there is no error and the file is still the listed version."""
         if self.malformed:
             text = f"{self.malformed:,} of {self.rows:,} rows are malformed under these options"
             return FileFacts(id=self.object, error=text)

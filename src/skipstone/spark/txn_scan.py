@@ -105,7 +105,8 @@ class TxnPruner(FactsPruner):
 def read_txn_table(
     spark: SparkSession, listing: TxnListing, options: Mapping[str, str], find: FindPruner
 ) -> DataFrame:
-    """The snapshot as a DataFrame of a classic session, whose filters skip by what ``find`` gives.
+    """The snapshot as a DataFrame of a classic session, whose filters skip by the pruner that
+    ``find`` gives.
 
     ``UnsupportedError`` for a snapshot without files, as its columns are unknown.
     """
@@ -118,7 +119,7 @@ def read_txn_table(
 
 
 def _statuses(jvm: Jvm, listing: TxnListing) -> JavaObject:
-    """The files as Spark shall see them, as an array of ``FileStatus``."""
+    """The files for Spark, as an array of ``FileStatus``."""
     path, status = (jvm.type(f"org.apache.hadoop.fs.{name}") for name in ("Path", "FileStatus"))
     found = jvm.gateway.new_array(status, len(listing))
     tick = UNITS_PER_SECOND[listing.unit]

@@ -1,10 +1,10 @@
 """``skipstone.watch``: a streaming query that keeps an index fresh while files arrive.
 
-The stream is a clock: every trigger brings one row, which is ignored, and ``foreachBatch``
-refreshes the index. The listing and the facts of each refresh show what is new. So nested folders,
-replaced files and removed files are found like new ones, no list of seen files is kept, no row of a
-data file passes through the JVM, and a new watch continues where the index stands, without a
-checkpoint. (A stream of the files themselves would miss a replaced file.)
+The stream is only a clock: every trigger has one row, which is ignored, and ``foreachBatch``
+refreshes the index. Each refresh compares the listing with the facts. So nested folders, replaced
+files and removed files are found like new ones, no list of seen files is kept, no row of a data
+file passes through the JVM, and a new watch needs no checkpoint. (A stream of the files themselves
+would miss a replaced file.)
 
 A refresh that fails does not end the query: it gives a warning and ``last_error``, and the next
 trigger tries again. Facts are published as they are made, so the work of a failed refresh counts. A
@@ -137,7 +137,7 @@ def _local(
     def tick(rows: DataFrame, number: int) -> None:
         try:
             report = refresh(spark)
-        except Exception as error:  # whatever it is, the next trigger tries again
+        except Exception as error:  # after any error the next trigger tries again
             watch._failed(error)
         else:
             watch._succeeded(report)
