@@ -5,8 +5,8 @@
 >>> df.where("user_id = 'u-8814'").show()
 >>> skipstone.last_scan(spark)                              # what was read, what was not, and why
 
-The public names are those of ``__all__``. Each is imported when it is first asked for, so that
-``import skipstone`` alone loads neither Spark nor Arrow.
+The public names are those of ``__all__``. Each is imported on first use, so that ``import
+skipstone`` alone loads neither Spark nor Arrow.
 """
 
 from __future__ import annotations

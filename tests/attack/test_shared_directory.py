@@ -203,7 +203,7 @@ def test_a_settings_file_of_somebody_else_is_not_believed(shared: Path, name: st
     file = settings_of(shared, name)
     os.chown(file, STRANGER, STRANGER)
     said = run("build", shared / "t", "-c", "id:minmax", "--no-spark")
-    assert f"{name} is not believed: it belongs to the user nobody" in said
+    assert f"{name} is not used: it belongs to the user nobody" in said
     assert not (shared / "elsewhere").exists()
     assert (shared / "_t.skipstone" / "facts").exists()
 
@@ -224,7 +224,7 @@ def test_a_link_of_somebody_else_to_ones_own_settings_is_not_believed(shared: Pa
     file.rename(shared / "mine.toml")
     file.symlink_to(shared / "mine.toml")
     os.chown(file, STRANGER, STRANGER, follow_symlinks=False)
-    assert "not believed" in run("build", shared / "t", "-c", "id:minmax", "--no-spark")
+    assert "is not used" in run("build", shared / "t", "-c", "id:minmax", "--no-spark")
 
 
 def test_drop_and_vacuum_remove_only_names_that_skipstone_makes(shared: Path) -> None:

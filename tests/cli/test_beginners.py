@@ -139,7 +139,7 @@ def test_a_parquet_file_that_was_cut_off_is_a_case_for_salvage(run: Run, lake: P
 def test_salvage_of_a_whole_file_says_that_its_rows_are_there_twice(run: Run, lake: Path) -> None:
     done = run("salvage", lake / "part-0.parquet")
     assert done.exit_code == 0
-    assert "the footer is whole, and nothing was lost" in done.stderr
+    assert "the footer is complete, and nothing was lost" in done.stderr
     assert run("count", lake).stdout == "30\n"
 
 

@@ -579,7 +579,7 @@ def test_what_is_damaged_is_salvaged_beside_itself(tmp_path: Path) -> None:
     assert flipped.read_bytes() == data
     assert equal(pq.ParquetFile(torn.with_name("a b.salvaged.parquet")).read(), rows(2))
     (partly,) = report.of("partly")
-    assert "saved 1 of 2 whole row groups with 120 rows" in partly.why
+    assert "saved 1 of 2 complete row groups with 120 rows" in partly.why
     half = pq.ParquetFile(flipped.with_name("é%20.salvaged.parquet")).read()
     assert equal(half, rows(1).slice(0, 120))
     again = Table(str(root)).salvage(footer_only=True)

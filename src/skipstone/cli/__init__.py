@@ -1,4 +1,4 @@
-"""The command line: flat verbs, each a thin skin over one call of the library.
+"""The command line: flat verbs, each of which calls one function of the library.
 
 The table below names them. A verb's module is imported when the verb is called, so
 ``skipstone --help`` imports nothing heavy. ``output`` is the only module that prints.
@@ -31,7 +31,7 @@ VERBS: dict[str, tuple[str, str]] = {
     "query": ("query", "Print the rows that match, or the first by an order, without Spark."),
     "count": ("query", "Print how many rows match."),
     "report": ("explain", "Draw what a query reads and skips as a page of HTML, or one file."),
-    "check": ("explain", "Find stale, missing or untrue facts, and files in wrong places."),
+    "check": ("explain", "Find stale, missing or wrong facts, and files in wrong places."),
     "drop": ("maintenance", "Remove one index of a table, or all of them."),
     "compact": ("maintenance", "Merge the parts of an index, and leave out useless facts."),
     "vacuum": ("maintenance", "Delete files that no part of an index refers to."),
@@ -112,7 +112,7 @@ class Verbs(click.Group):
 def cli() -> None:
     """Data skipping and secondary indexes for plain Parquet, on Spark.
 
-    TABLE is a directory of Parquet files, or its URI in an object store. The index lies beside it:
+    TABLE is a directory of Parquet files, or its URI in an object store. The index lies next to it:
     that of data/events in data/_events.skipstone. Only these verbs change the table's directory:
     ingest, retrofit, encrypt, decrypt and rekey change files; write-metadata adds two files,
     migrate adds _pm files to QuestDB tables, and salvage adds the files that it saves.

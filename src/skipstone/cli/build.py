@@ -91,7 +91,7 @@ def _java_output() -> Iterator[IO[bytes] | None]:
 
 
 def _first_exception(output: IO[bytes] | None) -> str:
-    """The first exception in what Java wrote, as ``: …``."""
+    """The first exception in the output of Java, as ``: …``."""
     if output is None:
         return ""
     output.seek(0)
@@ -175,7 +175,7 @@ def _up_to_date(target: Table) -> bool:
 @click.option(
     "--index-footer-key",
     metavar="LABEL",
-    help="Encrypt the index: the label of the key for every part without a key of its own.",
+    help="Encrypt the index: the label of the key for every part without its own key.",
 )
 @click.option(
     "--key-metadata",

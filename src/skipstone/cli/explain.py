@@ -1,6 +1,5 @@
-"""`advise`, `describe`, `explain`, `report` and `check`: verbs that only show.
-
-They show which indexes pay, what an index covers and skips, and whether it is true.
+"""`advise`, `describe`, `explain`, `report` and `check`: verbs that only show. They show which
+indexes pay, what an index covers and skips, and whether it is right.
 """
 
 from __future__ import annotations
@@ -26,7 +25,7 @@ if TYPE_CHECKING:
     type=click.IntRange(min=1),
     default=20,
     show_default=True,
-    help="How many files to look at, spread over the table.",
+    help="How many files to sample, spread over the table.",
 )
 @click.option(
     "--queries",
@@ -83,7 +82,7 @@ def describe(table: TableArguments, out: Output) -> None:
 @click.option("--order-by", metavar="KEYS", help='Sort keys: "ts desc, id".')
 @click.option("--limit", type=click.IntRange(min=0), help="Maximum number of rows.")
 @click.option("--facts-only", is_flag=True, help="Use the index alone; open no data file.")
-@click.option("--analyze", is_flag=True, help="Run the query, and add what it took.")
+@click.option("--analyze", is_flag=True, help="Run the query, and add its cost.")
 @data_keys
 @reporting
 def explain(
@@ -184,7 +183,7 @@ def check(
     sample: int,
     out: Output,
 ) -> None:
-    """Find facts of TABLE that are stale, missing, orphaned, corrupt or untrue.
+    """Find facts of TABLE that are stale, missing, orphaned, corrupt or wrong.
 
     Exit code 3 when there are any. Stale and missing facts cost time, never rows: such files are
     read in full until the next refresh.

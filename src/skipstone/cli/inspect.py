@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 @click.option(
     "--verify",
     is_flag=True,
-    help="Parquet: read everything; hold checksums, counts, bounds and filters against the values.",
+    help="Parquet: read everything; check the metadata against the values.",
 )
 @click.option(
     "--keys",
@@ -42,7 +42,11 @@ if TYPE_CHECKING:
     type=click.Path(exists=True, dir_okay=False),
     help="Parquet: a JSON file with the keys of an encrypted file.",
 )
-@click.option("--where", metavar="WHERE", help="File index: which rows it says match, as SQL text.")
+@click.option(
+    "--where",
+    metavar="WHERE",
+    help="File index: show the rows that may match this condition (SQL text).",
+)
 @click.option(
     "--type",
     "types",
@@ -54,7 +58,7 @@ if TYPE_CHECKING:
 @click.option(
     "--data",
     metavar="FILE",
-    help="File index: the Parquet file that it is of, for the types; x for x.index by default.",
+    help="File index: its Parquet file, for the types; x for x.index by default.",
 )
 @click.option(
     "--parquet-size",
@@ -73,13 +77,13 @@ def inspect(path: str, storage_options: dict[str, str], out: Output, **asked: An
     part of an Xskipper store, a file index of Paimon (x.parquet.index): its columns, kinds, sizes,
     distinct values, least and greatest, and with --where the rows; a _pm or _txn of QuestDB:
     header, columns, row groups, bounds, Bloom filters and snapshots, or partitions; or any Parquet
-    file: its schema, row groups, columns, indexes, Bloom filters and encryption. Of what is
-    encrypted, key labels are shown.
+    file: its schema, row groups, columns, indexes, Bloom filters and encryption. Key labels are
+    shown for encrypted parts.
 
     The keys are JSON, each in hex, base64:… or text:…:
     {"footer_key": "…", "column_keys": {"a.b": "…"}, "aad_prefix": "…"}
 
-    Those of an encrypted index are --index-key, label by label; what they open is shown.
+    The keys of an encrypted index are given by --index-key, label by label.
 
     Exit code 3 when --verify finds something, or --no-crc shows a wrong CRC.
     """

@@ -1,10 +1,10 @@
-"""Key options. They say where a key is stored; the key itself never stands on a command line.
+"""Key options. They say where a key is stored; the key itself is never on a command line.
 
     file:PATH    the bytes of the file, if they are a key; otherwise its text
     env:NAME     the environment variable's text
     text is hex, or base64:… or text:…
 
-Messages never repeat what was typed in the place of a source: it may be a key.
+Messages never repeat the text that was given as a source: it may be a key.
 
 ``EncryptionOptions`` and ``DecryptionOptions`` are picklable and callable. Each call fetches the
 keys, so with ``--master`` every worker fetches them by itself.
@@ -113,7 +113,7 @@ def key_from(source: str, shown: str) -> bytes:
         return key_from_text(data.decode("utf-8").strip(), shown, where)
     except (FormatError, UnicodeDecodeError):
         raise SkipstoneError(
-            f"{shown}: what {kind}:{where} holds is not a key",
+            f"{shown}: {kind}:{where} does not hold a key",
             hint="a key is 16, 24 or 32 bytes: hex, base64:… or text:…",
         ) from None
 
@@ -156,7 +156,7 @@ def key_options(function: Function) -> Function:
         click.option(
             "--aad-prefix",
             metavar="TEXT",
-            help="The AAD prefix of the file; for a TABLE, what those of its files start with.",
+            help="The AAD prefix of the file; for a TABLE, the beginning of its files' prefixes.",
         ),
         click.option(
             "--keys",
@@ -199,8 +199,8 @@ def lookup_option(function: Function) -> Function:
         is_flag=True,
         expose_value=False,
         callback=keep,
-        help="The table is all files below, and no folder gives a partition column; as by Spark's "
-        "option recursiveFileLookup.",
+        help="The table is all files below, and no folder gives a partition column, as with "
+        "Spark's option recursiveFileLookup.",
     )(function)
 
 
@@ -236,7 +236,7 @@ def index_keys() -> dict[str, Any]:
     sources, kms = meta.get("skipstone.index_key"), meta.get("skipstone.index_kms")
     if kms:
         if sources:
-            raise click.UsageError("--index-kms takes no --index-key: it has the keys")
+            raise click.UsageError("--index-kms excludes --index-key: it has the keys")
         return {"index_keys": kms_from(kms)}
     if not sources:
         return {}
@@ -255,7 +255,7 @@ def file_keys() -> Decryption | None:
         return None
     if not found.given:
         if found.aad_prefix or found.allow_plaintext_files:
-            raise click.UsageError("--aad-prefix and --allow-plaintext-files go with keys")
+            raise click.UsageError("--aad-prefix and --allow-plaintext-files need keys")
         return None
     return found()
 
@@ -319,7 +319,7 @@ class EncryptionOptions:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DecryptionOptions:
-    """What opens encrypted files: the options that ``key_options`` adds."""
+    """The keys of encrypted files: the options that ``key_options`` adds."""
 
     keys: str | None = None
     footer_key: str | None = None
@@ -346,7 +346,8 @@ class DecryptionOptions:
         if self.keys is not None:
             if self.footer_key or self.column_keys or self.kms or self.aad_prefix:
                 raise click.UsageError(
-                    "--keys takes no other key option: its file has the keys and the AAD prefix"
+                    "--keys excludes all other key options: its file has the keys and the AAD "
+                    "prefix"
                 )
             return decryption_from_json(Path(self.keys).read_text("utf-8"), file=self.keys)
         with _value_errors("a key is 16, 24 or 32 bytes"):
@@ -403,7 +404,7 @@ def table_options(function: Callable[..., Any]) -> Callable[..., Any]:
         metavar="DIR",
         envvar="SKIPSTONE_INDEX_LOCATION",
         show_envvar=True,
-        help="For a TABLE: where its index lies, if not beside it.",
+        help="For a TABLE: where its index lies, if not next to it.",
     )
     master = click.option(
         "--master",

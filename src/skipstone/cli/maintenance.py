@@ -84,10 +84,10 @@ def drop(
 ) -> None:
     """Remove INDEX (as in user_id:bloom) of TABLE, or all its indexes.
 
-    The other indexes stay as they are. No data file is touched.
+    The other indexes stay as they are. No data file is changed.
     """
     if not (yes or dry_run or out.can_ask()):
-        raise click.UsageError("no terminal to ask on: give --yes, or --dry-run to look first")
+        raise click.UsageError("no terminal for a question: give --yes, or --dry-run to look first")
     target = table.open()
     if dry_run:
         out.result(WouldDrop.of(target.describe(), index))
@@ -113,8 +113,8 @@ def compact(
 ) -> None:
     """Merge the parts of the index of TABLE into few.
 
-    Facts about files that are gone or have changed are removed. An Xskipper export beside the index
-    is published again.
+    Facts about files that are gone or have changed are removed. An Xskipper export next to the
+    index is published again.
     """
     if upgrade:
         from skipstone.xskipper.upgrade import upgrade_store
@@ -165,7 +165,7 @@ def export(
 ) -> None:
     """Publish the index of TABLE below the directory DEST, for other systems.
 
-    --xskipper without DEST publishes beside the index, and again with every `compact`.
+    --xskipper without DEST publishes next to the index, and again with every `compact`.
     """
     chosen = {"xskipper": xskipper, "paimon": paimon, "questdb": questdb}
     kinds = [kind for kind, yes in chosen.items() if yes]

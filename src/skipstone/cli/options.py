@@ -8,8 +8,8 @@ The settings file has two keys:
     memory = "1GiB"
 
 The directory of a table may belong to another user. So no key names a machine to connect to or
-holds a secret, and the file is believed only if it belongs to the user or to root and nobody else
-can write it.
+holds a secret, and the file is used only if it belongs to the user or to root and no other user can
+write it.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ _LOG = logging.getLogger("skipstone")
 
 Function = TypeVar("Function", bound="Callable[..., Any]")
 
-# Names of storage options that hold secrets. Key labels are no secrets.
+# Names of storage options that hold secrets. Key labels are not secrets.
 _SECRET = re.compile(
     r"secret|passw|token|credential|signature|sas|private|(access|account)_?key|key$"
 )
@@ -139,7 +139,7 @@ def index_options(function: Function) -> Function:
         metavar="DIR",
         envvar="SKIPSTONE_INDEX_LOCATION",
         show_envvar=True,
-        help="Where the index lies, if not beside the table.",
+        help="Where the index lies, if not next to the table.",
     )
     partial = click.option(
         "--partial",
@@ -193,7 +193,7 @@ def spark_options(function: Function) -> Function:
         help="The Spark master that runs the build.",
     )
     no_spark = click.option(
-        "--no-spark", is_flag=True, help="Build in this process: no Java is needed, one core."
+        "--no-spark", is_flag=True, help="Build in this process: needs no Java, uses one core."
     )
     return master(no_spark(function))
 
@@ -222,7 +222,7 @@ class TableArguments:
     storage_options: dict[str, str] | None
 
     def open(self) -> Table:
-        """The ``Table``, with what other shared options keep in the context."""
+        """The ``Table``, with the values that other shared options keep in the context."""
         hide_pandas()
         from skipstone.table import Table
 
@@ -292,7 +292,7 @@ _KEYS = {"index-location": "index_location", "memory": "memory"}
 def _settings_of(table: str) -> dict[str, str]:
     """Settings for ``table`` by parameter name; none for a table in an object store.
 
-    ``SkipstoneError`` for a file that is not TOML, and for keys and values that are none of ours.
+    ``SkipstoneError`` for a file that is not TOML, and for unknown keys and values.
     """
     path = canonical_path(table)
     if "://" in path:
@@ -305,10 +305,10 @@ def _settings_of(table: str) -> dict[str, str]:
         except (FileNotFoundError, IsADirectoryError):
             continue
         if doubt:
-            # A flaw in a file that is not believed is not an error.
+            # An error in a file that is not used does not count.
             with suppress(SkipstoneError):
                 if not keys or _section(file, text, keys) is not None:
-                    _LOG.warning("%s is not believed: %s", file, doubt)
+                    _LOG.warning("%s is not used: %s", file, doubt)
             continue
         found = _section(file, text, keys)
         if found is not None:
@@ -317,10 +317,10 @@ def _settings_of(table: str) -> dict[str, str]:
 
 
 def _text_of(file: Path) -> tuple[bytes, str]:
-    """The bytes of a settings file, and why it must not be believed, or "".
+    """The bytes of a settings file, and why it must not be used, or "".
 
-    It decides where files are written and removed. Others than the user and root could have this
-    user's files removed by it.
+    It decides where files are written and removed. Otherwise other users could use it to remove
+    this user's files.
     """
     descriptor = os.open(file, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
     with open(descriptor, "rb") as opened:  # noqa: PTH123 - a descriptor
@@ -336,7 +336,7 @@ def _text_of(file: Path) -> tuple[bytes, str]:
     if found.st_mode & stat.S_IWOTH or (
         found.st_mode & stat.S_IWGRP and not _is_private_group(found.st_gid, user)
     ):
-        return text, "others may write it; take that permission away: chmod go-w"
+        return text, "others may write it; remove that permission: chmod go-w"
     return text, ""
 
 
@@ -350,7 +350,7 @@ def _user_name(user: int) -> str:
 
 
 def _is_private_group(group: int, user: int) -> bool:
-    """Whether nobody else is in the group, as far as its list and the users' own groups say."""
+    """Whether the group has no other user, by its list and the users' own groups."""
     import grp
     import pwd
 
@@ -368,10 +368,10 @@ def _section(file: Path, text: bytes, keys: tuple[str, ...]) -> Any:
 
     try:
         section: Any = tomllib.loads(text.decode("utf-8"))
-    except (ValueError, RecursionError) as error:  # numbers too long are no TOMLDecodeError
+    except (ValueError, RecursionError) as error:  # too long numbers raise no TOMLDecodeError
         if keys:
             return None  # other tools report the errors of pyproject.toml
-        raise SkipstoneError(f"{file}: {error}", hint="mend the file, or move it away") from error
+        raise SkipstoneError(f"{file}: {error}", hint="repair the file, or move it away") from error
     for key in keys:
         section = section.get(key) if isinstance(section, dict) else None
     return section
@@ -395,16 +395,16 @@ def _checked(file: Path, section: Any) -> dict[str, str]:
 
 
 class _Hidden:
-    """A finder for which pandas is not installed."""
+    """A finder that reports pandas as not installed."""
 
     @staticmethod
     def find_spec(name: str, path: Sequence[str] | None = None, target: object = None) -> None:
         if name == "pandas":
-            raise ModuleNotFoundError(f"{name} is not asked for", name=name)
+            raise ModuleNotFoundError(f"{name} is not needed", name=name)
 
 
 def hide_pandas() -> None:
-    """Let PyArrow find no pandas, unless it is imported already."""
+    """Hide pandas from PyArrow, unless it is imported already."""
     if "pandas" in sys.modules:
         return
     import pyarrow as pa

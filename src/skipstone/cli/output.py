@@ -2,7 +2,7 @@
 
 A result is a value with ``to_dict()`` and ``str()``: one JSON document or one text. Progress is
 drawn only on a terminal, colour only there and where ``NO_COLOR`` is not set. ``fault_of`` turns an
-exception into what a user sees: one line for the error, one hint, an exit code.
+exception into a message for the user: one line for the error, one hint, an exit code.
 """
 
 from __future__ import annotations
@@ -30,18 +30,18 @@ _LONGEST = 600
 
 
 class Reportable(Protocol):
-    """What verbs report."""
+    """The result of a verb."""
 
     def to_dict(self) -> Mapping[str, Any]:
         """As JSON-ready values."""
 
 
 class Verdict(Reportable, Protocol):
-    """A report that says whether all is well."""
+    """A report with an outcome."""
 
     @property
     def ok(self) -> bool:
-        """Whether it is."""
+        """False if it found a problem."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -197,7 +197,7 @@ def _of_system(error: OSError) -> Fault:
         if any(part.endswith(".skipstone") for part in str(error.filename).split("/")):
             hint = "`--index-location` puts the index elsewhere"
     elif error.errno in (errno.ENOSPC, errno.EDQUOT):
-        hint = "free some space: what the command wrote and nothing needs is removed already"
+        hint = "free some space: unneeded files of the command are already removed"
     else:
         hint = "run the same command with --debug to see where it happened"
     return Fault(message=_one_line(what), hint=hint)

@@ -88,7 +88,7 @@ def query(
 
 
 def _begun(scan: TableScan) -> tuple[list[str], Iterator[pa.RecordBatch]]:
-    """Names and rows; the first rows are read, so that they can be planned again till then."""
+    """Names and rows; the first rows are read, so that they can be planned again until then."""
     batches = scan.to_batches()
     return scan.schema.names, chain(list(islice(batches, 1)), batches)
 

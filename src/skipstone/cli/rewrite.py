@@ -83,7 +83,11 @@ def _labels(name: str, text: str) -> Callable[[Callable[..., Any]], Callable[...
 @click.option("--footer-key-id", metavar="NAME", help="With --kms: the master key of the footer.")
 @_labels("--column-key-id", "With --kms: the master key of a column")
 @click.option("--single-wrapping", is_flag=True, help="With --kms: wrap every data key by the KMS.")
-@click.option("--external-keys", is_flag=True, help="With --kms: wrapped keys beside the file.")
+@click.option(
+    "--external-keys",
+    is_flag=True,
+    help="With --kms: wrapped keys in a file next to the data file.",
+)
 @click.option(
     "--algorithm",
     type=click.Choice(["gcm", "gcm-ctr"]),
@@ -119,7 +123,7 @@ def _labels(name: str, text: str) -> Callable[[Callable[..., Any]], Callable[...
     "--index-footer-key",
     metavar="LABEL",
     help="For a TABLE: rebuild indexes in the clear as encrypted ones; the label of the key for"
-    " every part without a key of its own.",
+    " every part without its own key.",
 )
 @click.option(
     "--index-key-metadata",
@@ -150,7 +154,7 @@ def encrypt(
     """Encrypt a Parquet file, or all of a TABLE, in its place and without decoding it.
 
     Keys are 16, 24 or 32 bytes. They lie in a file or an environment variable, as hex, base64:… or
-    text:…; or a KMS wraps random ones. Columns without a key of their own use the footer key.
+    text:…; or a KMS wraps random ones. Columns without their own key use the footer key.
     --keys opens a file that is encrypted already; it then gets the new keys.
 
     Each file of a TABLE is bound to its place: its AAD prefix is --aad-prefix (or a name made for
@@ -219,7 +223,7 @@ def decrypt(
 ) -> None:
     """Decrypt a Parquet file, or all of a TABLE, in its place and without decoding it.
 
-    All keys are needed. In a TABLE each file must be the one that belongs in its place; files in
+    All keys are needed. In a TABLE each file must be in its own place; files in
     the clear are skipped. Exit code 3 when some file failed.
     """
     decryption = DecryptionOptions(**asked)
@@ -257,7 +261,7 @@ def decrypt(
 @click.option(
     "--aad-prefix",
     metavar="TEXT",
-    help="The AAD prefix of the file; for a TABLE, what those of its files start with.",
+    help="The AAD prefix of the file; for a TABLE, the beginning of its files' prefixes.",
 )
 @storage_option
 @reporting
@@ -323,7 +327,7 @@ def rekey(
 @click.option(
     "--row-group-rows",
     type=click.IntRange(min=1),
-    help="Rows of every row group but the last, where columns cannot be told apart.",
+    help="Rows of every row group but the last, where columns cannot be distinguished.",
 )
 @click.option(
     "--footer-only",
@@ -343,15 +347,15 @@ def salvage(
     out: Output,
     **asked: Any,
 ) -> None:
-    """Save what can be saved of a Parquet file whose footer is lost, torn or damaged.
+    """Save the rows of a Parquet file whose footer is lost, torn or damaged.
 
-    salvage finds pages by their headers and decodes every page. All whole row groups go into a new
-    file. What is damaged or uncertain is left out, and named. The file itself is not changed. The
-    schema comes from --schema, from the rest of the footer, or from the files beside it.
+    salvage finds pages by their headers and decodes every page. All complete row groups go into a
+    new file. Damaged and uncertain parts are left out, and named. The file itself is not changed.
+    The schema comes from --schema, from the rest of the footer, or from the files next to it.
 
     With its keys an encrypted file is saved in the clear. For a TABLE, every file is read, and the
-    damaged ones are salvaged, beside themselves or below --output. With keys --output is required:
-    files in the clear never go among encrypted ones. Exit code 3 when something was left out.
+    damaged ones are salvaged, next to themselves or below --output. With keys --output is required:
+    files in the clear are never put among encrypted ones. Exit code 3 when something was left out.
     """
     keys = DecryptionOptions(**asked)
     if Path(table.path).is_dir():
@@ -386,7 +390,8 @@ def salvage(
     )
     if report.footer == "whole" and report.ok and report.output is not None:
         out.warn(
-            f"the footer is whole, and nothing was lost: {report.output} has the same rows; inside"
+            f"the footer is complete, and nothing was lost: {report.output} has the same rows; "
+            "inside"
             " a table they would count twice"
         )
     out.verdict(report)

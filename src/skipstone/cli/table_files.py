@@ -195,9 +195,9 @@ def retrofit(
     """Add page index, checksums, statistics and Bloom filters to TABLE, or to one file.
 
     Page bodies are copied byte for byte, not encoded again. Each file is replaced in one step when
-    the new one is complete: after a kill every file is whole, old or new. The next run skips files
-    that have everything, so it continues where the last one ended. The run also refreshes the facts
-    of the index. Exit code 3 when some file could not be processed.
+    the new one is complete: after a kill every file is complete, old or new. The next run skips
+    files that have everything, so it continues where the last one ended. The run also refreshes the
+    facts of the index. Exit code 3 when some file could not be processed.
     """
     from skipstone.parquet.writing.retrofit_needs import parse_bloom
 
@@ -250,14 +250,14 @@ def migrate(
     dry_run: bool,
     out: Output,
 ) -> None:
-    """Make a _pm for every data file of TABLE that lacks a good one.
+    """Make a _pm for every data file of TABLE that lacks a valid one.
 
     migrate reads footers and Bloom filters, no rows. In a QuestDB table (a directory with a _txn)
-    each Parquet partition gets its _pm beside data.parquet; stop the server first. For any other
-    table the _pm files go below DEST, by default beside the index (data/_events.skipstone/pm).
+    each Parquet partition gets its _pm next to data.parquet; stop the server first. For any other
+    table the _pm files go below DEST, by default next to the index (data/_events.skipstone/pm).
     TABLE may also be one _pm, which is brought up to date without its data file.
 
-    A good _pm is not written again. Exit code 3 when some file gets none.
+    A valid _pm is not written again. Exit code 3 when some file gets none.
     """
     with out.progress("migrate") as progress:
         report = table.open().migrate(destination, dry_run=dry_run, progress=progress)

@@ -3,7 +3,7 @@
 ``to_dict()`` is one JSON-ready document with the field names of parquet.thrift: ``metadata`` is
 ``FileMetaData``; with ``pages``, each chunk has its page headers, ``OffsetIndex``, ``ColumnIndex``,
 ``BloomFilterHeader`` and the roots of its index pages. Bytes are hex; each bound also has its
-meaning as ``…_text``. The text output cuts long lists and tells how much it left out.
+meaning as ``…_text``. The text output shortens long lists and states how much it left out.
 """
 
 from __future__ import annotations

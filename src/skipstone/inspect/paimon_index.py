@@ -90,7 +90,7 @@ def inspect_file_index(path: str, options: InspectOptions) -> FileIndexInspectio
             width = "numbers" if "INT" in rest else f"keys of {type.width} bytes"
             notes.append(
                 f"{name}: {width}, shown as {type}; may be {', '.join(rest)}"
-                f" (--type {name}=… says which)"
+                f" (--type {name}=… decides)"
             )
         else:
             sure[name] = shown[name]
@@ -121,7 +121,7 @@ def inspect_file_index(path: str, options: InspectOptions) -> FileIndexInspectio
         if not named:  # the types are not the cause
             raise
         names = ", ".join(unsure)
-        hint = f"the types of {names} are not known: say --type {unsure[0]}=TYPE, or --data FILE"
+        hint = f"the types of {names} are not known: give --type {unsure[0]}=TYPE, or --data FILE"
         raise SkipstoneError(error.message, hint=hint) from error
     return FileIndexInspection(found=found, where=options.where, selection=selection)
 

@@ -3,7 +3,7 @@
 ``to_dict()`` is one JSON-ready document with the names of QuestDB's specification in lower case.
 Bounds and bitsets are hex; each bound also has its meaning as ``text``. The text output counts over
 all row groups and shows the bounds of the first one. A file may have 10,000 columns: the text
-output cuts long lists and tells how much it left out.
+output shortens long lists and states how much it left out.
 """
 
 from __future__ import annotations

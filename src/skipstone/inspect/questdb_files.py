@@ -246,7 +246,7 @@ def inspect_txn(path: str, *, storage_options: Mapping[str, str] | None = None) 
         raise FormatError(
             "the current record of _txn",
             file=path,
-            expected="whole, and of its version",
+            expected="complete, and of its version",
             got="cut short, or of another",
         )
     partitioning, notes = None, []

@@ -1,6 +1,6 @@
 """Shows the index stores: the fact store of a table, fact parts, encrypted packs, Xskipper stores.
 
-Of an encrypted pack, the segments, the labels of their keys, and which segments open are shown.
+For an encrypted pack it shows the segments, the labels of their keys, and which segments open.
 
 A metadata directory of Xskipper may have any version from 0 to 4. Version 0 stores serialised
 objects that no reader supports: its columns are shown, its values are not. The key labels of an
@@ -351,7 +351,7 @@ def _footer(source: BinaryIO, file: str, opens: object | None) -> tuple[Footer, 
     if opens is not None:
         try:
             return read_footer(reader, file=file, decryption=opens), opens
-        except UnsupportedError:  # not encrypted, or too new: the next call tells which
+        except UnsupportedError:  # not encrypted, or too new: the next call raises the right error
             reader.seek(0)
     return read_footer(reader, file=file), None
 

@@ -288,8 +288,8 @@ def _bounds(values: Iterable[bytes], null_pages: NDArray[np.bool_]) -> list[byte
 
 
 def _walked(file: ParquetFile, key: ChunkKey, budget: Budget) -> tuple[_Pages | None, str | None]:
-    """The pages from their headers. Headers of a nested column do not always tell where rows
-    begin, so such columns are left out."""
+    """The pages from their headers. Headers of a nested column do not always show where rows begin,
+    so such columns are left out."""
     leaf = file.footer.schema.leaves[key[1]]
     if leaf.max_repetition_level or not budget.take("headers", 1):
         return None, "no page index; page headers were not read"

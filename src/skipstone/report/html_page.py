@@ -123,7 +123,7 @@ def write(
         detail = plan.details.get(ordinal)
         try:
             return inside(file, None if detail is None else detail.rows, named, budget)
-        except Exception as error:  # a picture of the rest is better than none
+        except Exception as error:  # the rest of the page is still useful
             return {"trouble": _first_line(error)}
 
     inner = dict(zip(kept, known.map(describe, kept), strict=True))
@@ -184,7 +184,7 @@ def _written(
     encoded = text.encode()
     place = Path(path).resolve()
     if place.is_file() or not place.exists():
-        # It shows values: nobody may read it who may not read the files.
+        # It shows values: only users who may read the files may read it.
         remove_temporary(place)
         put_atomically(place, encoded, plan.listing.paths)
     else:

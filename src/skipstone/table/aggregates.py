@@ -2,8 +2,8 @@
 
 Where a file's facts do not decide the result, its pages that may hold matches are read. ``extreme``
 takes the value of a file from ``minmax`` where all of its rows match and the bounds are exact; in
-the other files it looks for the row that ORDER BY with LIMIT 1 returns. Nulls do not count; NaN is
-the greatest value.
+the other files it finds the row that ORDER BY with LIMIT 1 returns. Nulls do not count; NaN is the
+greatest value.
 """
 
 from __future__ import annotations
@@ -56,11 +56,10 @@ ColumnValue: TypeAlias = (
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
 class FirstRows:
-    """Which rows come first: ``rows`` by path, ``None`` for all rows of a file.
-
-    With ``exact`` these are the rows; else the rows are among these, and a reader sorts them and
-    takes ``limit``. Of ``files_total`` files, ``files_asked`` gave rows from their index,
-    ``files_passed`` were skipped by their bounds, and the rest must be read.
+    """The first rows of an order: ``rows`` by path, ``None`` for all rows of a file. With ``exact``
+    these are the rows; else the rows are among these, and a reader sorts them and takes ``limit``.
+    ``files_asked`` of ``files_total`` files gave rows from their index, ``files_passed`` were
+    skipped by their bounds, and the rest must be read.
     """
 
     rows: dict[str, RowSet | None]
@@ -115,11 +114,11 @@ class AggregateVerbs(OpenTable):
     """The verbs that answer from the indexes; see ``Table``."""
 
     def count(self, where: Where = None, *, time_zone: str = "UTC") -> int:
-        """How many rows match ``where``: from the indexes, where they know it exactly.
+        """How many rows match ``where``: from the indexes, where they prove it exactly.
 
         >>> table.count("ts >= '2026-01-01'")
 
-        Of other files the pages that may hold matches are read; Parquet tables only.
+        In other files the pages that may hold matches are read; Parquet tables only.
         """
         request = PlanRequest(where=where, time_zone=time_zone)
         return of_one_listing(self, request, self._counted)
@@ -128,7 +127,7 @@ class AggregateVerbs(OpenTable):
         plan = scan.plan
         if scan.query is None and plan.count() is None:
             raise UnsupportedError(
-                f"{self.path} must be read to count, which takes Spark",
+                f"{self.path} must be read to count, which needs Spark",
                 hint="count with Table.read(spark, where).count()",
             )
         count = scan.count()
@@ -139,7 +138,7 @@ class AggregateVerbs(OpenTable):
 
         >>> table.min("ts", "user_id = 'u-8814'")
 
-        From ``minmax`` where its bound is exact; of other files the pages that may hold the value
+        From ``minmax`` where its bound is exact; in other files the pages that may hold the value
         are read.
         """
         return _extreme(self, column, where, time_zone, greatest=False)
@@ -168,7 +167,7 @@ class AggregateVerbs(OpenTable):
         first. A file without such an index, or where ``where`` is not decided, keeps all of its
         candidate rows, and ``exact`` is False.
         """
-        limit = whole(limit)  # TypeError for other than whole numbers
+        limit = whole(limit)  # TypeError for anything but whole numbers
         if limit < 0:
             raise ValueError(f"limit is 0 or more, not {limit}")
         orders = orders_of(order_by)
@@ -277,8 +276,8 @@ def _extreme_of(table: OpenTable, column: str, greatest: bool, scan: TableScan) 
     plan, query = scan.plan, scan.query
     if query is None:
         raise UnsupportedError(
-            f"{table.path} must be read, which takes Spark",
-            hint="ask with Table.read(spark, where)",
+            f"{table.path} must be read, which needs Spark",
+            hint="query with Table.read(spark, where)",
         )
     field = query.schema.field(0)
     bounds = query.bounds(column) if query.bounds is not None else None
@@ -321,7 +320,7 @@ def _python_value(array: pa.Array, field: pa.Field) -> ColumnValue:
 
 
 def _exact(bounds: Intervals, plan: Plan) -> NDArray[np.bool_]:
-    """Files whose bounds are values of the file (Skipstone cuts no bounds but texts), or that have
+    """Files whose bounds are values of the file (Skipstone cuts only bounds of texts), or that have
     only nulls."""
     only_null = (bounds.nulls >= 0) & (bounds.nulls == plan.row_counts)
     return np.asarray((bounds.lo.valid & bounds.hi.valid) | only_null)

@@ -116,8 +116,8 @@ class BuildVerbs(OpenTable):
 
         >>> table.refresh(spark)
 
-        Arguments as for ``build``. An encrypted index stays encrypted as it is; parts whose key is
-        not given are left to another refresh.
+        Arguments as for ``build``. An encrypted index keeps its encryption; parts whose key is not
+        given are not refreshed.
         """
         self.store.require_own()
         definitions = self.store.snapshot().definitions
@@ -135,8 +135,8 @@ class BuildVerbs(OpenTable):
         decryption: Decryption | None,
         plaintext_index: bool,
     ) -> BuildSettings:
-        """The settings of a build. The limit of inline containers is the last one that was stated,
-        be it by an earlier build."""
+        """The settings of a build. The limit of inline containers is the last one that a build
+        stated."""
         settings = BuildSettings(
             memory=memory,
             pm=pm,
@@ -278,7 +278,7 @@ def _refuse_in_clear(
         if any(tuple(map(str, names))[: len(each)] == each for each in encrypted):
             raise UnsupportedError(
                 f"{index!r}: {path} encrypts the column, and the index would be in the clear",
-                hint="encrypt the index (encryption=…), or say plaintext_index=True",
+                hint="encrypt the index (encryption=…), or pass plaintext_index=True",
             )
 
 
@@ -297,7 +297,7 @@ def _checked(
         path = spelled_path(schema, index.column)
         if path is None and index.column in partitions:
             raise UnsupportedError(
-                f"{index.column!r} is a partition column: its values stand in the paths",
+                f"{index.column!r} is a partition column: its values are in the paths",
                 hint="predicates on it skip files without an index",
             )
         if path is None:
@@ -333,8 +333,8 @@ def _check_kinds(table: OpenTable, wanted: Sequence[Index]) -> None:
             raise UnsupportedError(f"{index!r}: keys of maps are columns of Parquet files only")
         if isinstance(index, Bsi):
             log.warning(
-                "%r: Paimon has deprecated bsi; %s:rangebitmap answers the same, and faster, "
-                "unless it is a decimal of more than 18 digits",
+                "%r: Paimon has deprecated bsi; %s:rangebitmap answers the same queries "
+                "faster, unless it is a decimal of more than 18 digits",
                 index,
                 index.column,
             )
@@ -346,7 +346,7 @@ def _merge_if_needed(table: OpenTable) -> int:
         return 0
     try:
         done = compact(table.store, table.listing)
-    except (SkipstoneError, OSError) as error:  # the index is built, in more parts
+    except (SkipstoneError, OSError) as error:  # the index is built, but has more parts
         log.warning("the parts of the index are left as they are: %s", error)
         return 0
     return done.parts_before
@@ -406,7 +406,7 @@ class IndexAfterRewrite:
         return tuple(found)
 
     def unpublish(self, encryption: Encryption) -> bool:
-        """Remove their Xskipper directory in the clear beside the index; whether there was one."""
+        """Remove their Xskipper directory in the clear next to the index; whether there was one."""
         if self._store is None:
             return False
         store = self._store

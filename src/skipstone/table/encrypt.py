@@ -63,15 +63,15 @@ class EncryptVerbs(RewriteVerbs):
 
         Each file is bound to its place: its AAD prefix is ``encryption.aad_prefix``, "/", and its
         path below the directory. Without one, the table keeps its name, or gets one. If
-        ``aad_prefix`` is a function, it returns the whole prefix of each file instead. Files that
-        are encrypted so already are passed over: a run that ended early is resumed by the next.
-        Files encrypted otherwise fail, unless ``decryption`` opens them. Afterwards an encrypted
-        list of the files lies beside the table (``rewrite/encrypted_file_list.py``); ``check``
-        finds missing files by it.
+        ``aad_prefix`` is a function, it returns the whole prefix of each file instead. Files with
+        this encryption are skipped: a run that ended early is resumed by the next. Files with
+        another encryption fail, unless ``decryption`` opens them. Afterwards an encrypted list of
+        the files lies next to the table (``rewrite/encrypted_file_list.py``); ``check`` uses it to
+        find missing files.
 
         ``encryption`` and ``decryption`` may be functions without arguments that make them: they
-        are called here and in every task, so that no key travels with a job. Objects that hold keys
-        travel within the function of the job, between processes of the session.
+        are called here and in every task, so that a job contains no key. Objects that hold keys are
+        pickled with the function of the job, between processes of the session.
 
         Indexes over columns that are encrypted now were built in the clear: they are dropped, and
         the report names them, unless ``plaintext_index`` keeps them. With ``index_encryption`` (of
@@ -111,11 +111,11 @@ class EncryptVerbs(RewriteVerbs):
         if not plaintext_index:
             dropped = index.drop_clear(made, whole=index_encryption is not None)
             if index.unpublish(made):
-                notes.append(f"removed, as it was published in the clear: {self.location.xskipper}")
+                notes.append(f"removed: it was published in the clear: {self.location.xskipper}")
         if self.has_sidecars():
-            notes.append("file indexes (.index) beside the files are in the clear: remove them")
+            notes.append("file indexes (.index) next to the files are in the clear: remove them")
         if any(each.outcome != "failed" for each in done) and (removed := _remove_summaries(self)):
-            notes.append(f"removed, as they held footers in the clear: {', '.join(removed)}")
+            notes.append(f"removed: they held footers in the clear: {', '.join(removed)}")
         refreshed = None
         if index_encryption is not None and index.dropped:
             refreshed = index.rebuilt(index_encryption)
@@ -151,8 +151,8 @@ class EncryptVerbs(RewriteVerbs):
         >>> skipstone.Table("lake/orders", decryption=keys).decrypt(spark)
 
         Each file must be in its own place, as far as that is known: by ``decryption.aad_prefix``
-        (what the prefixes of the table begin with, or a function from a file to its prefix), or by
-        the list of the files, which also has its version. Files in the clear are passed over. The
+        (the beginning of the table's prefixes, or a function from a file to its prefix), or by
+        the list of the files, which also has its version. Files in the clear are skipped. The
         list is removed after the last file, and the index is refreshed.
         """
         started = time.perf_counter()
@@ -209,8 +209,8 @@ class EncryptVerbs(RewriteVerbs):
         >>> table.rekey(spark, kms=client, master_keys={"orders-2025": "orders-2026"})
 
         As ``skipstone.rewrite.rekey`` does to one file; clients may be functions that make them, as
-        for ``encrypt``. Files without an old master key are passed over. ``aad_prefix`` is what the
-        prefixes of the table begin with, where it is not stored.
+        for ``encrypt``. Files without an old master key are skipped. ``aad_prefix`` is the
+        beginning of the table's prefixes, where it is not stored.
         """
         started = time.perf_counter()
         require_local(self, "rekeyed")
@@ -260,7 +260,7 @@ class EncryptVerbs(RewriteVerbs):
 
 def _remove_summaries(table: OpenTable) -> list[str]:
     """Remove the summaries of the earlier footers: they hold statistics of encrypted columns in the
-    clear, and match no file any more."""
+    clear, and no longer match any file."""
     from skipstone.rewrite.summary_files import COMMON
 
     found = [name for name in (SUMMARY, COMMON) if table.storage.exists(f"{table.path}/{name}")]
@@ -289,7 +289,7 @@ class _FileList:
 
     @property
     def beginning(self) -> bytes:
-        """What the prefixes of the table begin with."""
+        """The beginning of the table's prefixes."""
         return self.held.beginning
 
     @property

@@ -1,9 +1,9 @@
 """The file format of a table: how its files are read, and the keys that open them.
 
 Parquet files are read by their own footers. CSV, JSON and ORC files are read by Spark: their schema
-and values are what a session makes of them. Without a session such a table has only the schema that
-it was indexed under. The formats differ in four things: the schema, the fingerprint under which
-facts are stored, the job that builds facts, and how plain Spark reads the files.
+and values depend on the session. Without a session such a table has only the schema that it was
+indexed under. The formats differ in four things: the schema, the fingerprint under which facts are
+stored, the job that builds facts, and how plain Spark reads the files.
 """
 
 from __future__ import annotations
@@ -121,7 +121,7 @@ class SparkFormat:
     def frame(
         self, spark: SparkSession, options: Mapping[str, str], schema: StructType | None = None
     ) -> DataFrame:
-        """The table as its options and schema have it; ``options`` and ``schema`` are not used."""
+        """The table under its own options and schema; ``options`` and ``schema`` are not used."""
         return self.source.read(spark, self.root)
 
 
@@ -144,15 +144,16 @@ HINT = (
 class DataKeys:
     """The keys of a table's encrypted files.
 
-    ``aad_prefix`` in bytes is what the prefixes of the table begin with, as ``Table.encrypt`` makes
+    ``aad_prefix`` in bytes is the beginning of the table's prefixes, as ``Table.encrypt`` makes
     them (``TablePrefix``): each file must then be in its own place. If it is a function, it returns
-    the whole prefix of a file. Without either, a file's own prefix is believed.
+    the whole prefix of a file. Without either, a file's own prefix is trusted.
 
-    Where keys are given, a ``_metadata`` and file indexes in the clear beside the files are not
-    believed: anybody could have written them. Facts in the clear are, as a user asked for them.
+    Where keys are given, a ``_metadata`` and file indexes in the clear next to the files are not
+    trusted: anybody could have written them. Facts in the clear are trusted, because a user
+    requested them.
 
-    ``decryption`` is what opens the files below ``root``, or a function that makes it when it
-    is needed first; ``None`` for files in the clear."""
+    ``decryption`` opens the files below ``root``, or is a function that makes it on first use;
+    ``None`` for files in the clear."""
 
     __slots__ = ("_found", "_given", "_root")
 

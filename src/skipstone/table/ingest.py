@@ -1,6 +1,5 @@
-"""``ingest``: appends rows of any kind to a live table, and makes the table if there is none.
-
-Of a DataFrame, tasks encode row groups, and the driver places their bytes:
+"""``ingest``: appends rows of any kind to a live table, and makes the table if there is none. For a
+DataFrame, tasks encode row groups, and the driver places their bytes:
 
     df -> by ranges of the timestamp -> mapInArrow: sort, encode, write a file into _staging
        -> (path, partition, rows, times) to the driver -> one commit
@@ -328,7 +327,7 @@ def start_stream(
     if batch_id is not None and "://" not in path and not Path(path, "offsets").exists():
         raise SkipstoneError(
             f"{checkpoint_location} is a new checkpoint, and {root} has batch {batch_id} already",
-            hint="go on with the checkpoint that wrote it: the ids of a new one begin with 0 again",
+            hint="continue with its checkpoint: the ids of a new one begin with 0 again",
         )
     writer = df.writeStream.foreachBatch(sink).option("checkpointLocation", checkpoint_location)
     if trigger:

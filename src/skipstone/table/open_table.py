@@ -1,7 +1,7 @@
-"""``OpenTable``: where the files and the index of a table lie, and how both are opened.
+"""``OpenTable``: the files and the index of a table, and how both are opened.
 
-Every verb of ``Table`` is over this value. It lists the files, finds their schema, matches them
-with the facts of the index, and keeps what queries share. It changes nothing.
+Every verb of ``Table`` uses this value. It lists the files, finds their schema, matches them with
+the facts of the index, and caches values that queries share. It changes nothing.
 
 ``TxnTable`` is a table with a ``_txn``: QuestDB's, or a live table of Skipstone. Every listing of
 it is a snapshot (``questdb/txn_snapshot.py``); ``plan``, ``count`` and ``read`` each take one and
@@ -106,7 +106,7 @@ class OpenTable:
         if keys is not None and isinstance(self.index_location, str):
             self.index_location = KeyedLocation(self.index_location, keys)
         self._adjacent = AdjacentIndexes(self.storage) if self.is_parquet else None
-        # File indexes beside encrypted files are in the clear, and anybody may have written them.
+        # File indexes next to encrypted files are in the clear, and anybody may have written them.
         wanted = sidecars if sidecars is not None else not self.keys
         self._uses_sidecars = wanted and self.file_index.read_enabled
 
@@ -133,7 +133,7 @@ class OpenTable:
             raise UnsupportedError(
                 f"{self.path} is a table of {found}: its directory holds files that are not part "
                 "of the table",
-                hint=f"read it through {found}, which has file statistics of its own",
+                hint=f"read it through {found}, which has its own file statistics",
             )
         if self.txn is not None:
             return self.txn.listing()
@@ -178,7 +178,7 @@ class OpenTable:
         return None if self.txn is None else self.txn.coverage(listing)
 
     def has_sidecars(self) -> bool:
-        """Whether Paimon's file indexes lie beside the files now."""
+        """Whether Paimon's file indexes lie next to the files now."""
         if self._adjacent is None:
             return False
         self.listing()
@@ -190,7 +190,7 @@ class OpenTable:
         columns: Iterable[str],
         containers: Mapping[str, bytes] | None = None,
     ) -> AdjacentRows | None:
-        """The evidence of file indexes beside the files of ``listing``, where they are used.
+        """The evidence of file indexes next to the files of ``listing``, where they are used.
 
         ``containers`` as for ``Table.plan``.
         """
@@ -202,7 +202,7 @@ class OpenTable:
 
     @contextmanager
     def opened_with(self, decryption: Decryption | None) -> Iterator[None]:
-        """Opens files with these keys in place of the table's; what was opened is not kept."""
+        """Opens files with these keys in place of the table's; opened files are not kept."""
         files = self.file_format
         if not isinstance(files, ParquetFormat) or decryption == self.keys.get():
             yield
@@ -222,8 +222,8 @@ class OpenTable:
 
         ``matched`` are the facts of these files, where the caller has them.
 
-        Where no file can be opened for lack of a key: with ``or_indexed`` the indexed columns, as
-        no key is needed for what an index in the clear says; else, or without an index,
+        Where no file can be opened for lack of a key: with ``or_indexed`` the indexed columns,
+        because an index in the clear needs no key; else, or without an index,
         ``KeyUnavailableError``.
         """
         try:
@@ -263,7 +263,7 @@ class OpenTable:
 
     @cached_property
     def engine(self) -> Engine:
-        """What queries share: opened files, and the schema of the files.
+        """The values that queries share: opened files, and the schema of the files.
 
         ``UnsupportedError`` for a table that only Spark reads.
         """
@@ -359,7 +359,7 @@ class TxnTable:
         return {} if file is None else {"size": file.size}
 
     def facts(self, listing: Listing, schema: pa.Schema) -> SnapshotFacts:
-        """What the snapshot says about its files; ``schema`` is the table's."""
+        """The snapshot's information about its files; ``schema`` is the table's."""
         assert isinstance(listing, TxnListing)
         return SnapshotFacts(
             coverage=self.coverage(listing),

@@ -165,21 +165,21 @@ def scan_query(table: OpenTable, request: PlanRequest) -> TableScan:
 
 # How often a query is planned before files that change are an error.
 _ATTEMPTS: Final = 6
-_CHANGING: Final = "files keep changing under the query"
+_CHANGING: Final = "files keep changing during the query"
 
 
 def planned(table: OpenTable, request: PlanRequest) -> TableScan:
-    """``scan_query``, again where a file goes or changes while it is planned."""
+    """``scan_query``, repeated where a file disappears or changes while it is planned."""
     return _again(partial(_planned, table, request))
 
 
 def of_one_listing(
     table: OpenTable, request: PlanRequest, read: Callable[[TableScan], Result]
 ) -> Result:
-    """What ``read`` gives for a plan of the query, from the versions of files in one listing.
+    """The result of ``read`` for a plan of the query, from the versions of files in one listing.
 
-    Where a file has changed or is gone before it was read, the query is planned again, a few times;
-    then it is a ``StaleError``.
+    Where a file has changed or disappeared before it was read, the query is planned again, a few
+    times; then it is a ``StaleError``.
     """
     return _again(partial(_of_listing, table, request, read))
 
@@ -197,7 +197,7 @@ def _planned(table: OpenTable, request: PlanRequest) -> TableScan:
     try:
         return scan_query(table, request)
     except FileNotFoundError as error:
-        table.listing()  # raises it again where the table itself is not there
+        table.listing()  # raises it again where the table itself does not exist
         raise StaleError(f"{table.path}: {_CHANGING}: {error}", hint="ask again") from error
 
 

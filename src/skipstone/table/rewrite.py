@@ -119,10 +119,10 @@ class RewriteVerbs(BuildVerbs):
         >>> table.retrofit(spark, bloom={"user_id": 0.01})
 
         As ``skipstone.rewrite.retrofit`` does to one file; with ``spark`` as a job. A file that has
-        all of it is passed over, so a run that ended early is resumed by the next. A file that
-        cannot be done is in the report, and stops no other. Afterwards the table's index, if it has
-        one, is refreshed. ``progress`` is called with files done and files to do, in a job when a
-        task ends.
+        all of it is skipped, so a run that ended early is resumed by the next. A file that cannot
+        be done is in the report, and does not stop the others. Afterwards the table's index, if it
+        has one, is refreshed. ``progress`` is called with files done and files to do, in a job when
+        a task ends.
         """
         work = RetrofitFiles(
             bloom=dict(bloom or {}),
@@ -158,16 +158,16 @@ class RewriteVerbs(BuildVerbs):
         decryption: Given[Decryption] | None = None,
         progress: Progress | None = None,
     ) -> TableReport:
-        """Save the rows of the files that are damaged; good files are passed over.
+        """Save the rows of the files that are damaged; good files are skipped.
 
         >>> table.salvage(output="lake/saved")
 
-        No file of the table is touched. The rows of ``x.parquet`` go to ``x.parquet`` at the same
-        place below the directory ``output``, or to ``x.salvaged.parquet`` beside it: there they
-        belong to the table, and removing ``x.parquet`` is up to you. Files salvaged before are
-        passed over. The schema of a file without a footer is ``schema``, what is left of its
-        footer, that of the files beside it, or that of the table where all good files agree.
-        ``skip_bad_pages`` and ``footer_only`` as for ``skipstone.salvage.salvage``.
+        No file of the table is changed. The rows of ``x.parquet`` go to ``x.parquet`` at the same
+        place below the directory ``output``, or to ``x.salvaged.parquet`` next to it: there they
+        belong to the table, and you must remove ``x.parquet``. Files salvaged before are skipped.
+        The schema of a file without a footer is ``schema``, the rest of its footer, that of the
+        files next to it, or that of the table where all good files agree. ``skip_bad_pages`` and
+        ``footer_only`` as for ``skipstone.salvage.salvage``.
 
         With ``decryption``, by default the table's, encrypted files are salvaged too. Their rows
         are written **in the clear**, so ``output`` is required. The keys may be a function that
@@ -188,8 +188,9 @@ class RewriteVerbs(BuildVerbs):
         if work.decryption is not None:
             if work.output is None:
                 raise UnsupportedError(
-                    "what is saved of encrypted files is in the clear, and is not put among them",
-                    hint="name the directory that it goes to: output=…, --output",
+                    "the saved rows of encrypted files are in the clear, and are not put among "
+                    "the files",
+                    hint="name another directory for them: output=…, --output",
                 )
             made = given(work.decryption, "the keys")
             try:
@@ -302,7 +303,9 @@ class SalvageFiles:
         if found.output is None:
             return FileResult(path=path, outcome="failed", why=f"nothing could be saved: {damage}")
         left = len(found.row_groups) - len(found.saved)
-        why = f"{damage}; saved {len(found.saved):,} of {len(found.row_groups):,} whole row groups"
+        why = (
+            f"{damage}; saved {len(found.saved):,} of {len(found.row_groups):,} complete row groups"
+        )
         return FileResult(
             path=path,
             outcome="done" if found.ok and not left else "partly",

@@ -104,13 +104,13 @@ def _against(
     if table.txn is not None:
         return "a snapshot, whose files may grow"
     if table.keys:
-        return "its files may be encrypted: their keys stay here"
+        return "its files may be encrypted: their keys stay in this process"
     if options:
         return f"options of Spark's reader are given ({', '.join(sorted(options))})"
     if not isinstance(table.index_location, str):
-        return "the index is encrypted, or a store of Xskipper's: its keys stay here"
+        return "the index is encrypted, or a store of Xskipper's: its keys stay in this process"
     if table.storage_options:
-        return "options of the object store would stand in Spark's plans"
+        return "Spark's plans would show options of the object store"
     return against_pages(spark, where)
 
 
@@ -289,7 +289,7 @@ def _snapshot(
         for file in listing.files:
             if file.length != file.size:
                 raise UnsupportedError(
-                    f"{file.path} is longer than its snapshot: Spark Connect takes no sizes",
+                    f"{file.path} is longer than its snapshot: Spark Connect accepts no sizes",
                     hint="an append is running: read again, or from a classic session",
                 )
         wanted = {"mergeSchema": "true", **options}
@@ -320,7 +320,7 @@ def _snapshot(
 def _paged(
     table: OpenTable, spark: SparkSession, native: DataFrame, request: PlanRequest
 ) -> tuple[DataFrame | None, str]:
-    """The rows by pages, in the columns of ``native``; or why that cannot be."""
+    """The rows by pages, in the columns of ``native``; or why that is impossible."""
     names = native.columns
     try:
         own = spark_schema(table, [column_name((name,)) for name in names])

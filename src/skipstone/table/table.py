@@ -5,12 +5,12 @@ of the package that take a session, a DataFrame or a path.
 >>> table.build(spark, indexes=["user_id:bloom", "ts:minmax"])
 >>> print(table.explain("user_id = 'u-8814'"))
 
-The methods have the names of the verbs of the command line. A module of the package has a group of
-them, in a class over ``OpenTable``; ``Table`` joins these classes. Three verbs stand elsewhere:
-``skipstone.ingest`` also makes tables, ``skipstone.inspect.inspect`` takes any file, and
-``skipstone.report`` draws what ``explain`` returns.
+The methods have the names of the verbs of the command line. Each module of the package has a group
+of them, in a class over ``OpenTable``; ``Table`` inherits from these classes. Three verbs are
+elsewhere: ``skipstone.ingest`` also makes tables, ``skipstone.inspect.inspect_path`` takes any
+file, and ``skipstone.report`` draws what ``explain`` returns.
 
-Spark is imported by the calls that receive a session, and by no other.
+Only the calls that receive a session import Spark.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ class Table(EncryptVerbs, UpkeepVerbs, AggregateVerbs):
     >>> events = skipstone.Table("lake/events")
     >>> logs = skipstone.Table("lake/logs", format="csv", options={"header": "true"})
 
-    ``index_location`` is the directory of the index, by default beside the table
+    ``index_location`` is the directory of the index, by default next to the table
     (``lake/_events.skipstone``), or one of Xskipper's stores, which is only read
     (``XskipperLocation``). ``storage_options`` are those of the object store.
 
@@ -68,9 +68,9 @@ class Table(EncryptVerbs, UpkeepVerbs, AggregateVerbs):
     options and schema only. ``options`` may include Paimon's of file indexes (``file-index.…``):
     what ``build`` builds by default, and whether plans use file indexes.
 
-    Plans also use Paimon's file indexes beside Parquet files (``x.parquet.index``) where they match
-    their files (``paimon/adjacent_index.py``), but not with ``sidecars=False``; with ``decryption``
-    only with ``sidecars=True``.
+    Plans also use Paimon's file indexes next to Parquet files (``x.parquet.index``) where they
+    match their files (``paimon/adjacent_index.py``), but not with ``sidecars=False``; with
+    ``decryption`` only with ``sidecars=True``.
 
     A directory with a ``_txn`` is a table of QuestDB, or a live table of Skipstone: its files are
     those of the newest snapshot (``table/open_table.py``). With ``partial``, partitions that are
@@ -82,17 +82,17 @@ class Table(EncryptVerbs, UpkeepVerbs, AggregateVerbs):
     Spark's option ``recursiveFileLookup``, which ``options`` may have, too.
 
     ``index_keys`` open an encrypted index: a mapping from labels to keys, a function from a label
-    to its key, or a KMS client. With them, an index in the clear is not believed.
+    to its key, or a KMS client. With them, an index in the clear is not trusted.
 
     ``verify_checksums=False`` reads pages whose checksum is wrong, where queries in this process
     raise ``FormatError`` otherwise. Indexes and files are never made from such pages.
 
-    ``memory`` is the most bytes that a query in this process decodes together (``ParquetFile``).
+    ``memory`` limits the bytes that a query in this process decodes together (``ParquetFile``).
     ``MemoryLimitError`` where a piece of a file needs more.
 
-    ``decryption`` has the keys of encrypted data files, or is a function that makes it. All that
-    reads the files in this process uses them, and builds do (``DataKeys``). Files in the clear
-    among them are read with its ``allow_plaintext_files``.
+    ``decryption`` has the keys of encrypted data files, or is a function that makes it. Reads in
+    this process and builds use them (``DataKeys``). Files in the clear among them are read with its
+    ``allow_plaintext_files``.
     """
 
     def __repr__(self) -> str:
@@ -118,7 +118,7 @@ class Table(EncryptVerbs, UpkeepVerbs, AggregateVerbs):
         containers: Mapping[str, bytes] | None = None,
         inside: bool = True,
     ) -> TableScan:
-        """A query that is planned and can be read in this process, or handed to another engine.
+        """A query that is planned and can be read in this process, or exported to another engine.
 
         >>> table.scan("user_id = 'u-8814'").to_arrow()
 
@@ -131,7 +131,7 @@ class Table(EncryptVerbs, UpkeepVerbs, AggregateVerbs):
         table's directory, or in full), such as a manifest embeds; ``ValueError`` for a file that
         the table does not have. Without ``inside`` no data file is opened.
 
-        Raises ``PredicateError`` for text that is not a predicate, or names no column of the table.
+        Raises ``PredicateError`` for text that is not a predicate, or that names an unknown column.
         """
         request = PlanRequest(
             where=where,
@@ -158,7 +158,7 @@ class Table(EncryptVerbs, UpkeepVerbs, AggregateVerbs):
         return self.scan(where, **how).plan
 
     def explain(self, where: Where = None, **how: Unpack[PlanOptions]) -> Explanation:
-        """The plan in words: what is read and skipped, why, and what reading it takes.
+        """The plan in words: what is read and skipped, why, and the cost of reading it.
 
         >>> print(table.explain("user_id = 'u-8814'"))
 
@@ -202,7 +202,8 @@ class Table(EncryptVerbs, UpkeepVerbs, AggregateVerbs):
         where: Where = None,
         **how: Unpack[PlanOptions],
     ) -> Result:
-        """What ``read`` gives for a scan; where a file changes before it was read, for a new one.
+        """The result of ``read`` for a scan; where a file changes before it was read, for a new
+        scan.
 
         >>> table.retried(lambda scan: sum(map(len, scan.to_batches())), "amount > 100")
 
@@ -226,9 +227,9 @@ class Table(EncryptVerbs, UpkeepVerbs, AggregateVerbs):
         >>> table.read(spark, "user_id = 'u-8814'").groupBy("day").count().show()
 
         Spark's own reader reads it, or ``format("skipstone")`` page by page where that takes less:
-        for a ``limit``, and where row indexes leave little of large files. ``last_scan`` says which
-        and why; the rows are the same. On a classic session any later filter skips too; under Spark
-        Connect ``where`` is what skips. ``options`` are the Parquet reader's.
+        for a ``limit``, and where row indexes leave few rows of large files. ``last_scan`` says
+        which and why; the rows are the same. On a classic session any later filter skips too; under
+        Spark Connect only ``where`` skips. ``options`` are the Parquet reader's.
         """
         from .spark_read import read_table
 
@@ -242,7 +243,7 @@ def skip(df: DataFrame, index_location: Locations = None) -> DataFrame:
     >>> skipstone.skip(spark.read.parquet("lake/events")).where("user_id = 'u-8814'").show()
 
     Works on any DataFrame of a classic session: paths, views, catalog tables, joins, aggregates.
-    ``index_location`` is where the index lies when it is not beside the table: one for all tables,
+    ``index_location`` is the place of the index if it is not next to the table: one for all tables,
     or a mapping from table path to location. A location may be one of Xskipper's stores
     (``XskipperLocation``). The rows are those of plain Spark; relations without an index are read
     as before.
@@ -276,7 +277,7 @@ def read(
     verify_checksums: bool = True,
     **options: str,
 ) -> DataFrame:
-    """``Table(path, …).read(spark, where, …)``, on classic sessions and Spark Connect alike.
+    """``Table(path, …).read(spark, where, …)``, on classic sessions and Spark Connect.
 
     >>> skipstone.read(spark, "lake/events", "user_id = 'u-8814'", columns=["ts", "amount"])
 
@@ -315,7 +316,7 @@ def explain(
 
     >>> print(skipstone.explain("lake/events", "user_id = 'u-8814'"))
 
-    Of a DataFrame: its file scans. Of the path of a table, or a ``ParquetFile``: the plan for
+    For a DataFrame: its file scans. For the path of a table, or a ``ParquetFile``: the plan for
     ``where``. A ``Plan`` is shown as it is.
     """
     if isinstance(what, str):
@@ -371,7 +372,7 @@ def watch(
 
     ``stop()``, ``awaitTermination()`` and ``lastProgress`` are the query's. A refresh that fails
     gives a warning and ``last_error``, and is tried again. No checkpoint is needed: a watch that is
-    started again goes on where the index stands. Watches and builds may run side by side.
+    started again continues from the index. Watches and builds may run at the same time.
 
     Raises ``SkipstoneError`` for a table without an index, before anything is started.
     """

@@ -93,8 +93,8 @@ class UpkeepVerbs(OpenTable):
             return advise(request)
         if not isinstance(self.file_format, ParquetFormat):
             raise UnsupportedError(
-                f"{self.path} is not a table of Parquet files: trying indexes takes Spark",
-                hint="leave the queries out, and rules decide from a sample",
+                f"{self.path} is not a table of Parquet files: trying indexes needs Spark",
+                hint="leave out the queries: rules then decide from a sample",
             )
         schema = self.schema(listing) if len(listing) else None
         return advise_queries(replace(request, schema=schema), queries_of(queries))
@@ -108,13 +108,12 @@ class UpkeepVerbs(OpenTable):
 
         ``deep`` also decodes ``sample`` files, proves their facts true, and compares what plans
         read with what matches. With keys (``decryption``, by default the table's) each file must be
-        encrypted and be in its own place, and none may be gone
-        (``rewrite/encryption_checks.py``).
+        encrypted and in its own place, and none may be missing (``rewrite/encryption_checks.py``).
         """
         if deep and isinstance(self.store, XskipperStore):
             raise UnsupportedError(
                 f"{self.location.root} is a store of Xskipper",
-                hint="a deep check rebuilds facts of Skipstone's own: leave --deep out",
+                hint="a deep check rebuilds Skipstone's own facts: leave out --deep",
             )
         decryption = self.keys.get() if decryption is None else bound(self.path, decryption)
         listing = self.listing()
@@ -192,7 +191,7 @@ class UpkeepVerbs(OpenTable):
 
         >>> table.compact()
 
-        An Xskipper directory beside the index (``export`` without a destination) is published
+        An Xskipper directory next to the index (``export`` without a destination) is published
         again.
         """
         self.store.require_own()
@@ -219,7 +218,7 @@ class UpkeepVerbs(OpenTable):
     def vacuum(
         self, older_than: timedelta = timedelta(days=1), *, dry_run: bool = False
     ) -> VacuumReport:
-        """Remove what a crash left: temporary files, broken parts, packs that no part names.
+        """Remove the remains of a crash: temporary files, broken parts, packs that no part names.
 
         >>> table.vacuum(dry_run=True)
 
@@ -244,16 +243,16 @@ class UpkeepVerbs(OpenTable):
         )
 
     def export(self, destination: str | None = None, kind: str = "xskipper") -> ExportReport:
-        """Publish the index for others to read.
+        """Publish the index for other readers.
 
         >>> table.export("lake/paimon-indexes", kind="paimon")
 
-        ``"xskipper"``: the facts, whole, as a store of Xskipper, version 4. It becomes
-        ``<destination>/<sha256 of the table's identifier>/``, by default below ``xskipper/`` beside
-        the facts. ``"paimon"``: the file indexes, as ``<data file>.index`` below ``destination``.
-        ``"questdb"``: the row group metadata, as ``_pm`` where a directory has one data file, else
-        as ``<data file>._pm``. What others cannot use is left out, with the reason in the report;
-        ``UnsupportedError`` where nothing remains.
+        ``"xskipper"``: all facts as a store of Xskipper, version 4. It becomes
+        ``<destination>/<sha256 of the table's identifier>/``, by default below ``xskipper/`` next
+        to the facts. ``"paimon"``: the file indexes, as ``<data file>.index`` below
+        ``destination``. ``"questdb"``: the row group metadata, as ``_pm`` where a directory has one
+        data file, else as ``<data file>._pm``. Parts that others cannot use are left out, with the
+        reason in the report; ``UnsupportedError`` where nothing remains.
         """
         self.store.require_own()
         if kind == "xskipper":
@@ -287,13 +286,13 @@ class UpkeepVerbs(OpenTable):
         dry_run: bool = False,
         progress: Progress | None = None,
     ) -> MigrateReport:
-        """Make a ``_pm`` for every data file that lacks a good one, without reading rows.
+        """Make a ``_pm`` for every data file that lacks a valid one, without reading rows.
 
         >>> table.migrate(dry_run=True)
 
-        In a table of QuestDB it lies beside ``data.parquet`` of each Parquet partition, and no
+        In a table of QuestDB it lies next to ``data.parquet`` of each Parquet partition, and no
         process may have the table open. For other tables it lies below ``destination``, by default
-        ``pm/`` beside the facts. ``dry_run`` only reports what it would write; ``progress`` is
+        ``pm/`` next to the facts. ``dry_run`` only reports what it would write; ``progress`` is
         called with files done and files to do.
         """
         if destination is None and not is_txn_table(self.path, self.storage):
@@ -324,7 +323,7 @@ def _drop_one(table: OpenTable, index: str, before: Description) -> tuple[IndexI
     drop_index(table.store, name, column)
     left = table.store.snapshot()
     if not left.definitions and not any(r.cause is not Cause.ABSENT for r in left.reasons):
-        table.store.drop()  # the last index is gone, and its packs go with it
+        table.store.drop()  # the last index is gone, and its packs are removed with it
     return gone
 
 
