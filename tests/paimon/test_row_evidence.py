@@ -96,7 +96,7 @@ def test_rows_are_exact(kind: str, type: pa.DataType, data: st.DataObject) -> No
         if rows is None:  # a bsi has no room for the least bigint, nor for one half more
             assert kind == "bsi"
             why = str(indexed.reasons[file])
-            assert "room" in why or "does not fit 64 bits" in why
+            assert "cannot store" in why or "does not fit 64 bits" in why
             continue
         check(ask(rows, leaf), leaf, array)
 

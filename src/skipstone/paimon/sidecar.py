@@ -18,9 +18,8 @@ A Bloom filter counts neither rows nor nulls; it is only checked for the least a
 value. For text and floating point only rows and nulls are compared: a footer may have truncated
 text, and leaves NaN out.
 
-An index of up to ``SMALL`` bytes, which is read whole, is also compared with itself: its keys
-ascend, and each row is null or has one value. Containers have no checksum, so damage that still
-fits together goes unnoticed, as in the statistics and Bloom filters of a Parquet file.
+An index of up to ``SMALL`` bytes is also checked for consistency: its keys ascend, and each row is
+null or has one value. Containers have no checksum, so consistent damage is not detected.
 
 The same comparison finds the unit of a column of milliseconds. Paimon keeps timestamps of up to 3
 digits in milliseconds and all others in microseconds; Skipstone's own containers have only
@@ -330,8 +329,7 @@ _DOWN = {Op.LT: Op.LE, Op.LE: Op.LE, Op.GT: Op.GT, Op.GE: Op.GT}
 
 
 def in_millis(leaf: Leaf) -> Leaf | Const:
-    """A leaf on microseconds as one whose constants are whole milliseconds. Both match the same
-    values of whole milliseconds."""
+    """A leaf with constants of whole milliseconds that matches the same whole milliseconds."""
     values = [value for value in leaf.values if isinstance(value, int)]
     full = tuple(value for value in values if value % 1_000 == 0)
     if len(full) == len(leaf.values):
@@ -358,8 +356,7 @@ _COUNTING = ("bitmap", "bsi", "range-bitmap")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ColumnCounts:
-    """The footer's numbers about one column: ``nulls`` is -1, ``low`` and ``high`` ``None`` if
-    unknown.
+    """The footer's numbers for a column: ``nulls`` is -1, ``low`` and ``high`` ``None`` if unknown.
 
     ``low`` and ``high`` are in the file's own unit, which is milliseconds if ``in_millis``.
     """
@@ -371,8 +368,7 @@ class ColumnCounts:
 
 
 def column_counts(footer: FooterArrays, wanted: Collection[str]) -> dict[str, ColumnCounts]:
-    """The footer's numbers about the columns ``wanted``, by dotted name. A name that two columns
-    share is left out."""
+    """Those of the columns ``wanted``, by dotted name, without names that two columns share."""
     names = [".".join(leaf.path) for leaf in footer.schema.leaves]
     usual = Counter(names)
     return {
