@@ -42,11 +42,7 @@ if TYPE_CHECKING:
     type=click.Path(exists=True, dir_okay=False),
     help="Parquet: a JSON file with the keys of an encrypted file.",
 )
-@click.option(
-    "--where",
-    metavar="WHERE",
-    help="File index: show the rows that may match this condition (SQL text).",
-)
+@click.option("--where", metavar="WHERE", help="File index: rows that may match this SQL text.")
 @click.option(
     "--type",
     "types",

@@ -83,11 +83,7 @@ def _labels(name: str, text: str) -> Callable[[Callable[..., Any]], Callable[...
 @click.option("--footer-key-id", metavar="NAME", help="With --kms: the master key of the footer.")
 @_labels("--column-key-id", "With --kms: the master key of a column")
 @click.option("--single-wrapping", is_flag=True, help="With --kms: wrap every data key by the KMS.")
-@click.option(
-    "--external-keys",
-    is_flag=True,
-    help="With --kms: wrapped keys in a file next to the data file.",
-)
+@click.option("--external-keys", is_flag=True, help="With --kms: wrapped keys in another file.")
 @click.option(
     "--algorithm",
     type=click.Choice(["gcm", "gcm-ctr"]),

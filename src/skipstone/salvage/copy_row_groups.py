@@ -7,9 +7,10 @@ be read.
 A null must be at the same place in the tree as the lost value, or the other columns of the same
 group or list would disagree with it. A ``sibling`` column shows that place:
 
-    list of struct a, b page of b lost: the levels of a's same rows, reduced to the common nodes,
-    and null below struct of one field no column shows whether the struct was there: it becomes null
-    itself list of its own the list becomes null
+    list of struct a, b     page of b lost: the levels of a's same rows, reduced to the common
+                            nodes, and null below
+    struct of one field     no column shows whether the struct was there: it becomes null itself
+    list of its own         the list becomes null
 
 The first node below the common one has to be optional: a null needs an optional node. The rows of a
 page of a repeated column have to be known, and to begin and end with it, as in v2 pages.

@@ -1,8 +1,8 @@
 """The row groups of a file that may be damaged, as pages by chunk.
 
-footer complete its row groups; their pages are walked nevertheless
-checkpoint footer    its row groups; the pages after it are divided by ``find_boundaries``
-none                 all pages are divided by ``find_boundaries``
+    footer complete      its row groups; their pages are walked nevertheless
+    checkpoint footer    its row groups; the pages after it are divided by ``find_boundaries``
+    none                 all pages are divided by ``find_boundaries``
 
 Before any rows are counted, the file itself shows some boundaries between chunks:
 

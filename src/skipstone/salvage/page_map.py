@@ -4,8 +4,8 @@
 
 Pages chain (``page_walk``). Where the chain ends, one of these follows:
 
-    a Bloom filter skipped; a chunk begins after it
-    the metadata of a chunk the same: old writers put it there too
+    a Bloom filter                 skipped; a chunk begins after it
+    the metadata of a chunk        the same: old writers put it there too
     a column or an offset index    row groups before it are complete; offset indexes separate chunks
     a footer, with its length and magic after it: a cumulative one, which describes all before it
     the first part of a footer     row groups before it are complete, and it may hold the schema

@@ -10,7 +10,7 @@ of row groups is a path from the first page to the last, and there may be severa
 
     certain      the row group lies on every path
     ambiguous    it lies on some: the same pages can be divided in another way
-    incomplete no path has all of it
+    incomplete   no path has all of it
 
 Only certain row groups are taken. A file of one column needs no boundaries: any division gives its
 rows. Where the beginning or the end of the pages is lost, a path may begin or end within a row
