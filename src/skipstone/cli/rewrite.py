@@ -387,7 +387,6 @@ def salvage(
     if report.footer == "whole" and report.ok and report.output is not None:
         out.warn(
             f"the footer is complete, and nothing was lost: {report.output} has the same rows; "
-            "inside"
-            " a table they would count twice"
+            "inside a table they would count twice"
         )
     out.verdict(report)

@@ -216,7 +216,7 @@ class PageCheck:
         return None
 
     def codecs(self, row: I64) -> frozenset[int]:
-        """Every codec that a page may have; none where it is damaged, or where any codec fits."""
+        """Every codec that a page may have; none where it is damaged or not compressed."""
         key = int(row[OFFSET])
         if key not in self._codecs:
             page, found = self.page(row), set[int]()
