@@ -219,7 +219,7 @@ class Store:
     def encryption_to_write(
         self, requested: IndexEncryption | None = None
     ) -> WriteEncryption | None:
-        """How to encrypt what is written next, with this store's keys; ``None`` for a store in the
+        """How to encrypt new parts, with this store's keys; ``None`` for a store in the
         clear.
 
         ``requested`` says how a new store is encrypted, and adds labels of new indexes. Raises

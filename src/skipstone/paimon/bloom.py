@@ -276,7 +276,7 @@ class _BloomProbe:
         return self._places[length, k]
 
     def spans(self, length: int, k: int, sums: BlockSums | None) -> list[tuple[int, int]]:
-        """Offset and length of what is read of a blob: all of it, or the blocks that hold the
+        """Offset and length of the bytes to read of a blob: all of it, or the blocks that hold the
         probes; without checksums only the bytes of the probes."""
         block = 1 if sums is None else sums.block
         if (length, k, block) not in self._spans:

@@ -260,7 +260,7 @@ def _because(step: Step, *, unasked: bool) -> str:
         return "; ".join(r.text for r in step.reasons if r.cause is not Cause.NOT_APPLICABLE)
     why = "; ".join(dict.fromkeys(reason.text for reason in step.reasons))
     if not why and unasked and step.level is Level.PAGE:
-        why = "what is left has no page index"
+        why = "the remaining row groups have no page index"
     return f"not used: {why or 'nothing left to ask about'}"
 
 

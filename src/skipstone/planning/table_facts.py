@@ -48,7 +48,7 @@ class SnapshotFacts:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ObjectPlanRequest:
-    """What ``plan_objects`` plans from: a predicate, the files, and the evidence about them.
+    """The input of ``plan_objects``: a predicate, the files, and the evidence about them.
 
     ``matches`` has one entry per store, each over the whole listing; usually there is one.
     ``milliseconds`` are the times of the phases before; ``reasons`` go into the plan. With

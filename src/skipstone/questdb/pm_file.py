@@ -299,7 +299,7 @@ class PmFile:
         search: one that begins at ``row_hi + 1`` is still considered. The first row group whose
         last instant is after ``timestamp`` decides: the row belongs into it, or right before it if
         its first instant is after ``timestamp``, too. An instant that equals a row group's last one
-        belongs to the next row group, so that equal ones keep their order of arrival.
+        belongs to the next row group, so that equal ones keep their order.
 
         First and last instant are the statistics, or read from the data file where these are
         absent. ``FormatError`` where there is neither; ``UnsupportedError`` for a column that is

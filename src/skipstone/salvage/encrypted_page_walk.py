@@ -114,7 +114,7 @@ class PlaintextRun:
 
 @dataclass(slots=True, kw_only=True)
 class EncryptedMap:
-    """What ``EncryptedWalk`` found. ``lost`` are byte ranges that nothing is known of."""
+    """What ``EncryptedWalk`` found. ``lost`` are byte ranges of unknown content."""
 
     pages: list[EncryptedPage] = field(default_factory=list)
     plaintext: list[PlaintextRun] = field(default_factory=list)

@@ -191,7 +191,7 @@ class Folders:
         """The folders of ``paths``, files below ``root``.
 
         In a sorted list the files of one folder are neighbours, unless folders in it are between
-        them: most folders cost a bisection, and no file is looked at by itself.
+        them: most folders cost a bisection, and no file is checked one by one.
         """
         cut = len(root.rstrip("/")) + 1
         if sorted(paths) != paths:

@@ -32,8 +32,8 @@ sections 4.4 and 5.1.
 
 Keys are of 128, 192 or 256 bits. Nonces are 12 random bytes per module (the RBG-based construction
 of NIST SP 800-38D, 8.2.2). If a module does not authenticate, the cause is unknown: a wrong key, a
-wrong AAD prefix, a module from another place and a damaged module cannot be told apart, so all are
-an ``AuthenticationError``. Random nonces of 96 bits may repeat. The same publication (8.3)
+wrong AAD prefix, a module from another place and a damaged module cannot be distinguished, so all
+are an ``AuthenticationError``. Random nonces of 96 bits may repeat. The same publication (8.3)
 therefore allows a key at most 2^32 invocations, over all files: writers use a ``CountedCipher``,
 which refuses to go beyond.
 """

@@ -303,7 +303,7 @@ class _OddError(Exception):
 
 
 def _scan(data: bytes | memoryview, at: int, depth: int) -> tuple[dict[int, Any], int]:
-    """Integers and structs by field id; byte strings are passed over."""
+    """Integers and structs by field id; byte strings are skipped."""
     found: dict[int, Any] = {}
     id = 0
     while True:

@@ -81,7 +81,7 @@ def limit_of(memory: int | None, stored: int) -> int:
 
 
 class Claim(NamedTuple):
-    """What pages of one leaf take, in bytes; see the module.
+    """The memory that pages of one leaf take, in bytes; see the module.
 
     ``indexed``: strings, and every page is encoded by the dictionary. ``repeats``: values repeat so
     often that Arrow is faster with indices first, although it hashes the whole dictionary for
@@ -95,8 +95,8 @@ class Claim(NamedTuple):
 
 
 def claim_of(leaf: ColumnDescriptor, pages: Iterable[Page], longest: int | None = None) -> Claim:
-    """What these pages take: of one chunk, the dictionary page first, whose longest string has
-    ``longest`` bytes if that is known."""
+    """The claim of these pages of one chunk, the dictionary page first; its longest string has
+    ``longest`` bytes, if that is known."""
     strings = leaf.type is Type.BYTE_ARRAY
     width = _INDEX if strings else WIDTHS.get(leaf.type, leaf.type_length or 0)
     values = content = largest = dictionary = entries = 0

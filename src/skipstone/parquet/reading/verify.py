@@ -80,7 +80,7 @@ class Problem(Report):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Verification(Report):
-    """What was read and checked, and what does not hold.
+    """The checked claims, and those that do not hold.
 
     ``bytes`` are those of the pages, ``values`` include nulls. ``checked`` counts the claims by
     kind, ``claimed`` how many there are where not all can be checked: bounds in an unknown order

@@ -18,7 +18,7 @@ The first 8 bytes are the committed size, patched last: what lies beyond it does
 update appends changed blocks and a new FOOTER after the old one; every committed size ever
 published stays a whole file of its own, and PREV_PARQUET_META_FILE_SIZE chains them. A footer
 belongs to the Parquet file of PARQUET_FOOTER_OFFSET + PARQUET_FOOTER_LENGTH + 8 bytes. The CRC is
-zlib's; that of an update goes on from the stored one of its predecessor.
+zlib's; that of an update continues from the stored one of its predecessor.
 
 Flags 0..31 are optional: unknown ones are ignored. 32..63 are required: none is known, any set one
 refuses the file. STAT_SIZES holds the size of an inlined minimum in its low nibble, of an inlined
