@@ -405,7 +405,7 @@ def test_every_cut_is_refused() -> None:
 def test_sizes_and_offsets_that_cannot_be(name: str, value: int) -> None:
     fields: dict[str, Any] = {name: value}
     meta = dataclasses.replace(META, **fields)
-    refused(a_footer(dataclasses.replace(CHUNK, meta_data=meta)), "cannot be")
+    refused(a_footer(dataclasses.replace(CHUNK, meta_data=meta)), "impossible")
 
 
 @pytest.mark.parametrize("name", ["num_values", "codec", "encodings", "data_page_offset", "type"])

@@ -175,7 +175,7 @@ def _page(**given: Any) -> Page:
 @pytest.mark.parametrize(
     "given, wrong",
     [
-        ({"type": 9}, "no index page"),
+        ({"type": 9}, "not an index page"),
         ({"index_page_header": IndexPageHeader()}, "does not count"),
         ({"index_page_header": None}, "does not count"),
         ({"uncompressed_page_size": 25}, "compressed"),

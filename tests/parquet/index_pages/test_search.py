@@ -380,7 +380,7 @@ def hostile() -> dict[str, tuple[bytes, int]]:
         "outside its chunk": (DATA + ordinals((0, 0, 10_000)), at),
         "before its children": (DATA + looped, at),
         "at most 100": (DATA + ordinals((0, 0, 20), (400, 20, 20)), at),
-        "deeper": (bytes(deep), last),
+        "too deeply": (bytes(deep), last),
         "PageHeader": (
             DATA + inner + ordinals((0, 1, 19), (60, 20, 20)), at + len(inner)
         ),
@@ -402,7 +402,7 @@ def hostile() -> dict[str, tuple[bytes, int]]:
 def test_trees_that_cannot_be(wrong: str) -> None:
     chunk, root = hostile()[wrong]
     with pytest.raises(FormatError, match=wrong):
-        descended(chunk, root, data=0 if wrong != "deeper" else 7)
+        descended(chunk, root, data=0 if wrong != "too deeply" else 7)
 
 
 @given(st.binary(min_size=1, max_size=8), st.integers(1, 400), st.data())
