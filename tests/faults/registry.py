@@ -18,7 +18,7 @@ READING = {
     *("advise", "check", "count", "coverage", "describe", "explain", "inspect", "last_scan"),
     *("listing", "match", "max", "min", "plan", "query", "read", "scan", "schema", "skip", "top"),
     *("file_columns", "file_schema", "has_sidecars", "opened_with", "require_parquet"),
-    *("sidecars_of", "with_folders"),
+    *("retried", "sidecars_of", "with_folders", "with_lookup_of"),
     # It refreshes.
     "watch",
     *("LiveTable.close", "LiveTable.describe"),
