@@ -395,6 +395,17 @@ def test_a_row_group_that_does_not_fit_is_read_in_batches(tmp_path: Path) -> Non
     assert found[0] == found[1]
 
 
+def test_a_long_string_that_a_dictionary_repeats_is_held_once(tmp_path: Path) -> None:
+    """512 rows of one string of 1 MiB."""
+    strings = pa.DictionaryArray.from_arrays(pa.array([0] * 512, pa.int32()), ["x" * 2**20])
+    path = tmp_path / "f.parquet"
+    pq.write_table(pa.table({"k": strings}), path, store_schema=False)
+    specs = ["k:minmax", "k:values", "k:bloom", "k:bitmap", "k:rangebitmap", "k:paimonbloom"]
+    command = [sys.executable, "-c", IN_A_PROCESS, str(path), str(512 * 2**20), *specs]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert int(done.stdout.splitlines()[0]) < 64 * 2**20
+
+
 def test_what_takes_too_much_memory_is_left_out_for_the_file() -> None:
     class Hoarder(MinMax):
         name = "hoarder"

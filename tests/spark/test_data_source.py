@@ -8,15 +8,20 @@ from __future__ import annotations
 
 import datetime
 import decimal
+import functools
 import math
 import os
-from typing import TYPE_CHECKING
+import pickle
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
 import skipstone
+from skipstone.errors import StaleError
+from skipstone.execution import plan_rows
+from skipstone.spark import data_source
 from tests.damaged_page import write_damaged
 from tests.spark.layout import rows, ten_files
 
@@ -196,3 +201,53 @@ def test_what_cannot_be_planned_is_an_error_and_not_no_rows(
         load(session, table, where="upper(s) = 'S1'").collect()
     with pytest.raises(Exception, match=r"there is no column|below another column"):
         load(session, table, orderBy="s.x", limit="1").collect()
+
+
+@pytest.mark.parametrize("how", [{}, {"orderBy": "id desc", "limit": "3"}, {"limit": "250"}])
+def test_a_file_that_is_gone_is_named(
+    session: SparkSession, tmp_path: Path, how: dict[str, str]
+) -> None:
+    root = files_of_100(tmp_path / "t")
+    found = load(session, root, where="v >= 0", **how)
+    assert found.count() in (3, 250, 300)
+    (root / "2.parquet").unlink()
+    with pytest.raises(Exception, match=r"2\.parquet is gone since it was listed"):
+        found.collect()
+
+
+@pytest.mark.parametrize("how", [{"order_by": "id desc", "limit": 3}, {}])
+def test_rows_by_position_are_of_the_planned_version(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, how: dict[str, Any]
+) -> None:
+    """A file cut into several tasks: each would read the whole new file."""
+    root = files_of_100(tmp_path / "t")
+    monkeypatch.setattr(data_source, "TARGET", 1)
+    monkeypatch.setattr(plan_rows, "_PIECE", 1)
+    tasks = skipstone.Table(str(root)).retried(
+        functools.partial(data_source._tasks_of, {}), "v >= 0", columns=["id"], **how
+    )
+    assert len(tasks) == (1 if how else 6)
+    again = pickle.loads(pickle.dumps(tasks))
+    assert sum(table.num_rows for each in again for table in each.tables()) == (3 if how else 300)
+    pq.write_table(pa.table({"id": [7], "v": [1]}), root / "2.parquet")
+    with pytest.raises(StaleError, match=r"2\.parquet has changed since the DataFrame"):
+        list(again[-1].tables())
+
+
+def files_of_100(root: Path) -> Path:
+    """Three files of two row groups."""
+    root.mkdir()
+    for at in range(3):
+        ids = range(at * 100, at * 100 + 100)
+        pq.write_table(pa.table({"id": ids, "v": ids}), root / f"{at}.parquet", row_group_size=50)
+        os.utime(root / f"{at}.parquet", (1_700_000_000, 1_700_000_000))
+    return root
+
+
+def test_the_memory_of_a_task_is_limited(session: SparkSession, tmp_path: Path) -> None:
+    root = files_of_100(tmp_path / "t")
+    assert load(session, root, memory="1000000").count() == 300
+    with pytest.raises(Exception, match="the limit is 10"):
+        load(session, root, memory="10").collect()
+    with pytest.raises(Exception, match="memory is 'much'"):
+        load(session, root, memory="much").collect()

@@ -377,13 +377,15 @@ def _leaf_values(chunk: pa.Array, leaf: _Leaf) -> pa.Array:
 def _dictionary_pays(footer: FooterArrays, leaf: _Leaf) -> bool:
     """True where most pages of a string column hold dictionary indices.
 
-    A plain value takes at least the 4 bytes of its length; less than that on average cannot be
-    plain.
+    The footer may say so of all pages; then no string is copied for each row that has it. Else: a
+    plain value takes at least the 4 bytes of its length; less than that on average cannot be plain.
     """
     if leaf.type is not Type.BYTE_ARRAY or leaf.key is not None:
         return False
     if (footer.chunk("dictionary_page_offset")[:, leaf.ordinal] <= 0).any():
         return False
+    if (footer.chunk("dict_only")[:, leaf.ordinal] == 1).all():
+        return True
     size: int = sum(footer.chunk("total_uncompressed_size")[:, leaf.ordinal].tolist())
     values: int = sum(footer.chunk("num_values")[:, leaf.ordinal].tolist())
     return 0 < size < 4 * values

@@ -11,6 +11,7 @@
 | ``orderBy``, ``limit`` | the first rows of an order: ``"amount desc"``, ``"10"`` |
 | ``timeZone`` | of timestamps in ``where`` that have none |
 | ``indexLocation`` | directory of the index, if not next to the table |
+| ``memory`` | the most bytes of pages that a task decodes together |
 | ``verifyChecksums`` | ``false`` reads pages whose checksum is wrong |
 | ``recursiveFileLookup`` | ``true``: all files below, and no partition columns, as Spark's |
 | ``storage.<name>`` | an option of the object store |
@@ -34,7 +35,13 @@ import pyarrow as pa
 from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
 
-from skipstone.errors import KeyUnavailableError, PredicateError, SkipstoneError, UnsupportedError
+from skipstone.errors import (
+    KeyUnavailableError,
+    PredicateError,
+    SkipstoneError,
+    StaleError,
+    UnsupportedError,
+)
 from skipstone.execution.ordering import first_rows, sorted_rows
 from skipstone.execution.plan_rows import TableReader, output_schema, plan_of
 from skipstone.execution.table_files import Engine, Footers
@@ -46,7 +53,6 @@ from skipstone.pruning.partitions import RECURSIVE
 from skipstone.pruning.plan import FileDetail
 from skipstone.storage import open_storage
 
-from .._arrays import distinct
 from .session import locked
 
 if TYPE_CHECKING:
@@ -65,8 +71,8 @@ if TYPE_CHECKING:
 
 _STORAGE = "storage."
 _NAMES = (
-    "path, where, columns, orderBy, limit, timeZone, indexLocation, recursiveFileLookup, "
-    "verifyChecksums"
+    "path, where, columns, orderBy, limit, timeZone, indexLocation, memory, "
+    "recursiveFileLookup, verifyChecksums"
 )
 _KNOWN = _NAMES.lower().split(", ")
 # Two zones in which the same local time is always another instant.
@@ -116,6 +122,7 @@ class SkipstoneSource(DataSource):
             path,
             index_location=options.get("indexlocation"),
             storage_options=storage or None,
+            memory=None if "memory" not in options else _whole("memory", options["memory"]),
             verify_checksums=_flag("verifyChecksums", options.get("verifychecksums", "true")),
             recursive_file_lookup=_flag(RECURSIVE, options.get(RECURSIVE.lower(), "false")),
         )
@@ -153,7 +160,7 @@ class SkipstoneReader(DataSourceReader):
                 self.options.get("where"),
                 columns=[column_name((name,)) for name in self.spark_schema.names],
                 order_by=self.options.get("orderby"),
-                limit=None if limit is None else _whole(limit),
+                limit=None if limit is None else _whole("limit", limit),
                 time_zone=checked_zone(self.table, self.options),
             )
             return [ScanTaskPartition(each) for each in made] or [ScanTaskPartition(None)]
@@ -254,11 +261,11 @@ def _names(text: str | None) -> list[str] | None:
     return [name.strip() for name in split_names(text) if name.strip()]
 
 
-def _whole(text: str) -> int:
+def _whole(name: str, text: str) -> int:
     try:
         return int(text)
     except ValueError:
-        raise SkipstoneError(f"limit is {text!r}", hint="give a whole number") from None
+        raise SkipstoneError(f"{name} is {text!r}", hint="give a whole number") from None
 
 
 def _flag(name: str, text: str) -> bool:
@@ -285,7 +292,10 @@ class ScanTask:
     """Some files of a plan, or rows in a given order; it can be pickled.
 
     ``plan`` holds these files alone. ``rows`` are the file ordinals (in ``plan``) and row positions
-    of the result, in order, known to match; ``None`` for all rows of the plan.
+    of the result, in order, known to match; ``None`` for all rows of the plan. ``pinned``: the task
+    reads rows by their positions in the listed versions of its files. Of other versions it would
+    read wrong rows, or rows that other tasks read too: that is a ``StaleError``. Other tasks read a
+    file that was replaced as it is now, as Spark does.
     """
 
     plan: Plan
@@ -294,7 +304,9 @@ class ScanTask:
     columns: tuple[str, ...] | None
     storage_options: Mapping[str, str]
     verify_checksums: bool
+    memory: int | None = None
     limit: int | None = None
+    pinned: bool = False
     rows: tuple[NDArray[np.int64], NDArray[np.int64]] | None = None
 
     def tables(self) -> Iterator[pa.Table]:
@@ -302,10 +314,12 @@ class ScanTask:
         storage = open_storage(self.plan.table, self.storage_options)
         engine = Engine(storage, self.storage_options)
         engine.files.verify_checksums = self.verify_checksums
+        engine.files.memory = self.memory
         footers = Footers(engine.files, self.plan.listing, self.table)
         reader = TableReader(footers, self.tree, self.columns)
+        if self.pinned:
+            _require_listed(footers)
         if self.rows is not None:
-            footers.open(distinct(self.rows[0]).tolist())
             yield sorted_rows(reader, *self.rows)
             return
         yield from limited(reader.tables(self.plan), self.limit)
@@ -324,6 +338,7 @@ def scan_tasks(plan: Plan, query: TableQuery, storage_options: Mapping[str, str]
         columns=query.columns,
         storage_options=dict(storage_options),
         verify_checksums=query.footers.files.verify_checksums,
+        memory=query.footers.files.memory,
     )
     kept = np.flatnonzero(plan.keep)
     if not len(kept) or query.limit == 0:
@@ -333,7 +348,8 @@ def scan_tasks(plan: Plan, query: TableQuery, storage_options: Mapping[str, str]
         if not len(found):
             return []
         files, at = np.unique(found.file, return_inverse=True)
-        return [replace(_of_files(whole, files), rows=(at.astype(np.int64), found.row))]
+        rows = at.astype(np.int64), found.row
+        return [replace(_of_files(whole, files), rows=rows, pinned=True)]
     if query.limit is not None:
         return [replace(_of_files(whole, kept), limit=query.limit)]
     made: list[ScanTask] = []
@@ -378,7 +394,9 @@ def _of_files(whole: ScanTask, files: NDArray[np.int64]) -> ScanTask:
 def _cut(whole: ScanTask, query: TableQuery, file: int) -> list[ScanTask]:
     """The tasks of one large file: some row groups each."""
     reader = query.reader()
-    pieces = reader.pieces(plan_of(whole.plan, [file]))
+    pieces = list(reader.pieces(plan_of(whole.plan, [file])))
+    if len(pieces) == 1:
+        return [_of_files(whole, np.array([file]))]
     return [_rows_of(whole, file, piece.rows, sure=piece.sure) for piece in pieces]
 
 
@@ -387,4 +405,17 @@ def _rows_of(whole: ScanTask, file: int, rows: RowSet | None, *, sure: bool) -> 
     must = np.array([False])
     detail = FileDetail(rows=rows, exact=sure)
     plan = replace(part.plan, details={0: detail}, must=must)
-    return replace(part, plan=plan)
+    return replace(part, plan=plan, pinned=True)
+
+
+def _require_listed(footers: Footers) -> None:
+    """Opens all files. ``StaleError`` where one is not in the version of the listing."""
+    footers.open(range(len(footers.listing)))
+    for at, path in enumerate(footers.listing.paths):
+        if at in footers.failed:
+            raise footers.failed[at]
+        if not footers.fresh(at):
+            raise StaleError(
+                f"{path} has changed since the DataFrame was planned",
+                hint="load the table again: it is planned once, when it is loaded",
+            )

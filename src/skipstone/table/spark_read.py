@@ -338,6 +338,7 @@ def _paged(
         "limit": None if limit is None else str(limit),
         "timeZone": spark.conf.get("spark.sql.session.timeZone", "UTC"),
         "indexLocation": table.index_location,
+        "memory": table.memory,
         "verifyChecksums": None if table.verify_checksums else "false",
         **table.lookup,
     }
