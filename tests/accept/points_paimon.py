@@ -259,7 +259,7 @@ def sidecars(bench: Workbench) -> None:
     assert other.read(bench.spark).count() == PARTS * ROWS
     assert other.top("age DESC", 5).exact
     shown = bench.skipstone("explain", legacy, "age > 1000")
-    assert f"beside {PARTS} of {PARTS} files" in shown.out, shown.out
+    assert f"next to {PARTS} of {PARTS} files" in shown.out, shown.out
     assert f"read 0 of {PARTS} files" in shown.out, shown.out
     off = Table(str(legacy), sidecars=False).plan(both)
     assert off.count() is None, off

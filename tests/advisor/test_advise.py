@@ -260,7 +260,7 @@ def test_advice_as_text_json_and_html(tmp_path: Path) -> None:
     )
     advice = advise_on(table)
     lines = str(advice).splitlines()
-    assert lines[0] == f"table {table}   looked at 20 of 20 files, 8,000 rows"
+    assert lines[0] == f"table {table}   sampled 20 of 20 files, 8,000 rows"
     assert lines[1].split() == [
         *("column", "type", "nulls", "distinct/file", "sorted", "overlap", "suggest", "size", "why")
     ]

@@ -114,7 +114,7 @@ def test_what_is_lost_is_null_and_the_rest_is_there(
     [
         ("who.town", "nulls cannot replace", {}),
         ("map.key_value.key", "nulls cannot replace", {}),
-        ("tags.list.element", "how many rows", {"data_page_version": "1.0"}),
+        ("tags.list.element", "the number of its rows", {"data_page_version": "1.0"}),
     ],
 )
 def test_where_no_null_can_stand_the_row_group_is_left_out(

@@ -85,7 +85,7 @@ def test_a_file_that_is_replaced_after_it_was_opened(table: skipstone.Table) -> 
     scan = table.scan("id = 35000")
     assert [len(each.rows or ()) for each in scan.plan.details.values()] == [1_000]
     write(part(table, 1), rows(34_500))
-    with pytest.raises(StaleError, match="ask again"):
+    with pytest.raises(StaleError, match="query again"):
         scan.to_arrow()
     assert table.query("id = 35000")["text"].to_pylist() == [f"{35000:040d}"]
 

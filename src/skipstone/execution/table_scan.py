@@ -181,7 +181,7 @@ class TableScan:
                 id = listing.object_id(at)
                 if named in (None, id.path) and not is_current(storage, id):
                     raise StaleError(
-                        f"{id.path} changed while it was read: {error}", hint="ask again"
+                        f"{id.path} changed while it was read: {error}", hint="query again"
                     ) from error
             raise
 

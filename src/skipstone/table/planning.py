@@ -198,7 +198,7 @@ def _planned(table: OpenTable, request: PlanRequest) -> TableScan:
         return scan_query(table, request)
     except FileNotFoundError as error:
         table.listing()  # raises it again where the table itself does not exist
-        raise StaleError(f"{table.path}: {_CHANGING}: {error}", hint="ask again") from error
+        raise StaleError(f"{table.path}: {_CHANGING}: {error}", hint="query again") from error
 
 
 def _of_listing(
@@ -214,13 +214,15 @@ def _of_listing(
         # A file that is being replaced may look damaged.
         if not isinstance(error, FileNotFoundError) and table.listing().same_files(listing):
             raise
-        raise StaleError(f"{table.path}: {_CHANGING}: {error}", hint="ask again") from error
+        raise StaleError(f"{table.path}: {_CHANGING}: {error}", hint="query again") from error
     if scan.query is not None and not isinstance(listing, TxnListing):
         footers = scan.query.footers
         for at, file in footers.opened.items():
             if scan.plan.keep[at] and not footers.fresh(at):
                 footers.files.forget(file.opened.path)
-                raise StaleError(f"{file.opened.path} changed before it was read", hint="ask again")
+                raise StaleError(
+                    f"{file.opened.path} changed before it was read", hint="query again"
+                )
     return found
 
 
