@@ -23,6 +23,8 @@ from tests.folders import ROOT
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from tests.faults.trials import Fault
+
 
 def arguments(given: Sequence[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m tests.faults", description=__doc__)
@@ -40,9 +42,11 @@ def arguments(given: Sequence[str] | None) -> argparse.Namespace:
 def chosen(given: argparse.Namespace) -> list[Any]:
     """The cases, the long ones first."""
     from tests.faults.registry import CASES
+    from tests.faults.together import CASES as PAIRS
 
     wanted = [text for text in given.cases.split(",") if text]
-    found = [each for each in CASES if not wanted or any(text in each.name for text in wanted)]
+    every = [*CASES, *PAIRS]
+    found = [each for each in every if not wanted or any(text in each.name for text in wanted)]
     if given.share:
         at, many = map(int, given.share.split("/"))
         found = found[at::many]
@@ -53,6 +57,8 @@ def work(given: argparse.Namespace) -> int:
     """The trials of a share of the cases, in this process, which the shim watches."""
     warnings.simplefilter("ignore")
     from skipstone.build.column_indexes import BuildSettings
+    from tests.faults import object_store, together
+    from tests.faults.registry import OF_STORES, OF_TABLES
     from tests.faults.trials import FAULTS, Trials
 
     # No trial waits until the files that it has written are settled.
@@ -60,17 +66,28 @@ def work(given: argparse.Namespace) -> int:
     defaults["settle"] = 0.0
     library = shim.Shim()
     wanted = {text for text in given.faults.split(",") if text}
-    faults = tuple(each for each in FAULTS if not wanted or each.name in wanted)
+
+    def of(faults: tuple[Fault, ...]) -> tuple[Fault, ...]:
+        return tuple(each for each in faults if not wanted or each.name in wanted)
+
     drawn = given.drawn if not wanted or "loss of power" in wanted else -1
     fast = Path("/dev/shm")
     with tempfile.TemporaryDirectory(dir=fast if fast.is_dir() else None) as base:
         cases = chosen(given)
-        for at, case in enumerate(cases):
-            # Everything is imported and compiled here, so that no trial does it again.
+        remote = any(case in OF_STORES for case in cases)
+        for at, case in enumerate(cases + OF_TABLES if remote else cases):
+            # Everything is imported and compiled here, so that no trial does it again. Threads of
+            # a client of an object store would not live on in a fork.
+            if case in OF_STORES:
+                continue
             warm = Path(base, "warm", str(at))
             warm.mkdir(parents=True)
+            second = getattr(case, "second", None)
+            case = getattr(case, "case", case)
             case.lay_out(str(warm))
             case.run(str(warm))
+            if second is not None:
+                second(str(warm))
             case.rows(str(warm))
             case.whole(str(warm))
             case.again(str(warm))
@@ -80,22 +97,33 @@ def work(given: argparse.Namespace) -> int:
         gc.collect()
         gc.freeze()
         gc.disable()
+        server = object_store.Server() if remote else None
         for at, case in enumerate(cases):
             home = Path(base, str(at))
             home.mkdir()
-            trials = Trials(case, home, library, seed=given.seed)
-            total = trials.run(faults, every=given.every, drawn=drawn)
+            if server is not None and case in OF_STORES:
+                stored = object_store.StoreTrials(case, server, seed=given.seed)
+                total = stored.run(of(object_store.FAULTS), every=given.every)
+            elif isinstance(case, together.Pair):
+                beside = together.trials_of(case, home, library, given.seed)
+                total = beside.run(of((together.STOP,)), every=given.every)
+            else:
+                trials = Trials(case, home, library, seed=given.seed)
+                total = trials.run(of(FAULTS), every=given.every, drawn=drawn)
             line = {
                 "case": case.name,
                 "verbs": case.verbs,
                 "steps": total.steps,
                 "reads": total.reads,
+                "requests": total.requests,
                 "trials": dict(total.trials),
                 "seconds": round(total.seconds, 1),
                 "findings": total.findings,
             }
             print(json.dumps(line), flush=True)
             shutil.rmtree(home)
+        if server is not None:
+            server.close()
     return 0
 
 
@@ -104,7 +132,8 @@ def told(line: dict[str, Any]) -> str:
     number = sum(line["trials"].values())
     rate = number / max(line["seconds"], 1e-3)
     return (
-        f"{line['case']}: {line['steps']} steps, {line['reads']} reads; {trials};"
+        f"{line['case']}: {line['steps']} steps, {line['reads']} reads,"
+        f" {line['requests']} requests; {trials};"
         f" {line['seconds']:.0f} s ({rate:.0f}/s); {len(line['findings'])} findings"
     )
 
@@ -170,6 +199,7 @@ def main(given: Sequence[str] | None = None) -> int:
         "verbs": sorted({verb for line in lines for verb in line["verbs"]}),
         "steps": sum(line["steps"] for line in lines),
         "reads": sum(line["reads"] for line in lines),
+        "requests": sum(line["requests"] for line in lines),
         "trials": dict(trials),
         "all_trials": sum(trials.values()),
         "seconds": round(time.monotonic() - started, 1),

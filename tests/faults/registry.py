@@ -8,9 +8,10 @@ from pathlib import Path
 from tests.faults.cases import CASES as OF_TABLES
 from tests.faults.cases import Case
 from tests.faults.file_cases import CASES as OF_FILES
+from tests.faults.store_cases import CASES as OF_STORES
 from tests.folders import GOLDEN
 
-ALL = [*OF_TABLES, *OF_FILES]
+ALL = [*OF_TABLES, *OF_FILES, *OF_STORES]
 # What the original Xskipper wrote is not part of the repository.
 CASES = [each for each in ALL if each.name != "upgrade" or GOLDEN.is_dir()]
 

@@ -12,6 +12,8 @@ from pathlib import Path
 _RANDOM = re.compile(
     r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}|[0-9a-f]{32,64}|\.[0-9a-f]{12}\."
 )
+#: the number of a directory of a live table, which counts the runs
+_NUMBER = re.compile(r"(?<=\d)\.\d+(?=/|$)")
 
 
 @dataclass(frozen=True)
@@ -72,6 +74,11 @@ def names(root: str) -> set[str]:
     found = set()
     for folder, folders, files in os.walk(root):
         at = "" if folder == root else os.path.relpath(folder, root) + "/"
-        found |= {_RANDOM.sub("*", at + each) for each in files}
-        found |= {_RANDOM.sub("*", at + each) + "/" for each in folders}
+        found |= {plain(at + each) for each in files}
+        found |= {plain(at + each) + "/" for each in folders}
     return found
+
+
+def plain(name: str) -> str:
+    """A path without its random parts and numbers of runs."""
+    return _NUMBER.sub(".N", _RANDOM.sub("*", name))

@@ -65,6 +65,7 @@ class Total:
 
     steps: int = 0
     reads: int = 0
+    requests: int = 0
     trials: Counter[str] = field(default_factory=Counter)
     findings: list[str] = field(default_factory=list)
     seconds: float = 0.0
@@ -134,12 +135,24 @@ class Trials:
         """Make the table of the case anew."""
 
         def work() -> list[str]:
-            restore(self.home, {})
+            self.clear()
             self.case.lay_out(self.home)
             return []
 
         self.expect_nothing("lay out", self.child(work))
-        self.before = entries(self.home)
+        self.before = self.save()
+
+    def clear(self) -> None:
+        """Remove everything."""
+        restore(self.home, {})
+
+    def save(self) -> dict[str, Entry]:
+        """What is there, for ``reset``."""
+        return entries(self.home)
+
+    def left(self) -> set[str]:
+        """The names of what is there, without random parts."""
+        return names(self.home)
 
     def expect_nothing(self, what: str, told: Any) -> None:
         if told:
@@ -160,7 +173,7 @@ class Trials:
             return told + self.after(whole=True)
 
         self.expect_nothing("run", self.child(work))
-        self.allowed = names(self.home) | set(self.case.stays)
+        self.allowed = self.left() | set(self.case.stays)
         self.reset()
 
     def outcome(self, fault: Fault | None) -> list[str]:
@@ -169,9 +182,7 @@ class Trials:
         try:
             report = self.case.run(self.home)
         except (SkipstoneError, OSError) as error:
-            if fault is None or (
-                str(self.home) not in str(error) and not getattr(error, "filename", None)
-            ):
+            if fault is None or not self.names_what(error):
                 return [f"an error that names no file: {error!r}"]
             return []
         except KeyboardInterrupt:
@@ -181,6 +192,10 @@ class Trials:
             return [f"{error!r} at {where.filename.rpartition('/src/')[2]}:{where.lineno}"]
         self.failed = bool(failures(report))
         return []
+
+    def names_what(self, error: BaseException) -> bool:
+        """Whether an error names a file."""
+        return self.home in str(error) or bool(getattr(error, "filename", None))
 
     def after(self, *, whole: bool) -> list[str]:
         """What is wrong with what is there; ``whole``: the verb said that it was done."""
@@ -200,7 +215,7 @@ class Trials:
             self.case.rows(self.home)
             at = "what is left"
             if self.allowed:
-                left = names(self.home) - self.allowed
+                left = self.left() - self.allowed
                 assert not left, sorted(left)[:4]
         except (KeyboardInterrupt, Exception) as error:
             where = traceback.extract_tb(error.__traceback__)
@@ -235,7 +250,7 @@ class Trials:
             self.total.trials[fault.name] += 1
             where = self.shim.last.replace(self.home, "")
             self.tell(f"{fault.name} at step {step} ({where})", found)
-        return hit
+        return self.shim.count > step
 
     def tell(self, what: str, found: Any) -> None:
         texts = [f"a process ended by signal {-found}"] if isinstance(found, int) else found
@@ -248,18 +263,23 @@ class Trials:
         """Every ``every``-th step with each fault; then the losses of power."""
         started = time.monotonic()
         self.learn()
-        for fault in faults:
-            step = self.seed % every
-            while len(self.total.findings) < ENOUGH and self.trial(fault, step):
-                step += every
-            if fault.name == "kill":
-                self.total.steps = step
-            elif fault.name == "EIO on reads":
-                self.total.reads = step
+        reached = self.each_step(faults, every)
+        self.total.steps = reached.get("kill", 0)
+        self.total.reads = reached.get("EIO on reads", 0)
         if drawn >= 0 and len(self.total.findings) < ENOUGH:
             self.losses_of_power(every, drawn)
         self.total.seconds = time.monotonic() - started
         return self.total
+
+    def each_step(self, faults: tuple[Fault, ...], every: int) -> dict[str, int]:
+        """Every ``every``-th step with each fault; how many steps there were, by fault."""
+        reached: dict[str, int] = {}
+        for fault in faults:
+            step = self.seed % every
+            while len(self.total.findings) < ENOUGH and self.trial(fault, step):
+                step += every
+            reached[fault.name] = step
+        return reached
 
     def losses_of_power(self, every: int, drawn: int) -> None:
         """All states that the medium may be in after each call of one run."""
