@@ -53,6 +53,19 @@ def chosen(given: argparse.Namespace) -> list[Any]:
     return found
 
 
+def meets(case: Any, wanted: set[str]) -> bool:
+    """Whether one of the wanted faults is tried with this case."""
+    from tests.faults import object_store, together
+    from tests.faults.registry import OF_STORES
+    from tests.faults.trials import FAULTS
+
+    if isinstance(case, together.Pair):
+        return case.kind in wanted
+    if case in OF_STORES:
+        return any(each.name in wanted for each in object_store.FAULTS)
+    return "loss of power" in wanted or any(each.name in wanted for each in FAULTS)
+
+
 def work(given: argparse.Namespace) -> int:
     """The trials of a share of the cases, in this process, which the shim watches."""
     warnings.simplefilter("ignore")
@@ -73,7 +86,7 @@ def work(given: argparse.Namespace) -> int:
     drawn = given.drawn if not wanted or "loss of power" in wanted else -1
     fast = Path("/dev/shm")
     with tempfile.TemporaryDirectory(dir=fast if fast.is_dir() else None) as base:
-        cases = chosen(given)
+        cases = [case for case in chosen(given) if not wanted or meets(case, wanted)]
         remote = any(case in OF_STORES for case in cases)
         for at, case in enumerate(cases + OF_TABLES if remote else cases):
             # Everything is imported and compiled here, so that no trial does it again. Threads of
@@ -106,7 +119,7 @@ def work(given: argparse.Namespace) -> int:
                 total = stored.run(of(object_store.FAULTS), every=given.every)
             elif isinstance(case, together.Pair):
                 beside = together.trials_of(case, home, library, given.seed)
-                total = beside.run(of((together.STOP,)), every=given.every)
+                total = beside.run(every=given.every)
             else:
                 trials = Trials(case, home, library, seed=given.seed)
                 total = trials.run(of(FAULTS), every=given.every, drawn=drawn)
