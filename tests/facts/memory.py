@@ -77,14 +77,18 @@ class MemoryStorage:
         self.time += 10**6
         self.objects[path] = (bytes(data), self.time)
 
-    def delete(self, path: str) -> None:
+    def delete(self, *paths: str) -> None:
+        for path in paths:
+            self._delete(path)
+
+    def _delete(self, path: str) -> None:
         self.objects.pop(path, None)
 
     def remove_empty(self, prefix: str) -> None:
         pass
 
-    def left_overs(self, directory: str) -> list[str]:
-        return []
+    def left_overs(self, directory: str) -> dict[str, OSError | None]:
+        return {}
 
     def now(self) -> int:
         self.time += 10**6
@@ -143,7 +147,7 @@ class Interrupted(MemoryStorage):
         if hit and self.late:
             self.action()
 
-    def delete(self, path: str) -> None:
+    def _delete(self, path: str) -> None:
         hit = self._now_is_the_time()
         if hit and not self.late:
             self.action()

@@ -41,11 +41,10 @@ def arguments(given: Sequence[str] | None) -> argparse.Namespace:
 
 def chosen(given: argparse.Namespace) -> list[Any]:
     """The cases, the long ones first."""
-    from tests.faults.registry import CASES
-    from tests.faults.together import CASES as PAIRS
+    from tests.faults.registry import CASES, PAIRS
 
     wanted = [text for text in given.cases.split(",") if text]
-    every = [*CASES, *PAIRS]
+    every: list[Any] = [*CASES, *PAIRS]
     found = [each for each in every if not wanted or any(text in each.name for text in wanted)]
     if given.share:
         at, many = map(int, given.share.split("/"))

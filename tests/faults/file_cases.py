@@ -109,9 +109,10 @@ def saved(home: str) -> None:
     assert pq.read_table(f"{home}/t/p0.parquet")["id"].to_pylist() == rows_of(0)["id"]
 
 
-def lay_out_store(home: str) -> None:
-    """A store of Xskipper of version 2, as the original wrote it."""
-    folder = GOLDEN / "xskipper" / "refresh_and_upgrade_spark400" / "upgrade_testID=01_from_v2"
+def lay_out_store(home: str, version: str = "v2") -> None:
+    """A store of Xskipper of this version, as the original wrote it."""
+    folder = GOLDEN / "xskipper" / "refresh_and_upgrade_spark400"
+    folder /= f"upgrade_testID=01_from_{version}"
     [source] = (folder / "md_before").iterdir()
     shutil.copytree(source, Path(home, "store"))
 
@@ -125,6 +126,13 @@ def rows_of_store(home: str, *, versions: tuple[int, ...] = (2, 4)) -> None:
     for version in found:  # both at once say the same twice
         of = [part for part in parts if part.footer.schema.version == version]
         assert sum(part.table.num_rows for part in of) == 3
+
+
+def one_kind_of_part(home: str) -> None:
+    """Parts with different index columns never lie side by side."""
+    parts = Path(home, "store").glob("[!_]*.parquet")
+    schemas = [read_part(each.read_bytes()).footer.schema for each in parts]
+    assert len({frozenset(index.name for index in each.indexes) for each in schemas}) <= 1
 
 
 # -- single files ---------------------------------------------------------------------------------
@@ -437,6 +445,14 @@ CASES = [
         lay_out_store,
         lambda home: upgrade_store(f"{home}/store"),
         rows_of_store,
+        lambda home: rows_of_store(home, versions=(4,)),
+    ),
+    Case(
+        "upgrade to other index columns",
+        ("upgrade_store",),
+        lambda home: lay_out_store(home, "v1"),
+        lambda home: upgrade_store(f"{home}/store"),
+        one_kind_of_part,
         lambda home: rows_of_store(home, versions=(4,)),
     ),
     Case(

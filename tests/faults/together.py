@@ -49,7 +49,6 @@ from tests.faults.file_cases import (
 from tests.faults.file_cases import CASES as OF_FILES
 from tests.faults.readers import READERS, rows_in
 from tests.faults.trials import Fault, Total, Trials
-from tests.live.tables import keys
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -288,7 +287,7 @@ def live_changes(change: str) -> Pair:
         (),
         lay_out_live,
         ask_live,
-        lambda home: ask_live(home) or keys(f"{home}/live"),
+        ask_live,
         vacuum=live_vacuum,
     )
     return Pair(made, LIVE[change], shims.READS, kind="files that change during readers")

@@ -211,8 +211,7 @@ class Store:
         except BaseException:
             # E.g. on a full disk, where packs that no part names would keep it full.
             with suppress(OSError):
-                for path in (*filter(None, [part]), *target.packs):
-                    self.storage.delete(path)
+                self.storage.delete(*filter(None, [part]), *target.packs)
             raise
         return tuple(names)
 
@@ -263,9 +262,8 @@ class Store:
         """Remove all facts and packs. What is published for Xskipper stays, and so does every file
         whose name Skipstone does not make."""
         for directory in (self.location.facts, self.location.packs):
-            for path in self.storage.list_all(directory).paths:
-                if self.location.is_own(path):
-                    self.storage.delete(path)
+            listed = self.storage.list_all(directory).paths
+            self.storage.delete(*filter(self.location.is_own, listed))
         self.remove_empty()
 
     def remove_empty(self) -> None:

@@ -26,7 +26,7 @@ from .part_columns import OWN, SIDECARS, place_columns
 from .parts import open_part
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 
     from numpy.typing import NDArray
 
@@ -62,7 +62,7 @@ class Compaction:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Vacuumed:
     """What was removed: object path -> bytes; ``young`` are kept only because of their age;
-    ``reasons`` are why packs were kept, if they were."""
+    ``reasons`` name what could not be read or opened, and is kept for that."""
 
     removed: Mapping[str, int] = field(default_factory=dict)
     young: tuple[str, ...] = ()
@@ -152,8 +152,7 @@ def _rewrite(
     if merged.name is not None and merged.data is not None:
         sources = [part.path for part in merged.replaced]
         store.storage.put(store.location.part(merged.name), merged.data, sources)
-    for part in merged.replaced:
-        store.storage.delete(part.path)
+    store.storage.delete(*(part.path for part in merged.replaced))
     left = [part for part in parts if part not in merged.replaced]
     size = len(merged.data or b"") + sum(part.size for part in left)
     return (
@@ -232,19 +231,19 @@ def vacuum(
     """
     removed: dict[str, int] = {}
     young: list[str] = []
+    reasons: list[Reason] = []
     for storage, directory in places:
         before = storage.now() - int(older_than * 1e9)
-        for id in _left_below(storage, directory):
-            if id.mtime * (10**9 // UNITS_PER_SECOND[id.unit]) >= before:
-                young.append(id.path)
-                continue
-            if not dry_run:
-                storage.delete(id.path)
-            removed[id.path] = id.size or 0
+        left = _left_below(storage, directory, reasons)
+        ripe = [i for i in left if i.mtime * (10**9 // UNITS_PER_SECOND[i.unit]) < before]
+        young += [each.path for each in left if each not in ripe]
+        if not dry_run:
+            storage.delete(*(each.path for each in ripe))
+        removed |= {each.path: each.size or 0 for each in ripe}
     if not store.exists() and not store.storage.has_children(store.location.packs):
         if not dry_run:
             store.remove_empty()
-        return Vacuumed(removed=removed, young=tuple(young))
+        return Vacuumed(removed=removed, young=tuple(young), reasons=tuple(reasons))
     before = store.now() - int(older_than * 1e9)
     facts, packs = store.location.facts, store.location.packs
     old: dict[str, tuple[int, int]] = {}
@@ -260,27 +259,27 @@ def vacuum(
             else:
                 recent.append(path)
 
-    def remove(path: str) -> None:
+    def remove(paths: Iterable[str]) -> None:
+        gone = list(paths)
         if not dry_run:
-            store.storage.delete(path)
-        removed[path] = old[path][0]
+            store.storage.delete(*gone)
+        removed.update((path, old[path][0]) for path in gone)
 
-    for path in old:
-        if store.location.is_passing(path):
-            remove(path)
-    reasons: list[Reason] = []
+    remove(filter(store.location.is_passing, old))
+    broken: list[str] = []
     for path, (size, mtime) in old.items():
         if store.location.is_part(path):
             try:
                 open_part(path, size, mtime, store.storage, store.keys)
             except FormatError:
-                remove(path)
+                broken.append(path)
             except (UnsupportedError, KeyUnavailableError):
                 pass
             except OSError as error:
                 name = path.rpartition("/")[2]
                 reasons.append(Reason.of_error(f"fact part {name}", error))
-    named = _packs_named(store, reasons)  # broken parts are gone
+    remove(broken)
+    named = _packs_named(store, reasons)
 
     def unnamed(path: str) -> bool:
         return (
@@ -290,15 +289,15 @@ def vacuum(
         )
 
     young += [each for each in recent if store.location.is_passing(each) or unnamed(each)]
-    for path in filter(unnamed, old):
-        remove(path)
+    remove(filter(unnamed, old))
     if not dry_run:
         store.remove_empty()
     return Vacuumed(removed=removed, young=tuple(young), reasons=tuple(dict.fromkeys(reasons)))
 
 
-def _left_below(storage: Storage, directory: str) -> Iterator[ObjectId]:
-    """The temporary files below ``directory`` that no process is writing."""
+def _left_below(storage: Storage, directory: str, reasons: list[Reason]) -> list[ObjectId]:
+    """The temporary files below ``directory`` that no process is writing. A file that cannot be
+    opened is added to ``reasons``."""
     listing = storage.list_all(directory)
     known = {path: at for at, path in enumerate(listing.paths)}
     folders = {
@@ -306,8 +305,14 @@ def _left_below(storage: Storage, directory: str) -> Iterator[ObjectId]:
         for folder, _, name in (path.rpartition("/") for path in known)
         if name.startswith("_tmp-")
     }
+    found: list[ObjectId] = []
     for folder in sorted(folders):
-        yield from (listing.object_id(known[p]) for p in storage.left_overs(folder) if p in known)
+        for path, error in storage.left_overs(folder).items():
+            if error is not None:
+                reasons.append(Reason.of_error(f"temporary file {path}", error))
+            elif path in known:
+                found.append(listing.object_id(known[path]))
+    return found
 
 
 def _packs_named(store: Store, reasons: list[Reason]) -> set[str] | None:

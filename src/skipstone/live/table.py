@@ -177,6 +177,8 @@ class LiveTable:
         names = {each.name for each in Path(self.root).iterdir()}
         if self.txn.txn == 0 and names <= {MARKER, TXN, LOCK}:
             Path(self.root, MARKER).unlink()
+            # A table that has the marker has its transactions.
+            self._disk.sync_directory(self.root)
             Path(self.root, TXN).unlink()
 
     def __enter__(self) -> Self:

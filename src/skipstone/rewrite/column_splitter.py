@@ -139,8 +139,9 @@ def _split(
         raise UnsupportedError(f"the columns of {file.path} are in other files already")
     footer.check_extent(file.tail.offset)
     token = uuid.uuid4().hex[:12]
-    for each in left_overs(target.parent):  # the names of column files are new each time
-        if each.name.startswith(f"{PREFIX}_{target.name}.".replace("=", "-")):
+    for each, error in left_overs(target.parent).items():
+        # The names of column files are new each time.
+        if error is None and each.name.startswith(f"{PREFIX}_{target.name}.".replace("=", "-")):
             each.unlink(missing_ok=True)
     parts = _parts(footer, files)
     chunks = [list[FieldValues]([{}] * footer.num_leaves) for _ in range(footer.num_row_groups)]

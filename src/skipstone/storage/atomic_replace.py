@@ -42,6 +42,7 @@ if TYPE_CHECKING:
 
 PREFIX: Final = "_tmp-"
 UNFINISHED: Final = "_unfinished-"
+_EXISTING: Final = os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
 _BUFFER: Final = 1 << 20
 _NEW: Final = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC | os.O_NOFOLLOW
 _ATTEMPTS: Final = 4
@@ -285,15 +286,23 @@ def remove_temporary(path: Path) -> None:
     _is_being_written(path, "")
 
 
-def left_overs(directory: str | Path) -> list[Path]:
+def left_overs(directory: str | Path) -> dict[Path, OSError | None]:
     """The temporary files in ``directory`` that no process is writing: those of this user, or of
-    any user for root."""
+    any user for root. A file that cannot be opened may be such a file; it has the error."""
     try:
         names = os.listdir(directory)  # noqa: PTH208 - as above
-    except OSError:
-        return []
-    places = [Path(directory, name) for name in names if _TEMPORARY.fullmatch(name)]
-    return [place for place in places if _is_left_over(place)]
+    except FileNotFoundError:
+        return {}
+    except OSError as error:
+        return {Path(directory): error}
+    found: dict[Path, OSError | None] = {}
+    for place in (Path(directory, name) for name in names if _TEMPORARY.fullmatch(name)):
+        try:
+            if _is_left_over(place):
+                found[place] = None
+        except OSError as error:
+            found[place] = error
+    return found
 
 
 def _is_being_written(path: Path, but: str) -> bool:
@@ -316,26 +325,39 @@ def _is_being_written(path: Path, but: str) -> bool:
 
 
 def _is_left_over(place: Path) -> bool:
-    found = _own(place, anybody=os.geteuid() == 0)
-    if found is None:
+    """``OSError`` for a file of this user that cannot be opened."""
+    try:
+        status = place.lstat()
+    except FileNotFoundError:
+        return False
+    if not _is_of_user(status, anybody=os.geteuid() == 0):
         return False
     try:
-        return _lock(found[0], place)
+        descriptor = os.open(place, _EXISTING)
+    except FileNotFoundError:
+        return False
+    try:
+        return _lock(descriptor, place)
     finally:
-        os.close(found[0])
+        os.close(descriptor)
 
 
-def _own(place: Path, *, anybody: bool = False) -> tuple[int, os.stat_result] | None:
+def _own(place: Path) -> tuple[int, os.stat_result] | None:
     """A descriptor and the state of a regular file of this user; ``None`` for anything else."""
     try:
-        descriptor = os.open(place, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
+        descriptor = os.open(place, _EXISTING)
     except OSError:
         return None
     status = os.fstat(descriptor)
-    if stat.S_ISREG(status.st_mode) and (anybody or status.st_uid == os.geteuid()):
+    if _is_of_user(status):
         return descriptor, status
     os.close(descriptor)
     return None
+
+
+def _is_of_user(status: os.stat_result, *, anybody: bool = False) -> bool:
+    """Whether it is a regular file of this user, or of ``anybody``."""
+    return stat.S_ISREG(status.st_mode) and (anybody or status.st_uid == os.geteuid())
 
 
 def _stem(path: Path) -> str:

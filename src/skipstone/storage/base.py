@@ -95,14 +95,15 @@ class Storage(Protocol):
         """Write an object atomically and durably. Local users who may not read all the local files
         ``sources`` may not read it either."""
 
-    def delete(self, path: str) -> None:
-        """Remove an object, if it exists."""
+    def delete(self, *paths: str) -> None:
+        """Remove objects, those that exist, durably: a loss of power does not bring them back."""
 
     def remove_empty(self, prefix: str) -> None:
         """Remove the directory ``prefix`` if it is empty."""
 
-    def left_overs(self, directory: str) -> list[str]:
-        """The temporary objects in ``directory`` that a killed ``put`` left."""
+    def left_overs(self, directory: str) -> dict[str, OSError | None]:
+        """The temporary objects in ``directory`` that a killed ``put`` left. An object that cannot
+        be opened may be one; it has the error."""
 
     def now(self) -> int:
         """Nanoseconds since the epoch: for local files by the clock that sets mtimes."""
@@ -153,10 +154,11 @@ class SeekableBytes(io.RawIOBase):
 
 
 def remove_left_overs(storage: Storage, directory: str) -> None:
-    """Remove what killed writers left in ``directory``."""
-    for path in storage.left_overs(directory):
-        with suppress(OSError):
-            storage.delete(path)
+    """Remove what killed writers left in ``directory``, as far as that is possible."""
+    for path, error in storage.left_overs(directory).items():
+        if error is None:
+            with suppress(OSError):
+                storage.delete(path)
 
 
 class Span(NamedTuple):

@@ -23,7 +23,7 @@ from skipstone._cache import LruCache
 from skipstone.errors import SkipstoneError, StaleError
 from skipstone.identity import ObjectId, local_etag
 
-from .atomic_replace import left_overs, put_atomically
+from .atomic_replace import left_overs, put_atomically, sync_directory
 from .base import count_read, naming, parent, runs
 from .listing import SUMMARY, Directory, Listing, hidden_by_spark, int64
 
@@ -250,18 +250,25 @@ class LocalStorage:
                 if not left or Path(parent(path)).exists():
                     raise
 
-    def delete(self, path: str) -> None:
-        self.requests += 1
-        Path(path).unlink(missing_ok=True)
+    def delete(self, *paths: str) -> None:
+        changed: dict[str, None] = {}
+        for path in paths:
+            self.requests += 1
+            with suppress(FileNotFoundError):
+                Path(path).unlink()
+                changed[parent(path)] = None
+        for directory in changed:
+            with suppress(FileNotFoundError):
+                sync_directory(directory)
 
     def remove_empty(self, prefix: str) -> None:
         self.requests += 1
         with suppress(OSError):
             Path(prefix).rmdir()
 
-    def left_overs(self, directory: str) -> list[str]:
+    def left_overs(self, directory: str) -> dict[str, OSError | None]:
         self.requests += 1
-        return [str(place) for place in left_overs(directory)]
+        return {str(place): error for place, error in left_overs(directory).items()}
 
     def now(self) -> int:
         return time.time_ns()

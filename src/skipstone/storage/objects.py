@@ -15,7 +15,7 @@ import os
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, BinaryIO, cast
@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
     from datetime import datetime
 
+    from obstore import GetResult
     from obstore.store import ObjectStore
 
     from .base import ByteRange
@@ -240,7 +241,7 @@ class ObjectStorage:
 
     def read(self, path: str) -> bytes:
         with self._request(path) as key:
-            return bytes(obstore.get(self.store, key).bytes())
+            return bytes(_whole(path, obstore.get(self.store, key)))
 
     def read_range(
         self, path: str, offset: int, length: int, version: ObjectId | None = None
@@ -256,18 +257,14 @@ class ObjectStorage:
             current = self._id(cast("Mapping[str, Any]", answer.meta))
             if version is not None and not version.same_version(current):
                 raise StaleError(f"{path} is not the version that was listed")
-            data = memoryview(bytes(answer.bytes()))
-            count_read(path, len(data))
-            return data
+            return _whole(path, answer)
 
     def read_tail(self, path: str, length: int) -> tuple[ObjectId, memoryview]:
         try:
             with self._request(path) as key:
                 answer = obstore.get(self.store, key, options={"range": {"suffix": length}})
                 version = self._id(cast("Mapping[str, Any]", answer.meta))
-                data = memoryview(bytes(answer.bytes()))
-                count_read(path, len(data))
-                return version, data
+                return version, _whole(path, answer)
         except FileNotFoundError:
             raise
         except OSError:
@@ -308,18 +305,16 @@ class ObjectStorage:
         with self._request(path) as key:
             obstore.put(self.store, key, data)
 
-    def delete(self, path: str) -> None:
-        try:
-            with self._request(path) as key:
+    def delete(self, *paths: str) -> None:
+        for path in paths:
+            with suppress(FileNotFoundError), self._request(path) as key:
                 obstore.delete(self.store, key)
-        except FileNotFoundError:
-            pass
 
     def remove_empty(self, prefix: str) -> None:
         pass  # there are no directories
 
-    def left_overs(self, directory: str) -> list[str]:
-        return []  # a put creates an object completely or not at all
+    def left_overs(self, directory: str) -> dict[str, OSError | None]:
+        return {}  # a put creates an object completely or not at all
 
     def now(self) -> int:
         return time.time_ns()
@@ -342,6 +337,16 @@ class _RangedFile(SeekableBytes):
                 self._path, start, self._size - start, self._version
             )
         return self._tail[offset - start : offset - start + length]
+
+
+def _whole(path: str, answer: GetResult) -> memoryview:
+    """The bytes of an answer: all that it announced. Fewer must not be taken for a damaged object,
+    which a vacuum would remove."""
+    data, (start, stop) = memoryview(bytes(answer.bytes())), answer.range
+    if len(data) != stop - start:
+        raise OSError(f"{path}: the store sent {len(data):,} of {stop - start:,} bytes")
+    count_read(path, len(data))
+    return data
 
 
 def _brief(error: Exception) -> str:

@@ -264,8 +264,7 @@ def _remove_summaries(table: OpenTable) -> list[str]:
     from skipstone.rewrite.summary_files import COMMON
 
     found = [name for name in (SUMMARY, COMMON) if table.storage.exists(f"{table.path}/{name}")]
-    for name in found:
-        table.storage.delete(f"{table.path}/{name}")
+    table.storage.delete(*(f"{table.path}/{name}" for name in found))
     return found
 
 

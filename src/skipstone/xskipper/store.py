@@ -13,7 +13,9 @@ would be skipped.
 
 - Same index columns before and after: the new parts are written first, then the old ones deleted.
   In between a file has two equal rows.
-- Otherwise the old parts go first. In between there are no rows, and every file is read.
+- Otherwise the new parts are first written under names that readers ignore, then the old ones are
+  deleted, then the new ones get their names. In between there are no rows, and every file is read.
+  Where that is cut off, the next upgrade or export goes on from the names (``finish``).
 
 Each part appears completely or not at all (``Storage.put``), under its own name.
 
@@ -24,7 +26,10 @@ as the session at that time read them. A row with such a value proves nothing ab
 
 from __future__ import annotations
 
+import re
+import uuid
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -65,6 +70,7 @@ if TYPE_CHECKING:
 
 
 _STYLES: tuple[IdentifierStyle, ...] = ("bucket", "cos", "path")
+_NEXT = re.compile(r"_next-([0-9a-f]{32})-\d+-of-(\d+)")
 # Parts to open before a directory counts as something else.
 _LOOKS = 4
 
@@ -127,16 +133,40 @@ def replace_parts(
     ``decryption`` as for ``read_footer``, for the parts of an encrypted store; ``sources`` are the
     files that the parts are made from.
     """
-    remove_left_overs(storage, directory)
+    finish(storage, directory)
     before = list(part_files(storage, directory))
     alike = all(_columns_at(storage, path, decryption) == _columns(schema) for path in before)
-    if not alike:
-        _delete(storage, before)
-    for number, data in enumerate(parts):
-        storage.put(f"{directory}/{part_name(number)}", memoryview(data), sources)
+    group, made = uuid.uuid4().hex, list[str]()
+    try:
+        for number, data in enumerate(parts):
+            name = part_name(number) if alike else f"_next-{group}-{number}-of-{len(parts)}"
+            made.append(f"{directory}/{name}")
+            storage.put(made[-1], memoryview(data), sources)
+    except BaseException:
+        with suppress(OSError):
+            storage.delete(*made)
+        raise
     if alike:
-        _delete(storage, before)
+        storage.delete(*before)
+    else:
+        finish(storage, directory)
     return sum(part.size for part in parts)
+
+
+def finish(storage: Storage, directory: str) -> None:
+    """Put the parts in place that ``replace_parts`` wrote for parts with other index columns, if
+    all of them are there; else remove them. What killed writers left is removed."""
+    remove_left_overs(storage, directory)
+    groups: dict[tuple[str, int], list[str]] = {}
+    for path in sorted(storage.list_all(directory).paths):
+        if found := _NEXT.fullmatch(path.removeprefix(f"{directory}/")):
+            groups.setdefault((found[1], int(found[2])), []).append(path)
+    for (_, count), paths in groups.items():
+        if len(paths) == count:
+            storage.delete(*part_files(storage, directory))
+            for number, path in enumerate(paths):
+                storage.put(f"{directory}/{part_name(number)}", storage.read(path), [path])
+        storage.delete(*paths)
 
 
 def _columns(schema: StoreSchema) -> frozenset[tuple[str, str, str | None]]:
@@ -150,11 +180,6 @@ def _columns_at(
         return _columns(footer_at(storage, path, decryption).schema)
     except (SkipstoneError, OSError):
         return None
-
-
-def _delete(storage: Storage, paths: Sequence[str]) -> None:
-    for path in paths:
-        storage.delete(path)
 
 
 def remove_plaintext(
@@ -176,7 +201,7 @@ def remove_plaintext(
 
     listed = storage.list_all(base).paths
     gone = tuple(path for path in listed if path.endswith(".parquet") and reveals(path))
-    _delete(storage, gone)
+    storage.delete(*gone)
     return gone
 
 

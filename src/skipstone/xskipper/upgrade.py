@@ -40,7 +40,7 @@ from .format.schema import (
     arrow_type,
     spark_type,
 )
-from .store import open_file, part_files, replace_parts
+from .store import finish, open_file, part_files, replace_parts
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -90,6 +90,7 @@ def upgrade_store(
     home = canonical_path(directory)
     target = home if destination is None else canonical_path(destination)
     storage = open_storage(home, options)
+    finish(storage, home)
     parts = _read(storage, home, decryption)
     versions = tuple(sorted({part.footer.schema.version for part in parts}))
     if versions == (CURRENT_VERSION,) and target == home:
