@@ -26,9 +26,9 @@ This page is what `--help` says, verb by verb; `python -m tools.cli_docs` writes
   3 `check` found something.
 - **Settings**: a flag wins over its environment variable `SKIPSTONE_…`, that over
   `skipstone.toml` (or `[tool.skipstone]` of `pyproject.toml`) in the directory where the table
-  lies, that over the default. The file may have `index-location` and `memory`. It decides where
-  files are written and removed, so it is used only if it belongs to you or to root, and no other
-  user can write it; otherwise a warning gives the reason.
+  lies, that over the default. The file may have `index-location`, `memory` and
+  `recursive-file-lookup`. It decides where files are written and removed, so it is used only if it
+  belongs to you or to root, and no other user can write it; otherwise a warning gives the reason.
 - **Secrets** are never given as flags or in that file. Object stores take them from the
   environment, as their own tools do (`AWS_ACCESS_KEY_ID`, `AWS_SECRET_ACCESS_KEY`, …).
 """

@@ -136,6 +136,24 @@ def test_a_parquet_file_that_was_cut_off_is_a_case_for_salvage(run: Run, lake: P
     assert "skipstone salvage" in hint
 
 
+@pytest.mark.parametrize("output", ["-o", "--output"])
+def test_salvage_and_retrofit_write_where_they_are_told(run: Run, lake: Path, output: str) -> None:
+    whole = (lake / "part-0.parquet").read_bytes()
+    torn = lake.parent / "torn.parquet"
+    torn.write_bytes(whole[:-20])
+    saved, better = lake.parent / "saved.parquet", lake.parent / "better.parquet"
+    assert run("salvage", torn, output, saved).exit_code == 0
+    assert torn.read_bytes() == whole[:-20]
+    rows = pq.read_table(lake / "part-0.parquet")
+    assert pq.read_table(saved) == rows
+    assert not list(lake.parent.glob("*.salvaged.parquet"))
+    done = run("retrofit", lake / "part-0.parquet", "--bloom", "user_id", output, better)
+    assert done.exit_code == 0, done.output
+    assert (lake / "part-0.parquet").read_bytes() == whole
+    assert pq.read_table(better) == rows
+    assert skipstone.ParquetFile(better).bloom_filter(0, "user_id") is not None
+
+
 def test_salvage_of_a_whole_file_says_that_its_rows_are_there_twice(run: Run, lake: Path) -> None:
     done = run("salvage", lake / "part-0.parquet")
     assert done.exit_code == 0

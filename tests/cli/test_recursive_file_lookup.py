@@ -59,6 +59,19 @@ def test_each_verb_sees_the_same_files(
     assert answer(run, "drop", root, "--yes", *lookup)["files"] == files
 
 
+def test_the_settings_file_has_the_option(run: Run, root: Path) -> None:
+    settings = root.parent / "skipstone.toml"
+    settings.write_text("recursive-file-lookup = true\n")
+    assert answer(run, "count", root, "id >= 0")["rows"] == 3
+    assert answer(run, "build", root, "-c", "id:minmax", "--no-spark")["files_built"] == 3
+    settings.write_text("recursive-file-lookup = false\n")
+    assert answer(run, "count", root, "id >= 0")["rows"] == 1
+    assert answer(run, "count", root, "id >= 0", LOOKUP)["rows"] == 3
+    found = run("check", root)
+    assert found.exit_code == 3
+    assert "2 facts of files that are gone, or no part of the table" in found.stdout
+
+
 def test_each_verb_over_a_table_has_the_option() -> None:
     context = click.Context(cli)
     found = {name: cli.get_command(context, name) for name in cli.list_commands(context)}

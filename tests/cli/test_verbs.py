@@ -376,6 +376,7 @@ def test_settings_in_a_pyproject(noted: Noted, run: Run, tmp_path: Path) -> None
         ("skipstone.toml", "idx = ", "skipstone.toml"),
         ("skipstone.toml", 'master = "spark://elsewhere"', "unknown key 'master'"),
         ("skipstone.toml", "memory = 5", "memory is not a text"),
+        ("skipstone.toml", "recursive-file-lookup = 1", "recursive-file-lookup is not true or"),
         ("skipstone.toml", f"memory = {'9' * 5_000}", "skipstone.toml"),
         ("skipstone.toml", f"memory = {'[' * 5_000}", "skipstone.toml"),
         ("pyproject.toml", "[tool]\nskipstone = 3", "not a table"),

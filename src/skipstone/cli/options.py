@@ -2,10 +2,11 @@
 
 Precedence: a flag, then its environment variable ``SKIPSTONE_…``, then ``skipstone.toml`` (or
 ``[tool.skipstone]`` of ``pyproject.toml``) in the directory where the table lies, then the default.
-The settings file has two keys:
+The settings file has three keys:
 
     index-location = "/indexes/events"      a relative path starts at the file's directory
     memory = "1GiB"
+    recursive-file-lookup = true
 
 The directory of a table may belong to another user. So no key names a machine to connect to or
 holds a secret, and the file is used only if it belongs to the user or to root and no other user can
@@ -24,7 +25,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from functools import wraps
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import click
 from click.core import ParameterSource
@@ -283,13 +284,20 @@ def _add_settings(options: dict[str, Any]) -> None:
     for key, value in _settings_of(options["table"]).items():
         name = "decoding_memory" if key == "memory" and "decoding_memory" in own else key
         if name in own and ctx.get_parameter_source(name) is ParameterSource.DEFAULT:
-            options[name] = own[name].process_value(ctx, value)
+            found = own[name].process_value(ctx, value)
+            if own[name].expose_value:
+                options[name] = found
 
 
-_KEYS = {"index-location": "index_location", "memory": "memory"}
+# The parameter of each key, and the type of its value.
+_KEYS: Final = {
+    "index-location": ("index_location", str, 'a text: write it as "..."'),
+    "memory": ("memory", str, 'a text: write it as "..."'),
+    "recursive-file-lookup": ("recursive_file_lookup", bool, "true or false"),
+}
 
 
-def _settings_of(table: str) -> dict[str, str]:
+def _settings_of(table: str) -> dict[str, Any]:
     """Settings for ``table`` by parameter name; none for a table in an object store.
 
     ``SkipstoneError`` for a file that is not TOML, and for unknown keys and values.
@@ -377,17 +385,19 @@ def _section(file: Path, text: bytes, keys: tuple[str, ...]) -> Any:
     return section
 
 
-def _checked(file: Path, section: Any) -> dict[str, str]:
+def _checked(file: Path, section: Any) -> dict[str, Any]:
     known = f"it may have {', '.join(_KEYS)}"
     if not isinstance(section, dict):
         raise SkipstoneError(f"{file}: tool.skipstone is not a table", hint=known)
-    settings = {}
+    settings: dict[str, Any] = {}
     for key, value in section.items():
         if key not in _KEYS:
             raise SkipstoneError(f"{file}: unknown key {key!r}", hint=known)
-        if not isinstance(value, str):
-            raise SkipstoneError(f"{file}: {key} is not a text", hint='write it as "..."')
-        settings[_KEYS[key]] = value
+        name, type_, wanted = _KEYS[key]
+        if not isinstance(value, type_):
+            what, _, hint = wanted.partition(": ")
+            raise SkipstoneError(f"{file}: {key} is not {what}", hint=hint or f"write {what}")
+        settings[name] = value
     location = settings.get("index_location")
     if location is not None and "://" not in location:
         settings["index_location"] = str(file.parent / location)
