@@ -180,8 +180,7 @@ _INDEX_HEADINGS = ("index", "size", "saves alone", "files", "build", "saves more
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QuerySavings(Report):
-    """One query: the bytes and files that it reads without our indexes, and with the proposed
-    ones."""
+    """One query: the bytes and files that it reads without an index, and with the proposed ones."""
 
     where: str
     weight: float

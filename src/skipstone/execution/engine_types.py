@@ -66,8 +66,7 @@ def without_json(type: pa.DataType) -> pa.DataType:
 
 
 def polars_lacks(type: pa.DataType) -> bool:
-    """Types that it cannot read where the Arrow schema of a file names them: it ends with a
-    panic."""
+    """Types that it cannot read where a file's Arrow schema names them: it ends with a panic."""
     t = pa.types
     if t.is_decimal(type):
         return bool(type.precision > _DIGITS)

@@ -69,7 +69,6 @@ class _Units:
 
     @classmethod
     def concat(cls, parts: Sequence[_Units]) -> _Units:
-        """All units of all parts."""
         return cls(
             file=np.concatenate([each.file for each in parts]),
             first=np.concatenate([each.first for each in parts]),

@@ -345,8 +345,7 @@ class PackWriter:
         return len(self._sidecars)
 
     def add(self, sidecar: bytes, file: str, segments: Sequence[Segment] = ()) -> SidecarPlace:
-        """Add one sidecar of the data file ``file`` and return its place; ``segments`` say how to
-        encrypt it."""
+        """Add one sidecar of ``file``; returns its place. ``segments`` say how to encrypt it."""
         if self.encryption is not None:
             self._segments += segments
         elif len(sidecar) <= self.target.inline_limit:

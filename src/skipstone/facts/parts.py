@@ -86,7 +86,6 @@ class Part:
 
     @cached_property
     def by_key(self) -> dict[tuple[str, str, str], FactField]:
-        """The fields by key."""
         return {field.key: field for field in self.fields}
 
     @cached_property

@@ -277,8 +277,7 @@ class DropReport(Report):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CompactReport(Report):
-    """The result of a merge of the parts; ``facts`` of files that are gone or have changed were
-    removed."""
+    """The result of a merge of the parts; ``facts`` of changed and missing files were removed."""
 
     table: str
     location: str = ""

@@ -116,7 +116,6 @@ class XskipperPart(Part):
 
     @property
     def rows(self) -> int:
-        """Rows of the part."""
         return self.stored.footer.rows
 
     @cached_property

@@ -105,7 +105,6 @@ def _put(pairs: Any, hashes: Any, words: Any) -> None:
 
 
 def compiled() -> HashKernels:
-    """The kernels."""
     longs_, texts_, mark_, put_ = (compile_kernel(each) for each in (_longs, _texts, _mark, _put))
 
     def longs(values: I64) -> Pairs:

@@ -39,8 +39,8 @@ if TYPE_CHECKING:
 
 
 class MinMax(PerFile):
-    """Least and largest value per file; see the module. ``truncate``: bytes of a bound, at least
-    1."""
+    """Least and largest value per file; see the module. ``truncate``: bytes of a bound, 1 or
+    more."""
 
     name = "minmax"
     aliases = ("min_max",)
@@ -61,7 +61,6 @@ class MinMax(PerFile):
 
     @classmethod
     def from_params(cls, column: str, params: Mapping[str, str]) -> Self:
-        """The definition behind ``params``."""
         return cls(column, truncate=int(params.get("truncate", TRUNCATE)))
 
     def stored_type(self, type: pa.DataType) -> pa.DataType:

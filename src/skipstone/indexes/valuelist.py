@@ -78,7 +78,6 @@ class ValueList(PerFile):
 
     @classmethod
     def from_params(cls, column: str, params: Mapping[str, str]) -> Self:
-        """The definition behind ``params``."""
         return cls(
             column,
             max_values=int(params.get("max_values", MAX_VALUES)),

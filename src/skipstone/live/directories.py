@@ -251,8 +251,7 @@ class LiveDescription(Report):
 
 
 def described(root: str, definition: LiveDefinition, txn: Txn) -> LiveDescription:
-    """The description of the snapshot ``txn``; reads one footer of each ``_pm``, and nothing
-    else."""
+    """The description of the snapshot ``txn``; reads only one footer of each ``_pm``."""
     found = []
     for partition, name, count in zip(
         txn.partitions, named(txn, definition.partitioning), txn.row_counts, strict=True

@@ -66,7 +66,6 @@ class PartitionState:
 
     @property
     def rows(self) -> int:
-        """Rows of the partition."""
         return sum(self.footer.rows)
 
     @classmethod

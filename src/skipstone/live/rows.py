@@ -197,8 +197,7 @@ def _sorted(definition: LiveDefinition, rows: pa.Table, at: Int64s) -> pa.Table:
 def encode(
     definition: LiveDefinition, rows: pa.Table, *, row_group_rows: int | None = None
 ) -> EncodedRowGroups:
-    """Rows of the definition's schema, already sorted, as row groups of at most
-    ``row_group_rows``."""
+    """Sorted rows of the definition's schema as row groups of at most ``row_group_rows``."""
     blooms: Any = dict.fromkeys(definition.bloom_filters, True) or None
     return encode_rows(
         rows,

@@ -298,8 +298,7 @@ class PaimonIndex(Index):
             log.warning("%s: %s (it says nothing; data is read)", self.subject, text)
 
     def paimon_type(self, type: pa.DataType) -> PaimonType:
-        """Paimon's type of a column of canonical ``type``; ``UnsupportedError`` where the kind does
-        not support it."""
+        """Paimon's type of a column; ``UnsupportedError`` where the kind does not support it."""
         try:
             if not atomic(type):
                 raise UnsupportedError(f"{type} is not an atomic type")
@@ -402,7 +401,6 @@ PLACE: dict[str, pa.DataType] = {
 
 
 def place_fields() -> list[pa.Field]:
-    """The fields of ``PLACE``."""
     return [pa.field(name, type) for name, type in PLACE.items()]
 
 

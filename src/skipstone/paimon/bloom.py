@@ -73,7 +73,6 @@ class PaimonBloom(PaimonIndex):
 
     @property
     def params(self) -> Mapping[str, str]:
-        """Parameters other than the defaults."""
         found = {} if self.items == ITEMS else {"items": str(self.items)}
         if self.fpp != FPP:
             found["fpp"] = repr(self.fpp)
@@ -81,7 +80,6 @@ class PaimonBloom(PaimonIndex):
 
     @classmethod
     def from_params(cls, column: str, params: Mapping[str, str]) -> Self:
-        """The definition behind ``params``."""
         return cls(column, int(params.get("items", ITEMS)), float(params.get("fpp", FPP)))
 
     def check(self, type: PaimonType) -> None:
@@ -89,7 +87,6 @@ class PaimonBloom(PaimonIndex):
         check_type(type)
 
     def stored_type(self, type: pa.DataType) -> pa.DataType:
-        """See the module."""
         self.paimon_type(type)
         return pa.struct([*place_fields(), pa.field("k", pa.int32())])
 

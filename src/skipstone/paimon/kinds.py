@@ -77,7 +77,6 @@ class RowIndex(PerFile, PaimonIndex):
     sweeps = True
 
     def stored_type(self, type: pa.DataType) -> pa.DataType:
-        """See the module."""
         self.paimon_type(type)
         numbers = [*place_fields(), pa.field("distinct", pa.int32())]
         return pa.struct([*numbers, pa.field("min", type), pa.field("max", type)])
@@ -162,7 +161,6 @@ class Bitmap(RowIndex):
 
     @property
     def params(self) -> Mapping[str, str]:
-        """Parameters other than the defaults."""
         found = {} if self.version == 2 else {"version": str(self.version)}
         if self.index_block_size != BLOCK_SIZE:
             found["index-block-size"] = str(self.index_block_size)
@@ -170,7 +168,6 @@ class Bitmap(RowIndex):
 
     @classmethod
     def from_params(cls, column: str, params: Mapping[str, str]) -> Self:
-        """The definition behind ``params``."""
         size = memory_size(params["index-block-size"]) if "index-block-size" in params else None
         return cls(column, int(params.get("version", 2)), BLOCK_SIZE if size is None else size)
 
@@ -208,7 +205,6 @@ class RangeBitmap(RowIndex):
 
     @classmethod
     def from_params(cls, column: str, params: Mapping[str, str]) -> Self:
-        """The definition behind ``params``."""
         return cls(column, memory_size(params["chunk-size"]) if "chunk-size" in params else None)
 
     def check(self, type: PaimonType) -> None:

@@ -91,17 +91,14 @@ class FileRows(BaseEvidence):
 
     @property
     def name(self) -> str:
-        """The kind."""
         return self.index.name
 
     @property
     def column(self) -> str:
-        """The column."""
         return self.index.column
 
     @property
     def level(self) -> Level:
-        """Rows."""
         return Level.ROW
 
     @property

@@ -135,8 +135,7 @@ def plan_objects(request: ObjectPlanRequest) -> Plan:
 
 
 class _Facts:
-    """The facts of the stores, and of sidecars next to the data files, about the files of a
-    listing."""
+    """The facts of the stores, and of sidecars next to the data files, about a listing's files."""
 
     def __init__(
         self, request: ObjectPlanRequest, columns: frozenset[str], usable: frozenset[str]

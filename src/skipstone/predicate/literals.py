@@ -339,8 +339,7 @@ def _decimal_keys(array: pa.Array) -> Keys:
 
 
 def compare(keys: Keys, op: Op, key: Key) -> NDArray[np.bool_]:
-    """For each value: whether it is non-null and ``value op key``; op is one of ``= <> < <= >
-    >=``."""
+    """Whether each value is non-null and ``value op key``; op is one of ``= <> < <= > >=``."""
     if op not in _COMPARISONS:
         raise ValueError(f"{op} is not a comparison")
     of_numbers, of_bytes = _COMPARISONS[op]

@@ -131,8 +131,7 @@ class _Parser:
         return self.string()
 
     def at_end(self) -> bool:
-        """True where a predicate ends: at AND, OR, a closing parenthesis, or the end of the
-        text."""
+        """True where a predicate ends: at AND, OR, a closing parenthesis, or the text's end."""
         token = self.peek()
         if token.kind is TokenKind.NAME:
             return token.text in ("AND", "OR")

@@ -240,7 +240,7 @@ def proleptic(metadata: Mapping[bytes, bytes] | None, *, int96: bool) -> bool:
 
 
 def ancient(values: pa.Array) -> str | None:
-    """Why dates or timestamps (microseconds) cannot be trusted in a hybrid calendar; else
+    """Why dates or timestamps (in microseconds) are uncertain in a hybrid calendar; else
     ``None``."""
     if pa.types.is_dictionary(values.type) or not len(values):
         return None

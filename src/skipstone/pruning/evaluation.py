@@ -265,8 +265,7 @@ def combine(
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
 class Evaluation:
-    """The result of one level: ``bounds`` of the whole predicate over ``units``, and of each
-    leaf."""
+    """The result of one level: ``bounds`` of the predicate over ``units``, and of each leaf."""
 
     units: Units
     bounds: Bounds[NDArray[np.bool_]]

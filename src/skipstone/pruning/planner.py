@@ -155,8 +155,7 @@ def _alive(state: Evaluation, files: int) -> NDArray[np.bool_]:
 
 
 def _undecided(state: Evaluation, settled: NDArray[np.bool_]) -> NDArray[np.bool_]:
-    """Flags of the units that may match and are not proved to match completely, in files not
-    ``settled``."""
+    """Flags of the units that may match, but not surely completely, in files not ``settled``."""
     open_: NDArray[np.bool_] = state.bounds.may & ~state.bounds.must & ~settled[state.units.file]
     return open_
 

@@ -130,8 +130,7 @@ def made_as(data: bytes | memoryview) -> PmMode:
 
 
 def _identified(footer: FooterArrays, columns: tuple[PmColumn, ...]) -> tuple[PmColumn, ...]:
-    """The columns, without the IDs of those that a reader of the ``_pm`` alone would give another
-    type."""
+    """The columns, without the IDs of those to which a ``_pm`` alone would give another type."""
     having = [column.id >= 0 for column in columns]
     if not any(having):
         return columns

@@ -92,8 +92,7 @@ class WrittenPage(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class ChunkCopy:
-    """Pages of a chunk to copy; ``instead`` has the null page for a bad one, ``None`` to drop
-    it."""
+    """Pages of a chunk to copy; ``instead`` has null pages for bad ones, ``None`` to drop one."""
 
     rows: I64
     codec: int

@@ -233,8 +233,7 @@ def _of_footer(
 
 
 def _needed(rows: I64, num_values: int) -> I64 | None:
-    """The first pages that hold ``num_values``; ``None`` if no number of pages holds exactly
-    that."""
+    """The first pages that hold ``num_values``; ``None`` if no pages hold exactly that."""
     held = np.cumsum(np.where(np.isin(rows[:, TYPE], DATA_PAGES), rows[:, NUM_VALUES], 0))
     if not num_values:
         return rows if not len(rows) or not held[-1] else None

@@ -375,8 +375,7 @@ def _levels(page: Page, leaf: ColumnDescriptor, codec: int) -> int:
 
 
 def _check_counts(page: Page, leaf: ColumnDescriptor, codec: int, column: LeafColumn) -> None:
-    """A page must hold no more than its values, and v2 as many rows and nulls as its header
-    states."""
+    """A page must hold no more than its values, and v2 the rows and nulls of its header."""
     if page.type == PageType.DATA_PAGE_V2 and (
         column.num_nulls != page.num_nulls or column.num_rows != page.num_rows
     ):

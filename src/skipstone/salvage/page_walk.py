@@ -213,8 +213,7 @@ def header(data: Any, at: Any, end: Any, row: Any, stack: Any) -> Any:
 
 
 def walk(data: Any, at: Any, end: Any, rows: Any, stack: Any) -> Any:
-    """Walks pages from ``at`` on, at most ``len(rows)``; their number, and where the next
-    begins."""
+    """Walks at most ``len(rows)`` pages from ``at`` on; their number, and where the next begins."""
     count = 0
     while count < len(rows) and at < end:
         stop = header(data, at, end, rows[count], stack)

@@ -69,8 +69,7 @@ class KnownBoundaries:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RowGroupPages:
-    """A row group of ``num_rows``; chunk ``k`` is pages ``boundaries[k]`` to
-    ``boundaries[k+1]``."""
+    """A row group of ``num_rows``; chunk k is pages ``boundaries[k]`` to ``boundaries[k+1]``."""
 
     boundaries: tuple[int, ...]
     num_rows: int

@@ -72,7 +72,6 @@ class SchemaSource:
 
     @classmethod
     def of_footer(cls, what: str, metadata: FileMetaData) -> SchemaSource:
-        """The schema of a footer."""
         codecs: tuple[int, ...] = ()
         if metadata.row_groups:
             columns = [each.meta_data for each in metadata.row_groups[0].columns]
@@ -190,8 +189,7 @@ _DEEPEST: Final = 100
 
 
 def parse_schema(text: str) -> tuple[SchemaElement, ...]:
-    """The elements depth first, the root first; FormatError names the word that is not
-    understood."""
+    """The elements depth first, the root first; FormatError names the wrong word."""
     words = _Words(text)
     words.take("message")
     name = words.next()

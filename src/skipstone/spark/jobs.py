@@ -141,8 +141,7 @@ def run_numbered(data: bytes, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.
 
 
 def packed(work: Any) -> bytes:
-    """Pickled and compressed; by value where necessary, as a user's function may be a
-    notebook's."""
+    """Pickled and compressed; by value if necessary, as a user's function may be a notebook's."""
     from pyspark import cloudpickle
 
     data: bytes = cloudpickle.dumps(work)  # type: ignore[no-untyped-call]

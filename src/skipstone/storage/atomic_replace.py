@@ -72,7 +72,6 @@ class CountingSink:
         self.at = 0
 
     def write(self, piece: bytes | memoryview) -> None:
-        """Count."""
         self.at += len(piece)
 
 

@@ -54,8 +54,7 @@ class Storage(Protocol):
     remote: bool
 
     def list_all(self, prefix: str) -> Listing:
-        """Every object below the directory ``prefix``, hidden ones too; empty if it does not
-        exist."""
+        """Every object below the directory ``prefix``, also hidden; empty without one."""
 
     def list_files(self, root: str) -> Listing:
         """The data files below ``root`` (or ``root`` itself, a file), by Spark's rules."""

@@ -135,8 +135,7 @@ class BuildVerbs(OpenTable):
         decryption: Decryption | None,
         plaintext_index: bool,
     ) -> BuildSettings:
-        """The settings of a build. The limit of inline containers is the last one that a build
-        stated."""
+        """The settings of a build, with the limit of inline containers that a build stated last."""
         settings = BuildSettings(
             memory=memory,
             pm=pm,

@@ -223,8 +223,7 @@ class CodedColumn:
 
 
 class GroupedRows(NamedTuple):
-    """Rows ``rows[starts[c]:starts[c + 1]]`` (uint32, ascending) hold key c; ``nulls`` hold
-    none."""
+    """``rows[starts[c]:starts[c + 1]]`` (uint32, ascending) hold key c; ``nulls`` hold none."""
 
     starts: I64
     rows: NDArray[np.uint32]

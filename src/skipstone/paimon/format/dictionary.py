@@ -140,7 +140,6 @@ class Dictionary:
         return found
 
     def key(self, code: int) -> Key:
-        """The key of a code."""
         at = bisect_right(self.codes.tolist(), code) - 1
         inner = code - int(self.codes[at])
         return self.firsts[at] if inner == 0 else self._chunk(at)[inner - 1]

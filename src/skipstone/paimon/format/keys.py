@@ -324,7 +324,6 @@ class KeyArray:
         return KeyArray(self.type, self.values.take(at))
 
     def to_list(self) -> list[Key]:
-        """The keys one by one."""
         return list(self.values.tolist() if isinstance(self.values, np.ndarray) else self.values)
 
     def within_range(self, ask: Range) -> tuple[int, int]:

@@ -104,8 +104,7 @@ class Layout:
 def _run_sizes(
     data: bytes | memoryview, at: int, sizes: I64, runs: I64, stored: I64 | None
 ) -> None:
-    """Fill in the sizes of run containers: each stores the number of runs in its first two
-    bytes."""
+    """Fill in the sizes of run containers: the first two bytes are the number of runs."""
     if stored is not None:
         places = stored[runs]
         if len(places) and int(places.max()) + 2 > len(data):

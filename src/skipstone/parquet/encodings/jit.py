@@ -267,7 +267,6 @@ def join(data: U8, width: int, out: U8) -> None:
 
 
 def compiled() -> Kernels:
-    """The kernels."""
     return Kernels(
         plain=plain,
         hybrid=hybrid,

@@ -207,8 +207,7 @@ class Encryption:
         return self._footer
 
     def key_of_column(self, path: Path) -> tuple[Path, CountedCipher | str] | None:
-        """The own key of a leaf, or the id of its master key, and the path that it was given
-        for."""
+        """The own key of a leaf, or the id of its master key, and the path that has it."""
         for length in range(len(path), 0, -1):
             key = self._columns.get(path[:length])
             if key is not None:

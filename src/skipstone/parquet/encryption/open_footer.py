@@ -199,8 +199,7 @@ def _decrypt_columns(
 def open_footer_of(
     source: BinaryIO, path: str, decryption: Decryption | None, load: Callable[[], bytes] | None
 ) -> tuple[DecryptedFooter, int]:
-    """The footer of an open file, encrypted or not, and the file's size; errors as
-    ``open_footer``."""
+    """The footer of an open file, and the file's size; errors as ``open_footer``."""
     tail, footer = read_footer(source)
     opened = open_footer(
         footer,

@@ -61,7 +61,6 @@ _INDEXES = {"column_index": ModuleType.COLUMN_INDEX, "offset_index": ModuleType.
 
 
 def why(error: Exception, subject: str) -> Reason:
-    """The reason for an error."""
     if isinstance(error, KeyUnavailableError):
         cause = Cause.UNDECRYPTABLE
     elif isinstance(error, UnsupportedError):

@@ -59,7 +59,6 @@ _NO_COUNTING: dict[str, Any] = {"_nrt": False} if hasattr(_OPTIONS, "_nrt") else
 
 
 def compiled() -> FooterKernels:
-    """The kernels."""
     for helper in footer_kernel.HELPERS:
         register_jitable(nogil=True, **_NO_COUNTING)(helper)
     found = fingerprint(

@@ -107,7 +107,6 @@ class ColumnDescriptor:
 
     @property
     def element(self) -> SchemaElement:
-        """The schema element."""
         return self.node.element
 
     @property

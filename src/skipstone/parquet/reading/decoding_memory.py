@@ -180,8 +180,7 @@ _STRINGS = {
 
 
 def check_indices(column: pa.ChunkedArray) -> None:
-    """``FormatError`` where a damaged page has an index outside its dictionary: Arrow does not
-    check indices."""
+    """``FormatError`` for an index outside the dictionary, which Arrow does not check."""
     for chunk in column.chunks:
         least, most = pc.min_max(chunk.indices).as_py().values()
         entries = len(chunk.dictionary)

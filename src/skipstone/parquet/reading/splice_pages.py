@@ -120,7 +120,6 @@ class Template:
                 self._tail = _tail(pa.schema(fields), created_by)
 
     def file(self, groups: Sequence[SplicedGroup]) -> bytes:
-        """The bytes of the file."""
         parts: list[Buffer] = [MAGIC]
         at = len(MAGIC)
         footer = [self._head, b"\x16", _zigzag(sum(group.rows for group in groups))]

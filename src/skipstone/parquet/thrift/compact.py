@@ -304,7 +304,6 @@ class Writer:
         self.out += value
 
     def field_head(self, kind: int, id: int, previous: int) -> None:
-        """The head of a field."""
         delta = id - previous
         if 0 < delta < 16:
             self.out.append(delta << 4 | kind)
@@ -313,7 +312,6 @@ class Writer:
             self.integer(id)
 
     def list_head(self, kind: int, size: int) -> None:
-        """The head of a list."""
         if size < 15:
             self.out.append(size << 4 | kind)
         else:
@@ -388,7 +386,6 @@ def read_struct(
 
 
 def write_struct(value: Struct) -> bytes:
-    """The bytes of a struct."""
     writer = Writer()
     writer.struct(value)
     return bytes(writer.out)

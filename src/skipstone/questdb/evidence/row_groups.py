@@ -387,8 +387,7 @@ class PmBloomEvidence(BaseEvidence):
         return Answer(bounds=bounds, reasons=tuple(reasons))
 
     def _asked(self, leaf: Leaf, units: Units) -> list[tuple[_PmFilters, Hashes, Ints, Ints]]:
-        """Per file: its filters, the leaf's hashes, the places of its units, and their row
-        groups."""
+        """Per file: filters, the leaf's hashes, the places of its units, and their row groups."""
         found = []
         order = np.argsort(units.file, kind="stable")
         ordered = units.file[order]

@@ -177,7 +177,6 @@ class ColumnType:
 
     @property
     def code(self) -> int:
-        """The type code."""
         code = int(self.tag)
         code |= (_DESIGNATED if self.designated else 0) | (_NANOS if self.nanos else 0)
         code |= _DESCENDING if self.descending else 0

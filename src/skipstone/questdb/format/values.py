@@ -107,7 +107,6 @@ class PmHead:
 
     @property
     def feature_flags(self) -> int:
-        """FEATURE_FLAGS."""
         flags = SORTING_IS_DTS_ASC if self.sorting_is_dts_asc else 0
         if self.bloom_columns:
             flags |= BLOOM_FILTERS | (BLOOM_FILTERS_EXTERNAL if self.bloom_external else 0)

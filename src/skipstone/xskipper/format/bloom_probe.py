@@ -146,8 +146,7 @@ def _hashes(items: Items, seed: int) -> tuple[U32, U32]:
 
 
 def _probe(chunk: BlobChunk, rows: I64, h1: U32, h2: U32, version: int) -> Mask:
-    """Per row: True where the filter may contain any of the items. Pairs are row-major: item within
-    row."""
+    """Per row: True where the filter may contain any item. Pairs are row-major: item within row."""
     count = len(h1)
     hashes, start = chunk.hashes[rows], chunk.start[rows]
     bits = chunk.words[rows] << 6

@@ -215,7 +215,6 @@ def _decrypted_footer(reader: pa.NativeFile, file: str | None, decryption: objec
 
 
 def _encrypted_footer(reader: pa.NativeFile) -> memoryview | None:
-    """The footer if it is encrypted."""
     try:
         tail, footer = find_footer(reader)
     except (pa.ArrowException, OSError, ValueError, AttributeError):

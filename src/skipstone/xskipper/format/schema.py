@@ -140,8 +140,7 @@ _COLLATIONS = "__COLLATIONS"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SchemaField:
-    """One field of the file; ``type``, ``metadata`` and ``extra`` are JSON texts in a canonical
-    spelling."""
+    """One field of the file; ``type``, ``metadata`` and ``extra`` are canonical JSON texts."""
 
     name: str
     type: str
@@ -310,8 +309,7 @@ class StoreSchema:
 
     @property
     def usable(self) -> bool:
-        """False for version 0: its columns are serialised objects that no software reads any
-        more."""
+        """False for version 0: its columns are serialised objects that no reader supports."""
         return self.version >= 1
 
     def require_usable(self) -> None:
