@@ -1,1 +1,2 @@
-"""The figures: `python -m bench`, one JSON line for each, with its peer from the same run."""
+"""The figures: `python -m bench`, one JSON line for each, compared with another tool (its peer) in
+the same run."""

@@ -1,8 +1,8 @@
 """`make bench`: every figure on a line of its own, as JSON; `make bench ARGS="facts needle"` some.
 
 Names are those of the modules (`facts`) or the beginnings of figures' names
-(`facts.evaluation.10000`). What is generated stays in `bench-data`, so that a second run begins at
-once. What is going on is told on stderr. Exit code 1 when a figure misses its target.
+(`facts.evaluation.10000`). Generated data stays in `bench-data`, so that a second run begins at
+once. Progress is shown on stderr. Exit code 1 when a figure misses its target.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from .figure import Figure
 
-#: In the order in which they run: what needs a quiet, fresh process comes first.
+#: In the order in which they run: figures that need a fresh process come first.
 TOPICS = (
     "cold",
     "parquet_footer",

@@ -1,4 +1,4 @@
-"""How long the facts of one file take to build, against merely decoding its columns.
+"""How long the facts of one file take to build, compared with decoding its columns.
 
 One file of 1,500,000 rows, snappy, dictionaries as pyarrow writes them by default, five columns:
 
@@ -40,7 +40,8 @@ __all__ = ["figures"]
 COLUMNS = ("key", "price", "code", "name", "at")
 KINDS = ("minmax", "valuelist", "bloomfilter")
 ROW_GROUPS = 6
-#: what `advise` proposes here: bounds where they differ between files, filters on what is looked up
+#: what `advise` proposes here: bounds where they differ between files, filters on columns for
+#: lookups
 ADVISED = ("key:bloomfilter", "price:minmax", "code:valuelist", "name:bloomfilter", "at:minmax")
 MEMORY = 128 * 2**20
 
@@ -135,7 +136,7 @@ def figures(bench: Workbench) -> Iterator[Figure]:
 
 
 def memory_figure(path: Path, specs: Sequence[str], rows: int) -> Figure:
-    """What a process grows by while it builds all kinds from one large row group."""
+    """The memory that a process needs to build all kinds from one large row group."""
     command = [sys.executable, "-c", _CHILD, str(path), str(MEMORY), *specs]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode:

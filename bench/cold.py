@@ -1,7 +1,6 @@
-"""Starting cold: a command as a shell runs it, from nothing to its last line.
-
-The peer is the interpreter alone, importing what nobody gets around: click for the help, and Arrow
-with its Parquet reader for planning.
+"""Starting cold: a command as a shell runs it, from its start to its last line. The peer is the
+interpreter with the necessary imports alone: click for the help, and Arrow with its Parquet reader
+for planning.
 """
 
 from __future__ import annotations

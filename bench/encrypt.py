@@ -1,9 +1,9 @@
-"""Encrypting a file that is there, module by module, against writing it anew with Arrow.
+"""Encrypting an existing file, module by module, compared with writing it again with Arrow.
 
 One file of integers, text, floats and few values, snappy, with page indexes; one key, AES_GCM_V1,
 an encrypted footer. Both sides read the file from the page cache, and both leave the new one synced
-to the disk: ours always does, Arrow's is synced in the time that counts. Decrypting has no peer of
-its own and is reported beside it.
+to the disk: ours always does, Arrow's is synced in the time that counts. Decrypting has no peer and
+is reported with it.
 """
 
 from __future__ import annotations

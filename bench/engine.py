@@ -2,14 +2,15 @@
 
 | figure | |
 |---|---|
-| needle | one key of all; no range of keys leaves any file out, a Bloom filter per file does |
+| needle | one of all keys; ranges of keys exclude no file, a Bloom filter per file does |
 | absent | a key that no file has |
 | bytes | what a needle reads, against the pages that hold its row |
-| rare pair | two columns of few values ANDed that hardly ever meet: every page has both values |
+| rare pair | two columns of few values with AND, whose values rarely occur together: every page has
+both |
 | scan | all rows, and nine in ten of them, where there is nothing to skip |
 
-All answer the same question in turns, every time with another value; the rows are equal, or there
-is no figure. Warm is the same for all: process, page cache, footers.
+All run the same query in turns, every time with another value; if the rows differ, there is no
+figure. Warm is the same for all: process, page cache, footers.
 """
 
 from __future__ import annotations
@@ -140,7 +141,7 @@ def _keys(bench: Workbench, table: skipstone.Table, suffix: str) -> Iterator[Fig
 
 
 def _bytes(table: skipstone.Table, keys: Sequence[int], rows: int) -> Figure:
-    """What a warm needle reads, by the system calls of this process."""
+    """The bytes that a warm needle reads, by the system calls of this process."""
     read, held = [], []
     for key in keys:
         table.query(f"key = {key}")

@@ -6,7 +6,7 @@
 | sorted | the same by `id`, which the file is sorted by |
 | top | `SELECT … ORDER BY key DESC LIMIT 10`: by page maxima alone |
 
-The index is built once and kept; how long that took and its size are told with the figure. The
+The index is built once and kept; the time and the size are shown with the figure. The
 engines that read everything run a few times.
 """
 
@@ -175,7 +175,7 @@ def _top(table: skipstone.Table, peers: dict[str, Callable[[str], pa.Table]]) ->
     def theirs() -> pa.Table:
         return peers["duckdb"](text)
 
-    # Of a double the largest may be a NaN, which no page's maximum tells: all would be read.
+    # The largest double may be a NaN, which no page's maximum shows: all would be read.
     same_rows({"skipstone": ours(), "duckdb": theirs()}, "id")
     before = read_so_far()
     ours()

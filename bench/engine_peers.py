@@ -1,4 +1,5 @@
-"""The engines that the embedded one is held against, each on the same files, and what they read.
+"""The engines that the embedded one is compared with, each on the same files, and the bytes they
+read.
 
 All keep what they can between queries: DuckDB its cache of footers, polars its lazy frame,
 DataFusion its registered table, pyarrow its dataset with the metadata of every fragment.

@@ -2,7 +2,7 @@
 
 A few distinct files under many names, each with its facts: the figure is about how many there are.
 The predicate concerns all indexes, and leaves files to every level; warm means the same table asked
-again, about another value, its files listed anew.
+again, about another value, with a new listing of its files.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _INDEXES = ("key:bloom(fpp=0.001)", "ts:minmax", "code:bitmap", "key:minmax")
 
 
 def figures(bench: Workbench) -> Iterator[Figure]:
-    """One needle, one range of many files, one that nothing is known about."""
+    """One needle, one range of many files, one that no index can answer."""
     files, rows = bench.sizes.planned_files[-1], max(20, bench.sizes.rows_per_file // _ROWS)
     distinct = max(2, files // _DISTINCT)
     folder = bench.generated(

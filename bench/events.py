@@ -1,9 +1,9 @@
-"""Tables of real files: events with a key that nobody sorts by.
+"""Tables of real files: events that are not sorted by their key.
 
-Each file has ``key`` (bigint, even, spread over the whole range: its min/max say nothing), ``ts``
-(bigint, the files follow one another), ``amount`` (double), ``code`` (one of 200 ints) and ``name``
-(one of 20,000 strings): five columns, as the build is measured on. Odd keys are absent, amid those
-there are. Drawn from one seed, file by file: equal runs give equal files.
+Each file has ``key`` (bigint, even, spread over the whole range: its min/max exclude nothing),
+``ts`` (bigint, the files follow one another), ``amount`` (double), ``code`` (one of 200 ints) and
+``name`` (one of 20,000 strings): five columns, as the build is measured on. Odd keys are absent,
+between existing ones. Drawn from one seed, file by file: equal runs give equal files.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Planning over facts alone: what a predicate over 10,000, 100,000 and a million files costs.
 
-The facts are generated (``factstore.py``), and so is the listing, as nobody has a million files at
-hand. Evaluation is what a query waits for once the facts are read, which happens once per
-listing: reading and the first look at a column (``first``), listing and matching are apart.
+The facts are generated (``factstore.py``), and so is the listing, instead of a million real files.
+Evaluation is what a query waits for once the facts are read, which happens once per listing:
+reading and the first look at a column (``first``), listing and matching are apart.
 """
 
 from __future__ import annotations

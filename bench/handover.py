@@ -1,9 +1,9 @@
 """A needle in many files by other engines, each with the plan of it and without.
 
 DuckDB, polars and pyarrow answer the same question over the files of events: as they do it
-themselves, and over what ``TableScan.to_duckdb``, ``to_polars`` and ``to_pyarrow`` hand over. The
-time with a plan is that of planning, handing over and reading. Filters per file leave some ten
-files of a thousand to read; absent keys likewise. Rows are equal, or there is no figure.
+themselves, and over the exports of ``TableScan.to_duckdb``, ``to_polars`` and ``to_pyarrow``. The
+time with a plan is that of planning, export and reading. Filters per file leave some ten files of a
+thousand to read; absent keys likewise. Rows are equal, or there is no figure.
 """
 
 from __future__ import annotations

@@ -2,13 +2,13 @@
 
 | file | what finds the rows |
 |---|---|
-| 2013 | trees of index pages alone: ``ParquetFile.index_pages("id").read`` |
+| 2013 | trees of index pages alone: ``ParquetFile.index_pages("id").query`` |
 | today | column index and offset index: ``ParquetFile.query`` |
 | neither | the footer's statistics, and page headers |
 
-The three files hold the same pages. Each lookup opens its file anew, the footer is read too. Bytes
-are what was asked for; requests are system calls. ``again`` is a lookup of another key with a file
-that is open already.
+The three files hold the same pages. Each lookup opens its file again and reads the footer too.
+Bytes are the requested ones; requests are system calls. ``again`` is a lookup of another key with a
+file that is open already.
 """
 
 from __future__ import annotations

@@ -1,4 +1,5 @@
-"""Row groups into a partition in place, against writing them alone; and readers meanwhile.
+"""Row groups appended to a partition in place, compared with writing them alone; and readers
+meanwhile.
 
 The partition has 100 row groups of 100,000 rows: an instant, two integers, a double, a text of few
 values and one of many. One more is appended, synced, against pyarrow writing the same rows with the
@@ -6,7 +7,7 @@ same settings into a file of their own, synced as well. The same again where the
 tenth of the row groups, which says what grows.
 
 The readers are processes of their own. Each opens the newest snapshot over and over, reads all its
-partitions within their sizes, and holds rows and a checksum against what was committed; any error
+partitions within their sizes, and compares rows and a checksum with the committed ones; any error
 or difference counts as a failure.
 """
 

@@ -3,7 +3,7 @@
 All ask the same DataFrame for the same key in turns, every time another key. The peer scans all
 files: no range of keys leaves any of them out. Rows must be equal, or there is no figure.
 
-With filters as they are by default, one file in a hundred is read for nothing, ten beside the one
+With filters as they are by default, one file in a hundred is a false positive, ten besides the one
 that has the needle; with finer filters, half as large again, one is.
 """
 

@@ -9,8 +9,8 @@
 Warm means the same on both sides: the process, the page cache and the parsed metadata, of all row
 groups. Every lookup asks for another value, so no answer is remembered; a run is several in a row,
 and counts with their mean. The lines `… anew` open the file for every
-lookup. What engines read is counted by the system calls of this process (`rchar`), ours by what was
-asked for, footer included where it is opened anew.
+lookup. The bytes of engines are counted by the system calls of this process (`rchar`), ours by the
+requested bytes, with the footer where the file is opened again.
 """
 
 from __future__ import annotations

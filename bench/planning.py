@@ -1,4 +1,4 @@
-"""What Spark's planning takes longer for going through an index, in a query that can skip nothing.
+"""The time that an index adds to Spark's planning, in a query that can skip nothing.
 
 Plain and wrapped runs of one query differ by less than the noise of either, so what is added is
 measured by itself: the swap of `skip(df)`, all that the callbacks of Spark into the file index

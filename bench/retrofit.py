@@ -1,4 +1,4 @@
-"""Retrofit of a large file that has nothing to skip by, against writing it anew with pyarrow.
+"""Retrofit of a large file without indexes, compared with writing it again with pyarrow.
 
 | figure | |
 |---|---|

@@ -1,6 +1,7 @@
-"""Salvage: how many pages a second a file is mapped whose footer is lost, and what saving it takes.
+"""Salvage: how many pages a second a file is mapped whose footer is lost, and how long saving it
+takes.
 
-Peer of the whole salvage: Arrow reads the file while its footer is there, and writes it anew.
+Peer of the whole salvage: Arrow reads the file while its footer is there, and writes it again.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Planning a table cold by its `_metadata`, against opening every file: time, requests, bytes.
 
-Every file is looked into, whatever that costs: how many are worth it is another figure. One key is
-asked for, whose range of `ts` one file has. Each run is a table that nobody has looked at before.
+Every file is opened, whatever that costs: the choice of files is another figure. The query is for
+one key; one file has its range of `ts`. Each run opens a new table.
 """
 
 from __future__ import annotations

@@ -52,7 +52,7 @@ FULL = Sizes(
     cold_facts=1_000,
     parquet_factor=1.0,
 )
-#: Shows that every figure can be measured, and says nothing about how fast anything is.
+#: Shows that every figure can be measured; the times have no meaning.
 TOY = Sizes(
     files=6,
     rows_per_file=200,
@@ -106,7 +106,7 @@ class Workbench(AbstractContextManager["Workbench"]):
             self._session.stop()
 
     def generated(self, name: str, make: Callable[[Path], None], **recipe: Any) -> Path:
-        """The folder ``name`` as ``make`` left it, made anew when the recipe is another one."""
+        """The folder ``name`` as ``make`` left it, made again when the recipe is another one."""
         folder, note = self.home / name, self.home / f"{name}.recipe.json"
         wanted = json.dumps(recipe, sort_keys=True)
         if note.exists() and note.read_text() == wanted:
@@ -116,6 +116,6 @@ class Workbench(AbstractContextManager["Workbench"]):
         folder.mkdir(parents=True)
         print(f"generating {folder} …", file=sys.stderr, flush=True)
         make(folder)
-        # Written last: a run that was stopped half-way leaves no recipe, and the next starts anew.
+        # Written last: an interrupted run leaves no recipe, and the next run starts again.
         note.write_text(wanted)
         return folder

@@ -1,9 +1,10 @@
-"""Writing a table with all that readers skip by, against Arrow with the same options.
+"""Writing a table with everything that readers use for skipping, compared with Arrow with the same
+options.
 
 Integers, text, floats, few values and instants, snappy, row groups of 2^20 rows; page index,
-checksums, a Bloom filter on ``user``. Arrow is told the number of distinct values, ours finds it
-out, and the NaN and size statistics besides. Both leave the file synced to the disk; process CPU
-seconds stand beside, for a machine that does other things meanwhile.
+checksums, a Bloom filter on ``user``. Arrow gets the number of distinct values; ours computes it,
+and the NaN and size statistics as well. Both sync the file to the disk; CPU seconds are shown too,
+for a machine that does other things meanwhile.
 
 | figure | |
 |---|---|

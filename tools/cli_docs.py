@@ -1,6 +1,6 @@
 """Writes docs/cli.md from `--help` of every verb: `python -m tools.cli_docs`.
 
-A test fails while the file says anything else than the command line does.
+A test fails if the file differs from the command line.
 """
 
 from __future__ import annotations

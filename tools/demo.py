@@ -1,7 +1,7 @@
-"""`make demo`: a real table, indexed by the command line, and asked with and without the index.
+"""`make demo`: a real table, indexed by the command line, and queried with and without the index.
 
-1. TPC-H `lineitem`, laid out as 200 files that are not sorted by what is asked (`lineitem.py`);
-2. `skipstone advise`, `build` and `describe`, as one would type them;
+1. TPC-H `lineitem`, in 200 files that are not sorted by the columns of the queries (`lineitem.py`);
+2. `skipstone advise`, `build` and `describe`, as a user would type them;
 3. five queries through Spark, each plain and through `skipstone.skip`: the rows must be equal, and
    Spark itself counts the files and bytes that it was given.
 
@@ -41,7 +41,8 @@ HEADINGS = ("query", "rows", "files read", "bytes read", "plain", "skipping", "f
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """One way of asking: the rows in order, what Spark read for them, and the seconds it took."""
+    """One run of a query: the rows in order, the files and bytes that Spark read, and the
+    seconds."""
 
     rows: pa.Table
     read: Scanned
@@ -49,17 +50,17 @@ class Run:
 
 
 def queries(scale: float) -> list[tuple[str, str]]:
-    """What is asked of a table of this scale: a title, and the condition as SQL text."""
+    """The queries for a table of this scale: a title, and the condition as SQL text."""
 
     def order(share: float) -> int:
-        # Of each 32 order keys only the first 8 are given out.
+        # Only the first 8 of every 32 order keys exist.
         number = int(share * 1_500_000 * scale)
         return number // 8 * 32 + number % 8
 
     several = ", ".join(str(order(share)) for share in (0.2, 0.4, 0.6, 0.8))
     return [
         ("needle: one order of all", f"l_orderkey = {order(0.5)}"),
-        ("absent key, amid those there are", f"l_orderkey = {order(0.5) + 16}"),
+        ("absent key, between existing ones", f"l_orderkey = {order(0.5) + 16}"),
         ("range on an unsorted number", "l_extendedprice > 104500"),
         ("rare pair of two common flags", "l_returnflag = 'N' AND l_linestatus = 'F'"),
         ("IN list of four orders", f"l_orderkey IN ({several})"),
@@ -76,7 +77,7 @@ def command_line(*arguments: str) -> None:
 
 def session() -> SparkSession:
     """A session on two cores of this machine."""
-    # The workers must run this Python; Spark takes "python3" of the PATH otherwise.
+    # The workers must run this Python; otherwise Spark runs the "python3" of the PATH.
     os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
     os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
     from pyspark.sql import SparkSession
@@ -109,7 +110,7 @@ def ask(spark: SparkSession, table: Path, where: str, *, skipping: bool) -> Run:
 
 
 def compare(spark: SparkSession, table: Path, scale: float) -> tuple[list[list[str]], list[str]]:
-    """Ask every query both ways: a row of the printed table for each, and what must not be."""
+    """Run every query both ways: a row of the printed table for each, and the errors."""
     lines, wrong = [], []
     for title, where in queries(scale):
         plain = ask(spark, table, where, skipping=False)
@@ -135,7 +136,9 @@ def compare(spark: SparkSession, table: Path, scale: float) -> tuple[list[list[s
 
 def main() -> int:
     parser = argparse.ArgumentParser(prog="tools.demo", description="Show Skipstone on a table.")
-    parser.add_argument("--home", type=Path, default=Path("demo-data"), help="where the table goes")
+    parser.add_argument(
+        "--home", type=Path, default=Path("demo-data"), help="the directory of the table"
+    )
     parser.add_argument("--scale", type=float, default=1.0, help="TPC-H scale factor")
     parser.add_argument("--files", type=int, default=FILES, help="number of data files")
     options = parser.parse_args()

@@ -1,15 +1,15 @@
-"""The demo's table: TPC-H `lineitem` as a stream of deliveries left it, about 200 Parquet files.
+"""The demo's table: TPC-H `lineitem` as a stream of deliveries, about 200 Parquet files.
 
-`tpchgen-cli` writes the rows sorted by order key, which no real stream of events is. Here the rows
-arrive by the day they were shipped, give or take some days, and in no order within a day; every
-file holds the next so many rows to arrive. So
+`tpchgen-cli` writes the rows sorted by order key, unlike a real stream of events. Here the rows
+arrive within some days of their shipping date, and in no order within a day; every file holds the
+next rows to arrive. So
 
-- `l_orderkey` is spread over the whole range in every file: its min/max say nothing;
-- `l_extendedprice` has nothing to do with the arrival: only its rare extremes can be told apart;
+- `l_orderkey` is spread over the whole range in every file: its min/max exclude nothing;
+- `l_extendedprice` does not depend on the arrival: min/max exclude only its rare extremes;
 - `l_shipdate` is mildly clustered, and with it the flags that depend on the date: the pair
   returnflag N with linestatus F exists for a few weeks only.
 
-All of it is drawn from one seed: two runs give equal files.
+One seed determines everything: two runs give equal files.
 """
 
 from __future__ import annotations
@@ -30,12 +30,12 @@ SEED = 20_241_027
 FILES = 200
 # Standard deviation, in days, of a row's arrival around its ship date.
 SPREAD_DAYS = 6.0
-# Rows that are held in memory at once while laying out: about 170 bytes each.
+# Rows in memory at once while the files are written: about 170 bytes each.
 ROWS_IN_MEMORY = 2_000_000
 
 
 def prepare(home: Path, *, scale: float = 1.0, files: int = FILES) -> Path:
-    """Make `home/lineitem`, unless an earlier run left just this table there; returns its path."""
+    """Make `home/lineitem`, unless an earlier run made the same table; returns its path."""
     table = home / "lineitem"
     recipe = home / "lineitem.recipe.json"
     wanted = {"scale": scale, "files": files, "seed": SEED, "spread_days": SPREAD_DAYS}
@@ -46,7 +46,7 @@ def prepare(home: Path, *, scale: float = 1.0, files: int = FILES) -> Path:
     raw = generate(home, scale)
     lay_out(raw, table, files=files)
     raw.unlink()
-    # Written last: a run that was stopped half-way leaves no recipe, and the next starts afresh.
+    # Written last: an interrupted run leaves no recipe, and the next run starts again.
     recipe.write_text(json.dumps(wanted))
     return table
 
@@ -55,7 +55,7 @@ def generate(home: Path, scale: float) -> Path:
     """Let `tpchgen-cli` write `home/raw/lineitem.parquet` at this scale; returns that path."""
     raw = home / "raw"
     raw.mkdir(parents=True, exist_ok=True)
-    # Beside this Python first: the environment need not be on the PATH.
+    # Next to this Python first: the environment need not be on the PATH.
     beside = Path(sys.executable).with_name("tpchgen-cli")
     tool = str(beside) if beside.exists() else "tpchgen-cli"
     command = [tool, "parquet", "--scale-factor", f"{scale:g}", "--tables", "lineitem"]
@@ -75,7 +75,7 @@ def lay_out(raw: Path, table: Path, *, files: int = FILES) -> None:
     """Write the rows of `raw` into `table` as `files` files of equal row counts, as they arrived.
 
     Memory holds `ROWS_IN_MEMORY` rows and three integers for each row of the table: `raw` is read
-    as often as that takes.
+    as often as necessary.
     """
     table.mkdir(parents=True)
     shipdate = pq.read_table(raw, columns=["l_shipdate"])["l_shipdate"]
@@ -94,7 +94,7 @@ def lay_out(raw: Path, table: Path, *, files: int = FILES) -> None:
 
 
 def _rows_between(raw: Path, rank: np.ndarray, low: int, high: int) -> tuple[pa.Table, np.ndarray]:
-    """The rows that arrived as number `low` to `high`, and where each of them stands, in order."""
+    """The rows that arrived as number `low` to `high`, and the position of each, in order."""
     kept = []
     start = 0
     ranks = []
@@ -110,7 +110,7 @@ def _rows_between(raw: Path, rank: np.ndarray, low: int, high: int) -> tuple[pa.
 
 
 def _plain(rows: pa.Table) -> pa.Table:
-    """The same rows with `string` for `string_view`: what a writer in Spark's world would leave."""
+    """The same rows with `string` for `string_view`: as Spark writes it."""
     text = pa.string_view()
     fields = [pa.field(f.name, pa.string() if f.type == text else f.type) for f in rows.schema]
     return rows.cast(pa.schema(fields))

@@ -1,4 +1,4 @@
-"""What Spark itself counted while it ran a query: a witness that is not ours."""
+"""The counts of Spark itself for a query, which are independent of Skipstone."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ __all__ = ["Scanned", "scanned"]
 
 @dataclass(frozen=True, slots=True)
 class Scanned:
-    """Files that the file scans of a query were given, and their size in bytes."""
+    """The number of files that the file scans of a query read, and their size in bytes."""
 
     files: int
     bytes: int

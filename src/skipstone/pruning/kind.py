@@ -73,7 +73,7 @@ class Chunk:
 
     @cached_property
     def distinct(self) -> pa.Array:
-        """The distinct non-null values, in any order; both zeros, and all NaNs, may occur."""
+        """The distinct non-null values, in any order; both zeros, and several NaNs, may occur."""
         values = self.values
         if pa.types.is_dictionary(values.type):
             used = pc.drop_null(pc.unique(values.indices))
