@@ -72,7 +72,7 @@ def keys_that_lack(bench: Workbench) -> None:
     with pytest.raises(KeyUnavailableError, match="column 'city'") as caught:
         some.count("city = 'Oslo 1'")
     assert "column_keys['city']" in caught.value.hint
-    assert "say nothing: the key of column 'city'" in str(some.explain("city = 'Oslo 1'"))
+    assert "prove nothing: the key of column 'city'" in str(some.explain("city = 'Oslo 1'"))
     with pytest.raises(FormatError, match="footer does not authenticate"):
         Table(str(root), decryption=Decryption(footer_key=KEY[::-1])).count("id = 1")
     done = bench.skipstone("count", root)

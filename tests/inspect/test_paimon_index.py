@@ -156,7 +156,7 @@ def test_without_types_only_what_is_sure_is_asked(run: Run, index: Path) -> None
     assert shown(run, index, "--where", "small = 6")["where"]["rows"] == 5
     done = run("inspect", index, "--where", "n = 3")
     assert done.exit_code == 1
-    assert "say --type n=TYPE" in done.stderr
+    assert "give --type n=TYPE" in done.stderr
 
 
 def test_named_types(run: Run, index: Path) -> None:
