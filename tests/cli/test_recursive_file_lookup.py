@@ -69,7 +69,7 @@ def test_the_settings_file_has_the_option(run: Run, root: Path) -> None:
     assert answer(run, "count", root, "id >= 0", LOOKUP)["rows"] == 3
     found = run("check", root)
     assert found.exit_code == 3
-    assert "2 facts of files that are gone, or no part of the table" in found.stdout
+    assert "2 facts of files that are gone, or not part of the table" in found.stdout
 
 
 def test_each_verb_over_a_table_has_the_option() -> None:

@@ -120,7 +120,7 @@ def test_a_description_in_words() -> None:
         "table /d/events   1,240 files   6.9 GB",
         "index /d/_events.skipstone   1 part   41.7 MB (0.6 % of the data)",
         "covers 1,238 of 1,240 files; 1 new and 1 changed since: read in full, run `refresh`; "
-        "3 facts of files that are gone, or no part of the table",
+        "3 facts of files that are gone, or not part of the table",
     ]
     assert lines[4].split() == [
         *("user_id", "string", "bloomfilter", "fpp=0.01,", "max_bytes=64"),

@@ -111,7 +111,7 @@ class Description(Report):
     """The index of a table, and how much of the table it covers now.
 
     ``files_total`` = fresh + stale + missing: files whose facts match, whose facts are of another
-    version, and that have none. ``orphaned`` facts are of files that are gone, or no part of the
+    version, and that have none. ``orphaned`` facts are of files that are gone, or not part of the
     table. ``pm_files`` have row group metadata, of ``pm_bytes``. ``notes`` say what else a reader
     of the index should know.
     """
@@ -160,7 +160,7 @@ class Description(Report):
         verb = "refresh" if self.indexes else "build"
         text = f"; {' and '.join(lacking)}: read in full, run `{verb}`" if lacking else " (fresh)"
         if self.orphaned:
-            text += f"; {self.orphaned:,} facts of files that are gone, or no part of the table"
+            text += f"; {self.orphaned:,} facts of files that are gone, or not part of the table"
         return text
 
     def _row(self, index: IndexInfo) -> tuple[str, ...]:
@@ -225,7 +225,7 @@ class CheckReport(Report):
             f"stale     {of_total(len(self.stale), self.files_total, 'files')} changed since",
             f"missing   {of_total(self.missing, self.files_total, 'files')} without facts",
             f"orphaned  {plural(self.orphaned, 'fact')} of files that are gone, "
-            "or no part of the table",
+            "or not part of the table",
             f"corrupt   {len(self.corrupt):,}",
         ]
         if self.deep:
