@@ -1,8 +1,8 @@
 // Cells on a canvas that act as buttons: one element of the page, however many cells there are.
 //
 // The element lies over the cell that has the focus and moves with the arrow keys (the roving
-// tabindex of a grid, with one cell). What it says is also said in the live region, for readers
-// that do not look again at an element that they are on.
+// tabindex of a grid, with one cell). Its text is also in the live region, for screen readers that
+// do not read the focused element again.
 //
 // `shape` gives: label; count; box(i) -> {x, y, w, h}; at(x, y) -> i or -1; move(i, key) -> i;
 // place(i) -> [row, column] from 1, and size() -> [rows, columns]; lines(i) -> texts;

@@ -6,21 +6,21 @@ const STATES = [
   ['s2', 'Skipped by row groups', 'no row group can hold a match'],
   ['s3', 'Skipped by pages', 'no page can hold a match'],
   ['s4', 'Skipped by rows', 'no row matches'],
-  ['s5', 'Skipped', 'the plan does not say by what'],
+  ['s5', 'Skipped', 'the plan does not record the level'],
 ];
 const MARKS = [null, ['stale', 'Changed since indexed'], ['missing', 'Not indexed yet']];
 
 class Grid {
   constructor(data, open) {
     Object.assign(this, { data, open, count: data.names.length, label: 'Files of the table' });
-    this.only = null;    // a state that alone is shown in full
+    this.only = null;    // the only state that is shown in full
     this.onlyMark = null;
     this.found = null;   // a Set of the files whose names match
     this.across = 1;
     this.side = 12;
   }
 
-  // As large as lets all be seen on one screen, between 5 and 26 pixels.
+  // As large as fits all on one screen, between 5 and 26 pixels.
   height(width) {
     let side = 26;
     while (side > 5 && Math.ceil(this.count / Math.floor(width / side)) * side > 520) side -= 1;
@@ -60,7 +60,7 @@ class Grid {
       && (this.found === null || this.found.has(at));
   }
 
-  // Where no file has a fact, a mark on each says nothing.
+  // Where no file has a fact, a mark on each is useless.
   get marked() { return this.data.marks[2][0] < this.data.files_total; }
 
   draw(context) {
@@ -92,8 +92,8 @@ class Grid {
     const rows = data.rows[at];
     lines.push(`file ${ofTotal(at + 1, data.files_total, 'files')}, ${size(data.sizes[at])} of ${size(data.total[1])}`);
     if (known(rows)) lines.push(state ? `0 of ${count(rows)} rows to read` : ofTotal(data.selected[at], rows, 'rows to read'));
-    else lines.push('rows not known: no fact says it');
-    if (mark) lines.push(`${MARKS[mark][1]}: facts say nothing of it`);
+    else lines.push('rows not known: there is no fact');
+    if (mark) lines.push(`${MARKS[mark][1]}: its facts are not used`);
     return lines;
   }
 }
@@ -125,7 +125,7 @@ function drawLegend(data, grid, redraw) {
     add(name, title, more, data.tally[state], () => { grid.only = state; }, false);
   }
   for (const mark of [1, 2]) {
-    if (data.marks[mark][0]) add(MARKS[mark][0], MARKS[mark][1], 'facts say nothing of these: run refresh', data.marks[mark], () => { grid.onlyMark = mark; }, true);
+    if (data.marks[mark][0]) add(MARKS[mark][0], MARKS[mark][1], 'their facts are not used: run refresh', data.marks[mark], () => { grid.onlyMark = mark; }, true);
   }
   for (const state of order) {
     if (!data.tally[state][0]) continue;

@@ -1,5 +1,5 @@
 // The inside of a file: a lane for each column, the rows of the file from left to right. A lane
-// shows the pages as bands between their least and greatest value, what a reader takes of them
+// shows the pages as bands between their least and greatest value, the rows to read
 // below, and how full the Bloom filter of a row group is at the right edge of each.
 
 const PLACES = 100000, LANE = 84, TOP = 11, BAND = 50, STRIP = 8, FOOT = 64;
@@ -9,7 +9,7 @@ class Inside {
     Object.assign(this, { file, open, label: 'Columns and row groups of the file', zoom: null, width: 800 });
   }
 
-  // What lies side by side: row groups; in one of them, its pages, which differ by column.
+  // The columns of cells: row groups; in one of them, its pages, which differ by column.
   units(column) {
     const { groups } = this.file;
     if (this.zoom === null) {
@@ -253,7 +253,7 @@ function drawInside(file, home) {
     cells.tell();
   }
   label();
-  // Begin where something is read, in a column that was asked about.
+  // Begin where something is read, in a column of the predicate.
   const first = Math.max(0, file.columns.findIndex((column) => column.named));
   cells.go(shape.starts[first] + Math.max(0, file.groups.hit.findIndex((hit) => hit > 0)));
   return { cells, shape, out() { if (shape.zoom === null) return false; zoomTo(null, shape.which(cells.now)[0]); return true; } };

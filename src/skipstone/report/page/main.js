@@ -72,7 +72,7 @@ function openSheet(at, grid, cells) {
   const swatch = element('i', { class: 'chip' });
   swatch.style.background = `var(--${STATES[state][0]})`;
   const list = element('ul', { class: 'facts' }, element('li', {}, swatch, element('b', { text: STATES[state][1] }), `: ${STATES[state][2]}`));
-  if (mark) list.append(element('li', { text: `${MARKS[mark][1]}: facts say nothing of it` }));
+  if (mark) list.append(element('li', { text: `${MARKS[mark][1]}: its facts are not used` }));
   sheet.replaceChildren(element('div', { class: 'head' }, element('h2', { id: 'sheet-title', text: name }), close), list);
   const held = byId(`file-${at}`), file = held && JSON.parse(held.textContent);
   sheet.hidden = false;
@@ -83,7 +83,7 @@ function openSheet(at, grid, cells) {
     painted.push(opened.inside.cells);
   } else {
     for (const line of grid.lines(at).slice(2)) sheet.append(element('p', { text: line }));
-    let why = file ? `Its inside cannot be drawn: ${file.trouble}` : 'It need not be opened: nothing of its inside was looked at for this picture.';
+    let why = file ? `Its inside cannot be drawn: ${file.trouble}` : 'It need not be opened: its inside was not read for this picture.';
     if (!file && !state) why = `Its inside is not drawn: those of ${ofTotal(data.opened.length, data.tally[0][0], 'files to read')} are.`;
     sheet.append(element('p', { class: 'note', text: why }));
   }
@@ -150,7 +150,7 @@ function drawFile() {
 }
 
 function drawFunnel() {
-  // Null counts stand behind every index; they are worth a line when they skip.
+  // Every index has null counts; they get a line only when they skip.
   const used = data.steps.filter((step) => step.used && step.considered && (step.index !== 'nulls' || step.kept < step.considered));
   if (!used.length) return;
   const body = element('tbody');

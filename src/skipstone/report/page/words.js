@@ -1,4 +1,4 @@
-// Numbers in words, always with what they are of; and elements whose text is only ever text.
+// Numbers in words, always with their totals; and elements whose content is only text.
 
 const UNITS = ['B', 'kB', 'MB', 'GB', 'TB', 'PB'];
 const count = (n) => n.toLocaleString('en-US');
