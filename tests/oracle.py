@@ -82,7 +82,13 @@ def sort_key(value: Any) -> Any:
     """A key that Python compares as Spark compares the value."""
     if isinstance(value, float):
         return (1, 0.0) if math.isnan(value) else (0, value)
-    return value.encode("utf-8", "surrogatepass") if isinstance(value, str) else value
+    if isinstance(value, str):
+        # Bytes that are not UTF-8 come as \udc80 to \udcff; literals may have other surrogates.
+        try:
+            return value.encode("utf-8", "surrogateescape")
+        except UnicodeEncodeError:
+            return value.encode("utf-8", "surrogatepass")
+    return value
 
 
 def compare(op: str, left: Typed, right: Typed, zone: tzinfo) -> Any:

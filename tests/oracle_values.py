@@ -82,7 +82,10 @@ def kind_of(type: pa.DataType) -> tuple[str, int, int, int]:
 
 
 def values_of(array: pa.Array | pa.ChunkedArray) -> list[Any]:
-    """The values of a column as this module has them, ``None`` for nulls."""
+    """The values of a column as this module has them, ``None`` for nulls.
+
+    A byte of a string column that is not UTF-8 is a lone surrogate (``surrogateescape``).
+    """
     if isinstance(array, pa.ChunkedArray):
         return [value for chunk in array.chunks for value in values_of(chunk)]
     if pa.types.is_dictionary(array.type):
@@ -105,6 +108,9 @@ def values_of(array: pa.Array | pa.ChunkedArray) -> list[Any]:
             array.type.unit
         ]
         return [None if tick is None else tick * up // down for tick in ticks]
+    if t.is_string(array.type):
+        raw = array.view(pa.binary()).to_pylist()
+        return [None if each is None else each.decode("utf-8", "surrogateescape") for each in raw]
     plain: list[Any] = array.to_pylist()
     if t.is_date(array.type):
         return [None if day is None else (day - date(1970, 1, 1)).days for day in plain]

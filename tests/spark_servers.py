@@ -101,11 +101,8 @@ class Server:
             self.process.wait(30)
 
 
-@pytest.fixture(scope="session")
-def spark_connect(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
-    """A session of Spark Connect, its server in a process of its own."""
-    pytest.importorskip("grpc")
-    home = tmp_path_factory.mktemp("connect")
+def connect_server(home: Path) -> tuple[Server, str]:
+    """A server of Spark Connect that answers, and its address; its files lie in ``home``."""
     port = free_port()
     server = Server(
         home,
@@ -123,10 +120,18 @@ def spark_connect(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSes
         "spark-internal",
     )
     server.wait_for(port=port)
+    return server, f"sc://127.0.0.1:{port}"
+
+
+@pytest.fixture(scope="session")
+def spark_connect(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
+    """A session of Spark Connect, its server in a process of its own."""
+    pytest.importorskip("grpc")
+    server, address = connect_server(tmp_path_factory.mktemp("connect"))
     try:
         from pyspark.sql.connect.session import SparkSession as Remote
 
-        session = Remote.builder.remote(f"sc://127.0.0.1:{port}").getOrCreate()
+        session = Remote.builder.remote(address).getOrCreate()
         yield session  # type: ignore[misc]
         session.stop()
     finally:

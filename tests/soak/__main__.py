@@ -6,23 +6,37 @@ import argparse
 import contextlib
 import io
 import json
+import logging
+import os
 import subprocess
 import sys
 import threading
 import time
 from collections import Counter
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tests.soak.shape import EMBEDDED, KNOWN_GAPS, SPARK, Shape, chosen_features, without_gaps
+from tests.soak.shape import (
+    CLASSIC,
+    CONNECT,
+    EMBEDDED,
+    KNOWN_GAPS,
+    SPARK,
+    Shape,
+    chosen_features,
+    without_gaps,
+)
 from tests.soak.shrink import script, shrunk
-from tests.soak.trials import Finding, TableTrials, Totals
+from tests.soak.trials import Finding, TableTrials, Totals, run_case
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
-ROUTES = {"embedded": EMBEDDED, "spark": SPARK}
+    from tests.soak.trials import Case
+
+ROUTES = {"embedded": EMBEDDED, "spark": SPARK, "classic": CLASSIC, "connect": CONNECT}
 
 
 def arguments(given: Sequence[str] | None) -> argparse.Namespace:
@@ -32,12 +46,15 @@ def arguments(given: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--trials", type=int, help="stop after so many trials")
     parser.add_argument("--tables", type=int, help="stop after so many tables")
     parser.add_argument(
-        "--routes", default="embedded", help="embedded, spark, all, or names with commas"
+        "--routes",
+        default="embedded",
+        help="embedded, spark (classic and connect), all, or names with commas (embedded)",
     )
     parser.add_argument("--features", default="all", help="all, a,b or all,-a,-b")
     parser.add_argument(
         "--often", default="", help="features that nearly every table has, with commas"
     )
+    parser.add_argument("--predicates", type=int, help="so many per table (40; in Spark 64)")
     parser.add_argument(
         "--processes", type=int, default=1, help="so many side by side, each with its seeds (1)"
     )
@@ -50,15 +67,16 @@ def arguments(given: Sequence[str] | None) -> argparse.Namespace:
 
 def routes_of(text: str) -> tuple[str, ...]:
     if text == "all":
-        return tuple(route for each in ROUTES.values() for route in each)
+        return (*EMBEDDED, *SPARK)
     return tuple(r for each in text.split(",") for r in ROUTES.get(each, (each,)))
 
 
 class Run:
     """A run: its totals and its distinct findings."""
 
-    def __init__(self, given: argparse.Namespace) -> None:
+    def __init__(self, given: argparse.Namespace, again: Callable[[Case], str]) -> None:
         self.given, self.totals, self.kinds = given, Totals(), Counter[str]()
+        self.again = again
         self.started = self.told = time.monotonic()
 
     def tell(self, seed: int) -> None:
@@ -68,7 +86,8 @@ class Run:
             self.told = now
             print(
                 f"{now - self.started:6.0f} s  seed {seed}  {self.totals.tables} tables  "
-                f"{sum(self.totals.trials.values())} trials  {len(self.kinds)} findings",
+                f"{sum(self.totals.trials.values())} trials  {len(self.kinds)} findings  "
+                f"{sum(os.times()[:4]):.0f} s of CPU",
                 flush=True,
             )
 
@@ -79,8 +98,8 @@ class Run:
             if self.kinds[each.kind] > 1:
                 continue
             small, again = None, ""
-            if self.given.shrink and each.case.trial.route in EMBEDDED:
-                small = shrunk(each, self.given.shrink)
+            if self.given.shrink:
+                small = shrunk(each, self.given.shrink, self.again)
                 again = "" if small is not None else " (not again)"
             small = small or each
             out = Path(self.given.out)
@@ -106,10 +125,13 @@ class Run:
         return json.dumps(
             {
                 "seconds": round(seconds, 1),
+                # Of this process and its ended children, so without the JVMs of Spark.
+                "cpu_seconds": round(sum(os.times()[:4]), 1),
                 "tables": self.totals.tables,
                 "trials": trials,
                 "per_second": round(trials / max(seconds, 1e-9), 1),
                 "routes": dict(self.totals.trials),
+                "route_seconds": dict(self.totals.seconds),
                 "left_out": dict(self.totals.left_out),
                 "drawn": dict(self.totals.drawn.most_common()),
                 "refused": self.totals.refused,
@@ -181,27 +203,33 @@ def main(given: Sequence[str] | None = None) -> int:
         gaps=() if chosen.gaps else KNOWN_GAPS,
         routes=routes_of(chosen.routes),
     )
-    run, seed = Run(chosen), chosen.seed
+    seed = chosen.seed
+    logging.getLogger("skipstone").setLevel(logging.ERROR)  # files that are read in full
     print(f"first seed {seed}, routes {', '.join(shape.routes)}", flush=True)
-    embedded = replace(shape, routes=tuple(r for r in shape.routes if r in EMBEDDED))
-    in_spark = replace(shape, routes=tuple(r for r in shape.routes if r in SPARK), predicates=16)
-    session = None
-    if in_spark.routes:
-        from tests.soak.spark import SparkTrials
-        from tests.soak.spark import session as new_session
+    here = tuple(route for route in shape.routes if route in EMBEDDED)
+    in_spark = tuple(route for route in shape.routes if route in SPARK)
+    sessions, again = None, run_case
+    if in_spark:
+        from tests.soak.spark import Sessions, SparkTrials, remote, run_case_in, session
 
-        session = new_session()
+        sessions = Sessions(session(), remote() if {*in_spark} & {*CONNECT} else None)
+        again = partial(run_case_in, sessions)
+    run = Run(chosen, again)
     while not run.over():
-        if embedded.routes:
+        if here:
+            embedded = replace(shape, routes=here, predicates=chosen.predicates or 40)
             with contextlib.redirect_stderr(io.StringIO()):
                 found = TableTrials(seed, embedded, run.totals).run()
             run.keep(found)
-        if session is not None:
-            run.keep(SparkTrials(session, seed, in_spark, run.totals).run())
+        if sessions is not None:
+            # The tables that Spark writes to are also asked without it.
+            many = (chosen.predicates or 64) // 2  # before and after an event
+            both = replace(shape, routes=(*in_spark, "query"), predicates=many)
+            run.keep(SparkTrials(sessions, seed, both, run.totals).run())
         run.tell(seed)
         seed += chosen.stride
-    if session is not None:
-        session.stop()
+    if sessions is not None:
+        sessions.stop()
     print(f"last seed {seed - chosen.stride}")
     print(run.summary())
     return 1 if run.kinds else 0

@@ -8,7 +8,9 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from tests.oracle import values_of
 from tests.soak.merged import as_spark, folder_type
+from tests.soak.values import is_text
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -24,8 +26,8 @@ def features_of(files: Sequence[DataFile]) -> frozenset[str]:
     if len(files) > 16:
         found.add("many_files")
     for each in files:
-        found |= {each.writer} & {"duckdb", "polars"}
-        if dict(each.how).get("use_deprecated_int96_timestamps"):
+        found |= {each.writer} & {"duckdb", "polars", "spark"}
+        if dict(each.how).get("use_deprecated_int96_timestamps") or each.writer == "spark":
             found.add("int96")
         if not each.rows.num_rows:
             found.add("empty_files")
@@ -39,6 +41,12 @@ def features_of(files: Sequence[DataFile]) -> frozenset[str]:
     if len(orders) > 1:
         found.add("reordered")
     return frozenset(found | _folders(files))
+
+
+def places_of(files: Iterable[DataFile]) -> frozenset[str]:
+    """The features of all files below a table's path, whether they are its or not."""
+    inner = any(each.path.count("/") != len(each.folders) for each in files)
+    return frozenset({"nested_folders"} if inner else ())
 
 
 def _has(file: DataFile, name: str) -> bool:
@@ -124,8 +132,11 @@ def _values(column: Any) -> set[str]:
             found.add("nan")
         if pc.any(pc.equal(column, 0)).as_py():
             found.add("zeros")
-    if t.is_string(type) and (pc.max(pc.binary_length(column)).as_py() or 0) > 60:
-        found.add("long_strings")
+    if t.is_string(type):
+        if (pc.max(pc.binary_length(column)).as_py() or 0) > 60:
+            found.add("long_strings")
+        if not all(each is None or is_text(each) for each in values_of(column)):
+            found.add("invalid_utf8")
     return found
 
 

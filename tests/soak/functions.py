@@ -13,7 +13,8 @@ import pyarrow as pa
 
 from skipstone.predicate.render import column_sql
 from skipstone.predicate.tree import Opaque
-from tests.soak.values import pick
+from tests.oracle import NotModelled
+from tests.soak.values import is_text, pick
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -42,6 +43,12 @@ def _strict(truth: Callable[[Any], bool]) -> Callable[[Any], bool | None]:
     return lambda value: None if value is None else truth(value)
 
 
+def _length(text: str) -> int:
+    if not is_text(text):
+        raise NotModelled("the length of bytes that are not UTF-8")
+    return len(text)
+
+
 def function(rng: np.random.Generator, path: tuple[str, ...], type: pa.DataType) -> Opaque | None:
     """A random function of the column, or ``None`` where there is none for its type."""
     t, column = pa.types, column_sql(path)
@@ -52,7 +59,7 @@ def function(rng: np.random.Generator, path: tuple[str, ...], type: pa.DataType)
     ]
     if t.is_string(type):
         forms += [
-            (f"length({column}) > {n}", _strict(lambda v: len(v) > n)),
+            (f"length({column}) > {n}", _strict(lambda v: _length(v) > n)),
             (f"coalesce({column}, 'a') = 'a'", lambda v: v is None or v == "a"),
             (f"{column} || 'x' = 'ax'", _strict(lambda v: v == "a")),
         ]

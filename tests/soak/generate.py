@@ -8,12 +8,14 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from tests.soak.merged import NULL_FOLDER, merged
+from tests.soak.merged import NULL_FOLDER
 from tests.soak.values import Column, array, chance, columns, fits, pick, value
 from tests.soak.writers import write_file
 from tests.strategies import TIMESTAMP, TIMESTAMP_NTZ
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     import numpy as np
 
     from tests.soak.shape import Shape
@@ -32,21 +34,20 @@ class DataFile:
     writer: str = "pyarrow"
     how: tuple[tuple[str, Any], ...] = ()
     changed: int = 1_700_000_000
+    #: "table", "below" (of the table only where all files below are), or "hidden"
+    place: str = "table"
 
     def write(self, root: str) -> None:
         write_file(f"{root}/{self.path}", self.rows, self.writer, dict(self.how), self.changed)
 
 
-@dataclass(frozen=True)
-class Lake:
-    """A table: its files."""
-
-    files: tuple[DataFile, ...]
-
-    def merged(self) -> pa.Table:
-        """Its rows, in the order of the paths."""
-        ordered = sorted(self.files, key=lambda each: each.path)
-        return merged([(each.rows, dict(each.folders)) for each in ordered])
+def of_table(files: Mapping[str, DataFile], *, recursive: bool) -> dict[str, DataFile]:
+    """The files of a table among those below its path; ``recursive`` without folders' columns."""
+    if not recursive:
+        return {path: each for path, each in files.items() if each.place == "table"}
+    return {
+        path: replace(each, folders=()) for path, each in files.items() if each.place != "hidden"
+    }
 
 
 @dataclass
@@ -63,9 +64,11 @@ class Generator:
     differ: float = 0.0
     lacking: float = 0.0
     int96: bool = False
+    inner: bool = False
+    recursive: bool = False
 
-    def lake(self) -> Lake:
-        """A new table."""
+    def lake(self) -> tuple[DataFile, ...]:
+        """The files of a new table; ``recursive`` says whether all files below are its."""
         rng, shape = self.rng, self.shape
         self.columns = columns(rng, shape)
         self.folders = tuple(self.partition_columns())
@@ -79,9 +82,15 @@ class Generator:
         local = [c for c in self.leaves() if TIMESTAMP_NTZ in c.types]
         odds = 0.95 if "int96" in shape.often else 0.5
         self.int96 = shape.has("int96") and bool(zoned) and not local and chance(rng, odds)
+        often = shape.often & {"nested_folders", "recursive"}
+        self.inner = shape.has("nested_folders") and chance(rng, 0.9 if often else 0.12)
+        odds = 0.9 if "recursive" in often else 0.5 if self.inner else 0.05
+        self.recursive = shape.has("recursive") and chance(rng, odds)
         most = 60 if shape.has("many_files") and chance(rng, 0.12) else 8
-        files = tuple(self.file() for _ in range(int(rng.integers(1, most + 1))))
-        return Lake(files)
+        files = [self.file(inner=0.0), *(self.file() for _ in range(int(rng.integers(0, most))))]
+        if "nested_folders" in shape.often:
+            files.append(self.file(inner=1.0))
+        return tuple(files)
 
     def leaves(self) -> list[Column]:
         found: list[Column] = []
@@ -117,8 +126,8 @@ class Generator:
 
     # -- files -------------------------------------------------------------------------------------
 
-    def file(self) -> DataFile:
-        """One more file."""
+    def file(self, *, inner: float | None = None) -> DataFile:
+        """One more file; ``inner`` is how probably a folder that gives no column has it."""
         rng, shape = self.rng, self.shape
         size = int(rng.integers(1, shape.rows + 1))
         if shape.has("empty_files") and chance(rng, 0.05):
@@ -142,6 +151,9 @@ class Generator:
         path = "".join(
             f"{name}={NULL_FOLDER if text is None else escaped(text)}/" for name, text in folders
         )
+        place = "table"
+        if chance(rng, 0.4 * self.inner if inner is None else inner):
+            path, place = self.placed(path)
         writer, how = self.writing(rows)
         self.next_file += 1
         order = int(rng.integers(1000))
@@ -152,11 +164,23 @@ class Generator:
             writer=writer,
             how=how,
             changed=1_600_000_000 + self.next_file * 1000,
+            place=place,
         )
+
+    def placed(self, folders: str) -> tuple[str, str]:
+        """A folder without ``=`` below partition folders or the path, and what it means there."""
+        names = ("sub/", "sub/deep/", "s p/", "_hidden/", ".hidden/")
+        name = str(pick(self.rng, (*names, "") if folders else names))
+        if name[:1] in ("_", "."):
+            return folders + name, "hidden"
+        if not folders:
+            return name, "below"
+        # A file beside partition folders is not of the table; a folder there contradicts them.
+        return (folders + name, "table") if name else ("", "below")
 
     def again(self, old: DataFile) -> DataFile:
         """Other rows for the file at the same path."""
-        return replace(self.file(), path=old.path, folders=old.folders)
+        return replace(self.file(), path=old.path, folders=old.folders, place=old.place)
 
     def spelled(self, name: str, feature: str) -> str:
         if self.shape.has(feature) and chance(self.rng, self.differ / 2):
@@ -199,7 +223,7 @@ class Generator:
         found = self.pools.get((path, str(type)))
         if found is None:
             many = int(self.rng.integers(1, 12))
-            found = [value(self.rng, self.shape, type) for _ in range(many)]
+            found = [value(self.rng, self.shape, type, column.feature) for _ in range(many)]
             if type != column.types[0]:
                 narrow = self.pool(column, path, column.types[0])
                 stated = [restated(each, column.types[0], type) for each in narrow]
@@ -212,8 +236,25 @@ class Generator:
         rng, shape = self.rng, self.shape
         nested = any(pa.types.is_nested(field.type) for field in rows.schema)
         foreign = [name for name in ("duckdb", "polars") if shape.has(name)]
+        if "invalid_utf8" in {each.feature for each in self.leaves()}:
+            foreign = []
         odd = any(pa.types.is_dictionary(f.type) for f in rows.schema)
         group = int(pick(rng, (1, 3, 8, 1000)))
+        plain = not odd and not any(map(unknown_to_spark, rows.schema.types))
+        if (
+            shape.has("spark")
+            and foreign
+            and plain
+            and rows.num_rows
+            and chance(rng, 0.6 if "spark" in shape.often else 0.15)
+        ):
+            return "spark", (
+                ("timestamps", pick(rng, ("INT96", "TIMESTAMP_MICROS"))),
+                ("compression", pick(rng, ("snappy", "none", "zstd"))),
+                ("parquet.page.row.count.limit", str(group)),
+                ("parquet.enable.dictionary", str(chance(rng, 0.5)).lower()),
+                ("parquet.writer.version", pick(rng, ("PARQUET_1_0", "PARQUET_2_0"))),
+            )
         if foreign and chance(rng, 0.1) and not nested and not odd and rows.num_rows:
             writer = pick(rng, foreign)
             if writer == "duckdb":
@@ -233,6 +274,13 @@ class Generator:
         if self.int96 and chance(rng, 0.6):
             how["use_deprecated_int96_timestamps"] = True
         return "pyarrow", tuple(how.items())
+
+
+def unknown_to_spark(type: pa.DataType) -> bool:
+    """Whether Spark has no such type, here or in a field."""
+    if pa.types.is_struct(type):
+        return any(unknown_to_spark(each.type) for each in type)
+    return bool(pa.types.is_unsigned_integer(type))
 
 
 def restated(value: Any, narrow: pa.DataType, wide: pa.DataType) -> Any:
@@ -259,8 +307,8 @@ _FOLDERS = {
     "partitions": ["1", "2", "3", "07", "-5"],
     "partition_dates": ["2024-01-01", "2024-01-02", "2023-12-31", "1969-12-31"],
     "partition_texts": ["a", "b/c", "é", "x=y", "50%", "with blank", "A", "2024-01"],
-    "partition_doubles": ["1.5", "2", "-0.25", "10.0"],
-    "partition_longs": ["1", "3000000000", "-3000000000", "7"],
+    "partition_doubles": ["1.5", "2", "-0.25", "10.0", "3000000000", "1e-3"],
+    "partition_longs": ["1", "3000000000", "-3000000000", "7", "1e3", "12345678901234567890"],
     # Integers beside dates are typed by the session's settings, so no dates.
     "partition_mixed": ["1", "a", "01", "x2024-01-01"],
 }

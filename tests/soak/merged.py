@@ -8,6 +8,7 @@ folders, or in place of the files' column of that name.
 from __future__ import annotations
 
 import re
+from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -109,22 +110,51 @@ def converted(values: pa.Array, type: pa.DataType) -> pa.Array:
     return values.cast(type)
 
 
-def is_integer_text(text: str) -> bool:
-    return re.fullmatch(r"-?[0-9]+", text) is not None
-
-
 def folder_type(texts: Sequence[str]) -> pa.DataType:
-    """The type of a folder's column with these values."""
-    if texts and all(map(is_integer_text, texts)):
-        widest = max(abs(int(text)) for text in texts)
-        if widest < 2**31:
-            return pa.int32()
-        return pa.int64() if widest < 2**63 else pa.decimal128(38, 0)
-    if texts and all(re.fullmatch(r"-?[0-9]+(\.[0-9]+)?", text) for text in texts):
+    """The type of a folder's column with these values: the widest of the type of each.
+
+    Spark reads a text as the first of int, bigint, a decimal without a scale, double, date and
+    string. Double meets only int; decimals meet int and bigint; all else is a string.
+    """
+    types = {text_type(text) for text in texts}
+    if len(types) == 1 and types != {"decimal"}:
+        return _NAMED[types.pop()]
+    if types == {"int", "double"}:
         return pa.float64()
-    if texts and all(re.fullmatch(r"\d{4}-\d\d-\d\d", text) for text in texts):
-        return pa.date32()
+    if types == {"int", "long"}:
+        return pa.int64()
+    if types and types <= {"int", "long", "decimal"}:
+        digits = [whole_digits(text) for text in texts if text_type(text) == "decimal"]
+        digits += [{"int": 10, "long": 20, "decimal": 0}[name] for name in types]
+        return pa.decimal128(max(digits), 0)
     return pa.string()
+
+
+_NAMED = {
+    "int": pa.int32(),
+    "long": pa.int64(),
+    "double": pa.float64(),
+    "date": pa.date32(),
+    "string": pa.string(),
+}
+
+
+def text_type(text: str) -> str:
+    """The type of one text; the generator draws plain ASCII numbers and dates of four digits."""
+    if re.fullmatch(r"-?[0-9]+", text):
+        number = int(text)
+        if -(2**31) <= number < 2**31:
+            return "int"
+        return "long" if -(2**63) <= number < 2**63 else "decimal"
+    if re.fullmatch(r"-?[0-9]+e[0-9]+", text):
+        return "decimal"
+    if re.fullmatch(r"-?[0-9]+(\.[0-9]+)?(e-[0-9]+)?", text):
+        return "double"
+    return "date" if re.fullmatch(r"\d{4}-\d\d-\d\d", text) else "string"
+
+
+def whole_digits(text: str) -> int:
+    return len(str(abs(int(Decimal(text)))))
 
 
 def folder_values(texts: Sequence[str | None]) -> pa.Array:
@@ -132,8 +162,6 @@ def folder_values(texts: Sequence[str | None]) -> pa.Array:
     type = folder_type([text for text in texts if text is not None])
     strings = pa.array(texts, pa.string())
     if pa.types.is_decimal(type):
-        from decimal import Decimal
-
         return pa.array([None if x is None else Decimal(x) for x in texts], type)
     return strings if type == pa.string() else strings.cast(type)
 

@@ -25,7 +25,7 @@ from skipstone.predicate.tree import (
     Truth,
 )
 from tests.soak.functions import function
-from tests.soak.values import chance, pick, value
+from tests.soak.values import chance, is_text, pick, value
 from tests.strategies import TIMESTAMP, TIMESTAMP_NTZ, exact_decimal
 
 if TYPE_CHECKING:
@@ -69,10 +69,12 @@ class Predicate:
 
 
 class Conditions:
-    """Draws predicates over the rows of a table."""
+    """Draws predicates over the rows of a table; ``exact`` spells columns as it does."""
 
-    def __init__(self, rng: np.random.Generator, shape: Shape, rows: RowsInMemory) -> None:
-        self.rng, self.shape, self.rows = rng, shape, rows
+    def __init__(
+        self, rng: np.random.Generator, shape: Shape, rows: RowsInMemory, *, exact: bool = False
+    ) -> None:
+        self.rng, self.shape, self.rows, self.exact = rng, shape, rows, exact
         self.columns = leaf_columns(rows.table.schema)
         self.used: set[str] = set()
 
@@ -98,7 +100,7 @@ class Conditions:
         rng = self.rng
         path, type = pick(rng, self.columns)
         spelled = path
-        if chance(rng, 0.1):
+        if not self.exact and chance(rng, 0.1):
             spelled = tuple(part.upper() for part in path if part.isascii()) or path
             spelled = spelled if len(spelled) == len(path) else path
         if self.shape.has("functions") and chance(rng, 0.02):
@@ -153,6 +155,8 @@ class Conditions:
         """Mostly a value that the column has, as ``values.value`` draws them."""
         if chance(self.rng, 0.75):
             found = [x for x in self.rows.values(path).distinct if x is not None]
+            if pa.types.is_string(type):
+                found = [x for x in found if is_text(x)]  # SQL has no other literals
             if found:
                 each = pick(self.rng, found)
                 if pa.types.is_decimal(type):

@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
 
-import skipstone
+from tests.oracle import values_of
 from tests.soak.generate import ROW
 from tests.soak.merged import STORED, as_spark, comparable, converted
 
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
+    from tests.soak.life import World
     from tests.soak.truth import RowsInMemory
 
 CALLS = {
@@ -45,7 +47,10 @@ _CODE = {route: compile(text, route, "eval") for route, text in CALLS.items()}
 
 @dataclass(frozen=True)
 class Trial:
-    """One question: a route with its arguments. ``path`` is the file that ``file`` asks."""
+    """One question: a route with its arguments. ``path`` is the file that ``file`` asks.
+
+    In Spark a ``form`` of ``FORMS``, the settings of the session, and what is cached.
+    """
 
     route: str
     where: str | None
@@ -55,7 +60,9 @@ class Trial:
     order_by: tuple[str, ...] = ()
     limit: int | None = None
     path: str = ""
-    used: frozenset[str] = field(default=frozenset(), compare=False)
+    form: str = ""
+    settings: tuple[tuple[str, str], ...] = ()
+    cache: str = ""
 
     def arguments(self) -> dict[str, Any]:
         return {
@@ -68,18 +75,12 @@ class Trial:
         }
 
 
-def asked(trial: Trial, table: skipstone.Table, opening: str, root: str) -> Any:
+def asked(trial: Trial, world: World) -> Any:
     """The answer of the route; raises as it does."""
-    names: dict[str, Any] = {"table": table, "root": root, **trial.arguments()}
+    names: dict[str, Any] = {"table": world.table(), "root": world.root, **trial.arguments()}
     if trial.route == "file":
-        names["file"] = open_file(opening, f"{root}/{trial.path}")
+        names["file"] = world.file(trial.path)
     return eval(_CODE[trial.route], names)
-
-
-def open_file(opening: str, path: str) -> Any:
-    """The ``ParquetFile`` at ``path``, with the keys of its table."""
-    text = opening.replace("Table(root", "ParquetFile(path")
-    return eval(text, {"skipstone": skipstone, "path": path})
 
 
 # -- checks ----------------------------------------------------------------------------------------
@@ -186,7 +187,7 @@ def same_values(found: pa.Table, expected: Expected, wanted: list[str]) -> str:
             else:
                 column = converted(column.combine_chunks(), truth.type)
         if len(ids) and not comparable(column).equals(comparable(truth)):
-            got, want = column.to_pylist(), truth.to_pylist()
+            got, want = values_of(column), values_of(truth)
             bad = next((i for i in range(len(got)) if repr(got[i]) != repr(want[i])), 0)
             row = ids[bad]
             return f"values: {name} of row {row} is {got[bad]!r}, not {want[bad]!r}"
@@ -238,10 +239,16 @@ def check_extreme(found: Any, trial: Trial, expected: Expected) -> str:
     array = expected.rows.array(path).take(pa.array(expected.matching))
     for name, each, pick in (("min", found[0], np.min), ("max", found[1], np.max)):
         known = ranks[ranks >= 0]
-        wanted = array[int(np.flatnonzero(ranks == pick(known))[0])].as_py() if len(known) else None
+        one = array.slice(int(np.flatnonzero(ranks == pick(known))[0]), 1) if len(known) else None
+        wanted = None if one is None else in_python(one)
         if not same_value(each, wanted):
             return f"{name}: {each!r}, not {wanted!r}"
     return ""
+
+
+def in_python(array: pa.Array) -> Any:
+    """The one value; text that is not UTF-8 with lone surrogates, which no answer has."""
+    return values_of(array)[0] if pa.types.is_string(array.type) else array[0].as_py()
 
 
 def same_value(a: Any, b: Any) -> bool:
@@ -366,7 +373,7 @@ def check_handed(found: Any, trial: Trial, expected: Expected) -> str:
     for name in table.column_names:
         type, mine = column_at(table, name).type, column_at(found, name)
         if pa.types.is_nested(type):
-            if wrong := same_nested(mine.to_pylist(), ids, name, expected):
+            if wrong := same_nested(mine, ids, name, expected):
                 return wrong
             continue
         at = found.column_names.index(mine_name(found, name))
@@ -378,15 +385,26 @@ def check_handed(found: Any, trial: Trial, expected: Expected) -> str:
     return same_values(found, expected, flat)
 
 
-def same_nested(found: list[Any], ids: NDArray[np.int64], name: str, expected: Expected) -> str:
+def same_nested(found: Any, ids: NDArray[np.int64], name: str, expected: Expected) -> str:
     """Whether each value, told by the id of its row, is that of the rows in memory."""
     table = expected.rows.table
-    truth = column_at(table, name).to_pylist()
     place = {each: at for at, each in enumerate(ids_of(table.column(ROW)).tolist())}
-    for each, row in zip(found, ids.tolist(), strict=True):
-        if plain(each) != plain(truth[place[row]]):
-            return f"values: {name} of row {row} is {each!r}, not {truth[place[row]]!r}"
+    truth = column_at(table, name).take(
+        pa.array([place[each] for each in ids.tolist()], pa.int64())
+    )
+    for each, wanted, row in zip(listed(found), listed(truth), ids.tolist(), strict=True):
+        if plain(each) != plain(wanted):
+            return f"values: {name} of row {row} is {each!r}, not {wanted!r}"
     return ""
+
+
+def listed(column: Any) -> list[Any]:
+    """The values as Python has them; as the oracle does where some are no text."""
+    try:
+        found: list[Any] = column.to_pylist()
+    except UnicodeDecodeError:
+        found = values_of(column)
+    return found
 
 
 def plain(value: Any) -> Any:
@@ -397,8 +415,8 @@ def plain(value: Any) -> Any:
         return [plain(each) for each in value]
     if isinstance(value, float):
         return "nan" if math.isnan(value) else value.hex()
-    if isinstance(value, int) and not isinstance(value, bool):
-        return str(value)
+    if isinstance(value, int | Decimal) and not isinstance(value, bool):
+        return str(value)  # 64 bits without a sign are a decimal in Spark
     return "null" if value is None else value
 
 

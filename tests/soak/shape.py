@@ -37,6 +37,7 @@ FEATURES = {
     "many_files": "up to sixty files instead of eight",
     "duckdb": "files written by DuckDB",
     "polars": "files written by polars",
+    "spark": "files written by Spark, where there is a session",
     # folders
     "partitions": "folders with integers",
     "partition_dates": "folders with dates",
@@ -46,7 +47,10 @@ FEATURES = {
     "partition_mixed": "folders with integers and texts",
     "partition_nulls": "folders with __HIVE_DEFAULT_PARTITION__",
     "partition_overlap": "a folder's column that the files have too",
+    "nested_folders": "folders that give no column, and hidden ones",
+    "recursive": "all files below are the table's, and folders give no columns",
     # values
+    "invalid_utf8": "bytes that are not UTF-8 in a column of strings",
     "unsigned": "unsigned integers",
     "long_strings": "strings longer than bounds are",
     "nan": "NaN",
@@ -65,7 +69,8 @@ FEATURES = {
     "summary": "a _metadata is written",
     "migrate": "row group metadata is written",
     "encrypt": "the files are encrypted in place",
-    "kill": "a build is killed",
+    "vacuum": "what nobody names is removed",
+    "kill": "a process is killed at a step of one of these",
     "kept_table": "one Table object through the table's life",
     "look_inside": "small files are looked into, as large ones are",
     # predicates
@@ -88,7 +93,9 @@ EMBEDDED = (
     "pyarrow",
     "file",
 )
-SPARK = ("skip", "data_source", "table_read")
+CLASSIC = ("skip", "data_source", "table_read")
+CONNECT = ("connect_source", "connect_read")
+SPARK = (*CLASSIC, *CONNECT)
 ROUTES = (*EMBEDDED, *SPARK)
 
 
@@ -110,17 +117,21 @@ def gap(features: str, reason: str, routes: str = "") -> Gap:
 
 
 _UNMERGED = "Spark's own mergeSchema does not widen these types"
-KNOWN_GAPS: tuple[Gap, ...] = tuple(
-    gap(feature, _UNMERGED, "skip table_read")
-    for feature in (
-        "widened_integers",
-        "widened_floats",
-        "widened_decimals",
-        "integer_and_unsigned",
-        "integer_and_double",
-        "integer_and_decimal",
-        "date_and_timestamp",
-    )
+_NO_TEXT = "these engines refuse strings that are not UTF-8, with an error of their own"
+KNOWN_GAPS: tuple[Gap, ...] = (
+    gap("invalid_utf8", _NO_TEXT, "duckdb polars"),
+    *(
+        gap(feature, _UNMERGED, "skip")
+        for feature in (
+            "widened_integers",
+            "widened_floats",
+            "widened_decimals",
+            "integer_and_unsigned",
+            "integer_and_double",
+            "integer_and_decimal",
+            "date_and_timestamp",
+        )
+    ),
 )
 
 

@@ -15,23 +15,29 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from skipstone.predicate.tree import And, Membership, Not, Or
-from tests.oracle import NotModelled, SparkError
-from tests.soak.differences import features_of
-from tests.soak.generate import ROW
-from tests.soak.life import PLAIN_TABLE, World
+from tests.oracle import NotModelled, SparkError, values_of
+from tests.soak.differences import features_of, places_of
+from tests.soak.generate import ROW, of_table
+from tests.soak.life import World, file_opening_of, opening_of
 from tests.soak.routes import CALLS, order_of, path_of
+from tests.soak.shape import CONNECT, EMBEDDED, SPARK
 from tests.soak.trials import REFUSED, Case, Finding, expected_of, run_case
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
     from tests.soak.generate import DataFile
 
 
-def shrunk(finding: Finding, seconds: float = 30.0) -> Finding | None:
-    """The smallest case found within the time; ``None`` if the finding does not happen again."""
+def shrunk(
+    finding: Finding, seconds: float = 30.0, run: Callable[[Case], str] = run_case
+) -> Finding | None:
+    """The smallest case found within the time; ``None`` if the finding does not happen again.
+
+    ``run`` does everything of a case again, and returns what is wrong.
+    """
     until = time.monotonic() + seconds
-    best = happens_again(finding, finding.case)
+    best = happens_again(finding, finding.case, run)
     if best is None:
         return None
     smaller = True
@@ -40,18 +46,18 @@ def shrunk(finding: Finding, seconds: float = 30.0) -> Finding | None:
         for case in smaller_cases(best.case):
             if time.monotonic() > until:
                 break
-            found = happens_again(finding, case)
+            found = happens_again(finding, case, run)
             if found is not None:
                 best, smaller = found, True
                 break
     return best
 
 
-def happens_again(finding: Finding, case: Case) -> Finding | None:
+def happens_again(finding: Finding, case: Case, run: Callable[[Case], str]) -> Finding | None:
     try:
         if names_of(case) - columns_of(case):
             return None
-        wrong = run_case(case)
+        wrong = run(case)
     except (SparkError, NotModelled, KeyError, ValueError, StopIteration, IndexError):
         return None  # it names something that is gone
     if not wrong or wrong == REFUSED:
@@ -76,7 +82,12 @@ def columns_of(case: Case) -> set[str]:
 
 
 def files_of(case: Case) -> dict[str, DataFile]:
-    """The files after the life of the case."""
+    """The files of the table after the life of the case."""
+    return of_table(all_files_of(case), recursive=case.recursive)
+
+
+def all_files_of(case: Case) -> dict[str, DataFile]:
+    """All files below its path."""
     files = {each.path: each for each in case.files}
     for step in case.steps:
         files.update({each.path: each for each in step.written})
@@ -90,9 +101,11 @@ def used_by(case: Case) -> frozenset[str]:
     found = {each.kind for each in case.steps}
     found |= {"look_inside"} if case.look_inside else set()
     found |= {"kept_table"} if case.kept else set()
+    found |= {"recursive"} if case.recursive else set()
     if case.predicate is not None:
         found |= case.predicate.used
-    return frozenset(found) | features_of(list(files_of(case).values()))
+    places = places_of(all_files_of(case).values())
+    return frozenset(found) | features_of(list(files_of(case).values())) | places
 
 
 def smaller_cases(case: Case) -> Iterator[Case]:
@@ -108,11 +121,25 @@ def smaller_cases(case: Case) -> Iterator[Case]:
             yield with_predicate(case, predicate)
         if case.predicate.zone != "UTC":
             yield with_predicate(case, replace(case.predicate, zone="UTC"))
-        yield replace(case, predicate=None, trial=replace(case.trial, where=None))
+        if case.trial.route in EMBEDDED:
+            yield replace(case, predicate=None, trial=replace(case.trial, where=None))
     if case.kept:
         yield replace(case, kept=False)
     if case.look_inside:
         yield replace(case, look_inside=False)
+    if case.recursive:
+        yield replace(case, recursive=False)
+    trial = case.trial
+    if trial.cache:
+        yield replace(case, trial=replace(trial, cache=""))
+    if trial.form not in ("", "where"):
+        yield replace(case, trial=replace(trial, form="where"))
+    for settings in without(trial.settings):
+        yield replace(case, trial=replace(trial, settings=settings))
+    for at, file in enumerate(case.files):
+        if file.writer == "spark":
+            plain = replace(file, writer="pyarrow", how=())
+            yield replace(case, files=(*case.files[:at], plain, *case.files[at + 1 :]))
     names = {name for each in case.files for name in each.rows.column_names if name != ROW}
     for name in sorted(names):
         yield replace(case, files=tuple(without_column(each, name) for each in case.files))
@@ -187,40 +214,45 @@ import math
 import os
 import shutil
 import tempfile
+from datetime import timedelta
 from decimal import Decimal
-from pathlib import Path
 
 import pyarrow as pa
 
 import skipstone
-from tests.soak.life import killed_build
+from tests.soak.life import killed
+from tests.soak.values import array
 from tests.soak.writers import write_file
 
-{inside}parent = tempfile.mkdtemp()
+{more}parent = tempfile.mkdtemp()
 root = f"{{parent}}/table"
 '''
+_INSIDE = """from skipstone.pruning import costs
+from skipstone.table import planning
+
+planning.LOCAL = costs.FREE  # small files are looked into
+"""
+_SESSION = "from tests.soak.spark import {start}\n\nspark = {start}()\n"
 
 
 def script(finding: Finding) -> str:
     """A script that does it all again, prints the answer and says what was expected."""
     case, trial = finding.case, finding.case.trial
-    inside = ""
-    if case.look_inside:
-        inside = (
-            "from skipstone.pruning import costs\nfrom skipstone.table import planning\n\n"
-            "planning.LOCAL = costs.FREE  # small files are looked into\n"
-        )
+    more = _INSIDE if case.look_inside else ""
+    if trial.route in SPARK:
+        more += _SESSION.format(start="remote" if trial.route in CONNECT else "session")
     lines = [
         _HEAD.format(
             wrong=finding.wrong.replace("\\", "\\\\").replace('"""', "'''"),
             route=trial.route,
             seed=finding.seed,
             used=", ".join(sorted(finding.used)),
-            inside=inside,
+            more=more,
         )
     ]
     lines += [written(each) for each in case.files]
-    opening = PLAIN_TABLE
+    keyed = False
+    opening = opening_of(recursive=case.recursive, keyed=keyed)
     lines.append(f"table = {opening}")
     if case.kept:
         lines.append("table.plan()")
@@ -229,29 +261,48 @@ def script(finding: Finding) -> str:
         lines += [written(each) for each in step.written]
         lines += [f'os.remove(f"{{root}}/{path}")' for path in step.gone]
         if step.text:
-            lines.append(f"try:\n    {step.text}\nexcept skipstone.SkipstoneError as refused:")
+            done = step.text
+            if step.dies is not None:
+                done = f"killed({opening!r}, root, {step.text!r}, {step.dies})"
+            lines.append(f"try:\n    {done}\nexcept skipstone.SkipstoneError as refused:")
             lines.append("    print('refused:', refused)")
-        if step.kind == "encrypt":
-            from tests.soak.life import KEYED_TABLE
-
-            opening = KEYED_TABLE
-        if not case.kept or step.kind == "encrypt":
+        keyed = keyed or step.encrypts
+        opening = opening_of(recursive=case.recursive, keyed=keyed)
+        if not case.kept or step.encrypts:
             lines.append(f"table = {opening}")
     for name, value in trial.arguments().items():
         lines.append(f"{name} = {value!r}")
-    if trial.route == "file":
-        path = f'f"{{root}}/{trial.path}"'
-        lines.append(f"file = {opening.replace('Table(root', f'ParquetFile({path}')}")
     lines.append(f"# expected: {expectation(case)}")
     lines.append("try:")
-    lines.append(f"    print({CALLS.get(trial.route, 'None  # ' + trial.route)})")
+    lines += [f"    {line}" for line in asking(case, keyed=keyed)]
     lines.append("finally:\n    shutil.rmtree(parent)\n")
     return "\n".join(lines)
 
 
+def asking(case: Case, *, keyed: bool) -> list[str]:
+    """The lines that ask, and print the answer."""
+    trial = case.trial
+    if trial.route not in SPARK:
+        lines = []
+        if trial.route == "file":
+            lines.append(f'path = f"{{root}}/{trial.path}"')
+            lines.append(f"file = {file_opening_of(keyed=keyed)}")
+        return [*lines, f"print({CALLS[trial.route]})"]
+    from tests.soak.spark import FORMS, FRAMES, VIEW, settings_of
+
+    options = {"recursiveFileLookup": "true"} if case.recursive else {}
+    lines = [f"spark.conf.set({name!r}, {value!r})" for name, value in settings_of(trial).items()]
+    lines += [f"options, cache = {options!r}, {trial.cache!r}"]
+    frame = FRAMES.get(trial.route, "")
+    if trial.route == "skip":
+        lines += VIEW.splitlines()
+        frame = f"spark.sql({FORMS[trial.form].format(n=0, p=trial.where)!r})"
+    return [*lines, f"print(sorted(row.{ROW} for row in {frame}.collect()))"]
+
+
 def expectation(case: Case) -> str:
     """The matching rows, told by their ids."""
-    world = World("")
+    world = World("", recursive=case.recursive)
     world.files.update(files_of(case))
     expected = expected_of(world, case.trial, case.predicate)
     ids = sorted(expected.ids().tolist())
@@ -284,6 +335,8 @@ def array_text(column: Any) -> str:
         return f"pa.array({column.cast(pa.int32()).to_pylist()!r}, {type_text(type)})"
     if t.is_timestamp(type):
         return f"pa.array({column.cast(pa.int64()).to_pylist()!r}, {type_text(type)})"
+    if t.is_string(type):
+        return f"array({values_of(column)!r}, pa.string())"
     values = ", ".join(map(value_text, column.to_pylist()))
     return f"pa.array([{values}], {type_text(type)})"
 

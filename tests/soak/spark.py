@@ -1,38 +1,57 @@
-"""The routes of a Spark session: many predicates in one query, told apart by a number.
+"""The routes of Spark sessions: many predicates in one query, told apart by a number.
 
-Each predicate is one branch of a UNION ALL, with a scan of its own, so that each is pruned by
-itself. A branch asks for the ids of its rows: directly, in a subquery, under a join or an
-aggregate, or for those that do not match. Spark's own pushdown into row groups is off, because it
-loses NaN.
+Each predicate is one branch of a union, with a scan of its own, so that each is pruned by itself. A
+branch asks for the ids of its rows: directly, in a subquery, under a join or an aggregate, or for
+those that do not match. ``Table.read`` and ``format("skipstone")`` are asked on a classic session
+and under Spark Connect. Spark's own pushdown into row groups is off where there are floats, because
+it loses NaN.
 """
 
 from __future__ import annotations
 
+import atexit
 import contextlib
+import os
+import sys
 import tempfile
+import time
 from collections import defaultdict
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import pyarrow as pa
 
 import skipstone
 from tests.oracle import NotModelled, SparkError
+from tests.soak.differences import features_of, places_of
 from tests.soak.generate import ROW, Generator
-from tests.soak.life import PLAIN_TABLE, World, first_indexes, step
-from tests.soak.predicates import ZONES, Conditions, Predicate
-from tests.soak.routes import Trial, ids_of, same_ids
-from tests.soak.shape import without_gaps
-from tests.soak.trials import Case, Finding, Totals, room, rows_of
-from tests.soak.values import pick
+from tests.soak.life import Step, World, first_indexes, step
+from tests.soak.predicates import ZONES, Conditions, Predicate, leaf_columns
+from tests.soak.routes import Expected, Trial, ids_of, same_ids
+from tests.soak.shape import SPARK, without_gaps
+from tests.soak.trials import (
+    REFUSED,
+    Case,
+    Finding,
+    Totals,
+    answer,
+    expected_of,
+    lived,
+    paths_of,
+    room,
+    rows_of,
+    run_case,
+)
+from tests.soak.values import chance, pick
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Iterator
 
     from pyspark.sql import DataFrame, SparkSession
 
     from tests.soak.shape import Shape
-    from tests.soak.truth import RowsInMemory
 
 #: a branch of the query: {n} its number, {p} the predicate
 FORMS = {
@@ -44,13 +63,35 @@ FORMS = {
     "others": "SELECT {n} AS q, t.rid FROM t LEFT ANTI JOIN "
     "(SELECT rid AS r FROM t WHERE {p}) s ON t.rid = s.r",
 }
+#: the view ``t`` of the route ``skip``; ``options`` are those of the reader
+VIEW = """plain = spark.read.option("mergeSchema", "true").options(**options).parquet(root)
+if cache == "plain":
+    plain.cache()
+t = skipstone.skip(plain)
+if cache == "skipped":
+    t.cache()
+t.createOrReplaceTempView("t")"""
+_SOURCE = 'spark.read.format("skipstone").options(where=where, timeZone=zone, **options).load(root)'
+_READ = "table.read(spark, where)"
+#: the frame of one branch
+FRAMES = {
+    "data_source": _SOURCE,
+    "table_read": _READ,
+    "connect_source": _SOURCE,
+    "connect_read": _READ,
+}
+#: settings that change no row, and what each may be
 SETTINGS: dict[str, tuple[str, ...]] = {
     "spark.sql.adaptive.enabled": ("true", "true", "false"),
     "spark.sql.parquet.enableVectorizedReader": ("true", "true", "false"),
     "spark.sql.optimizer.dynamicPartitionPruning.enabled": ("true", "false"),
     "spark.sql.ansi.enabled": ("true", "true", "false"),
-    "spark.sql.session.timeZone": ("UTC", *ZONES),
+    # Compiled code takes longer to make than such small tables take to read.
+    "spark.sql.codegen.wholeStage": ("false", "false", "false", "true"),
 }
+ZONE = "spark.sql.session.timeZone"
+PUSHDOWN = "spark.sql.parquet.filterPushdown"
+CASE_SENSITIVE = "spark.sql.caseSensitive"
 
 
 @contextlib.contextmanager
@@ -69,23 +110,118 @@ def set_to(spark: SparkSession, settings: dict[str, str]) -> Iterator[None]:
                 spark.conf.set(name, old)
 
 
+@dataclass(frozen=True)
+class Sessions:
+    """A classic session, and one of Spark Connect where its routes are asked."""
+
+    classic: SparkSession
+    connect: SparkSession | None = None
+
+    def of(self, route: str) -> SparkSession:
+        if not route.startswith("connect"):
+            return self.classic
+        assert self.connect is not None
+        return self.connect
+
+    def stop(self) -> None:
+        if self.connect is not None:
+            self.connect.stop()
+        self.classic.stop()
+
+
 @dataclass(frozen=True, eq=False)
 class Branch:
-    """One predicate of a query, and the ids that it must give."""
+    """One predicate of a query, how it is asked, and the ids that it must give."""
 
     predicate: Predicate
-    form: str
+    trial: Trial
     wanted: np.ndarray[Any, Any]
 
 
-class SparkTrials:
-    """The trials of one seed on the routes of a session."""
+def wanted_of(form: str, expected: Expected) -> np.ndarray[Any, Any]:
+    """The ids that a branch must give."""
+    if form == "others":
+        return np.setdiff1d(ids_of(expected.rows.table.column(ROW)), expected.ids())
+    return expected.ids()
 
-    def __init__(self, spark: SparkSession, seed: int, shape: Shape, totals: Totals) -> None:
+
+def settings_of(trial: Trial) -> dict[str, str]:
+    """The settings of the session for a trial."""
+    return {PUSHDOWN: "false", ZONE: trial.zone, **dict(trial.settings)}
+
+
+def names_of_trial(trial: Trial, world: World, spark: SparkSession) -> dict[str, Any]:
+    """What the texts of a route name."""
+    options = {"recursiveFileLookup": "true"} if world.recursive else {}
+    named: dict[str, Any] = {"spark": spark, "skipstone": skipstone, "table": world.table()}
+    return {**named, "root": world.root, "options": options, "cache": trial.cache}
+
+
+def ids_by_branch(sessions: Sessions, world: World, branches: list[Branch]) -> dict[int, list[int]]:
+    """One query with all branches, which have one route and one set of settings."""
+    trial = branches[0].trial
+    spark = sessions.of(trial.route)
+    names = names_of_trial(trial, world, spark)
+    with set_to(spark, settings_of(trial)):
+        if trial.route == "skip":
+            exec(VIEW, names)
+            texts = [
+                FORMS[b.trial.form].format(n=n, p=b.trial.where) for n, b in enumerate(branches)
+            ]
+            whole = spark.sql(" UNION ALL ".join(f"({text})" for text in texts))
+        else:
+            frames: list[DataFrame] = [
+                eval(FRAMES[trial.route], {**names, "where": b.trial.where, "zone": b.trial.zone})
+                for b in branches
+            ]
+            numbered = [frame.selectExpr(f"{n} AS q", ROW) for n, frame in enumerate(frames)]
+            whole = numbered[0]
+            for each in numbered[1:]:
+                whole = whole.unionAll(each)
+        try:
+            found: dict[int, list[int]] = defaultdict(list)
+            for row in whole.collect():
+                found[row[0]].append(row[1])
+            return found
+        finally:
+            if trial.cache:
+                spark.catalog.clearCache()
+
+
+def told(error: Exception) -> str:
+    text = str(error)
+    return f"{type(error).__name__}: {text.splitlines()[0] if text else ''}"
+
+
+def is_refusal(error: Exception) -> bool:
+    return "cannot decide" in str(error)
+
+
+def run_case_in(sessions: Sessions, case: Case) -> str:
+    """Do everything of a case again; returns what is wrong, "" if nothing is."""
+    if case.trial.route not in SPARK:
+        return run_case(case)
+    assert case.predicate is not None
+    with tempfile.TemporaryDirectory(dir=room()) as folder:
+        world = lived(case, folder)
+        expected = expected_of(world, case.trial, case.predicate)
+        branch = Branch(case.predicate, case.trial, wanted_of(case.trial.form, expected))
+        try:
+            found = ids_by_branch(sessions, world, [branch])
+        except Exception as error:
+            return REFUSED if is_refusal(error) else told(error)
+        return same_ids(np.array(found.get(0, []), np.int64), branch.wanted)
+
+
+class SparkTrials:
+    """The trials of one seed on the routes of sessions."""
+
+    def __init__(self, sessions: Sessions, seed: int, shape: Shape, totals: Totals) -> None:
+        features = shape.features - {"encrypt"}  # Spark would need a KMS
         if seed % 2 == 0:  # a table that every route takes
-            features = without_gaps(shape.features, shape.gaps, "skip")
-            shape = replace(shape, features=features)
-        self.spark, self.seed, self.shape, self.totals = spark, seed, shape, totals
+            features = without_gaps(features, shape.gaps, "skip")
+        shape = replace(shape, features=features)
+        self.sessions, self.seed, self.shape, self.totals = sessions, seed, shape, totals
         self.rng = np.random.default_rng([seed, 1])
         self.findings: list[Finding] = []
         self.used: frozenset[str] = frozenset()
@@ -93,162 +229,146 @@ class SparkTrials:
 
     def run(self, batches: int = 2) -> list[Finding]:
         """Batches of predicates on each route, with an event of the table's life between them."""
-        from tests.soak.differences import features_of
-
         rng, shape = self.rng, self.shape
         self.totals.tables += 1
         with tempfile.TemporaryDirectory(dir=room()) as folder:
-            world = World(f"{folder}/t/table")
             generator = Generator(rng, shape)
-            files = generator.lake().files
+            files = generator.lake()
+            world = World(f"{folder}/t/table", recursive=generator.recursive)
             world.begin(files)
-            steps = []
+            steps: list[Step] = []
+
+            def apply(event: Step) -> bool:
+                steps.append(event)
+                return not world.apply(event)
+
             if shape.has("indexes"):
-                steps = first_indexes(rng, rows_of(world.files).table.schema)
-            for each in steps:
-                world.apply(each)
+                first_indexes(rng, rows_of(world.of_table()).table.schema, apply)
             for at in range(batches):
                 if at:
-                    schema = rows_of(world.files).table.schema
+                    schema = rows_of(world.of_table()).table.schema
                     more = step(rng, shape, world, generator, schema)
-                    if more is not None and more.kind not in ("encrypt", "kill"):
-                        steps.append(more)
-                        world.apply(more)
+                    if more is not None:
+                        apply(more)
                 life = {each.kind for each in steps} & shape.features
-                self.used = features_of(list(world.files.values())) | life
-                self.case = Case(files, tuple(steps), Trial("skip", None), None, False, False)
+                life |= {"recursive"} if world.recursive else set()
+                places = places_of(world.files.values())
+                self.used = features_of(list(world.of_table().values())) | places | life
+                first = Trial("skip", None)
+                self.case = Case(files, tuple(steps), first, None, recursive=world.recursive)
                 self.batch(world)
             world.clear()
         return self.findings
 
     def batch(self, world: World) -> None:
-        assert world.opening == PLAIN_TABLE
-        settings = {name: str(pick(self.rng, values)) for name, values in SETTINGS.items()}
-        settings["spark.sql.parquet.filterPushdown"] = "false"
-        if not self.shape.has("zones"):
-            settings["spark.sql.session.timeZone"] = "UTC"
-        rows = rows_of(world.files)
-        predicates = self.predicates(rows, settings)
-        with set_to(self.spark, settings):
-            for route in self.shape.routes:
-                if route not in READERS or self.shape.left_out(self.used, route):
+        """Predicates on each route, under settings that are drawn for all of them."""
+        rng = self.rng
+        rows = rows_of(world.of_table())
+        settings = self.settings(rows.table.schema)
+        zone = str(pick(rng, ("UTC", *ZONES))) if self.shape.has("zones") else "UTC"
+        paths = paths_of(world.of_table(), rows)
+        conditions = Conditions(rng, self.shape, rows, exact=CASE_SENSITIVE in settings)
+        asked = self.predicates(conditions, zone, settings)
+        for route in self.shape.routes:
+            if self.shape.left_out(self.used, route):
+                self.totals.left_out[route] += 1
+                continue
+            forms = ["where", "where", *FORMS] if route == "skip" else ["where"]
+            cache = str(pick(rng, ("", "", "", "plain", "skipped"))) if route == "skip" else ""
+            branches = []
+            for predicate, matching in asked:
+                if route != "skip" and predicate.has_function:
                     continue
-                forms = list(FORMS) if route == "skip" else ["where"]
-                branches = []
-                for predicate, matching in predicates:
-                    if route != "skip" and predicate.has_function:
-                        continue
-                    form = str(pick(self.rng, ["where", "where", *forms]))
-                    ids = ids_of(rows.table.column(ROW))
-                    wanted = ids[matching]
-                    if form == "others":
-                        wanted = np.setdiff1d(ids, wanted)
-                    branches.append(Branch(predicate, form, wanted))
-                if route != "skip":
-                    # Each load of a data source starts a Python process in the driver.
-                    branches = branches[: max(2, len(branches) // 4)]
-                self.totals.trials[route] += len(branches)
-                self.ask(world, route, branches)
+                expected = Expected(rows, matching, paths)
+                trial = Trial(
+                    route,
+                    predicate.sql,
+                    zone,
+                    form=str(pick(rng, forms)),
+                    settings=tuple(settings.items()),
+                    cache=cache,
+                )
+                if route not in SPARK:
+                    self.ask_here(world, trial, predicate, expected)
+                else:
+                    branches.append(Branch(predicate, trial, wanted_of(trial.form, expected)))
+            branches = branches[: MOST.get(route)]
+            self.totals.trials[route] += len(branches)
+            began = time.monotonic()
+            self.ask(world, branches)
+            self.totals.seconds[route] += round(time.monotonic() - began)
+
+    def settings(self, schema: pa.Schema) -> dict[str, str]:
+        """Those of a batch, but the time zone."""
+        found = {name: str(pick(self.rng, values)) for name, values in SETTINGS.items()}
+        floats = any(pa.types.is_floating(type) for _, type in leaf_columns(schema))
+        if not floats and chance(self.rng, 0.5):
+            found[PUSHDOWN] = "true"
+        # Names that differ in case would be columns of their own.
+        if not self.used & {"case", "nested_case"} and chance(self.rng, 0.3):
+            found[CASE_SENSITIVE] = "true"
+        return found
 
     def predicates(
-        self, rows: RowsInMemory, settings: dict[str, str]
+        self, conditions: Conditions, zone: str, settings: dict[str, str]
     ) -> list[tuple[Predicate, np.ndarray[Any, Any]]]:
         """Predicates with their rows; without ANSI rules only those that mean the same there."""
-        conditions = Conditions(self.rng, self.shape, rows)
-        zone, ansi = settings["spark.sql.session.timeZone"], settings["spark.sql.ansi.enabled"]
         found = []
         for _ in range(self.shape.predicates):
             predicate = replace(conditions.predicate(), zone=zone)
-            if ansi == "false" and predicate.used & {"casts", "other_literals"}:
+            loose = settings["spark.sql.ansi.enabled"] == "false"
+            if loose and predicate.used & {"casts", "other_literals"}:
                 continue
             try:
-                found.append((predicate, rows.matching(predicate.tree, zone)))
+                found.append((predicate, conditions.rows.matching(predicate.tree, zone)))
             except (SparkError, NotModelled):
                 self.totals.discarded += 1
         return found
 
-    def ask(self, world: World, route: str, branches: list[Branch]) -> None:
+    def ask_here(
+        self, world: World, trial: Trial, predicate: Predicate, expected: Expected
+    ) -> None:
+        """A route without Spark over the same table, some of whose files Spark wrote."""
+        self.totals.trials[trial.route] += 1
+        wrong = answer(world, trial, expected)
+        if wrong == REFUSED:
+            self.totals.refused += 1
+        elif wrong:
+            self.found(predicate, trial, wrong)
+
+    def ask(self, world: World, branches: list[Branch]) -> None:
         """One query; where it fails, its halves, down to the branch that fails."""
         if not branches:
             return
         try:
-            found = READERS[route](self.spark, world.root, branches)
+            found = ids_by_branch(self.sessions, world, branches)
         except Exception as error:
             if len(branches) > 1:
                 half = len(branches) // 2
-                self.ask(world, route, branches[:half])
-                self.ask(world, route, branches[half:])
-                return
-            told = str(error).splitlines()[0] if str(error) else ""
-            if "cannot decide" not in str(error):
-                self.found(route, branches[0], f"{type(error).__name__}: {told}")
+                self.ask(world, branches[:half])
+                self.ask(world, branches[half:])
+            elif is_refusal(error):
+                self.totals.refused += 1
+            else:
+                self.found(branches[0].predicate, branches[0].trial, told(error))
             return
         for number, branch in enumerate(branches):
             ids = np.array(found.get(number, []), np.int64)
             if wrong := same_ids(ids, branch.wanted):
-                self.found(route, branch, wrong)
+                self.found(branch.predicate, branch.trial, wrong)
 
-    def found(self, route: str, branch: Branch, wrong: str) -> None:
+    def found(self, predicate: Predicate, trial: Trial, wrong: str) -> None:
         assert self.case is not None
-        predicate = branch.predicate
-        trial = Trial(route, predicate.sql, predicate.zone, column=branch.form)
         case = replace(self.case, trial=trial, predicate=predicate)
         self.findings.append(Finding(self.seed, case, wrong, self.used | predicate.used))
 
 
-def ids_by_branch(frame: DataFrame) -> dict[int, list[int]]:
-    found: dict[int, list[int]] = defaultdict(list)
-    for row in frame.collect():
-        found[row.q].append(row.rid)
-    return found
-
-
-def by_skip(spark: SparkSession, root: str, branches: list[Branch]) -> dict[int, list[int]]:
-    """SQL over a view of ``skip(df)``."""
-    plain = spark.read.option("mergeSchema", "true").parquet(root)
-    skipstone.skip(plain).createOrReplaceTempView("t")
-    texts = [FORMS[b.form].format(n=n, p=b.predicate.sql) for n, b in enumerate(branches)]
-    return ids_by_branch(spark.sql(" UNION ALL ".join(f"({text})" for text in texts)))
-
-
-def united(frames: list[DataFrame]) -> dict[int, list[int]]:
-    from pyspark.sql import functions as f
-
-    whole: DataFrame | None = None
-    for number, frame in enumerate(frames):
-        one = frame.select(f.lit(number).alias("q"), ROW)
-        whole = one if whole is None else whole.unionAll(one)
-    assert whole is not None
-    return ids_by_branch(whole)
-
-
-def by_data_source(spark: SparkSession, root: str, branches: list[Branch]) -> dict[int, list[int]]:
-    """``format("skipstone")`` with the predicate as its option."""
-    frames = []
-    for branch in branches:
-        reader = spark.read.format("skipstone").option("where", branch.predicate.sql)
-        frames.append(reader.option("timeZone", branch.predicate.zone).load(root))
-    return united(frames)
-
-
-def by_table_read(spark: SparkSession, root: str, branches: list[Branch]) -> dict[int, list[int]]:
-    """``Table.read``, which chooses between both."""
-    table = skipstone.Table(root)
-    return united([table.read(spark, branch.predicate.sql) for branch in branches])
-
-
-READERS: dict[str, Callable[[SparkSession, str, list[Branch]], dict[int, list[int]]]] = {
-    "skip": by_skip,
-    "data_source": by_data_source,
-    "table_read": by_table_read,
-}
+#: predicates of a query, where each starts Python processes that plan and read
+MOST = {"data_source": 2, "connect_source": 2}
 
 
 def session() -> SparkSession:
-    """A session of its own for ``python -m tests.soak``: local[2], UTC, no UI."""
-    import os
-    import sys
-
+    """A classic session of its own: local[2], UTC, no UI."""
     from pyspark.sql import SparkSession
 
     os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
@@ -268,3 +388,15 @@ def session() -> SparkSession:
     )
     made.sparkContext.setLogLevel("OFF")
     return made
+
+
+def remote() -> SparkSession:
+    """A session of Spark Connect; its server is a process that ends with this one."""
+    from pyspark.sql.connect.session import SparkSession as Remote
+
+    from tests.spark_servers import connect_server
+
+    server, address = connect_server(Path(tempfile.mkdtemp()))
+    atexit.register(server.stop)
+    made: Any = Remote.builder.remote(address).getOrCreate()
+    return made  # type: ignore[no-any-return]

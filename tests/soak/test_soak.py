@@ -5,15 +5,30 @@ from __future__ import annotations
 import contextlib
 import io
 import json
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
+import pyarrow as pa
 import pytest
 
+from skipstone.predicate.tree import ColumnRef, Comparison, Literal
 from tests.soak.__main__ import main
-from tests.soak.shape import FEATURES, KNOWN_GAPS, SPARK, Shape, chosen_features, without_gaps
-from tests.soak.shrink import script, shrunk
-from tests.soak.spark import SparkTrials
-from tests.soak.trials import TableTrials, Totals
+from tests.soak.generate import ROW, DataFile
+from tests.soak.life import LIFE
+from tests.soak.predicates import Predicate
+from tests.soak.routes import Trial
+from tests.soak.shape import (
+    CONNECT,
+    FEATURES,
+    KNOWN_GAPS,
+    SPARK,
+    Shape,
+    chosen_features,
+    without_gaps,
+)
+from tests.soak.shrink import files_of, script, shrunk
+from tests.soak.spark import Sessions, SparkTrials
+from tests.soak.trials import Case, Finding, TableTrials, Totals
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -21,27 +36,54 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 
+#: a seed, and features that its table has for certain
+SEEDS = (
+    (1, "encrypt refresh"),
+    (2, "retrofit compact replace"),
+    (3, "migrate summary append"),
+    (4, "kill vacuum"),
+    (5, "drop indexes delete"),
+    (6, "kill encrypt"),
+    (27, "nested_folders"),
+    (8, "recursive append"),
+    (9, "invalid_utf8 retrofit"),
+    (10, ""),
+)
+
+
 @pytest.mark.slow
-@pytest.mark.parametrize("seed", range(1, 11))
-def test_the_rows_are_those_in_memory(seed: int) -> None:
+@pytest.mark.parametrize("seed, often", SEEDS)
+def test_the_rows_are_those_in_memory(seed: int, often: str) -> None:
     """One table each, with all features but the known gaps."""
-    shape = Shape(without_gaps(chosen_features("all,-kill")), predicates=32)
+    features = frozenset(often.split())
+    shape = Shape(without_gaps(chosen_features("all")), often=features, predicates=32)
+    totals = Totals()
     with contextlib.redirect_stderr(io.StringIO()):
-        findings = TableTrials(seed, shape, Totals()).run()
+        findings = TableTrials(seed, shape, totals).run()
+    assert features <= set(totals.drawn)
     told = [f"{each.case.trial.route}: {each.wrong}, {each.case.trial}" for each in findings]
-    assert not told, "python -m tests.soak shrinks it: --tables 1 --seed " + str(seed)
+    assert not told, (
+        "python -m tests.soak shrinks it: "
+        f"--tables 1 --seed {seed} --predicates 32 --often {','.join(features)}"
+    )
+
+
+def test_the_fixed_seeds_have_every_event() -> None:
+    assert {name for _, often in SEEDS for name in often.split()} >= set(LIFE)
 
 
 @pytest.mark.spark
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", [0])
-def test_the_rows_in_spark_are_those_in_memory(spark: SparkSession, seed: int) -> None:
+def test_the_rows_in_spark_are_those_in_memory(
+    spark: SparkSession, spark_connect: SparkSession, seed: int
+) -> None:
     """One table each, a few predicates on each route of a session."""
     features = without_gaps(chosen_features("all,-kill,-encrypt,-look_inside,-many_files"))
-    shape = Shape(features, routes=SPARK, predicates=5)
+    shape = Shape(features, often=frozenset({"spark"}), routes=(*SPARK, "query"), predicates=5)
     totals = Totals()
-    findings = SparkTrials(spark, seed, shape, totals).run()
-    assert set(totals.trials) == set(SPARK)
+    findings = SparkTrials(Sessions(spark, spark_connect), seed, shape, totals).run()
+    assert set(totals.trials) == {*SPARK, "query"}
     told = [f"{each.case.trial.route}: {each.wrong}, {each.case.trial}" for each in findings]
     assert not told, f"python -m tests.soak shows it: --routes spark --tables 1 --seed {seed}"
 
@@ -81,6 +123,39 @@ def test_a_wrong_answer_is_found_shrunk_and_written(
     arguments = ["--tables", "1", "--features", "nan", "--routes", "count", "--shrink", "0"]
     assert main([*arguments, "--out", str(tmp_path)]) == 1
     assert list(tmp_path.glob("count-*.py"))
+
+
+def test_a_finding_in_spark_is_shrunk_and_written() -> None:
+    """A row that is lost whatever is asked: the plainest query over its one file is left."""
+    rows = pa.table({ROW: [1, 2, 3], "a": ["x", "y", "z"]})
+    files = (DataFile("0.parquet", rows), DataFile("s/1.parquet", rows, place="below"))
+    predicate = Predicate(Comparison("=", ColumnRef(("a",)), Literal("y")), "UTC", frozenset())
+    trial = Trial(
+        "skip",
+        predicate.sql,
+        form="join",
+        settings=(("spark.sql.adaptive.enabled", "false"),),
+        cache="plain",
+    )
+
+    def run(case: Case) -> str:
+        rows = [each.rows for each in files_of(case).values()]
+        lost = any("y" in each.column("a").to_pylist() for each in rows)
+        return "rows: lost" if lost else ""
+
+    found = Finding(1, Case(files, (), trial, predicate), "rows: lost", frozenset())
+    small = shrunk(found, run=run)
+    assert small is not None
+    assert [each.path for each in small.case.files] == ["0.parquet"]
+    assert small.case.files[0].rows.column(ROW).to_pylist() == [2]
+    asked = small.case.trial
+    assert (asked.form, asked.settings, asked.cache) == ("where", (), "")
+    for route in SPARK:
+        named = replace(small, case=replace(small.case, trial=replace(asked, route=route)))
+        text = script(named)
+        compile(text, route, "exec")
+        assert ("remote()" if route in CONNECT else "session()") in text
+        assert ROW in text.splitlines()[-3]
 
 
 def test_processes_share_the_trials(capfd: pytest.CaptureFixture[str]) -> None:

@@ -20,10 +20,12 @@ from skipstone.predicate.tree import (
     Not,
     Opaque,
     Or,
+    PatternMatch,
 )
 from tests.oracle import MAYBE, NotModelled, Oracle, sort_key
 from tests.oracle_values import values_of
 from tests.soak.functions import Function, function_of
+from tests.soak.values import is_text
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -122,6 +124,8 @@ class RowsInMemory:
         path = column_of(leaf)
 
         def ask(value: Any) -> Any:
+            if isinstance(leaf, PatternMatch) and value is not None and not is_text(value):
+                return spelled(leaf, value)
             row: Any = value
             for name in reversed(self._spelled(path)):
                 row = {name: row}
@@ -136,6 +140,13 @@ class RowsInMemory:
             names.append(found.name)
             fields = list(found.type) if pa.types.is_struct(found.type) else []
         return names
+
+
+def spelled(leaf: PatternMatch, value: str) -> bool:
+    """Whether bytes that are not UTF-8 begin as the pattern of ``leaf`` does."""
+    if not leaf.prefix_only:
+        raise NotModelled("LIKE of bytes that are not UTF-8")
+    return value.startswith(leaf.pattern)
 
 
 def column_of(leaf: Any) -> tuple[str, ...]:

@@ -69,6 +69,7 @@ FAMILIES: tuple[tuple[str, tuple[pa.DataType, ...]], ...] = (
     ("integer_and_decimal", (pa.int32(), decimal(14, 2))),
     ("date_and_timestamp", (pa.date32(), TIMESTAMP_NTZ)),
     ("timestamp_units", (TIMESTAMP, MILLISECONDS)),
+    ("invalid_utf8", (pa.string(),)),
 )
 #: the features of tables with a struct
 NESTED = frozenset({"nested", "nested_added", "nested_widened", "nested_case"})
@@ -159,9 +160,34 @@ def text(rng: np.random.Generator, shape: Shape) -> str:
     return "".join(pick(rng, "abcABC19é") for _ in range(int(rng.integers(0, 5))))
 
 
-def value(rng: np.random.Generator, shape: Shape, type: pa.DataType) -> Any:
-    """A value that ``pa.array(…, type)`` takes; dates and timestamps as integers."""
+#: bytes that are not UTF-8: alone, before, within and after text, cut and beyond Unicode
+NOT_UTF8 = (
+    b"\xff",
+    b"\xffabc",
+    b"a\xffc",
+    b"ab\xff",
+    b"\xc3",
+    b"a\xe2\x82b",
+    b"\xed\xa0\x80",
+    b"\xf5a",
+)
+
+
+def decoded(raw: bytes) -> str:
+    """Bytes of a string column as text; a byte that is not UTF-8 becomes a lone surrogate."""
+    return raw.decode("utf-8", "surrogateescape")
+
+
+def is_text(value: str) -> bool:
+    """Whether a value of a string column is UTF-8."""
+    return not any("\udc80" <= each <= "\udcff" for each in value)
+
+
+def value(rng: np.random.Generator, shape: Shape, type: pa.DataType, feature: str = "") -> Any:
+    """A value that ``array(…, type)`` takes; dates and timestamps as integers."""
     t = pa.types
+    if feature == "invalid_utf8" and chance(rng, 0.4):
+        return decoded(pick(rng, NOT_UTF8))
     if t.is_dictionary(type):
         return value(rng, shape, type.value_type)
     if t.is_list(type):
@@ -216,4 +242,7 @@ def fits(value: Any, type: pa.DataType) -> bool:
 
 def array(values: Sequence[Any], type: pa.DataType) -> pa.Array:
     """The values as Arrow has them."""
+    if type == pa.string() and not all(each is None or is_text(each) for each in values):
+        raw = [None if each is None else each.encode("utf-8", "surrogateescape") for each in values]
+        return pa.array(raw, pa.binary()).view(type)
     return pa.array(values, type)

@@ -1,8 +1,10 @@
-"""Writes a file of a table by pyarrow, DuckDB or polars."""
+"""Writes a file of a table by pyarrow, DuckDB, polars or Spark."""
 
 from __future__ import annotations
 
 import os
+import shutil
+import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -31,6 +33,26 @@ def write_file(
 
         frame = pl.DataFrame(pl.from_arrow(rows))
         frame.write_parquet(path, **how)
+    elif writer == "spark":
+        write_by_spark(path, rows, how)
     else:
         pq.write_table(rows, path, **how)
     os.utime(path, (changed, changed))
+
+
+def write_by_spark(path: str, rows: pa.Table, how: Mapping[str, Any]) -> None:
+    """By the session of this process; ``how`` are options of the writer and ``timestamps``."""
+    from pyspark.sql import SparkSession
+
+    spark = SparkSession.getActiveSession()
+    if spark is None:
+        from tests.soak.spark import session
+
+        spark = session()
+    options = dict(how)
+    spark.conf.set("spark.sql.parquet.outputTimestampType", options.pop("timestamps"))
+    with tempfile.TemporaryDirectory() as folder:
+        frame = spark.createDataFrame(rows).coalesce(1)
+        frame.write.options(**options).parquet(f"{folder}/t")
+        (written,) = Path(folder, "t").glob("part-*.parquet")
+        shutil.move(written, path)
