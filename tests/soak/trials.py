@@ -40,7 +40,7 @@ REFUSALS = (
     "cannot decide",
     "which pyarrow reads",
     "has INT96 below it",
-    "which is no value of string in Python",
+    "Python has no such value of string",
 )
 
 
