@@ -239,14 +239,16 @@ def step(
             )
         case "encrypt":
             if world.keyed:
-                return Step(kind, "table.decrypt()")
+                return None
             encryption = f"skipstone.Encryption(footer_key={KEY!r})"
             kept = chance(rng, 0.5)
             return Step(kind, f"table.encrypt(encryption={encryption}, plaintext_index={kept})")
+        case "decrypt" if not world.keyed:
+            return None
         case "kill":
             dying = str(pick(rng, [each for each in _DIE if shape.has(each)] or ["indexes"]))
             inner = step(rng, shape, world, generator, schema, dying)
-            assert inner is not None
+            inner = inner or Step(kind, "table.refresh()")
             at = int(rng.integers(0, pick(rng, (8, 40))))
             return Step(kind, inner.text, dies=at)
         case "summary":
@@ -288,6 +290,7 @@ _WEIGHTS = {
     "summary": 2.0,
     "migrate": 1.0,
     "encrypt": 0.5,
+    "decrypt": 0.5,
     "vacuum": 1.0,
     "kill": 0.3,
 }

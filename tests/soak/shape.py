@@ -69,6 +69,7 @@ FEATURES = {
     "summary": "a _metadata is written",
     "migrate": "row group metadata is written",
     "encrypt": "the files are encrypted in place",
+    "decrypt": "encrypted files are decrypted in place",
     "vacuum": "what nobody names is removed",
     "kill": "a process is killed at a step of one of these",
     "kept_table": "one Table object through the table's life",

@@ -43,7 +43,7 @@ SEEDS = (
     (3, "migrate summary append"),
     (4, "kill vacuum"),
     (5, "drop indexes delete"),
-    (6, "kill encrypt"),
+    (6, "encrypt decrypt kill"),
     (27, "nested_folders"),
     (8, "recursive append"),
     (9, "invalid_utf8 retrofit"),
