@@ -288,11 +288,11 @@ def asking(case: Case, *, keyed: bool) -> list[str]:
             lines.append(f'path = f"{{root}}/{trial.path}"')
             lines.append(f"file = {file_opening_of(keyed=keyed)}")
         return [*lines, f"print({CALLS[trial.route]})"]
-    from tests.soak.spark import FORMS, FRAMES, VIEW, settings_of
+    from tests.soak.spark import FORMS, FRAMES, VIEW, arguments_of, settings_of
 
-    options = {"recursiveFileLookup": "true"} if case.recursive else {}
     lines = [f"spark.conf.set({name!r}, {value!r})" for name, value in settings_of(trial).items()]
-    lines += [f"options, cache = {options!r}, {trial.cache!r}"]
+    arguments = arguments_of(trial, recursive=case.recursive)
+    lines += [f"{name} = {value!r}" for name, value in arguments.items()]
     frame = FRAMES.get(trial.route, "")
     if trial.route == "skip":
         lines += VIEW.splitlines()

@@ -62,7 +62,11 @@ FORMS = {
     "(SELECT rid, count(*) AS n FROM t WHERE {p} GROUP BY rid) WHERE n = 1",
     "others": "SELECT {n} AS q, t.rid FROM t LEFT ANTI JOIN "
     "(SELECT rid AS r FROM t WHERE {p}) s ON t.rid = s.r",
+    "first": "SELECT {n} AS q, rid FROM t WHERE {p} ORDER BY rid DESC LIMIT 3",
 }
+#: the arguments of ``Table.read`` and the options of the data source for the form ``first``
+FIRST = {"order_by": f"{ROW} desc", "limit": 3}
+FIRST_OPTIONS = {"orderBy": f"{ROW} desc", "limit": "3"}
 #: the view ``t`` of the route ``skip``; ``options`` are those of the reader
 VIEW = """plain = spark.read.option("mergeSchema", "true").options(**options).parquet(root)
 if cache == "plain":
@@ -142,6 +146,8 @@ def wanted_of(form: str, expected: Expected) -> np.ndarray[Any, Any]:
     """The ids that a branch must give."""
     if form == "others":
         return np.setdiff1d(ids_of(expected.rows.table.column(ROW)), expected.ids())
+    if form == "first":
+        return np.sort(expected.ids())[-3:]
     return expected.ids()
 
 
@@ -150,29 +156,35 @@ def settings_of(trial: Trial) -> dict[str, str]:
     return {PUSHDOWN: "false", ZONE: trial.zone, **dict(trial.settings)}
 
 
-def names_of_trial(trial: Trial, world: World, spark: SparkSession) -> dict[str, Any]:
-    """What the texts of a route name."""
-    options = {"recursiveFileLookup": "true"} if world.recursive else {}
-    named: dict[str, Any] = {"spark": spark, "skipstone": skipstone, "table": world.table()}
-    return {**named, "root": world.root, "options": options, "cache": trial.cache}
+def arguments_of(trial: Trial, *, recursive: bool) -> dict[str, Any]:
+    """What the texts of a route name, but the session and the table."""
+    is_first = trial.form == "first"
+    return {
+        "options": {"recursiveFileLookup": "true"} if recursive else {},
+        "cache": trial.cache,
+        "where": trial.where,
+        "zone": trial.zone,
+        "first": FIRST if is_first else {},
+        "first_options": FIRST_OPTIONS if is_first else {},
+    }
 
 
 def ids_by_branch(sessions: Sessions, world: World, branches: list[Branch]) -> dict[int, list[int]]:
     """One query with all branches, which have one route and one set of settings."""
     trial = branches[0].trial
     spark = sessions.of(trial.route)
-    names = names_of_trial(trial, world, spark)
+    names = {"spark": spark, "skipstone": skipstone, "table": world.table(), "root": world.root}
+    each_has = [arguments_of(each.trial, recursive=world.recursive) for each in branches]
     with set_to(spark, settings_of(trial)):
         if trial.route == "skip":
-            exec(VIEW, names)
+            exec(VIEW, {**names, **each_has[0]})
             texts = [
                 FORMS[b.trial.form].format(n=n, p=b.trial.where) for n, b in enumerate(branches)
             ]
             whole = spark.sql(" UNION ALL ".join(f"({text})" for text in texts))
         else:
             frames: list[DataFrame] = [
-                eval(FRAMES[trial.route], {**names, "where": b.trial.where, "zone": b.trial.zone})
-                for b in branches
+                eval(FRAMES[trial.route], {**names, **arguments}) for arguments in each_has
             ]
             numbered = [frame.selectExpr(f"{n} AS q", ROW) for n, frame in enumerate(frames)]
             whole = numbered[0]
@@ -273,7 +285,7 @@ class SparkTrials:
             if self.shape.left_out(self.used, route):
                 self.totals.left_out[route] += 1
                 continue
-            forms = ["where", "where", *FORMS] if route == "skip" else ["where"]
+            forms = ["where", "where", *FORMS] if route == "skip" else ["where"] * 3 + ["first"]
             cache = str(pick(rng, ("", "", "", "plain", "skipped"))) if route == "skip" else ""
             branches = []
             for predicate, matching in asked:
