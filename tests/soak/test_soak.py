@@ -80,7 +80,7 @@ def test_the_rows_in_spark_are_those_in_memory(
 ) -> None:
     """One table each, a few predicates on each route of a session."""
     features = without_gaps(chosen_features("all,-kill,-encrypt,-look_inside,-many_files"))
-    shape = Shape(features, often=frozenset({"spark"}), routes=(*SPARK, "query"), predicates=5)
+    shape = Shape(features, often=frozenset({"spark"}), routes=(*SPARK, "query"), predicates=3)
     totals = Totals()
     findings = SparkTrials(Sessions(spark, spark_connect), seed, shape, totals).run()
     assert set(totals.trials) == {*SPARK, "query"}
