@@ -59,17 +59,36 @@ def meets(case: Any, wanted: set[str]) -> bool:
     from tests.faults.trials import FAULTS
 
     if isinstance(case, together.Pair):
-        return case.kind in wanted
+        return bool({case.kind, together.STOP.name} & wanted)
     if case in OF_STORES:
         return any(each.name in wanted for each in object_store.FAULTS)
     return "loss of power" in wanted or any(each.name in wanted for each in FAULTS)
+
+
+def warm_up(place: Path, cases: Sequence[Any]) -> None:
+    """Import and compile everything here, so that no trial does it again.
+
+    Not over an object store: the threads of its client would not live on in a fork.
+    """
+    from tests.faults.cases import table_at
+    from tests.faults.readers import READERS
+
+    for case in cases:
+        place.mkdir(parents=True)
+        home = str(place)
+        for step in (case.lay_out, case.run, case.rows, case.whole, case.again, case.vacuum):
+            step(home)
+        if Path(home, "t").is_dir() and case.name == "refresh":
+            for reader in READERS.values():
+                reader.ask(table_at(home))
+        shutil.rmtree(place)
 
 
 def work(given: argparse.Namespace) -> int:
     """The trials of a share of the cases, in this process, which the shim watches."""
     warnings.simplefilter("ignore")
     from skipstone.build.column_indexes import BuildSettings
-    from tests.faults import object_store, together
+    from tests.faults import object_store, together, with_spark
     from tests.faults.registry import OF_STORES, OF_TABLES
     from tests.faults.trials import FAULTS, Trials
 
@@ -87,24 +106,12 @@ def work(given: argparse.Namespace) -> int:
     with tempfile.TemporaryDirectory(dir=fast if fast.is_dir() else None) as base:
         cases = [case for case in chosen(given) if not wanted or meets(case, wanted)]
         remote = any(case in OF_STORES for case in cases)
-        for at, case in enumerate(cases + OF_TABLES if remote else cases):
-            # Everything is imported and compiled here, so that no trial does it again. Threads of
-            # a client of an object store would not live on in a fork.
-            if case in OF_STORES:
-                continue
-            warm = Path(base, "warm", str(at))
-            warm.mkdir(parents=True)
-            second = getattr(case, "second", None)
-            case = getattr(case, "case", case)
-            case.lay_out(str(warm))
-            case.run(str(warm))
-            if second is not None:
-                second(str(warm))
-            case.rows(str(warm))
-            case.whole(str(warm))
-            case.again(str(warm))
-            case.vacuum(str(warm))
-            shutil.rmtree(warm)
+        pairs = [case for case in cases if isinstance(case, together.Pair)]
+        warm_up(Path(base, "warm"), [c for c in cases if c not in OF_STORES and c not in pairs])
+        if remote or pairs:
+            warm_up(Path(base, "warm"), OF_TABLES)
+        if any(pair.kind in (with_spark.BESIDE, with_spark.BETWEEN) for pair in pairs):
+            with_spark.SESSION.start()
         # Children that collect garbage would copy all memory.
         gc.collect()
         gc.freeze()
@@ -117,7 +124,8 @@ def work(given: argparse.Namespace) -> int:
                 stored = object_store.StoreTrials(case, server, seed=given.seed)
                 total = stored.run(of(object_store.FAULTS), every=given.every)
             elif isinstance(case, together.Pair):
-                beside = together.trials_of(case, home, library, given.seed)
+                made = with_spark.BetweenPlanAndRead if case.kind == with_spark.BETWEEN else None
+                beside = (made or together.trials_of)(case, home, library, seed=given.seed)
                 total = beside.run(every=given.every)
             else:
                 trials = Trials(case, home, library, seed=given.seed)
@@ -136,6 +144,7 @@ def work(given: argparse.Namespace) -> int:
             shutil.rmtree(home)
         if server is not None:
             server.close()
+        with_spark.SESSION.close()
     return 0
 
 

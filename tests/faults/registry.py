@@ -9,10 +9,13 @@ from tests.faults.cases import CASES as OF_TABLES
 from tests.faults.cases import Case
 from tests.faults.file_cases import CASES as OF_FILES
 from tests.faults.store_cases import CASES as OF_STORES
-from tests.faults.together import CASES as PAIRS
+from tests.faults.together import CASES as OF_TWO
+from tests.faults.with_spark import CASES as OF_SPARK
+from tests.faults.with_spark import missing
 from tests.folders import GOLDEN
 
 ALL = [*OF_TABLES, *OF_FILES, *OF_STORES]
+PAIRS = [*OF_TWO, *([] if missing() else OF_SPARK)]
 # What the original Xskipper wrote is not part of the repository.
 CASES = [each for each in ALL if not each.name.startswith("upgrade") or GOLDEN.is_dir()]
 

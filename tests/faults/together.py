@@ -58,7 +58,7 @@ FOUR = "four builders at once"
 ROUNDS = 12
 
 
-def trials_of(pair: Pair, home: Path, library: shims.Shim, seed: int) -> Trials:
+def trials_of(pair: Pair, home: Path, library: shims.Shim, *, seed: int = 0) -> Trials:
     """The trials of one of ``CASES``."""
     if pair.kind == FOUR:
         return Four(pair.case, home, library, seed=seed)
@@ -226,8 +226,8 @@ def swapped(home: str) -> None:
 
 #: what happens to the data, and the files that have rows then
 DATA_CHANGES: dict[str, tuple[Callable[[str], object], tuple[int, ...]]] = {
-    "replaced": (lambda home: moved_over(home, "p0.parquet", 5), (5, 1)),
-    "rewritten": (lambda home: rewritten(home, "p0.parquet", 5), (5, 1)),
+    "replaced": (lambda home: moved_over(home, "p0.parquet", 5), (1, 5)),
+    "rewritten": (lambda home: rewritten(home, "p0.parquet", 5), (1, 5)),
     "removed": (lambda home: Path(home, "t", "p0.parquet").unlink(missing_ok=True), (1,)),
     "added": (lambda home: write(Path(home, "t", "p4.parquet"), 4), (0, 1, 4)),
     "swapped": (swapped, (0, 1)),
