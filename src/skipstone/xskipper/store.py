@@ -11,8 +11,8 @@ null in ``minmax`` or ``valuelist`` for "no value in this file". So parts with d
 columns must never lie in one directory: a column that one part lacks would read as null, and files
 would be skipped.
 
-- Same index columns before and after: the new parts are written first, then the old ones deleted.
-  In between a file has two equal rows.
+- Same version and index columns before and after: the new parts are written first, then the old
+  ones are deleted. In between a file has two equal rows.
 - Otherwise the new parts are first written under names that readers ignore, then the old ones are
   deleted, then the new ones get their names. In between there are no rows, and every file is read.
   Where that is cut off, the next upgrade or export goes on from the names (``finish``).
@@ -135,7 +135,8 @@ def replace_parts(
     """
     finish(storage, directory)
     before = list(part_files(storage, directory))
-    alike = all(_columns_at(storage, path, decryption) == _columns(schema) for path in before)
+    described = _described(schema)
+    alike = all(_described_at(storage, path, decryption) == described for path in before)
     group, made = uuid.uuid4().hex, list[str]()
     try:
         for number, data in enumerate(parts):
@@ -169,15 +170,17 @@ def finish(storage: Storage, directory: str) -> None:
         storage.delete(*paths)
 
 
-def _columns(schema: StoreSchema) -> frozenset[tuple[str, str, str | None]]:
-    return frozenset((index.name, index.type, index.key_metadata) for index in schema.indexes)
+def _described(schema: StoreSchema) -> tuple[int, frozenset[tuple[str, str, str | None]]]:
+    """The version and the index columns."""
+    indexes = frozenset((index.name, index.type, index.key_metadata) for index in schema.indexes)
+    return schema.version, indexes
 
 
-def _columns_at(
+def _described_at(
     storage: Storage, path: str, decryption: object | None
-) -> frozenset[tuple[str, str, str | None]] | None:
+) -> tuple[int, frozenset[tuple[str, str, str | None]]] | None:
     try:
-        return _columns(footer_at(storage, path, decryption).schema)
+        return _described(footer_at(storage, path, decryption).schema)
     except (SkipstoneError, OSError):
         return None
 
