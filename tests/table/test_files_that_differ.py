@@ -426,3 +426,14 @@ def test_a_note_of_spark_does_not_change_what_is_stored(
     assert table.count("d = 0.1D") == 1
     assert (table.max("d"), table.max("n")) == (1e300, 3)
     assert table.query("n = 2").num_rows == 1
+
+
+def test_polars_refuses_a_time_zone_that_it_does_not_know(tmp_path: Path) -> None:
+    """Of a time zone that no database has polars made a panic."""
+    path = tmp_path / "t" / "0.parquet"
+    path.parent.mkdir()
+    pq.write_table(pa.table({"at": pa.array([0], pa.timestamp("us", "Mars/Olympus_Mons"))}), path)
+    scan = Table(str(path.parent)).scan()
+    with pytest.raises(UnsupportedError, match=r"'at', which is timestamp\[us, tz=Mars/Olympus"):
+        scan.to_polars()
+    assert Table(str(path.parent)).count("at = TIMESTAMP'1970-01-01 00:00:00Z'") == 1

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import cache
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
@@ -71,7 +72,7 @@ def polars_lacks(type: pa.DataType) -> bool:
     if t.is_decimal(type):
         return bool(type.precision > _DIGITS)
     if t.is_timestamp(type) and type.tz is not None:
-        return _is_offset(type.tz)
+        return not _polars_knows(type.tz)
     return bool(t.is_run_end_encoded(type) or t.is_list_view(type) or t.is_large_list_view(type))
 
 
@@ -82,9 +83,16 @@ def polars_keeps(type: pa.DataType) -> bool:
     return keyed or t.is_duration(type) or isinstance(type, pa.BaseExtensionType)
 
 
-def _is_offset(zone: str) -> bool:
-    """Whether a time zone is not a name: ``+01:30``."""
-    return zone[:1] in ("+", "-")
+@cache
+def _polars_knows(zone: str) -> bool:
+    """Whether a time zone is in the database of polars: ``+01:30`` is in none."""
+    import polars as pl
+
+    try:
+        pl.Series([0], dtype=pl.Datetime("us", "UTC")).dt.convert_time_zone(zone)
+    except pl.exceptions.PolarsError:
+        return False
+    return True
 
 
 def other_name(own: pa.Field, wanted: pa.Field) -> tuple[str, str] | None:
