@@ -184,3 +184,11 @@ def test_encryption_says_which_files_it_left_alone(tmp_path: Path) -> None:
     assert "files below" not in str(
         Table(str(root), recursive_file_lookup=True).encrypt(encryption=seals)
     )
+
+
+def test_partition_columns_of_folders_above_the_table_are_refused(tmp_path: Path) -> None:
+    """With basePath Spark takes p from the folder, and a plan would take it from the files."""
+    write(tmp_path / "t", ["p=1/"])
+    table = Table(str(tmp_path / "t" / "p=1"))
+    with pytest.raises(SkipstoneError, match=f"basePath is {tmp_path}/t, and the table is"):
+        table.read(None, "p = 1", basePath=str(tmp_path / "t"))  # type: ignore[arg-type]

@@ -8,6 +8,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from skipstone.errors import FormatError, KeyUnavailableError, SkipstoneError, UnsupportedError
+from skipstone.identity import canonical_path
 from skipstone.parquet.format.footer import MAGIC_ENCRYPTED
 from skipstone.predicate.types import column_name, column_path
 from skipstone.pruning import Cause, Reason
@@ -50,6 +51,7 @@ def read_table(
     table: OpenTable, spark: SparkSession, request: PlanRequest, options: Mapping[str, str]
 ) -> DataFrame:
     """See ``Table.read``."""
+    _require_own_root(table, options)
     require_session(spark)
     table = table.with_lookup_of(options)
     options = {key: value for key, value in options.items() if key.lower() != RECURSIVE.lower()}
@@ -81,6 +83,17 @@ def read_table(
     _LOG.info("%s is read by %s", table.path, choice)
     frame = _native(table, spark, where, options, choice)
     return _finished(frame, columns, orders, limit)
+
+
+def _require_own_root(table: OpenTable, options: Mapping[str, str]) -> None:
+    """``SkipstoneError`` where Spark would take partition columns from folders above the table: a
+    plan takes a column of that name from the files."""
+    for key, value in options.items():
+        if key.lower() == "basepath" and canonical_path(value) != table.path:
+            raise SkipstoneError(
+                f"{key} is {value}, and the table is {table.path}",
+                hint=f"open the table there, Table({value!r}), and name the partition in where",
+            )
 
 
 def _require_kms(table: OpenTable, spark: SparkSession, options: Mapping[str, str]) -> None:
