@@ -85,7 +85,7 @@ def polars_keeps(type: pa.DataType) -> bool:
 
 @cache
 def _polars_knows(zone: str) -> bool:
-    """Whether a time zone is in the database of polars: ``+01:30`` is in none."""
+    """Whether polars knows a time zone; it does not know ``+01:30``."""
     import polars as pl
 
     try:

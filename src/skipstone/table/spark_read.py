@@ -86,8 +86,8 @@ def read_table(
 
 
 def _require_own_root(table: OpenTable, options: Mapping[str, str]) -> None:
-    """``SkipstoneError`` where Spark would take partition columns from folders above the table: a
-    plan takes a column of that name from the files."""
+    """``SkipstoneError`` where Spark would read partition columns from folders above the table, and
+    a plan from the files."""
     for key, value in options.items():
         if key.lower() == "basepath" and canonical_path(value) != table.path:
             raise SkipstoneError(
