@@ -29,6 +29,8 @@ def features_of(files: Sequence[DataFile]) -> frozenset[str]:
         found |= {each.writer} & {"duckdb", "polars", "spark"}
         if dict(each.how).get("use_deprecated_int96_timestamps") or each.writer == "spark":
             found.add("int96")
+        if "column_encoding" in dict(each.how):
+            found.add("encodings")
         if not each.rows.num_rows:
             found.add("empty_files")
         for column in each.rows.columns:

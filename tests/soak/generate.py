@@ -269,11 +269,30 @@ class Generator:
             "store_schema": chance(rng, 0.5),
             "write_statistics": chance(rng, 0.85),
             "data_page_version": pick(rng, ("1.0", "2.0")),
-            "compression": pick(rng, ("snappy", "none", "zstd")),
+            "compression": pick(rng, ("snappy", "none", "zstd", "gzip", "lz4")),
+            "write_page_checksum": chance(rng, 0.3),
+            "store_decimal_as_integer": chance(rng, 0.4),
         }
+        if shape.has("encodings") and chance(rng, 0.25):
+            # Spark's reader has no BYTE_STREAM_SPLIT.
+            how["column_encoding"] = encodings(rng, rows.schema, floats=not shape.has("spark"))
+            how["use_dictionary"] = False
         if self.int96 and chance(rng, 0.6):
             how["use_deprecated_int96_timestamps"] = True
         return "pyarrow", tuple(how.items())
+
+
+def encodings(rng: np.random.Generator, schema: pa.Schema, *, floats: bool) -> dict[str, str]:
+    """Encodings other than PLAIN of plain columns."""
+    t, found = pa.types, {}
+    for each in schema:
+        if t.is_integer(each.type) and each.type.bit_width >= 32:
+            found[each.name] = "DELTA_BINARY_PACKED"
+        elif t.is_string(each.type) or t.is_binary(each.type):
+            found[each.name] = pick(rng, ("DELTA_BYTE_ARRAY", "DELTA_LENGTH_BYTE_ARRAY"))
+        elif t.is_floating(each.type) and floats:
+            found[each.name] = "BYTE_STREAM_SPLIT"
+    return found
 
 
 def unknown_to_spark(type: pa.DataType) -> bool:

@@ -38,6 +38,7 @@ FEATURES = {
     "duckdb": "files written by DuckDB",
     "polars": "files written by polars",
     "spark": "files written by Spark, where there is a session",
+    "encodings": "the DELTA encodings and BYTE_STREAM_SPLIT",
     # folders
     "partitions": "folders with integers",
     "partition_dates": "folders with dates",
