@@ -75,8 +75,11 @@ t = skipstone.skip(plain)
 if cache == "skipped":
     t.cache()
 t.createOrReplaceTempView("t")"""
-_SOURCE = 'spark.read.format("skipstone").options(where=where, timeZone=zone, **options).load(root)'
-_READ = "table.read(spark, where)"
+_SOURCE = (
+    'spark.read.format("skipstone")'
+    ".options(where=where, timeZone=zone, **first_options, **options).load(root)"
+)
+_READ = "table.read(spark, where, **first)"
 #: the frame of one branch
 FRAMES = {
     "data_source": _SOURCE,
@@ -90,8 +93,11 @@ SETTINGS: dict[str, tuple[str, ...]] = {
     "spark.sql.parquet.enableVectorizedReader": ("true", "true", "false"),
     "spark.sql.optimizer.dynamicPartitionPruning.enabled": ("true", "false"),
     "spark.sql.ansi.enabled": ("true", "true", "false"),
-    # Compiled code takes longer to make than such small tables take to read.
+    # Compiled code takes longer to make, and many tasks longer to start, than such small tables
+    # take to read.
     "spark.sql.codegen.wholeStage": ("false", "false", "false", "true"),
+    "spark.sql.codegen.factoryMode": ("NO_CODEGEN", "NO_CODEGEN", "NO_CODEGEN", "FALLBACK"),
+    "spark.sql.files.minPartitionNum": ("1", "1", "1", "4"),
 }
 ZONE = "spark.sql.session.timeZone"
 PUSHDOWN = "spark.sql.parquet.filterPushdown"
