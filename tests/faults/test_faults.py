@@ -49,12 +49,28 @@ def test_every_verb_has_its_faults_or_only_reads() -> None:
 @needs_shim
 def test_some_faults_of_every_case(tmp_path: Path) -> None:
     """Every step in so many, in each case; ``make faults`` does all."""
-    cases = "export questdb,encrypt of a file,split_columns,salvage of"
-    assert main(["--cases", cases, "--every", "7", "--drawn", "0", "--out", str(tmp_path)]) == 0
+    cases = "export questdb,encrypt of a file,split_columns,salvage of,upgrade to other"
+    faults = "kill,torn,ENOSPC,EIO,EACCES,SIGINT,SIGTERM,EIO on reads,loss of power"
+    given = ["--cases", cases, "--faults", faults, "--every", "7", "--drawn", "0"]
+    assert main([*given, "--out", str(tmp_path)]) == 0
     summary = json.loads((tmp_path / "summary.json").read_text())
     assert summary["findings"] == []
     assert summary["all_trials"] > 60
     assert summary["trials"].keys() >= {"kill", "torn", "ENOSPC", "EIO", "SIGINT", "loss of power"}
+
+
+@needs_shim
+def test_some_verbs_between_steps_of_others_and_some_faults_of_a_store(tmp_path: Path) -> None:
+    cases = "compact during query of all,a file replaced during count,refresh during build"
+    faults = (
+        "index changes during readers,files that change during readers,builders beside each other"
+    )
+    remote = "S3: reset,S3: short body,S3: changed etag"
+    given = ["--cases", f"{cases},S3 export questdb", "--faults", f"{faults},{remote}"]
+    assert main([*given, "--every", "47", "--seed", "4", "--out", str(tmp_path)]) == 0
+    summary = json.loads((tmp_path / "summary.json").read_text())
+    assert summary["findings"] == []
+    assert summary["trials"].keys() >= {*faults.split(","), *remote.split(",")}
 
 
 @needs_shim

@@ -273,7 +273,7 @@ LIVE: dict[str, Callable[[str], object]] = {
 
 
 def ask_live(home: str) -> None:
-    """All rows, a count, and those of a predicate, each of one state."""
+    """All rows of one state, then those of a predicate, which all states have."""
     table = Table(f"{home}/live")
     found = sorted(table.query(columns=["key"])["key"].to_pylist())
     assert found in (BASE, sorted([*BASE, *NEW])), found
