@@ -11,5 +11,6 @@ rows are known. After each fault (``trials.py``):
 - then, and after ``vacuum``, nothing is left that a run without a fault does not leave.
 
 ``power.py`` drops what was not synced, ``together.py`` runs one verb as a whole between two steps
-of another one, and ``object_store.py`` puts a proxy between a verb and an S3 server.
+of another one (``with_spark.py``: a build by Spark), and ``object_store.py`` puts a proxy between a
+verb and an S3 server, for the cases of ``store_cases.py``.
 """
