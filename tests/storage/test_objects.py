@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import pyarrow as pa
 import pytest
 
 from skipstone.errors import SkipstoneError, StaleError, UnsupportedError
@@ -220,3 +221,10 @@ def test_a_store_that_is_away_is_an_error_in_one_line() -> None:
     with pytest.raises(SkipstoneError, match="cannot list s3://b/t") as error:
         storage.list_files("s3://b/t")
     assert "\n" not in error.value.message
+
+
+def test_buffers_of_arrow_are_written(s3: S3) -> None:
+    """Their bytes are signed, in the words of Python's buffers."""
+    storage = s3.storage()
+    storage.put(f"{s3.base}/t/a", memoryview(pa.py_buffer(b"xyz")))
+    assert storage.read(f"{s3.base}/t/a") == b"xyz"

@@ -303,7 +303,8 @@ class ObjectStorage:
 
     def put(self, path: str, data: bytes | memoryview, sources: Iterable[str] = ()) -> None:
         with self._request(path) as key:
-            obstore.put(self.store, key, data)
+            # Arrow's buffers are of signed bytes, which obstore does not take.
+            obstore.put(self.store, key, memoryview(data).cast("B"))
 
     def delete(self, *paths: str) -> None:
         for path in paths:
