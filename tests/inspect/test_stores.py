@@ -184,6 +184,20 @@ def test_a_fact_part(run: Run, table: Path) -> None:
     assert "skipstone_path" in found["own_columns"]
 
 
+def test_a_store_with_dates_that_python_does_not_have(run: Run, tmp_path: Path) -> None:
+    root = tmp_path / "t"
+    root.mkdir()
+    days = pa.array([0, 10_000_000], pa.int32()).cast(pa.date32())
+    pq.write_table(pa.table({"d": days}), root / "a.parquet")
+    Table(str(root)).build(indexes=["d:minmax"])
+    for place in (tmp_path / "_t.skipstone", tmp_path / "x"):
+        found = run("inspect", place, "--rows", "1")
+        assert found.exit_code == 0, found.output
+        assert "a value that Python cannot represent" in found.stdout
+        if place.name != "x":
+            Table(str(root)).export(str(tmp_path / "x"))
+
+
 def test_a_damaged_part_says_nothing_and_is_named(run: Run, table: Path) -> None:
     location = Table(str(table)).location
     part = min(Path(location.facts).iterdir())

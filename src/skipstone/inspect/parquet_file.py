@@ -160,8 +160,11 @@ def _values(column: pa.ChunkedArray) -> list[Any]:
     """Python values; dates and times as Arrow's text, because Python does not have all years."""
     import pyarrow as pa
 
-    if pa.types.is_temporal(column.type):
-        column = column.cast(pa.string())
+    return python_values(column.cast(pa.string()) if pa.types.is_temporal(column.type) else column)
+
+
+def python_values(column: pa.ChunkedArray) -> list[Any]:
+    """The values; a text for each that Python does not have, such as a date after the year 9999."""
     try:
         return list(column.to_pylist(maps_as_pydicts="lossy"))
     except (OverflowError, ValueError):

@@ -29,6 +29,7 @@ from skipstone.xskipper.format.java_bloom import BloomFilterMetaData
 from skipstone.xskipper.format.part import footer_key_label, plain_part, read_footer, read_part
 
 from .inspection import StoreInspection, is_file, message_of
+from .parquet_file import python_values
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -180,7 +181,7 @@ def _rows(part: Part, storage: Storage, rows: int, notes: list[str]) -> list[dic
     }
     return [
         shown_row({name: value for name, value in row.items() if value is not None}, blooms)
-        for row in table.to_pylist(maps_as_pydicts="lossy")
+        for row in _python_rows(table)
     ]
 
 
@@ -408,9 +409,9 @@ def _xskipper_rows(
         if opens is not None:
             part = read_part(pa.PythonFile(source, mode="r"), decryption=opens)
             notes += [f"{name}: {why}" for name, why in part.unreadable]
-            found = part.table.slice(0, rows).to_pylist()
+            found = _python_rows(part.table.slice(0, rows))
         else:
-            found = plain_part(source).read_rows(None, [(0, rows)]).to_pylist()
+            found = _python_rows(plain_part(source).read_rows(None, [(0, rows)]))
     except SkipstoneError as error:
         notes.append(f"rows cannot be read: {error.message}")
         return []
@@ -419,6 +420,11 @@ def _xskipper_rows(
         return []
     blooms = {index.name for index in schema.indexes if index.kind == _BLOOM and schema.usable}
     return [shown_row(row, blooms) for row in found]
+
+
+def _python_rows(table: pa.Table) -> list[dict[str, Any]]:
+    columns = map(python_values, table.columns)
+    return [dict(zip(table.column_names, row, strict=True)) for row in zip(*columns, strict=True)]
 
 
 def shown_row(row: Mapping[str, Any], blooms: Collection[str]) -> dict[str, Any]:
