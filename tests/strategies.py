@@ -129,8 +129,13 @@ FILE_NAMES: tuple[str, ...] = (
     "a=b.parquet",
     "x+y&z.parquet",
     "日本.parquet",
-    "deep/p=1/part.parquet",
+)
+PARTITIONED_NAMES: tuple[str, ...] = (
+    "p=1/part.parquet",
+    "p=1/100%.parquet",
     "p=a%2Fb/part.parquet",
+    "p=é/part.parquet",
+    "p=__HIVE_DEFAULT_PARTITION__/part.parquet",
 )
 COLUMN_NAMES: tuple[str, ...] = (
     "c0",
@@ -472,10 +477,14 @@ class DataFile:
 
 
 @st.composite
-def layouts(draw: st.DrawFn, table: pa.Table, *, max_files: int = 4) -> list[DataFile]:
-    """``table`` cut into files, in order; some are empty, names are odd."""
+def layouts(
+    draw: st.DrawFn, table: pa.Table, *, max_files: int = 4, partitioned: bool = False
+) -> list[DataFile]:
+    """``table`` cut into files, in order; some are empty, names are odd. Either all or none are in
+    partition folders: Spark leaves out files outside of them."""
     count = draw(st.integers(1, max_files))
-    names = draw(st.lists(st.sampled_from(FILE_NAMES), min_size=count, max_size=count, unique=True))
+    every = PARTITIONED_NAMES if partitioned else FILE_NAMES
+    names = draw(st.lists(st.sampled_from(every), min_size=count, max_size=count, unique=True))
     cut = st.integers(0, len(table))
     cuts = sorted(draw(st.lists(cut, min_size=count - 1, max_size=count - 1)))
     borders = [0, *cuts, len(table)]
