@@ -236,7 +236,8 @@ class Trials:
                 return []
             unlinks = self.shim.last.startswith(("unlink", "rmdir"))
             if self.failed and not fault.ends and not unlinks:
-                told += [f"left by a failed run: {each}" for each in temporary(self.home)]
+                made = [each for each in temporary(self.home) if each not in self.before]
+                told += [f"left by a failed run: {each}" for each in made]
             return told + self.after(whole=not self.failed)
 
         found = self.child(work)
@@ -333,8 +334,8 @@ class Trials:
 
 
 def temporary(home: str) -> list[str]:
-    """The temporary files below ``home``."""
-    return sorted(str(each) for each in Path(home).rglob("_tmp-*"))
+    """The temporary files below ``home``, from there."""
+    return sorted(os.path.relpath(each, home) for each in Path(home).rglob("_tmp-*"))
 
 
 def failures(report: object) -> list[str]:

@@ -13,7 +13,6 @@ stream: the one being written, and the next one, which is read and encoded meanw
 
 from __future__ import annotations
 
-import os
 import time
 from collections import deque
 from concurrent.futures import ThreadPoolExecutor
@@ -47,6 +46,7 @@ from .retrofit_needs import IndexOptions, leaves_of
 from .row_group_writer import RowGroupWriter
 
 if TYPE_CHECKING:
+    import os
     from collections.abc import Iterator, Mapping, Sequence
     from concurrent.futures import Future
 
@@ -332,7 +332,7 @@ class _TableWriting:
 
         def sync() -> None:
             out.flush()
-            os.fsync(out.descriptor)
+            out.sync()
 
         return CheckpointWriter(
             writer=writer, template=FooterEditor.of(template), every=self.every, sync=sync
