@@ -65,7 +65,7 @@ def test_some_verbs_between_steps_of_others_and_some_faults_of_a_store(tmp_path:
     faults = (
         "index changes during readers,files that change during readers,builders beside each other"
     )
-    remote = "S3: reset,S3: short body,S3: changed etag"
+    remote = "S3: reset,S3: short body,S3: 500"
     given = ["--cases", f"{cases},S3 export xskipper", "--faults", f"{faults},{remote}"]
     assert main([*given, "--every", "47", "--seed", "4", "--out", str(tmp_path)]) == 0
     summary = json.loads((tmp_path / "summary.json").read_text())
