@@ -196,6 +196,17 @@ def main(given: Sequence[str] | None = None) -> int:
     chosen = arguments(given)
     if chosen.processes > 1:
         return side_by_side(sys.argv[1:] if given is None else given, chosen)
+    log = logging.getLogger("skipstone")
+    level = log.level
+    log.setLevel(logging.ERROR)  # files that are read in full
+    try:
+        return soak(chosen)
+    finally:
+        log.setLevel(level)
+
+
+def soak(chosen: argparse.Namespace) -> int:
+    """Random tables until the time or their number is over; the exit code is 1 with findings."""
     features = chosen_features(chosen.features)
     shape = Shape(
         features=features if chosen.gaps else without_gaps(features),
@@ -204,7 +215,6 @@ def main(given: Sequence[str] | None = None) -> int:
         routes=routes_of(chosen.routes),
     )
     seed = chosen.seed
-    logging.getLogger("skipstone").setLevel(logging.ERROR)  # files that are read in full
     print(f"first seed {seed}, routes {', '.join(shape.routes)}", flush=True)
     here = tuple(route for route in shape.routes if route in EMBEDDED)
     in_spark = tuple(route for route in shape.routes if route in SPARK)
