@@ -5,6 +5,9 @@ works on several pieces at a time. For each piece it reads the columns of the pr
 finds the matching rows exactly. Then it reads only those pages of the other columns that hold a
 matching row. Rows that the plan proves to match are not checked again.
 
+Where many files are read whole, pieces are combined into batches (``bulk_rows``): their columns are
+decoded together, and the predicate is evaluated once for all of them.
+
 A file that has changed since it was listed is read completely and checked row by row, because its
 indexes describe another version. A file that changes after it was opened is a ``StaleError``.
 """
@@ -12,7 +15,7 @@ indexes describe another version. A file that changes after it was opened is a `
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
@@ -26,6 +29,7 @@ from skipstone.pruning import RowSet
 from skipstone.pruning.residual import matching, require_decidable
 from skipstone.pruning.table_schema import spelled_path
 
+from .bulk_rows import Batch, batches, bulk_piece, kernels_for, read_columns, read_some
 from .table_files import FileColumns, as_type, spelled
 
 if TYPE_CHECKING:
@@ -36,6 +40,8 @@ if TYPE_CHECKING:
     from skipstone.predicate.tree import Bound
     from skipstone.pruning.plan import Plan
 
+    from skipstone.parquet.reading.bulk_columns import BulkKernels
+    from .bulk_rows import BatchColumns, BulkPiece
     from .table_files import FileColumns, Footers
 
 
@@ -116,12 +122,20 @@ class TableReader:
             sure = bool(plan.must[at])
             if detail is not None:
                 rows, sure = detail.rows, sure or detail.exact
+                if rows is not None and len(rows) == file.opened.num_rows:
+                    rows = None
         yield from self.cut(Piece(file, rows, sure))
 
     def cut(self, piece: Piece) -> Iterator[Piece]:
         """Splits a piece into parts that fit into memory."""
         names = self.asked if not piece.sure else {}
         touched = self.leaves_of(piece.file, [*names, *self.columns])
+        if piece.rows is None:
+            size = piece.file.opened.read_size(touched)
+            if size <= _PIECE:
+                if piece.file.opened.num_rows:
+                    yield replace(piece, size=size)
+                return
         for rows, size in piece.file.opened.row_waves(touched, piece.rows, _PIECE):
             yield Piece(piece.file, rows, piece.sure, size)
 
@@ -136,12 +150,119 @@ class TableReader:
 
     def tables(self, plan: Plan) -> Iterator[pa.Table]:
         """The matching rows, piece by piece; tables without rows are left out."""
-        self._scans = int(np.count_nonzero(plan.keep)) > _FEW
         for found in self.files.ahead(
-            self.read, self.pieces(plan), lambda piece: piece.is_small and not self._scans
+            self._read_unit, self._units(plan), lambda unit: unit.is_small and not self._scans
         ):
             if found.num_rows:
                 yield found
+
+    def counted(self, plan: Plan) -> int:
+        """How many rows match."""
+        every = self.files.ahead(
+            self._count_unit, self._units(plan), lambda unit: unit.is_small and not self._scans
+        )
+        return sum(every)
+
+    def _units(self, plan: Plan) -> Iterator[Piece | Batch]:
+        """The pieces of the plan, of many files in batches."""
+        self._scans = int(np.count_nonzero(plan.keep)) > _FEW
+        pieces = self.pieces(plan)
+        if not self._scans or self.files.storage.remote:
+            return pieces
+        return batches(pieces, list(self.asked), self.columns)
+
+    def _read_unit(self, unit: Piece | Batch) -> pa.Table:
+        if isinstance(unit, Piece):
+            return self.read(unit)
+        kernels = kernels_for(unit)
+        found = None if kernels is None else self._read_batch(unit, kernels)
+        if found is None:
+            return pa.concat_tables([self.read(each.piece) for each in unit.pieces])
+        return found
+
+    def _count_unit(self, unit: Piece | Batch) -> int:
+        if isinstance(unit, Piece):
+            return self.count(unit)
+        kernels = None if unit.pieces[0].piece.sure else kernels_for(unit)
+        read = None if kernels is None else read_columns(unit.pieces, unit.names, kernels)
+        if read is None:
+            return sum(self.count(each.piece) for each in unit.pieces)
+        return int(np.count_nonzero(self._matching(read)))
+
+    def _matching(self, read: BatchColumns) -> NDArray[np.bool_]:
+        require_decidable(self.tree)
+        return matching(self.tree, read.columns, int(read.first[-1]))
+
+    def _read_batch(self, batch: Batch, kernels: BulkKernels) -> pa.Table | None:
+        """The matching rows of a batch; ``None`` where its pieces are read one by one."""
+        pieces = batch.pieces
+        read = read_columns(pieces, batch.names, kernels)
+        if read is None:
+            return None
+        if pieces[0].piece.sure:
+            return self._of_batch(pieces, read.columns, np.diff(read.first))
+        at = np.flatnonzero(self._matching(read))
+        if not len(at):
+            return self.schema.empty_table()
+        counts = np.diff(np.searchsorted(at, read.first))
+        have = {
+            name: column.take(pa.array(at))
+            for name, column in read.columns.items()
+            if name in self._wanted
+        }
+        rest = [column for name, columns in self._wanted.items() if name not in have for column in columns]
+        if rest:
+            more = self._rest(pieces, rest, at, read.first, kernels)
+            have |= more
+        return self._of_batch(pieces, have, counts)
+
+    def _rest(
+        self,
+        pieces: Sequence[BulkPiece],
+        rest: Sequence[str],
+        at: NDArray[np.int64],
+        first: NDArray[np.int64],
+        kernels: BulkKernels,
+    ) -> dict[str, Any]:
+        """Further columns of the rows ``at`` of a batch, whose pieces begin at rows ``first``."""
+        bounds = np.searchsorted(at, first)
+        hit = np.flatnonzero(np.diff(bounds)).tolist()
+        rows = [at[bounds[n] : bounds[n + 1]] - first[n] for n in hit]
+        others = [bulk_piece(pieces[n].piece, rest) for n in hit]
+        alike = [each for each in others if each is not None and each.is_like(others[0])]  # type: ignore[arg-type]  # the first is one of these
+        found = None
+        if len(alike) == len(others):
+            if len(at) <= _MANY * first[-1]:
+                found = read_some(alike, rest, rows, kernels)
+            elif len(hit) == len(pieces):
+                whole = read_columns(alike, rest, kernels)
+                if whole is not None:
+                    places = pa.array(at)
+                    found = {name: each.take(places) for name, each in whole.columns.items()}
+        if found is not None:
+            return found
+        later = []
+        for n, mine in zip(hit, rows, strict=True):
+            positions = RowSet.of(pieces[n].positions(mine))
+            later.append(self._columns(pieces[n].piece.file, rest, positions))
+        table = pa.concat_tables(later)
+        return {name: table.column(name) for name in table.column_names}
+
+    def _of_batch(self, pieces: Sequence[BulkPiece], have: dict[str, Any], counts: NDArray[np.int64]) -> pa.Table:
+        """The output columns from columns of a batch, ``counts`` rows of each piece."""
+        rows = int(counts.sum())
+        if not self.schema.names:
+            return rows_alone(rows)
+        made = []
+        path = pieces[0].piece.file.opened.path
+        for field in self.schema:
+            column = have[field.name]
+            if isinstance(column, pa.DictionaryArray) and not pa.types.is_dictionary(field.type):
+                column = column.dictionary_decode()
+            if not isinstance(column, pa.ChunkedArray):
+                column = pa.chunked_array([column])
+            made.append(_as(column, field, path))
+        return pa.Table.from_arrays(made, schema=self.schema)
 
     def read(self, piece: Piece) -> pa.Table:
         """The matching rows of one piece.
@@ -192,7 +313,7 @@ class TableReader:
 
     def count(self, piece: Piece) -> int:
         """How many rows of one piece match."""
-        every = True if piece.sure else self._for_all(piece.file)
+        every: bool | None = True if piece.sure else self._for_all(piece.file)
         if every is None:
             return int(np.count_nonzero(self._matches(piece)[0]))
         rows = piece.file.opened.num_rows if piece.rows is None else len(piece.rows)

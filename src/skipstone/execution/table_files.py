@@ -90,9 +90,16 @@ class TableColumns:
 class FileColumns:
     """One file's columns by the table's names; ``file`` is its ordinal in the listing."""
 
-    def __init__(self, table: TableColumns, opened: ParquetFile, ordinal: int) -> None:
+    def __init__(
+        self,
+        table: TableColumns,
+        opened: ParquetFile,
+        ordinal: int,
+        found: dict[str, tuple[str, ...] | None] | None = None,
+    ) -> None:
+        """``found`` are the paths of columns in files of the same schema, which files share."""
         self.table, self.opened, self.ordinal = table, opened, ordinal
-        self._paths: dict[str, tuple[str, ...] | None] = {}
+        self._found: dict[str, tuple[str, ...] | None] = {} if found is None else found
 
     @property
     def locked(self) -> Mapping[int, SkipstoneError]:
@@ -101,11 +108,9 @@ class FileColumns:
 
     def path(self, column: str) -> tuple[str, ...] | None:
         """The path of ``column`` in the file, ``None`` if the file lacks it."""
-        if column not in self._paths:
-            found = self._find(column)
-            whole = found is not None and len(found) == len(column_path(column))
-            self._paths[column] = found if whole else None
-        return self._paths[column]
+        found = self._find(column)
+        whole = found is not None and len(found) == len(column_path(column))
+        return found if whole else None
 
     def read_path(self, column: str) -> tuple[str, ...] | None:
         """What to read for ``column``: for a key of a map the whole map; for a field that the file
@@ -119,6 +124,11 @@ class FileColumns:
 
     def _find(self, column: str) -> tuple[str, ...] | None:
         """The part of the path of ``column`` that the file has, ``None`` for none of it."""
+        if column not in self._found:
+            self._found[column] = self._look(column)
+        return self._found[column]
+
+    def _look(self, column: str) -> tuple[str, ...] | None:
         if column_path(column)[0] in self.table.partitions.values:
             return None
         fields: list[pa.Field] = list(self.opened.schema)
@@ -244,6 +254,8 @@ class Footers:
         self.opened: dict[int, FileColumns] = {}
         self.failed: dict[int, Exception] = {}
         self.indexed: dict[int, IndexedFile] = {}
+        #: the paths of columns, by what files of one schema share
+        self._paths: dict[object, dict[str, tuple[str, ...] | None]] = {}
 
     @property
     def sources(self) -> tuple[FooterRowGroups, PageIndexes]:
@@ -253,10 +265,11 @@ class Footers:
     def open(self, ordinals: Sequence[int]) -> None:
         """Opens the files that are not open yet; ``failed`` keeps the errors."""
         wanted = [at for at in ordinals if at not in self.opened and at not in self.failed]
-        found = self.files.open([self.listing.object_id(at) for at in wanted])
-        for at, file in zip(wanted, found, strict=True):
+        files = self.files.open([self.listing.object_id(at) for at in wanted])
+        for at, file in zip(wanted, files, strict=True):
             if isinstance(file, ParquetFile):
-                self.opened[at] = FileColumns(self.table, file, at)
+                found = self._paths.setdefault(file.selection.shared, {})
+                self.opened[at] = FileColumns(self.table, file, at, found)
             else:
                 self.failed[at] = _said(file, self.listing.paths[at])
 

@@ -192,13 +192,7 @@ class TableScan:
             query = self._query
             reader = TableReader(query.footers, query.tree, ())
             with self._of_these_files():
-                for piece in reader.pieces(plan_of(self.plan, rest)):
-                    if not piece.sure:
-                        total += reader.count(piece)
-                    elif piece.rows is not None:
-                        total += len(piece.rows)
-                    else:
-                        total += piece.file.opened.num_rows
+                total += reader.counted(plan_of(self.plan, rest))
         limit = None if self.query is None else self.query.limit
         return total if limit is None else min(total, limit)
 

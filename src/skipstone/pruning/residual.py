@@ -100,6 +100,8 @@ class _Evaluation:
                 return _flags(column.is_valid())
             case Op.LIKE | Op.NOT_LIKE | Op.STARTS_WITH | Op.NOT_STARTS_WITH:
                 return _text(leaf, column)
+        if isinstance(column, pa.DictionaryArray) and not column.dictionary.null_count:
+            return self._coded(leaf, column)
         keys = self.keys.get((leaf.column, leaf.type))
         if keys is None:
             try:
@@ -109,6 +111,18 @@ class _Evaluation:
         if leaf.op is Op.NE_OR_NULL:
             return ~compare(keys, Op.EQ, order_key(leaf.values[0], leaf.type))
         return matching_values(leaf, keys)
+
+
+    def _coded(self, leaf: Leaf, column: pa.DictionaryArray) -> BoolArray:
+        """The leaf, decided for each value of the dictionary."""
+        words = column.dictionary
+        alone = _Evaluation({leaf.column: words}, len(words), self.path).leaf(leaf)
+        indices = column.indices
+        if not column.null_count:
+            return alone.take(indices.to_numpy())
+        valid = _flags(indices.is_valid())
+        found = alone.take(indices.fill_null(0).to_numpy()) & valid
+        return found | ~valid if leaf.op is Op.NE_OR_NULL else found
 
 
 def matching_values(leaf: Leaf, keys: Keys) -> BoolArray:
