@@ -1,45 +1,55 @@
 """Batches of row groups whose columns are decoded together.
 
 Pieces that cover whole row groups, of columns in the usual forms (``bulk_columns``), are combined
-over files. A batch is read as one table: the columns of the predicate first, then the predicate once
-for all rows, then the other columns. Nothing is skipped inside a row group here, so this is for
-pieces that no page index has cut.
+over files. A batch is read as one table: the columns of the predicate, then the predicate once for
+all rows, then the other columns, of which only pages with a matching row are read. Pieces that a
+page index has cut are read one by one.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 import numpy as np
 import pyarrow as pa
 
+from skipstone.parquet.reading.bulk_chunks import KERNELS
 from skipstone.parquet.reading.bulk_columns import (
-    KERNELS,
     BulkColumns,
     FilePart,
     LeafChunks,
     read_bulk,
 )
+from skipstone.parquet.reading.row_ranges import rows_alone
 from skipstone.predicate.types import column_path
+from skipstone.pruning import RowSet
+from skipstone.pruning.residual import matching, require_decidable
+
+from .table_files import in_type
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
     from numpy.typing import NDArray
 
-    from skipstone.parquet.reading.bulk_columns import BulkKernels
+    from skipstone.parquet.reading.bulk_chunks import BulkKernels
     from skipstone.parquet.reading.file import ParquetFile
-    from skipstone.pruning import RowSet
+    from skipstone.predicate.tree import Bound
 
-    from .plan_rows import Piece
-    from .table_files import FileColumns
+    from .table_files import FileColumns, Piece
 
+
+#: reads columns of some rows of one file, in the types of the table
+OtherColumns: TypeAlias = "Callable[[FileColumns, Sequence[str], RowSet], pa.Table]"
 
 # A batch has at most so many pieces, and about so many bytes, stored and decoded. Larger buffers
 # are given back to the system after each batch, and cost page faults.
 _MOST_PIECES: Final = 32
 _MOST_BYTES: Final = 24 << 20
+#: The other columns are read for the matching rows alone up to this share of matching rows. Above
+#: it, nearly every page holds one.
+MANY: Final = 0.2
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -106,9 +116,15 @@ class Batch:
 
     is_small = False
 
+    @property
     def rows(self) -> int:
         """Rows of all pieces."""
         return sum(piece.rows for piece in self.pieces)
+
+    @property
+    def sure(self) -> bool:
+        """Whether all rows match."""
+        return self.pieces[0].piece.sure
 
 
 def bulk_piece(piece: Piece, names: Sequence[str]) -> BulkPiece | None:
@@ -121,9 +137,7 @@ def bulk_piece(piece: Piece, names: Sequence[str]) -> BulkPiece | None:
     return None if found is None else BulkPiece(piece, *found, sources)
 
 
-def _sources(
-    file: FileColumns, names: Sequence[str]
-) -> tuple[LeafChunks | Given, ...] | None:
+def _sources(file: FileColumns, names: Sequence[str]) -> tuple[LeafChunks | Given, ...] | None:
     found: list[LeafChunks | Given] = []
     opened = file.opened
     for name in names:
@@ -204,9 +218,96 @@ def _batch(held: list[BulkPiece], names_of: Sequence[str], sure_names: Sequence[
     return Batch(tuple(held), tuple(sure_names if held[0].piece.sure else names_of))
 
 
-def kernels_for(batch: Batch) -> BulkKernels | None:
+class BatchReader:
+    """Reads batches: the rows that match ``tree``, as ``schema``, whose fields ``wanted`` gives
+    with the columns below them. ``None`` where the pieces must be read one by one."""
+
+    def __init__(self, tree: Bound, schema: pa.Schema, wanted: Mapping[str, Sequence[str]]) -> None:
+        self.tree, self.schema, self.wanted = tree, schema, wanted
+
+    def count(self, batch: Batch) -> int | None:
+        """How many rows match."""
+        kernels = _kernels(batch)
+        read = None if kernels is None else read_columns(batch.pieces, batch.names, kernels)
+        return None if read is None else int(np.count_nonzero(self._matching(read)))
+
+    def read(self, batch: Batch, other: OtherColumns) -> pa.Table | None:
+        """The matching rows; ``other`` reads further columns of one file."""
+        kernels = _kernels(batch)
+        read = None if kernels is None else read_columns(batch.pieces, batch.names, kernels)
+        if kernels is None or read is None:
+            return None
+        if batch.sure:
+            return self._table(batch.pieces, read.columns, int(read.first[-1]))
+        at = np.flatnonzero(self._matching(read))
+        if not len(at):
+            return self.schema.empty_table()
+        places = pa.array(at)
+        have = {
+            name: column.take(places)
+            for name, column in read.columns.items()
+            if name in self.wanted
+        }
+        rest = [each for name, below in self.wanted.items() if name not in have for each in below]
+        if rest:
+            have |= _rest(batch.pieces, rest, at, read.first, kernels, other)
+        return self._table(batch.pieces, have, len(at))
+
+    def _matching(self, read: BatchColumns) -> NDArray[np.bool_]:
+        require_decidable(self.tree)
+        return matching(self.tree, read.columns, int(read.first[-1]))
+
+    def _table(self, pieces: Sequence[BulkPiece], have: Mapping[str, Any], rows: int) -> pa.Table:
+        """The output columns from columns of a batch."""
+        if not self.schema.names:
+            return rows_alone(rows)
+        made, path = [], pieces[0].piece.file.opened.path
+        for field in self.schema:
+            column = have[field.name]
+            if isinstance(column, pa.DictionaryArray) and not pa.types.is_dictionary(field.type):
+                column = column.dictionary_decode()
+            if not isinstance(column, pa.ChunkedArray):
+                column = pa.chunked_array([column])
+            made.append(in_type(column, field, path))
+        return pa.Table.from_arrays(made, schema=self.schema)
+
+
+def _kernels(batch: Batch) -> BulkKernels | None:
     """The compiled loops, where they pay for this work."""
-    return KERNELS.for_work(batch.rows() * len(batch.names))
+    return KERNELS.for_work(batch.rows * len(batch.names))
+
+
+def _rest(
+    pieces: Sequence[BulkPiece],
+    names: Sequence[str],
+    at: NDArray[np.int64],
+    first: NDArray[np.int64],
+    kernels: BulkKernels,
+    other: OtherColumns,
+) -> dict[str, Any]:
+    """Columns of the rows ``at`` of a batch, whose pieces begin at rows ``first``."""
+    bounds = np.searchsorted(at, first)
+    hit = np.flatnonzero(np.diff(bounds)).tolist()
+    rows = [at[bounds[n] : bounds[n + 1]] - first[n] for n in hit]
+    found = [bulk_piece(pieces[n].piece, names) for n in hit]
+    alike = [each for each in found if each is not None]
+    if len(alike) == len(hit) and all(each.is_like(alike[0]) for each in alike):
+        some = None
+        if len(at) <= MANY * first[-1]:
+            some = read_some(alike, names, rows, kernels)
+        elif len(hit) == len(pieces):
+            whole = read_columns(alike, names, kernels)
+            if whole is not None:
+                places = pa.array(at)
+                some = {name: each.take(places) for name, each in whole.columns.items()}
+        if some is not None:
+            return some
+    later = [
+        other(pieces[n].piece.file, names, RowSet.of(pieces[n].positions(mine)))
+        for n, mine in zip(hit, rows, strict=True)
+    ]
+    table = pa.concat_tables(later)
+    return {name: table.column(name) for name in table.column_names}
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -242,7 +343,8 @@ def read_some(
 ) -> dict[str, Any] | None:
     """The same for some ``rows`` of each piece, ascending: only pages that hold one are read."""
     stored = len(_stored(pieces[0]))
-    spans, places = [], [[] for _ in range(stored)]  # type: list[Any], list[list[Any]]
+    spans: list[Any] = []
+    of_column: list[list[tuple[int, NDArray[np.int64]]]] = [[] for _ in range(stored)]
     for each, mine in zip(pieces, rows, strict=True):
         group, inside = each.split(mine)
         used = np.flatnonzero(np.bincount(group)).tolist()
@@ -254,17 +356,17 @@ def read_some(
                     chunks, each.groups[one], inside[group == one]
                 )
                 made.append(span)
-                places[at].append((span.rows, local))
+                of_column[at].append((span.rows, local))
             columns.append(made)
         spans.append(tuple(columns))
     found = _read(pieces, spans, kernels)
     if found is None:
         return None
     arrays = []
-    for array, of_column in zip(found.arrays, places, strict=True):
-        before = np.cumsum([0, *(count for count, _ in of_column)])
-        at = [local + first for (_, local), first in zip(of_column, before.tolist(), strict=False)]
-        arrays.append(array.take(pa.array(np.concatenate(at))))
+    for array, read in zip(found.arrays, of_column, strict=True):
+        before = np.cumsum([0, *(count for count, _ in read)]).tolist()
+        at_rows = [local + first for (_, local), first in zip(read, before, strict=False)]
+        arrays.append(array.take(pa.array(np.concatenate(at_rows))))
     return _columns(pieces, names, arrays, [len(each) for each in rows])
 
 

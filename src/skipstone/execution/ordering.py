@@ -27,8 +27,9 @@ from skipstone.pruning import Level, Reason, RowSet, Units
 from skipstone.pruning.residual import unfit
 
 from .._arrays import distinct
-from .plan_rows import Piece, TableReader, plan_of
+from .plan_rows import TableReader, plan_of
 from .sorting import SortBounds, order_of, require_sortable, same_keys
+from .table_files import Piece
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence

@@ -14,13 +14,13 @@ indexes describe another version. A file that changes after it was opened is a `
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from dataclasses import replace
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
 
-from skipstone.errors import SkipstoneError, StaleError, UnsupportedError
+from skipstone.errors import SkipstoneError, StaleError
 from skipstone.parquet.reading.row_ranges import rows_alone, take_rows
 from skipstone.parquet.reading.whole_columns import read_whole
 from skipstone.predicate.tree import leaves
@@ -29,8 +29,8 @@ from skipstone.pruning import RowSet
 from skipstone.pruning.residual import matching, require_decidable
 from skipstone.pruning.table_schema import spelled_path
 
-from .bulk_rows import Batch, batches, bulk_piece, kernels_for, read_columns, read_some
-from .table_files import FileColumns, as_type, spelled
+from .bulk_rows import MANY, Batch, BatchReader, batches
+from .table_files import Piece, in_type, spelled
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -40,38 +40,16 @@ if TYPE_CHECKING:
     from skipstone.predicate.tree import Bound
     from skipstone.pruning.plan import Plan
 
-    from skipstone.parquet.reading.bulk_columns import BulkKernels
-    from .bulk_rows import BatchColumns, BulkPiece
+    from .bulk_rows import Batch
     from .table_files import FileColumns, Footers
 
 
 # Bytes of a piece, stored and decoded. Several pieces are in memory at a time.
 _PIECE = 64 << 20
-# A smaller piece is read on the calling thread.
-_SMALL = 4 << 20
 # With more files than this, small pieces go to other threads too.
 _FEW = 16
-# The other columns are read for the matching rows alone up to this share of matching rows. Above
-# it, nearly every page holds one.
-_MANY = 0.2
 # Rows of one value in one array.
 _REPEATED = 1 << 20
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Piece:
-    """``rows`` of one file, ``None`` for all; ``sure`` when all of them match. ``size`` estimates
-    the bytes of its pages, stored and decoded."""
-
-    file: FileColumns
-    rows: RowSet | None
-    sure: bool
-    size: int = 0
-
-    @property
-    def is_small(self) -> bool:
-        """Whether reading the piece takes less time than passing it to another thread."""
-        return self.size < _SMALL
 
 
 def plan_of(plan: Plan, files: NDArray[np.int64] | Sequence[int]) -> Plan:
@@ -95,6 +73,7 @@ class TableReader:
         names = [column_name((name,)) for name in table.schema.names]
         self.columns = names if columns is None else resolved(table.schema, columns)
         self._wanted = _by_field(self.columns)
+        self._batches = BatchReader(tree, self.schema, self._wanted)
         # Arrow takes longer to start, and less time of the interpreter.
         self._scans = False
 
@@ -174,95 +153,14 @@ class TableReader:
     def _read_unit(self, unit: Piece | Batch) -> pa.Table:
         if isinstance(unit, Piece):
             return self.read(unit)
-        kernels = kernels_for(unit)
-        found = None if kernels is None else self._read_batch(unit, kernels)
-        if found is None:
-            return pa.concat_tables([self.read(each.piece) for each in unit.pieces])
-        return found
+        found = self._batches.read(unit, self._columns)
+        return found or pa.concat_tables([self.read(each.piece) for each in unit.pieces])
 
     def _count_unit(self, unit: Piece | Batch) -> int:
         if isinstance(unit, Piece):
             return self.count(unit)
-        kernels = None if unit.pieces[0].piece.sure else kernels_for(unit)
-        read = None if kernels is None else read_columns(unit.pieces, unit.names, kernels)
-        if read is None:
-            return sum(self.count(each.piece) for each in unit.pieces)
-        return int(np.count_nonzero(self._matching(read)))
-
-    def _matching(self, read: BatchColumns) -> NDArray[np.bool_]:
-        require_decidable(self.tree)
-        return matching(self.tree, read.columns, int(read.first[-1]))
-
-    def _read_batch(self, batch: Batch, kernels: BulkKernels) -> pa.Table | None:
-        """The matching rows of a batch; ``None`` where its pieces are read one by one."""
-        pieces = batch.pieces
-        read = read_columns(pieces, batch.names, kernels)
-        if read is None:
-            return None
-        if pieces[0].piece.sure:
-            return self._of_batch(pieces, read.columns, np.diff(read.first))
-        at = np.flatnonzero(self._matching(read))
-        if not len(at):
-            return self.schema.empty_table()
-        counts = np.diff(np.searchsorted(at, read.first))
-        have = {
-            name: column.take(pa.array(at))
-            for name, column in read.columns.items()
-            if name in self._wanted
-        }
-        rest = [column for name, columns in self._wanted.items() if name not in have for column in columns]
-        if rest:
-            more = self._rest(pieces, rest, at, read.first, kernels)
-            have |= more
-        return self._of_batch(pieces, have, counts)
-
-    def _rest(
-        self,
-        pieces: Sequence[BulkPiece],
-        rest: Sequence[str],
-        at: NDArray[np.int64],
-        first: NDArray[np.int64],
-        kernels: BulkKernels,
-    ) -> dict[str, Any]:
-        """Further columns of the rows ``at`` of a batch, whose pieces begin at rows ``first``."""
-        bounds = np.searchsorted(at, first)
-        hit = np.flatnonzero(np.diff(bounds)).tolist()
-        rows = [at[bounds[n] : bounds[n + 1]] - first[n] for n in hit]
-        others = [bulk_piece(pieces[n].piece, rest) for n in hit]
-        alike = [each for each in others if each is not None and each.is_like(others[0])]  # type: ignore[arg-type]  # the first is one of these
-        found = None
-        if len(alike) == len(others):
-            if len(at) <= _MANY * first[-1]:
-                found = read_some(alike, rest, rows, kernels)
-            elif len(hit) == len(pieces):
-                whole = read_columns(alike, rest, kernels)
-                if whole is not None:
-                    places = pa.array(at)
-                    found = {name: each.take(places) for name, each in whole.columns.items()}
-        if found is not None:
-            return found
-        later = []
-        for n, mine in zip(hit, rows, strict=True):
-            positions = RowSet.of(pieces[n].positions(mine))
-            later.append(self._columns(pieces[n].piece.file, rest, positions))
-        table = pa.concat_tables(later)
-        return {name: table.column(name) for name in table.column_names}
-
-    def _of_batch(self, pieces: Sequence[BulkPiece], have: dict[str, Any], counts: NDArray[np.int64]) -> pa.Table:
-        """The output columns from columns of a batch, ``counts`` rows of each piece."""
-        rows = int(counts.sum())
-        if not self.schema.names:
-            return rows_alone(rows)
-        made = []
-        path = pieces[0].piece.file.opened.path
-        for field in self.schema:
-            column = have[field.name]
-            if isinstance(column, pa.DictionaryArray) and not pa.types.is_dictionary(field.type):
-                column = column.dictionary_decode()
-            if not isinstance(column, pa.ChunkedArray):
-                column = pa.chunked_array([column])
-            made.append(_as(column, field, path))
-        return pa.Table.from_arrays(made, schema=self.schema)
+        found = None if unit.sure else self._batches.count(unit)
+        return sum(self.count(each.piece) for each in unit.pieces) if found is None else found
 
     def read(self, piece: Piece) -> pa.Table:
         """The matching rows of one piece.
@@ -378,7 +276,7 @@ class TableReader:
         ]
         if not rest:
             return self._table(file, have, len(at))
-        if not every and len(at) > _MANY * asked.num_rows:
+        if not every and len(at) > MANY * asked.num_rows:
             later = take_rows(self._columns(file, rest, piece.rows), at)
         else:
             later = self._columns(file, rest, found)
@@ -415,7 +313,7 @@ class TableReader:
             if given is not None:
                 made.append(_repeated(given, rows))
             elif name in have:
-                made.append(_as(have[name], field, file.opened.path))
+                made.append(in_type(have[name], field, file.opened.path))
             else:
                 made.append(_repeated(pa.scalar(None, field.type), rows))
         return pa.Table.from_arrays(made, schema=pa.schema([self.schema.field(n) for n in wanted]))
@@ -506,15 +404,3 @@ def _cut(field: pa.Field, paths: Sequence[tuple[str, ...]]) -> pa.Field:
         by_name.setdefault(path[0], []).append(path[1:])
     kept = [_cut(each, by_name[each.name]) for each in field.type if each.name in by_name]
     return field.with_type(pa.struct(kept))
-
-
-def _as(column: pa.ChunkedArray, field: pa.Field, path: str) -> pa.ChunkedArray:
-    if column.type.equals(field.type):
-        return column
-    try:
-        return pa.chunked_array([as_type(each, field.type) for each in column.chunks], field.type)
-    except pa.ArrowException as error:
-        raise UnsupportedError(
-            f"{field.name} of {path} is {column.type}, and the table's is {field.type}",
-            hint="its values do not fit: read this file by itself",
-        ) from error

@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
     from skipstone.parquet.evidence.indexed_file import IndexedFile
     from skipstone.predicate.tree import Leaf
-    from skipstone.pruning import Evidence, Fetched
+    from skipstone.pruning import Evidence, Fetched, RowSet
     from skipstone.pruning.partitions import PartitionColumns
     from skipstone.pruning.table_schema import KnownSchemas
     from skipstone.storage import ByteRange, Listing, Storage
@@ -194,6 +194,26 @@ class FileColumns:
         return values
 
 
+# A smaller piece is read on the calling thread.
+_SMALL = 4 << 20
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Piece:
+    """``rows`` of one file, ``None`` for all; ``sure`` when all of them match. ``size`` estimates
+    the bytes of its pages, stored and decoded."""
+
+    file: FileColumns
+    rows: RowSet | None
+    sure: bool
+    size: int = 0
+
+    @property
+    def is_small(self) -> bool:
+        """Whether reading the piece takes less time than passing it to another thread."""
+        return self.size < _SMALL
+
+
 def spelled(name: str, names: Sequence[str]) -> int | None:
     """The position of ``name`` among ``names`` as Spark finds it: the exact spelling, else the only
     one that is equal without case; ``None`` for none, or several."""
@@ -237,6 +257,20 @@ def as_type(values: pa.Array, type: pa.DataType) -> pa.Array:
         items = as_type(both.field(1), type.item_type)
         return pa.MapArray.from_arrays(offsets, keys, items, type=type, mask=mask)
     return stored(values, type) if t.is_string(type) else values.cast(type)
+
+
+def in_type(column: pa.ChunkedArray, field: pa.Field, path: str) -> pa.ChunkedArray:
+    """A column of the file at ``path`` in the type of the table's ``field``; ``UnsupportedError``
+    where a value does not fit."""
+    if column.type.equals(field.type):
+        return column
+    try:
+        return pa.chunked_array([as_type(each, field.type) for each in column.chunks], field.type)
+    except pa.ArrowException as error:
+        raise UnsupportedError(
+            f"{field.name} of {path} is {column.type}, and the table's is {field.type}",
+            hint="its values do not fit: read this file by itself",
+        ) from error
 
 
 def _offsets(values: pa.Array, lengths: pa.Array) -> tuple[pa.Array, pa.Array | None]:

@@ -49,8 +49,7 @@ if TYPE_CHECKING:
     from skipstone.pruning.plan import Plan, SortKey
 
     from .ordering import FileBounds
-    from .plan_rows import Piece
-    from .table_files import Footers
+    from .table_files import Footers, Piece
 
 
 @dataclass(frozen=True, slots=True, eq=False)

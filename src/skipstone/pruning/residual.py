@@ -102,6 +102,9 @@ class _Evaluation:
                 return _text(leaf, column)
         if isinstance(column, pa.DictionaryArray) and not column.dictionary.null_count:
             return self._coded(leaf, column)
+        compared = _floats(leaf, column)
+        if compared is not None:
+            return compared
         keys = self.keys.get((leaf.column, leaf.type))
         if keys is None:
             try:
@@ -112,17 +115,47 @@ class _Evaluation:
             return ~compare(keys, Op.EQ, order_key(leaf.values[0], leaf.type))
         return matching_values(leaf, keys)
 
-
     def _coded(self, leaf: Leaf, column: pa.DictionaryArray) -> BoolArray:
         """The leaf, decided for each value of the dictionary."""
         words = column.dictionary
         alone = _Evaluation({leaf.column: words}, len(words), self.path).leaf(leaf)
         indices = column.indices
         if not column.null_count:
-            return alone.take(indices.to_numpy())
+            return np.asarray(alone.take(indices.to_numpy()))
         valid = _flags(indices.is_valid())
-        found = alone.take(indices.fill_null(0).to_numpy()) & valid
+        found = np.asarray(alone.take(indices.fill_null(0).to_numpy())) & valid
         return found | ~valid if leaf.op is Op.NE_OR_NULL else found
+
+
+def _floats(leaf: Leaf, column: pa.ChunkedArray | pa.Array) -> BoolArray | None:
+    """A comparison of floats without keys; ``None`` for any other leaf.
+
+    The order of IEEE is that of the keys, except that NaN equals NaN and is the largest value.
+    """
+    if leaf.op not in _COMPARED or not pa.types.is_floating(column.type):
+        return None
+    if not pa.types.is_floating(leaf.type) or pa.types.is_float16(column.type):
+        return None
+    nulls = column.null_count
+    filled = column.fill_null(0.0) if nulls else column
+    values = filled.to_numpy() if isinstance(filled, pa.ChunkedArray) else filled.to_numpy(False)
+    # A NumPy number, so that narrower values are widened for it.
+    bound, op = np.float64(leaf.values[0]), leaf.op
+    if np.isnan(bound):
+        is_nan = np.isnan(values)
+        never = np.zeros(len(values), np.bool_)
+        by_op = {Op.EQ: is_nan, Op.GE: is_nan, Op.NE: ~is_nan, Op.LT: ~is_nan, Op.LE: ~never}
+        found = by_op.get(op, never)
+    elif op in (Op.EQ, Op.NE):
+        found = (values == bound) ^ (op is Op.NE)
+    elif op in (Op.LT, Op.GE):
+        found = (values < bound) ^ (op is Op.GE)
+    else:
+        found = (values <= bound) ^ (op is Op.GT)
+    return np.asarray(found & _flags(column.is_valid()) if nulls else found, np.bool_)
+
+
+_COMPARED = {Op.EQ, Op.NE, Op.LT, Op.LE, Op.GT, Op.GE}
 
 
 def matching_values(leaf: Leaf, keys: Keys) -> BoolArray:
@@ -137,69 +170,88 @@ def matching_values(leaf: Leaf, keys: Keys) -> BoolArray:
         )
         return found & keys.valid if op is Op.STARTS_WITH else keys.valid & ~found
     if op in (Op.LIKE, Op.NOT_LIKE):
-        pattern = rf"(?s)\A{like_regex(str(leaf.values[0]), str(leaf.values[1]))}\z"
-        text = keys.data.view(pa.large_string())
-        try:
-            text.validate(full=True)
-        except pa.ArrowInvalid:  # Arrow's expressions match no bytes that are not UTF-8
-            found = np.array([hit is True for hit in _hits(leaf, keys.data)], np.bool_)
-        else:
-            found = _flags(pc.fill_null(pc.match_substring_regex(text, pattern.encode()), False))
+        found = _flags(pc.fill_null(_hits(leaf, keys.data), False))
         return found & keys.valid if op is Op.LIKE else keys.valid & ~found
     ordered = Op.NE if op is Op.NE_OR_NULL else op
     return compare(keys, ordered, order_key(leaf.values[0], type))
 
 
 def _text(leaf: Leaf, column: pa.ChunkedArray | pa.Array) -> BoolArray:
-    """LIKE and STARTS WITH, once for each distinct value."""
+    """LIKE and STARTS WITH."""
     if isinstance(column, pa.ChunkedArray):
         column = column.combine_chunks() if column.num_chunks != 1 else column.chunk(0)
     if isinstance(column, pa.ExtensionArray):
         column = column.storage
     if pa.types.is_string_view(column.type) or pa.types.is_binary_view(column.type):
         column = column.cast(pa.binary())
-    coded = column if pa.types.is_dictionary(column.type) else column.dictionary_encode()
-    negated = leaf.op in (Op.NOT_LIKE, Op.NOT_STARTS_WITH)
-    hits = [None if hit is None else hit is not negated for hit in _hits(leaf, coded.dictionary)]
-    flags = pa.array(hits, pa.bool_()).take(coded.indices)
-    return _flags(pc.fill_null(flags, False))
+    if pa.types.is_dictionary(column.type):
+        flags = pa.array(_hits(leaf, column.dictionary), pa.bool_()).take(column.indices)
+    else:
+        flags = _hits(leaf, column)
+    found = _flags(pc.fill_null(flags, False))
+    if leaf.op in (Op.NOT_LIKE, Op.NOT_STARTS_WITH):
+        return _flags(flags.is_valid()) & ~found
+    return found
 
 
-def _hits(leaf: Leaf, words: pa.Array) -> list[bool | None]:
-    """Per word: whether it matches the pattern or prefix; ``None`` for null."""
-    prefix = leaf.op in (Op.STARTS_WITH, Op.NOT_STARTS_WITH)
-    if not prefix:
-        try:
-            return _like(leaf, words.cast(pa.large_string()).to_pylist())
-        except (UnicodeDecodeError, pa.ArrowInvalid):
-            pass
-    # Not all are UTF-8. Spark compares bytes where a pattern is a prefix, a suffix, both, or a
-    # substring (its rule ``LikeSimplification``), and otherwise text with U+FFFD for invalid bytes.
-    found: list[bytes | None] = words.cast(pa.large_binary()).to_pylist()
-    if prefix:
-        start = str(leaf.values[0]).encode("utf-8", "surrogatepass")
-        return [None if word is None else word.startswith(start) for word in found]
+def _hits(leaf: Leaf, words: pa.Array) -> pa.BooleanArray:
+    """Per word: whether it matches the pattern or prefix; null for null.
+
+    Spark compares bytes where a pattern is a text, a prefix, a suffix, both, or a substring (its
+    rule ``LikeSimplification``), and otherwise text with U+FFFD for bytes that are not UTF-8.
+    """
+    if leaf.op in (Op.STARTS_WITH, Op.NOT_STARTS_WITH):
+        return pc.starts_with(_bytes(words), _encoded(str(leaf.values[0])))
     pattern, escape = str(leaf.values[0]), str(leaf.values[1])
-    if escape not in pattern and _SIMPLE.fullmatch(pattern):
-        # One character for each byte: no part of the pattern begins inside a character.
-        texts = [None if word is None else word.decode("latin-1") for word in found]
-        plain = pattern.encode("utf-8", "surrogatepass").decode("latin-1")
-        return _like(Leaf(leaf.column, leaf.type, leaf.op, (plain, escape)), texts)
-    return _like(leaf, [None if word is None else _java_text(word) for word in found])
+    simple = None if escape in pattern else _SIMPLE.fullmatch(pattern)
+    if simple is not None:
+        return _simple(_bytes(words), simple)
+    text = words.cast(pa.large_binary()).view(pa.large_string())
+    try:
+        text.validate(full=True)
+    except pa.ArrowInvalid:  # Arrow's expressions match no bytes that are not UTF-8
+        expression = re.compile(like_regex(pattern, escape), re.DOTALL)
+        coded = text.view(pa.large_binary()).dictionary_encode()
+        known = [
+            expression.fullmatch(_java_text(word)) is not None
+            for word in coded.dictionary.to_pylist()
+        ]
+        return pa.array(known, pa.bool_()).take(coded.indices)
+    return pc.match_substring_regex(text, rf"(?s)\A{like_regex(pattern, escape)}\z".encode())
 
 
-_SIMPLE = re.compile(r"%?[^%_]+%?|[^%_]+%[^%_]+")
+def _bytes(words: pa.Array) -> pa.Array:
+    if pa.types.is_binary(words.type) or pa.types.is_large_binary(words.type):
+        return words
+    return words.view(pa.binary() if pa.types.is_string(words.type) else pa.large_binary())
+
+
+def _encoded(text: str) -> bytes:
+    return text.encode("utf-8", "surrogatepass")
+
+
+def _simple(words: pa.Array, pattern: re.Match[str]) -> pa.BooleanArray:
+    """Whether words match ``a``, ``a%``, ``%a``, ``%a%`` or ``a%b``."""
+    first, middle, last = (
+        _encoded(part or "") for part in pattern.group("first", "middle", "last")
+    )
+    if pattern["text"] is not None:
+        return pc.equal(words, pa.scalar(_encoded(pattern["text"]), words.type))
+    if middle:
+        return pc.match_substring(words, middle)
+    long = pc.greater_equal(pc.binary_length(words), len(first) + len(last))
+    if first:
+        long = pc.and_(long, pc.starts_with(words, first))
+    return pc.and_(long, pc.ends_with(words, last)) if last else long
+
+
+_SIMPLE = re.compile(r"(?P<text>[^%_]+)|%(?P<middle>[^%_]+)%|(?P<first>[^%_]+)?%(?P<last>[^%_]+)?")
 _SURROGATE = re.compile(rb"\xed[\xa0-\xbf][\x80-\xbf]?")
 
 
 def _java_text(word: bytes) -> str:
     """Bytes as Java reads UTF-8: U+FFFD for invalid bytes, one for an encoded surrogate."""
     return _SURROGATE.sub(b"\xef\xbf\xbd", word).decode("utf-8", "replace")
-
-
-def _like(leaf: Leaf, words: list[str | None]) -> list[bool | None]:
-    pattern = re.compile(like_regex(str(leaf.values[0]), str(leaf.values[1])), re.DOTALL)
-    return [None if word is None else pattern.fullmatch(word) is not None for word in words]
 
 
 def like_regex(pattern: str, escape: str) -> str:

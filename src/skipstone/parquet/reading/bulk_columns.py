@@ -1,10 +1,10 @@
 """Whole columns of many files, decoded together.
 
-Where all rows of many files are wanted, the time goes into opening, calling and combining, file by
-file and page by page. Here the chunks of one column in a batch of row groups are read into one
-buffer, and each step (page headers, decompression, levels, values) is one call of compiled code over
-all of them, without the lock of the interpreter (``bulk_jit``). The result is one Arrow array: for
-strings by dictionary, indices into the dictionaries of all chunks, one after another.
+Where many files are read, the time goes into opening, calling and combining, file by file and page
+by page. Here the chunks of one column in a batch of row groups are read into one buffer, and each
+step (page headers, decompression, levels, values) is one call of compiled code over all of them,
+without the lock of the interpreter (``bulk_jit``). The result is one Arrow array: for strings by
+dictionary, indices into the dictionaries of all chunks, one after another.
 
 This is a faster way to the same values, for the usual forms:
 
@@ -16,37 +16,25 @@ This is a faster way to the same values, for the usual forms:
 A chunk in any other form, or with anything wrong in it, is not decoded here (``BulkColumns.done``).
 ``FileReader`` reads it, and reports the error. Sizes that pages claim are checked against the
 limit of memory before anything is allocated.
-
-A page table is int64 (n, 10), a row per page:
-
-    CHUNK VERSION ENCODING AT STORED SIZE VALUES LEVELS COMPRESSED CRC
-
-``VERSION`` is 1 or 2, and 0 for a dictionary. ``AT`` and ``STORED`` are place and length of the body
-in the buffer of all chunks, ``SIZE`` its length after decompression. ``LEVELS`` are the bytes of the
-levels of a v2 page, -1 for v1, -2 for v1 with levels that are not RLE. ``COMPRESSED`` is 0 or 1,
-``CRC`` the checksum or -1. The ``status`` of a chunk says why it was given up: 1 page headers, 2
-compression, 3 encoding, 4 values.
 """
 
 from __future__ import annotations
 
-import zlib
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 import numpy as np
 import pyarrow as pa
 
-from skipstone._numba import CompiledKernels
 from skipstone.errors import SkipstoneError
 from skipstone.parquet.arrow.arrow_types import ShapeKind, leaf_type
-from skipstone.parquet.encodings.codecs import decompress
-from skipstone.parquet.format.enums import CompressionCodec, Encoding, Type
+from skipstone.parquet.format.enums import Encoding, Type
 
+from .bulk_chunks import ROOM, VALUE, WIDTHS, BulkChunks, BulkKernels, BulkKind
 from .decoding_memory import limit_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Sequence
 
     from numpy.typing import NDArray
 
@@ -58,49 +46,17 @@ if TYPE_CHECKING:
     from .selection import SelectedField
 
 
-# Columns of a page table; see the module.
-CHUNK: Final = 0
-VERSION: Final = 1
-ENCODING: Final = 2
-AT: Final = 3
-STORED: Final = 4
-SIZE: Final = 5
-VALUES: Final = 6
-LEVELS: Final = 7
-COMPRESSED: Final = 8
-CRC: Final = 9
-COLUMNS: Final = 10
-#: bytes that kernels may write beyond the last page
-ROOM: Final = 32
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class BulkKernels:
-    """The compiled loops (``bulk_jit``)."""
-
-    walk: Callable[..., Any]
-    decompress: Callable[..., Any]
-    indices: Callable[..., Any]
-    fixed: Callable[..., Any]
-    words: Callable[..., Any]
-    strings: Callable[..., Any]
-
-
-#: In values: below the total, other readers take less time than the kernels take to load.
-KERNELS: Final = CompiledKernels[BulkKernels](
-    module=f"{__package__}.bulk_jit", once=8_000_000, total=8_000_000, share=1 / 16, least=1
+# Of values and of levels. BIT_PACKED is named for levels that a required column does not have.
+_READABLE: Final = sum(
+    1 << each
+    for each in (
+        Encoding.PLAIN,
+        Encoding.PLAIN_DICTIONARY,
+        Encoding.RLE_DICTIONARY,
+        Encoding.RLE,
+        Encoding.BIT_PACKED,
+    )
 )
-
-_DICTIONARY = (1 << Encoding.PLAIN_DICTIONARY) | (1 << Encoding.RLE_DICTIONARY)
-# The encodings of levels are named, too: BIT_PACKED for those that a required column does not have.
-_READABLE = _DICTIONARY | (1 << Encoding.PLAIN) | (1 << Encoding.RLE) | (1 << Encoding.BIT_PACKED)
-_PAGES = 8
-_VALUE = 9
-_STACK = 80
-# Output bytes by one input byte of a Snappy block, rounded up.
-_SNAPPY_RATIO = 32
-_MOST_STRINGS = (1 << 31) - 64
-_WIDTH: Final = {Type.INT32: 4, Type.INT64: 8, Type.FLOAT: 4, Type.DOUBLE: 8}
 
 
 def _is_string(type: pa.DataType) -> bool:
@@ -115,7 +71,7 @@ def _is_number(type: pa.DataType, leaf: ColumnDescriptor) -> bool:
 
     The type in a stored Arrow schema may have another unit than the numbers.
     """
-    if leaf.type not in _WIDTH:
+    if leaf.type not in WIDTHS:
         return False
     t, natural = pa.types, leaf_type(leaf)
     if t.is_timestamp(type) and t.is_timestamp(natural):
@@ -125,15 +81,6 @@ def _is_number(type: pa.DataType, leaf: ColumnDescriptor) -> bool:
         or t.is_decimal128(type)
     )  # fmt: skip
     return bool(usual and type == natural)
-
-
-@dataclass(frozen=True, slots=True)
-class BulkKind:
-    """What chunks must share to be decoded together."""
-
-    type: pa.DataType
-    physical: Type
-    optional: bool
 
 
 class ChunkSpan(NamedTuple):
@@ -161,7 +108,7 @@ class LeafChunks:
     def size(self, groups: Sequence[int]) -> int:
         """About how many bytes some chunks take, stored and decoded."""
         spans = [self.spans[group] for group in groups]
-        return sum(2 * span.length + _VALUE * span.rows for span in spans)
+        return sum(2 * span.length + VALUE * span.rows for span in spans)
 
 
 def leaf_chunks(
@@ -195,8 +142,7 @@ def leaf_chunks(
     except SkipstoneError:
         return None
     spans = [
-        ChunkSpan(((each.start, each.stop - each.start),), each.rows, each.codec)
-        for each in places
+        ChunkSpan(((each.start, each.stop - each.start),), each.rows, each.codec) for each in places
     ]
     kind = BulkKind(type, described.type, described.max_definition_level == 1)
     return LeafChunks(leaf, kind, tuple(spans))
@@ -242,7 +188,7 @@ def read_bulk(
         part_of = np.repeat(np.arange(len(parts)), [len(part.columns[at]) for part in parts])
         rows = np.array([span.rows for span in spans], np.int64)
         buffer, stops = fetched[at]
-        chunks = _Chunks(
+        chunks = BulkChunks(
             kind=kind,
             buffer=buffer,
             stops=stops,
@@ -270,7 +216,7 @@ def _fetched(
         stops = np.cumsum(np.array(lengths, np.int64))
         buffer = np.empty((int(stops[-1]) if len(stops) else 0) + ROOM, np.uint8)
         found.append((buffer, stops))
-        views.append(memoryview(buffer))
+        views.append(memoryview(buffer.data))
     ends = [0] * columns
     for number, part in enumerate(parts):
         wanted: list[tuple[int, memoryview]] = []
@@ -285,244 +231,3 @@ def _fetched(
         except (SkipstoneError, OSError):  # the reader of single files reports it
             done[number] = False
     return found
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class _Words:
-    """The strings of the dictionaries: those of chunk ``c`` begin at ``base[c]``."""
-
-    base: NDArray[np.int64]
-    offsets: NDArray[np.int32]
-    data: NDArray[np.uint8]
-
-
-@dataclass(slots=True, eq=False, kw_only=True)
-class _Chunks:
-    """The chunks of one column while they are decoded, and which of them have ``failed``."""
-
-    kind: BulkKind
-    buffer: NDArray[np.uint8]
-    stops: NDArray[np.int64]
-    codec: NDArray[np.int64]
-    first: NDArray[np.int64]
-    failed: NDArray[np.bool_]
-    verify: bool
-    limit: int
-    status: NDArray[np.int64] = field(init=False)
-    places: NDArray[np.int64] = field(init=False)
-    entries: NDArray[np.int64] = field(init=False)
-    valid: NDArray[np.uint8] = field(init=False)
-    nulls: NDArray[np.int64] = field(init=False)
-
-    def decoded(self, kernels: BulkKernels) -> tuple[pa.Array, NDArray[np.bool_]]:
-        """All rows as one array, and the chunks that have failed."""
-        self.status = self.failed.astype(np.int64)
-        rows = int(self.first[-1])
-        pages = self._walked(kernels)
-        plain = None if pages is None else self._decompressed(pages, kernels)
-        made = None
-        if pages is not None and plain is not None and rows * _VALUE <= self.limit:
-            made = self._values(pages, plain, kernels)
-        if made is None:
-            return pa.nulls(rows, self.kind.type), np.ones(len(self.stops), np.bool_)
-        return made, self.status != 0
-
-    def _walked(self, kernels: BulkKernels) -> NDArray[np.int64] | None:
-        stops = self.stops
-        size = np.diff(stops, prepend=0)
-        values, most = np.diff(self.first), _PAGES * len(size)
-        # A page has a header of a few bytes at least.
-        while most < 8 * _PAGES * len(size) + int(size.sum()):
-            pages = np.empty((most, COLUMNS), np.int64)
-            status = self.status.copy()
-            stack = np.empty(_STACK, np.int64)
-            count = kernels.walk(self.buffer, stops - size, stops, values, status, pages, stack)
-            if count >= 0:
-                self.status = status
-                pages = pages[:count]
-                if self.verify and np.any(pages[:, CRC] >= 0):
-                    self._check(pages)
-                return pages
-            most *= 8
-        return None
-
-    def _check(self, pages: NDArray[np.int64]) -> None:
-        view = memoryview(self.buffer)
-        columns = (CHUNK, AT, STORED, CRC)
-        for chunk, at, stored, crc in pages[pages[:, CRC] >= 0][:, columns].tolist():
-            if zlib.crc32(view[at : at + stored]) != crc:
-                self.status[chunk] = 1
-
-    def _decompressed(
-        self, pages: NDArray[np.int64], kernels: BulkKernels
-    ) -> NDArray[np.uint8] | None:
-        """The bodies of all pages; ``None`` where they take more memory than the limit."""
-        codec = self.codec[pages[:, CHUNK]]
-        snappy = codec == CompressionCodec.SNAPPY
-        size, stored = pages[:, SIZE], pages[:, STORED]
-        self.status[pages[snappy & (size > _SNAPPY_RATIO * stored + 8), CHUNK]] = 1
-        sound = self.status[pages[:, CHUNK]] == 0
-        size = np.where(sound, size, 0)
-        if int(size.sum()) > self.limit:
-            return None
-        self.places = np.cumsum(size) - size
-        plain = np.empty(int(size.sum()) + ROOM, np.uint8)
-        plain[-ROOM:] = 0
-        # What the kernel does with a body: copy it, decompress it, pass it over.
-        how = np.where(snappy & (pages[:, COMPRESSED] == 1), 1, 0)
-        other = (codec != CompressionCodec.UNCOMPRESSED) & ~snappy & (pages[:, COMPRESSED] == 1)
-        how[other] = 2
-        view = memoryview(self.buffer)
-        for n in np.flatnonzero(other & sound).tolist():
-            levels, at = max(int(pages[n, LEVELS]), 0), int(pages[n, AT])
-            body = view[at + levels : at + int(pages[n, STORED])]
-            to, count = int(self.places[n]), int(size[n])
-            try:
-                made = decompress(int(codec[n]), body, count - levels)
-            except SkipstoneError:
-                self.status[pages[n, CHUNK]] = 2
-                continue
-            plain[to : to + levels] = self.buffer[at : at + levels]
-            plain[to + levels : to + count] = np.frombuffer(made, np.uint8)
-        kernels.decompress(self.buffer, pages, self.places, how, self.status, plain)
-        return plain
-
-    def _values(
-        self, pages: NDArray[np.int64], plain: NDArray[np.uint8], kernels: BulkKernels
-    ) -> pa.Array | None:
-        chunks, rows = len(self.stops), int(self.first[-1])
-        is_dictionary = pages[:, VERSION] == 0
-        self.entries = np.zeros(chunks, np.int64)
-        self.entries[pages[is_dictionary, CHUNK]] = pages[is_dictionary, VALUES]
-        self.valid = np.empty(rows if self.kind.optional else 0, np.uint8)
-        self.nulls = np.zeros(chunks, np.int64)
-        if self.kind.physical in _WIDTH:
-            return self._numbers(pages, plain, kernels)
-        coded = (1 << pages[~is_dictionary, ENCODING]) & _DICTIONARY != 0
-        # A dictionary page has four bytes per string at least.
-        sizes = np.zeros(chunks, np.int64)
-        sizes[pages[is_dictionary, CHUNK]] = pages[is_dictionary, SIZE]
-        self.status[4 * self.entries > sizes] = 3
-        self.entries[self.status != 0] = 0
-        if len(plain) > _MOST_STRINGS or int(self.entries.sum()) > _MOST_STRINGS:
-            return None
-        words = self._words(pages, plain, kernels)
-        return (self._coded if coded.all() else self._strings)(pages, plain, kernels, words)
-
-    def _words(
-        self, pages: NDArray[np.int64], plain: NDArray[np.uint8], kernels: BulkKernels
-    ) -> _Words:
-        """The strings of all dictionaries."""
-        base = np.cumsum(self.entries) - self.entries
-        offsets = np.zeros(int(self.entries.sum()) + 1, np.int32)
-        out = np.empty(len(plain) + ROOM, np.uint8)
-        kernels.words(plain, pages, self.places, base, self.entries, self.status, offsets, out)
-        return _Words(base, offsets, out)
-
-    def _coded(
-        self,
-        pages: NDArray[np.int64],
-        plain: NDArray[np.uint8],
-        kernels: BulkKernels,
-        words: _Words,
-    ) -> pa.Array:
-        indices = np.zeros(int(self.first[-1]), np.int32)
-        kernels.indices(
-            plain, pages, self.places, self.kind.optional, self.first[:-1], words.base,
-            self.entries, self.status, indices, self.valid, self.nulls,
-        )  # fmt: skip
-        self._blank(indices)
-        if len(words.offsets) == 1:  # no value at all
-            return pa.nulls(len(indices), self.kind.type)
-        dictionary = _string_array(
-            self.kind.type, len(words.offsets) - 1, None, words.offsets, words.data
-        )
-        buffers = [self._validity, pa.py_buffer(indices)]
-        places = pa.Array.from_buffers(pa.int32(), len(indices), buffers)
-        return pa.DictionaryArray.from_arrays(places, dictionary, safe=False)
-
-    def _strings(
-        self,
-        pages: NDArray[np.int64],
-        plain: NDArray[np.uint8],
-        kernels: BulkKernels,
-        words: _Words,
-    ) -> pa.Array | None:
-        rows, room = int(self.first[-1]), 2 * len(plain) + ROOM
-        some = np.empty(int(pages[:, VALUES].max(initial=0)), np.int32)
-        while room <= min(self.limit, _MOST_STRINGS):
-            status, nulls = self.status.copy(), self.nulls.copy()
-            offsets, out = np.zeros(rows + 1, np.int32), np.empty(room, np.uint8)
-            end = kernels.strings(
-                plain, pages, self.places, self.kind.optional, self.first, words.base,
-                self.entries, words.offsets, words.data, status, offsets, out, self.valid, nulls,
-                some,
-            )  # fmt: skip
-            if end >= 0:
-                self.status, self.nulls = status, nulls
-                self._blank(None)
-                return _string_array(self.kind.type, rows, self._validity, offsets, out)
-            room *= 4
-        return None
-
-    def _numbers(
-        self, pages: NDArray[np.int64], plain: NDArray[np.uint8], kernels: BulkKernels
-    ) -> pa.Array:
-        width, rows = _WIDTH[self.kind.physical], int(self.first[-1])
-        out = np.zeros(rows, f"u{width}")
-        is_dictionary = pages[:, VERSION] == 0
-        dictionary = np.zeros(len(self.stops), np.int64)
-        dictionary[pages[is_dictionary, CHUNK]] = self.places[is_dictionary]
-        sizes = np.zeros(len(self.stops), np.int64)
-        sizes[pages[is_dictionary, CHUNK]] = pages[is_dictionary, SIZE]
-        self.status[width * self.entries > sizes] = 3
-        some = np.empty(int(pages[:, VALUES].max(initial=0)), np.int32)
-        kernels.fixed(
-            plain, pages, self.places, self.kind.optional, self.first[:-1], dictionary,
-            self.entries, out.view(np.uint8), self.status, out, self.valid, self.nulls, some,
-        )  # fmt: skip
-        self._blank(out)
-        return _number_array(self.kind, out, self._validity)
-
-    def _blank(self, values: NDArray[Any] | None) -> None:
-        """Makes the rows of failed chunks null, so that no array holds what was not decoded."""
-        for chunk in np.flatnonzero(self.status != 0).tolist():
-            start, stop = self.first[chunk], self.first[chunk + 1]
-            if self.kind.optional:
-                self.valid[start:stop] = 0
-                self.nulls[chunk] = stop - start
-            if values is not None:
-                values[start:stop] = 0
-
-    @property
-    def _validity(self) -> pa.Buffer | None:
-        if not self.kind.optional or not self.nulls.any():
-            return None
-        return pa.py_buffer(np.packbits(self.valid, bitorder="little"))
-
-
-def _string_array(
-    type: pa.DataType,
-    count: int,
-    validity: pa.Buffer | None,
-    offsets: NDArray[np.int32],
-    data: NDArray[np.uint8],
-) -> pa.Array:
-    text = pa.types.is_string(type) or pa.types.is_large_string(type)
-    narrow = pa.string() if text else pa.binary()
-    buffers = [validity, pa.py_buffer(offsets), pa.py_buffer(data)]
-    made = pa.Array.from_buffers(narrow, count, buffers)
-    return made if made.type == type else made.cast(type)
-
-
-def _number_array(kind: BulkKind, words: NDArray[Any], validity: pa.Buffer | None) -> pa.Array:
-    """Numbers of a physical type as Arrow's."""
-    type, count = kind.type, len(words)
-    if pa.types.is_decimal128(type):
-        pairs = np.empty((count, 2), np.int64)
-        pairs[:, 0] = words.view(np.int64 if words.itemsize == 8 else np.int32)
-        pairs[:, 1] = pairs[:, 0] >> 63
-        words = pairs.reshape(-1)
-    elif pa.types.is_integer(type) and type.bit_width < 8 * words.itemsize:
-        words = words.astype(f"u{type.bit_width // 8}")
-    return pa.Array.from_buffers(type, count, [validity, pa.py_buffer(words)])
