@@ -38,6 +38,7 @@ from skipstone.parquet.format.metadata import (
     PageHeader,
     RowGroup,
 )
+from skipstone.parquet.pages.page import page_checksum
 from skipstone.parquet.pages.page_headers import (
     COMPRESSED,
     DATA_PAGES,
@@ -51,7 +52,7 @@ from skipstone.parquet.pages.page_headers import (
     UNCOMPRESSED,
     page_stop,
 )
-from skipstone.parquet.writing.file_writer import FileWriter, page_checksum
+from skipstone.parquet.writing.file_writer import FileWriter
 
 from .page_check import PageCheck
 from .report import GroupReport

@@ -19,8 +19,8 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Final
 
 from skipstone.parquet.format.enums import PageType
+from skipstone.parquet.pages.page import page_checksum
 from skipstone.parquet.pages.page_headers import OFFSET, walk_pages_of
-from skipstone.parquet.writing.file_writer import page_checksum
 
 from .encrypted_page_walk import ChunkOrdinals, EncryptedWalk
 from .found_row_groups import FoundRowGroup, FoundRowGroups, known_boundaries

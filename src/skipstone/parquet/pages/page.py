@@ -123,6 +123,12 @@ class Page(NamedTuple):
         check_crc(self.body, self.crc, self.body_offset)
 
 
+def page_checksum(body: bytes | memoryview) -> int:
+    """The CRC-32 of a page's body, as the signed 32 bits of its field."""
+    value = zlib.crc32(body)
+    return value - (1 << 32) if value >> 31 else value
+
+
 def check_crc(body: bytes | memoryview, crc: int | None, offset: int) -> None:
     """FormatError if the ``body`` at ``offset`` has another checksum than ``crc``, if any."""
     if crc is not None and (found := zlib.crc32(body)) != crc & 0xFFFFFFFF:

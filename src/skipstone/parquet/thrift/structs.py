@@ -151,6 +151,11 @@ def field_ids(kind: type[Declared], wire_type: int | None = None) -> dict[str, i
     }
 
 
+def wires_of(kind: type[Declared]) -> dict[str, tuple[int, Wire]]:
+    """Id and type of each declared field, by name."""
+    return {slot.name: (slot.id, slot.wire) for slot in _slots(kind).values()}
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Declared:
     """Base of all declared structs; see the module."""
