@@ -109,10 +109,10 @@ class FileMap:
         return sum(len(each.rows) for each in self.regions)
 
 
-def map_file(data: memoryview, at: int = len(MAGIC)) -> FileMap:
-    """The content of ``data`` from ``at`` on; takes bounded time, and raises nothing."""
+def map_file(data: memoryview) -> FileMap:
+    """The content of ``data`` after the magic; takes bounded time, and raises nothing."""
     found = FileMap(size=len(data))
-    end, begins = len(data), True
+    at, end, begins = len(MAGIC), len(data), True
     while at < end and len(found.regions) < _MOST_REGIONS:
         region, at = _region(data, at, end, begins, found)
         if len(region.rows):

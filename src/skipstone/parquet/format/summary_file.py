@@ -388,9 +388,3 @@ def row_groups_by_file(footer: FooterArrays) -> dict[str | None, NDArray[np.int6
     ]
     first = codes[:, 0]
     return {names[code]: np.flatnonzero(first == code) for code in dict.fromkeys(first.tolist())}
-
-
-def split(footer: FooterArrays) -> dict[str | None, FooterArrays]:
-    """The part of the footer of each file, by ``file_path``."""
-    parts = row_groups_by_file(footer)
-    return {path: footer.select(rows.tolist()) for path, rows in parts.items()}

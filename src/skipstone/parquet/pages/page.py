@@ -217,17 +217,19 @@ def read_page(
     stop = header(data, at, len(data), row, [0] * STACK) if decryptor is None else -1
     if stop >= 0:
         is_data = row[TYPE] in DATA_PAGES
-        return Page(
-            _TYPES[row[TYPE]],
-            ordinal if is_data else -1,
-            offset,
-            stop - at,
-            view[at:stop],
-            view[stop : stop + row[COMPRESSED]],
-            row[UNCOMPRESSED],
-            row[CRC] if row[HAS_CRC] else None,
-            *[each if each > 0 else 0 for each in row[NUM_VALUES:IS_COMPRESSED]],
-            bool(row[IS_COMPRESSED]),
+        return Page._make(
+            (
+                _TYPES[row[TYPE]],
+                ordinal if is_data else -1,
+                offset,
+                stop - at,
+                view[at:stop],
+                view[stop : stop + row[COMPRESSED]],
+                row[UNCOMPRESSED],
+                row[CRC] if row[HAS_CRC] else None,
+                *[each if each > 0 else 0 for each in row[NUM_VALUES:IS_COMPRESSED]],
+                bool(row[IS_COMPRESSED]),
+            )
         )
     header_bytes: memoryview | bytes
     if decryptor is None:
