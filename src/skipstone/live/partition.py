@@ -28,7 +28,6 @@ from skipstone.parquet.format.footer import MAGIC, TAIL_LENGTH, Tail
 from skipstone.parquet.format.footer_arrays import FooterArrays
 from skipstone.parquet.format.metadata import RowGroup as ParquetRowGroup
 from skipstone.parquet.writing.arrow_encoder import EncodedRowGroups, PlacedRowGroups
-from skipstone.parquet.writing.file_writer import tail_behind
 from skipstone.parquet.writing.footer_editor import FooterEditor, moved_row_group
 from skipstone.questdb.format.footer_to_pm import bloom_places, convert
 from skipstone.questdb.format.pm import Pm
@@ -216,7 +215,7 @@ def _end(
     """Write row groups, a footer and its tail at ``at``, durably."""
     pieces = [piece for each in placed for piece in each.pieces]
     written = footer.to_bytes()
-    tail = tail_behind(written, placed[-1].stop if placed else at)
+    tail = Tail.behind(written, placed[-1].stop if placed else at)
     disk.write(data, [*pieces, written, tail.to_bytes()], at)
     disk.sync(data)
     return tail
