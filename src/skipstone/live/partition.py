@@ -32,7 +32,7 @@ from skipstone.parquet.writing.footer_editor import FooterEditor, moved_row_grou
 from skipstone.questdb.format.footer_to_pm import bloom_places, convert
 from skipstone.questdb.format.pm import Pm
 from skipstone.questdb.format.pm_columns import PmColumns
-from skipstone.questdb.format.writer import PmFooter, append, read_row_groups
+from skipstone.questdb.format.writer import PmFooter, append
 from skipstone.questdb.txn_snapshot import DATA, PM
 
 from .disk import mapped
@@ -41,7 +41,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from skipstone.questdb.format.pm import PmSnapshot
-    from skipstone.questdb.format.values import PmRowGroup
 
     from .disk import Disk
 
@@ -178,8 +177,11 @@ def edit(
     unused = state.unused + state.footer_length + TAIL_LENGTH
     unused += sum(_extent(g) for r, g in enumerate(state.footer.row_groups) if r not in kept)
     made = Pm(_pm_of(_with(state.footer, fresh), tail, fresh, unused=unused)).snapshot()
-    new = zip(read_row_groups(made), *_times(made, state.leaf), strict=True)
-    listed: list[int | PmRowGroup] = []
+    previous = snapshot_of(state.directory, state.size)
+    first = previous.row_group_count
+    numbers = range(first, first + made.row_group_count)
+    new = zip(numbers, *_times(made, state.leaf), strict=True)
+    listed = list[int]()
     lows, highs = list[int](), list[int]()
     places = iter(fresh)
     for part in order:
@@ -192,7 +194,7 @@ def edit(
             listed.append(written)
             lows.append(low)
             highs.append(high)
-    change = append(snapshot_of(state.directory, state.size), listed, PmFooter.of(made))
+    change = append(previous, listed, PmFooter.of(made), made)
     with disk.writing(f"{state.directory}/{PM}") as pm:
         disk.write(pm, [change.data], change.offset)
         disk.sync(pm)

@@ -99,11 +99,6 @@ class Footer:
     arrays: FooterArrays | None = field(default=None, compare=False, repr=False)
     columns: pa.Schema = field(default=pa.schema([]), compare=False, repr=False)
 
-    @property
-    def spark_version(self) -> str | None:
-        """The Spark that wrote it, or whose conventions it follows."""
-        return dict(self.keys).get(_SPARK_VERSION)
-
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class PartContents:
