@@ -32,7 +32,6 @@ built.
 
 from __future__ import annotations
 
-import logging
 import re
 from dataclasses import dataclass
 from difflib import get_close_matches
@@ -65,9 +64,6 @@ if TYPE_CHECKING:
 
     from .format.column_keys import CodedColumn
     from .format.keys import PaimonType
-
-
-log = logging.getLogger("skipstone")
 
 
 class RowIndex(PerFile, PaimonIndex):

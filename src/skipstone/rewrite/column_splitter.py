@@ -33,7 +33,6 @@ from skipstone.parquet.format.column_files import (
     column_files,
     note_of,
 )
-from skipstone.parquet.format.footer import Tail
 from skipstone.parquet.format.summary_file import is_summary
 from skipstone.parquet.reading.file import ParquetFile
 from skipstone.parquet.reading.page_tables import chunk_place
@@ -249,8 +248,7 @@ def _write_part(
     editor = FooterEditor.of(footer).with_columns(part.fields, part.leaves, starts)
     edits = [RowGroupEdit(chunks=[each.fields for each in chunks]) for chunks in groups]
     data = editor.with_key_values({TOKEN_KEY: token}).edited(edits).to_bytes()
-    writer.write_footer(data)
-    end = (data + Tail(out.at, len(data), encrypted=False).to_bytes())[-MOST_TAIL:]
+    end = writer.write_footer(data)[-MOST_TAIL:]
     return ColumnFile(size=out.at, tail=len(end), crc32=zlib.crc32(end)), groups
 
 
