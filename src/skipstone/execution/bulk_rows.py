@@ -126,6 +126,18 @@ class Batch:
         """Whether all rows match."""
         return self.pieces[0].piece.sure
 
+    def places(self, at: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """For rows ``at`` of the batch, ascending: the ordinals of their files, and their positions
+        in these."""
+        first = np.cumsum([0, *(piece.rows for piece in self.pieces)])
+        bounds = np.searchsorted(at, first)
+        ordinals = [each.piece.file.ordinal for each in self.pieces]
+        positions = [
+            each.positions(at[bounds[n] : bounds[n + 1]] - first[n])
+            for n, each in enumerate(self.pieces)
+        ]
+        return np.repeat(np.array(ordinals, np.int64), np.diff(bounds)), np.concatenate(positions)
+
 
 def bulk_piece(piece: Piece, names: Sequence[str]) -> BulkPiece | None:
     """``piece`` for a batch of these columns of the table; ``None`` where it does not fit one."""
@@ -233,15 +245,23 @@ class BatchReader:
 
     def read(self, batch: Batch, other: OtherColumns) -> pa.Table | None:
         """The matching rows; ``other`` reads further columns of one file."""
+        found = self.read_with_rows(batch, other)
+        return None if found is None else found[1]
+
+    def read_with_rows(
+        self, batch: Batch, other: OtherColumns
+    ) -> tuple[NDArray[np.int64], pa.Table] | None:
+        """The same, and the position of each row among the rows of the batch."""
         kernels = _kernels(batch)
         read = None if kernels is None else read_columns(batch.pieces, batch.names, kernels)
         if kernels is None or read is None:
             return None
+        rows = int(read.first[-1])
         if batch.sure:
-            return self._table(batch.pieces, read.columns, int(read.first[-1]))
+            return np.arange(rows), self._table(batch.pieces, read.columns, rows)
         at = np.flatnonzero(self._matching(read))
         if not len(at):
-            return self.schema.empty_table()
+            return at, self.schema.empty_table()
         places = pa.array(at)
         have = {
             name: column.take(places)
@@ -251,7 +271,7 @@ class BatchReader:
         rest = [each for name, below in self.wanted.items() if name not in have for each in below]
         if rest:
             have |= _rest(batch.pieces, rest, at, read.first, kernels, other)
-        return self._table(batch.pieces, have, len(at))
+        return at, self._table(batch.pieces, have, len(at))
 
     def _matching(self, read: BatchColumns) -> NDArray[np.bool_]:
         require_decidable(self.tree)

@@ -33,7 +33,7 @@ from .bulk_rows import MANY, Batch, BatchReader, batches
 from .table_files import Piece, in_type, spelled
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
 
     from numpy.typing import NDArray
 
@@ -144,11 +144,19 @@ class TableReader:
 
     def _units(self, plan: Plan) -> Iterator[Piece | Batch]:
         """The pieces of the plan, of many files in batches."""
-        self._scans = int(np.count_nonzero(plan.keep)) > _FEW
-        pieces = self.pieces(plan)
+        return self.units(self.pieces(plan), int(np.count_nonzero(plan.keep)))
+
+    def units(self, pieces: Iterable[Piece], files: int) -> Iterator[Piece | Batch]:
+        """``pieces`` of so many files, those of many files in batches."""
+        self._scans = files > _FEW
         if not self._scans or self.files.storage.remote:
-            return pieces
+            return iter(pieces)
         return batches(pieces, list(self.asked), self.columns)
+
+    def batch_with_rows(self, batch: Batch) -> tuple[NDArray[np.int64], pa.Table] | None:
+        """The matching rows of a batch and their positions in it; ``None`` where its pieces must be
+        read one by one."""
+        return self._batches.read_with_rows(batch, self._columns)
 
     def _read_unit(self, unit: Piece | Batch) -> pa.Table:
         if isinstance(unit, Piece):
