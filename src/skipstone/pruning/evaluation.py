@@ -263,14 +263,29 @@ def combine(
     return result if result is not None else everything if conjunction else nothing
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Outcome:
+    """What evidence of this ``cost`` decided: undecided units ``before`` and ``after``, by reading
+    ``bytes_read``."""
+
+    index: str
+    column: str
+    cost: float
+    before: int
+    after: int
+    bytes_read: int = 0
+
+
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
 class Evaluation:
-    """The result of one level: ``bounds`` of the predicate over ``units``, and of each leaf."""
+    """The result of one level: ``bounds`` of the predicate over ``units``, and of each leaf;
+    ``outcomes`` of the evidence in the order of evaluation."""
 
     units: Units
     bounds: Bounds[NDArray[np.bool_]]
     leaves: Mapping[Leaf, Bounds[Any]]
     steps: tuple[Step, ...]
+    outcomes: tuple[Outcome, ...] = ()
 
     def descend(self, children: Units, parent: NDArray[np.int64]) -> dict[Leaf, Bounds[Any]]:
         """Each leaf's bounds for finer units: ``parent[i]`` is the unit that child ``i`` lies in.
@@ -308,8 +323,10 @@ def evaluate(
     by_column = _by_column(tree)
     bounds = whole()
     steps: list[Step] = []
-    for _, stage in itertools.groupby(sorted(evidence, key=_cost), key=_cost):
+    outcomes: list[Outcome] = []
+    for cost, stage in itertools.groupby(sorted(evidence, key=_cost), key=_cost):
         at = np.flatnonzero(bounds.may & ~bounds.must)
+        left = len(at)
         # The first stages usually cover every unit: this saves a copy of up to a million.
         open_units = units if len(at) == n else units.where(at)
         asked = [
@@ -333,8 +350,27 @@ def evaluate(
             if used:
                 bounds = whole()
             kept = int(np.count_nonzero(bounds.may))
-            steps.append(question.step(used, before, kept, started, answers))
-    return Evaluation(units=units, bounds=bounds, leaves=found, steps=tuple(steps))
+            step = question.step(used, before, kept, started, answers)
+            steps.append(step)
+            after = kept - int(np.count_nonzero(bounds.must))  # all of these may match
+            outcomes.append(
+                Outcome(
+                    index=step.index,
+                    column=step.column,
+                    cost=cost,
+                    before=left,
+                    after=after,
+                    bytes_read=step.bytes_read,
+                )
+            )
+            left = after
+    return Evaluation(
+        units=units,
+        bounds=bounds,
+        leaves=found,
+        steps=tuple(steps),
+        outcomes=tuple(outcomes),
+    )
 
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)

@@ -2,8 +2,8 @@
 
 It usually runs last, after row groups and pages have reduced the rows. For files whose row indexes
 decide every leaf of the predicate exactly, it runs first: opening such a file for its row groups
-and pages takes longer and adds nothing. ``decides`` shows this before anything is read. It runs
-first only where files are few: evidence in memory drops most of many files.
+and pages takes longer and adds nothing. ``decides`` shows this before anything is read. Of many
+files a sample is evaluated first, and the others only where that saves more than it takes.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from skipstone.predicate.tree import Bound, Leaf, leaves
 
 from .._arrays import distinct
 from . import Bounds, Cause, Evidence, Level, Reason, RowSet, Units
+from .costs import OPENED, spread
 from .evaluation import RowTask, evaluate_rows
 
 if TYPE_CHECKING:
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
+    from .costs import CostGate
     from .evaluation import Evaluation, Fetch
     from .evidence import RowSource
     from .plan import Step
@@ -32,6 +34,8 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("skipstone")
 
+# Files per wave where row indexes decide every row: few bytes of each are fetched.
+_TOGETHER = 1024
 # Files per wave. Fetched bytes stay in memory until all files of the wave are evaluated.
 _WAVE = 64
 # From ``_MANY`` files on, a sample is evaluated first. The others follow only if the sample decided
@@ -51,6 +55,7 @@ class RowLevel:
     columns: frozenset[str]
     row_counts: NDArray[np.int64]
     fetch: Fetch
+    gate: CostGate
     found: dict[int, Bounds[RowSet]] = field(default_factory=dict)
     steps: dict[tuple[str, str], Step] = field(default_factory=dict)
     reasons: list[Reason] = field(default_factory=list)
@@ -64,12 +69,42 @@ class RowLevel:
         listing: whether it is settled.
         """
         settled = np.zeros(files, np.bool_)
-        open_files = _open_files(state)
-        if not 0 < len(open_files) <= _WAVE:
-            return state, settled
+        open_files = _open_files(state)[:_MOST_FILES]
         asked = leaves(self.tree)
+        if not len(open_files):
+            return state, settled
+        sample = spread(open_files)
+        if sample is None:
+            self._settle(state, open_files, asked, settled)
+        else:
+            self._settle(state, sample, asked, settled)
+            if self._pays(sample, settled):
+                others = np.setdiff1d(open_files, sample)
+                for start in range(0, len(others), _TOGETHER):
+                    self._settle(state, others[start : start + _TOGETHER], asked, settled)
+            elif settled.any():
+                text = f"asked in {len(sample):,} of {len(open_files):,} files, where"
+                text = f"{text} reading the columns takes less"
+                self.reasons.append(Reason(cause=Cause.COSTLY, subject=Level.ROW.unit, text=text))
+        if not settled.any():
+            return state, settled
+        count = int(settled.sum())
+        text = f"not looked at in {count:,} of {len(open_files):,} files: indexes decide every row"
+        self.reasons.append(Reason(cause=Cause.COSTLY, subject=Level.ROW_GROUP.unit, text=text))
+        none = np.array([file for file in self.found if not self.found[file].may], np.int64)
+        may = state.bounds.may & ~np.isin(state.units.file, none)
+        return replace(state, bounds=Bounds(state.bounds.must & may, may)), settled
+
+    def _settle(
+        self,
+        state: Evaluation,
+        files: NDArray[np.int64],
+        asked: Sequence[Leaf],
+        settled: NDArray[np.bool_],
+    ) -> None:
+        """Evaluates those of ``files`` whose indexes decide every row, and flags them."""
         tasks: dict[int, RowTask] = {}
-        for file, mine in _units_of(state, open_files):
+        for file, mine in _units_of(state, files):
             found = self._evidence(file)
             if found and _decide_all(found, asked):
                 task = self._task(state, file, mine, found)
@@ -79,15 +114,18 @@ class RowLevel:
         for file, task in tasks.items():
             # A damaged index decides nothing.
             settled[file] = _decide_all(task.evidence, asked)
-        self._left = [file for file in tasks if not settled[file]]
-        if not settled.any():
-            return state, settled
-        count = int(settled.sum())
-        text = f"not looked at in {count:,} of {len(open_files):,} files: indexes decide every row"
-        self.reasons.append(Reason(cause=Cause.COSTLY, subject=Level.ROW_GROUP.unit, text=text))
-        none = np.array([file for file in tasks if not self.found[file].may], np.int64)
-        may = state.bounds.may & ~np.isin(state.units.file, none)
-        return replace(state, bounds=Bounds(state.bounds.must & may, may)), settled
+        self._left += [file for file in tasks if not settled[file]]
+
+    def _pays(self, sample: NDArray[np.int64], settled: NDArray[np.bool_]) -> bool:
+        """Whether the settled files of a sample saved more than evaluating them took."""
+        known = sample[settled[sample]]
+        if not len(known):
+            return False
+        costs, columns = self.gate.costs, len(self.columns)
+        read = self.gate.reading(None, Units.objects(known, self.row_counts[known])).mean()
+        gone = sum(not self.found[file].may for file in known.tolist()) / len(known)
+        saved = float(read) + gone * costs.file * OPENED
+        return saved > costs.looking(Level.ROW, columns)
 
     def rest(self, state: Evaluation) -> dict[int, Bounds[RowSet]]:
         """Runs after the finer levels, over the other undecided files; returns the bounds of all
