@@ -357,6 +357,10 @@ class FooterRowGroups(Source):
         """Sizes of chunks, from the footers that are open."""
         return self.footers.stored(units, columns)
 
+    def decoded(self, index: str, column: str, units: Units) -> int:
+        """The bytes of dictionary pages."""
+        return self._source.decoded(index, column, units)
+
     def evidence(self, units: Units, columns: frozenset[str]) -> Sequence[Evidence[Leaf]]:
         """Statistics, Bloom filters, dictionaries."""
         return self._source.evidence(units, columns)

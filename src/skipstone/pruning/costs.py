@@ -53,6 +53,8 @@ EXPECTED = 0.5
 OPENED = 0.5
 #: seconds of evaluating statistics that are in memory, as a share of opening the file
 _IN_MEMORY = 0.1
+#: seconds per byte of decoding a dictionary for evidence, one by one
+_DECODE = 5e-9
 #: of more units an eighth is the sample: at least ``FEW // 2``, at most ``_SAMPLE``
 FEW = 16
 _SAMPLE = 32
@@ -200,14 +202,24 @@ class CostGate:
                 stored = np.where(known >= 0, known, stored)
         return self.costs.reading(stored, len(self.columns))
 
+    def affords(self, source: Source, units: Units) -> float:
+        """The ``cost`` of the most expensive evidence to ask of ``units`` of a sample."""
+        if source.level is not Level.ROW_GROUP or not len(units):
+            return np.inf
+        value = float(self.reading(source, units).mean())
+        return np.inf if EXPECTED * value > self.costs.page else _FREE_COST
+
     def verdict(self, tree: Bound, source: Source, asked: Units, found: Evaluation) -> Verdict:
         """What the level of ``source`` was worth in a sample ``asked``, which gave ``found``."""
         costs, level, count = self.costs, source.level, len(asked)
         value = float(self.reading(source, asked).sum()) / max(len(found.units), 1)
 
         def net(outcome: Outcome) -> float:
-            read = outcome.bytes_read / costs.bytes_per_second
-            took = costs.page * outcome.before + read if _reads(level, outcome) else 0.0
+            took = 0.0
+            if _reads(level, outcome):
+                size = source.decoded(outcome.index, outcome.column, found.units)
+                each = costs.page + size / max(len(found.units), 1) * _DECODE
+                took = each * outcome.before
             return value * (outcome.before - outcome.after) - took
 
         outcomes = found.outcomes

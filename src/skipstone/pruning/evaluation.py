@@ -156,18 +156,54 @@ class Question:
         self, used: bool, considered: int, kept: int, started: float, answers: Sequence[Answer]
     ) -> Step:
         """The step of this question, for ``explain``."""
-        reasons = tuple(dict.fromkeys(reason for answer in answers for reason in answer.reasons))
+        work = Work(self.evidence)
+        work.add(self, used, considered, kept, started, answers)
+        return work.step()
+
+
+class Work:
+    """The step of evidence that answers several questions, of the same kind about one column."""
+
+    def __init__(self, evidence: Evidence[Leaf]) -> None:
+        self.evidence = evidence
+        self.used = False
+        self.considered = self.kept = self.bytes_read = self.requests = 0
+        self.seconds = 0.0
+        self.reasons: dict[Reason, None] = {}
+
+    def add(
+        self,
+        question: Question,
+        used: bool,
+        considered: int,
+        kept: int,
+        started: float,
+        answers: Sequence[Answer],
+    ) -> None:
+        """Adds a question that kept ``kept`` of ``considered`` units."""
+        self.used = self.used or used
+        self.considered += considered
+        self.kept += kept
+        self.bytes_read += question.bytes_read
+        self.requests += question.requests
+        self.seconds += time.perf_counter() - started
+        for answer in answers:
+            if answer.reasons:
+                self.reasons.update(dict.fromkeys(answer.reasons))
+
+    def step(self) -> Step:
+        """The step, for ``explain``."""
         return Step(
             level=self.evidence.level,
             index=self.evidence.name,
             column=self.evidence.column,
-            used=used,
-            considered=int(considered),
-            kept=int(kept),
+            used=self.used,
+            considered=self.considered,
+            kept=self.kept,
             bytes_read=self.bytes_read,
             requests=self.requests,
-            milliseconds=(time.perf_counter() - started) * 1e3,
-            reasons=reasons,
+            milliseconds=self.seconds * 1e3,
+            reasons=tuple(self.reasons),
         )
 
 
@@ -265,15 +301,13 @@ def combine(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Outcome:
-    """What evidence of this ``cost`` decided: undecided units ``before`` and ``after``, by reading
-    ``bytes_read``."""
+    """What evidence of this ``cost`` decided: undecided units ``before`` and ``after``."""
 
     index: str
     column: str
     cost: float
     before: int
     after: int
-    bytes_read: int = 0
 
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
@@ -354,14 +388,7 @@ def evaluate(
             steps.append(step)
             after = kept - int(np.count_nonzero(bounds.must))  # all of these may match
             outcomes.append(
-                Outcome(
-                    index=step.index,
-                    column=step.column,
-                    cost=cost,
-                    before=left,
-                    after=after,
-                    bytes_read=step.bytes_read,
-                )
+                Outcome(index=step.index, column=step.column, cost=cost, before=left, after=after)
             )
             left = after
     return Evaluation(
@@ -397,7 +424,7 @@ def evaluate_rows(
     alive = [task.alive for task in tasks]
     results = [Bounds(_NONE, task.alive) for task in tasks]
     constants = {rows: row_constants(rows) for rows in {task.rows for task in tasks}}
-    steps: dict[tuple[str, str], Step] = {}
+    work: dict[tuple[str, str], Work] = {}
     order = sorted({item.cost for task in tasks for item in task.evidence})
     for cost in order:
         asked: list[tuple[int, Question]] = []
@@ -433,10 +460,12 @@ def evaluate_rows(
                     may = whole.may & alive[i]
                     whole = Bounds(may if whole.exact else whole.must & alive[i], may)
                 results[i] = whole
-            step = question.step(used, before, len(results[i].may), started, answers)
-            key = (step.index, step.column)
-            steps[key] = steps[key].plus(step) if key in steps else step
-    return results, tuple(steps.values())
+            evidence = question.evidence
+            key = (evidence.name, evidence.column)
+            if key not in work:
+                work[key] = Work(evidence)
+            work[key].add(question, used, before, len(results[i].may), started, answers)
+    return results, tuple(each.step() for each in work.values())
 
 
 _NONE = RowSet()

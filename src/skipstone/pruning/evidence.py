@@ -238,6 +238,10 @@ class Source(ABC):
         ``None`` where they are not."""
         return None
 
+    def decoded(self, index: str, column: str, units: Units) -> int:
+        """The bytes that evidence called ``index`` decodes for these units, read or cached."""
+        return 0
+
     def observe(self, alive: Units) -> None:  # noqa: B027 - most sources ignore it
         """Takes all units that may hold a match, the decided ones included."""
 

@@ -124,7 +124,7 @@ class FinerLevels:
             source.observe(state.units.where(state.bounds.may))
             sample = None if many or source.limits_cost else self.gate.sample(at)
             if sample is None:
-                fine, parent = self._fine(state, source, at, verdict)
+                fine, parent = self._fine(state, source, at, verdict, many=many)
                 if verdicts is not None:
                     asked = state.units.where(at)
                     verdicts.append(self.gate.verdict(self.tree, source, asked, fine))
@@ -149,7 +149,7 @@ class FinerLevels:
     ) -> tuple[Evaluation, NDArray[np.int64]]:
         """As ``_fine``, of few files with many units: of a sample, and of the others if it pays."""
         asked = state.units.where(sample)
-        fine, parent = self._fine(state, source, sample, None)
+        fine, parent = self._fine(state, source, sample, None, many=True)
         self.gate.sampled = len(sample), len(at), state.units.level.unit
         verdict = self.gate.verdict(self.tree, source, asked, fine)
         if verdict.net <= 0:
@@ -168,13 +168,16 @@ class FinerLevels:
         source: Source,
         at: NDArray[np.int64],
         verdict: Verdict | None,
+        *,
+        many: bool = False,
     ) -> tuple[Evaluation, NDArray[np.int64]]:
         """What the evidence says of the parts of the units ``at``, and the unit of each part."""
 
         def evidence(parts: Units) -> Sequence[Evidence[Leaf]]:
             found = source.evidence(parts, columns)
             if verdict is None:
-                return found
+                most = self.gate.affords(source, parts) if many else np.inf
+                return [each for each in found if each.cost <= most]
             return [each for each in found if (each.name, each.column) in verdict.chosen]
 
         columns = frozenset(leaf.column for leaf in leaves(self.tree))

@@ -188,17 +188,22 @@ class RowLevel:
         found: Sequence[Evidence[Leaf]],
     ) -> RowTask | None:
         """``None`` without evidence, or where row counts are unknown."""
-        units = state.units
-        if not found or self.row_counts[file] < 0 or np.any(units.rows[mine] < 0):
+        units, rows = state.units, int(self.row_counts[file])
+        if not found or rows < 0:
+            return None
+        whole = len(mine) == 1 and bool(units.rows[mine[0]] == rows)
+        if not whole and np.any(units.rows[mine] < 0):
             return None
         return RowTask(
-            unit=Units.objects(np.array([file]), self.row_counts[[file]]),
-            rows=int(self.row_counts[file]),
+            unit=Units.objects(np.array([file]), self.row_counts[file : file + 1]),
+            rows=rows,
             alive=_rows_of(units, mine, state.bounds.may),
             evidence=found,
             leaves={
                 leaf: Bounds(_rows_of(units, mine, bounds.must), _rows_of(units, mine, bounds.may))
                 for leaf, bounds in state.leaves.items()
+                # A leaf of which nothing is known needs no bounds.
+                if not whole or bounds.must[mine[0]] or not bounds.may[mine[0]]
             },
         )
 
