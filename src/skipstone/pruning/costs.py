@@ -32,10 +32,10 @@ from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
 
-from skipstone.predicate.tree import And, Bound, Or
+from skipstone.predicate.tree import And, Bound, Leaf, Or
 
 from .._arrays import distinct
-from . import Cause, Level, Reason
+from . import Cause, Evidence, Level, Reason
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -55,6 +55,8 @@ OPENED = 0.5
 _IN_MEMORY = 0.1
 #: seconds per byte of decoding a dictionary for evidence, one by one
 _DECODE = 5e-9
+#: seconds of evaluating a row index of ``cost`` 1 for the rows of a file, besides reading it
+ROW_CPU = 50e-6
 #: of more units an eighth is the sample: at least ``FEW // 2``, at most ``_SAMPLE``
 FEW = 16
 _SAMPLE = 32
@@ -65,8 +67,8 @@ _FREE_COST = 1.0
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Costs:
     """Seconds: ``file`` to open one and decode its footer, ``chunk`` for the page index of a column
-    chunk, ``page`` for its dictionary page or Bloom filter, ``rows`` to evaluate one index for the
-    rows of a file, ``read`` to begin reading a column chunk. ``bytes_per_second`` is how fast its
+    chunk, ``page`` for its dictionary page or Bloom filter, ``rows`` to read one index for the rows
+    of a file, ``read`` to begin reading a column chunk. ``bytes_per_second`` is how fast its
     stored bytes are read and decoded."""
 
     file: float
@@ -98,7 +100,7 @@ class Costs:
         return np.asarray(self.read * columns + stored / self.bytes_per_second)
 
 
-LOCAL = Costs(file=250e-6, chunk=300e-6, page=150e-6, rows=100e-6, read=50e-6, bytes_per_second=1e9)
+LOCAL = Costs(file=250e-6, chunk=300e-6, page=150e-6, rows=30e-6, read=50e-6, bytes_per_second=1e9)
 REMOTE = Costs(
     file=1.5e-3, chunk=0.8e-3, page=0.8e-3, rows=1.5e-3, read=0.8e-3, bytes_per_second=80e6
 )
@@ -111,7 +113,7 @@ def spread(at: IntArray) -> IntArray | None:
     count = len(at)
     if count <= FEW:
         return None
-    size = min(max(count // 8, FEW // 2), _SAMPLE)
+    size = min(max(count // 8, FEW // 2, 1), _SAMPLE)
     return at[np.linspace(0, count - 1, size).astype(np.int64)]
 
 
@@ -202,12 +204,22 @@ class CostGate:
                 stored = np.where(known >= 0, known, stored)
         return self.costs.reading(stored, len(self.columns))
 
-    def affords(self, source: Source, units: Units) -> float:
-        """The ``cost`` of the most expensive evidence to ask of ``units`` of a sample."""
+    def affordable(
+        self, source: Source, units: Units, evidence: Sequence[Evidence[Leaf]]
+    ) -> list[Evidence[Leaf]]:
+        """The evidence to ask of ``units`` of a sample; a reason for each that costs more than all
+        of them take to read."""
         if source.level is not Level.ROW_GROUP or not len(units):
-            return np.inf
+            return list(evidence)
         value = float(self.reading(source, units).mean())
-        return np.inf if EXPECTED * value > self.costs.page else _FREE_COST
+        most = np.inf if EXPECTED * value > self.costs.page else _FREE_COST
+        for each in evidence:
+            if each.cost > most:
+                text = f"not looked at in {self.sampled[1]:,} of {self.sampled[1]:,}"
+                text = f"{text} {self.sampled[2]}, which take less to read"
+                subject = f"{each.name}({each.column})"
+                self._left.append(Reason(cause=Cause.COSTLY, subject=subject, text=text))
+        return [each for each in evidence if each.cost <= most]
 
     def verdict(self, tree: Bound, source: Source, asked: Units, found: Evaluation) -> Verdict:
         """What the level of ``source`` was worth in a sample ``asked``, which gave ``found``."""

@@ -24,6 +24,7 @@ import logging
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any, TypeAlias, cast
 
 import numpy as np
@@ -424,6 +425,7 @@ def evaluate_rows(
     alive = [task.alive for task in tasks]
     results = [Bounds(_NONE, task.alive) for task in tasks]
     constants = {rows: row_constants(rows) for rows in {task.rows for task in tasks}}
+    left = [len(rows) for rows in alive]
     work: dict[tuple[str, str], Work] = {}
     order = sorted({item.cost for task in tasks for item in task.evidence})
     for cost in order:
@@ -444,7 +446,7 @@ def evaluate_rows(
         wave = fetch_wave([question for _, question in asked], fetch)
         for i, question in asked:
             started = time.perf_counter()
-            before = len(results[i].may)
+            before = left[i]
             answers = question.answers(wave)
             for leaf, answer in zip(question.leaves, answers, strict=True):
                 if answer.bounds is not None:
@@ -456,7 +458,10 @@ def evaluate_rows(
             used = any(answer.bounds is not None for answer in answers)
             if used:
                 whole = combine(tree, found[i], *constants[tasks[i].rows])
-                if len(alive[i]) < tasks[i].rows:
+                if (
+                    alive[i] is not constants[tasks[i].rows][2].may
+                    and len(alive[i]) < tasks[i].rows
+                ):
                     may = whole.may & alive[i]
                     whole = Bounds(may if whole.exact else whole.must & alive[i], may)
                 results[i] = whole
@@ -464,13 +469,16 @@ def evaluate_rows(
             key = (evidence.name, evidence.column)
             if key not in work:
                 work[key] = Work(evidence)
-            work[key].add(question, used, before, len(results[i].may), started, answers)
+            if used:
+                left[i] = len(results[i].may)
+            work[key].add(question, used, before, left[i], started, answers)
     return results, tuple(each.step() for each in work.values())
 
 
 _NONE = RowSet()
 
 
+@lru_cache(maxsize=64)
 def row_constants(rows: int) -> tuple[Bounds[RowSet], Bounds[RowSet], Bounds[RowSet]]:
     """``unknown``, ``nothing`` and ``everything`` for ``combine`` over one file's rows."""
     none, every = RowSet(), RowSet.all(rows)

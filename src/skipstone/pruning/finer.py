@@ -149,8 +149,8 @@ class FinerLevels:
     ) -> tuple[Evaluation, NDArray[np.int64]]:
         """As ``_fine``, of few files with many units: of a sample, and of the others if it pays."""
         asked = state.units.where(sample)
-        fine, parent = self._fine(state, source, sample, None, many=True)
         self.gate.sampled = len(sample), len(at), state.units.level.unit
+        fine, parent = self._fine(state, source, sample, None, many=True)
         verdict = self.gate.verdict(self.tree, source, asked, fine)
         if verdict.net <= 0:
             self.gate.leave(verdict)
@@ -176,8 +176,7 @@ class FinerLevels:
         def evidence(parts: Units) -> Sequence[Evidence[Leaf]]:
             found = source.evidence(parts, columns)
             if verdict is None:
-                most = self.gate.affords(source, parts) if many else np.inf
-                return [each for each in found if each.cost <= most]
+                return self.gate.affordable(source, parts, found) if many else found
             return [each for each in found if (each.name, each.column) in verdict.chosen]
 
         columns = frozenset(leaf.column for leaf in leaves(self.tree))
