@@ -12,8 +12,8 @@ sample is evaluated first. Each index is then evaluated for the other units only
 
     share of the sample that it decided  x  seconds of reading  >  seconds of evaluating it
 
-Up to ``FEW`` units are weighed by all of their bytes: who reads a plan in another engine reads all
-columns, and so few units take little time.
+Up to ``FEW`` units are weighed by all of their bytes, times ``patience``: evaluating them takes
+little time, and other engines that read a plan read all columns.
 
 A file that is read must be opened in any case, so opening it counts only ``OPENED`` of its time.
 The constants were measured on local files in the page cache, and against an object store at 20 ms
@@ -69,7 +69,7 @@ class Costs:
     """Seconds: ``file`` to open one and decode its footer, ``chunk`` for the page index of a column
     chunk, ``page`` for its dictionary page or Bloom filter, ``rows`` to read one index for the rows
     of a file, ``read`` to begin reading a column chunk. ``bytes_per_second`` is how fast its
-    stored bytes are read and decoded."""
+    stored bytes are read and decoded; ``patience`` see the module."""
 
     file: float
     chunk: float
@@ -77,6 +77,7 @@ class Costs:
     bytes_per_second: float
     page: float = 0.0
     read: float = 0.0
+    patience: float = 1.0
 
     def looking(self, level: Level, columns: int) -> float:
         """Seconds of evaluating one unit: a file, or for pages a row group."""
@@ -100,7 +101,15 @@ class Costs:
         return np.asarray(self.read * columns + stored / self.bytes_per_second)
 
 
-LOCAL = Costs(file=250e-6, chunk=300e-6, page=150e-6, rows=30e-6, read=50e-6, bytes_per_second=1e9)
+LOCAL = Costs(
+    file=250e-6,
+    chunk=300e-6,
+    page=150e-6,
+    rows=30e-6,
+    read=50e-6,
+    bytes_per_second=1e9,
+    patience=5.0,
+)
 REMOTE = Costs(
     file=1.5e-3, chunk=0.8e-3, page=0.8e-3, rows=1.5e-3, read=0.8e-3, bytes_per_second=80e6
 )
@@ -177,8 +186,10 @@ class CostGate:
             undecided = undecided[~self.passed[units.file[undecided]]]
         asked = units.where(undecided)
         file = asked.file
-        if level is Level.ROW_GROUP or (len(undecided) <= FEW and not many):
+        if level is Level.ROW_GROUP:
             seconds = self._whole(asked) / self.costs.bytes_per_second
+        elif len(undecided) <= FEW and not many:
+            seconds = self._whole(asked) / self.costs.bytes_per_second * self.costs.patience
         else:
             seconds = self.reading(source, asked)
         worth = EXPECTED * seconds > self.costs.looking(level, columns)
