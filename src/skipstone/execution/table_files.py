@@ -325,6 +325,24 @@ class Footers:
         self.indexed.update(found)
         return found
 
+    def stored(self, units: Units, columns: frozenset[str]) -> IntArray:
+        """Bytes of the columns in each unit: of its row group, or of the whole file; -1 where the
+        file is not open."""
+        found = np.full(len(units), -1, np.int64)
+        place = zip(units.file.tolist(), units.ordinal.tolist(), units.rows.tolist(), strict=True)
+        for at, (ordinal, group, rows) in enumerate(place):
+            file = self.indexed.get(ordinal)
+            if file is None:
+                continue
+            leaves = [file.columns[column] for column in columns if column in file.columns]
+            sizes = file.footer.chunk("total_compressed_size")
+            counts = file.footer.group("num_rows")
+            if units.level is not Level.OBJECT and group < len(counts) and counts[group] == rows:
+                found[at] = sizes[group, leaves].sum()
+            else:
+                found[at] = sizes[:, leaves].sum()
+        return found
+
     def fetch(self, ranges: Sequence[ByteRange]) -> Fetched:
         """Reads ranges of the opened versions; unreadable ranges are left out."""
         versions = {file.opened.path: file.opened.id for file in self.opened.values()}
@@ -382,6 +400,14 @@ class FooterRowGroups(Source):
         )
         return joined, np.concatenate([parent, np.array(same, np.int64)])
 
+    def stored(self, units: Units, columns: frozenset[str]) -> IntArray:
+        """Sizes of chunks, from the footers that are open."""
+        return self.footers.stored(units, columns)
+
+    def decoded(self, index: str, column: str, units: Units) -> int:
+        """The bytes of dictionary pages."""
+        return self._source.decoded(index, column, units)
+
     def evidence(self, units: Units, columns: frozenset[str]) -> Sequence[Evidence[Leaf]]:
         """Statistics, Bloom filters, dictionaries."""
         return self._source.evidence(units, columns)
@@ -405,6 +431,10 @@ class PageIndexes(Source):
         at = [each for each in range(len(units)) if _is_row_group(units, each, found)]
         parts, parent = self._source.split(units.where(np.array(at, np.int64)), columns)
         return parts, np.array(at, np.int64)[parent]
+
+    def stored(self, units: Units, columns: frozenset[str]) -> IntArray:
+        """Sizes of chunks, from the footers that are open."""
+        return self.footers.stored(units, columns)
 
     def evidence(self, units: Units, columns: frozenset[str]) -> Sequence[Evidence[Leaf]]:
         """Column indexes, and searches where columns are sorted."""
