@@ -162,7 +162,9 @@ class TableReader:
         if isinstance(unit, Piece):
             return self.read(unit)
         found = self._batches.read(unit, self._columns)
-        return found or pa.concat_tables([self.read(each.piece) for each in unit.pieces])
+        if found is None:
+            return pa.concat_tables([self.read(each.piece) for each in unit.pieces])
+        return found
 
     def _count_unit(self, unit: Piece | Batch) -> int:
         if isinstance(unit, Piece):
