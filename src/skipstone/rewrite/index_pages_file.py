@@ -10,7 +10,9 @@ readers of 2013 and of today.
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass, field
+from numbers import Integral
 from typing import TYPE_CHECKING, Any
 
 from skipstone.errors import FormatError, SkipstoneError, UnsupportedError
@@ -40,7 +42,7 @@ from .retrofit_writer import write_changed
 
 if TYPE_CHECKING:
     import os
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator
 
     from skipstone.parquet.format.page_index import OffsetIndex
     from skipstone.parquet.index_pages.tree import ChunkIndexPages
@@ -74,6 +76,10 @@ def add_index_pages(
     that the file does not have.
     """
     started = time.perf_counter()
+    if isinstance(keys, str | bytes) or not isinstance(keys, Sequence | None):
+        raise TypeError(f"keys is a sequence of columns, as ['ts'], not {keys!r}")
+    if not isinstance(roll_over, Integral):
+        raise TypeError(f"roll_over is a whole number of bytes, not {roll_over!r}")
     file = ParquetFile(path)
     place = local_path(file.path)
     target = place if output is None else local_path(str(output))
