@@ -12,7 +12,6 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from numbers import Integral
 from typing import TYPE_CHECKING, Any
 
 from skipstone.errors import FormatError, SkipstoneError, UnsupportedError
@@ -35,7 +34,7 @@ from skipstone.parquet.writing.file_writer import (
     row_group_fields,
 )
 from skipstone.parquet.writing.footer_editor import FooterEditor, RowGroupEdit
-from skipstone.parquet.writing.retrofit_needs import refuse
+from skipstone.parquet.writing.retrofit_needs import is_whole, refuse
 from skipstone.storage.atomic_replace import local_path
 
 from .retrofit_writer import write_changed
@@ -78,7 +77,7 @@ def add_index_pages(
     started = time.perf_counter()
     if isinstance(keys, str | bytes) or not isinstance(keys, Sequence | None):
         raise TypeError(f"keys is a sequence of columns, as ['ts'], not {keys!r}")
-    if not isinstance(roll_over, Integral):
+    if not is_whole(roll_over):
         raise TypeError(f"roll_over is a whole number of bytes, not {roll_over!r}")
     file = ParquetFile(path)
     place = local_path(file.path)

@@ -74,7 +74,7 @@ class IndexOptions:
         """Resolve names to leaves. ``SkipstoneError`` for names that the file does not have,
         ``TypeError`` for arguments of other types.
         """
-        if page_rows is not None and not isinstance(page_rows, Integral):
+        if page_rows is not None and not is_whole(page_rows):
             raise TypeError(f"page_rows is a whole number, not {page_rows!r}")
         if page_rows is not None and page_rows < 1:
             raise ValueError(f"page_rows is {page_rows}, but must be at least 1")
@@ -86,7 +86,7 @@ class IndexOptions:
         leaves = footer.schema.leaves
         filters = {}
         for name, fpp in bloom.items():
-            if not isinstance(fpp, Real):
+            if not _is_number(fpp):
                 raise TypeError(f"the probability for {name} is a number, not {fpp!r}")
             if not 0.0 < fpp < 1.0:
                 raise SkipstoneError(
@@ -105,6 +105,15 @@ class IndexOptions:
         ]
         wanted = tuple([_sorting(selection, each) for each in keys]) or None
         return cls(bloom=filters, page_rows=page_rows, sorting=wanted, orders=tuple(found))
+
+
+def is_whole(given: object) -> bool:
+    """Whether an argument is a whole number, of Python or NumPy."""
+    return isinstance(given, Integral)
+
+
+def _is_number(given: object) -> bool:
+    return isinstance(given, Real)
 
 
 def parse_bloom(text: str) -> tuple[str, float]:
