@@ -8,7 +8,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from skipstone import write_table
 from skipstone.rewrite import add_index_pages, encrypt, retrofit, split_columns
+from skipstone.salvage import salvage
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -51,4 +53,26 @@ def test_the_files_of_split_columns(tmp_path: Path, files: Any) -> None:
     pq.write_table(pa.table({"a": [1, 2, 3]}), path)
     with pytest.raises(TypeError, match=r"maps names of files|are a sequence"):
         split_columns(path, tmp_path / "y.parquet", files)
+    assert list(tmp_path.iterdir()) == [path]
+
+
+@pytest.mark.parametrize("place", [None, 1, True, b"x", ["x"]])
+def test_a_place_that_is_no_path(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, place: Any
+) -> None:
+    # A file called "None", or "1", was written into the working directory.
+    monkeypatch.chdir(tmp_path)
+    path = tmp_path / "x.parquet"
+    rows = pa.table({"a": [1, 2, 3]})
+    pq.write_table(rows, path)
+    asked: list[Callable[[], object]] = [
+        lambda: split_columns(path, place),
+        lambda: write_table(rows, place),
+    ]
+    if place is not None:
+        asked += [lambda: retrofit(path, output=place), lambda: salvage(path, output=place)]
+        asked.append(lambda: add_index_pages(path, output=place))
+    for ask in asked:
+        with pytest.raises(TypeError):
+            ask()
     assert list(tmp_path.iterdir()) == [path]

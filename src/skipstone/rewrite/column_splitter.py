@@ -13,6 +13,7 @@ replaced the old one, the column files of the old one are removed.
 
 from __future__ import annotations
 
+import os
 import re
 import time
 import uuid
@@ -58,8 +59,6 @@ from skipstone.storage.atomic_replace import (
 from skipstone.storage.base import naming
 
 if TYPE_CHECKING:
-    import os
-
     import pyarrow as pa
 
     from skipstone.parquet.format.footer_arrays import FooterArrays
@@ -116,7 +115,7 @@ def split_columns(
     does not exist or is named twice.
     """
     started = time.perf_counter()
-    target = local_path(str(path))
+    target = local_path(os.fspath(path))
     if not isinstance(source, str | Path) and hasattr(source, "schema"):
         import pyarrow.parquet as pq
 

@@ -9,6 +9,7 @@ readers of 2013 and of today.
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -40,7 +41,6 @@ from skipstone.storage.atomic_replace import local_path
 from .retrofit_writer import write_changed
 
 if TYPE_CHECKING:
-    import os
     from collections.abc import Iterator
 
     from skipstone.parquet.format.page_index import OffsetIndex
@@ -81,7 +81,7 @@ def add_index_pages(
         raise TypeError(f"roll_over is a whole number of bytes, not {roll_over!r}")
     file = ParquetFile(path)
     place = local_path(file.path)
-    target = place if output is None else local_path(str(output))
+    target = place if output is None else local_path(os.fspath(output))
     refuse(file, "index pages")
 
     work = _IndexPagesWriter(
