@@ -82,7 +82,7 @@ def salvage(
     source = local_path(path)
     target = source.with_name(f"{source.stem}.salvaged.parquet")
     if output is not None:
-        target = local_path(str(output))
+        target = local_path(os.fspath(output))
     if target.exists():
         raise SkipstoneError(f"{target} exists already", hint="name another --output")
     with open(source, "rb", opener=open_regular) as file:

@@ -24,7 +24,7 @@ from skipstone.predicate.literals import Keys
 from skipstone.predicate.render import to_sql
 from skipstone.predicate.sql import parse_sql
 from skipstone.predicate.tree import Const, leaves
-from skipstone.predicate.types import column_path, spark_type, split_names
+from skipstone.predicate.types import UNCOMPARABLE, column_path, spark_type, split_names
 from skipstone.pruning import Cause, Reason
 from skipstone.pruning.costs import LOCAL, REMOTE
 from skipstone.pruning.file_bounds import intervals_of
@@ -389,7 +389,10 @@ def _orders(
 
 
 def sort_column(table: OpenTable, schema: pa.Schema, name: str) -> tuple[str, ...]:
-    """The path of a sort key as ``schema`` spells it; ``PredicateError`` where it has none."""
+    """The path of a sort key as ``schema`` spells it; ``PredicateError`` where it has none.
+
+    ``UnsupportedError`` for a column with a collation: its order is not that of the bytes.
+    """
     path = spelled_path(schema, name)
     if path is None:
         near = get_close_matches(name, schema.names, 1)
@@ -397,5 +400,12 @@ def sort_column(table: OpenTable, schema: pa.Schema, name: str) -> tuple[str, ..
             f"there is no column {name!r} in {table.path} to sort by",
             nearest=near[0] if near else None,
             hint=None if near else "sort keys are columns, as in 'ts desc, id'",
+        )
+    # Text of char(n) is padded where Spark compares it; its order is that of the stored text.
+    field = schema.field(path[0])
+    why = (field.metadata or {}).get(UNCOMPARABLE, b"").decode()
+    if why.startswith("collation"):
+        raise UnsupportedError(
+            f"cannot sort by {name}: {why}", hint="sort with Spark: Table.read(spark, where)"
         )
     return path

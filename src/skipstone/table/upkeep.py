@@ -224,8 +224,15 @@ class UpkeepVerbs(OpenTable):
 
         Temporary files are looked for in the index and in the directories of the data. Only files
         whose names Skipstone makes are removed, and none that a process is writing.
+
+        ``SkipstoneError`` where there is neither a table nor an index.
         """
         self.store.require_own()
+        if not (
+            self.storage.has_children(self.path)
+            or self.store.storage.has_children(self.location.root)
+        ):
+            self.storage.list_files(self.path)  # raises where there is no such directory
         seconds = older_than.total_seconds()
         places = [(self.storage, self.path)]
         published = (self.location.xskipper, self.location.pms)
