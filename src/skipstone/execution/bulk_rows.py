@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias
 import numpy as np
 import pyarrow as pa
 
+from skipstone.errors import FormatError
 from skipstone.parquet.reading.bulk_chunks import KERNELS
 from skipstone.parquet.reading.bulk_columns import (
     BulkColumns,
@@ -239,9 +240,8 @@ class BatchReader:
 
     def count(self, batch: Batch) -> int | None:
         """How many rows match."""
-        kernels = _kernels(batch)
-        read = None if kernels is None else read_columns(batch.pieces, batch.names, kernels)
-        return None if read is None else int(np.count_nonzero(self._matching(read)))
+        found = self._decided(batch)
+        return None if found is None else int(np.count_nonzero(found[1]))
 
     def read(self, batch: Batch, other: OtherColumns) -> pa.Table | None:
         """The matching rows; ``other`` reads further columns of one file."""
@@ -252,30 +252,46 @@ class BatchReader:
         self, batch: Batch, other: OtherColumns
     ) -> tuple[NDArray[np.int64], pa.Table] | None:
         """The same, and the position of each row among the rows of the batch."""
-        kernels = _kernels(batch)
-        read = None if kernels is None else read_columns(batch.pieces, batch.names, kernels)
-        if kernels is None or read is None:
-            return None
-        rows = int(read.first[-1])
         if batch.sure:
-            return np.arange(rows), self._table(batch.pieces, read.columns, rows)
-        at = np.flatnonzero(self._matching(read))
+            kernels = _kernels(batch)
+            whole = None if kernels is None else read_columns(batch.pieces, batch.names, kernels)
+            if whole is None:
+                return None
+            return np.arange(batch.rows), self._table(batch.pieces, whole.columns, batch.rows)
+        found = self._decided(batch)
+        if found is None:
+            return None
+        read, matches, kernels = found
+        at = np.flatnonzero(matches)
         if not len(at):
             return at, self.schema.empty_table()
         places = pa.array(at)
-        have = {
-            name: column.take(places)
-            for name, column in read.columns.items()
-            if name in self.wanted
-        }
+        try:
+            have = {
+                name: column.take(places)
+                for name, column in read.columns.items()
+                if name in self.wanted
+            }
+        except FormatError:  # the pieces are read one by one, and the error has its place
+            return None
         rest = [each for name, below in self.wanted.items() if name not in have for each in below]
         if rest:
             have |= _rest(batch.pieces, rest, at, read.first, kernels, other)
         return at, self._table(batch.pieces, have, len(at))
 
-    def _matching(self, read: BatchColumns) -> NDArray[np.bool_]:
+    def _decided(self, batch: Batch) -> tuple[BatchColumns, NDArray[np.bool_], BulkKernels] | None:
+        """The columns of the predicate, and for each row whether it matches."""
         require_decidable(self.tree)
-        return matching(self.tree, read.columns, int(read.first[-1]))
+        kernels = _kernels(batch)
+        if kernels is None:
+            return None
+        read = read_columns(batch.pieces, batch.names, kernels, lazy=True)
+        if read is None:
+            return None
+        try:
+            return read, matching(self.tree, read.columns, batch.rows), kernels
+        except FormatError:  # the pieces are read one by one, and the error has its place
+            return None
 
     def _table(self, pieces: Sequence[BulkPiece], have: Mapping[str, Any], rows: int) -> pa.Table:
         """The output columns from columns of a batch."""
@@ -339,15 +355,15 @@ class BatchColumns:
 
 
 def read_columns(
-    pieces: Sequence[BulkPiece], names: Sequence[str], kernels: BulkKernels
+    pieces: Sequence[BulkPiece], names: Sequence[str], kernels: BulkKernels, *, lazy: bool = False
 ) -> BatchColumns | None:
-    """The columns of a batch as the files store them, strings by dictionary; ``None`` where a piece
-    cannot be read this way."""
+    """The columns of a batch as the files store them, strings by dictionary (``lazy``: decoded when
+    they are needed); ``None`` where a piece cannot be read this way."""
     spans = [
         tuple([[chunks.spans[group] for group in each.groups] for chunks in _stored(each)])
         for each in pieces
     ]
-    found = _read(pieces, spans, kernels)
+    found = _read(pieces, spans, kernels, lazy=lazy)
     if found is None:
         return None
     counts = [each.rows for each in pieces]
@@ -395,7 +411,11 @@ def _stored(piece: BulkPiece) -> list[LeafChunks]:
 
 
 def _read(
-    pieces: Sequence[BulkPiece], spans: Sequence[Any], kernels: BulkKernels
+    pieces: Sequence[BulkPiece],
+    spans: Sequence[Any],
+    kernels: BulkKernels,
+    *,
+    lazy: bool = False,
 ) -> BulkColumns | None:
     parts = [
         FilePart(each.piece.file.opened.path, each.piece.file.opened.reader, columns)
@@ -406,6 +426,7 @@ def _read(
         parts,
         [each.kind for each in _stored(pieces[0])],
         kernels,
+        lazy=lazy,
         verify_checksums=opened.verify_checksums,
         memory=opened.memory,
     )

@@ -8,7 +8,7 @@ predicate that Skipstone does not model (``Opaque``) raises ``UnsupportedError``
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, Protocol, TypeAlias
 
 import numpy as np
 import pyarrow as pa
@@ -32,6 +32,23 @@ BoolArray: TypeAlias = "NDArray[np.bool_]"
 _SLICE = 1 << 22
 
 
+class CodedValues(Protocol):
+    """The values of rows by a dictionary, decoded when they are needed."""
+
+    @property
+    def dictionary(self) -> pa.Array:
+        """The values, none of them null."""
+
+    def lookup(self, flags: BoolArray) -> BoolArray:
+        """For each row the flag of its value; False for nulls."""
+
+    def valid(self) -> BoolArray:
+        """For each row whether it is not null."""
+
+
+Column: TypeAlias = "pa.ChunkedArray | pa.Array | CodedValues"
+
+
 def require_decidable(tree: Bound) -> None:
     """``UnsupportedError`` where a part of the predicate is opaque."""
     for node in pieces(tree):
@@ -43,14 +60,12 @@ def require_decidable(tree: Bound) -> None:
             )
 
 
-def matching(
-    tree: Bound, columns: Mapping[str, pa.ChunkedArray | pa.Array], rows: int, path: str = ""
-) -> BoolArray:
+def matching(tree: Bound, columns: Mapping[str, Column], rows: int, path: str = "") -> BoolArray:
     """Flags of the matching rows, ``(rows,)``; ``columns`` by the names in the leaves.
 
     ``UnsupportedError`` where values of the file at ``path`` do not fit the type of their column.
     """
-    if rows <= _SLICE:
+    if rows <= _SLICE or any(not hasattr(each, "slice") for each in columns.values()):
         return _Evaluation(columns, rows, path).of(tree)
     made = np.empty(rows, np.bool_)
     for start in range(0, rows, _SLICE):
@@ -70,9 +85,7 @@ def unfit(column: str, have: pa.DataType, type: pa.DataType, path: str) -> Unsup
 
 
 class _Evaluation:
-    def __init__(
-        self, columns: Mapping[str, pa.ChunkedArray | pa.Array], rows: int, path: str
-    ) -> None:
+    def __init__(self, columns: Mapping[str, Column], rows: int, path: str) -> None:
         self.columns, self.rows, self.path = columns, rows, path
         self.keys: dict[tuple[str, pa.DataType], Keys] = {}
 
@@ -93,6 +106,8 @@ class _Evaluation:
 
     def leaf(self, leaf: Leaf) -> BoolArray:
         column = self.columns[leaf.column]
+        if not isinstance(column, pa.ChunkedArray | pa.Array):
+            return self._coded(leaf, column)
         match leaf.op:
             case Op.IS_NULL:
                 return _flags(column.is_null())
@@ -101,7 +116,7 @@ class _Evaluation:
             case Op.LIKE | Op.NOT_LIKE | Op.STARTS_WITH | Op.NOT_STARTS_WITH:
                 return _text(leaf, column)
         if isinstance(column, pa.DictionaryArray) and not column.dictionary.null_count:
-            return self._coded(leaf, column)
+            return self._coded(leaf, _Coded(column))
         compared = _floats(leaf, column)
         if compared is not None:
             return compared
@@ -115,16 +130,32 @@ class _Evaluation:
             return ~compare(keys, Op.EQ, order_key(leaf.values[0], leaf.type))
         return matching_values(leaf, keys)
 
-    def _coded(self, leaf: Leaf, column: pa.DictionaryArray) -> BoolArray:
+    def _coded(self, leaf: Leaf, column: CodedValues) -> BoolArray:
         """The leaf, decided for each value of the dictionary."""
+        if leaf.op in (Op.IS_NULL, Op.NOT_NULL):
+            return column.valid() ^ (leaf.op is Op.IS_NULL)
         words = column.dictionary
         alone = _Evaluation({leaf.column: words}, len(words), self.path).leaf(leaf)
-        indices = column.indices
-        if not column.null_count:
-            return np.asarray(alone.take(indices.to_numpy()))
-        valid = _flags(indices.is_valid())
-        found = np.asarray(alone.take(indices.fill_null(0).to_numpy())) & valid
-        return found | ~valid if leaf.op is Op.NE_OR_NULL else found
+        found = column.lookup(alone)
+        return found | ~column.valid() if leaf.op is Op.NE_OR_NULL else found
+
+
+class _Coded:
+    """An Arrow array as ``CodedValues``."""
+
+    def __init__(self, array: pa.DictionaryArray) -> None:
+        self.array, self.dictionary = array, array.dictionary
+
+    def lookup(self, flags: BoolArray) -> BoolArray:
+        indices = self.array.indices
+        if not self.array.null_count:
+            return np.asarray(flags.take(indices.to_numpy()))
+        if not len(flags):
+            return np.zeros(len(self.array), np.bool_)
+        return np.asarray(flags.take(indices.fill_null(0).to_numpy())) & self.valid()
+
+    def valid(self) -> BoolArray:
+        return _flags(self.array.is_valid())
 
 
 def _floats(leaf: Leaf, column: pa.ChunkedArray | pa.Array) -> BoolArray | None:

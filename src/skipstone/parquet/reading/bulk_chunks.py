@@ -24,7 +24,7 @@ import numpy as np
 import pyarrow as pa
 
 from skipstone._numba import CompiledKernels
-from skipstone.errors import SkipstoneError
+from skipstone.errors import FormatError, SkipstoneError
 from skipstone.parquet.encodings.codecs import decompress
 from skipstone.parquet.format.enums import CompressionCodec, Encoding, Type
 
@@ -57,6 +57,8 @@ class BulkKernels:
     walk: Callable[..., Any]
     decompress: Callable[..., Any]
     indices: Callable[..., Any]
+    flags: Callable[..., Any]
+    validity: Callable[..., Any]
     fixed: Callable[..., Any]
     words: Callable[..., Any]
     strings: Callable[..., Any]
@@ -101,6 +103,87 @@ class _Words:
     data: NDArray[np.uint8]
 
 
+@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
+class CodedStrings:
+    """Strings by dictionary, whose indices are decoded when they are needed.
+
+    ``lookup`` and ``valid`` raise ``FormatError`` where a chunk does not decode.
+    """
+
+    kind: BulkKind
+    kernels: BulkKernels
+    pages: NDArray[np.int64]
+    places: NDArray[np.int64]
+    plain: NDArray[np.uint8]
+    first: NDArray[np.int64]
+    words: _Words
+    entries: NDArray[np.int64]
+    #: of each chunk; decoding adds failures
+    status: NDArray[np.int64]
+
+    def __len__(self) -> int:
+        return int(self.first[-1])
+
+    @property
+    def dictionary(self) -> pa.Array:
+        """The strings of all dictionaries, one after another."""
+        words = self.words
+        return _string_array(
+            self.kind.type, len(words.offsets) - 1, None, words.offsets, words.data
+        )
+
+    def lookup(self, flags: NDArray[np.bool_]) -> NDArray[np.bool_]:
+        """For each row the flag of its string; False for nulls."""
+        out, valid, nulls = np.zeros(len(self), np.bool_), self._room, np.zeros_like(self.status)
+        self.kernels.flags(
+            self.plain, self.pages, self.places, self.kind.optional, self.first[:-1],
+            self.words.base, self.entries, self.status, flags.view(np.uint8), out.view(np.uint8),
+            valid, nulls, np.empty(int(self.pages[:, VALUES].max(initial=0)), np.int32),
+        )  # fmt: skip
+        self._check()
+        return out
+
+    def valid(self) -> NDArray[np.bool_]:
+        """For each row whether it is not null."""
+        if not self.kind.optional:
+            return np.ones(len(self), np.bool_)
+        valid, nulls = np.zeros(len(self), np.uint8), np.zeros_like(self.status)
+        self.kernels.validity(
+            self.plain, self.pages, self.places, True, self.first[:-1], self.status, valid, nulls
+        )
+        self._check()
+        return valid.view(np.bool_)
+
+    def to_arrow(self) -> pa.Array:
+        """The rows as a ``DictionaryArray``; null in chunks that do not decode."""
+        indices, valid = np.zeros(len(self), np.int32), self._room
+        nulls = np.zeros_like(self.status)
+        self.kernels.indices(
+            self.plain, self.pages, self.places, self.kind.optional, self.first[:-1],
+            self.words.base, self.entries, self.status, indices, valid, nulls,
+        )  # fmt: skip
+        blank(self.status, self.first, valid, nulls, indices)
+        if len(self.words.offsets) == 1:  # no value at all
+            return pa.nulls(len(indices), self.kind.type)
+        buffers = [validity_buffer(valid, nulls), pa.py_buffer(indices)]
+        places = pa.Array.from_buffers(pa.int32(), len(indices), buffers)
+        return pa.DictionaryArray.from_arrays(places, self.dictionary, safe=False)
+
+    def take(self, at: pa.Array) -> pa.Array:
+        """Some rows."""
+        found = self.to_arrow().take(at)
+        self._check()
+        return found
+
+    @property
+    def _room(self) -> NDArray[np.uint8]:
+        return np.empty(len(self) if self.kind.optional else 0, np.uint8)
+
+    def _check(self) -> None:
+        if self.status.any():
+            raise FormatError("a chunk of strings does not decode")
+
+
 @dataclass(slots=True, eq=False, kw_only=True)
 class BulkChunks:
     """The chunks of one column while they are decoded, and which of them have ``failed``."""
@@ -119,8 +202,11 @@ class BulkChunks:
     valid: NDArray[np.uint8] = field(init=False)
     nulls: NDArray[np.int64] = field(init=False)
 
-    def decoded(self, kernels: BulkKernels) -> tuple[pa.Array, NDArray[np.bool_]]:
-        """All rows as one array, and the chunks that have failed."""
+    def decoded(
+        self, kernels: BulkKernels, *, lazy: bool = False
+    ) -> tuple[pa.Array | CodedStrings, NDArray[np.bool_]]:
+        """All rows as one array, and the chunks that have failed; with ``lazy`` strings by
+        dictionary are not decoded yet."""
         self.status = self.failed.astype(np.int64)
         rows = int(self.first[-1])
         pages = self._walked(kernels)
@@ -128,6 +214,8 @@ class BulkChunks:
         made = None
         if pages is not None and plain is not None and rows * VALUE <= self.limit:
             made = self._values(pages, plain, kernels)
+            if isinstance(made, CodedStrings) and not lazy:
+                made = made.to_arrow()
         if made is None:
             return pa.nulls(rows, self.kind.type), np.ones(len(self.stops), np.bool_)
         return made, self.status != 0
@@ -177,8 +265,10 @@ class BulkChunks:
         how = np.where(snappy & (pages[:, COMPRESSED] == 1), 1, 0)
         other = (codec != CompressionCodec.UNCOMPRESSED) & ~snappy & (pages[:, COMPRESSED] == 1)
         how[other] = 2
+        kernels.decompress(self.buffer, pages, self.places, how, self.status, plain)
+        # The kernel writes a few bytes behind a page, so these come after it.
         view = memoryview(self.buffer.data)
-        for n in np.flatnonzero(other & sound).tolist():
+        for n in np.flatnonzero(other & (self.status[pages[:, CHUNK]] == 0)).tolist():
             levels, at = max(int(pages[n, LEVELS]), 0), int(pages[n, AT])
             body = view[at + levels : at + int(pages[n, STORED])]
             to, count = int(self.places[n]), int(size[n])
@@ -189,12 +279,11 @@ class BulkChunks:
                 continue
             plain[to : to + levels] = self.buffer[at : at + levels]
             plain[to + levels : to + count] = np.frombuffer(made, np.uint8)
-        kernels.decompress(self.buffer, pages, self.places, how, self.status, plain)
         return plain
 
     def _values(
         self, pages: NDArray[np.int64], plain: NDArray[np.uint8], kernels: BulkKernels
-    ) -> pa.Array | None:
+    ) -> pa.Array | CodedStrings | None:
         chunks, rows = len(self.stops), int(self.first[-1])
         is_dictionary = pages[:, VERSION] == 0
         self.entries = np.zeros(chunks, np.int64)
@@ -230,21 +319,18 @@ class BulkChunks:
         plain: NDArray[np.uint8],
         kernels: BulkKernels,
         words: _Words,
-    ) -> pa.Array:
-        indices = np.zeros(int(self.first[-1]), np.int32)
-        kernels.indices(
-            plain, pages, self.places, self.kind.optional, self.first[:-1], words.base,
-            self.entries, self.status, indices, self.valid, self.nulls,
-        )  # fmt: skip
-        self._blank(indices)
-        if len(words.offsets) == 1:  # no value at all
-            return pa.nulls(len(indices), self.kind.type)
-        dictionary = _string_array(
-            self.kind.type, len(words.offsets) - 1, None, words.offsets, words.data
+    ) -> CodedStrings:
+        return CodedStrings(
+            kind=self.kind,
+            kernels=kernels,
+            pages=pages,
+            places=self.places,
+            plain=plain,
+            first=self.first,
+            words=words,
+            entries=self.entries,
+            status=self.status,
         )
-        buffers = [self._validity, pa.py_buffer(indices)]
-        places = pa.Array.from_buffers(pa.int32(), len(indices), buffers)
-        return pa.DictionaryArray.from_arrays(places, dictionary, safe=False)
 
     def _strings(
         self,
@@ -265,8 +351,9 @@ class BulkChunks:
             )  # fmt: skip
             if end >= 0:
                 self.status, self.nulls = status, nulls
-                self._blank(None)
-                return _string_array(self.kind.type, rows, self._validity, offsets, out)
+                blank(self.status, self.first, self.valid, self.nulls, None)
+                bitmap = validity_buffer(self.valid, self.nulls)
+                return _string_array(self.kind.type, rows, bitmap, offsets, out)
             room *= 4
         return None
 
@@ -286,24 +373,32 @@ class BulkChunks:
             plain, pages, self.places, self.kind.optional, self.first[:-1], dictionary,
             self.entries, out.view(np.uint8), self.status, out, self.valid, self.nulls, some,
         )  # fmt: skip
-        self._blank(out)
-        return _number_array(self.kind, out, self._validity)
+        blank(self.status, self.first, self.valid, self.nulls, out)
+        return _number_array(self.kind, out, validity_buffer(self.valid, self.nulls))
 
-    def _blank(self, values: NDArray[Any] | None) -> None:
-        """Makes the rows of failed chunks null, so that no array holds what was not decoded."""
-        for chunk in np.flatnonzero(self.status != 0).tolist():
-            start, stop = self.first[chunk], self.first[chunk + 1]
-            if self.kind.optional:
-                self.valid[start:stop] = 0
-                self.nulls[chunk] = stop - start
-            if values is not None:
-                values[start:stop] = 0
 
-    @property
-    def _validity(self) -> pa.Buffer | None:
-        if not self.kind.optional or not self.nulls.any():
-            return None
-        return pa.py_buffer(np.packbits(self.valid, bitorder="little"))
+def blank(
+    status: NDArray[np.int64],
+    first: NDArray[np.int64],
+    valid: NDArray[np.uint8],
+    nulls: NDArray[np.int64],
+    values: NDArray[Any] | None,
+) -> None:
+    """Makes the rows of failed chunks null, so that no array holds what was not decoded."""
+    for chunk in np.flatnonzero(status != 0).tolist():
+        start, stop = first[chunk], first[chunk + 1]
+        if len(valid):
+            valid[start:stop] = 0
+            nulls[chunk] = stop - start
+        if values is not None:
+            values[start:stop] = 0
+
+
+def validity_buffer(valid: NDArray[np.uint8], nulls: NDArray[np.int64]) -> pa.Buffer | None:
+    """The bitmap of Arrow; ``None`` where nothing is null."""
+    if not len(valid) or not nulls.any():
+        return None
+    return pa.py_buffer(np.packbits(valid, bitorder="little"))
 
 
 def _string_array(

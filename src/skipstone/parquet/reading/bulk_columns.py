@@ -30,7 +30,7 @@ from skipstone.errors import SkipstoneError
 from skipstone.parquet.arrow.arrow_types import ShapeKind, leaf_type
 from skipstone.parquet.format.enums import Encoding, Type
 
-from .bulk_chunks import ROOM, VALUE, WIDTHS, BulkChunks, BulkKernels, BulkKind
+from .bulk_chunks import ROOM, VALUE, WIDTHS, BulkChunks, BulkKernels, BulkKind, CodedStrings
 from .decoding_memory import limit_of
 
 if TYPE_CHECKING:
@@ -165,7 +165,7 @@ class BulkColumns:
     ``first[c]`` are the rows of column ``c`` before each part, and all its rows at the end.
     """
 
-    arrays: tuple[pa.Array, ...]
+    arrays: tuple[pa.Array | CodedStrings, ...]
     first: tuple[NDArray[np.int64], ...]
     done: NDArray[np.bool_]
 
@@ -175,11 +175,12 @@ def read_bulk(
     kinds: Sequence[BulkKind],
     kernels: BulkKernels,
     *,
+    lazy: bool = False,
     verify_checksums: bool = True,
     memory: int | None = None,
 ) -> BulkColumns:
     """Columns of these ``kinds``, each of the chunks of all parts. A file that cannot be read is
-    not ``done``."""
+    not ``done``. With ``lazy``, strings by dictionary are ``CodedStrings``."""
     done = np.ones(len(parts), np.bool_)
     fetched = _fetched(parts, len(kinds), done)
     arrays, firsts = [], []
@@ -198,7 +199,7 @@ def read_bulk(
             verify=verify_checksums,
             limit=limit_of(memory, len(buffer)),
         )
-        made, failed = chunks.decoded(kernels)
+        made, failed = chunks.decoded(kernels, lazy=lazy)
         arrays.append(made)
         done[part_of[failed]] = False
         held = np.bincount(part_of, weights=rows, minlength=len(parts)).astype(np.int64)

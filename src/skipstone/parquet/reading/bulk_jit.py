@@ -158,6 +158,55 @@ def indices(
         to += count
 
 
+def flags(
+    plain: Any, pages: Any, places: Any, optional: Any, first: Any, base: Any, entries: Any,
+    status: Any, of_words: Any, out: Any, valid: Any, nulls: Any, some: Any,
+) -> None:  # fmt: skip
+    """For each row the flag in ``of_words`` of its dictionary entry, 0 for nulls. The indices stay
+    in ``some``, which the processor's cache holds."""
+    before, to = np.int64(-1), np.int64(0)
+    for n in range(len(pages)):
+        page = pages[n]
+        chunk = page[CHUNK]
+        if chunk != before:
+            before, to = chunk, first[chunk]
+        if page[VERSION] == 0 or status[chunk] != 0:
+            continue
+        count, stop = page[VALUES], places[n] + page[SIZE]
+        start, held = _after_levels(plain, page, places[n], optional, valid, to)
+        codes = some[: max(held, np.int64(0))]
+        if held < 0 or (held > 0 and not _codes(plain, start, stop, entries[chunk], codes)):
+            status[chunk] = 4
+            continue
+        mine = of_words[base[chunk] : base[chunk] + entries[chunk]]
+        for k in range(held):
+            out[to + k] = mine[np.uint64(np.int64(codes[k]))]
+        if _noted(optional, valid, nulls, chunk, to, count, held):
+            _spread(out, valid, to, count, held)
+        to += count
+
+
+def validity(
+    plain: Any, pages: Any, places: Any, optional: Any, first: Any, status: Any, valid: Any,
+    nulls: Any,
+) -> None:  # fmt: skip
+    """For each row whether it has a value, by the levels alone."""
+    before, to = np.int64(-1), np.int64(0)
+    for n in range(len(pages)):
+        page = pages[n]
+        chunk = page[CHUNK]
+        if chunk != before:
+            before, to = chunk, first[chunk]
+        if page[VERSION] == 0 or status[chunk] != 0:
+            continue
+        _, held = _after_levels(plain, page, places[n], optional, valid, to)
+        if held < 0:
+            status[chunk] = 4
+            continue
+        _noted(optional, valid, nulls, chunk, to, page[VALUES], held)
+        to += page[VALUES]
+
+
 def fixed(
     plain: Any, pages: Any, places: Any, optional: Any, first: Any, dictionary: Any,
     entries: Any, items: Any, status: Any, out: Any, valid: Any, nulls: Any, some: Any,
@@ -314,6 +363,8 @@ def compiled() -> BulkKernels:
                 ("walk", walk),
                 ("decompress", decompress),
                 ("indices", indices),
+                ("flags", flags),
+                ("validity", validity),
                 ("fixed", fixed),
                 ("words", words),
                 ("strings", strings),

@@ -221,51 +221,46 @@ def _snappy(data: Any, at: Any, end: Any, out: Any, start: Any, size: Any) -> An
         return False
     to, stop = start, start + size
     while at < end:
-        tag = np.int64(data[at])
-        kind = tag & 3
-        at += 1
-        if kind == 0:
-            length: Any = (tag >> 2) + 1
+        # ``data`` and ``out`` go on for ROOM bytes behind the last page.
+        word = load(data, at)
+        tag = word & np.uint64(255)
+        kind = tag & np.uint64(3)
+        if kind == np.uint64(0):
+            length: Any = np.int64(tag >> np.uint64(2)) + 1
+            at += 1
             if length > 60:
                 more = length - 60
-                if more > end - at:
-                    return False
-                length = 0
-                for k in range(more):
-                    length |= np.int64(data[at + k]) << (8 * k)
-                length += 1
+                mask = (np.uint64(1) << np.uint64(8 * more)) - np.uint64(1)
+                length = np.int64(word >> np.uint64(8) & mask) + 1
                 at += more
             if length > end - at or length > stop - to:
                 return False
-            move(data, at, out, to, length)
+            store(out, to, load(data, at))
+            store(out, to + 8, load(data, at + 8))
+            for k in range(16, length, 8):
+                store(out, to + k, load(data, at + k))
             at += length
         else:
-            if kind == 1:
-                if end - at < 1:
-                    return False
-                length = 4 + ((tag >> 2) & 7)
-                back = (tag >> 5) << 8 | np.int64(data[at])
-                at += 1
-            elif kind == 2:
-                if end - at < 2:
-                    return False
-                length = 1 + (tag >> 2)
-                back = np.int64(data[at]) | np.int64(data[at + 1]) << 8
+            length = np.int64(tag >> np.uint64(2)) + 1
+            if kind == np.uint64(1):
+                length = 4 + np.int64(tag >> np.uint64(2) & np.uint64(7))
+                high = (tag >> np.uint64(5)) << np.uint64(8)
+                back = np.int64(high | word >> np.uint64(8) & np.uint64(0xFF))
                 at += 2
+            elif kind == np.uint64(2):
+                back = np.int64(word >> np.uint64(8) & np.uint64(0xFFFF))
+                at += 3
             else:
-                if end - at < 4:
-                    return False
-                length = 1 + (tag >> 2)
-                back = (
-                    np.int64(data[at])
-                    | np.int64(data[at + 1]) << 8
-                    | np.int64(data[at + 2]) << 16
-                    | np.int64(data[at + 3]) << 24
-                )
-                at += 4
-            if back <= 0 or back > to - start or length > stop - to:
+                back = np.int64(word >> np.uint64(8) & np.uint64(0xFFFFFFFF))
+                at += 5
+            if at > end or back <= 0 or back > to - start or length > stop - to:
                 return False
-            if back >= 8 and to + length + 8 <= len(out):
+            if back >= 16:
+                store(out, to, load(out, to - back))
+                store(out, to + 8, load(out, to - back + 8))
+                for k in range(16, length, 8):
+                    store(out, to + k, load(out, to - back + k))
+            elif back >= 8:
                 for k in range(0, length, 8):
                     store(out, to + k, load(out, to - back + k))
             else:
