@@ -34,7 +34,8 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from skipstone.parquet.reading.bulk_chunks import BulkKernels
+    from skipstone.parquet.reading.bulk_chunks import BulkKernels, Room
+    from skipstone.parquet.reading.bulk_columns import Scratch
     from skipstone.parquet.reading.file import ParquetFile
     from skipstone.predicate.tree import Bound
 
@@ -235,30 +236,51 @@ class BatchReader:
     """Reads batches: the rows that match ``tree``, as ``schema``, whose fields ``wanted`` gives
     with the columns below them. ``None`` where the pieces must be read one by one."""
 
-    def __init__(self, tree: Bound, schema: pa.Schema, wanted: Mapping[str, Sequence[str]]) -> None:
-        self.tree, self.schema, self.wanted = tree, schema, wanted
+    def __init__(
+        self,
+        tree: Bound,
+        schema: pa.Schema,
+        wanted: Mapping[str, Sequence[str]],
+        scratch: Scratch,
+    ) -> None:
+        self.tree, self.schema, self.wanted, self.scratch = tree, schema, wanted, scratch
 
     def count(self, batch: Batch) -> int | None:
         """How many rows match."""
-        found = self._decided(batch)
-        return None if found is None else int(np.count_nonzero(found[1]))
+        with self.scratch.lease() as room:
+            found = self._decided(batch, room)
+            return None if found is None else int(np.count_nonzero(found[1]))
 
     def read(self, batch: Batch, other: OtherColumns) -> pa.Table | None:
         """The matching rows; ``other`` reads further columns of one file."""
-        found = self.read_with_rows(batch, other)
-        return None if found is None else found[1]
+        with self.scratch.lease() as room:
+            found = self._read(batch, other, room)
+            return None if found is None else found[1]
 
     def read_with_rows(
         self, batch: Batch, other: OtherColumns
     ) -> tuple[NDArray[np.int64], pa.Table] | None:
         """The same, and the position of each row among the rows of the batch."""
+        with self.scratch.lease() as room:
+            found = self._read(batch, other, room)
+            if found is None:
+                return None
+            at, table = found
+            return np.arange(table.num_rows) if at is None else at, table
+
+    def _read(
+        self, batch: Batch, other: OtherColumns, room: Room
+    ) -> tuple[NDArray[np.int64] | None, pa.Table] | None:
+        """The same; ``None`` for the positions where all rows match."""
         if batch.sure:
             kernels = _kernels(batch)
-            whole = None if kernels is None else read_columns(batch.pieces, batch.names, kernels)
+            whole = (
+                None if kernels is None else read_columns(batch.pieces, batch.names, kernels, room)
+            )
             if whole is None:
                 return None
-            return np.arange(batch.rows), self._table(batch.pieces, whole.columns, batch.rows)
-        found = self._decided(batch)
+            return None, self._table(batch.pieces, whole.columns, batch.rows)
+        found = self._decided(batch, room)
         if found is None:
             return None
         read, matches, kernels = found
@@ -276,16 +298,18 @@ class BatchReader:
             return None
         rest = [each for name, below in self.wanted.items() if name not in have for each in below]
         if rest:
-            have |= _rest(batch.pieces, rest, at, read.first, kernels, other)
+            have |= _rest(batch.pieces, rest, at, read.first, Reading(kernels, room, other))
         return at, self._table(batch.pieces, have, len(at))
 
-    def _decided(self, batch: Batch) -> tuple[BatchColumns, NDArray[np.bool_], BulkKernels] | None:
+    def _decided(
+        self, batch: Batch, room: Room
+    ) -> tuple[BatchColumns, NDArray[np.bool_], BulkKernels] | None:
         """The columns of the predicate, and for each row whether it matches."""
         require_decidable(self.tree)
         kernels = _kernels(batch)
         if kernels is None:
             return None
-        read = read_columns(batch.pieces, batch.names, kernels, lazy=True)
+        read = read_columns(batch.pieces, batch.names, kernels, room, lazy=True)
         if read is None:
             return None
         try:
@@ -313,13 +337,21 @@ def _kernels(batch: Batch) -> BulkKernels | None:
     return KERNELS.for_work(batch.rows * len(batch.names))
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class Reading:
+    """The compiled loops, memory for a batch, and the reader of other columns."""
+
+    kernels: BulkKernels
+    room: Room
+    other: OtherColumns
+
+
 def _rest(
     pieces: Sequence[BulkPiece],
     names: Sequence[str],
     at: NDArray[np.int64],
     first: NDArray[np.int64],
-    kernels: BulkKernels,
-    other: OtherColumns,
+    how: Reading,
 ) -> dict[str, Any]:
     """Columns of the rows ``at`` of a batch, whose pieces begin at rows ``first``."""
     bounds = np.searchsorted(at, first)
@@ -330,16 +362,16 @@ def _rest(
     if len(alike) == len(hit) and all(each.is_like(alike[0]) for each in alike):
         some = None
         if len(at) <= MANY * first[-1]:
-            some = read_some(alike, names, rows, kernels)
+            some = read_some(alike, names, rows, how.kernels, how.room)
         elif len(hit) == len(pieces):
-            whole = read_columns(alike, names, kernels)
+            whole = read_columns(alike, names, how.kernels, how.room)
             if whole is not None:
                 places = pa.array(at)
                 some = {name: each.take(places) for name, each in whole.columns.items()}
         if some is not None:
             return some
     later = [
-        other(pieces[n].piece.file, names, RowSet.of(pieces[n].positions(mine)))
+        how.other(pieces[n].piece.file, names, RowSet.of(pieces[n].positions(mine)))
         for n, mine in zip(hit, rows, strict=True)
     ]
     table = pa.concat_tables(later)
@@ -355,7 +387,12 @@ class BatchColumns:
 
 
 def read_columns(
-    pieces: Sequence[BulkPiece], names: Sequence[str], kernels: BulkKernels, *, lazy: bool = False
+    pieces: Sequence[BulkPiece],
+    names: Sequence[str],
+    kernels: BulkKernels,
+    room: Room,
+    *,
+    lazy: bool = False,
 ) -> BatchColumns | None:
     """The columns of a batch as the files store them, strings by dictionary (``lazy``: decoded when
     they are needed); ``None`` where a piece cannot be read this way."""
@@ -363,7 +400,7 @@ def read_columns(
         tuple([[chunks.spans[group] for group in each.groups] for chunks in _stored(each)])
         for each in pieces
     ]
-    found = _read(pieces, spans, kernels, lazy=lazy)
+    found = _read(pieces, spans, kernels, room, lazy=lazy)
     if found is None:
         return None
     counts = [each.rows for each in pieces]
@@ -376,6 +413,7 @@ def read_some(
     names: Sequence[str],
     rows: Sequence[NDArray[np.int64]],
     kernels: BulkKernels,
+    room: Room,
 ) -> dict[str, Any] | None:
     """The same for some ``rows`` of each piece, ascending: only pages that hold one are read."""
     stored = len(_stored(pieces[0]))
@@ -395,7 +433,7 @@ def read_some(
                 of_column[at].append((span.rows, local))
             columns.append(made)
         spans.append(tuple(columns))
-    found = _read(pieces, spans, kernels)
+    found = _read(pieces, spans, kernels, room)
     if found is None:
         return None
     arrays = []
@@ -414,6 +452,7 @@ def _read(
     pieces: Sequence[BulkPiece],
     spans: Sequence[Any],
     kernels: BulkKernels,
+    room: Room,
     *,
     lazy: bool = False,
 ) -> BulkColumns | None:
@@ -429,6 +468,7 @@ def _read(
         lazy=lazy,
         verify_checksums=opened.verify_checksums,
         memory=opened.memory,
+        room=room,
     )
     return found if found.done.all() else None
 

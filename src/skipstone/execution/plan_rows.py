@@ -73,7 +73,7 @@ class TableReader:
         names = [column_name((name,)) for name in table.schema.names]
         self.columns = names if columns is None else resolved(table.schema, columns)
         self._wanted = _by_field(self.columns)
-        self._batches = BatchReader(tree, self.schema, self._wanted)
+        self._batches = BatchReader(tree, self.schema, self._wanted, footers.files.scratch)
         # Arrow takes longer to start, and less time of the interpreter.
         self._scans = False
 

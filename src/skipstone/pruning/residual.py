@@ -65,11 +65,16 @@ def matching(tree: Bound, columns: Mapping[str, Column], rows: int, path: str = 
 
     ``UnsupportedError`` where values of the file at ``path`` do not fit the type of their column.
     """
-    if rows <= _SLICE or any(not hasattr(each, "slice") for each in columns.values()):
+    arrays = {
+        name: column
+        for name, column in columns.items()
+        if isinstance(column, pa.ChunkedArray | pa.Array)
+    }
+    if rows <= _SLICE or len(arrays) < len(columns):
         return _Evaluation(columns, rows, path).of(tree)
     made = np.empty(rows, np.bool_)
     for start in range(0, rows, _SLICE):
-        part = {name: column.slice(start, _SLICE) for name, column in columns.items()}
+        part = {name: column.slice(start, _SLICE) for name, column in arrays.items()}
         count = min(_SLICE, rows - start)
         made[start : start + count] = _Evaluation(part, count, path).of(tree)
     return made

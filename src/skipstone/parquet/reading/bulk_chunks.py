@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import zlib
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 import numpy as np
 import pyarrow as pa
@@ -48,6 +48,10 @@ CRC: Final = 9
 COLUMNS: Final = 10
 #: bytes that kernels may write beyond the last page
 ROOM: Final = 32
+
+
+#: gives so many bytes, whose content means nothing
+Room: TypeAlias = "Callable[[int], NDArray[np.uint8]]"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -196,6 +200,8 @@ class BulkChunks:
     failed: NDArray[np.bool_]
     verify: bool
     limit: int
+    #: gives memory for what is needed until the batch has been read
+    room: Room
     status: NDArray[np.int64] = field(init=False)
     places: NDArray[np.int64] = field(init=False)
     entries: NDArray[np.int64] = field(init=False)
@@ -259,7 +265,7 @@ class BulkChunks:
         if int(size.sum()) > self.limit:
             return None
         self.places = np.cumsum(size) - size
-        plain = np.empty(int(size.sum()) + ROOM, np.uint8)
+        plain = self.room(int(size.sum()) + ROOM)
         plain[-ROOM:] = 0
         # What the kernel does with a body: copy it, decompress it, pass it over.
         how = np.where(snappy & (pages[:, COMPRESSED] == 1), 1, 0)
@@ -361,7 +367,7 @@ class BulkChunks:
         self, pages: NDArray[np.int64], plain: NDArray[np.uint8], kernels: BulkKernels
     ) -> pa.Array:
         width, rows = WIDTHS[self.kind.physical], int(self.first[-1])
-        out = np.zeros(rows, f"u{width}")
+        out = np.empty(rows, f"u{width}")
         is_dictionary = pages[:, VERSION] == 0
         dictionary = np.zeros(len(self.stops), np.int64)
         dictionary[pages[is_dictionary, CHUNK]] = self.places[is_dictionary]

@@ -20,6 +20,7 @@ limit of memory before anything is allocated.
 
 from __future__ import annotations
 
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, NamedTuple
 
@@ -30,22 +31,34 @@ from skipstone.errors import SkipstoneError
 from skipstone.parquet.arrow.arrow_types import ShapeKind, leaf_type
 from skipstone.parquet.format.enums import Encoding, Type
 
-from .bulk_chunks import ROOM, VALUE, WIDTHS, BulkChunks, BulkKernels, BulkKind, CodedStrings
+from .bulk_chunks import (
+    ROOM,
+    VALUE,
+    WIDTHS,
+    BulkChunks,
+    BulkKernels,
+    BulkKind,
+    CodedStrings,
+)
 from .decoding_memory import limit_of
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
     from numpy.typing import NDArray
 
     from skipstone.parquet.format.footer_arrays import FooterArrays
     from skipstone.parquet.format.schema import ColumnDescriptor
 
+    from .bulk_chunks import Room
     from .chunk_pages import ChunkPages
     from .pinned_file import PinnedReader
     from .selection import SelectedField
 
 
+# Arrays that ``Scratch`` keeps.
+_LARGEST_KEPT: Final = 32 << 20
+_MOST_KEPT: Final = 8
 # Of values and of levels. BIT_PACKED is named for levels that a required column does not have.
 _READABLE: Final = sum(
     1 << each
@@ -178,11 +191,13 @@ def read_bulk(
     lazy: bool = False,
     verify_checksums: bool = True,
     memory: int | None = None,
+    room: Room | None = None,
 ) -> BulkColumns:
     """Columns of these ``kinds``, each of the chunks of all parts. A file that cannot be read is
     not ``done``. With ``lazy``, strings by dictionary are ``CodedStrings``."""
     done = np.ones(len(parts), np.bool_)
-    fetched = _fetched(parts, len(kinds), done)
+    room = _new if room is None else room
+    fetched = _fetched(parts, len(kinds), done, room)
     arrays, firsts = [], []
     for at, kind in enumerate(kinds):
         spans = [span for part in parts for span in part.columns[at]]
@@ -198,6 +213,7 @@ def read_bulk(
             failed=~done[part_of],
             verify=verify_checksums,
             limit=limit_of(memory, len(buffer)),
+            room=room,
         )
         made, failed = chunks.decoded(kernels, lazy=lazy)
         arrays.append(made)
@@ -207,15 +223,48 @@ def read_bulk(
     return BulkColumns(tuple(arrays), tuple(firsts), done)
 
 
+def _new(size: int) -> NDArray[np.uint8]:
+    return np.empty(size, np.uint8)
+
+
+class Scratch:
+    """Memory that is used again: new pages of memory cost more than the copies that fill them."""
+
+    def __init__(self) -> None:
+        self._free: list[NDArray[np.uint8]] = []
+
+    @contextmanager
+    def lease(self) -> Iterator[Room]:
+        """Gives arrays that are taken back at the end of the block."""
+        given: list[NDArray[np.uint8]] = []
+
+        def room(size: int) -> NDArray[np.uint8]:
+            try:
+                found = self._free.pop()
+            except IndexError:
+                found = _new(0)
+            if len(found) < size:
+                found = _new(size)
+            if size <= _LARGEST_KEPT:
+                given.append(found)
+            return found[:size]
+
+        try:
+            yield room
+        finally:
+            self._free += given
+            del self._free[:-_MOST_KEPT]
+
+
 def _fetched(
-    parts: Sequence[FilePart], columns: int, done: NDArray[np.bool_]
+    parts: Sequence[FilePart], columns: int, done: NDArray[np.bool_], room: Room
 ) -> list[tuple[NDArray[np.uint8], NDArray[np.int64]]]:
     """For each column the bytes of all chunks, one after another, and where each ends."""
     found, views = [], []
     for at in range(columns):
         lengths = [span.length for part in parts for span in part.columns[at]]
         stops = np.cumsum(np.array(lengths, np.int64))
-        buffer = np.empty((int(stops[-1]) if len(stops) else 0) + ROOM, np.uint8)
+        buffer = room((int(stops[-1]) if len(stops) else 0) + ROOM)
         found.append((buffer, stops))
         views.append(memoryview(buffer.data))
     ends = [0] * columns
