@@ -186,7 +186,7 @@ class RangeBitmap(RowIndex):
     parameters = ("chunk-size",)
     instead = ("paimonbloom", "bsi")
     cost = 1.2
-    row_cost = 2.0
+    row_cost = 5.0
 
     def __init__(self, column: str, chunk_size: int | None = None) -> None:
         super().__init__(column)
@@ -220,7 +220,7 @@ class Bsi(RowIndex):
     block = SMALL
     instead = ("rangebitmap", "bitmap", "paimonbloom")
     cost = 1.3
-    row_cost = 3.0
+    row_cost = 6.0
 
     def check(self, type: PaimonType) -> None:
         """Integers, decimals, dates and timestamps; a file with a decimal that does not fit 64 bits

@@ -55,7 +55,8 @@ class ObjectPlanRequest:
     ``facts_disabled`` facts are counted but not used; one of the ``reasons`` says why. ``runs``
     says how to evaluate facts that do not fit in memory. Without ``file_index`` no sidecar is used.
     ``adjacent`` are sidecars next to the data files that no store refers to. ``data_files`` are the
-    levels below the files; the planner opens them where ``costs`` say that it pays.
+    levels below the files; the planner opens them where ``costs`` say that it pays. ``share``
+    estimates how much of a file lies in the columns of the predicate.
     """
 
     tree: Bound
@@ -73,6 +74,7 @@ class ObjectPlanRequest:
     data_files: DataFileSources | None = None
     snapshot: SnapshotFacts = field(default_factory=SnapshotFacts)
     costs: Costs = FREE
+    share: float = 1.0
 
 
 def plan_objects(request: ObjectPlanRequest) -> Plan:
@@ -118,6 +120,7 @@ def plan_objects(request: ObjectPlanRequest) -> Plan:
             rows=of_rows if indexed or adjacent is not None else None,
             fetch=fetch,
             costs=request.costs,
+            share=request.share,
         )
     )
     return replace(

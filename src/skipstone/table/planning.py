@@ -152,6 +152,7 @@ def scan_query(table: OpenTable, request: PlanRequest) -> TableScan:
             data_files=query.footers if query is not None and request.inside else None,
             snapshot=SnapshotFacts() if txn is None else txn.facts(listing, schema),
             costs=_costs(table, listing),
+            share=min(1.0, len(named) / max(len(schema), 1)),
         )
     )
     if query is None:
