@@ -124,7 +124,8 @@ def test_both_sides_of_an_or_are_asked_where_they_exclude_together() -> None:
 
 
 def test_of_one_file_with_many_row_groups_pages_are_asked_in_a_sample() -> None:
-    table = ModelTable([pages(*[[[1, 2], [1, 3]]] * FILES)])
+    group: list[list[int | None]] = [[1, 2], [1, 3]]
+    table = ModelTable([pages(*[group] * FILES)])
     groups = ModelSource(table, Level.ROW_GROUP, [evidence(table, Level.ROW_GROUP, "a")])
     fine = ModelSource(table, Level.PAGE, [evidence(table, Level.PAGE, "a")])
     costs = replace(FAIR, chunk=0.3, read=0.0)

@@ -28,6 +28,7 @@ from skipstone.pruning.column_types import values_of_key
 from skipstone.pruning.evidence import Source
 from skipstone.pruning.table_schema import FileSchema, TableSchema, merge_schemas
 
+from .._arrays import distinct
 from .open_files import OpenFiles
 
 if TYPE_CHECKING:
@@ -328,20 +329,21 @@ class Footers:
     def stored(self, units: Units, columns: frozenset[str]) -> IntArray:
         """Bytes of the columns in each unit: of its row group, or of the whole file; -1 where the
         file is not open."""
-        found = np.full(len(units), -1, np.int64)
-        place = zip(units.file.tolist(), units.ordinal.tolist(), units.rows.tolist(), strict=True)
-        for at, (ordinal, group, rows) in enumerate(place):
-            file = self.indexed.get(ordinal)
-            if file is None:
-                continue
+        files = {at: self.indexed[at] for at in distinct(units.file).tolist() if at in self.indexed}
+        if not files:
+            return np.full(len(units), -1, np.int64)
+        places = _Groups(files, len(self.listing))
+        sizes = []
+        for file in files.values():
             leaves = [file.columns[column] for column in columns if column in file.columns]
-            sizes = file.footer.chunk("total_compressed_size")
-            counts = file.footer.group("num_rows")
-            if units.level is not Level.OBJECT and group < len(counts) and counts[group] == rows:
-                found[at] = sizes[group, leaves].sum()
-            else:
-                found[at] = sizes[:, leaves].sum()
-        return found
+            sizes.append(file.footer.chunk("total_compressed_size")[:, leaves].sum(axis=1))
+        before = np.concatenate([np.zeros(1, np.int64), np.cumsum(np.concatenate(sizes))])
+        base, count = places.base[units.file], places.count[units.file]
+        whole = np.zeros(len(units), np.bool_)
+        alone = whole if units.level is Level.OBJECT else places.holds(units)
+        first = np.maximum(base + np.where(alone, units.ordinal, 0), 0)
+        stop = np.maximum(np.where(alone, first + 1, base + count), 0)
+        return np.where(base < 0, -1, before[stop] - before[first])
 
     def fetch(self, ranges: Sequence[ByteRange]) -> Fetched:
         """Reads ranges of the opened versions; unreadable ranges are left out."""
@@ -387,10 +389,10 @@ class FooterRowGroups(Source):
         parts, parent = self._source.split(units.where(whole), columns)
         parent = whole[parent]
         cut = np.setdiff1d(np.arange(len(units)), whole)
-        same = [at for at in cut.tolist() if _is_row_group(units, at, found)]
-        if not same:
+        same = cut[_Groups(found, len(total)).holds(units.where(cut))] if found else cut[:0]
+        if not len(same):
             return parts, parent
-        kept = units.where(np.array(same, np.int64))
+        kept = units.where(same)
         joined = Units(
             level=Level.ROW_GROUP,
             file=np.concatenate([parts.file, kept.file]),
@@ -398,7 +400,7 @@ class FooterRowGroups(Source):
             first_row=np.concatenate([parts.first_row, kept.first_row]),
             rows=np.concatenate([parts.rows, kept.rows]),
         )
-        return joined, np.concatenate([parent, np.array(same, np.int64)])
+        return joined, np.concatenate([parent, same])
 
     def stored(self, units: Units, columns: frozenset[str]) -> IntArray:
         """Sizes of chunks, from the footers that are open."""
@@ -428,9 +430,10 @@ class PageIndexes(Source):
         found = self.footers.index(files, columns)
         self._source = PageSource(found, self.footers.fetch)
         # A unit that was kept as a whole has no pages.
-        at = [each for each in range(len(units)) if _is_row_group(units, each, found)]
-        parts, parent = self._source.split(units.where(np.array(at, np.int64)), columns)
-        return parts, np.array(at, np.int64)[parent]
+        held = _Groups(found, len(self.footers.listing)).holds(units)
+        at = np.flatnonzero(held)
+        parts, parent = self._source.split(units.where(at), columns)
+        return parts, at[parent]
 
     def stored(self, units: Units, columns: frozenset[str]) -> IntArray:
         """Sizes of chunks, from the footers that are open."""
@@ -441,15 +444,29 @@ class PageIndexes(Source):
         return self._source.evidence(units, columns)
 
 
-def _is_row_group(units: Units, at: int, found: Mapping[int, IndexedFile]) -> bool:
-    """Whether the footer has the unit as the row group of its ordinal, too."""
-    file = found.get(int(units.file[at]))
-    ordinal = int(units.ordinal[at])
-    if file is None or not 0 <= ordinal < file.footer.num_row_groups:
-        return False
-    starts = file.footer.row_starts
-    first, stop = int(starts[ordinal]), int(starts[ordinal + 1])
-    return bool(units.first_row[at] == first and units.rows[at] == stop - first)
+class _Groups:
+    """The row groups of some of ``total`` files, one after another: those of file ``f`` begin at
+    ``base[f]``, -1 for all other files, and are ``count[f]``."""
+
+    def __init__(self, files: Mapping[int, IndexedFile], total: int) -> None:
+        self.base = np.full(total, -1, np.int64)
+        self.count = np.zeros(total, np.int64)
+        starts = [file.footer.row_starts for file in files.values()]
+        counts = np.array([len(each) - 1 for each in starts], np.int64)
+        at = np.fromiter(files, np.int64, len(files))
+        self.base[at], self.count[at] = np.cumsum(counts) - counts, counts
+        none = np.empty(0, np.int64)
+        self.first = np.concatenate([none, *(each[:-1] for each in starts)])
+        self.rows = np.concatenate([none, *(np.diff(each) for each in starts)])
+
+    def holds(self, units: Units) -> NDArray[np.bool_]:
+        """Flags of the units that the footer, too, has as the row group of their ordinal."""
+        base, ordinal = self.base[units.file], units.ordinal
+        found = (base >= 0) & (ordinal >= 0) & (ordinal < self.count[units.file])
+        at = base[found] + ordinal[found]
+        same = (self.first[at] == units.first_row[found]) & (self.rows[at] == units.rows[found])
+        found[found] = same
+        return found
 
 
 class Engine:

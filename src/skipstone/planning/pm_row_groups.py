@@ -55,7 +55,7 @@ IntArray: TypeAlias = "NDArray[np.int64]"
 #: Kinds of facts that say as much of a whole file as its ``_pm``.
 _AS_GOOD: Final = {MinMax.name, ValueList.name, Bitmap.name, RangeBitmap.name, Bsi.name}
 #: Files in the sample.
-SAMPLE: Final = 32
+SAMPLE: Final = 16
 #: One in this many row groups of the sample must be dropped, or the other files are left out.
 #: Evaluating a ``_pm`` takes about 0.3 ms the first time; reading a file takes 3 ms or more.
 WORTH: Final = 8

@@ -28,7 +28,7 @@ again; after that both take the same time per byte.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, TypeAlias, cast
 
 import numpy as np
 
@@ -304,7 +304,7 @@ def _reads(level: Level, outcome: Outcome) -> bool:
 def _is_conjunction(tree: Bound) -> bool:
     """Whether each leaf alone can exclude a unit."""
     if isinstance(tree, And):
-        return all(_is_conjunction(child) for child in tree.children)
+        return all(_is_conjunction(cast("Bound", child)) for child in tree.children)
     return not isinstance(tree, Or)
 
 
