@@ -22,7 +22,7 @@ from skipstone.parquet.reading.bulk_columns import (
     read_bulk,
 )
 from skipstone.parquet.reading.row_ranges import rows_alone
-from skipstone.predicate.types import column_path
+from skipstone.predicate.types import column_name, column_path
 from skipstone.pruning import RowSet
 from skipstone.pruning.residual import matching, require_decidable
 
@@ -237,20 +237,19 @@ class BatchReader:
         read = None if kernels is None else read_columns(batch.pieces, batch.names, kernels)
         if kernels is None or read is None:
             return None
+        columns = _by_field(read.columns)
         if batch.sure:
-            return self._table(batch.pieces, read.columns, int(read.first[-1]))
+            return self._table(batch.pieces, columns, int(read.first[-1]))
         at = np.flatnonzero(self._matching(read))
         if not len(at):
             return self.schema.empty_table()
         places = pa.array(at)
         have = {
-            name: column.take(places)
-            for name, column in read.columns.items()
-            if name in self.wanted
+            name: column.take(places) for name, column in columns.items() if name in self.wanted
         }
         rest = [each for name, below in self.wanted.items() if name not in have for each in below]
         if rest:
-            have |= _rest(batch.pieces, rest, at, read.first, kernels, other)
+            have |= _by_field(_rest(batch.pieces, rest, at, read.first, kernels, other))
         return self._table(batch.pieces, have, len(at))
 
     def _matching(self, read: BatchColumns) -> NDArray[np.bool_]:
@@ -270,6 +269,11 @@ class BatchReader:
                 column = pa.chunked_array([column])
             made.append(in_type(column, field, path))
         return pa.Table.from_arrays(made, schema=self.schema)
+
+
+def _by_field(columns: Mapping[str, Any]) -> dict[str, Any]:
+    """Columns of the root by the names of their fields, which may be quoted in their own."""
+    return {column_path(name)[0]: column for name, column in columns.items()}
 
 
 def _kernels(batch: Batch) -> BulkKernels | None:
@@ -307,7 +311,7 @@ def _rest(
         for n, mine in zip(hit, rows, strict=True)
     ]
     table = pa.concat_tables(later)
-    return {name: table.column(name) for name in table.column_names}
+    return {column_name((name,)): table.column(name) for name in table.column_names}
 
 
 @dataclass(frozen=True, slots=True, eq=False)

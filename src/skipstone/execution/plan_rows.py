@@ -14,6 +14,7 @@ indexes describe another version. A file that changes after it was opened is a `
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -153,13 +154,22 @@ class TableReader:
     def _read_unit(self, unit: Piece | Batch) -> pa.Table:
         if isinstance(unit, Piece):
             return self.read(unit)
-        found = self._batches.read(unit, self._columns)
-        return found or pa.concat_tables([self.read(each.piece) for each in unit.pieces])
+        found = None
+        with suppress(SkipstoneError):  # one by one, the error names its file
+            found = self._batches.read(unit, self._columns)
+        if found is not None:
+            return found
+        tables = [self.read(each.piece) for each in unit.pieces]
+        if not self.schema.names:
+            return rows_alone(sum(each.num_rows for each in tables))
+        return pa.concat_tables(tables)
 
     def _count_unit(self, unit: Piece | Batch) -> int:
         if isinstance(unit, Piece):
             return self.count(unit)
-        found = None if unit.sure else self._batches.count(unit)
+        found = None
+        with suppress(SkipstoneError):
+            found = None if unit.sure else self._batches.count(unit)
         return sum(self.count(each.piece) for each in unit.pieces) if found is None else found
 
     def read(self, piece: Piece) -> pa.Table:
