@@ -19,217 +19,35 @@ from skipstone.parquet.reading.bulk_chunks import KERNELS
 from skipstone.parquet.reading.bulk_columns import (
     BulkColumns,
     FilePart,
-    LeafChunks,
     read_bulk,
 )
 from skipstone.parquet.reading.row_ranges import rows_alone
-from skipstone.predicate.types import column_path
+from skipstone.predicate.types import column_name, column_path
 from skipstone.pruning import RowSet
 from skipstone.pruning.residual import matching, require_decidable
 
-from .table_files import in_type
+from .batches import Given, bulk_piece, stored_chunks
+from .table_types import in_type
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from numpy.typing import NDArray
 
     from skipstone.parquet.reading.bulk_chunks import BulkKernels, Room
     from skipstone.parquet.reading.bulk_columns import Scratch
-    from skipstone.parquet.reading.file import ParquetFile
     from skipstone.predicate.tree import Bound
 
-    from .table_files import FileColumns, Piece
+    from .batches import Batch, BulkPiece
+    from .table_files import FileColumns
 
 
 #: reads columns of some rows of one file, in the types of the table
 OtherColumns: TypeAlias = "Callable[[FileColumns, Sequence[str], RowSet], pa.Table]"
 
-# A batch has at most so many pieces, and about so many bytes, stored and decoded. Larger buffers
-# are given back to the system after each batch, and cost page faults.
-_MOST_PIECES: Final = 32
-_MOST_BYTES: Final = 24 << 20
 #: The other columns are read for the matching rows alone up to this share of matching rows. Above
 #: it, nearly every page holds one.
 MANY: Final = 0.2
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Given:
-    """A column with one value in all rows of a file."""
-
-    value: pa.Scalar
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, Given) and self.value.type == other.value.type
-
-    def __hash__(self) -> int:
-        return hash(Given)
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class BulkPiece:
-    """A piece of whole row groups; the source of each of its columns."""
-
-    piece: Piece
-    groups: tuple[int, ...]
-    #: first row of each row group in the file, and the rows of each
-    starts: NDArray[np.int64]
-    counts: NDArray[np.int64]
-    sources: tuple[LeafChunks | Given, ...]
-
-    @property
-    def size(self) -> int:
-        """About how many bytes its columns take, stored and decoded."""
-        return sum(chunks.size(self.groups) for chunks in _stored(self))
-
-    @property
-    def rows(self) -> int:
-        """Rows of the piece."""
-        return int(self.counts.sum())
-
-    def split(self, rows: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """For ``rows`` of the piece, ascending: which of its row groups, and the row in it."""
-        ends = np.cumsum(self.counts)
-        group = np.searchsorted(ends, rows, side="right")
-        return group, rows - (ends - self.counts)[group]
-
-    def positions(self, rows: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Positions in the file of ``rows`` of the piece, ascending."""
-        group, inside = self.split(rows)
-        return self.starts[group] + inside
-
-    def is_like(self, other: BulkPiece) -> bool:
-        """Whether both can be in one batch."""
-        return self.piece.sure == other.piece.sure and all(
-            one.kind == two.kind
-            if isinstance(one, LeafChunks) and isinstance(two, LeafChunks)
-            else one == two
-            for one, two in zip(self.sources, other.sources, strict=True)
-        )
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Batch:
-    """Pieces that are read together; ``names`` are the columns that their ``sources`` give."""
-
-    pieces: tuple[BulkPiece, ...]
-    names: tuple[str, ...]
-
-    is_small = False
-
-    @property
-    def rows(self) -> int:
-        """Rows of all pieces."""
-        return sum(piece.rows for piece in self.pieces)
-
-    @property
-    def sure(self) -> bool:
-        """Whether all rows match."""
-        return self.pieces[0].piece.sure
-
-    def places(self, at: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """For rows ``at`` of the batch, ascending: the ordinals of their files, and their positions
-        in these."""
-        first = np.cumsum([0, *(piece.rows for piece in self.pieces)])
-        bounds = np.searchsorted(at, first)
-        ordinals = [each.piece.file.ordinal for each in self.pieces]
-        positions = [
-            each.positions(at[bounds[n] : bounds[n + 1]] - first[n])
-            for n, each in enumerate(self.pieces)
-        ]
-        return np.repeat(np.array(ordinals, np.int64), np.diff(bounds)), np.concatenate(positions)
-
-
-def bulk_piece(piece: Piece, names: Sequence[str]) -> BulkPiece | None:
-    """``piece`` for a batch of these columns of the table; ``None`` where it does not fit one."""
-    file = piece.file
-    sources = _sources(file, names)
-    if sources is None:
-        return None
-    found = _row_groups(piece.rows, file.opened)
-    return None if found is None else BulkPiece(piece, *found, sources)
-
-
-def _sources(file: FileColumns, names: Sequence[str]) -> tuple[LeafChunks | Given, ...] | None:
-    found: list[LeafChunks | Given] = []
-    opened = file.opened
-    for name in names:
-        path = column_path(name)
-        given = file.table.partition_value(path[0], file.ordinal)
-        if given is not None:
-            found.append(Given(given))
-            continue
-        if len(path) > 1:
-            return None
-        read = file.read_path(name)
-        if read is None or len(read) > 1:
-            return None
-        chunks = opened.bulk_chunks(opened.selection.of_paths((read,))[0])
-        if chunks is None:
-            return None
-        found.append(chunks)
-    if not any(isinstance(each, LeafChunks) for each in found):
-        return None
-    return tuple(found)
-
-
-def _row_groups(
-    rows: RowSet | None, opened: ParquetFile
-) -> tuple[tuple[int, ...], NDArray[np.int64], NDArray[np.int64]] | None:
-    """The row groups that ``rows`` are, with their first rows and counts; ``None`` where they are
-    only a part of one."""
-    if rows is None:
-        return opened.row_group_rows
-    row_starts = opened.row_starts
-    starts, stops = rows.ranges()
-    first, last = np.searchsorted(row_starts, starts), np.searchsorted(row_starts, stops)
-    if (
-        not len(starts)
-        or last[-1] >= len(row_starts)
-        or np.any(row_starts[first] != starts)
-        or np.any(row_starts[last] != stops)
-    ):
-        return None
-    inside = [np.arange(a, b) for a, b in zip(first.tolist(), last.tolist(), strict=True)]
-    at = np.concatenate(inside)
-    counts = np.diff(row_starts)
-    at = at[counts[at] > 0]
-    return tuple(at.tolist()), row_starts[at], counts[at]
-
-
-def batches(
-    pieces: Iterable[Piece], names_of: Sequence[str], sure_names: Sequence[str]
-) -> Iterator[Piece | Batch]:
-    """The pieces in order, those that fit together as batches.
-
-    ``names_of`` are the columns to read first, ``sure_names`` those of pieces whose rows surely
-    match. The first batches are small, so that a limit does not read too much.
-    """
-    held: list[BulkPiece] = []
-    size, most = 0, 1
-    for piece in pieces:
-        names = sure_names if piece.sure else names_of
-        found = bulk_piece(piece, names) if names else None
-        if held and (
-            found is None
-            or not found.is_like(held[0])
-            or len(held) >= most
-            or size + found.size > _MOST_BYTES
-        ):
-            yield _batch(held, names_of, sure_names)
-            held, size, most = [], 0, min(2 * most, _MOST_PIECES)
-        if found is None:
-            yield piece
-        else:
-            held.append(found)
-            size += found.size
-    if held:
-        yield _batch(held, names_of, sure_names)
-
-
-def _batch(held: list[BulkPiece], names_of: Sequence[str], sure_names: Sequence[str]) -> Batch:
-    return Batch(tuple(held), tuple(sure_names if held[0].piece.sure else names_of))
 
 
 class BatchReader:
@@ -279,7 +97,7 @@ class BatchReader:
             )
             if whole is None:
                 return None
-            return None, self._table(batch.pieces, whole.columns, batch.rows)
+            return None, self._table(batch.pieces, _by_field(whole.columns), batch.rows)
         found = self._decided(batch, room)
         if found is None:
             return None
@@ -291,14 +109,15 @@ class BatchReader:
         try:
             have = {
                 name: column.take(places)
-                for name, column in read.columns.items()
+                for name, column in _by_field(read.columns).items()
                 if name in self.wanted
             }
         except FormatError:  # the pieces are read one by one, and the error has its place
             return None
         rest = [each for name, below in self.wanted.items() if name not in have for each in below]
         if rest:
-            have |= _rest(batch.pieces, rest, at, read.first, Reading(kernels, room, other))
+            more = _rest(batch.pieces, rest, at, read.first, Reading(kernels, room, other))
+            have |= _by_field(more)
         return at, self._table(batch.pieces, have, len(at))
 
     def _decided(
@@ -330,6 +149,11 @@ class BatchReader:
                 column = pa.chunked_array([column])
             made.append(in_type(column, field, path))
         return pa.Table.from_arrays(made, schema=self.schema)
+
+
+def _by_field(columns: Mapping[str, Any]) -> dict[str, Any]:
+    """Columns of the root by the names of their fields, which may be quoted in their own."""
+    return {column_path(name)[0]: column for name, column in columns.items()}
 
 
 def _kernels(batch: Batch) -> BulkKernels | None:
@@ -375,7 +199,7 @@ def _rest(
         for n, mine in zip(hit, rows, strict=True)
     ]
     table = pa.concat_tables(later)
-    return {name: table.column(name) for name in table.column_names}
+    return {column_name((name,)): table.column(name) for name in table.column_names}
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -397,7 +221,7 @@ def read_columns(
     """The columns of a batch as the files store them, strings by dictionary (``lazy``: decoded when
     they are needed); ``None`` where a piece cannot be read this way."""
     spans = [
-        tuple([[chunks.spans[group] for group in each.groups] for chunks in _stored(each)])
+        tuple([[chunks.spans[group] for group in each.groups] for chunks in stored_chunks(each)])
         for each in pieces
     ]
     found = _read(pieces, spans, kernels, room, lazy=lazy)
@@ -416,14 +240,14 @@ def read_some(
     room: Room,
 ) -> dict[str, Any] | None:
     """The same for some ``rows`` of each piece, ascending: only pages that hold one are read."""
-    stored = len(_stored(pieces[0]))
+    stored = len(stored_chunks(pieces[0]))
     spans: list[Any] = []
     of_column: list[list[tuple[int, NDArray[np.int64]]]] = [[] for _ in range(stored)]
     for each, mine in zip(pieces, rows, strict=True):
         group, inside = each.split(mine)
         used = np.flatnonzero(np.bincount(group)).tolist()
         columns = []
-        for at, chunks in enumerate(_stored(each)):
+        for at, chunks in enumerate(stored_chunks(each)):
             made = []
             for one in used:
                 span, local = each.piece.file.opened.bulk_span(
@@ -444,10 +268,6 @@ def read_some(
     return _columns(pieces, names, arrays, [len(each) for each in rows])
 
 
-def _stored(piece: BulkPiece) -> list[LeafChunks]:
-    return [each for each in piece.sources if isinstance(each, LeafChunks)]
-
-
 def _read(
     pieces: Sequence[BulkPiece],
     spans: Sequence[Any],
@@ -463,7 +283,7 @@ def _read(
     opened = pieces[0].piece.file.opened
     found = read_bulk(
         parts,
-        [each.kind for each in _stored(pieces[0])],
+        [each.kind for each in stored_chunks(pieces[0])],
         kernels,
         lazy=lazy,
         verify_checksums=opened.verify_checksums,

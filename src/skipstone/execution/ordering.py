@@ -43,7 +43,7 @@ if TYPE_CHECKING:
     from skipstone.pruning.interval import Intervals
     from skipstone.pruning.plan import Plan, SortKey
 
-    from .bulk_rows import Batch
+    from .batches import Batch
     from .table_files import FileColumns
 
 

@@ -5,7 +5,7 @@ works on several pieces at a time. For each piece it reads the columns of the pr
 finds the matching rows exactly. Then it reads only those pages of the other columns that hold a
 matching row. Rows that the plan proves to match are not checked again.
 
-Where many files are read whole, pieces are combined into batches (``bulk_rows``): their columns are
+Where many files are read whole, pieces are combined into batches (``batches``): their columns are
 decoded together, and the predicate is evaluated once for all of them.
 
 A file that has changed since it was listed is read completely and checked row by row, because its
@@ -14,6 +14,7 @@ indexes describe another version. A file that changes after it was opened is a `
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -29,8 +30,10 @@ from skipstone.pruning import RowSet
 from skipstone.pruning.residual import matching, require_decidable
 from skipstone.pruning.table_schema import spelled_path
 
-from .bulk_rows import MANY, Batch, BatchReader, batches
-from .table_files import Piece, in_type, spelled
+from .batches import batches
+from .bulk_rows import MANY, BatchReader
+from .table_files import Piece
+from .table_types import in_type, spelled
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -40,7 +43,7 @@ if TYPE_CHECKING:
     from skipstone.predicate.tree import Bound
     from skipstone.pruning.plan import Plan
 
-    from .bulk_rows import Batch
+    from .batches import Batch
     from .table_files import FileColumns, Footers
 
 
@@ -156,20 +159,29 @@ class TableReader:
     def batch_with_rows(self, batch: Batch) -> tuple[NDArray[np.int64], pa.Table] | None:
         """The matching rows of a batch and their positions in it; ``None`` where its pieces must be
         read one by one."""
-        return self._batches.read_with_rows(batch, self._columns)
+        with suppress(SkipstoneError):
+            return self._batches.read_with_rows(batch, self._columns)
+        return None
 
     def _read_unit(self, unit: Piece | Batch) -> pa.Table:
         if isinstance(unit, Piece):
             return self.read(unit)
-        found = self._batches.read(unit, self._columns)
-        if found is None:
-            return pa.concat_tables([self.read(each.piece) for each in unit.pieces])
-        return found
+        found = None
+        with suppress(SkipstoneError):  # one by one, the error names its file
+            found = self._batches.read(unit, self._columns)
+        if found is not None:
+            return found
+        tables = [self.read(each.piece) for each in unit.pieces]
+        if not self.schema.names:
+            return rows_alone(sum(each.num_rows for each in tables))
+        return pa.concat_tables(tables)
 
     def _count_unit(self, unit: Piece | Batch) -> int:
         if isinstance(unit, Piece):
             return self.count(unit)
-        found = None if unit.sure else self._batches.count(unit)
+        found = None
+        with suppress(SkipstoneError):
+            found = None if unit.sure else self._batches.count(unit)
         return sum(self.count(each.piece) for each in unit.pieces) if found is None else found
 
     def read(self, piece: Piece) -> pa.Table:

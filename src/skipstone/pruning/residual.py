@@ -120,7 +120,7 @@ class _Evaluation:
                 return _flags(column.is_valid())
             case Op.LIKE | Op.NOT_LIKE | Op.STARTS_WITH | Op.NOT_STARTS_WITH:
                 return _text(leaf, column)
-        if isinstance(column, pa.DictionaryArray) and not column.dictionary.null_count:
+        if isinstance(column, pa.DictionaryArray) and _is_dense(column.dictionary):
             return self._coded(leaf, _Coded(column))
         compared = _floats(leaf, column)
         if compared is not None:
@@ -143,6 +143,10 @@ class _Evaluation:
         alone = _Evaluation({leaf.column: words}, len(words), self.path).leaf(leaf)
         found = column.lookup(alone)
         return found | ~column.valid() if leaf.op is Op.NE_OR_NULL else found
+
+
+def _is_dense(words: pa.Array) -> bool:
+    return bool(len(words)) and not words.null_count
 
 
 class _Coded:
@@ -242,10 +246,12 @@ def _hits(leaf: Leaf, words: pa.Array) -> pa.BooleanArray:
     simple = None if escape in pattern else _SIMPLE.fullmatch(pattern)
     if simple is not None:
         return _simple(_bytes(words), simple)
-    text = words.cast(pa.large_binary()).view(pa.large_string())
+    text = _bytes(words).cast(pa.large_binary()).view(pa.large_string())
     try:
         text.validate(full=True)
-    except pa.ArrowInvalid:  # Arrow's expressions match no bytes that are not UTF-8
+        return pc.match_substring_regex(text, rf"(?s)\A{like_regex(pattern, escape)}\z".encode())
+    except (pa.ArrowInvalid, UnicodeEncodeError):
+        # Arrow's expressions are UTF-8 of limited length, and match no bytes that are not UTF-8.
         expression = re.compile(like_regex(pattern, escape), re.DOTALL)
         coded = text.view(pa.large_binary()).dictionary_encode()
         known = [
@@ -253,13 +259,17 @@ def _hits(leaf: Leaf, words: pa.Array) -> pa.BooleanArray:
             for word in coded.dictionary.to_pylist()
         ]
         return pa.array(known, pa.bool_()).take(coded.indices)
-    return pc.match_substring_regex(text, rf"(?s)\A{like_regex(pattern, escape)}\z".encode())
 
 
 def _bytes(words: pa.Array) -> pa.Array:
-    if pa.types.is_binary(words.type) or pa.types.is_large_binary(words.type):
+    t = pa.types
+    if t.is_binary(words.type) or t.is_large_binary(words.type):
         return words
-    return words.view(pa.binary() if pa.types.is_string(words.type) else pa.large_binary())
+    if t.is_fixed_size_binary(words.type):
+        return words.cast(pa.binary())
+    if not t.is_string(words.type):
+        return words.cast(pa.large_string()).view(pa.large_binary())
+    return words.view(pa.binary())
 
 
 def _encoded(text: str) -> bytes:

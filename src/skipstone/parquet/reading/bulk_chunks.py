@@ -29,7 +29,7 @@ from skipstone.parquet.encodings.codecs import decompress
 from skipstone.parquet.format.enums import CompressionCodec, Encoding, Type
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
 
     from numpy.typing import NDArray
 
@@ -79,8 +79,9 @@ WIDTHS: Final = {Type.INT32: 4, Type.INT64: 8, Type.FLOAT: 4, Type.DOUBLE: 8}
 VALUE: Final = 9
 
 _DICTIONARY = (1 << Encoding.PLAIN_DICTIONARY) | (1 << Encoding.RLE_DICTIONARY)
-# Pages per chunk that are expected at first.
+# Pages per chunk that are expected at first, and the bytes of the shortest page header.
 _PAGES = 8
+_SHORTEST = 8
 # Scratch of ``kernel_wire.skip``.
 _STACK = 80
 # Output bytes by one input byte of a Snappy block, rounded up.
@@ -142,7 +143,7 @@ class CodedStrings:
         self.kernels.flags(
             self.plain, self.pages, self.places, self.kind.optional, self.first[:-1],
             self.words.base, self.entries, self.status, flags.view(np.uint8), out.view(np.uint8),
-            valid, nulls, np.empty(int(self.pages[:, VALUES].max(initial=0)), np.int32),
+            valid, nulls, _scratch(self.pages),
         )  # fmt: skip
         self._check()
         return out
@@ -198,6 +199,8 @@ class BulkChunks:
     codec: NDArray[np.int64]
     first: NDArray[np.int64]
     failed: NDArray[np.bool_]
+    #: of chunks of which only some pages are there: the rows of each
+    page_rows: Mapping[int, list[int]]
     verify: bool
     limit: int
     #: gives memory for what is needed until the batch has been read
@@ -214,24 +217,29 @@ class BulkChunks:
         """All rows as one array, and the chunks that have failed; with ``lazy`` strings by
         dictionary are not decoded yet."""
         self.status = self.failed.astype(np.int64)
-        rows = int(self.first[-1])
         pages = self._walked(kernels)
         plain = None if pages is None else self._decompressed(pages, kernels)
         made = None
-        if pages is not None and plain is not None and rows * VALUE <= self.limit:
+        if pages is not None and plain is not None:
             made = self._values(pages, plain, kernels)
             if isinstance(made, CodedStrings) and not lazy:
                 made = made.to_arrow()
         if made is None:
-            return pa.nulls(rows, self.kind.type), np.ones(len(self.stops), np.bool_)
+            return self.nothing
         return made, self.status != 0
+
+    @property
+    def nothing(self) -> tuple[pa.Array, NDArray[np.bool_]]:
+        """No rows, and all chunks as failed."""
+        return pa.nulls(0, self.kind.type), np.ones(len(self.stops), np.bool_)
 
     def _walked(self, kernels: BulkKernels) -> NDArray[np.int64] | None:
         stops = self.stops
         size = np.diff(stops, prepend=0)
         values, most = np.diff(self.first), _PAGES * len(size)
-        # A page has a header of a few bytes at least.
-        while most < 8 * _PAGES * len(size) + int(size.sum()):
+        # One more for each chunk: a row is taken before its header is read.
+        bound = len(size) + int(size.sum()) // _SHORTEST
+        while True:
             pages = np.empty((most, COLUMNS), np.int64)
             status = self.status.copy()
             stack = np.empty(_STACK, np.int64)
@@ -241,9 +249,19 @@ class BulkChunks:
                 pages = pages[:count]
                 if self.verify and np.any(pages[:, CRC] >= 0):
                     self._check(pages)
+                self._check_rows(pages)
                 return pages
-            most *= 8
-        return None
+            if most >= bound:
+                return None
+            most = min(8 * most, bound)
+
+    def _check_rows(self, pages: NDArray[np.int64]) -> None:
+        """Some pages of a chunk: each must hold as many rows as the index says, not only all."""
+        data = pages[pages[:, VERSION] > 0]
+        ends = np.searchsorted(data[:, CHUNK], np.arange(len(self.stops) + 1)).tolist()
+        for chunk, rows in self.page_rows.items():
+            if data[ends[chunk] : ends[chunk + 1], VALUES].tolist() != rows:
+                self.status[chunk] = 1
 
     def _check(self, pages: NDArray[np.int64]) -> None:
         view = memoryview(self.buffer.data)
@@ -346,7 +364,7 @@ class BulkChunks:
         words: _Words,
     ) -> pa.Array | None:
         rows, room = int(self.first[-1]), 2 * len(plain) + ROOM
-        some = np.empty(int(pages[:, VALUES].max(initial=0)), np.int32)
+        some = _scratch(pages)
         while room <= min(self.limit, _MOST_STRINGS):
             status, nulls = self.status.copy(), self.nulls.copy()
             offsets, out = np.zeros(rows + 1, np.int32), np.empty(room, np.uint8)
@@ -374,7 +392,7 @@ class BulkChunks:
         sizes = np.zeros(len(self.stops), np.int64)
         sizes[pages[is_dictionary, CHUNK]] = pages[is_dictionary, SIZE]
         self.status[width * self.entries > sizes] = 3
-        some = np.empty(int(pages[:, VALUES].max(initial=0)), np.int32)
+        some = _scratch(pages)
         kernels.fixed(
             plain, pages, self.places, self.kind.optional, self.first[:-1], dictionary,
             self.entries, out.view(np.uint8), self.status, out, self.valid, self.nulls, some,
@@ -405,6 +423,11 @@ def validity_buffer(valid: NDArray[np.uint8], nulls: NDArray[np.int64]) -> pa.Bu
     if not len(valid) or not nulls.any():
         return None
     return pa.py_buffer(np.packbits(valid, bitorder="little"))
+
+
+def _scratch(pages: NDArray[np.int64]) -> NDArray[np.int32]:
+    """Room for the indices of any data page: at most as many as the rows of its chunk."""
+    return np.empty(int(pages[pages[:, VERSION] > 0, VALUES].max(initial=0)), np.int32)
 
 
 def _string_array(

@@ -22,7 +22,7 @@ from __future__ import annotations
 
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -38,7 +38,6 @@ from .bulk_chunks import (
     BulkChunks,
     BulkKernels,
     BulkKind,
-    CodedStrings,
 )
 from .decoding_memory import limit_of
 
@@ -98,11 +97,12 @@ def _is_number(type: pa.DataType, leaf: ColumnDescriptor) -> bool:
 
 class ChunkSpan(NamedTuple):
     """What is read of a chunk: ``ranges`` of offset and length, the dictionary page first, whose
-    data pages hold ``rows``."""
+    data pages hold ``rows``; ``page_rows`` are those of each where these are only some pages."""
 
     ranges: tuple[tuple[int, int], ...]
     rows: int
     codec: int
+    page_rows: tuple[int, ...] | None = None
 
     @property
     def length(self) -> int:
@@ -178,7 +178,8 @@ class BulkColumns:
     ``first[c]`` are the rows of column ``c`` before each part, and all its rows at the end.
     """
 
-    arrays: tuple[pa.Array | CodedStrings, ...]
+    #: Arrow arrays, or ``CodedStrings``
+    arrays: tuple[Any, ...]
     first: tuple[NDArray[np.int64], ...]
     done: NDArray[np.bool_]
 
@@ -202,8 +203,12 @@ def read_bulk(
     for at, kind in enumerate(kinds):
         spans = [span for part in parts for span in part.columns[at]]
         part_of = np.repeat(np.arange(len(parts)), [len(part.columns[at]) for part in parts])
-        rows = np.array([span.rows for span in spans], np.int64)
         buffer, stops = fetched[at]
+        limit = limit_of(memory, len(buffer))
+        every = [span.rows for span in spans]
+        if sum(every) * VALUE > limit:
+            return _none(parts, kinds)
+        rows = np.array(every, np.int64)
         chunks = BulkChunks(
             kind=kind,
             buffer=buffer,
@@ -211,16 +216,31 @@ def read_bulk(
             codec=np.array([span.codec for span in spans], np.int64),
             first=np.concatenate([np.zeros(1, np.int64), np.cumsum(rows)]),
             failed=~done[part_of],
+            page_rows={
+                chunk: list(span.page_rows)
+                for chunk, span in enumerate(spans)
+                if span.page_rows is not None
+            },
             verify=verify_checksums,
-            limit=limit_of(memory, len(buffer)),
+            limit=limit,
             room=room,
         )
-        made, failed = chunks.decoded(kernels, lazy=lazy)
+        try:
+            made, failed = chunks.decoded(kernels, lazy=lazy)
+        except MemoryError:  # pages that claim much, where less is allowed to the process
+            made, failed = chunks.nothing
         arrays.append(made)
         done[part_of[failed]] = False
         held = np.bincount(part_of, weights=rows, minlength=len(parts)).astype(np.int64)
         firsts.append(np.concatenate([np.zeros(1, np.int64), np.cumsum(held)]))
     return BulkColumns(tuple(arrays), tuple(firsts), done)
+
+
+def _none(parts: Sequence[FilePart], kinds: Sequence[BulkKind]) -> BulkColumns:
+    """No part is decoded."""
+    first = np.zeros(len(parts) + 1, np.int64)
+    arrays = tuple([pa.nulls(0, kind.type) for kind in kinds])
+    return BulkColumns(arrays, (first,) * len(kinds), np.zeros(len(parts), np.bool_))
 
 
 def _new(size: int) -> NDArray[np.uint8]:

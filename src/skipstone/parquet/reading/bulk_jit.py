@@ -42,15 +42,14 @@ def _validity(body: Any, count: Any, valid: Any, to: Any) -> Any:
     # Nearly always one run of ones.
     if len(body) >= 2:
         head: Any = np.int64(0)
-        shift, at = 0, 0
-        while at < len(body) and at < 5:
+        shift, at, byte = 0, 0, np.int64(128)
+        while byte >= 128 and at < len(body) and at < 5:
             byte = np.int64(body[at])
             head |= (byte & 127) << shift
             at += 1
             shift += 7
-            if byte < 128:
-                break
-        if head & 1 == 0 and head >> 1 >= count and at < len(body) and body[at] == 1:
+        is_run = byte < 128 and head & 1 == 0 and head >> 1 >= count
+        if is_run and at < len(body) and body[at] == 1:
             return count
     flags = valid[to : to + count]
     if _hybrid(body, 1, flags) < 0:

@@ -63,6 +63,8 @@ _PLAIN: Final = int(Encoding.PLAIN)
 _PLAIN_DICTIONARY: Final = int(Encoding.PLAIN_DICTIONARY)
 _RLE: Final = int(Encoding.RLE)
 _RLE_DICTIONARY: Final = int(Encoding.RLE_DICTIONARY)
+# The integers of page headers have 32 bits. Sums of larger ones might wrap.
+_MOST: Final = 0x7FFF_FFFF
 
 _wire = {name: register_jitable(getattr(kernel_wire, name)) for name in (
     "failed", "zigzag", "count", "field", "items", "flat", "skip",
@@ -85,8 +87,8 @@ def _inner(data: Any, at: Any, end: Any, id: Any, page: Any, stack: Any) -> Any:
             break
         if kind == I32:
             value, at = _zigzag(data, at, end)
-            if at < 0:
-                return at
+            if at < 0 or not -_MOST <= value <= _MOST:
+                return -1
             if last == _VALUES:
                 page[VALUES] = value
             elif id == _V1 and last == _ENCODING_V1:
@@ -123,7 +125,7 @@ def walk(
     fit. A walk ends when a chunk has its ``values``."""
     n: Any = 0
     for chunk in range(len(starts)):
-        at, end, left = starts[chunk], stops[chunk], values[chunk]
+        at, end, left, first = starts[chunk], stops[chunk], values[chunk], True
         while left > 0:
             if n == len(pages):
                 return -1
@@ -144,6 +146,8 @@ def walk(
                     break
                 if kind == I32:
                     value, at = _zigzag(data, at, end)
+                    if at >= 0 and not -_MOST - 1 <= value <= _MOST:
+                        at = -1
                     if at < 0:
                         break
                     if last == _TYPE:
@@ -155,10 +159,11 @@ def walk(
                     elif last == _CRC:
                         page[CRC] = value & 0xFFFFFFFF
                 elif kind == STRUCT and last in (_V1, _V2, _DICTIONARY):
-                    inside = last
-                    at = _inner(data, at, end, last, page, stack)
+                    # Two of them would fill one row.
+                    at = _inner(data, at, end, last, page, stack) if inside < 0 else -1
                     if at < 0:
                         break
+                    inside = last
                 else:
                     at = _skip(data, at, end, kind, stack)
                     if at < 0:
@@ -171,7 +176,8 @@ def walk(
             at += stored
             if what == _DICTIONARY_PAGE and inside == _DICTIONARY:
                 page[VERSION] = 0
-                if left != values[chunk] or page[VALUES] < 0:
+                plain = page[ENCODING] == _PLAIN or page[ENCODING] == _PLAIN_DICTIONARY
+                if not first or not plain or page[VALUES] < 0:
                     status[chunk] = 1
                     break
             elif (what == _DATA_PAGE and inside == _V1) or (
@@ -185,6 +191,7 @@ def walk(
             else:
                 status[chunk] = 1
                 break
+            first = False
             n += 1
     return n
 

@@ -246,7 +246,8 @@ class FileReader:
         offset, length = table.dictionary
         ranges = [(offset, length)] if length else []
         ranges += zip(table.offset[held].tolist(), table.length[held].tolist(), strict=True)
-        return ChunkSpan(tuple(ranges), int(count.sum()), whole.codec), local
+        rows_of = tuple(count.tolist())
+        return ChunkSpan(tuple(ranges), int(count.sum()), whole.codec, rows_of), local
 
     @cached_property
     def _bulk(self) -> dict[tuple[int, ...], LeafChunks | None]:
