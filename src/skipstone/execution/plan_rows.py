@@ -22,7 +22,7 @@ import numpy as np
 import pyarrow as pa
 
 from skipstone.errors import SkipstoneError, StaleError
-from skipstone.parquet.reading.row_ranges import rows_alone, take_rows
+from skipstone.parquet.reading.row_ranges import joined, rows_alone, take_rows
 from skipstone.parquet.reading.whole_columns import read_whole
 from skipstone.predicate.tree import leaves
 from skipstone.predicate.types import column_name, column_path
@@ -171,10 +171,7 @@ class TableReader:
             found = self._batches.read(unit, self._columns)
         if found is not None:
             return found
-        tables = [self.read(each.piece) for each in unit.pieces]
-        if not self.schema.names:
-            return rows_alone(sum(each.num_rows for each in tables))
-        return pa.concat_tables(tables)
+        return joined([self.read(each.piece) for each in unit.pieces])
 
     def _count_unit(self, unit: Piece | Batch) -> int:
         if isinstance(unit, Piece):

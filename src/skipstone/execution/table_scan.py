@@ -26,7 +26,7 @@ from skipstone.errors import (
     UnsupportedError,
 )
 from skipstone.parquet.encryption.modules import AuthenticationError
-from skipstone.parquet.reading.row_ranges import group_rows
+from skipstone.parquet.reading.row_ranges import group_rows, joined
 from skipstone.planning.explain import Amount, Analysis, Explanation, Forecast
 from skipstone.predicate.tree import leaves
 from skipstone.pruning import Cause, Reason
@@ -144,9 +144,7 @@ class TableScan:
     def to_arrow(self) -> pa.Table:
         """The rows that match, exactly, as a table."""
         pieces = list(self._tables())
-        if len(pieces) == 1:
-            return pieces[0]
-        return pa.concat_tables(pieces) if pieces else self.schema.empty_table()
+        return joined(pieces) if pieces else self.schema.empty_table()
 
     def to_batches(self) -> Iterator[pa.RecordBatch]:
         """The same, batch by batch. Memory does not grow with the result, except for an order

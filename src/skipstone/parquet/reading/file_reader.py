@@ -26,7 +26,15 @@ from .decoding_memory import (
 )
 from .fetch import Templates, read_groups
 from .pinned_file import files_of_leaves
-from .row_ranges import GroupRows, are_sorted, check_row_counts, group_rows, row_set, rows_alone
+from .row_ranges import (
+    GroupRows,
+    are_sorted,
+    check_row_counts,
+    group_rows,
+    joined,
+    row_set,
+    rows_alone,
+)
 from .selection import Selection
 
 if TYPE_CHECKING:
@@ -307,11 +315,9 @@ class FileReader:
     ) -> pa.Table:
         """The same rows of ``fields`` of the selection."""
         pieces = list(self.tables(fields, row_ranges))
-        if len(pieces) == 1:
-            return pieces[0]
         if not pieces:
             return pa.schema([each.field for each in fields], self.schema.metadata).empty_table()
-        return pa.concat_tables(pieces)
+        return joined(pieces)
 
     @names_its_file
     def iter_rows(
