@@ -7,6 +7,7 @@ count.
 
 from __future__ import annotations
 
+import shlex
 from collections import Counter
 from typing import TYPE_CHECKING
 
@@ -170,8 +171,20 @@ def describe(table: str, matched: MatchedFacts) -> Description:
         indexes=tuple(_indexes(matched)),
         pm_files=int(np.count_nonzero(matched.sidecar_rows("pm") >= 0)),
         pm_bytes=_bytes_of_pms(matched),
-        notes=tuple(str(reason) for reason in matched.reasons),
+        notes=(*map(str, matched.reasons), *outgrown(table, snapshot, total)),
     )
+
+
+def outgrown(table: str, snapshot: Snapshot, files: int) -> Iterator[str]:
+    """Which indexes have parameters that a build chose for a table of fewer files, and the command
+    that chooses anew."""
+    for definition in snapshot.definitions:
+        index = definition.index
+        found = None if index is None else index.outgrown(files)
+        if found is not None:
+            why, spec = found
+            command = shlex.join(["skipstone", "build", table, "-c", spec])
+            yield f"{definition.column}:{definition.kind}: {why}; mend it with `{command}`"
 
 
 def stored_bytes(snapshot: Snapshot) -> int:
@@ -198,6 +211,7 @@ def _indexes(matched: MatchedFacts) -> list[IndexInfo]:
         for field in same:
             files |= with_value(matched, field)
         lacking = left_out(matched, str(definition)) & ~files
+        index = definition.index
         infos.append(
             IndexInfo(
                 column=definition.column,
@@ -207,7 +221,8 @@ def _indexes(matched: MatchedFacts) -> list[IndexInfo]:
                 files=int(files.sum()),
                 bytes=sum(bytes_of[field.key] + _in_sidecars(snapshot, field) for field in same),
                 left_out=int(lacking.sum()),
-                known=definition.index is not None,
+                known=index is not None,
+                shown="" if index is None else index.shown_params,
                 key_metadata=definition.key_metadata,
             )
         )

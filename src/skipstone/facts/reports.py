@@ -27,7 +27,8 @@ class BuildReport(Report):
     ``files_total`` = built + already + failed + too fresh. ``files_failed`` are pairs of path and
     error; they have no facts and are read in full. ``left_out`` names the indexes that were not
     built for some files, and why. ``bytes_data`` is the size of the files that were built,
-    ``bytes_index`` what was written for them. ``merged`` parts were replaced by a merge.
+    ``bytes_index`` what was written for them. ``merged`` parts were replaced by a merge. ``notes``
+    name indexes that the table has outgrown.
     """
 
     table: str
@@ -42,6 +43,7 @@ class BuildReport(Report):
     bytes_index: int = 0
     seconds: float = 0.0
     merged: int = 0
+    notes: tuple[str, ...] = ()
 
     @property
     def ok(self) -> bool:
@@ -70,6 +72,7 @@ class BuildReport(Report):
             self.files_too_fresh,
         )
         lines += first_of("left out:", [str(reason) for reason in self.left_out])
+        lines += [f"note: {note}" for note in self.notes]
         return "\n".join(lines)
 
 
@@ -80,7 +83,8 @@ class IndexInfo(Report):
     ``type`` is Spark's name of the column's type. ``left_out`` counts fresh files for which it was
     not built (over a limit, a type that the kind does not support). ``known`` is False for a kind
     that this installation has no code for: it proves nothing, and is kept. ``key_metadata`` is the
-    label of the key that it is encrypted with.
+    label of the key that it is encrypted with. ``shown`` are the parameters for people, where they
+    need more words than names and values.
     """
 
     column: str
@@ -92,6 +96,7 @@ class IndexInfo(Report):
     left_out: int = 0
     known: bool = True
     key_metadata: str | None = None
+    shown: str = ""
 
     computed = ("name",)
 
@@ -168,7 +173,7 @@ class Description(Report):
             index.column,
             index.type,
             index.kind if index.known else f"{index.kind} (unknown here)",
-            ", ".join(f"{key}={value}" for key, value in index.params),
+            index.shown or ", ".join(f"{key}={value}" for key, value in index.params),
             of_total(index.files, self.files_total, "files"),
             size(index.bytes),
             f"{index.left_out:,}" if index.left_out else "",
@@ -184,7 +189,7 @@ class CheckReport(Report):
     error. A deep check rebuilt the facts of ``sampled`` files and compared ``compared`` queries
     with and without skipping; ``untrue`` says what did not agree. ``encryption`` is the check of
     encrypted files, where keys were given. ``indexed`` is False where there are no facts; then
-    none is missing.
+    none is missing. ``notes`` name indexes that the table has outgrown, which is no fault.
     """
 
     table: str
@@ -201,6 +206,7 @@ class CheckReport(Report):
     compared: int = 0
     encryption: EncryptionCheck | None = None
     indexed: bool = True
+    notes: tuple[str, ...] = ()
 
     computed = ("ok",)
 
@@ -216,6 +222,7 @@ class CheckReport(Report):
         lines += self._of_facts() if self.indexed else ["no index"]
         if self.encryption is not None:
             lines.append(str(self.encryption))
+        lines += [f"note: {note}" for note in self.notes]
         lines.append("all is well" if self.ok else f"not well: {self._remedy()}")
         return "\n".join(lines)
 

@@ -216,6 +216,21 @@ class Index(BaseEvidence, ABC):
         """The definition with these ``params``; unknown parameters are ignored."""
         return cls(column)
 
+    @property
+    def shown_params(self) -> str:
+        """The parameters for people."""
+        return ", ".join(f"{key}={value}" for key, value in self.params.items())
+
+    def for_table(self, files: int, existing: Index | None = None) -> Self:
+        """The definition that a build for a table of ``files`` files stores; ``existing`` is the
+        table's own of this kind and column. A kind may choose parameters here."""
+        return self
+
+    def outgrown(self, files: int) -> tuple[str, str] | None:
+        """Where parameters that a build chose no longer suit a table of ``files`` files: why, and
+        the definition to build instead."""
+        return None
+
     @abstractmethod
     def stored_type(self, type: pa.DataType) -> pa.DataType:
         """Arrow type of one stored value for a column of ``type``.

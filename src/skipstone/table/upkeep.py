@@ -10,7 +10,7 @@ from difflib import get_close_matches
 from typing import TYPE_CHECKING
 
 from skipstone.errors import SkipstoneError, UnsupportedError
-from skipstone.facts.coverage import describe
+from skipstone.facts.coverage import describe, outgrown
 from skipstone.facts.export import export_containers, export_pms, publish
 from skipstone.facts.reports import (
     CheckReport,
@@ -157,6 +157,7 @@ class UpkeepVerbs(OpenTable):
             compared=proof.compared if proof else 0,
             encryption=encryption,
             indexed=indexed,
+            notes=tuple(outgrown(self.path, self.store.snapshot(), len(listing))),
         )
 
     def drop(self, index: str | None = None) -> DropReport:
