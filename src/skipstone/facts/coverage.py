@@ -155,6 +155,7 @@ def describe(table: str, matched: MatchedFacts) -> Description:
     """The indexes of the snapshot behind ``matched``, over the files of its listing."""
     snapshot, listing = matched.snapshot, matched.listing
     total = len(listing)
+    slices = snapshot.slices.values()
     fresh = int(matched.has_fact.sum())
     stale = int((matched.stale & ~matched.has_fact).sum())
     return Description(
@@ -171,6 +172,8 @@ def describe(table: str, matched: MatchedFacts) -> Description:
         indexes=tuple(_indexes(matched)),
         pm_files=int(np.count_nonzero(matched.sidecar_rows("pm") >= 0)),
         pm_bytes=_bytes_of_pms(matched),
+        sliced=sum(column.files for each in slices for column in each.directory.columns),
+        sliced_bytes=sum(each.size for each in slices),
         notes=(*map(str, matched.reasons), *outgrown(table, snapshot, total)),
     )
 
@@ -188,7 +191,7 @@ def outgrown(table: str, snapshot: Snapshot, files: int) -> Iterator[str]:
 
 
 def stored_bytes(snapshot: Snapshot) -> int:
-    """Bytes of all parts and packs."""
+    """Bytes of all parts, bit slices and packs."""
     packs = snapshot.storage.list_all(snapshot.location.packs)
     return snapshot.size + packs.total_bytes
 

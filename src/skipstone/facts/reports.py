@@ -117,8 +117,8 @@ class Description(Report):
 
     ``files_total`` = fresh + stale + missing: files whose facts match, whose facts are of another
     version, and that have none. ``orphaned`` facts are of files that are gone, or not part of the
-    table. ``pm_files`` have row group metadata, of ``pm_bytes``. ``notes`` say what else a reader
-    of the index should know.
+    table. ``pm_files`` have row group metadata, of ``pm_bytes``. ``sliced`` Bloom filters have bit
+    slices, of ``sliced_bytes``. ``notes`` say what else a reader of the index should know.
     """
 
     table: str
@@ -134,6 +134,8 @@ class Description(Report):
     indexes: tuple[IndexInfo, ...] = ()
     pm_files: int = 0
     pm_bytes: int = 0
+    sliced: int = 0
+    sliced_bytes: int = 0
     notes: tuple[str, ...] = ()
 
     def __str__(self) -> str:
@@ -153,6 +155,9 @@ class Description(Report):
         if self.pm_files:
             files = of_total(self.pm_files, self.files_total, "files")
             lines.append(f"row groups: _pm of {files}, {size(self.pm_bytes)}")
+        if self.sliced:
+            filters = plural(self.sliced, "filter")
+            lines.append(f"bit slices: of {filters}, {size(self.sliced_bytes)}")
         lines += [f"note: {note}" for note in self.notes]
         return "\n".join(lines)
 
@@ -284,7 +289,11 @@ class DropReport(Report):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CompactReport(Report):
-    """The result of a merge of the parts; ``facts`` of changed and missing files were removed."""
+    """The result of a merge of the parts; ``facts`` of changed and missing files were removed.
+
+    ``sliced`` of ``filters`` Bloom filters, in columns that have many, have bit slices now, of
+    ``sliced_bytes``. ``bytes_after`` includes them.
+    """
 
     table: str
     location: str = ""
@@ -294,15 +303,22 @@ class CompactReport(Report):
     facts_after: int = 0
     bytes_before: int = 0
     bytes_after: int = 0
+    sliced: int = 0
+    filters: int = 0
+    sliced_bytes: int = 0
     seconds: float = 0.0
 
     def __str__(self) -> str:
-        return (
+        merged = (
             f"merged {plural(self.parts_before, 'part')} into {self.parts_after:,}, kept "
             f"{of_total(self.facts_after, self.facts_before, 'facts')}, "
             f"{size(self.bytes_before)} -> {size(self.bytes_after)}, "
             f"in {duration(1000 * self.seconds)}"
         )
+        if not self.filters:
+            return merged
+        filters = of_total(self.sliced, self.filters, "Bloom filters")
+        return f"{merged}\nbit slices of {filters}, {size(self.sliced_bytes)}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -24,6 +24,15 @@ from .encode import PART_BYTES
 from .merge import merge
 from .part_columns import OWN, SIDECARS, place_columns
 from .parts import open_part
+from .slice_upkeep import (
+    DEFAULT,
+    SlicedNow,
+    Slicing,
+    check_tail,
+    damaged_slices,
+    unowned,
+    write_slices,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
@@ -48,7 +57,8 @@ DAY = 24 * 60 * 60.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Compaction:
-    """What a compaction did: parts and rows before and after, and rows dropped as dead."""
+    """What a compaction did: parts and rows before and after, and rows dropped as dead; ``sliced``
+    are the bit slices that there are now."""
 
     parts_before: int
     parts_after: int
@@ -57,6 +67,7 @@ class Compaction:
     dead: int
     bytes_before: int
     bytes_after: int
+    sliced: SlicedNow = field(default_factory=SlicedNow)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -76,8 +87,11 @@ def needs_merge(snapshot: Snapshot) -> bool:
     return len(mergeable) > MOST_PARTS or small > MOST_SMALL
 
 
-def compact(store: Store, list_data: Callable[[], Listing]) -> Compaction:
-    """Rewrite the facts into few parts, without those of files that are gone or have changed.
+def compact(
+    store: Store, list_data: Callable[[], Listing], slicing: Slicing = DEFAULT
+) -> Compaction:
+    """Rewrite the facts into few parts, without those of files that are gone or have changed; then
+    make bit slices of Bloom filters.
 
     ``list_data`` lists the table's files. It is called here, after the parts were read: a listing
     from before could miss files whose facts another process has just published. An
@@ -99,6 +113,7 @@ def compact(store: Store, list_data: Callable[[], Listing]) -> Compaction:
         rows_after += rows
         bytes_after += size
         parts_after += parts
+    sliced = write_slices(store, slicing)
     return Compaction(
         parts_before=len(snapshot.parts),
         parts_after=parts_after + len(snapshot.parts) - len(identities.parts),
@@ -106,7 +121,8 @@ def compact(store: Store, list_data: Callable[[], Listing]) -> Compaction:
         rows_after=rows_after,
         dead=int(matched.dead_rows.sum()),
         bytes_before=snapshot.size,
-        bytes_after=bytes_after,
+        bytes_after=bytes_after + sliced.bytes,
+        sliced=sliced,
     )
 
 
@@ -152,7 +168,13 @@ def _rewrite(
     if merged.name is not None and merged.data is not None:
         sources = [part.path for part in merged.replaced]
         store.storage.put(store.location.part(merged.name), merged.data, sources)
-    store.storage.delete(*(part.path for part in merged.replaced))
+    gone = [part.path for part in merged.replaced]
+    gone += [
+        store.location.slices(part.name)
+        for part in merged.replaced
+        if part.name in snapshot.listed_slices
+    ]
+    store.storage.delete(*gone)
     left = [part for part in parts if part not in merged.replaced]
     size = len(merged.data or b"") + sum(part.size for part in left)
     return (
@@ -268,17 +290,24 @@ def vacuum(
     remove(filter(store.location.is_passing, old))
     broken: list[str] = []
     for path, (size, mtime) in old.items():
-        if store.location.is_part(path):
+        if store.location.is_part(path) or store.location.is_slices(path):
             try:
-                open_part(path, size, mtime, store.storage, store.keys)
+                if store.location.is_slices(path):
+                    check_tail(store.storage, path)
+                else:
+                    open_part(path, size, mtime, store.storage, store.keys)
             except FormatError:
                 broken.append(path)
             except (UnsupportedError, KeyUnavailableError):
                 pass
             except OSError as error:
                 name = path.rpartition("/")[2]
-                reasons.append(Reason.of_error(f"fact part {name}", error))
+                what = "bit slices" if store.location.is_slices(path) else "fact part"
+                reasons.append(Reason.of_error(f"{what} {name}", error))
     remove(broken)
+    lone = unowned({*old, *recent} - set(broken), store.location)
+    young += [each for each in lone if each not in old]
+    remove(each for each in lone if each in old)
     named = _packs_named(store, reasons)
 
     def unnamed(path: str) -> bool:
@@ -393,6 +422,7 @@ def check(store: Store, listing: Listing, fingerprint: str | None = None) -> Che
             )
         except Exception as error:
             damaged.append(Reason.of_error(f"fact part {part.name}", error))
+    damaged += damaged_slices(snapshot)
     matched = snapshot.match(listing, fingerprint)
     orphans = np.flatnonzero(matched.dead_rows & (matched.path_of_row < 0))
     paths = snapshot.identities.paths.take(pa.array(orphans)).drop_null()

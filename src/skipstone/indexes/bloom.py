@@ -8,7 +8,9 @@ and longer decimals as bytes. Booleans are refused: a filter over two values pro
 bounds.
 
 A filter is sized from the distinct values that the file really has and the wanted false positive
-probability ``fpp``, up to ``max_bytes`` (8 MiB, about 7 million distinct values at 0.01).
+probability ``fpp``, up to ``max_bytes`` (8 MiB, about 7 million distinct values at 0.01). The size
+is rounded up to one of 16 per octave, three hundredths more on average, so that files of about as
+many values have filters of equal size.
 While they fit the memory budget, pairs of hashes are kept, counted and put into a filter of the
 right size. Past it, they go straight into a filter at the bound, which is folded down at the end
 to the smallest half, quarter, … that keeps ``fpp``. A file is left out, with the reason, if a
@@ -28,6 +30,9 @@ for the ``N`` files that the table has then: about one file is read for nothing.
 | 1,000 | 0.001 | 14.4 |
 | 10,000 | 0.0001 | 19.2 |
 | 100,000 and more | 0.00001 | 24.0 |
+
+The two hashes of the sketch set a floor: of filters of ``m`` bits about ``1 / m`` of all absent
+values get through whatever ``fpp`` says, so the default is not reached where files have few values.
 
 The definition then holds both numbers, ``bloom(fpp=0.001, files=1000)``. ``files`` says that
 ``fpp`` was chosen, and for what; ``bloom(files=1000)`` asks for the same. A refresh keeps it, so
@@ -277,7 +282,7 @@ class BloomBuilder(Builder):
         if self.words is None:
             distinct = max(1, distinct_pairs(self.pairs, self.kernels))
             hashes = _hashes(distinct, self.fpp)
-            wanted = -(-optimal_bits(distinct, self.fpp) // 64)
+            wanted = size_class(-(-optimal_bits(distinct, self.fpp) // 64))
             words = np.zeros(min(wanted, self.max_bytes // 8), np.uint64)
             for pairs in self.pairs:
                 self.kernels.put(pairs, hashes, words)
@@ -289,6 +294,15 @@ class BloomBuilder(Builder):
         if found.expected_fpp() > _WORTHLESS:
             return Built(None, f"too many distinct values for {self.max_bytes:,} bytes")
         return Built(pa.array([BloomFilterMetaData.of(found).to_bytes()], pa.binary()))
+
+
+def size_class(words: int) -> int:
+    """``words`` rounded up to five significant bits: at most a sixteenth more.
+
+    Files of about as many values then have filters of equal size (``bloom_slices.py``).
+    """
+    shift = max(0, words.bit_length() - 5)
+    return -(-words >> shift) << shift
 
 
 def _hashes(distinct: int, fpp: float) -> int:

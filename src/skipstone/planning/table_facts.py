@@ -160,6 +160,7 @@ class _Facts:
             self.of_rows += [each for each in asked if file_index or each.sidecar is None]
         else:
             self.gathered.append(gathered)
+            self.of_rows += matched.sliced(self.usable)
             self.notes.update(dict.fromkeys(gathered.reasons))
         self.fresh |= matched.has_fact
         self.stale |= matched.stale
@@ -227,14 +228,15 @@ def _fetch(
     adjacent: AdjacentRows | None,
     data_files: DataFileSources | None,
 ) -> Fetch:
-    """Reads packed sidecars from the store whose facts refer to them, sidecars next to the data
-    files, and parts of the data files."""
+    """Reads packed sidecars and bit slices from the store whose facts refer to them, sidecars next
+    to the data files, and parts of the data files."""
 
     def fetch(ranges: Sequence[ByteRange]) -> Fetched:
         have: dict[ByteRange, bytes | memoryview] = {}
         left = list(ranges)
         for matched in matches:
-            below = f"{matched.snapshot.location.packs}/"
+            location = matched.snapshot.location
+            below = (f"{location.packs}/", f"{location.facts}/")
             mine = [each for each in left if each.path.startswith(below)]
             left = [each for each in left if not each.path.startswith(below)]
             if mine:

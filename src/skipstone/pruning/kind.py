@@ -161,6 +161,12 @@ class Places:
             return None
         return Blob(path=self.packs[pack], offset=offset, length=length)
 
+    def of_rows(self, at: NDArray[np.int64]) -> Places:
+        """The places of some fact rows."""
+        inline = self.inline.take(pa.array(at))
+        pack, offset, length = self.pack[at], self.offset[at], self.length[at]
+        return Places(packs=self.packs, pack=pack, offset=offset, length=length, inline=inline)
+
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
 class Stored:

@@ -192,6 +192,9 @@ class UpkeepVerbs(OpenTable):
 
         >>> table.compact()
 
+        Where a column has Bloom filters of 1,024 files or more, they are also stored by bit
+        position: a lookup then reads a few rows of bits instead of all filters.
+
         An Xskipper directory next to the index (``export`` without a destination) is published
         again.
         """
@@ -213,6 +216,9 @@ class UpkeepVerbs(OpenTable):
             facts_after=done.rows_after,
             bytes_before=done.bytes_before,
             bytes_after=done.bytes_after,
+            sliced=done.sliced.files,
+            filters=done.sliced.filters,
+            sliced_bytes=done.sliced.bytes,
             seconds=time.perf_counter() - started,
         )
 
