@@ -76,8 +76,8 @@ def test_every_bit_of_every_filter_is_found(seed: int, sizes: list[int | None]) 
     for at, each in enumerate(blobs):
         if each is not None:
             words = BloomFilterMetaData.from_bytes(each).filter.words.astype("<u8")
-            bits = np.unpackbits(words.view(np.uint8), bitorder="little")
-            assert np.array_equal(seen[at], bits)
+            expected = np.unpackbits(words.view(np.uint8), bitorder="little")
+            assert np.array_equal(seen[at], expected)
 
 
 def test_sizes_of_few_files_are_the_rest() -> None:

@@ -89,7 +89,10 @@ def open_slices(
             for name, length in lengths.items()
         }
         lengths = {}
-        got = storage.read_ranges(list(asked.values())) if asked else {}
+        try:
+            got = storage.read_ranges(list(asked.values())) if asked else {}
+        except Exception as error:  # slices are advice
+            return {}, [Reason.of_error(_subject("all parts"), error)]
         for name, place in asked.items():
             try:
                 if place not in got:

@@ -129,6 +129,8 @@ class SlicedBloom(Bloom):
         for leaf in leaves:
             local = restate(leaf, self.stored.type)
             if isinstance(local, Leaf) and local.op in self.ops:
+                if have and all(each in have for each in self._ranges(local, groups[:1])):
+                    continue  # all rows were asked for at once
                 found.update(dict.fromkeys(self._ranges(local, groups)))
         return tuple(found)
 
@@ -194,6 +196,8 @@ class SlicedBloom(Bloom):
         self._one_by_one(leaf, lost, some)
         if rows.at is not None:
             some = some[rows.at]
+        if rows.filled:
+            return Bounds(np.zeros_like(some), some)
         return with_nulls(leaf.op, some, np.zeros_like(some), rows.rows, rows.nulls)
 
     def _flags(self, group: AskedGroup, places: NDArray[np.int64]) -> BoolArray | str:

@@ -33,6 +33,7 @@ from skipstone.predicate.tree import Const, Op
 from skipstone.predicate.types import indexable
 from skipstone.storage import ByteRange
 
+from .._arrays import ordinals
 from . import Answer, BaseEvidence, BoolArray, Bounds, Cause, Fetched, Level, Reason, Units
 from .column_types import restate
 from .interval import null_bounds
@@ -335,6 +336,12 @@ class Rows:
         """Null counts, -1 unknown."""
         return self.pick(self.stored.nulls)
 
+    @cached_property
+    def filled(self) -> bool:
+        """Whether every file surely has rows, and no null in the column. Then flags of the non-null
+        values are those of the files."""
+        return bool((self.rows > 0).all() and not self.nulls.any())
+
     @property
     def values(self) -> pa.Array:
         """The stored values at these rows; null where not built."""
@@ -385,7 +392,8 @@ class PerFile(Index):
 
     @staticmethod
     def _every_file(file: IntArray) -> bool:
-        return bool(np.array_equal(file, np.arange(len(file))))
+        every = ordinals(len(file))
+        return file is every or bool(np.array_equal(file, every))
 
     @cached_property
     def _of_every_file(self) -> tuple[Rows, BoolArray]:
@@ -422,7 +430,9 @@ class PerFile(Index):
         elif self.sweeps and rows.at is not None and 8 * len(rows) >= len(rows.stored.rows):
             bounds = self.bounds_of(local, Rows(rows.stored))
             if bounds is not None:
-                bounds = Bounds(bounds.must[rows.at], bounds.may[rows.at])
+                may = bounds.may[rows.at]
+                must = bounds.must[rows.at] if bounds.must.any() else np.zeros_like(may)
+                bounds = Bounds(must, may)
         else:
             bounds = self.bounds_of(local, rows)
         if bounds is None:

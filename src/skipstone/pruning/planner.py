@@ -16,7 +16,7 @@ import numpy as np
 
 from skipstone.predicate.tree import Bound, Leaf, Opaque, leaves, pieces
 
-from .._arrays import distinct
+from .._arrays import distinct, ordinals
 from . import Bounds, Cause, Evidence, Level, Reason, RowSet, Units
 from .costs import FREE, CostGate, Costs
 from .evaluation import Evaluation, Fetch, LeafBounds, evaluate, no_fetch
@@ -78,8 +78,7 @@ def make_plan(given: PlanInput) -> Plan:
     finer, fetch, costs, row_counts = given.finer, given.fetch, given.costs, objects.row_counts
     started = time.perf_counter()
     columns = frozenset(leaf.column for leaf in leaves(tree))
-    files = np.arange(len(listing), dtype=np.int64)
-    units = Units.objects(files, row_counts)
+    units = Units.objects(ordinals(len(listing)), row_counts)
     state = evaluate(tree, objects.evidence, units, fetch=fetch, inherited=objects.inherited)
     steps: list[Step] = [*objects.asked, *state.steps, *objects.idle]
     dropped = np.full(len(listing), -1, np.int8)
@@ -109,7 +108,10 @@ def make_plan(given: PlanInput) -> Plan:
         state = _cut(tree, state, finer, columns, settled)
     keep = _alive(state, len(listing))
     must = keep.copy()
-    must[state.units.file[~state.bounds.must]] = False
+    if state.units.level is Level.OBJECT:
+        must &= state.bounds.must
+    else:
+        must[state.units.file[~state.bounds.must]] = False
     details: dict[int, FileDetail] = _details(state, row_counts) if finer else {}
     if level is not None:
         for file, bounds in level.rest(state).items():
@@ -126,11 +128,8 @@ def make_plan(given: PlanInput) -> Plan:
 
     reasons = (*failures, *gate.reasons, *_opaque_reasons(tree))
     evaluation = (time.perf_counter() - started) * 1e3
-    undecided = [
-        file
-        for file in np.flatnonzero(keep & ~must).tolist()
-        if file not in details or not details[file].exact
-    ]
+    undecided = keep & ~must
+    undecided[[file for file, detail in details.items() if detail.exact]] = False
     return Plan(
         table=given.table,
         predicate=given.predicate,
@@ -138,7 +137,7 @@ def make_plan(given: PlanInput) -> Plan:
         keep=keep,
         must=must,
         row_counts=row_counts,
-        residual=given.predicate if undecided else None,
+        residual=given.predicate if undecided.any() else None,
         details={file: detail for file, detail in details.items() if keep[file]},
         steps=tuple(steps),
         dropped=dropped,
@@ -149,6 +148,8 @@ def make_plan(given: PlanInput) -> Plan:
 
 def _alive(state: Evaluation, files: int) -> NDArray[np.bool_]:
     """Flags of the files with a unit that may hold a match."""
+    if state.units.level is Level.OBJECT:  # the units are the files, in order
+        return state.bounds.may.copy()
     alive = np.zeros(files, np.bool_)
     alive[state.units.file[state.bounds.may]] = True
     return alive
@@ -156,7 +157,9 @@ def _alive(state: Evaluation, files: int) -> NDArray[np.bool_]:
 
 def _undecided(state: Evaluation, settled: NDArray[np.bool_]) -> NDArray[np.bool_]:
     """Flags of the units that may match, but not surely completely, in files not ``settled``."""
-    open_: NDArray[np.bool_] = state.bounds.may & ~state.bounds.must & ~settled[state.units.file]
+    open_: NDArray[np.bool_] = state.bounds.may & ~state.bounds.must
+    if settled.any():
+        open_ &= ~settled[state.units.file]
     return open_
 
 
@@ -299,7 +302,7 @@ def _details(state: Evaluation, row_counts: NDArray[np.int64]) -> dict[int, File
     """What to read of each kept file that a finer level has cut."""
     units, may, must = state.units, state.bounds.may, state.bounds.must
     details: dict[int, FileDetail] = {}
-    if not may.any():
+    if not may.any() or units.level is Level.OBJECT:  # no file was cut
         return details
     starts = np.flatnonzero(np.diff(units.file, prepend=-1))
     stops = np.flatnonzero(np.diff(units.file, append=-1)) + 1
