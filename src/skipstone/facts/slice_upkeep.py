@@ -18,7 +18,7 @@ from skipstone.indexes.bloom_slices import (
     directory_bytes,
     row_of,
 )
-from skipstone.pruning import Reason
+from skipstone.pruning import Cause, Reason
 
 from .slices import filters_of, load_members
 
@@ -59,9 +59,13 @@ class SlicedNow:
 def write_slices(store: Store, slicing: Slicing = DEFAULT) -> SlicedNow:
     """Make the slices that parts lack, and count those that there are; see the module.
 
-    An error of the store leaves filters without slices, which are asked one by one.
+    ``SkipstoneError`` or ``OSError`` where the store does not give a part now: its filters have no
+    slices then, and are asked one by one.
     """
     snapshot = store.snapshot()
+    for reason in snapshot.reasons:
+        if reason.cause is Cause.UNREADABLE:
+            raise SkipstoneError(f"{reason}", hint="no bit slices were made: try again later")
     if snapshot.encryption is not None:
         return SlicedNow()
     wanted = [field for field in snapshot.fields if _is_filter(field)]
@@ -74,7 +78,10 @@ def write_slices(store: Store, slicing: Slicing = DEFAULT) -> SlicedNow:
     made = False
     for part in snapshot.parts:
         if part.name in total and part.name not in snapshot.slices:
-            data = _slices_of(part, wanted, store.storage, slicing.group)
+            try:
+                data = _slices_of(part, wanted, store.storage, slicing.group)
+            except FileNotFoundError:  # another compaction has replaced the part
+                continue
             if data is not None:
                 store.storage.put(store.location.slices(part.name), data, [part.path])
                 made = True

@@ -185,11 +185,12 @@ def _rewrite(
 
 
 def _require_read(store: Store, snapshot: Snapshot) -> None:
-    """``SkipstoneError`` where the store did not give a part, which would be left as it is; not for
-    a part that another process has removed meanwhile."""
+    """``SkipstoneError`` where the store did not list the parts, or give one, which would be left
+    as it is; not for a part that another process has removed meanwhile."""
     for reason in snapshot.reasons:
         path = store.location.part(reason.subject.removeprefix("fact part "))
-        if reason.cause is Cause.UNREADABLE and store.storage.exists(path):
+        unlisted = reason.subject.startswith("facts at ")
+        if reason.cause is Cause.UNREADABLE and (unlisted or store.storage.exists(path)):
             raise SkipstoneError(f"{reason}", hint="nothing was changed: try again later")
 
 
