@@ -142,6 +142,14 @@ def test_a_table_that_grows_says_so_and_how_to_mend_it(tmp_path: Path) -> None:
         assert table.plan(where).keep[i]
         assert table.query(where).num_rows == 1
     assert table.build(indexes=["id:bloom"]).files_built == 0
+    # The coarse filters of before go with a compaction.
+    size = table.describe().bytes_index
+    table.compact()
+    assert table.describe().bytes_index < size
+    (filters,) = (f for f in table.store.snapshot().fields if f.definition)
+    assert dict(filters.definition.params)["fpp"] == "0.002"  # type: ignore[union-attr]
+    assert all(table.plan(f"id = {7 * STEP + i}").keep[i] for i in (0, 250, 499))
+    assert table.check().ok
 
 
 def test_one_build_has_one_fpp_and_the_next_keeps_it(tmp_path: Path) -> None:

@@ -85,6 +85,32 @@ def with_value(matched: MatchedFacts, field: FactField) -> NDArray[np.bool_]:
     return found
 
 
+def superseded(matched: MatchedFacts) -> set[tuple[str, str, str]]:
+    """Keys of the fact columns of indexes that were built anew with other parameters, for every
+    file that has a value of the old ones.
+
+    None where there are facts that this listing says nothing about.
+    """
+    snapshot = matched.snapshot
+    if np.any((matched.file_of_row < 0) & ~matched.dead_rows):
+        return set()
+    newest = {(each.kind, each.columns): each for each in snapshot.definitions}
+    found = set()
+    for field in snapshot.fields:
+        old = field.definition
+        if old is None or old.index is None or field.sidecar is not None:
+            continue  # a kind that is unknown here stays as it is
+        new = newest[old.kind, old.columns]
+        if not new.same_index(old):
+            lacking = with_value(matched, field)
+            for other in snapshot.fields:
+                if new.same_index(other.definition) and lacking.any():
+                    lacking &= ~with_value(matched, other)
+            if not lacking.any():
+                found.add(field.key)
+    return found
+
+
 def left_out(matched: MatchedFacts, index: str) -> NDArray[np.bool_]:
     """Files for which ``index`` (its ``repr``) was tried and left out, with a reason."""
     found = np.zeros(len(matched.listing), np.bool_)

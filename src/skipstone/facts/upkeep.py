@@ -20,6 +20,7 @@ from skipstone.errors import FormatError, KeyUnavailableError, SkipstoneError, U
 from skipstone.identity import UNITS_PER_SECOND
 from skipstone.pruning import Cause, Reason
 
+from .coverage import superseded
 from .encode import PART_BYTES
 from .merge import merge
 from .part_columns import OWN, SIDECARS, place_columns
@@ -90,8 +91,8 @@ def needs_merge(snapshot: Snapshot) -> bool:
 def compact(
     store: Store, list_data: Callable[[], Listing], slicing: Slicing = DEFAULT
 ) -> Compaction:
-    """Rewrite the facts into few parts, without those of files that are gone or have changed; then
-    make bit slices of Bloom filters.
+    """Rewrite the facts into few parts, without those of files that are gone or have changed, and
+    without values of an index that has newer ones; then make bit slices of Bloom filters.
 
     ``list_data`` lists the table's files. It is called here, after the parts were read: a listing
     from before could miss files whose facts another process has just published. An
@@ -107,9 +108,10 @@ def compact(
         part.name: ~matched.dead_rows[identities.starts[part.name] :][: part.rows]
         for part in identities.parts
     }
+    dropped = superseded(matched)
     rows_after, bytes_after, parts_after = 0, 0, 0
     for bin_ in _bins(identities.parts, keep):
-        rows, size, parts = _rewrite(store, snapshot, bin_, keep, (), encryption)
+        rows, size, parts = _rewrite(store, snapshot, bin_, keep, dropped, encryption)
         rows_after += rows
         bytes_after += size
         parts_after += parts
@@ -152,7 +154,8 @@ def _rewrite(
     encryption: WriteEncryption | None,
 ) -> tuple[int, int, int]:
     """Merge ``parts`` into one; returns the rows, bytes and parts that remain."""
-    if len(parts) == 1 and keep[parts[0].name].all() and not dropped:
+    alone = len(parts) == 1 and parts[0].by_key.keys().isdisjoint(dropped)
+    if alone and keep[parts[0].name].all():
         return parts[0].rows, parts[0].size, 1
     try:
         merged = merge(parts, snapshot.fields, keep, dropped, store.storage, encryption)
