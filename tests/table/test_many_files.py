@@ -50,7 +50,9 @@ def lakes(
     """Files with their settings, in the order of the listing; all rows; a predicate; pieces."""
     whole = draw(tables(SPARK_TYPES, max_rows=60))
     count = draw(st.integers(2, 12))
-    cuts = sorted(draw(st.lists(st.integers(0, len(whole)), min_size=count - 1, max_size=count - 1)))
+    cuts = sorted(
+        draw(st.lists(st.integers(0, len(whole)), min_size=count - 1, max_size=count - 1))
+    )
     few = draw(st.lists(settings_of_writer(), min_size=1, max_size=3))
     folders = draw(st.booleans())
     files, parts = [], []
@@ -315,7 +317,9 @@ def test_a_file_that_changes_during_a_query(lake: Path, how: str, columns: list[
                 pass
         assert taken.calls > 0
         if how == "replaced":  # and the next query sees the new one
-            right = pa.concat_tables([part(n).slice(0, 7 if n == 35 else ROWS) for n in range(FILES)])
+            right = pa.concat_tables(
+                [part(n).slice(0, 7 if n == 35 else ROWS) for n in range(FILES)]
+            )
             assert table.count("x > 1") == len(matching_rows(right, "x > 1"))
 
 

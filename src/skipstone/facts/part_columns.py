@@ -38,6 +38,7 @@ bytes in the facts. Later builds and refreshes use the value of the newest part 
 from __future__ import annotations
 
 import base64
+import dataclasses
 import json
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
@@ -50,7 +51,7 @@ from skipstone.errors import FormatError
 from skipstone.xskipper.format.naming import OBJ_NAME, column_name
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from numpy.typing import NDArray
 
@@ -65,6 +66,9 @@ ROW_GROUPS = "skipstone_row_groups"
 SCHEMA = "skipstone_schema"
 PAGE_INDEX_OFFSET, PAGE_INDEX_LENGTH = "skipstone_page_index_offset", "skipstone_page_index_length"
 SIDECARS = ("container", "pm")
+
+# Arrow's 32-bit offsets end at 2 GiB; a column beyond this is kept in several pieces.
+_PIECE = 1 << 30
 
 #: Identifies one version of one file under one set of reader options.
 IDENTITY = (PATH, SIZE, MTIME, UNIT, ETAG, FINGERPRINT)
@@ -350,3 +354,47 @@ def nonnull(column: pa.ChunkedArray | pa.Array) -> NDArray[np.bool_]:
     if isinstance(valid, pa.ChunkedArray):
         valid = valid.combine_chunks()
     return np.asarray(valid.to_numpy(zero_copy_only=False), np.bool_)
+
+
+# -- columns in pieces -----------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, eq=False)
+class FactColumn:
+    """A piece of one index column: ``values`` of the fact rows ``at`` (ascending). ``cache`` holds
+    what a kind derives from the values; it lives as long as the snapshot."""
+
+    at: NDArray[np.int64]
+    values: pa.Array
+    cache: dict[str, Any] = dataclasses.field(default_factory=dict)
+
+
+def in_pieces(
+    chunks: Iterable[tuple[int, pa.Array, Mapping[str, NDArray[Any]]]],
+) -> Iterator[FactColumn]:
+    """Join chunks to columns of at most about 1 GiB. A chunk has its first row, its values, and
+    arrays over these for the ``cache``."""
+    rows: list[NDArray[np.int64]] = []
+    held: list[pa.Array] = []
+    derived: list[Mapping[str, NDArray[Any]]] = []
+    nbytes = 0
+    for first, values, arrays in chunks:
+        if held and nbytes + values.nbytes > _PIECE:
+            yield _column(rows, held, derived)
+            rows, held, derived, nbytes = [], [], [], 0
+        rows.append(np.arange(first, first + len(values)))
+        held.append(values)
+        derived.append(arrays)
+        nbytes += values.nbytes
+    if held:
+        yield _column(rows, held, derived)
+
+
+def _column(
+    rows: list[NDArray[np.int64]],
+    chunks: list[pa.Array],
+    derived: list[Mapping[str, NDArray[Any]]],
+) -> FactColumn:
+    values = chunks[0] if len(chunks) == 1 else pa.concat_arrays(chunks)
+    cache = {name: np.concatenate([each[name] for each in derived]) for name in derived[0]}
+    return FactColumn(np.concatenate(rows), values, cache)

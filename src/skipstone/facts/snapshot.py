@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
-from functools import cached_property
+from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
@@ -36,13 +36,16 @@ from .part_columns import (
     SCHEMA,
     SIZE,
     UNIT,
+    FactColumn,
+    in_pieces,
     integers,
     nonnull,
     place_columns,
 )
+from .slices import OpenSlices, SlicedField, open_slices, read_back_sliced
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 
     from numpy.typing import NDArray
 
@@ -55,50 +58,7 @@ if TYPE_CHECKING:
     from .parts import Part
 
 
-# Arrow's 32-bit offsets end at 2 GiB; a column beyond this is kept in several pieces.
-_PIECE = 1 << 30
 _SERIAL = 4 << 20
-
-
-@dataclass(frozen=True, eq=False)
-class FactColumn:
-    """A piece of one index column: ``values`` of the fact rows ``at`` (ascending). ``cache`` holds
-    what a kind derives from the values; it lives as long as the snapshot."""
-
-    at: NDArray[np.int64]
-    values: pa.Array
-    cache: dict[str, Any] = field(default_factory=dict)
-
-
-def in_pieces(
-    chunks: Iterable[tuple[int, pa.Array, Mapping[str, NDArray[Any]]]],
-) -> Iterator[FactColumn]:
-    """Join chunks to columns of at most about 1 GiB. A chunk has its first row, its values, and
-    arrays over these for the ``cache``."""
-    rows: list[NDArray[np.int64]] = []
-    held: list[pa.Array] = []
-    derived: list[Mapping[str, NDArray[Any]]] = []
-    nbytes = 0
-    for first, values, arrays in chunks:
-        if held and nbytes + values.nbytes > _PIECE:
-            yield _column(rows, held, derived)
-            rows, held, derived, nbytes = [], [], [], 0
-        rows.append(np.arange(first, first + len(values)))
-        held.append(values)
-        derived.append(arrays)
-        nbytes += values.nbytes
-    if held:
-        yield _column(rows, held, derived)
-
-
-def _column(
-    rows: list[NDArray[np.int64]],
-    chunks: list[pa.Array],
-    derived: list[Mapping[str, NDArray[Any]]],
-) -> FactColumn:
-    values = chunks[0] if len(chunks) == 1 else pa.concat_arrays(chunks)
-    cache = {name: np.concatenate([each[name] for each in derived]) for name in derived[0]}
-    return FactColumn(np.concatenate(rows), values, cache)
 
 
 class Snapshot:
@@ -115,12 +75,15 @@ class Snapshot:
         reasons: Sequence[Reason] = (),
         warn: Callable[[Reason], None] = lambda reason: None,
         packs: EncryptedPacks | None = None,
+        slices: Mapping[str, int] | None = None,
     ) -> None:
+        """``slices`` has the size of the bit slices of some parts, by the part's name."""
         self.location, self.storage = location, storage
         self.parts = tuple(sorted(parts, key=lambda part: (part.mtime, part.name)))
         self._reasons = dict.fromkeys(reasons)
         self._warn, self._packs = warn, packs
-        self._columns: dict[tuple[str, str, str], list[FactColumn]] = {}
+        self.listed_slices = slices or {}
+        self._columns: dict[tuple[object, frozenset[str]], list[FactColumn]] = {}
         self._own: dict[str, pa.ChunkedArray] = {}
         self._matched: MatchedFacts | None = None
 
@@ -198,8 +161,27 @@ class Snapshot:
 
     @cached_property
     def size(self) -> int:
-        """Bytes of all parts."""
-        return sum(part.size for part in self.parts)
+        """Bytes of all parts and bit slices."""
+        return sum(part.size for part in self.parts) + sum(self.listed_slices.values())
+
+    @cached_property
+    def _opened(self) -> tuple[dict[str, OpenSlices], list[Reason]]:
+        if not self.listed_slices or self.encryption is not None:
+            return {}, []
+        found = open_slices(self.parts, self.listed_slices, self.location, self.storage)
+        for reason in found[1]:
+            self.add_reason(reason)
+        return found
+
+    @property
+    def slices(self) -> Mapping[str, OpenSlices]:
+        """The bit slices that can be used, by the name of their part."""
+        return self._opened[0]
+
+    @property
+    def slice_reasons(self) -> Sequence[Reason]:
+        """Why bit slices cannot be used."""
+        return self._opened[1]
 
     @property
     def nbytes(self) -> int:
@@ -261,17 +243,23 @@ class Snapshot:
             self._own[name] = pa.chunked_array(chunks, type_)
         return self._own[name]
 
-    def values(self, field_: FactField) -> list[FactColumn]:
-        """One column over all parts that have it, in pieces of at most about 1 GiB."""
-        if field_.key not in self._columns:
-            self._columns[field_.key] = list(in_pieces(self._chunks(field_)))
-        return self._columns[field_.key]
+    def values(self, field_: FactField, without: frozenset[str] = frozenset()) -> list[FactColumn]:
+        """One column over all parts that have it, except those ``without``, in pieces of at most
+        about 1 GiB."""
+        key = (field_.key, without)
+        if key not in self._columns:
+            self._columns[key] = list(in_pieces(self._chunks(field_, without)))
+        return self._columns[key]
 
     def _chunks(
-        self, field_: FactField
+        self, field_: FactField, without: frozenset[str]
     ) -> Iterator[tuple[int, pa.Array, Mapping[str, NDArray[Any]]]]:
         identities = self.identities
-        having = [part for part in identities.parts if field_.key in part.by_key]
+        having = [
+            part
+            for part in identities.parts
+            if field_.key in part.by_key and part.name not in without
+        ]
         names = [[part.by_key[field_.key].arrow.name] for part in having]
         for part, table in self._read(having, names, locked=field_.subject):
             first = identities.starts[part.name]
@@ -343,6 +331,9 @@ class MatchedFacts(FileMatch):
     _evidence: dict[tuple[str, str, str], list[Index]] = field(
         default_factory=dict, init=False, repr=False
     )
+    _known_slices: dict[tuple[str, str, str], SlicedField] = field(
+        default_factory=dict, init=False, repr=False
+    )
     _known_rows: dict[str, NDArray[np.int64]] = field(default_factory=dict, init=False, repr=False)
     _known_places: dict[str, Places] = field(default_factory=dict, init=False, repr=False)
 
@@ -362,6 +353,27 @@ class MatchedFacts(FileMatch):
             if field_.key not in self._evidence:
                 self._evidence[field_.key] = self._read_back(field_)
             found += self._evidence[field_.key]
+        return [*self.sliced(columns), *found]
+
+    def sliced(self, columns: Collection[str]) -> list[Index]:
+        """The bit slices of Bloom filters over ``columns``, as evidence."""
+        fields = self.snapshot.fields_over(columns) if self.snapshot.slices else ()
+        found = (self._sliced(field_).evidence for field_ in fields)
+        return [each for each in found if each is not None]
+
+    def sliced_parts(self, field_: FactField) -> frozenset[str]:
+        """The parts whose filters of ``field_`` are asked through their bit slices."""
+        return self._sliced(field_).parts
+
+    def _sliced(self, field_: FactField) -> SlicedField:
+        found = self._known_slices.get(field_.key)
+        if found is None:
+            snapshot, nulls = self.snapshot, partial(self._nulls, field_)
+            found = self._known_slices[field_.key] = read_back_sliced(
+                field_, snapshot.slices, snapshot.identities, self, nulls, snapshot.storage
+            )
+            for reason in found.reasons:
+                snapshot.add_reason(reason)
         return found
 
     def _read_back(self, field_: FactField) -> list[Index]:
@@ -375,7 +387,7 @@ class MatchedFacts(FileMatch):
             return []
         places = None if index.sidecar is None else self.places(index.sidecar)
         found: list[Index] = []
-        for piece in self.snapshot.values(field_):
+        for piece in self.snapshot.values(field_, self._sliced(field_).parts):
             values = piece.values
             if values.type != stored and values.type not in index.former_types(type_):
                 text = f"stored as {values.type}, where {stored} is expected"
@@ -390,7 +402,7 @@ class MatchedFacts(FileMatch):
                         nulls=self._nulls(field_)[piece.at],
                         row_of_file=self._row_of_file(piece),
                         cache=piece.cache,
-                        places=None if places is None else _places_at(places, piece.at),
+                        places=None if places is None else places.of_rows(piece.at),
                     )
                 )
             )
@@ -474,17 +486,6 @@ class MatchedFacts(FileMatch):
     def row_groups(self) -> NDArray[np.int64]:
         """Over fact rows: row groups of the file, -1 unknown."""
         return integers(self.snapshot.own(ROW_GROUPS), -1)
-
-
-def _places_at(places: Places, at: NDArray[np.int64]) -> Places:
-    """The places of some fact rows."""
-    return Places(
-        packs=places.packs,
-        pack=places.pack[at],
-        offset=places.offset[at],
-        length=places.length[at],
-        inline=places.inline.take(pa.array(at)),
-    )
 
 
 def _index(field_: FactField) -> Index:

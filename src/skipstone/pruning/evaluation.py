@@ -360,12 +360,13 @@ def evaluate(
     steps: list[Step] = []
     outcomes: list[Outcome] = []
     for cost, stage in itertools.groupby(sorted(evidence, key=_cost), key=_cost):
-        at = np.flatnonzero(bounds.may & ~bounds.must)
-        left = len(at)
+        undecided = bounds.may & ~bounds.must
+        left = count = int(np.count_nonzero(undecided))
         # The first stages usually cover every unit: this saves a copy of up to a million.
-        open_units = units if len(at) == n else units.where(at)
+        at = None if count == n else np.flatnonzero(undecided)
+        open_units = units if at is None else units.where(at)
         asked = [
-            Question(item, by_column[item.column], open_units, len(at))
+            Question(item, by_column[item.column], open_units, count)
             for item in stage
             if item.column in by_column
         ]
@@ -377,7 +378,7 @@ def evaluate(
             for leaf, answer in zip(question.leaves, answers, strict=True):
                 if answer.bounds is not None:
                     spread = answer.bounds
-                    if len(at) < n:
+                    if at is not None:
                         spread = Bounds.over(spread, at, n)
                     known = found.get(leaf)
                     found[leaf] = spread if known is None else known.sharpen(spread)

@@ -224,6 +224,8 @@ _NAMED = 64
 
 def alive_files(state: Evaluation, files: int) -> NDArray[np.bool_]:
     """Flags of the files with a unit that may hold a match."""
+    if state.units.level is Level.OBJECT and len(state.units) == files:  # in order
+        return state.bounds.may.copy()
     alive = np.zeros(files, np.bool_)
     alive[state.units.file[state.bounds.may]] = True
     return alive

@@ -14,7 +14,7 @@ import numpy as np
 
 from skipstone.predicate.tree import Bound, Leaf, Opaque, leaves, pieces
 
-from .._arrays import distinct
+from .._arrays import distinct, ordinals
 from . import Cause, Evidence, Level, Reason, RowSet, Units
 from .costs import FREE, CostGate, Costs
 from .evaluation import Evaluation, Fetch, LeafBounds, evaluate, no_fetch
@@ -75,8 +75,7 @@ def make_plan(given: PlanInput) -> Plan:
     finer, fetch, costs, row_counts = given.finer, given.fetch, given.costs, objects.row_counts
     started = time.perf_counter()
     columns = frozenset(leaf.column for leaf in leaves(tree))
-    files = np.arange(len(listing), dtype=np.int64)
-    units = Units.objects(files, row_counts)
+    units = Units.objects(ordinals(len(listing)), row_counts)
     state = evaluate(tree, objects.evidence, units, fetch=fetch, inherited=objects.inherited)
     steps: list[Step] = [*objects.asked, *state.steps, *objects.idle]
     dropped = np.full(len(listing), -1, np.int8)
@@ -94,7 +93,10 @@ def make_plan(given: PlanInput) -> Plan:
     state = levels.run(state)
     keep = alive_files(state, len(listing))
     must = keep.copy()
-    must[state.units.file[~state.bounds.must]] = False
+    if state.units.level is Level.OBJECT:
+        must &= state.bounds.must
+    else:
+        must[state.units.file[~state.bounds.must]] = False
     details: dict[int, FileDetail] = _details(state, row_counts) if finer else {}
     if level is not None:
         for file, bounds in level.rest(state).items():
@@ -111,11 +113,8 @@ def make_plan(given: PlanInput) -> Plan:
     of_rows = () if level is None else level.reasons
     reasons = (*levels.reasons, *of_rows, *gate.reasons, *_opaque_reasons(tree))
     evaluation = (time.perf_counter() - started) * 1e3
-    undecided = [
-        file
-        for file in np.flatnonzero(keep & ~must).tolist()
-        if file not in details or not details[file].exact
-    ]
+    undecided = keep & ~must
+    undecided[[file for file, detail in details.items() if detail.exact]] = False
     return Plan(
         table=given.table,
         predicate=given.predicate,
@@ -123,7 +122,7 @@ def make_plan(given: PlanInput) -> Plan:
         keep=keep,
         must=must,
         row_counts=row_counts,
-        residual=given.predicate if undecided else None,
+        residual=given.predicate if undecided.any() else None,
         details={file: detail for file, detail in details.items() if keep[file]},
         steps=tuple(steps),
         dropped=dropped,
@@ -136,7 +135,7 @@ def _details(state: Evaluation, row_counts: NDArray[np.int64]) -> dict[int, File
     """What to read of each kept file that a finer level has cut."""
     units, may, must = state.units, state.bounds.may, state.bounds.must
     details: dict[int, FileDetail] = {}
-    if not may.any():
+    if not may.any() or units.level is Level.OBJECT:  # no file was cut
         return details
     starts = np.flatnonzero(np.diff(units.file, prepend=-1))
     stops = np.flatnonzero(np.diff(units.file, append=-1)) + 1

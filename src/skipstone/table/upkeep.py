@@ -10,7 +10,7 @@ from difflib import get_close_matches
 from typing import TYPE_CHECKING
 
 from skipstone.errors import SkipstoneError, UnsupportedError
-from skipstone.facts.coverage import describe
+from skipstone.facts.coverage import describe, outgrown
 from skipstone.facts.export import export_containers, export_pms, publish
 from skipstone.facts.reports import (
     CheckReport,
@@ -157,6 +157,7 @@ class UpkeepVerbs(OpenTable):
             compared=proof.compared if proof else 0,
             encryption=encryption,
             indexed=indexed,
+            notes=tuple(outgrown(self.path, self.store.snapshot(), len(listing))),
         )
 
     def drop(self, index: str | None = None) -> DropReport:
@@ -191,6 +192,9 @@ class UpkeepVerbs(OpenTable):
 
         >>> table.compact()
 
+        Where a column has Bloom filters of 1,024 files or more, they are also stored by bit
+        position: a lookup then reads a few rows of bits instead of all filters.
+
         An Xskipper directory next to the index (``export`` without a destination) is published
         again.
         """
@@ -212,6 +216,9 @@ class UpkeepVerbs(OpenTable):
             facts_after=done.rows_after,
             bytes_before=done.bytes_before,
             bytes_after=done.bytes_after,
+            sliced=done.sliced.files,
+            filters=done.sliced.filters,
+            sliced_bytes=done.sliced.bytes,
             seconds=time.perf_counter() - started,
         )
 
