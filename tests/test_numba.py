@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import subprocess
 import sys
+import threading
 import types
 
 import pytest
 
-from skipstone import errors
+from skipstone import _numba, errors
 from skipstone._numba import CompiledKernels, fingerprint
 
 NAME = "made_for_tests"
@@ -50,6 +51,39 @@ def test_less_work_pays_where_numba_is_imported(monkeypatch: pytest.MonkeyPatch)
     kernels = CompiledKernels[str](module=NAME, once=100, share=0.5)
     assert kernels.for_work(49) is None
     assert kernels.for_work(50) == "kernels"
+
+
+@pytest.mark.usefixtures("made")
+def test_plain_code_runs_while_kernels_compile() -> None:
+    compile, started = threading.Event(), threading.Event()
+
+    def warm_up(kernels: str) -> None:
+        started.set()
+        assert compile.wait(60)
+
+    kernels = CompiledKernels[str](module=NAME, once=0, patience=0.0)
+    module = _numba.import_module(NAME)
+    module.__dict__["warm_up"] = warm_up
+    assert kernels.for_work(1) is None
+    assert started.wait(60)
+    assert kernels.for_work(1) is None
+    compile.set()
+    assert kernels._compiler is not None
+    kernels._compiler.join(60)
+    assert kernels.for_work(1) == "kernels"
+
+
+@pytest.mark.usefixtures("made")
+def test_kernels_that_do_not_compile_stay_plain(caplog: pytest.LogCaptureFixture) -> None:
+    def warm_up(kernels: str) -> None:
+        raise RuntimeError("no compiler")
+
+    kernels = CompiledKernels[str](module=NAME, once=0, patience=60.0)
+    module = _numba.import_module(NAME)
+    module.__dict__["warm_up"] = warm_up
+    assert kernels.for_work(1) is None
+    assert kernels.disabled
+    assert "no compiler" in caplog.text
 
 
 @pytest.mark.usefixtures("made")
