@@ -94,9 +94,7 @@ def test_like(
 ) -> None:
     leaf = Leaf("c", pa.string(), Op.NOT_LIKE if negated else Op.LIKE, (pattern, escape))
     found = matching(leaf, {"c": FORMS[form](held)}, len(held))
-    right = [
-        word is not None and _expected(word, pattern, escape) is not negated for word in held
-    ]
+    right = [word is not None and _expected(word, pattern, escape) is not negated for word in held]
     assert found.tolist() == right
     # And where the keys decide, as they do for values of indexes.
     keys = order_keys(pa.array(held, pa.binary()), pa.binary())
@@ -107,9 +105,7 @@ def test_like(
 def test_prefixes(held: list[bytes | None], prefix: str, form: str, negated: bool) -> None:
     op = Op.NOT_STARTS_WITH if negated else Op.STARTS_WITH
     found = matching(Leaf("c", pa.string(), op, (prefix,)), {"c": FORMS[form](held)}, len(held))
-    right = [
-        word is not None and word.startswith(prefix.encode()) is not negated for word in held
-    ]
+    right = [word is not None and word.startswith(prefix.encode()) is not negated for word in held]
     assert found.tolist() == right
 
 

@@ -16,7 +16,6 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import pyarrow as pa
 
 from skipstone.errors import (
     FormatError,
@@ -40,6 +39,7 @@ from .plan_rows import TableReader, output_schema, plan_of
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
+    import pyarrow as pa
     import pyarrow.dataset as ds
 
     from skipstone.parquet.reading.chunk_pages import ChunkKey
