@@ -76,7 +76,7 @@ def lakes(
 @st.composite
 def _narrower(draw: st.DrawFn, rows: pa.Table) -> pa.Table:
     """The rows as a file may hold them: columns narrower, in another order, or missing if null."""
-    made = []
+    made: list[tuple[str, pa.ChunkedArray]] = []
     for field, column in zip(rows.schema, rows.columns, strict=True):
         narrow = {pa.int64(): pa.int32(), pa.float64(): pa.float32()}.get(field.type)
         if column.null_count == len(rows) and len(made) and draw(st.booleans()):
@@ -131,7 +131,8 @@ def test_rows_are_those_of_brute_force(
         assert rows_of(found) == rows_of(right)
         found.validate(full=True)
         assert table.count(text) == len(expected)
-        for columns in (names[-1:], names[::-1], []):
+        some: list[list[str]] = [names[-1:], names[::-1], []]
+        for columns in some:
             asked = [skipstone_name(name) for name in columns]
             found = table.query(text, columns=asked)
             assert found.num_rows == len(expected)

@@ -100,9 +100,10 @@ class _Evaluation:
                 return _flags(column.is_valid())
             case Op.LIKE | Op.NOT_LIKE | Op.STARTS_WITH | Op.NOT_STARTS_WITH:
                 return _text(leaf, column)
-        words = column.dictionary if isinstance(column, pa.DictionaryArray) else []
-        if len(words) and not words.null_count:
-            return self._coded(leaf, column)
+        if isinstance(column, pa.DictionaryArray):
+            words = column.dictionary
+            if len(words) and not words.null_count:
+                return self._coded(leaf, column)
         compared = _floats(leaf, column)
         if compared is not None:
             return compared

@@ -103,7 +103,7 @@ class Page:
         if self.twice:
             other = {_V1: _V2, _V2: _V1}.get(self.form, _V1)
             head = head[:-1] + b"\x0c" + _zigzag(other) + _struct({1: 3, 2: 0, 4: 0}) + b"\0"
-        return head + packed
+        return bytes(head + packed)
 
 
 def _strings(words: list[bytes]) -> bytes:
@@ -208,9 +208,11 @@ def _lying(draw: st.DrawFn, form: tuple[Any, ...]) -> bytes:
                 if raw:
                     raw[draw(st.integers(0, len(raw) - 1))] = draw(st.integers(0, 255))
             raw = raw[: draw(st.integers(0, len(raw)))] if draw(st.booleans()) else raw
-            pages[at] = replace(page, **{what: bytes(raw)})
+            changed: dict[str, Any] = {what: bytes(raw)}
+            pages[at] = replace(page, **changed)
         else:
-            pages[at] = replace(page, **{what: draw(_EXTREME)})
+            claimed: dict[str, Any] = {what: draw(_EXTREME)}
+            pages[at] = replace(page, **claimed)
     data = bytearray(b"".join(page.bytes for page in pages))
     for _ in range(draw(st.integers(0, 2))):
         data[draw(st.integers(0, len(data) - 1))] ^= 1 << draw(st.integers(0, 7))
