@@ -70,6 +70,7 @@ class Page:
     type: int | None = None
     twice: bool = False
     packed: bytes | None = None
+    stated: bool | None = None  # whether a v2 page is compressed
 
     @property
     def bytes(self) -> bytes:
@@ -77,7 +78,9 @@ class Page:
         if self.form == _V1 and self.levels:
             whole = struct.pack("<I", len(self.levels)) + whole
         packed: Any = whole
-        if self.codec == CompressionCodec.SNAPPY:
+        if self.stated is False:
+            pass
+        elif self.codec == CompressionCodec.SNAPPY:
             packed = bytes(cramjam.snappy.compress_raw(whole))
         elif self.codec == CompressionCodec.GZIP:
             packed = zlib.compress(whole, wbits=31)
@@ -93,6 +96,7 @@ class Page:
         else:
             length = len(self.levels) if self.level_length is None else self.level_length
             inner |= {2: 0, 3: ROWS, 4: self.encoding, 5: length, 6: 0}
+            inner |= {} if self.stated is None else {7: self.stated}
         fields: dict[int, int | bool | bytes] = {
             1: _TYPE_OF[self.form] if self.type is None else self.type,
             2: size if self.size is None else self.size,
@@ -291,6 +295,24 @@ def test_a_run_of_nulls_in_a_longer_number_is_no_run_of_values(tmp_path: Path) -
         found = read(tmp_path, [data], Type.INT64, True, 0)
         assert found.done.all()
         assert part(found, 0, 0).null_count == ROWS
+
+
+@pytest.mark.parametrize("codec", [CompressionCodec.SNAPPY, CompressionCodec.GZIP])
+def test_pages_that_are_not_compressed_beside_others(
+    tmp_path: Path, codec: CompressionCodec
+) -> None:
+    """Five values each: what is copied eight bytes at a time goes beyond the page."""
+    words = [f"{at}".encode() for at in range(ROWS)]
+    pages = [
+        Page(_V2, 5, Encoding.PLAIN, _strings(words[at : at + 5]), bytes([5 << 1, 1]), codec,
+             stated=at % 2 == 0)
+        for at in range(0, ROWS, 5)
+    ]  # fmt: skip
+    data = b"".join(page.bytes for page in pages)
+    found = read(tmp_path, [data] * 3, Type.BYTE_ARRAY, True, codec)
+    assert found.done.all()
+    for number in range(3):
+        assert part(found, 0, number).to_pylist() == words
 
 
 def test_many_pages_without_values(tmp_path: Path) -> None:
