@@ -9,14 +9,14 @@ import types
 
 import pytest
 
-from skipstone import _numba, errors
+from skipstone import errors
 from skipstone._numba import CompiledKernels, fingerprint
 
 NAME = "made_for_tests"
 
 
 @pytest.fixture
-def made(monkeypatch: pytest.MonkeyPatch) -> None:
+def made(monkeypatch: pytest.MonkeyPatch) -> types.ModuleType:
     """A module of kernels that loads, in a process without numba."""
     module = types.ModuleType(NAME)
     module.__dict__["compiled"] = lambda: "kernels"
@@ -27,6 +27,7 @@ def made(monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.delitem(sys.modules, "numba", raising=False)
     monkeypatch.setattr("skipstone._numba.import_module", load)
+    return module
 
 
 @pytest.mark.usefixtures("made")
@@ -53,8 +54,7 @@ def test_less_work_pays_where_numba_is_imported(monkeypatch: pytest.MonkeyPatch)
     assert kernels.for_work(50) == "kernels"
 
 
-@pytest.mark.usefixtures("made")
-def test_plain_code_runs_while_kernels_compile() -> None:
+def test_plain_code_runs_while_kernels_compile(made: types.ModuleType) -> None:
     compile, started = threading.Event(), threading.Event()
 
     def warm_up(kernels: str) -> None:
@@ -62,8 +62,7 @@ def test_plain_code_runs_while_kernels_compile() -> None:
         assert compile.wait(60)
 
     kernels = CompiledKernels[str](module=NAME, once=0, patience=0.0)
-    module = _numba.import_module(NAME)
-    module.__dict__["warm_up"] = warm_up
+    made.__dict__["warm_up"] = warm_up
     assert kernels.for_work(1) is None
     assert started.wait(60)
     assert kernels.for_work(1) is None
@@ -73,14 +72,14 @@ def test_plain_code_runs_while_kernels_compile() -> None:
     assert kernels.for_work(1) == "kernels"
 
 
-@pytest.mark.usefixtures("made")
-def test_kernels_that_do_not_compile_stay_plain(caplog: pytest.LogCaptureFixture) -> None:
+def test_kernels_that_do_not_compile_stay_plain(
+    made: types.ModuleType, caplog: pytest.LogCaptureFixture
+) -> None:
     def warm_up(kernels: str) -> None:
         raise RuntimeError("no compiler")
 
     kernels = CompiledKernels[str](module=NAME, once=0, patience=60.0)
-    module = _numba.import_module(NAME)
-    module.__dict__["warm_up"] = warm_up
+    made.__dict__["warm_up"] = warm_up
     assert kernels.for_work(1) is None
     assert kernels.disabled
     assert "no compiler" in caplog.text
