@@ -56,8 +56,8 @@ if TYPE_CHECKING:
 
 
 # Arrays that ``Scratch`` keeps.
-_LARGEST_KEPT: Final = 32 << 20
-_MOST_KEPT: Final = 8
+_LARGEST_KEPT: Final = 16 << 20
+_MOST_KEPT: Final = 6
 # Of values and of levels. BIT_PACKED is named for levels that a required column does not have.
 _READABLE: Final = sum(
     1 << each
