@@ -19,7 +19,6 @@ import pyarrow as pa
 
 from skipstone.errors import SkipstoneError, StaleError, UnsupportedError
 from skipstone.parquet.reading.row_ranges import rows_alone, take_rows
-from skipstone.parquet.reading.whole_columns import read_whole
 from skipstone.predicate.tree import leaves
 from skipstone.predicate.types import column_name, column_path
 from skipstone.pruning import RowSet
@@ -226,6 +225,8 @@ class TableReader:
         self, file: FileColumns, paths: Sequence[tuple[str, ...]], rows: RowSet | None
     ) -> pa.Table:
         """The values at ``paths``: a column for each root."""
+        from skipstone.parquet.reading.whole_columns import read_whole
+
         if not paths:
             count = file.opened.num_rows if rows is None else len(rows)
             return rows_alone(count)

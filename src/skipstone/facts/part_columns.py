@@ -65,6 +65,8 @@ ROW_GROUPS = "skipstone_row_groups"
 SCHEMA = "skipstone_schema"
 PAGE_INDEX_OFFSET, PAGE_INDEX_LENGTH = "skipstone_page_index_offset", "skipstone_page_index_length"
 SIDECARS = ("container", "pm")
+#: Bytes of the largest sidecar that lies in its fact row, unless the build says otherwise.
+INLINE_LIMIT = 500
 
 #: Identifies one version of one file under one set of reader options.
 IDENTITY = (PATH, SIZE, MTIME, UNIT, ETAG, FINGERPRINT)

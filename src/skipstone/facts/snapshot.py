@@ -22,7 +22,6 @@ from skipstone.pruning import Cause, Reason
 from skipstone.pruning.kind import Places, Stored
 from skipstone.pruning.table_schema import KnownSchemas
 
-from .index_encryption import IndexEncryption
 from .match import FileMatch, Identities, match_files
 from .part_columns import (
     ETAG,
@@ -50,6 +49,7 @@ if TYPE_CHECKING:
     from skipstone.storage import ByteRange, Listing, Storage
 
     from .encrypted_packs import EncryptedPacks
+    from .index_encryption import IndexEncryption
     from .location import Location
     from .part_columns import Definition, FactField
     from .parts import Part
@@ -186,6 +186,8 @@ class Snapshot:
         found = [part.encryption for part in self.parts if part.encryption is not None]
         if not found:
             return None
+        from .index_encryption import IndexEncryption
+
         footer = found[-1].footer_key
         labels = {
             f"{each.column}:{each.kind}": each.key_metadata

@@ -21,7 +21,6 @@ from . import Bounds, Cause, Evidence, Level, Reason, RowSet, Units
 from .costs import FREE, CostGate, Costs
 from .evaluation import Evaluation, Fetch, LeafBounds, evaluate, no_fetch
 from .plan import FileDetail, Plan, Step
-from .row_level import RowLevel, failure
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -88,6 +87,8 @@ def make_plan(given: PlanInput) -> Plan:
     gate = CostGate(costs, listing.sizes, row_counts, len(columns))
     level = None
     if given.rows is not None:
+        from .row_level import RowLevel
+
         level = RowLevel(tree, given.rows, columns, row_counts, fetch)
     settled = np.zeros(len(listing), np.bool_)
     if level is not None and finer and costs.rows_first(len(columns)):
@@ -99,6 +100,8 @@ def make_plan(given: PlanInput) -> Plan:
         try:
             state = _refine(tree, state, source, columns, fetch, gate, settled)
         except Exception as error:  # a finer level is advice: without it the plan reads more
+            from .row_level import failure
+
             failures.append(failure(source.level, error))
             continue
         _add(steps, state.steps, source.spent)
