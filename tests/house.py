@@ -21,10 +21,12 @@ MOST_SIDE_BY_SIDE = 25
 # The ground floor comes first: a module imports only what stands before its own package.
 ORDER: tuple[str, ...] = (
     "_version",
+    "_dataclass",
     "errors",
     "human",
     "identity",
     "_arrays",
+    "_compute",
     "_numba",
     "_cache",
     "predicate",

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, TypeAlias
 import numpy as np
 import pyarrow as pa
 
+from skipstone._arrays import arrow
 from skipstone.parquet.evidence import PageSource
 from skipstone.parquet.reading.row_ranges import group_rows, take_rows
 from skipstone.predicate.literals import order_keys, stored
@@ -89,7 +90,7 @@ class SortedRows:
         return len(self.file)
 
     def take(self, at: IntArray) -> SortedRows:
-        places = pa.array(at)
+        places = arrow(at)
         return SortedRows(
             tuple(column.take(places) for column in self.columns), self.file[at], self.row[at]
         )

@@ -11,13 +11,15 @@ reader reports the error.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
+from skipstone import _compute as pc
+from skipstone._arrays import arrow, distinct_at, numbers
+from skipstone._dataclass import dataclass
 from skipstone.errors import SkipstoneError, StaleError, UnsupportedError
 from skipstone.parquet.evidence import PageSource, RowGroupSource
 from skipstone.parquet.reading.file import ParquetFile
@@ -67,7 +69,7 @@ class TableColumns:
 
     def of_files(self, files: Sequence[int]) -> TableColumns:
         """The same for some files of the listing, by their ordinals."""
-        at = pa.array(files, pa.int64())
+        at = arrow(np.asarray(files, np.int64))
         values = {name: each.take(at) for name, each in self.partitions.values.items()}
         return replace(self, partitions=type(self.partitions)(values))
 
@@ -231,8 +233,8 @@ def as_type(values: pa.Array, type: pa.DataType) -> pa.Array:
 
 def _offsets(values: pa.Array, lengths: pa.Array) -> tuple[pa.Array, pa.Array | None]:
     """Offsets of lists of these ``lengths``, without gaps, and which lists are null."""
-    counts = np.asarray(pc.fill_null(lengths, 0).cast(pa.int64()))
-    offsets = pa.array(np.concatenate([[0], np.cumsum(counts)]), pa.int32())
+    counts = numbers(lengths).astype(np.int64)
+    offsets = arrow(np.concatenate([[0], np.cumsum(counts)]).astype(np.int32))
     return offsets, values.is_null() if values.null_count else None
 
 
@@ -321,8 +323,9 @@ class FooterRowGroups(Source):
         whole = np.flatnonzero(counted | ((units.rows < 0) & (total[units.file] >= 0)))
         parts, parent = self._source.split(units.where(whole), columns)
         parent = whole[parent]
-        cut = np.setdiff1d(np.arange(len(units)), whole)
-        same = [at for at in cut.tolist() if _is_row_group(units, at, found)]
+        cut = np.ones(len(units), np.bool_)
+        cut[whole] = False
+        same = [at for at in np.flatnonzero(cut).tolist() if _is_row_group(units, at, found)]
         if not same:
             return parts, parent
         kept = units.where(np.array(same, np.int64))
@@ -396,7 +399,7 @@ class Engine:
         found: dict[FileSchema, str] = {}
         if facts is not None:
             number = facts.number
-            used, first = np.unique(number[number >= 0], return_index=True)
+            used, first = distinct_at(number[number >= 0])
             where = np.flatnonzero(number >= 0)[first]
             for each, at in zip(used.tolist(), where.tolist(), strict=True):
                 found.setdefault(facts.schemas[each], listing.paths[at])

@@ -39,14 +39,17 @@ from __future__ import annotations
 
 import base64
 import json
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
+from skipstone import _compute as pc
+from skipstone._arrays import numbers, validity
+from skipstone._dataclass import dataclass
 from skipstone.errors import FormatError
+from skipstone.identity import UNITS_PER_SECOND
 from skipstone.xskipper.format.naming import OBJ_NAME, column_name
 
 if TYPE_CHECKING:
@@ -76,6 +79,10 @@ def place_columns(sidecar: str) -> tuple[str, str, str, str]:
     """The columns that say where a sidecar lies: pack, offset, length, inline."""
     prefix = f"skipstone_{sidecar}"
     return f"{prefix}_pack", f"{prefix}_offset", f"{prefix}_length", f"{prefix}_inline"
+
+
+#: these columns of each kind of sidecar
+PLACES = tuple(map(place_columns, SIDECARS))
 
 
 def _own() -> dict[str, pa.DataType]:
@@ -338,17 +345,23 @@ def _text(value: object) -> str:
 
 def integers(column: pa.ChunkedArray | pa.Array, unknown: int) -> NDArray[np.int64]:
     """An Arrow integer column as int64, ``unknown`` for null."""
-    if column.null_count:
-        column = pc.fill_null(column, unknown)
-    found = column.to_numpy() if isinstance(column, pa.ChunkedArray) else np.asarray(column)
-    return np.asarray(found, np.int64)
+    chunks = column.chunks if isinstance(column, pa.ChunkedArray) else [column]
+    found = [numbers(chunk, unknown).astype(np.int64, copy=False) for chunk in chunks]
+    return found[0] if len(found) == 1 else np.concatenate([np.empty(0, np.int64), *found])
 
 
 def nonnull(column: pa.ChunkedArray | pa.Array) -> NDArray[np.bool_]:
     """Which values are not null."""
     if not column.null_count:
         return np.ones(len(column), np.bool_)
-    valid = column.is_valid()
-    if isinstance(valid, pa.ChunkedArray):
-        valid = valid.combine_chunks()
-    return np.asarray(valid.to_numpy(zero_copy_only=False), np.bool_)
+    chunks = column.chunks if isinstance(column, pa.ChunkedArray) else [column]
+    return np.concatenate([validity(chunk) for chunk in chunks])
+
+
+def units_per_second(column: pa.ChunkedArray) -> NDArray[np.int64]:
+    """The units of times by their names, 0 for null and unknown names."""
+    if (few := pc.few_texts(column)) is not None:
+        return np.array([UNITS_PER_SECOND.get(unit or "", 0) for unit in few[0]], np.int64)
+    names = pa.array(UNITS_PER_SECOND, column.type)
+    per_second = np.array([*UNITS_PER_SECOND.values(), 0], np.int64)
+    return per_second[integers(pc.index_in(column, value_set=names), -1)]

@@ -9,15 +9,15 @@ missing, and ``reasons`` says why.
 from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
-from skipstone.identity import UNITS_PER_SECOND
+from skipstone import _compute as pc
+from skipstone._dataclass import dataclass
 from skipstone.pruning import Cause, Reason
 from skipstone.pruning.kind import Places, Stored
 from skipstone.pruning.table_schema import KnownSchemas
@@ -30,6 +30,7 @@ from .part_columns import (
     MTIME,
     OWN,
     PATH,
+    PLACES,
     ROW_GROUPS,
     ROWS,
     SCHEMA,
@@ -38,6 +39,7 @@ from .part_columns import (
     integers,
     nonnull,
     place_columns,
+    units_per_second,
 )
 
 if TYPE_CHECKING:
@@ -58,6 +60,7 @@ if TYPE_CHECKING:
 # Arrow's 32-bit offsets end at 2 GiB; a column beyond this is kept in several pieces.
 _PIECE = 1 << 30
 _SERIAL = 4 << 20
+_SHORT = 20_000
 
 
 @dataclass(frozen=True, eq=False)
@@ -231,8 +234,7 @@ class Snapshot:
             )
 
         paths = strings(PATH)
-        code = integers(pc.index_in(strings(UNIT), value_set=pa.array(UNITS_PER_SECOND, text)), -1)
-        per_second = np.array([*UNITS_PER_SECOND.values(), 0], np.int64)[code]
+        per_second = units_per_second(strings(UNIT))
         lost = np.iinfo(np.int64).min
         mtimes = numbers(MTIME, lost)
         in_range = (mtimes != lost) & (mtimes != np.iinfo(np.int64).max)
@@ -252,15 +254,17 @@ class Snapshot:
     def own(self, name: str) -> pa.ChunkedArray:
         """One of the columns of ``OWN``, over the rows of ``identities``."""
         if name not in self._own:
-            parts, type_ = self.identities.parts, OWN[name]
-            read = self._read(parts, [[name]] * len(parts))
+            parts = self.identities.parts
+            wanted = next((places for places in PLACES if name in places), (name,))
+            read = self._read(parts, [wanted] * len(parts))
             tables = {part.name: table for part, table in read}
-            chunks: list[pa.Array] = []
-            for part in parts:
-                table = tables.get(part.name)
-                lost = [pa.nulls(part.rows, type_)]
-                chunks += lost if table is None else table.column(0).chunks
-            self._own[name] = pa.chunked_array(chunks, type_)
+            for each in wanted:
+                chunks: list[pa.Array] = []
+                for part in parts:
+                    table = tables.get(part.name)
+                    lost = [pa.nulls(part.rows, OWN[each])]
+                    chunks += lost if table is None else table.column(each).chunks
+                self._own[each] = pa.chunked_array(chunks, OWN[each])
         return self._own[name]
 
     def values(self, field_: FactField) -> list[FactColumn]:
@@ -296,8 +300,9 @@ class Snapshot:
                     return found
                 return replace(found, subject=locked)
 
-        # A few small files are read before a pool of threads has started.
-        if len(parts) < 2 or not (self.storage.remote or self.size > _SERIAL):
+        # Short columns and a few small files are read before a pool of threads has started.
+        short = locked is None and sum(part.rows for part in parts) <= _SHORT
+        if len(parts) < 2 or not (self.storage.remote or (self.size > _SERIAL and not short)):
             results = list(map(read, parts, names))
         else:
             with ThreadPoolExecutor(min(8, len(parts))) as pool:
@@ -392,7 +397,7 @@ class MatchedFacts(FileMatch):
                         nulls=self._nulls(field_)[piece.at],
                         row_of_file=self._row_of_file(piece),
                         cache=piece.cache,
-                        places=None if places is None else _places_at(places, piece.at),
+                        places=None if places is None else places.of_rows(piece.at),
                     )
                 )
             )
@@ -458,9 +463,7 @@ class MatchedFacts(FileMatch):
         """Where the sidecars of all fact rows lie."""
         if sidecar not in self._known_places:
             pack, offset, length, inline = (self.snapshot.own(n) for n in place_columns(sidecar))
-            encoded = pack.combine_chunks().dictionary_encode()
-            names = encoded.dictionary.to_pylist()
-            which = integers(encoded.indices, -1)
+            which, names = pc.numbered(pack.combine_chunks())
             # A name with a slash would be a place outside the store.
             safe = np.array([*("/" not in name for name in names), True], np.bool_)
             self._known_places[sidecar] = Places(
@@ -476,17 +479,6 @@ class MatchedFacts(FileMatch):
     def row_groups(self) -> NDArray[np.int64]:
         """Over fact rows: row groups of the file, -1 unknown."""
         return integers(self.snapshot.own(ROW_GROUPS), -1)
-
-
-def _places_at(places: Places, at: NDArray[np.int64]) -> Places:
-    """The places of some fact rows."""
-    return Places(
-        packs=places.packs,
-        pack=places.pack[at],
-        offset=places.offset[at],
-        length=places.length[at],
-        inline=places.inline.take(pa.array(at)),
-    )
 
 
 def _index(field_: FactField) -> Index:

@@ -20,12 +20,13 @@ from __future__ import annotations
 import zlib
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 import pyarrow as pa
 
+from skipstone._dataclass import dataclass
 from skipstone.facts import Location, MatchedFacts, Snapshot
 from skipstone.facts.match import Identities
 from skipstone.facts.part_columns import ROWS, integers
@@ -258,6 +259,8 @@ def gather(
     """
     if type(matched.snapshot) is not Snapshot:
         return None
+    if sum(part.uncompressed for part in matched.snapshot.parts) <= how.limit:
+        return None  # all columns fit: the sizes of some need not be read from the footers
     leaves = leaves_of(tree)
     needed = column_bytes(matched.snapshot, columns)
     if needed <= how.limit:

@@ -16,13 +16,14 @@ one proves nothing, and gives the reason. Bloom filters in the data files are no
 from __future__ import annotations
 
 import logging
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TYPE_CHECKING, ClassVar, Final, TypeAlias
 
 import numpy as np
 import pyarrow as pa
 
 from skipstone._cache import LruCache
+from skipstone._dataclass import dataclass
 from skipstone.errors import SkipstoneError, UnsupportedError
 from skipstone.indexes.minmax import MinMax
 from skipstone.predicate.tree import leaves as leaves_of
@@ -246,11 +247,12 @@ class _Phase(Source):
             if len(files) > SAMPLE:
                 files = files[np.linspace(0, len(files) - 1, SAMPLE).astype(np.int64)]
         else:
-            files = files[~np.isin(files, list(self.of.sampled))]
+            if self.of.sampled:
+                files = files[~np.isin(files, list(self.of.sampled))]
             if len(files) and not self.of.worth():
                 files = files[:0]
             files = self._affordable(files)
-        return whole[np.isin(units.file[whole], files)], files
+        return (whole[np.isin(units.file[whole], files)] if len(files) else whole[:0]), files
 
     def _affordable(self, files: IntArray) -> IntArray:
         """The files within the limits; a reason counts the others."""

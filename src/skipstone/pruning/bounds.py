@@ -22,10 +22,11 @@ match; it counts as outside both.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeAlias, TypeVar, cast
 
 import numpy as np
+
+from skipstone._dataclass import dataclass
 
 from .row_set import RowSet
 

@@ -37,8 +37,8 @@ from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
+from skipstone import _compute as pc
 from skipstone.errors import UnsupportedError
 from skipstone.predicate.operands import Unusable
 from skipstone.predicate.tree import And, Const, Leaf, Op

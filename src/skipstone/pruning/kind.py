@@ -20,14 +20,16 @@ from __future__ import annotations
 
 import copy
 from abc import ABC, abstractmethod
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, ClassVar, Self, TypeAlias, TypeVar
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
+from skipstone import _compute as pc
+from skipstone._arrays import arrow, validity
+from skipstone._dataclass import dataclass
 from skipstone.errors import UnsupportedError
 from skipstone.predicate.tree import Const, Op
 from skipstone.predicate.types import indexable
@@ -160,6 +162,16 @@ class Places:
         if pack < 0 or offset < 0 or length < 0:
             return None
         return Blob(path=self.packs[pack], offset=offset, length=length)
+
+    def of_rows(self, rows: NDArray[np.int64]) -> Places:
+        """The places of some fact rows."""
+        return Places(
+            packs=self.packs,
+            pack=self.pack[rows],
+            offset=self.offset[rows],
+            length=self.length[rows],
+            inline=self.inline.take(arrow(rows)),
+        )
 
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
@@ -319,7 +331,7 @@ class Rows:
         """The stored values at these rows; null where not built."""
         if self.at is None:
             return self.stored.values
-        return self.stored.values.take(pa.array(self.at))
+        return self.stored.values.take(arrow(self.at))
 
 
 class PerFile(Index):
@@ -347,8 +359,7 @@ class PerFile(Index):
         """Flags of the fact rows that have a value."""
         found: BoolArray | None = stored.cache.get("known")
         if found is None:
-            valid = stored.values.is_valid().to_numpy(zero_copy_only=False)
-            found = stored.cache["known"] = np.asarray(valid, dtype=np.bool_)
+            found = stored.cache["known"] = validity(stored.values)
         return found
 
     def answer(self, leaves: Sequence[Leaf], units: Units, have: Fetched) -> Sequence[Answer]:

@@ -32,15 +32,17 @@ files, and no folder for a partition.
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from decimal import Decimal
 from typing import TYPE_CHECKING, ClassVar, Final, TypeAlias
 from urllib.parse import unquote
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
+from skipstone import _compute as pc
+from skipstone._arrays import arrow, validity
+from skipstone._dataclass import dataclass
 from skipstone.errors import SkipstoneError
 from skipstone.human import plural
 from skipstone.predicate.literals import order_keys
@@ -394,8 +396,8 @@ class PartitionValues(BaseEvidence):
             text = f"values of type {type_} depend on how the session reads them"
             silent = Answer.silent(Cause.NOT_APPLICABLE, f"partition({self.column})", text)
             return [silent] * len(leaves)
-        values = self.values.take(pa.array(units.file))
-        null = np.asarray(values.is_null().to_numpy(zero_copy_only=False), np.bool_)
+        values = self.values.take(arrow(units.file))
+        null = ~validity(values)
         rows = np.where(units.rows < 0, 1, units.rows)
         found = []
         for leaf in leaves:

@@ -12,8 +12,9 @@ from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
+from skipstone import _compute as pc
+from skipstone._arrays import numbers
 from skipstone.errors import UnsupportedError
 from skipstone.predicate.literals import compare, isin, order_key, order_keys
 from skipstone.predicate.tree import And, Bound, Const, Leaf, Op, Opaque, pieces
@@ -206,4 +207,4 @@ def like_regex(pattern: str, escape: str) -> str:
 def _flags(found: pa.ChunkedArray | pa.Array) -> BoolArray:
     if isinstance(found, pa.ChunkedArray):
         found = found.combine_chunks() if found.num_chunks != 1 else found.chunk(0)
-    return np.asarray(found.to_numpy(zero_copy_only=False), dtype=np.bool_)
+    return np.asarray(numbers(found), np.bool_)

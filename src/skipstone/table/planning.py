@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import re
 import time
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Final, TypedDict, TypeVar
 
 import numpy as np
 
+from skipstone._dataclass import dataclass
 from skipstone.errors import PredicateError, SkipstoneError, StaleError, UnsupportedError
 from skipstone.execution import TableQuery, TableScan, unreadable
 from skipstone.execution.plan_rows import output_schema

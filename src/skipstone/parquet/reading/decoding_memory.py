@@ -21,8 +21,9 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
+from skipstone import _compute as pc
+from skipstone._arrays import numbers
 from skipstone.errors import FormatError
 from skipstone.parquet.encodings.codecs import decompress
 from skipstone.parquet.format.enums import (
@@ -225,7 +226,7 @@ def _lengths(chunk: pa.DictionaryArray) -> NDArray[np.int64]:
     """The bytes of each value, 0 of nulls."""
     offsets = _offsets(chunk.dictionary).astype(np.int64)
     places = chunk.indices
-    found = np.diff(offsets, append=offsets[-1])[np.asarray(places.fill_null(len(offsets) - 1))]
+    found = np.diff(offsets, append=offsets[-1])[numbers(places, len(offsets) - 1)]
     return np.asarray(found, np.int64)
 
 

@@ -7,13 +7,14 @@ and bytes, nor for types that contain them: those are taken as ``large_string`` 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
+from skipstone import _compute as pc
+from skipstone._arrays import arrow, numbers
+from skipstone._dataclass import dataclass
 from skipstone.errors import FormatError
 from skipstone.predicate.literals import Keys, order_keys
 from skipstone.pruning import RowSet
@@ -135,7 +136,7 @@ def _slices(column: pa.ChunkedArray, start: I64, length: I64) -> pa.ChunkedArray
 
 def _take(column: pa.ChunkedArray, at: I64) -> pa.ChunkedArray:
     """The values at these positions, in their order."""
-    places = pa.array(at)
+    places = arrow(at)
     try:
         return column.take(places)
     except pa.ArrowNotImplementedError:
@@ -173,10 +174,21 @@ def column_at(table: pa.Table, path: tuple[str, ...]) -> pa.ChunkedArray:
     return pc.struct_field(column, list(path[1:])) if len(path) > 1 else column
 
 
+def _few_rows(table: pa.Table, at: Sequence[int]) -> pa.Table:
+    """A few rows without kernels; copied, so that the others can be freed."""
+    columns = []
+    for column in table.columns:
+        rows = [chunk for row in at for chunk in column.slice(row, 1).chunks]
+        columns.append(pa.concat_arrays([rows[0].slice(0, 0), *rows]))
+    return pa.Table.from_arrays(columns, schema=table.schema)
+
+
 def take_rows(table: pa.Table, at: I64) -> pa.Table:
     """The rows at these positions, in their order."""
     try:
-        return table.take(pa.array(at))
+        if 0 < len(at) <= _SLICES and not pc.pays(len(at)):
+            return _few_rows(table, at.tolist())
+        return table.take(arrow(at))
     except pa.ArrowNotImplementedError:
         columns = [_take(column, at) for column in table.columns]
         return pa.Table.from_arrays(columns, schema=table.schema)
@@ -223,8 +235,8 @@ def _steps(keys: Keys, claim: SortingColumn) -> Any:
         steps = (before > after).astype(np.int8) - (before < after).astype(np.int8)
     else:
         before, after = keys.data[:-1], keys.data[1:]
-        more = pc.greater(before, after).fill_null(False).to_numpy(zero_copy_only=False)
-        less = pc.less(before, after).fill_null(False).to_numpy(zero_copy_only=False)
+        more = numbers(pc.greater(before, after).fill_null(False))
+        less = numbers(pc.less(before, after).fill_null(False))
         steps = more.astype(np.int8) - less.astype(np.int8)
     if claim.descending:
         steps = -steps
@@ -268,7 +280,7 @@ def entries_per_row(array: pa.Array) -> I64:
         return entries_per_row(array.field(0))
     if not (pa.types.is_list(array.type) or pa.types.is_large_list(array.type)):
         return np.ones(len(array), np.int64)
-    offsets = array.offsets.to_numpy().astype(np.int64)
+    offsets = numbers(array.offsets).astype(np.int64)
     first, last = int(offsets[0]), int(offsets[-1])
     inner = array.values.slice(first, last - first)
     if pa.types.is_nested(inner.type):
