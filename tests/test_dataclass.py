@@ -74,7 +74,7 @@ def test_values_are_as_of_the_library(options: dict[str, bool], below: bool) -> 
 
     same(lambda cls: [each.name for each in dataclasses.fields(cls)])
     same(lambda cls: str(inspect.signature(cls)))
-    same(lambda cls: cls.__match_args__)
+    same(lambda cls: vars(cls)["__match_args__"])
     same(lambda cls: cls.__hash__ is None)
     same(lambda cls: hasattr(cls(number=1), "__dict__"))
     same(lambda cls: dataclasses.asdict(cls(number=1)))
@@ -93,7 +93,7 @@ def test_values_are_as_of_the_library(options: dict[str, bool], below: bool) -> 
     same(lambda cls: cls(number=1).listed)
     same(lambda cls: cls(number=1).made is not cls(number=1).made)
     same(lambda cls: dataclasses.asdict(copy.copy(cls(number=4))))
-    same(lambda cls: cls(number=4).double + cls.shared)
+    same(lambda cls: cls(number=4).double)
 
 
 def test_a_base_is_no_equal_of_what_inherits() -> None:
@@ -112,7 +112,7 @@ def test_the_library_extends_a_frozen_class() -> None:
 
     assert dataclasses.asdict(Theirs(number=1))["more"] == 1
     with pytest.raises(dataclasses.FrozenInstanceError):
-        Theirs(number=1).more = 2
+        setattr(Theirs(number=1), "more", 2)  # noqa: B010
 
 
 @_dataclass.dataclass(frozen=True, slots=True)

@@ -77,6 +77,20 @@ def arrow_bytes(values: Iterable[bytes]) -> pa.Array:
     return pa.Array.from_buffers(pa.large_binary(), len(held), parts)
 
 
+def no_rows(schema: pa.Schema) -> pa.Table:
+    """``schema.empty_table()``, which calls ``pa.array``."""
+    import pyarrow as pa
+
+    return pa.Table.from_arrays([pa.nulls(0, field.type) for field in schema], schema=schema)
+
+
+def whole(column: pa.ChunkedArray) -> pa.Array:
+    """A column as one array. ``combine_chunks`` calls ``pa.array`` where there are no chunks."""
+    import pyarrow as pa
+
+    return column.combine_chunks() if column.num_chunks else pa.nulls(0, column.type)
+
+
 def validity(array: pa.Array) -> NDArray[np.bool_]:
     """Which values of ``array`` are not null, by its bitmap."""
     if array.null_count in (0, len(array)):

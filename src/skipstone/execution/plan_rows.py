@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pyarrow as pa
 
+from skipstone._arrays import no_rows
 from skipstone._dataclass import dataclass
 from skipstone.errors import SkipstoneError, StaleError, UnsupportedError
 from skipstone.parquet.reading.row_ranges import rows_alone, take_rows
@@ -161,11 +162,11 @@ class TableReader:
         every = True if piece.sure else self._for_all(piece.file)
         if every is not None:
             if not every:
-                return self.schema.empty_table()
+                return no_rows(self.schema)
             return self._columns(piece.file, self.columns, piece.rows)
         found, at, asked = self.decided(piece)
         if not len(at):
-            return self.schema.empty_table()
+            return no_rows(self.schema)
         return self._assembled(piece, found, at, asked)
 
     def read_with_rows(self, piece: Piece) -> tuple[NDArray[np.int64], pa.Table]:
@@ -176,7 +177,7 @@ class TableReader:
             return (rows.positions() if table.num_rows else np.empty(0, np.int64)), table
         found, at, asked = self.decided(piece)
         if not len(at):
-            return np.empty(0, np.int64), self.schema.empty_table()
+            return np.empty(0, np.int64), no_rows(self.schema)
         return found.positions(), self._assembled(piece, found, at, asked)
 
     def _for_all(self, file: FileColumns) -> bool | None:

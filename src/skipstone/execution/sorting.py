@@ -71,10 +71,11 @@ def order_of(
             made = [(name, _taken(data, top), way) for name, data, way in made]
             place = ("place", top, "ascending")
     made.append(place)
-    table = pa.table({name: data for name, data, _ in made})
+    arrays = [data if isinstance(data, pa.Array) else arrow(data) for _, data, _ in made]
+    table = pa.table(arrays, names=[name for name, _, _ in made])
     ways = [(name, way) for name, _, way in made]
     found = pc.sort_indices(table, sort_keys=ways)
-    ordered = np.asarray(table["place"].to_numpy())[found.to_numpy()]
+    ordered = place[1][numbers(found)]
     chosen: NDArray[np.int64] = ordered if limit is None else ordered[:limit]
     return chosen
 
@@ -161,7 +162,9 @@ class SortBounds:
         columns = {"rank": rank, "best": data} | {f"then{i}": each for i, each in enumerate(then)}
         ways = dict.fromkeys(columns, "ascending")
         ways["best"] = "descending" if order.descending else "ascending"
-        found = pc.sort_indices(pa.table(columns), sort_keys=list(ways.items()))
+        arrays = [each if isinstance(each, pa.Array) else arrow(each) for each in columns.values()]
+        table = pa.table(arrays, names=list(columns))
+        found = pc.sort_indices(table, sort_keys=list(ways.items()))
         return numbers(found).astype(np.int64)
 
     def hopeless(self, at: IntArray, last: Keys, order: SortKey, *, only: bool) -> BoolArray:

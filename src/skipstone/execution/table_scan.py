@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pyarrow as pa
 
+from skipstone._arrays import no_rows
 from skipstone._dataclass import dataclass
 from skipstone.errors import (
     FormatError,
@@ -150,7 +151,7 @@ class TableScan:
         pieces = list(self._tables())
         if len(pieces) == 1:
             return pieces[0]
-        return pa.concat_tables(pieces) if pieces else self.schema.empty_table()
+        return pa.concat_tables(pieces) if pieces else no_rows(self.schema)
 
     def to_batches(self) -> Iterator[pa.RecordBatch]:
         """The same, batch by batch. Memory does not grow with the result, except for an order

@@ -183,7 +183,8 @@ def _same_or_null(
         ]
         return np.array([a == b or a is None or b is None for a, b in pairs], np.bool_)
     same = pc.equal(ours.take(arrow(at)), theirs.take(arrow(file)))
-    return integers(same.cast(pa.int8()), 1) != 0
+    fits: NDArray[np.bool_] = integers(same.cast(pa.int8()), 1) != 0
+    return fits
 
 
 def _distinct(paths: pa.ChunkedArray, of: NDArray[np.bool_]) -> int:

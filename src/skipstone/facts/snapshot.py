@@ -17,6 +17,7 @@ import numpy as np
 import pyarrow as pa
 
 from skipstone import _compute as pc
+from skipstone._arrays import whole
 from skipstone._dataclass import dataclass
 from skipstone.pruning import Cause, Reason
 from skipstone.pruning.kind import Places, Stored
@@ -431,7 +432,7 @@ class MatchedFacts(FileMatch):
         texts = {name: text for part in self.snapshot.parts for name, text in part.schemas.items()}
         if not texts:
             return None
-        names = self.snapshot.own(SCHEMA).combine_chunks()
+        names = whole(self.snapshot.own(SCHEMA))
         known, errors = KnownSchemas.of(names, texts, self.file_of_row, len(self.listing))
         for name, error in errors.items():
             self._unusable.setdefault(Reason.of_error(f"schema {name}", error))
@@ -463,7 +464,7 @@ class MatchedFacts(FileMatch):
         """Where the sidecars of all fact rows lie."""
         if sidecar not in self._known_places:
             pack, offset, length, inline = (self.snapshot.own(n) for n in place_columns(sidecar))
-            which, names = pc.numbered(pack.combine_chunks())
+            which, names = pc.numbered(whole(pack))
             # A name with a slash would be a place outside the store.
             safe = np.array([*("/" not in name for name in names), True], np.bool_)
             self._known_places[sidecar] = Places(
@@ -471,7 +472,7 @@ class MatchedFacts(FileMatch):
                 pack=np.where(safe[which], which, -1),
                 offset=integers(offset, -1),
                 length=integers(length, -1),
-                inline=inline.combine_chunks(),
+                inline=whole(inline),
             )
         return self._known_places[sidecar]
 

@@ -34,7 +34,7 @@ import operator
 import struct
 from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias, cast
 
 import numpy as np
 import pyarrow as pa
@@ -341,7 +341,7 @@ def compare(keys: Keys, op: Op, key: Key) -> NDArray[np.bool_]:
     if isinstance(keys.data, np.ndarray):
         data, number = keys.data, int(key)
         return np.asarray(of_numbers(data, number) & keys.valid, dtype=np.bool_)
-    found = getattr(pc, of_bytes)(keys.data, arrow_bytes([key])[0]).fill_null(False)
+    found = getattr(pc, of_bytes)(keys.data, arrow_bytes([cast("bytes", key)])[0])
     return numbers(found) & keys.valid
 
 
@@ -350,5 +350,5 @@ def isin(keys: Keys, among: Iterable[Key]) -> NDArray[np.bool_]:
     if isinstance(keys.data, np.ndarray):
         wanted = np.fromiter((int(k) for k in among), dtype=np.int64)
         return np.asarray(np.isin(keys.data, wanted) & keys.valid, dtype=np.bool_)
-    found = pc.is_in(keys.data, value_set=arrow_bytes(among))
+    found = pc.is_in(keys.data, value_set=arrow_bytes(cast("Iterable[bytes]", among)))
     return numbers(found) & keys.valid

@@ -32,7 +32,7 @@ null count or row count of -1 is unknown.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, TypeAlias, cast
 
 import numpy as np
 
@@ -261,7 +261,7 @@ def _as_keys(members: Sequence[Key], like: Keys) -> Keys:
     valid = np.ones(len(members), np.bool_)
     if like.is_int:
         return Keys(np.array(members, dtype=np.int64), valid)
-    return Keys(arrow_bytes(members), valid)
+    return Keys(arrow_bytes(cast("Sequence[bytes]", members)), valid)
 
 
 def _pairwise(left: Keys, right: Keys, how: str) -> BoolArray:
@@ -269,7 +269,7 @@ def _pairwise(left: Keys, right: Keys, how: str) -> BoolArray:
     if isinstance(left.data, np.ndarray) and isinstance(right.data, np.ndarray):
         found = getattr(np, how)(left.data, right.data)
     else:
-        found = getattr(pc, how)(left.data, right.data).fill_null(False)
+        found = getattr(pc, how)(left.data, right.data)
         found = numbers(found)
     return np.asarray(found & left.valid & right.valid, dtype=np.bool_)
 

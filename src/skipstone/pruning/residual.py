@@ -14,7 +14,7 @@ import numpy as np
 import pyarrow as pa
 
 from skipstone import _compute as pc
-from skipstone._arrays import numbers
+from skipstone._arrays import arrow, numbers
 from skipstone.errors import UnsupportedError
 from skipstone.predicate.literals import compare, isin, order_key, order_keys
 from skipstone.predicate.tree import And, Bound, Const, Leaf, Op, Opaque, pieces
@@ -119,9 +119,7 @@ def matching_values(leaf: Leaf, keys: Keys) -> BoolArray:
         member = isin(keys, [order_key(value, type) for value in leaf.values])
         return member if op is Op.IN else keys.valid & ~member
     if op in (Op.STARTS_WITH, Op.NOT_STARTS_WITH):
-        found = _flags(
-            pc.fill_null(pc.starts_with(keys.data, order_key(leaf.values[0], type)), False)
-        )
+        found = _flags(pc.starts_with(keys.data, order_key(leaf.values[0], type)))
         return found & keys.valid if op is Op.STARTS_WITH else keys.valid & ~found
     if op in (Op.LIKE, Op.NOT_LIKE):
         pattern = rf"(?s)\A{like_regex(str(leaf.values[0]), str(leaf.values[1]))}\z"
@@ -131,7 +129,7 @@ def matching_values(leaf: Leaf, keys: Keys) -> BoolArray:
         except pa.ArrowInvalid:  # Arrow's expressions match no bytes that are not UTF-8
             found = np.array([hit is True for hit in _hits(leaf, keys.data)], np.bool_)
         else:
-            found = _flags(pc.fill_null(pc.match_substring_regex(text, pattern.encode()), False))
+            found = _flags(pc.match_substring_regex(text, pattern.encode()))
         return found & keys.valid if op is Op.LIKE else keys.valid & ~found
     ordered = Op.NE if op is Op.NE_OR_NULL else op
     return compare(keys, ordered, order_key(leaf.values[0], type))
@@ -147,9 +145,8 @@ def _text(leaf: Leaf, column: pa.ChunkedArray | pa.Array) -> BoolArray:
         column = column.cast(pa.binary())
     coded = column if pa.types.is_dictionary(column.type) else column.dictionary_encode()
     negated = leaf.op in (Op.NOT_LIKE, Op.NOT_STARTS_WITH)
-    hits = [None if hit is None else hit is not negated for hit in _hits(leaf, coded.dictionary)]
-    flags = pa.array(hits, pa.bool_()).take(coded.indices)
-    return _flags(pc.fill_null(flags, False))
+    hits = [hit is not None and hit is not negated for hit in _hits(leaf, coded.dictionary)]
+    return _flags(arrow(np.array(hits, np.bool_)).take(coded.indices))
 
 
 def _hits(leaf: Leaf, words: pa.Array) -> list[bool | None]:
@@ -205,6 +202,7 @@ def like_regex(pattern: str, escape: str) -> str:
 
 
 def _flags(found: pa.ChunkedArray | pa.Array) -> BoolArray:
+    """Booleans as NumPy has them; null is False."""
     if isinstance(found, pa.ChunkedArray):
         found = found.combine_chunks() if found.num_chunks != 1 else found.chunk(0)
     return np.asarray(numbers(found), np.bool_)

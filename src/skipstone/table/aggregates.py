@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import numpy as np
 import pyarrow as pa
 
+from skipstone._arrays import arrow
 from skipstone._dataclass import dataclass
 from skipstone.errors import PredicateError, UnsupportedError
 from skipstone.human import of_total, plural
@@ -297,7 +298,7 @@ def _extreme_of(table: OpenTable, column: str, greatest: bool, scan: TableScan) 
         keys = [key for key in ends if key is not None]
         if keys:
             value = from_key(max(keys) if greatest else min(keys), type)
-            found.append(pa.array([_scalar(value, type)], type))
+            found.append(_array_of(value, type))
     rest = replace(plan, keep=plan.keep & ~known)
     if rest.keep.any():
         read = stored(replace(scan, plan=rest).to_arrow().column(0), type)
@@ -332,15 +333,15 @@ def _exact(bounds: Intervals, plan: Plan) -> NDArray[np.bool_]:
     return np.asarray((bounds.lo.valid & bounds.hi.valid) | only_null)
 
 
-def _scalar(value: Any, type: pa.DataType) -> pa.Scalar:
-    """A value of the stored domain as a scalar of its type."""
+def _array_of(value: Any, type: pa.DataType) -> pa.Array:
+    """A value of the stored domain as an array of its type."""
 
     if pa.types.is_decimal(type):
-        return pa.scalar(Decimal(decimal_text(value, type.scale)), type)
+        return pa.array([Decimal(decimal_text(value, type.scale))], type)
     if pa.types.is_boolean(type):
-        return pa.scalar(bool(value))
+        return arrow(np.array([bool(value)]))
     if pa.types.is_date(type):
-        return pa.scalar(int(value), pa.int32()).cast(type)
+        return arrow(np.array([int(value)], np.int32)).cast(type)
     if pa.types.is_timestamp(type) or pa.types.is_duration(type):
-        return pa.scalar(int(value), pa.int64()).cast(type)
-    return pa.scalar(value, type)
+        return arrow(np.array([int(value)], np.int64)).cast(type)
+    return pa.array([value], type)

@@ -23,7 +23,7 @@ import numpy as np
 import pyarrow as pa
 
 from skipstone import _compute as pc
-from skipstone._arrays import numbers
+from skipstone._arrays import numbers, validity
 from skipstone.errors import FormatError
 from skipstone.parquet.encodings.codecs import decompress
 from skipstone.parquet.format.enums import (
@@ -183,9 +183,13 @@ _STRINGS = {
 def check_indices(column: pa.ChunkedArray) -> None:
     """``FormatError`` for an index outside the dictionary, which Arrow does not check."""
     for chunk in column.chunks:
-        least, most = pc.min_max(chunk.indices).as_py().values()
-        entries = len(chunk.dictionary)
-        if most is not None and (least < 0 or most >= entries):
+        places = numbers(chunk.indices)
+        if chunk.null_count:
+            places = places[validity(chunk.indices)]
+        if not len(places):
+            continue
+        least, most, entries = int(places.min()), int(places.max()), len(chunk.dictionary)
+        if least < 0 or most >= entries:
             raise FormatError(
                 "an index outside the dictionary",
                 expected=f"0 to {entries - 1}",

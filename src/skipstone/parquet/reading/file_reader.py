@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, ParamSpec, Protocol, TypeVar, cast
 import numpy as np
 import pyarrow as pa
 
+from skipstone._arrays import no_rows
 from skipstone.errors import FormatError, SkipstoneError
 from skipstone.parquet.evidence.indexed_file import IndexedFile
 from skipstone.parquet.format.enums import Type
@@ -264,7 +265,7 @@ class FileReader:
         if len(pieces) == 1:
             return pieces[0]
         if not pieces:
-            return pa.schema([each.field for each in fields], self.schema.metadata).empty_table()
+            return no_rows(pa.schema([each.field for each in fields], self.schema.metadata))
         return pa.concat_tables(pieces)
 
     @names_its_file

@@ -235,8 +235,8 @@ def _steps(keys: Keys, claim: SortingColumn) -> Any:
         steps = (before > after).astype(np.int8) - (before < after).astype(np.int8)
     else:
         before, after = keys.data[:-1], keys.data[1:]
-        more = numbers(pc.greater(before, after).fill_null(False))
-        less = numbers(pc.less(before, after).fill_null(False))
+        more = numbers(pc.greater(before, after))
+        less = numbers(pc.less(before, after))
         steps = more.astype(np.int8) - less.astype(np.int8)
     if claim.descending:
         steps = -steps
