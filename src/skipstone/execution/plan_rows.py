@@ -98,6 +98,7 @@ class TableReader:
     def pieces(self, plan: Plan) -> Iterator[Piece]:
         """The pieces of the plan; files are opened a few ahead."""
         kept = np.flatnonzero(plan.keep).tolist()
+        self._scans = len(kept) > _FEW
         step = max(64, self.files.workers)
         for first in range(0, len(kept), step):
             wave = kept[first : first + step]
@@ -137,7 +138,6 @@ class TableReader:
 
     def tables(self, plan: Plan) -> Iterator[pa.Table]:
         """The matching rows, piece by piece; tables without rows are left out."""
-        self._scans = int(np.count_nonzero(plan.keep)) > _FEW
         for found in self.files.ahead(
             self.read, self.pieces(plan), lambda piece: piece.is_small and not self._scans
         ):
