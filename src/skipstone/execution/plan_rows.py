@@ -11,14 +11,13 @@ indexes describe another version. A file that changes after it was opened is a `
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
 
 from skipstone._arrays import no_rows
-from skipstone._dataclass import dataclass
 from skipstone.errors import SkipstoneError, StaleError, UnsupportedError
 from skipstone.parquet.reading.row_ranges import rows_alone, take_rows
 from skipstone.predicate.tree import leaves

@@ -11,7 +11,7 @@ reader reports the error.
 
 from __future__ import annotations
 
-from dataclasses import field, replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
@@ -19,7 +19,6 @@ import pyarrow as pa
 
 from skipstone import _compute as pc
 from skipstone._arrays import arrow, distinct_at, numbers
-from skipstone._dataclass import dataclass
 from skipstone.errors import SkipstoneError, StaleError, UnsupportedError
 from skipstone.parquet.evidence import PageSource, RowGroupSource
 from skipstone.parquet.reading.file import ParquetFile

@@ -11,6 +11,7 @@ not about this version, and it is unknown which: such a file counts as stale.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -18,7 +19,6 @@ import pyarrow as pa
 
 from skipstone import _compute as pc
 from skipstone._arrays import arrow
-from skipstone._dataclass import dataclass
 from skipstone.identity import UNITS_PER_SECOND
 from skipstone.pruning import Cause, Reason
 
@@ -147,9 +147,6 @@ def _positions(paths: pa.ChunkedArray, listed: pa.Array) -> NDArray[np.int64]:
         found = np.arange(len(listed), dtype=np.int64)
         found[~nonnull(listed)] = -1
         return found
-    if (few := pc.few_texts(paths, listed)) is not None:
-        place = {path: at for at, path in enumerate(few[1])} | {None: -1}
-        return np.array([place.get(path, -1) for path in few[0]], np.int64)
     return integers(pc.index_in(paths, value_set=listed, skip_nulls=True), -1)
 
 
@@ -176,12 +173,6 @@ def _same_or_null(
     ours: pa.ChunkedArray, at: NDArray[np.int64], theirs: pa.Array, file: NDArray[np.int64]
 ) -> NDArray[np.bool_]:
     """Whether the texts at these places are equal, or one is null, pair by pair."""
-    if (few := pc.few_texts(ours, theirs)) is not None:
-        pairs = [
-            (few[0][row], few[1][each])
-            for row, each in zip(at.tolist(), file.tolist(), strict=True)
-        ]
-        return np.array([a == b or a is None or b is None for a, b in pairs], np.bool_)
     same = pc.equal(ours.take(arrow(at)), theirs.take(arrow(file)))
     fits: NDArray[np.bool_] = integers(same.cast(pa.int8()), 1) != 0
     return fits

@@ -39,15 +39,14 @@ from __future__ import annotations
 
 import base64
 import json
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
 
 from skipstone import _compute as pc
-from skipstone._arrays import numbers, validity
-from skipstone._dataclass import dataclass
+from skipstone._arrays import arrow_bytes, numbers, validity
 from skipstone.errors import FormatError
 from skipstone.identity import UNITS_PER_SECOND
 from skipstone.xskipper.format.naming import OBJ_NAME, column_name
@@ -360,8 +359,6 @@ def nonnull(column: pa.ChunkedArray | pa.Array) -> NDArray[np.bool_]:
 
 def units_per_second(column: pa.ChunkedArray) -> NDArray[np.int64]:
     """The units of times by their names, 0 for null and unknown names."""
-    if (few := pc.few_texts(column)) is not None:
-        return np.array([UNITS_PER_SECOND.get(unit or "", 0) for unit in few[0]], np.int64)
-    names = pa.array(UNITS_PER_SECOND, column.type)
+    names = arrow_bytes(map(str.encode, UNITS_PER_SECOND)).cast(column.type)
     per_second = np.array([*UNITS_PER_SECOND.values(), 0], np.int64)
     return per_second[integers(pc.index_in(column, value_set=names), -1)]

@@ -21,7 +21,7 @@ import hashlib
 import json
 import uuid
 from collections import Counter
-from dataclasses import field
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
@@ -29,7 +29,6 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from skipstone._dataclass import dataclass
 from skipstone.errors import FormatError, KeyUnavailableError, SkipstoneError, UnsupportedError
 from skipstone.parquet.format.footer import MAGIC, find_footer, read_footer
 from skipstone.parquet.format.footer_arrays import FooterArrays

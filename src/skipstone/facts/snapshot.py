@@ -9,16 +9,14 @@ missing, and ``reasons`` says why.
 from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import field, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 import pyarrow as pa
 
-from skipstone import _compute as pc
 from skipstone._arrays import whole
-from skipstone._dataclass import dataclass
 from skipstone.pruning import Cause, Reason
 from skipstone.pruning.kind import Places, Stored
 from skipstone.pruning.table_schema import KnownSchemas
@@ -464,7 +462,8 @@ class MatchedFacts(FileMatch):
         """Where the sidecars of all fact rows lie."""
         if sidecar not in self._known_places:
             pack, offset, length, inline = (self.snapshot.own(n) for n in place_columns(sidecar))
-            which, names = pc.numbered(whole(pack))
+            encoded = whole(pack).dictionary_encode()
+            which, names = integers(encoded.indices, -1), encoded.dictionary.to_pylist()
             # A name with a slash would be a place outside the store.
             safe = np.array([*("/" not in name for name in names), True], np.bool_)
             self._known_places[sidecar] = Places(

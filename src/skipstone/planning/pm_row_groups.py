@@ -16,14 +16,13 @@ one proves nothing, and gives the reason. Bloom filters in the data files are no
 from __future__ import annotations
 
 import logging
-from dataclasses import field
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, ClassVar, Final, TypeAlias
 
 import numpy as np
 import pyarrow as pa
 
 from skipstone._cache import LruCache
-from skipstone._dataclass import dataclass
 from skipstone.errors import SkipstoneError, UnsupportedError
 from skipstone.indexes.minmax import MinMax
 from skipstone.predicate.tree import leaves as leaves_of

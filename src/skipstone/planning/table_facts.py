@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import field, replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 
-from skipstone._dataclass import dataclass
 from skipstone.predicate.tree import leaves
 from skipstone.pruning import Cause, Level, Reason
 from skipstone.pruning.costs import FREE, Costs

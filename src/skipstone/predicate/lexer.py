@@ -22,6 +22,7 @@ from __future__ import annotations
 import math
 import re
 from binascii import unhexlify
+from dataclasses import dataclass
 from decimal import Decimal
 from enum import Enum
 from fractions import Fraction
@@ -29,7 +30,6 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from skipstone._dataclass import dataclass
 from skipstone.errors import PredicateError
 
 from .operands import Unusable, cast_constant, float32_of

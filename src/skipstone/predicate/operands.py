@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import math
 import re
+from dataclasses import dataclass
 from datetime import date, datetime
 from decimal import Decimal
 from difflib import get_close_matches
@@ -25,7 +26,6 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pyarrow as pa
 
-from skipstone._dataclass import dataclass
 from skipstone.errors import PredicateError
 
 from .literals import to_domain

@@ -24,10 +24,9 @@ integers, dates (days), timestamps (microseconds) and decimals (unscaled at the 
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from enum import StrEnum
 from typing import TYPE_CHECKING, TypeAlias
-
-from skipstone._dataclass import dataclass
 
 if TYPE_CHECKING:
     import pyarrow as pa

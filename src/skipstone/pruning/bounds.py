@@ -22,11 +22,10 @@ match; it counts as outside both.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeAlias, TypeVar, cast
 
 import numpy as np
-
-from skipstone._dataclass import dataclass
 
 from .row_set import RowSet
 

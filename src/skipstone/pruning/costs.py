@@ -17,11 +17,10 @@ again; after that both take the same time per byte.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
-
-from skipstone._dataclass import dataclass
 
 from .._arrays import distinct
 from . import Cause, Level, Reason

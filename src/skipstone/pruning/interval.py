@@ -32,13 +32,13 @@ null count or row count of -1 is unknown.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeAlias, cast
 
 import numpy as np
 
 from skipstone import _compute as pc
 from skipstone._arrays import arrow_bytes, numbers
-from skipstone._dataclass import dataclass
 from skipstone.predicate.literals import Keys, compare, order_key
 from skipstone.predicate.tree import Op
 

@@ -9,12 +9,11 @@ from __future__ import annotations
 
 import logging
 import time
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from skipstone._dataclass import dataclass
 from skipstone.predicate.tree import Bound, Leaf, Opaque, leaves, pieces
 
 from .._arrays import distinct

@@ -14,14 +14,14 @@ from __future__ import annotations
 import base64
 import json
 from collections import Counter
+from dataclasses import dataclass
 from itertools import combinations
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 import pyarrow as pa
 
-from skipstone import _compute as pc
-from skipstone._dataclass import dataclass
+from skipstone._arrays import numbers as as_numbers
 from skipstone.errors import FormatError, UnsupportedError
 from skipstone.human import of_total, plural
 from skipstone.predicate.types import (
@@ -165,7 +165,8 @@ class KnownSchemas:
     ) -> tuple[KnownSchemas, dict[str, FormatError]]:
         """The schemas that rows name, the newest row last; ``file_of_row`` is -1 for a row about no
         file. ``texts`` are the schemas by name; the second result says which cannot be read."""
-        codes, known = pc.numbered(names)
+        encoded = names.dictionary_encode()
+        known = encoded.dictionary.to_pylist()
         schemas: list[FileSchema] = []
         errors: dict[str, FormatError] = {}
         at = np.full(len(known) + 1, -1, np.int64)  # the last one for null
@@ -176,7 +177,7 @@ class KnownSchemas:
                 errors[name] = error
             else:
                 at[code] = len(schemas) - 1
-        numbers = at[codes]
+        numbers = at[as_numbers(encoded.indices, -1)]
         rows = np.flatnonzero((file_of_row >= 0) & (numbers >= 0))
         number = np.full(files, -1, np.int64)
         number[file_of_row[rows]] = numbers[rows]  # of equal indexes NumPy keeps the last

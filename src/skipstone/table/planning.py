@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import re
 import time
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Final, TypedDict, TypeVar
 
 import numpy as np
 
-from skipstone._dataclass import dataclass
 from skipstone.errors import PredicateError, SkipstoneError, StaleError, UnsupportedError
 from skipstone.execution import TableQuery, TableScan, unreadable
 from skipstone.execution.plan_rows import output_schema

@@ -7,11 +7,10 @@ which carries only paths, sizes and outcomes.
 from __future__ import annotations
 
 import time
-from dataclasses import field, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol, TypeVar
 
-from skipstone._dataclass import dataclass
 from skipstone.errors import FormatError, KeyUnavailableError, SkipstoneError, UnsupportedError
 from skipstone.questdb import is_txn_table
 

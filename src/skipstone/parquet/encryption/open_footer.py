@@ -12,13 +12,12 @@ keys opened.
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple
 
 import numpy as np
 
-from skipstone._dataclass import dataclass
 from skipstone.errors import FormatError, KeyUnavailableError, UnsupportedError
 from skipstone.human import Report
 from skipstone.parquet.format.footer import read_footer

@@ -27,12 +27,11 @@ from __future__ import annotations
 
 import math
 import struct
-from dataclasses import field
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Self, TypeAlias
 
 import numpy as np
 
-from skipstone._dataclass import dataclass
 from skipstone.errors import FormatError, SkipstoneError
 from skipstone.parquet.encryption.modules import GCM_OVERHEAD, ModuleType, module_length
 from skipstone.parquet.format.bloom_filter import (

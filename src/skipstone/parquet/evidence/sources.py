@@ -14,11 +14,11 @@ columns or row groups is read. Parsed indexes stay in the file.
 from __future__ import annotations
 
 import logging
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
 
-from skipstone._dataclass import dataclass
 from skipstone.pruning import Answer, Bounds, Cause, Level, Reason, Units
 from skipstone.pruning.evidence import Source
 

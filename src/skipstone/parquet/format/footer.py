@@ -11,9 +11,9 @@ and Encryption.md of parquet-format.
 from __future__ import annotations
 
 import io
+from dataclasses import dataclass
 from typing import BinaryIO
 
-from skipstone._dataclass import dataclass
 from skipstone.errors import FormatError
 
 from .metadata import FileMetaData

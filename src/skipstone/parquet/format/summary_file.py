@@ -23,14 +23,13 @@ from __future__ import annotations
 import base64
 import json
 import zlib
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import accumulate
 from typing import TYPE_CHECKING, Any, Final, TypeVar, get_args
 
 import numpy as np
 
-from skipstone._dataclass import dataclass
 from skipstone.errors import FormatError, UnsupportedError
 from skipstone.identity import TimeUnit
 from skipstone.parquet.arrow.metadata_tables import gathered

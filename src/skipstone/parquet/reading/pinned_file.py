@@ -17,10 +17,9 @@ from __future__ import annotations
 import io
 import zlib
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import field, replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
-from skipstone._dataclass import dataclass
 from skipstone.errors import FormatError, SkipstoneError, StaleError
 from skipstone.identity import ObjectId
 from skipstone.parquet.encryption.open_footer import open_footer

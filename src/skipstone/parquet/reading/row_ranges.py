@@ -7,6 +7,7 @@ and bytes, nor for types that contain them: those are taken as ``large_string`` 
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
@@ -14,7 +15,6 @@ import pyarrow as pa
 
 from skipstone import _compute as pc
 from skipstone._arrays import arrow, numbers
-from skipstone._dataclass import dataclass
 from skipstone.errors import FormatError
 from skipstone.predicate.literals import Keys, order_keys
 from skipstone.pruning import RowSet
@@ -174,20 +174,9 @@ def column_at(table: pa.Table, path: tuple[str, ...]) -> pa.ChunkedArray:
     return pc.struct_field(column, list(path[1:])) if len(path) > 1 else column
 
 
-def _few_rows(table: pa.Table, at: Sequence[int]) -> pa.Table:
-    """A few rows without kernels; copied, so that the others can be freed."""
-    columns = []
-    for column in table.columns:
-        rows = [chunk for row in at for chunk in column.slice(row, 1).chunks]
-        columns.append(pa.concat_arrays([rows[0].slice(0, 0), *rows]))
-    return pa.Table.from_arrays(columns, schema=table.schema)
-
-
 def take_rows(table: pa.Table, at: I64) -> pa.Table:
     """The rows at these positions, in their order."""
     try:
-        if 0 < len(at) <= _SLICES and not pc.pays(len(at)):
-            return _few_rows(table, at.tolist())
         return table.take(arrow(at))
     except pa.ArrowNotImplementedError:
         columns = [_take(column, at) for column in table.columns]

@@ -24,13 +24,13 @@ with ``verify_crc`` they are checked before. The decoder checks those of the oth
 from __future__ import annotations
 
 import base64
+from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, TypeAlias
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from skipstone._dataclass import dataclass
 from skipstone.errors import FormatError
 from skipstone.parquet.format.enums import FieldRepetitionType, PageType
 from skipstone.parquet.format.footer import MAGIC

@@ -16,10 +16,9 @@ after a plaintext footer of an encrypted file) is not kept: sign again.
 
 from __future__ import annotations
 
-from dataclasses import field, replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Final, Self, TypeAlias
 
-from skipstone._dataclass import dataclass
 from skipstone.errors import FormatError, UnsupportedError
 from skipstone.parquet.format.footer_arrays import FooterArrays
 from skipstone.parquet.format.metadata import ColumnOrder, KeyValue

@@ -19,6 +19,7 @@ about two bytes of any other.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
@@ -26,7 +27,6 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from skipstone._arrays import validity
-from skipstone._dataclass import dataclass
 from skipstone.errors import FormatError
 from skipstone.pruning.column_types import binary_parts
 

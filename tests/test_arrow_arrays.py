@@ -1,4 +1,4 @@
-"""Work that runs in Python where it is little has the results of Arrow's kernels."""
+"""Arrays made and read without ``pa.array`` and ``to_numpy`` are those of Arrow."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import skipstone
-from skipstone import _arrays, _compute
+from skipstone import _arrays
 from skipstone.facts.part_columns import units_per_second
 from skipstone.parquet.reading.row_ranges import take_rows
 
@@ -19,29 +19,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 
-@pytest.fixture(params=[False, True], ids=["python", "kernels"])
-def kernels(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> bool:
-    """Whether kernels count as worth it, whatever the process has imported."""
-    chosen: bool = request.param
-    monkeypatch.setattr(_compute, "pays", lambda rows: chosen)
-    return chosen
-
-
-def test_texts_are_numbered(kernels: bool) -> None:
-    texts = pa.array(["b", None, "", "a", "b", "é", ""], pa.large_string())
-    numbers, known = _compute.numbered(texts)
-    assert known == ["b", "", "a", "é"]
-    assert numbers.tolist() == [0, -1, 1, 2, 0, 3, 1]
-    numbers, known = _compute.numbered(texts.slice(7))
-    assert (numbers.tolist(), known) == ([], [])
-
-
-def test_damaged_text_is_left_to_the_kernels() -> None:
-    damaged = pa.array([b"\xff", b"a"], pa.large_binary()).view(pa.large_string())
-    assert _compute.few_texts(damaged) is None
-
-
-def test_units_of_times(kernels: bool) -> None:
+def test_units_of_times() -> None:
     units = pa.chunked_array([["ns", "s"], [None, "weeks", "us", "ms"]], pa.large_string())
     assert units_per_second(units).tolist() == [10**9, 1, 0, 0, 10**6, 10**3]
 
@@ -64,7 +42,7 @@ STRINGS = ["long " * 5, None, "x", "", "y", "long " * 6]
     ids=lambda column: str(column.type),
 )
 @pytest.mark.parametrize("at", [[], [0], [5, 1], [2, 2, 3, 0]], ids=str)
-def test_rows_are_taken(column: pa.Array, at: list[int], kernels: bool) -> None:
+def test_rows_are_taken(column: pa.Array, at: list[int]) -> None:
     table = pa.table({"c": pa.chunked_array([column.slice(0, 2), column.slice(2)])})
     taken = take_rows(table, np.array(at, np.int64))
     values = column.to_pylist()
@@ -73,7 +51,7 @@ def test_rows_are_taken(column: pa.Array, at: list[int], kernels: bool) -> None:
     taken.validate(full=True)
 
 
-def test_facts_match_a_listing(kernels: bool, tmp_path: Path) -> None:
+def test_facts_match_a_listing(tmp_path: Path) -> None:
     """Ten files in several parts: one is gone, one replaced, one new and without facts."""
     root = tmp_path / "t"
     root.mkdir()
