@@ -7,25 +7,32 @@ reading and the first look at a column (``first``), listing and matching are apa
 
 from __future__ import annotations
 
+import itertools
 import time
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
+from skipstone.indexes.bloom import LEAST_FPP
 from skipstone.planning.fact_runs import RunSettings, in_turn
 from skipstone.planning.table_facts import ObjectPlanRequest, plan_objects
 from skipstone.predicate.binding import bind
 from skipstone.predicate.sql import parse_sql
 from skipstone.pruning.partitions import PartitionColumns
 from skipstone.storage import open_storage
+from skipstone.storage.base import metered
 
 from .factstore import (
+    FPP,
     SCHEMA,
     STEP,
     TABLE,
     keys_of_file,
     lay_filters,
     lay_ranges_and_lists,
+    lay_slices,
     listing_of,
     store_at,
 )
@@ -43,7 +50,9 @@ if TYPE_CHECKING:
 
 __all__ = ["figures"]
 
-TARGETS = {10_000: 10.0, 1_000_000: 100.0}
+TARGETS = {10_000: 10.0, 1_000_000: 50.0}
+# Of a needle that is not held in memory.
+_SLICES_MS, _SLICES_BYTES = 10.0, 1_000_000
 
 
 def figures(bench: Workbench) -> Iterator[Figure]:
@@ -52,6 +61,8 @@ def figures(bench: Workbench) -> Iterator[Figure]:
         yield from _evaluation(bench, count)
     yield _listing(bench)
     yield from _filters(bench, bench.sizes.bloom_facts)
+    for fpp in (FPP, LEAST_FPP):
+        yield from _slices(bench, bench.sizes.bloom_facts, fpp)
 
 
 def predicates(count: int) -> dict[str, str]:
@@ -216,4 +227,70 @@ def _filters(bench: Workbench, count: int) -> Iterator[Figure]:
             "held_in_memory_first_s": held_first,
             "held_in_memory_ms": held * 1e3,
         },
+    )
+
+
+def _slices(bench: Workbench, count: int, fpp: float) -> Iterator[Figure]:
+    """The same needle through bit slices, which are read from the store for every plan."""
+    plain = bench.generated(
+        f"filters-{count}-{fpp:g}", partial(lay_filters, count=count, fpp=fpp), count=count
+    )
+    home = bench.generated(
+        f"slices-{count}-{fpp:g}", partial(lay_slices, count=count, fpp=fpp), count=count
+    )
+    listing = listing_of(count)
+    matched, held = (store_at(each).snapshot().match(listing) for each in (home, plain))
+    rng = np.random.default_rng(0)
+    files = rng.integers(0, count, 3 * bench.sizes.runs).tolist()
+    wheres = [f"key = {keys_of_file(file)[17]}" for file in files]
+    asked = [planner(matched, listing, where) for where in wheres]
+    filters = [planner(held, listing, where) for where in wheres]
+    first = timed(asked[0])
+    read = []
+    for file, ask, other in zip(files, asked, filters, strict=True):
+        with metered() as meter:
+            plan = ask()
+        read.append((meter.bytes_read, meter.requests))
+        if not plan.keep[file] or (plan.keep != other().keep).any():
+            raise AssertionError(f"the slices keep other files than the filters: {plan.predicate}")
+    turns = itertools.count()
+    ways = {
+        "slices": lambda: asked[next(turns) % len(asked)](),
+        "filters": lambda: filters[next(turns) % len(filters)](),
+    }
+    taken = interleaved(2 * len(asked), ways)
+    wall = {name: median(seconds) * 1e3 for name, seconds in taken.items()}
+    bytes_read = max(size for size, _ in read)
+    details = {
+        "files": count,
+        "fpp": fpp,
+        "requests": max(requests for _, requests in read),
+        "first_ms": first * 1e3,
+        "fastest_ms": min(taken["slices"]) * 1e3,
+        "processor_ms": _processor(ways["slices"], len(asked)),
+        "filters_processor_ms": _processor(ways["filters"], len(asked)),
+        "slices_bytes": sum(each.size for each in matched.snapshot.slices.values()),
+        "held_bytes": matched.snapshot.nbytes,
+    }
+    peer = Peer(what="the filters, held in memory", value=wall["filters"])
+    ratio = wall["slices"] / wall["filters"]
+    yield Figure(
+        name=f"facts.slices.{count}.{fpp:g}",
+        value=wall["slices"],
+        unit="ms",
+        peer=peer,
+        ratio=ratio,
+        target=f"<= {_SLICES_MS:g} ms",
+        met=wall["slices"] <= _SLICES_MS,
+        details=details,
+    )
+    yield Figure(
+        name=f"facts.slices.bytes.{count}.{fpp:g}",
+        value=float(bytes_read),
+        unit="bytes",
+        peer=Peer(what="all filters", value=float(held.snapshot.size)),
+        ratio=bytes_read / held.snapshot.size,
+        target=f"<= {_SLICES_BYTES:,} bytes",
+        met=bytes_read <= _SLICES_BYTES,
+        details={"files": count, "fpp": fpp},
     )

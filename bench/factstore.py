@@ -29,6 +29,9 @@ from skipstone.facts.part_columns import (
     FactField,
 )
 from skipstone.facts.part_writer import encode_part
+from skipstone.facts.slice_upkeep import Slicing
+from skipstone.facts.upkeep import compact
+from skipstone.indexes.bloom import size_class
 from skipstone.indexes.registry import parse_index
 from skipstone.storage import Listing, open_storage
 from skipstone.xskipper.format.java_bloom import BloomFilterMetaData
@@ -55,6 +58,7 @@ __all__ = [
     "lay_facts",
     "lay_filters",
     "lay_ranges_and_lists",
+    "lay_slices",
     "listing_of",
     "ranges",
     "store_at",
@@ -119,21 +123,28 @@ def keys_of_file(number: int) -> NDArray[np.int64]:
     return np.arange(KEYS_PER_FILE, dtype=np.int64) * 1_000_003 + number * 7 * 10**9
 
 
-def lay_filters(home: Path, count: int) -> None:
+def lay_slices(home: Path, count: int, fpp: float = FPP) -> None:
+    """The store of ``lay_filters``, compacted: filters by bit position, too."""
+    lay_filters(home, count, fpp)
+    compact(store_at(home), lambda: listing_of(count), Slicing(files=1, group=1))
+
+
+def lay_filters(home: Path, count: int, fpp: float = FPP) -> None:
     """A store of Bloom filters over ``key``, 100 distinct values in each of ``count`` files."""
-    index = parse_index(f"key:bloom(fpp={FPP})")
+    index = parse_index(f"key:bloom(fpp={fpp})")
     listing = listing_of(count)
     for start in range(0, count, ROWS_PER_PART):
         numbers = np.arange(start, min(start + ROWS_PER_PART, count))
-        blobs = [_filters(part) for part in np.array_split(numbers, max(1, len(numbers) // 10_000))]
+        pieces = np.array_split(numbers, max(1, len(numbers) // 10_000))
+        blobs = [_filters(piece, fpp) for piece in pieces]
         lay_facts(home, listing.where(numbers), SCHEMA, [index], [pa.concat_arrays(blobs)])
 
 
-def _filters(numbers: NDArray[np.int64]) -> pa.Array:
+def _filters(numbers: NDArray[np.int64], fpp: float) -> pa.Array:
     """The serialised filters of these files: equal in all but their words, so made as arrays."""
-    bits = optimal_bits(KEYS_PER_FILE, FPP)
+    bits = optimal_bits(KEYS_PER_FILE, fpp)
     hashes = optimal_hashes(KEYS_PER_FILE, bits)
-    words = -(-bits // 64)
+    words = size_class(-(-bits // 64))
     empty = SketchFilter(version=1, num_hash_functions=hashes, words=np.zeros(words, np.uint64))
     blank = np.frombuffer(BloomFilterMetaData.of(empty).to_bytes(), np.uint8)
     keys = np.concatenate([keys_of_file(number) for number in numbers.tolist()])

@@ -20,13 +20,13 @@ import pyarrow as pa
 from skipstone.paimon.base import LEAST, BlockSums, VerifiedBlob
 from skipstone.paimon.container_builder import coded
 from skipstone.paimon.format.bitmap import write_bitmap
-from skipstone.paimon.format.bloom_filter import write_bloom_filter
+from skipstone.paimon.format.bloom_filter import ITEMS, fill, sizing
 from skipstone.paimon.format.bsi import write_bsi
 from skipstone.paimon.format.column_keys import CodedColumn, column_of
 from skipstone.paimon.format.keys import Ask, In, PaimonType, Range
 from skipstone.paimon.format.partial_blob import MissingBytes, Pieces
 from skipstone.paimon.format.range_bitmap import RangeBitmapIndex, write_range_bitmap
-from skipstone.paimon.index_blob import SMALL, answer, answer_of, needs, open_uncached
+from skipstone.paimon.index_blob import SMALL, answer, answer_of, open_uncached
 from skipstone.pruning.kind import Blob
 
 from .figure import Figure, Peer, timed
@@ -94,14 +94,17 @@ def _ranged(path: Path, kind: str, ask: Ask) -> tuple[int, int, int]:
     descriptor = os.open(path, os.O_RDONLY)
     try:
         pieces = Pieces(os.fstat(descriptor).st_size)
-        while spans := needs(kind, INT, ask, pieces):
+        while True:
+            try:
+                return len(answer(kind, INT, ask, pieces).may or ()), waves, read
+            except MissingBytes as missing:
+                spans = missing.spans
             waves += 1
             for start, stop in _coalesced(sorted(set(spans))):
                 pieces.add([(start, os.pread(descriptor, stop - start, start))])
                 read += stop - start
     finally:
         os.close(descriptor)
-    return len(answer(kind, INT, ask, pieces).may or ()), waves, read
 
 
 def _checked(path: Path, kind: str, ask: Ask, sums: BlockSums) -> tuple[int, int]:
@@ -297,7 +300,9 @@ def _others(path: Path, array: pa.Array, runs: int) -> Iterator[Figure]:
         details={"median": middle},
     )
     started = time.perf_counter()
-    filter = write_bloom_filter(INT, [column_of(INT, array).keys])
+    size = sizing(ITEMS)
+    filter = np.zeros(size.bits // 8, np.uint8)
+    fill(filter, size.k, column_of(INT, array).keys)
     yield Figure(
         name="paimon_formats.build.bloom-filter",
         value=(time.perf_counter() - started) * 1e3,

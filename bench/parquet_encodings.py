@@ -16,7 +16,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from skipstone.parquet.encodings import ByteArrays, Values, decode_values
-from skipstone.parquet.encodings.values import concat, room
+from skipstone.parquet.encodings.dictionary import decode_indices
+from skipstone.parquet.encodings.values import concat, gather
 from skipstone.parquet.format.enums import Encoding, Type
 from skipstone.parquet.format.footer import read_metadata
 from skipstone.parquet.format.metadata import PageHeader
@@ -33,14 +34,6 @@ __all__ = ["figures"]
 ROWS = 2_000_000
 #: Where a target is set: times Arrow's.
 LIMIT = 2.0
-DTYPES = {
-    Type.BOOLEAN: np.bool_,
-    Type.INT32: np.int32,
-    Type.INT64: np.int64,
-    Type.FLOAT: np.float32,
-    Type.DOUBLE: np.float64,
-    Type.FIXED_LEN_BYTE_ARRAY: np.uint8,
-}
 TARGETED = frozenset({Encoding.PLAIN, Encoding.RLE_DICTIONARY})
 
 
@@ -191,26 +184,17 @@ def _pages(data: bytes) -> Iterator[Page]:
 def _decode(column: Column, pages: list[Page]) -> Values:
     kind = (column.type_, column.type_length)
     dictionary: Values | None = None
-    if column.type_ is Type.BYTE_ARRAY:
-        parts: list[Values] = []
-        for page in pages:
-            values = decode_values(page.encoding, page.data, page.count, *kind, dictionary)
-            if page.dictionary:
-                dictionary = values
-            else:
-                parts.append(values)
-        return concat(parts)
-    rows, at = len(column.values), 0
-    width = column.type_length
-    made = room(rows * (width or 1), DTYPES[column.type_]).reshape((rows, width) if width else rows)
+    indices, parts = list[Any](), list[Values]()
     for page in pages:
         if page.dictionary:
             dictionary = decode_values(page.encoding, page.data, page.count, *kind)
-            continue
-        out = made[at : at + page.count]
-        decode_values(page.encoding, page.data, page.count, *kind, dictionary, out=out)
-        at += page.count
-    return made
+        elif dictionary is not None:
+            indices.append(decode_indices(page.data, page.count))
+        else:
+            parts.append(decode_values(page.encoding, page.data, page.count, *kind))
+    if dictionary is not None:
+        return gather(dictionary, np.concatenate(indices))
+    return concat(parts)
 
 
 def _same(values: Values, right: pa.Array) -> bool:

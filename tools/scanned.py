@@ -13,10 +13,12 @@ __all__ = ["Scanned", "scanned"]
 
 @dataclass(frozen=True, slots=True)
 class Scanned:
-    """The number of files that the file scans of a query read, and their size in bytes."""
+    """What the file scans of a query read: files, their size in bytes, and the rows of their row
+    groups before any filter."""
 
     files: int
     bytes: int
+    rows: int = 0
 
 
 def scanned(df: DataFrame) -> Scanned:
@@ -25,10 +27,11 @@ def scanned(df: DataFrame) -> Scanned:
     if plan.getClass().getSimpleName() == "AdaptiveSparkPlanExec":
         plan = plan.executedPlan()
     leaves = plan.collectLeaves()
-    files = size = 0
+    files = size = rows = 0
     for number in range(leaves.size()):
         metrics = leaves.apply(number).metrics()
         if metrics.contains("numFiles"):
             files += metrics.apply("numFiles").value()
             size += metrics.apply("filesSize").value()
-    return Scanned(files, size)
+            rows += metrics.apply("numOutputRows").value()
+    return Scanned(files, size, rows)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
@@ -48,6 +49,15 @@ def within(counts: NDArray[np.int64]) -> NDArray[np.int64]:
     ends = np.cumsum(counts, dtype=np.int64)
     total = int(ends[-1]) if len(ends) else 0
     return np.arange(total) - np.repeat(ends - counts, counts)
+
+
+@lru_cache(maxsize=2)
+def ordinals(count: int) -> NDArray[np.int64]:
+    """``0 … count - 1``, read-only and shared: an array of a million takes longer to allocate than
+    to read."""
+    found = np.arange(count, dtype=np.int64)
+    found.flags.writeable = False
+    return found
 
 
 def arrow(values: NDArray[Any]) -> pa.Array:

@@ -262,7 +262,8 @@ def test_advice_as_text_json_and_html(tmp_path: Path) -> None:
     lines = str(advice).splitlines()
     assert lines[0] == f"table {table}   sampled 20 of 20 files, 8,000 rows"
     assert lines[1].split() == [
-        *("column", "type", "nulls", "distinct/file", "sorted", "overlap", "suggest", "size", "why")
+        *("column", "type", "nulls", "distinct/file", "sorted", "overlap", "suggest", "size"),
+        *("bytes/key", "why"),
     ]
     assert lines[-2].startswith("about ")
     assert lines[-1] == advice.command
@@ -271,6 +272,11 @@ def test_advice_as_text_json_and_html(tmp_path: Path) -> None:
     assert told["indexes"] == ["id:bloom", "ts:minmax"]
     assert [column["column"] for column in told["columns"]] == ["id", "ts"]
     assert told["files_total"] == 20
+    # 20 files: fpp=0.01, 9.6 bits for each of 400 keys, and a header of 300 bytes.
+    of_id, of_ts = (column["bytes_per_key"] for column in told["columns"])
+    assert 1.8 < of_id < 2.2
+    assert of_ts is None
+    assert f"{of_id:.1f}" in lines[2].split()
     html = advice._repr_html_()
     assert "<odd>" not in html
     assert "&lt;odd&gt;" in html

@@ -268,3 +268,18 @@ def test_a_split_whose_last_step_fails_keeps_the_columns(
             split_columns(path, path)
     assert len(list(tmp_path.glob("_a.parquet.*"))) == 2
     assert ParquetFile(path).query().to_pydict() == {"id": [1, 2], "s": ["a", "b"]}
+
+
+def test_vacuum_of_a_path_where_nothing_is(tmp_path: Path) -> None:
+    (tmp_path / "empty").mkdir()
+    assert Table(str(tmp_path / "empty")).vacuum().removed == ()
+    with pytest.raises(SkipstoneError, match=r"no such file or directory: .*/nowhere"):
+        Table(str(tmp_path / "nowhere")).vacuum()
+
+
+def test_vacuum_of_an_index_whose_table_is_gone(tmp_path: Path) -> None:
+    table = lay_out(tmp_path)
+    for each in (tmp_path / "t").iterdir():
+        each.unlink()
+    (tmp_path / "t").rmdir()
+    assert Table(table.path).vacuum(timedelta(0), dry_run=True).removed == ()

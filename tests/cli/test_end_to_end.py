@@ -117,7 +117,8 @@ def test_every_report_has_a_text(run: Run, table: Path) -> None:
 def test_dry_run_understands_an_alias(run: Run, table: Path) -> None:
     run("build", table, "-c", "id:bloom", "--no-spark")
     dry = told(run("drop", table, "id:bloom", "--dry-run", "--json"))
-    assert dry["dropped"] == ["id:bloomfilter(fpp=0.01)"]
+    files = told(run("describe", table, "--json"))["files_total"]
+    assert dry["dropped"] == [f"id:bloomfilter(files={files},fpp=0.01)"]
 
 
 @pytest.mark.parametrize(

@@ -291,7 +291,7 @@ def test_an_index_is_added_dropped_and_never_mixed(copied: Path) -> None:
     more = IndexEncryption(footer_key="kf", key_metadata={"id:bloom": "k3"})
     table.build(indexes=["id:bloom"], encryption=more)
     labels = {i.name: i.key_metadata for i in table.describe().indexes}
-    assert labels["id:bloomfilter(fpp=0.01)"] == "k3"
+    assert {key for name, key in labels.items() if name.startswith("id:bloomfilter(")} == {"k3"}
     table.drop("id:bloom")
     assert "k3" not in str(table.describe())
     for other in (

@@ -381,3 +381,25 @@ def test_parts_too_large_to_merge_at_once_are_merged_by_halves(
     done = compact(table.store, table.listing)
     assert (done.parts_after, done.rows_after) == (2, 4)
     assert evidence_of(table) == right
+
+
+def test_values_of_other_parameters_go_once_all_files_have_newer_ones(table: Table) -> None:
+    """Until then they stay, and so do those that this listing says nothing about."""
+    old, new = ValueList("s", max_values=7), ValueList("s", max_values=9)
+    table.build(MINMAX, old)
+    table.build(new, only=[0, 1, 2])
+    compact(table.store, table.listing)
+    assert parameters(table) == {"7", "9"}
+    table.build(new, only=[3])
+    (table.root / "d").rename(table.root / "e")
+    compact(table.store, table.listing)
+    assert parameters(table) == {"9"}
+    assert {each.kind for each in table.store.snapshot().definitions} == {"minmax", "valuelist"}
+    table.build(old, only=[0])
+    compact(table.store, table.listing)
+    assert parameters(table) == {"7", "9"}
+
+
+def parameters(table: Table) -> set[str]:
+    found = [each.definition for each in table.store.snapshot().fields if each.definition]
+    return {dict(each.params)["max_values"] for each in found if each.kind == "valuelist"}

@@ -13,6 +13,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from skipstone import Encryption, IndexEncryption, Table
+from skipstone.facts.slice_upkeep import Slicing
+from skipstone.facts.upkeep import compact
 from tests.parquet.encryption.keys import InMemoryKms
 
 if TYPE_CHECKING:
@@ -166,6 +168,22 @@ def one_part(home: str) -> None:
     assert len(list(Path(home, "_t.skipstone", "xskipper").rglob("*.parquet"))) == 1
 
 
+def compact_with_slices(home: str) -> None:
+    """A compaction that makes bit slices, as of a table of many files."""
+    table = table_at(home)
+    table.store.remove_left_overs()
+    compact(table.store, table.listing, Slicing(files=1, group=1))
+
+
+def sliced(home: str) -> None:
+    indexed("id:bloomfilter", "s:bloomfilter")(home)
+    names = sorted(path.name for path in Path(home, "_t.skipstone", "facts").iterdir())
+    assert [name.partition("-")[0] for name in names] == ["part", "slices"], names
+    plan = table_at(home).plan("id = 7")
+    assert "bloom slices" in {step.index for step in plan.steps if step.used}
+    assert plan.keep[0]
+
+
 def exported(pattern: str, count: int) -> Callable[[str], None]:
     """``whole`` of an export: so many files below ``home``."""
 
@@ -257,6 +275,15 @@ CASES = [
         lambda home: table_at(home).compact(),
         in_place(),
         one_part,
+        vacuum=vacuum,
+    ),
+    Case(
+        "compact with bit slices",
+        ("compact",),
+        lambda home: lay_out(home, "id:bloom", "s:bloom"),
+        compact_with_slices,
+        in_place(),
+        sliced,
         vacuum=vacuum,
     ),
     Case(

@@ -18,6 +18,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 import skipstone
+from skipstone.facts.slice_upkeep import Slicing
+from skipstone.facts.upkeep import compact
 from skipstone.live.definition import MARKER
 from skipstone.predicate.sql import parse_sql
 from skipstone.rewrite.encrypted_file_list import list_path, read_list
@@ -341,6 +343,12 @@ def _parts(folder: Path) -> list[Path]:
     return sorted((folder / "_t.skipstone" / "facts").glob("part-*"))
 
 
+def _slices(folder: Path) -> list[Path]:
+    table = skipstone.Table(str(tables.make(folder)))
+    compact(table.store, table.listing, Slicing(files=1, group=1))
+    return sorted((folder / "_t.skipstone" / "facts").glob("slices-*"))
+
+
 def _packs(folder: Path) -> list[Path]:
     tables.make(folder)
     return sorted((folder / "_t.skipstone" / "packs").glob("*"))
@@ -502,6 +510,9 @@ PARSERS: Mapping[str, Parser] = {
     "facts": Parser(
         ("facts/part_columns.py", "facts/parts.py"), _parts,
         (tables.Queried(), tables.Checked(), tables.inspected)
+    ),
+    "slices": Parser(
+        ("indexes/bloom_slices.py",), _slices, (tables.Queried(), tables.Checked()),
     ),
     "packs": Parser(("facts/encode.py",), _packs, (tables.Queried(), tables.Checked())),
     "encrypted-facts": Parser(

@@ -13,8 +13,9 @@ import pytest
 from skipstone.questdb.format.pm import Pm
 from skipstone.questdb.format.txn import Partition, Txn, created
 from skipstone.questdb.format.values import PmChunk, PmColumn, PmHead, PmRowGroup
-from skipstone.questdb.format.writer import PmFooter, write
+from skipstone.questdb.format.writer import PmFooter
 from tests.questdb.format.golden import case, names
+from tests.questdb.format.writing import write
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from random import Random
 
+TEXTS = (Root.CHAR, Root.VARCHAR)
 #: types that columns of Parquet files have in containers of ours
 WRITTEN = (
     "BOOLEAN",
@@ -79,7 +80,7 @@ def kinds(type: PaimonType) -> list[str]:
         found.append("bitmap")
     if not type.is_binary and not (type.is_timestamp and not type.exact):
         found.append("range-bitmap")
-    if not (type.is_binary or type.is_text or type.is_float or type.root is Root.BOOLEAN):
+    if not (type.is_binary or type.is_float or type.root in (Root.BOOLEAN, *TEXTS)):
         found.append("bsi")
     return found
 
@@ -154,7 +155,7 @@ def query(random: Random, types: dict[str, PaimonType], columns: dict[str, list[
         return value(random, type, 500)
 
     ops = ["eq", "ne", "lt", "le", "gt", "ge", "in", "not_in", "is_null", "is_not_null", "between"]
-    op = random.choice([*ops, "starts_with"] if type.is_text else ops)
+    op = random.choice([*ops, "starts_with"] if type.root in TEXTS else ops)
     asked: dict[str, Any] = {"field": name, "op": op}
     if op in ("in", "not_in"):
         asked["values"] = [literal() for _ in range(random.choice([1, 3, 25]))]

@@ -14,12 +14,12 @@ import pytest
 from skipstone import PaimonFileIndex, Table
 from skipstone.paimon.format import container
 from skipstone.paimon.format.bitmap import write_bitmap
-from skipstone.paimon.format.bloom_filter import write_bloom_filter
 from skipstone.paimon.format.bsi import write_bsi
 from skipstone.paimon.format.column_keys import column_of
 from skipstone.paimon.format.keys import PaimonType
 from skipstone.paimon.format.range_bitmap import write_range_bitmap
 from tests.oracle import matching_rows
+from tests.paimon.format.blooms import write_bloom_filter
 from tests.paimon.format.strategies import coded
 
 if TYPE_CHECKING:

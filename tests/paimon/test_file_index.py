@@ -18,7 +18,6 @@ from skipstone.errors import FormatError, PredicateError, UnsupportedError
 from skipstone.paimon.file_index import PaimonFileIndex
 from skipstone.paimon.format import container
 from skipstone.paimon.format.bitmap import write_bitmap
-from skipstone.paimon.format.bloom_filter import write_bloom_filter
 from skipstone.paimon.format.bsi import write_bsi
 from skipstone.paimon.format.column_keys import column_of
 from skipstone.paimon.format.keys import PaimonType
@@ -27,6 +26,7 @@ from skipstone.paimon.sidecar import in_millis, types_of
 from skipstone.predicate.tree import Const, Leaf, Op
 from tests.oracle import matching_rows
 from tests.paimon.format import golden as g
+from tests.paimon.format.blooms import write_bloom_filter
 from tests.paimon.format.strategies import coded
 
 if TYPE_CHECKING:

@@ -12,13 +12,14 @@ from skipstone.parquet.arrow.arrow_types import arrow_schema, shape_of
 from skipstone.parquet.arrow.assembly import assemble_rows
 from skipstone.parquet.format.footer import read_metadata
 from skipstone.parquet.format.schema import ColumnDescriptor, Schema
-from skipstone.parquet.pages.column_values import LeafColumn, decode_chunk
-from skipstone.parquet.pages.page import chunk_range
+from skipstone.parquet.pages.column_values import LeafColumn, check_num_values, decode_pages
+from skipstone.parquet.pages.page import chunk_range, walk_pages
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from skipstone.parquet.format.metadata import FileMetaData, RowGroup
+    from skipstone.parquet.encryption.column_decryptor import ColumnDecryptor
+    from skipstone.parquet.format.metadata import ColumnMetaData, FileMetaData, RowGroup
 
 
 def with_instants(table: pa.Table, schema: pq.ParquetSchema) -> pa.Table:
@@ -93,6 +94,29 @@ def read_row_group(
             view[start:stop], meta, leaf, base=start, verify_crc=verify_crc
         )
     return found
+
+
+def decode_chunk(
+    data: bytes | memoryview,
+    meta: ColumnMetaData,
+    leaf: ColumnDescriptor,
+    *,
+    base: int = 0,
+    decryptor: ColumnDecryptor | None = None,
+    verify_crc: bool = False,
+) -> LeafColumn:
+    """All entries of a chunk whose bytes (``page.chunk_range``) are ``data``, at byte ``base``."""
+    check_num_values(meta.num_values, len(data))
+    pages = walk_pages(data, base=base, num_values=meta.num_values, decryptor=decryptor)
+    column = decode_pages(pages, leaf, meta.codec, decryptor=decryptor, verify_crc=verify_crc)
+    if meta.type != leaf.type or column.num_entries != meta.num_values:
+        raise FormatError(
+            f"values in the pages of column {leaf.name}",
+            offset=base,
+            expected=meta.num_values,
+            got=column.num_entries,
+        )
+    return column
 
 
 def _check_rows(leaf: ColumnDescriptor, num_values: int, num_rows: int) -> None:

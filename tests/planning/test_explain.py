@@ -213,6 +213,37 @@ def test_files_that_were_not_opened_are_counted_as_files(home: Path) -> None:
     ]
 
 
+@pytest.fixture
+def lake(tmp_path: Path) -> Path:
+    """40 files of 300 kB: ``code`` has all values in each, ``id`` ascends through them."""
+    root = tmp_path / "lake"
+    root.mkdir()
+    for number in range(40):
+        ids = np.arange(4_000) + number * 4_000
+        rows = pa.table({"id": ids, "code": ids % 10, "text": [f"{at:064}" for at in ids.tolist()]})
+        pq.write_table(rows, root / f"{number:02}.parquet", compression="none")
+    return root
+
+
+def test_footers_that_skip_nothing_are_asked_in_a_sample(lake: Path) -> None:
+    table = skipstone.Table(str(lake))
+    it = table.explain("code = 3")
+    assert "\n  note: row groups: asked in 8 of 40 files, where it skipped nothing\n" in str(it)
+    groups = next(step for step in it.plan.steps if step.index == "statistics")
+    assert (groups.considered, groups.kept) == (8, 8)
+    assert it.plan.files_kept == 40
+    assert table.query("code = 3").num_rows == table.count("code = 3") == 40 * 400
+
+
+def test_footers_that_skip_are_asked_of_all_files(lake: Path) -> None:
+    table = skipstone.Table(str(lake))
+    plan = table.plan("id = 12345")
+    assert plan.files_kept == 1
+    assert next(step for step in plan.steps if step.index == "statistics").considered == 40
+    assert not [reason for reason in plan.reasons if "asked in" in reason.text]
+    assert table.query("id = 12345").num_rows == 1
+
+
 # -- what is left, and what reading takes ----------------------------------------------------------
 
 

@@ -107,8 +107,8 @@ def test_runs_are_row_groups_that_are_about_a_file(table: skipstone.Table) -> No
     assert all(run.rows <= 3 and 0 < len(run.about) <= run.rows for run in found)
     alive = np.concatenate([run.first + run.about for run in found])
     assert (matched.file_of_row[alive] >= 0).all()
-    assert sum(run.nbytes for run in found) <= column_bytes(matched.snapshot, {"id"})
-    assert column_bytes(matched.snapshot, {"absent"}) == 0
+    assert sum(run.nbytes for run in found) <= column_bytes(matched, {"id"})
+    assert column_bytes(matched, {"absent"}) == 0
 
 
 def test_a_job_and_its_answers_travel(table: skipstone.Table) -> None:

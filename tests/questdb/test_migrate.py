@@ -26,9 +26,10 @@ from skipstone.parquet.format.footer import Tail, read_metadata
 from skipstone.questdb.format.pm import Pm
 from skipstone.questdb.format.txn import Partition
 from skipstone.questdb.format.values import PmChunk, PmColumn, PmHead, PmRowGroup
-from skipstone.questdb.format.writer import PmFooter, append, read_row_groups, write
+from skipstone.questdb.format.writer import PmFooter, append
 from tests.processes import environment
 from tests.questdb.format.converting import bloom_places, pm_of
+from tests.questdb.format.writing import read_row_groups, write
 from tests.questdb.partitions import DAY, FIRST, ROWS, day, questdb, write_txn
 
 if TYPE_CHECKING:
@@ -445,6 +446,7 @@ CHILD = """
 import os, signal, sys
 from pathlib import Path
 from skipstone import Table
+from tests.questdb.format.writing import append, read_row_groups, write
 
 step, after = int(sys.argv[2]), sys.argv[3] == "after"
 count = 0

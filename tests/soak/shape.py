@@ -75,6 +75,7 @@ FEATURES = {
     "kill": "a process is killed at a step of one of these",
     "kept_table": "one Table object through the table's life",
     "look_inside": "small files are looked into, as large ones are",
+    "together": "columns of few small files are read together, as those of many large ones are",
     # predicates
     "casts": "casts of columns",
     "other_literals": "literals of other types",

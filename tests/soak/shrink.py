@@ -100,6 +100,7 @@ def used_by(case: Case) -> frozenset[str]:
     """The features that are left."""
     found = {each.kind for each in case.steps}
     found |= {"look_inside"} if case.look_inside else set()
+    found |= {"together"} if case.together else set()
     found |= {"kept_table"} if case.kept else set()
     found |= {"recursive"} if case.recursive else set()
     if case.predicate is not None:
@@ -127,6 +128,8 @@ def smaller_cases(case: Case) -> Iterator[Case]:
         yield replace(case, kept=False)
     if case.look_inside:
         yield replace(case, look_inside=False)
+    if case.together:
+        yield replace(case, together=False)
     if case.recursive:
         yield replace(case, recursive=False)
     trial = case.trial
@@ -232,6 +235,12 @@ from skipstone.table import planning
 
 planning.LOCAL = costs.FREE  # small files are looked into
 """
+_TOGETHER = """from skipstone.execution import plan_rows
+from skipstone.parquet.reading import bulk_chunks, file_reader
+
+plan_rows._FEW, file_reader._SMALL_CHUNK = 1, 0
+bulk_chunks.KERNELS.once = 0  # columns of small files are read together
+"""
 _SESSION = "from tests.soak.spark import {start}\n\nspark = {start}()\n"
 
 
@@ -239,6 +248,7 @@ def script(finding: Finding) -> str:
     """A script that does it all again, prints the answer and says what was expected."""
     case, trial = finding.case, finding.case.trial
     more = _INSIDE if case.look_inside else ""
+    more += _TOGETHER if case.together else ""
     if trial.route in SPARK:
         more += _SESSION.format(start="remote" if trial.route in CONNECT else "session")
     lines = [

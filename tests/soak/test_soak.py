@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 import pytest
 
+import skipstone
 from skipstone.predicate.tree import ColumnRef, Comparison, Literal
 from tests.soak.__main__ import main
 from tests.soak.generate import ROW, DataFile
@@ -27,8 +28,10 @@ from tests.soak.shape import (
     without_gaps,
 )
 from tests.soak.shrink import files_of, script, shrunk
-from tests.soak.spark import Sessions, SparkTrials
+from tests.soak.spark import ZONE, Sessions, SparkTrials, set_to
 from tests.soak.trials import Case, Finding, TableTrials, Totals
+from tests.soak.writers import write_file
+from tests.strategies import TIMESTAMP, TIMESTAMP_NTZ
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -88,6 +91,26 @@ def test_the_rows_in_spark_are_those_in_memory(
     assert not told, f"python -m tests.soak shows it: --routes spark --tables 1 --seed {seed}"
 
 
+@pytest.mark.spark
+def test_spark_writes_the_types_of_the_rows(spark: SparkSession, tmp_path: Path) -> None:
+    """Local times stay local, also where instants are INT96, in a session of another zone."""
+    micros = [0, 1_704_067_200_000_501, None]
+    inner = pa.struct({"local": TIMESTAMP_NTZ})
+    rows = pa.table(
+        {
+            "local": pa.array(micros, TIMESTAMP_NTZ),
+            "instant": pa.array(micros, TIMESTAMP),
+            "s": pa.array([{"local": each} for each in micros], inner),
+        }
+    )
+    kinds = ("INT96", "TIMESTAMP_MICROS")
+    settings = {ZONE: "Pacific/Apia", "spark.sql.parquet.outputTimestampType": kinds[0]}
+    with set_to(spark, settings):
+        for kind in kinds:
+            write_file(f"{tmp_path}/{kind}/0.parquet", rows, "spark", {"timestamps": kind}, 1)
+            assert skipstone.Table(f"{tmp_path}/{kind}").query().equals(rows)
+
+
 def test_known_gaps_name_features() -> None:
     for each in KNOWN_GAPS:
         assert each.features <= set(FEATURES)
@@ -98,8 +121,6 @@ def test_a_wrong_answer_is_found_shrunk_and_written(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A count that is wrong for large results: the smallest case and its script say so."""
-    import skipstone
-
     right = skipstone.Table.count
 
     def wrong(self: skipstone.Table, where: str | None = None, **how: str) -> int:

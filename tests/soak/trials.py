@@ -17,6 +17,7 @@ import pytest
 
 import skipstone
 from skipstone.errors import UnsupportedError
+from skipstone.parquet.reading.bulk_chunks import KERNELS
 from skipstone.pruning import costs
 from tests.oracle import NotModelled, SparkError
 from tests.soak.differences import features_of, places_of
@@ -55,6 +56,7 @@ class Case:
     look_inside: bool = False
     kept: bool = False
     recursive: bool = False
+    together: bool = False
 
 
 @dataclass(frozen=True)
@@ -90,11 +92,16 @@ class Totals:
 
 
 @contextlib.contextmanager
-def looking_inside(wanted: bool) -> Iterator[None]:
-    """Small files are looked into as if reading them were free of other costs."""
+def as_large(*, look_inside: bool, together: bool) -> Iterator[None]:
+    """Small files are looked into as if reading them were free of other costs; columns of few files
+    are read together, and some rows from their pages alone."""
     with pytest.MonkeyPatch.context() as patch:
-        if wanted:
+        if look_inside:
             patch.setattr("skipstone.table.planning.LOCAL", costs.FREE)
+        if together:
+            patch.setattr("skipstone.execution.plan_rows._FEW", 1)
+            patch.setattr("skipstone.parquet.reading.file_reader._SMALL_CHUNK", 0)
+            patch.setattr(KERNELS, "once", 0)
         yield
 
 
@@ -151,7 +158,8 @@ def lived(case: Case, folder: str) -> World:
 
 def run_case(case: Case) -> str:
     """Do everything again; returns what is wrong, "" if nothing is."""
-    with tempfile.TemporaryDirectory(dir=room()) as folder, looking_inside(case.look_inside):
+    large = as_large(look_inside=case.look_inside, together=case.together)
+    with tempfile.TemporaryDirectory(dir=room()) as folder, large:
         world = lived(case, folder)
         expected = expected_of(world, case.trial, case.predicate)
         return answer(world, case.trial, expected)
@@ -181,6 +189,7 @@ class TableTrials:
         self.steps: list[Step] = []
         self.first: tuple[DataFile, ...] = ()
         self.look_inside = shape.has("look_inside") and chance(self.rng, 0.7)
+        self.together = shape.has("together") and chance(np.random.default_rng([seed, 1]), 0.6)
 
     def run(self) -> list[Finding]:
         """All of them; returns what was found."""
@@ -188,7 +197,7 @@ class TableTrials:
         self.totals.tables += 1
         with (
             tempfile.TemporaryDirectory(dir=room()) as folder,
-            looking_inside(self.look_inside),
+            as_large(look_inside=self.look_inside, together=self.together),
             warnings.catch_warnings(),
         ):
             kept = shape.has("kept_table") and chance(rng, 0.3)
@@ -232,6 +241,7 @@ class TableTrials:
         life = {each.kind for each in self.steps} & self.shape.features
         more = {
             "look_inside": self.look_inside,
+            "together": self.together,
             "kept_table": world.kept,
             "recursive": world.recursive,
         }
@@ -246,6 +256,7 @@ class TableTrials:
             self.look_inside,
             world.kept,
             world.recursive,
+            self.together,
         )
         used = self.used(world) | (predicate.used if predicate else frozenset())
         self.findings.append(Finding(self.seed, case, wrong, used))

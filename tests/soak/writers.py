@@ -41,8 +41,12 @@ def write_file(
 
 
 def write_by_spark(path: str, rows: pa.Table, how: Mapping[str, Any]) -> None:
-    """By the session of this process; ``how`` are options of the writer and ``timestamps``."""
+    """By the session of this process; ``how`` are options of the writer and ``timestamps``.
+
+    Timestamps without a zone stay what they are: without a schema Spark takes them for instants.
+    """
     from pyspark.sql import SparkSession
+    from pyspark.sql.pandas.types import from_arrow_schema
 
     spark = SparkSession.getActiveSession()
     if spark is None:
@@ -52,7 +56,8 @@ def write_by_spark(path: str, rows: pa.Table, how: Mapping[str, Any]) -> None:
     options = dict(how)
     spark.conf.set("spark.sql.parquet.outputTimestampType", options.pop("timestamps"))
     with tempfile.TemporaryDirectory() as folder:
-        frame = spark.createDataFrame(rows).coalesce(1)
+        schema = from_arrow_schema(rows.schema, prefer_timestamp_ntz=True)
+        frame = spark.createDataFrame(rows, schema).coalesce(1)
         frame.write.options(**options).parquet(f"{folder}/t")
         (written,) = Path(folder, "t").glob("part-*.parquet")
         shutil.move(written, path)

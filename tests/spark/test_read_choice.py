@@ -25,6 +25,7 @@ from skipstone.pruning import costs as cost
 from skipstone.spark.read_path import by_cost
 from skipstone.spark.session import is_connect
 from tests.spark.layout import rows, ten_files
+from tools.scanned import scanned
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -206,6 +207,59 @@ def test_awkward_values_are_the_same_by_pages(
 def test_explain_points_to_what_was_planned(spark: SparkSession, table: skipstone.Table) -> None:
     found = table.read(spark, "id = 42", limit=1)
     assert "last_scan shows them" in str(skipstone.explain(found))
+
+
+@pytest.mark.parametrize(
+    "where, ids",
+    [
+        ("nest.x IS NULL", [1]),
+        ("NOT (NOT (NEST.X IS NULL))", [1]),
+        ("id = 1 AND nest.x <=> NULL", [1]),
+        ("NOT (nest.x <=> 'a')", [1, 2, 3]),
+        ("nest.in.`y` IS NULL OR id > 2", [1, 3]),
+        ("CASE WHEN nest.x IS NULL THEN true ELSE false END", [1]),
+    ],
+)
+def test_nulls_that_arrow_does_not_count_are_found(
+    session: SparkSession, uncounted: skipstone.Table, where: str, ids: list[int]
+) -> None:
+    found = uncounted.read(session, where)
+    assert sorted(row.id for row in found.collect()) == ids
+
+
+def test_row_groups_are_skipped_where_no_null_is_asked_for(
+    spark: SparkSession, uncounted: skipstone.Table
+) -> None:
+    """Spark's reader leaves out a row group of two rows; the last scan says where it does not."""
+    for where, taken in (("nest.x = 'c'", 2), ("id = 3 AND id IS NOT NULL", 2), ("id IS NULL", 0)):
+        assert rows_taken(uncounted.read(spark, where)) == taken
+    found = uncounted.read(spark, "nest.x IS NULL")
+    assert rows_taken(found) == 4
+    assert "null counts of strings in structs" in told(found, spark)
+
+
+@pytest.fixture(scope="module")
+def uncounted(tmp_path_factory: pytest.TempPathFactory) -> skipstone.Table:
+    """Ids 0 to 3 in two row groups; the struct of id 1 is null, which the null counts of its
+    dictionary-encoded strings leave out."""
+    root = tmp_path_factory.mktemp("uncounted")
+    words = pa.array(["a", "a", "c", "c"]).dictionary_encode()
+    mask = pa.array([False, True, False, False])
+    inner = pa.StructArray.from_arrays([words], names=["y"])
+    nest = pa.StructArray.from_arrays([words, inner], names=["x", "in"], mask=mask)
+    path = root / "a.parquet"
+    pq.write_table(pa.table({"id": [0, 1, 2, 3], "nest": nest}), path, row_group_size=2)
+    group = pq.read_metadata(path).row_group(0)
+    assert [group.column(i).statistics.null_count for i in range(3)] == [0, 0, 0]
+    os.utime(path, (1_700_000_000, 1_700_000_000))
+    table = skipstone.Table(str(root))
+    table.build(indexes=["id:minmax"])
+    return table
+
+
+def rows_taken(df: DataFrame) -> int:
+    df.collect()
+    return scanned(df).rows
 
 
 def test_wrong_arguments_are_errors(spark: SparkSession, table: skipstone.Table) -> None:

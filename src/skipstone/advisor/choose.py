@@ -69,7 +69,7 @@ def advise_queries(request: AdviceRequest, queries: Sequence[Query]) -> Savings:
     chosen, notes = _sample(listing, request.sample)
     part = replace(request, listing=listing.where(chosen), schema=schema)
     columns = sorted({leaf.column for tree in trees for leaf in leaves(tree)})
-    with Simulation(part) as simulation:
+    with Simulation(part, len(listing)) as simulation:
         candidates, more = simulation.build(
             [column for column in columns if column not in partitions.values]
         )

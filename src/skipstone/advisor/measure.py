@@ -17,7 +17,8 @@ holds it, or whose [min, max] does.
 |---|---|
 | ``minmax`` | 2 N w; strings and binary: w at most 64, and 4 for each length |
 | ``valuelist`` | N n w, or by a dictionary D w + N n log2(D) / 8 where that is less; and N n / 8 |
-| ``bloomfilter`` | N (-n ln(fpp) / ln(2)^2 bits, at most 8 MiB, and a header of 300 bytes) |
+| ``bloomfilter`` | N (-n ln(fpp) / ln(2)^2 bits, at most 8 MiB, and a header of 300 bytes), |
+| | with the ``fpp`` that a build chooses for N files |
 
 ``n`` distinct values in a file, ``D`` in all files, of ``w`` bytes each (4 more for the length of a
 string or byte array). Filters do not compress, and numbers are assumed not to; text halves. In
@@ -34,8 +35,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from skipstone.indexes.bloom import FPP
 from skipstone.indexes.bloom import MAX_BYTES as BLOOM_BYTES
+from skipstone.indexes.bloom import fpp_for, size_class
 from skipstone.pruning.column_types import is_text
 from skipstone.pruning.file_bounds import TRUNCATE
 
@@ -233,10 +234,10 @@ def valuelist_bytes(
     return min(values * size, coded) + values / 8
 
 
-def bloom_bytes(distinct: float) -> float:
-    """Bytes of one file's filter."""
-    bits = -max(distinct, 1) * math.log(FPP) / math.log(2) ** 2
-    return min(8 * math.ceil(bits / 64), BLOOM_BYTES) + _BLOOM_HEADER
+def bloom_bytes(distinct: float, files: int) -> float:
+    """Bytes of one file's filter in a table of ``files`` files."""
+    bits = -max(distinct, 1) * math.log(fpp_for(files)) / math.log(2) ** 2
+    return min(8 * size_class(math.ceil(bits / 64)), BLOOM_BYTES) + _BLOOM_HEADER
 
 
 def _of_value(type: pa.DataType, width: float) -> float:

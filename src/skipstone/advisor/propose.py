@@ -156,6 +156,11 @@ def _column(column: _TableColumn, files: Sequence[FileSample], listing: Listing)
         kinds=kinds,
         why=why,
         bytes_estimate=sum(_bytes(kind, column.type, found, listing) for kind in kinds),
+        bytes_per_key=(
+            bloom_bytes(found.distinct, total) / max(found.distinct, 1)
+            if "bloom" in kinds
+            else None
+        ),
     )
 
 
@@ -167,7 +172,7 @@ def _bytes(kind: str, type_: pa.DataType, found: Measured, listing: Listing) -> 
         args = found.width, found.distinct, total, found.distinct_total
         return round(valuelist_bytes(type_, *args))
     # The larger a file, the more values it has: the bytes that were sampled stand for all bytes.
-    filters = sum(bloom_bytes(count) for count, _ in found.distinct_by_file)
+    filters = sum(bloom_bytes(count, total) for count, _ in found.distinct_by_file)
     sampled = sum(size for _, size in found.distinct_by_file)
     return round(filters * listing.total_bytes / max(sampled, 1))
 
@@ -210,7 +215,8 @@ def _exact_kind(type_: pa.DataType, found: Measured, total: int) -> tuple[str | 
     largest = max((count for count, _ in found.distinct_by_file), default=0.0)
     if largest <= MAX_VALUES and largest * (found.width + 4) <= MAX_BYTES:
         args = found.width, found.distinct, total, found.distinct_total
-        short = valuelist_bytes(type_, *args) <= _SMALLER * total * bloom_bytes(found.distinct)
+        filters = total * bloom_bytes(found.distinct, total)
+        short = valuelist_bytes(type_, *args) <= _SMALLER * filters
         if short or t.is_boolean(type_):
             return "valuelist", ""
     if t.is_floating(type_) or (t.is_decimal(type_) and type_.scale > 0):

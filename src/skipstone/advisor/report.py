@@ -86,9 +86,10 @@ _COLUMN_HEADINGS = (
     "overlap",
     "suggest",
     "size",
+    "bytes/key",
     "why",
 )
-_COLUMN_NUMBERS = frozenset({2, 3, 5, 7})
+_COLUMN_NUMBERS = frozenset({2, 3, 5, 7, 8})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -103,7 +104,8 @@ class ColumnAdvice(Report):
     - ``overlap``: share of pairs of files whose [min, max] overlap;
     - ``reads_minmax``, ``reads_values``: share of all files that a lookup of an existing value
       would read, by min/max, and by the files that really hold the value;
-    - ``kinds``: the proposed kinds, best first; ``why``; ``bytes_estimate`` for the whole table.
+    - ``kinds``: the proposed kinds, best first; ``why``; ``bytes_estimate`` for the whole table;
+    - ``bytes_per_key``: of a proposed Bloom filter, for each distinct value of a file.
     """
 
     column: str
@@ -118,6 +120,7 @@ class ColumnAdvice(Report):
     kinds: tuple[str, ...] = ()
     why: str = ""
     bytes_estimate: int = 0
+    bytes_per_key: float | None = None
 
     def _row(self) -> tuple[str, ...]:
         count = "" if self.distinct_per_file is None else f"{self.distinct_per_file:,}"
@@ -130,6 +133,7 @@ class ColumnAdvice(Report):
             "" if self.overlap is None else percent(self.overlap, 1),
             ", ".join(self.kinds) or "-",
             size(self.bytes_estimate) if self.kinds else "",
+            "" if self.bytes_per_key is None else f"{self.bytes_per_key:.1f}",
             self.why,
         )
 

@@ -5,8 +5,7 @@ evenly spread files would hide that. Rows are decoded from as many of them as fi
 completely, and from at least five: those are then read in part, the first rows of row groups spread
 over the file. ``rows_read < rows`` marks a file that was read in part.
 
-Ranges come from the statistics of the row groups. Arrow decodes the rows of plaintext files, and
-``ParquetFile`` those of encrypted ones.
+Ranges come from the statistics of the row groups, or from the rows where all of them were read.
 """
 
 from __future__ import annotations
@@ -19,19 +18,16 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.parquet as pq
 
 from skipstone.errors import SkipstoneError
 from skipstone.execution.table_files import Engine
-from skipstone.parquet.format.enums import Type
-from skipstone.parquet.reading.arrow_footer import ArrowColumns
 from skipstone.parquet.reading.file import ParquetFile
 from skipstone.predicate.literals import from_key
-from skipstone.predicate.types import TIMESTAMP, column_name, spark_type
+from skipstone.predicate.types import column_name, spark_type
 from skipstone.pruning.column_types import exactly, is_text
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
 
     from skipstone.parquet.encryption.decryption import Decryption
     from skipstone.parquet.format.schema import ColumnDescriptor
@@ -40,7 +36,6 @@ if TYPE_CHECKING:
 
 BUDGET = 256 * 1024 * 1024
 _FEWEST = 5
-_BATCH = 65_536
 SEED = 8_814
 
 
@@ -80,8 +75,8 @@ class ColumnSample:
     """One column of one file: ``rows`` rows were decoded, and ``nulls`` of them are null.
 
     ``distinct``: the distinct values, without null; ``early``: how many of them the first half of
-    the rows had. ``ascending`` is within each run of rows that was read. ``spaced``: share of the
-    distinct values with two blanks or more, 0 for other types than strings.
+    the rows had. ``ascending``: the rows that were read are. ``spaced``: share of the distinct
+    values with two blanks or more, 0 for other types than strings.
     """
 
     rows: int
@@ -135,10 +130,9 @@ def read_sample(
         path, limit = listing.paths[i], share if i in decoded else 0
         try:
             file = ParquetFile(path, storage_options=request.storage_options, decryption=decryption)
-            if decryption is not None:
-                return _read_with_keys(file, columns, limit)
-            with request.storage.open(path) as source:
-                return _read(file, source, columns, limit)
+            if decryption is None and (file.footer.chunk("encrypted") > 0).any():
+                raise ValueError("its columns are encrypted")
+            return _read(file, columns, limit)
         except (SkipstoneError, OSError, ValueError, pa.ArrowException) as error:
             text = error.message if isinstance(error, SkipstoneError) else str(error)
             text = text.removeprefix(f"{path}: ")
@@ -153,36 +147,28 @@ def read_sample(
 
 
 def _read(
-    file: ParquetFile,
-    source: Any,
-    columns: Mapping[tuple[str, ...], pa.DataType],
-    budget: int,
+    file: ParquetFile, columns: Mapping[tuple[str, ...], pa.DataType], budget: int
 ) -> FileSample:
-    if file.encrypted_footer or (file.footer.chunk("encrypted") > 0).any():
-        raise ValueError("its columns are encrypted")
+    """The sample of one file. Columns without a key are not sampled."""
     leaves = {leaf.path: leaf for leaf in file.footer.schema.leaves}
     there = {
         column: leaves[column]
         for column in columns
-        if column in leaves and not leaves[column].max_repetition_level
+        if column in leaves
+        and not leaves[column].max_repetition_level
+        and leaves[column].ordinal not in file.unavailable
     }
     ranges = _ranges(file, there, columns)
     if budget == 0 or not there:
         return FileSample(path=file.path, size=file.size, rows=file.num_rows, ranges=ranges)
-    arrow = ArrowColumns(file.footer, tuple(there), file.path, file.size)
-    batches = list(_batches(source, arrow, [leaf.ordinal for leaf in there.values()], budget))
-    rows = sum(batch.num_rows for batch in batches)
+    wanted = _rows_within(file, [leaf.ordinal for leaf in there.values()], budget)
+    rows = file.read_rows([column_name(each) for each in there], wanted)
     samples = {}
-    for column, leaf in there.items():
-        position = arrow.position(column)
-        decoded = [_at(batch.column(position[0]), position[1:]) for batch in batches]
-        if leaf.type is Type.INT96:  # Arrow gives times without zone, and Spark instants
-            decoded = [each.view(TIMESTAMP) for each in decoded]
-        values = [exactly(each, columns[column]) for each in decoded]
-        known = [each for each in values if each is not None]
-        if len(known) == len(values):
-            samples[column] = column_sample(known, columns[column])
-    if rows == file.num_rows:
+    for column in there:
+        read = exactly(_leaf(rows, column), columns[column])
+        if read is not None:
+            samples[column] = column_sample(read)
+    if rows.num_rows == file.num_rows:
         for column, sampled in samples.items():
             if column not in ranges and (whole := _extremes(sampled.distinct)) is not None:
                 ranges[column] = whole
@@ -190,7 +176,7 @@ def _read(
         path=file.path,
         size=file.size,
         rows=file.num_rows,
-        rows_read=rows,
+        rows_read=rows.num_rows,
         ranges=ranges,
         columns=samples,
     )
@@ -206,96 +192,24 @@ def _ranges(
     return {column: each for column, each in found.items() if each is not None}
 
 
-def _batches(
-    source: Any, arrow: ArrowColumns, leaves: Sequence[int], budget: int
-) -> Iterable[pa.RecordBatch]:
-    """Rows within the budget, spread over the row groups; at least one batch's worth of rows."""
-    footer = arrow.footer
-    total = int(footer.chunk("total_uncompressed_size")[:, leaves].sum())
-    parquet = pq.ParquetFile(
-        source,
-        metadata=arrow.metadata,
-        coerce_int96_timestamp_unit="us",
-        page_checksum_verification=True,
-    )
-    if total <= budget:
-        yield from parquet.iter_batches(batch_size=_BATCH, use_threads=False)
-        return
-    chosen, each = _share(footer.num_row_groups, int(footer.row_starts[-1]), budget / total)
-    for group in chosen:
-        left = each
-        batches = parquet.iter_batches(
-            batch_size=min(_BATCH, each), row_groups=[group], use_threads=False
-        )
-        for batch in batches:
-            yield batch.slice(0, left)
-            left -= batch.num_rows
-            if left <= 0:
-                break
-
-
-def _read_with_keys(
-    file: ParquetFile, columns: Mapping[tuple[str, ...], pa.DataType], budget: int
-) -> FileSample:
-    """The same by ``ParquetFile``, which decrypts, and with its errors.
-
-    Columns without a key, and INT96, are not sampled.
-    """
-    leaves = {leaf.path: leaf for leaf in file.footer.schema.leaves}
-    there = {
-        column: leaves[column]
-        for column in columns
-        if column in leaves
-        and leaves[column].ordinal not in file.unavailable
-        and leaves[column].type != Type.INT96
-    }
-    ranges = _ranges(file, there, columns)
-    if budget == 0 or not there:
-        return FileSample(path=file.path, size=file.size, rows=file.num_rows, ranges=ranges)
-    ordinals = [leaf.ordinal for leaf in there.values()]
-    wanted = _rows_within(file, ordinals, budget)
-    rows = file.read_rows([column_name(each) for each in there], wanted)
-    samples = {}
-    for column in there:
-        read = exactly(_leaf(rows, column), columns[column])
-        if read is not None:
-            samples[column] = column_sample([read], columns[column])
-    return FileSample(
-        path=file.path,
-        size=file.size,
-        rows=file.num_rows,
-        rows_read=rows.num_rows,
-        ranges=ranges,
-        columns=samples,
-    )
-
-
 def _rows_within(file: ParquetFile, leaves: Sequence[int], budget: int) -> list[tuple[int, int]]:
-    """Row ranges within the budget, spread over the row groups."""
+    """Row ranges within the budget, spread over the row groups; at least one row."""
     total = int(file.footer.chunk("total_uncompressed_size")[:, leaves].sum())
     if total <= budget:
         return [(0, file.num_rows)]
     starts: Sequence[int] = file.row_starts.tolist()
-    chosen, each = _share(file.num_row_groups, file.num_rows, budget / total)
-    return [(starts[g], min(starts[g] + each, starts[g + 1])) for g in chosen]
-
-
-def _share(groups: int, rows: int, share: float) -> tuple[list[int], int]:
-    """Row groups spread over the file, and how many rows of each make this share of all rows."""
-    least = max(1, int(rows * share))
+    groups, rows = file.num_row_groups, file.num_rows
+    least = max(1, int(rows * budget / total))
     chosen = spread(groups, max(1, -(-least * groups // rows)))
-    return chosen, max(1, least // len(chosen))
+    each = max(1, least // len(chosen))
+    return [(starts[g], min(starts[g] + each, starts[g + 1])) for g in chosen]
 
 
 def _leaf(rows: pa.Table, path: Sequence[str]) -> pa.Array:
     """The values of a nested field; null where a struct above it is."""
     values = rows.column(rows.schema.get_field_index(path[0]))
     values = pa.concat_arrays(values.chunks) if values.chunks else values.combine_chunks()
-    return _at(values, path[1:])
-
-
-def _at(values: pa.Array, path: Sequence[str | int]) -> pa.Array:
-    return pc.struct_field(values, list(path)) if path else values
+    return pc.struct_field(values, list(path[1:])) if len(path) > 1 else values
 
 
 def _range(file: ParquetFile, leaf: int, type_: pa.DataType) -> tuple[pa.Scalar, pa.Scalar] | None:
@@ -346,10 +260,9 @@ def _extremes(values: pa.Array) -> tuple[pa.Scalar, pa.Scalar] | None:
     return (low, high) if low.is_valid and high.is_valid else None
 
 
-def column_sample(runs: Sequence[pa.Array], type_: pa.DataType) -> ColumnSample:
-    """The sample of a column from runs of its rows."""
-    plain = [run.dictionary_decode() if pa.types.is_dictionary(run.type) else run for run in runs]
-    values = pa.concat_arrays(plain) if plain else pa.nulls(0, type_)
+def column_sample(read: pa.Array) -> ColumnSample:
+    """The sample of a column from some of its rows, in the order of the file."""
+    values = read.dictionary_decode() if pa.types.is_dictionary(read.type) else read
     distinct = pc.drop_null(pc.unique(values))
     half = values.slice(0, len(values) // 2)
     width, spaced = _width(distinct)
@@ -358,7 +271,7 @@ def column_sample(runs: Sequence[pa.Array], type_: pa.DataType) -> ColumnSample:
         nulls=values.null_count,
         distinct=distinct,
         early=len(pc.drop_null(pc.unique(half))),
-        ascending=all(map(_ascends, plain)),
+        ascending=_ascends(values),
         width=width,
         spaced=spaced,
     )

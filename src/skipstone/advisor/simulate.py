@@ -70,16 +70,20 @@ _LABEL = "advise"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Candidate:
-    """An index that was built over the sample: ``bytes`` there, for ``files`` of its files."""
+    """An index that was built over the sample: ``bytes`` there, for ``files`` of its files.
+
+    ``asked`` is its definition before parameters were chosen for the table.
+    """
 
     index: Index
+    asked: Index
     bytes: int
     files: int
 
     @property
     def name(self) -> str:
         """As ``build`` takes it."""
-        shown = ",".join(f"{key}={value}" for key, value in self.index.params.items())
+        shown = ",".join(f"{key}={value}" for key, value in self.asked.params.items())
         return f"{self.index.column}:{self.index.name}" + (f"({shown})" if shown else "")
 
     @property
@@ -100,9 +104,10 @@ class Spent:
 class Simulation:
     """Candidates over the files of ``listing``, a sample; use as a context."""
 
-    def __init__(self, sample: AdviceRequest) -> None:
-        """``sample`` has a schema."""
+    def __init__(self, sample: AdviceRequest, files: int) -> None:
+        """``sample`` has a schema; the table has ``files`` files."""
         assert sample.schema is not None
+        self.files = files
         self.listing, storage, self.schema = sample.listing, sample.storage, sample.schema
         self.options, decryption = dict(sample.storage_options or {}), sample.decryption
         listing, schema = self.listing, self.schema
@@ -141,7 +146,8 @@ class Simulation:
 
     def build(self, columns: Collection[str]) -> tuple[list[Candidate], list[str]]:
         """The candidates over ``columns``, and notes about what could not be built."""
-        definitions = self._kinds(columns)
+        asked = self._kinds(columns)
+        definitions = [index.for_table(self.files) for index in asked]
         notes: list[str] = []
         if definitions:
             job = BuildJob(
@@ -168,10 +174,12 @@ class Simulation:
         self._matched = matched
         sizes = {(info.column, info.kind): info for info in describe("", matched).indexes}
         found = []
-        for index in definitions:
+        for index, before in zip(definitions, asked, strict=True):
             info = sizes.get((index.column, index.name))
             if info is not None and info.files:
-                found.append(Candidate(index=index, bytes=info.bytes, files=info.files))
+                found.append(
+                    Candidate(index=index, asked=before, bytes=info.bytes, files=info.files)
+                )
             elif self.readable.any():
                 notes.append(f"{index.column}:{index.name} is over its limits in every file")
         return found, notes

@@ -25,6 +25,7 @@ from skipstone.human import of_total, size
 from skipstone.identity import ObjectId
 from skipstone.parquet.format.footer import Tail
 from skipstone.parquet.format.summary_file import Summary, is_own
+from skipstone.parquet.reading.bulk_columns import Scratch
 from skipstone.parquet.reading.file import ParquetFile
 from skipstone.parquet.reading.pinned_file import TAIL_GUESS, OpenedFooter, PinnedReader
 from skipstone.pruning import Cause, Reason
@@ -62,6 +63,8 @@ class OpenFiles:
         self.memory: int | None = None
         #: footers from the table's ``_metadata``
         self.summary: SummaryFooters | None = None
+        #: memory for batches of chunks
+        self.scratch = Scratch()
         self._kept: LruCache[str, ParquetFile] = LruCache(_KEPT)
         #: the number of concurrent calls
         self.workers = _REMOTE if storage.remote else min(os.cpu_count() or 1, 16)

@@ -12,6 +12,7 @@ several sort keys, units that tie with the last row are read too.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, TypeAlias
@@ -22,14 +23,16 @@ import pyarrow as pa
 from skipstone._arrays import arrow, no_rows
 from skipstone.parquet.evidence import PageSource
 from skipstone.parquet.reading.row_ranges import group_rows, take_rows
-from skipstone.predicate.literals import order_keys, stored
+from skipstone.predicate.literals import compare, float_key, order_keys, stored
+from skipstone.predicate.tree import Op
 from skipstone.predicate.types import column_name
 from skipstone.pruning import Level, Reason, RowSet, Units
 from skipstone.pruning.residual import unfit
 
 from .._arrays import distinct
-from .plan_rows import Piece, TableReader, plan_of
+from .plan_rows import TableReader, plan_of
 from .sorting import SortBounds, order_of, require_sortable, same_keys
+from .table_files import Piece
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -41,10 +44,12 @@ if TYPE_CHECKING:
     from skipstone.pruning.interval import Intervals
     from skipstone.pruning.plan import Plan, SortKey
 
+    from .batches import Batch
     from .table_files import FileColumns
 
 
 IntArray: TypeAlias = "NDArray[np.int64]"
+BoolArray: TypeAlias = "NDArray[np.bool_]"
 #: gives bounds of a column over the files of a listing, or ``None``
 FileBounds: TypeAlias = "Callable[[str], Intervals | None]"
 
@@ -135,7 +140,8 @@ class _Top:
         best = self._empty()
         if self.limit is None:
             pieces = self.keys.pieces(self.plan)
-            return self._sorted(best.plus(list(self._read(pieces))))
+            many = int(np.count_nonzero(self.plan.keep))
+            return self._sorted(best.plus(list(self._read(pieces, many))))
         if not self.limit:
             return best
         for files in self._files():
@@ -147,15 +153,25 @@ class _Top:
     # -- files -------------------------------------------------------------------------------------
 
     @cached_property
-    def _file_bounds(self) -> SortBounds | None:
-        """Bounds of the files from their facts."""
+    def _facts(self) -> Intervals | None:
+        """Bounds of the first sort column over the files, from their facts."""
         name = self.orders[0].column
         if self.bounds is None or name in self.keys.table.partitions.values:
             return None
         found = self.bounds(column_name((name,)))
-        if found is None or not same_keys(found.type, self.type):
+        return found if found is not None and same_keys(found.type, self.type) else None
+
+    @cached_property
+    def _file_bounds(self) -> SortBounds | None:
+        return None if self._facts is None else SortBounds.of(self._facts, self.orders[0])
+
+    @cached_property
+    def _without_nan(self) -> BoolArray | None:
+        """Flags of the files that hold no NaN: it would be their upper bound."""
+        if self._facts is None or not pa.types.is_floating(self._facts.type):
             return None
-        return SortBounds.of(found, self.orders[0])
+        hi = self._facts.hi
+        return hi.valid & ~compare(hi, Op.EQ, float_key(math.nan))
 
     def _files(self) -> list[IntArray]:
         """The files of the plan in batches, ordered by their bounds; one batch where facts have no
@@ -205,6 +221,8 @@ class _Top:
         # bounds are attained, the first wave is enough.
         likely = int(units.rows[order[: self.limit]].sum()) if self.limit <= len(order) else 0
         at, size = 0, max(_FIRST_ROWS, 4 * self.limit, likely if likely <= _LIKELY_ROWS else 0)
+        if not units.bounds.best.valid.any():
+            size = int(units.rows.sum())  # nothing can be left out
         while at < len(order):
             rest = order[at:]
             last = self._last(best)
@@ -222,9 +240,10 @@ class _Top:
                 rows = RowSet(units.first[mine], units.first[mine] + units.rows[mine])
                 wanted = rows & alive[file]
                 if wanted:
-                    wave.append(Piece(files[file], wanted, sure[file]))
+                    every = len(wanted) == files[file].opened.num_rows
+                    wave.append(Piece(files[file], None if every else wanted, sure[file]))
             cut = [part for piece in wave for part in self.keys.cut(piece)]
-            best = self._sorted(best.plus(list(self._read(cut))))
+            best = self._sorted(best.plus(list(self._read(cut, len(wave)))))
             size = min(2 * size, _MOST_ROWS)
         return best
 
@@ -232,20 +251,36 @@ class _Top:
         none = np.empty(0, np.int64)
         return SortedRows(tuple(pa.chunked_array([], type) for type in self.types), none, none)
 
-    def _read(self, pieces: Iterable[Piece]) -> Iterator[SortedRows]:
-        yield from self.keys.files.ahead(self._one, pieces, lambda piece: piece.is_small)
+    def _read(self, pieces: Iterable[Piece], files: int) -> Iterator[SortedRows]:
+        """The candidates among ``pieces`` of so many files."""
+        units = self.keys.units(pieces, files)
+        for found in self.keys.files.ahead(self._of_unit, units, lambda unit: unit.is_small):
+            yield from found
+
+    def _of_unit(self, unit: Piece | Batch) -> list[SortedRows]:
+        if isinstance(unit, Piece):
+            return [self._one(unit)]
+        read = self.keys.batch_with_rows(unit)
+        if read is None:
+            return [self._one(each.piece) for each in unit.pieces]
+        path = unit.pieces[0].piece.file.opened.path
+        return [self._best(*unit.places(read[0]), read[1], path)]
 
     def _one(self, piece: Piece) -> SortedRows:
         rows, table = self.keys.read_with_rows(piece)
+        file = np.full(len(rows), piece.file.ordinal)
+        return self._best(file, rows, table, piece.file.opened.path)
+
+    def _best(self, file: IntArray, rows: IntArray, table: pa.Table, path: str) -> SortedRows:
+        """Those of these rows that may be among the first."""
         columns = []
         for order, type in zip(self.orders, self.types, strict=True):
             column = table.column(order.column)
             try:
                 columns.append(pa.chunked_array([stored(column, type)], type))
             except pa.ArrowInvalid as error:
-                path = piece.file.opened.path
                 raise unfit(order.column, column.type, type, path) from error
-        found = SortedRows(tuple(columns), np.full(len(rows), piece.file.ordinal), rows)
+        found = SortedRows(tuple(columns), file, rows)
         if self.limit is None or len(found) <= self.limit:
             return found
         return found.take(np.sort(order_of(found.columns, self.orders, self.limit)))
@@ -317,7 +352,10 @@ class _Top:
         stored = bounds.stored.type
         alike = stored is not None and same_keys(stored, self.type) and len(bounds) == count
         if alike:
-            sort_bounds = SortBounds.of(bounds.all, self.orders[0])
+            intervals, known = bounds.all, self._without_nan
+            if bounds.numbers is not None and known is not None and known[file]:
+                intervals = bounds.numbers
+            sort_bounds = SortBounds.of(intervals, self.orders[0])
         else:
             sort_bounds = SortBounds.concat([SortBounds.unbounded(self.type)] * count)
         return _Units(file=np.full(count, file), first=first, rows=rows, bounds=sort_bounds)

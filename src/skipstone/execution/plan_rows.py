@@ -5,67 +5,54 @@ works on several pieces at a time. For each piece it reads the columns of the pr
 finds the matching rows exactly. Then it reads only those pages of the other columns that hold a
 matching row. Rows that the plan proves to match are not checked again.
 
+Where many files are read whole, pieces are combined into batches (``batches``): their columns are
+decoded together, and the predicate is evaluated once for all of them.
+
 A file that has changed since it was listed is read completely and checked row by row, because its
 indexes describe another version. A file that changes after it was opened is a ``StaleError``.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from contextlib import suppress
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
 
 from skipstone._arrays import no_rows
-from skipstone.errors import SkipstoneError, StaleError, UnsupportedError
-from skipstone.parquet.reading.row_ranges import rows_alone, take_rows
+from skipstone.errors import SkipstoneError, StaleError
+from skipstone.parquet.reading.row_ranges import joined, rows_alone, take_rows
 from skipstone.predicate.tree import leaves
 from skipstone.predicate.types import column_name, column_path
 from skipstone.pruning import RowSet
 from skipstone.pruning.residual import matching, require_decidable
 from skipstone.pruning.table_schema import spelled_path
 
-from .table_files import FileColumns, as_type, spelled
+from .batches import batches
+from .bulk_rows import MANY, BatchReader
+from .table_files import Piece
+from .table_types import in_type, spelled
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
 
     from numpy.typing import NDArray
 
     from skipstone.predicate.tree import Bound
     from skipstone.pruning.plan import Plan
 
+    from .batches import Batch
     from .table_files import FileColumns, Footers
 
 
 # Bytes of a piece, stored and decoded. Several pieces are in memory at a time.
 _PIECE = 64 << 20
-# A smaller piece is read on the calling thread.
-_SMALL = 4 << 20
 # With more files than this, small pieces go to other threads too.
 _FEW = 16
-# The other columns are read for the matching rows alone up to this share of matching rows. Above
-# it, nearly every page holds one.
-_MANY = 0.2
 # Rows of one value in one array.
 _REPEATED = 1 << 20
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Piece:
-    """``rows`` of one file, ``None`` for all; ``sure`` when all of them match. ``size`` estimates
-    the bytes of its pages, stored and decoded."""
-
-    file: FileColumns
-    rows: RowSet | None
-    sure: bool
-    size: int = 0
-
-    @property
-    def is_small(self) -> bool:
-        """Whether reading the piece takes less time than passing it to another thread."""
-        return self.size < _SMALL
 
 
 def plan_of(plan: Plan, files: NDArray[np.int64] | Sequence[int]) -> Plan:
@@ -89,6 +76,7 @@ class TableReader:
         names = [column_name((name,)) for name in table.schema.names]
         self.columns = names if columns is None else resolved(table.schema, columns)
         self._wanted = _by_field(self.columns)
+        self._batches = BatchReader(tree, self.schema, self._wanted, footers.files.scratch)
         # Arrow takes longer to start, and less time of the interpreter.
         self._scans = False
 
@@ -97,7 +85,6 @@ class TableReader:
     def pieces(self, plan: Plan) -> Iterator[Piece]:
         """The pieces of the plan; files are opened a few ahead."""
         kept = np.flatnonzero(plan.keep).tolist()
-        self._scans = len(kept) > _FEW
         step = max(64, self.files.workers)
         for first in range(0, len(kept), step):
             wave = kept[first : first + step]
@@ -117,12 +104,20 @@ class TableReader:
             sure = bool(plan.must[at])
             if detail is not None:
                 rows, sure = detail.rows, sure or detail.exact
+                if rows is not None and len(rows) == file.opened.num_rows:
+                    rows = None
         yield from self.cut(Piece(file, rows, sure))
 
     def cut(self, piece: Piece) -> Iterator[Piece]:
         """Splits a piece into parts that fit into memory."""
         names = self.asked if not piece.sure else {}
         touched = self.leaves_of(piece.file, [*names, *self.columns])
+        if piece.rows is None:
+            size = piece.file.opened.read_size(touched)
+            if size <= _PIECE:
+                if piece.file.opened.num_rows:
+                    yield replace(piece, size=size)
+                return
         for rows, size in piece.file.opened.row_waves(touched, piece.rows, _PIECE):
             yield Piece(piece.file, rows, piece.sure, size)
 
@@ -138,10 +133,53 @@ class TableReader:
     def tables(self, plan: Plan) -> Iterator[pa.Table]:
         """The matching rows, piece by piece; tables without rows are left out."""
         for found in self.files.ahead(
-            self.read, self.pieces(plan), lambda piece: piece.is_small and not self._scans
+            self._read_unit, self._units(plan), lambda unit: unit.is_small and not self._scans
         ):
             if found.num_rows:
                 yield found
+
+    def counted(self, plan: Plan) -> int:
+        """How many rows match."""
+        every = self.files.ahead(
+            self._count_unit, self._units(plan), lambda unit: unit.is_small and not self._scans
+        )
+        return sum(every)
+
+    def _units(self, plan: Plan) -> Iterator[Piece | Batch]:
+        """The pieces of the plan, of many files in batches."""
+        return self.units(self.pieces(plan), int(np.count_nonzero(plan.keep)))
+
+    def units(self, pieces: Iterable[Piece], files: int) -> Iterator[Piece | Batch]:
+        """``pieces`` of so many files, those of many files in batches."""
+        self._scans = files > _FEW
+        if not self._scans or self.files.storage.remote:
+            return iter(pieces)
+        return batches(pieces, list(self.asked), self.columns)
+
+    def batch_with_rows(self, batch: Batch) -> tuple[NDArray[np.int64], pa.Table] | None:
+        """The matching rows of a batch and their positions in it; ``None`` where its pieces must be
+        read one by one."""
+        with suppress(SkipstoneError):
+            return self._batches.read_with_rows(batch, self._columns)
+        return None
+
+    def _read_unit(self, unit: Piece | Batch) -> pa.Table:
+        if isinstance(unit, Piece):
+            return self.read(unit)
+        found = None
+        with suppress(SkipstoneError):  # one by one, the error names its file
+            found = self._batches.read(unit, self._columns)
+        if found is not None:
+            return found
+        return joined([self.read(each.piece) for each in unit.pieces])
+
+    def _count_unit(self, unit: Piece | Batch) -> int:
+        if isinstance(unit, Piece):
+            return self.count(unit)
+        found = None
+        with suppress(SkipstoneError):
+            found = None if unit.sure else self._batches.count(unit)
+        return sum(self.count(each.piece) for each in unit.pieces) if found is None else found
 
     def read(self, piece: Piece) -> pa.Table:
         """The matching rows of one piece.
@@ -192,7 +230,7 @@ class TableReader:
 
     def count(self, piece: Piece) -> int:
         """How many rows of one piece match."""
-        every = True if piece.sure else self._for_all(piece.file)
+        every: bool | None = True if piece.sure else self._for_all(piece.file)
         if every is None:
             return int(np.count_nonzero(self._matches(piece)[0]))
         rows = piece.file.opened.num_rows if piece.rows is None else len(piece.rows)
@@ -259,7 +297,7 @@ class TableReader:
         ]
         if not rest:
             return self._table(file, have, len(at))
-        if not every and len(at) > _MANY * asked.num_rows:
+        if not every and len(at) > MANY * asked.num_rows:
             later = take_rows(self._columns(file, rest, piece.rows), at)
         else:
             later = self._columns(file, rest, found)
@@ -296,7 +334,7 @@ class TableReader:
             if given is not None:
                 made.append(_repeated(given, rows))
             elif name in have:
-                made.append(_as(have[name], field, file.opened.path))
+                made.append(in_type(have[name], field, file.opened.path))
             else:
                 made.append(_repeated(pa.scalar(None, field.type), rows))
         return pa.Table.from_arrays(made, schema=pa.schema([self.schema.field(n) for n in wanted]))
@@ -387,15 +425,3 @@ def _cut(field: pa.Field, paths: Sequence[tuple[str, ...]]) -> pa.Field:
         by_name.setdefault(path[0], []).append(path[1:])
     kept = [_cut(each, by_name[each.name]) for each in field.type if each.name in by_name]
     return field.with_type(pa.struct(kept))
-
-
-def _as(column: pa.ChunkedArray, field: pa.Field, path: str) -> pa.ChunkedArray:
-    if column.type.equals(field.type):
-        return column
-    try:
-        return pa.chunked_array([as_type(each, field.type) for each in column.chunks], field.type)
-    except pa.ArrowException as error:
-        raise UnsupportedError(
-            f"{field.name} of {path} is {column.type}, and the table's is {field.type}",
-            hint="its values do not fit: read this file by itself",
-        ) from error

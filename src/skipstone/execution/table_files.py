@@ -18,18 +18,19 @@ import numpy as np
 import pyarrow as pa
 
 from skipstone import _compute as pc
-from skipstone._arrays import arrow, distinct_at, numbers
+from skipstone._arrays import arrow, distinct_at
 from skipstone.errors import SkipstoneError, StaleError, UnsupportedError
 from skipstone.parquet.evidence import PageSource, RowGroupSource
 from skipstone.parquet.reading.file import ParquetFile
-from skipstone.predicate.literals import stored
-from skipstone.predicate.types import EXISTS_DEFAULT, MapKey, column_path, is_list
+from skipstone.predicate.types import EXISTS_DEFAULT, MapKey, column_path
 from skipstone.pruning import Level, Units
 from skipstone.pruning.column_types import values_of_key
 from skipstone.pruning.evidence import Source
 from skipstone.pruning.table_schema import FileSchema, TableSchema, merge_schemas
 
+from .._arrays import distinct
 from .open_files import OpenFiles
+from .table_types import spelled
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -38,7 +39,7 @@ if TYPE_CHECKING:
 
     from skipstone.parquet.evidence.indexed_file import IndexedFile
     from skipstone.predicate.tree import Leaf
-    from skipstone.pruning import Evidence, Fetched
+    from skipstone.pruning import Evidence, Fetched, RowSet
     from skipstone.pruning.partitions import PartitionColumns
     from skipstone.pruning.table_schema import KnownSchemas
     from skipstone.storage import ByteRange, Listing, Storage
@@ -91,9 +92,16 @@ class TableColumns:
 class FileColumns:
     """One file's columns by the table's names; ``file`` is its ordinal in the listing."""
 
-    def __init__(self, table: TableColumns, opened: ParquetFile, ordinal: int) -> None:
+    def __init__(
+        self,
+        table: TableColumns,
+        opened: ParquetFile,
+        ordinal: int,
+        found: dict[str, tuple[str, ...] | None] | None = None,
+    ) -> None:
+        """``found`` are the paths of columns in files of the same schema, which files share."""
         self.table, self.opened, self.ordinal = table, opened, ordinal
-        self._paths: dict[str, tuple[str, ...] | None] = {}
+        self._found: dict[str, tuple[str, ...] | None] = {} if found is None else found
 
     @property
     def locked(self) -> Mapping[int, SkipstoneError]:
@@ -102,11 +110,9 @@ class FileColumns:
 
     def path(self, column: str) -> tuple[str, ...] | None:
         """The path of ``column`` in the file, ``None`` if the file lacks it."""
-        if column not in self._paths:
-            found = self._find(column)
-            whole = found is not None and len(found) == len(column_path(column))
-            self._paths[column] = found if whole else None
-        return self._paths[column]
+        found = self._find(column)
+        whole = found is not None and len(found) == len(column_path(column))
+        return found if whole else None
 
     def read_path(self, column: str) -> tuple[str, ...] | None:
         """What to read for ``column``: for a key of a map the whole map; for a field that the file
@@ -120,6 +126,11 @@ class FileColumns:
 
     def _find(self, column: str) -> tuple[str, ...] | None:
         """The part of the path of ``column`` that the file has, ``None`` for none of it."""
+        if column not in self._found:
+            self._found[column] = self._look(column)
+        return self._found[column]
+
+    def _look(self, column: str) -> tuple[str, ...] | None:
         if column_path(column)[0] in self.table.partitions.values:
             return None
         fields: list[pa.Field] = list(self.opened.schema)
@@ -185,56 +196,24 @@ class FileColumns:
         return values
 
 
-def spelled(name: str, names: Sequence[str]) -> int | None:
-    """The position of ``name`` among ``names`` as Spark finds it: the exact spelling, else the only
-    one that is equal without case; ``None`` for none, or several."""
-    fits = [at for at, each in enumerate(names) if each == name]
-    fits = fits or [at for at, each in enumerate(names) if each.lower() == name.lower()]
-    return fits[0] if len(fits) == 1 else None
+# A smaller piece is read on the calling thread.
+_SMALL = 4 << 20
 
 
-def as_type(values: pa.Array, type: pa.DataType) -> pa.Array:
-    """``values`` of a file as ``type``, which the table has: every value is kept exactly.
+@dataclass(frozen=True, slots=True, eq=False)
+class Piece:
+    """``rows`` of one file, ``None`` for all; ``sure`` when all of them match. ``size`` estimates
+    the bytes of its pages, stored and decoded."""
 
-    Fields of structs are matched by name, as Spark does; a field that the file lacks is null.
-    Raises ``pa.ArrowException`` where a value does not fit.
-    """
-    t = pa.types
-    if values.type.equals(type):
-        return values
-    if isinstance(values.type, pa.BaseExtensionType) and not isinstance(type, pa.BaseExtensionType):
-        return as_type(values.storage, type)
-    if t.is_struct(values.type) and t.is_struct(type):
-        names = [each.name for each in values.type]
-        children = []
-        for each in type:
-            at = spelled(each.name, names)
-            if at is None:
-                children.append(pa.nulls(len(values), each.type))
-            else:
-                children.append(as_type(values.field(at), each.type))
-        fields = [each.with_nullable(True) for each in type]
-        made = pa.StructArray.from_arrays(children, fields=fields, mask=values.is_null())
-        return made if made.type.equals(type) else made.cast(type)
-    if is_list(values.type) and t.is_list(type):
-        offsets, mask = _offsets(values, pc.list_value_length(values))
-        items = as_type(pc.list_flatten(values), type.value_type)
-        return pa.ListArray.from_arrays(offsets, items, type=type, mask=mask)
-    if t.is_map(values.type) and t.is_map(type):
-        entries = values.cast(pa.list_(pa.struct([values.type.key_field, values.type.item_field])))
-        offsets, mask = _offsets(values, pc.list_value_length(entries))
-        both = pc.list_flatten(entries)
-        keys = as_type(both.field(0), type.key_type)
-        items = as_type(both.field(1), type.item_type)
-        return pa.MapArray.from_arrays(offsets, keys, items, type=type, mask=mask)
-    return stored(values, type) if t.is_string(type) else values.cast(type)
+    file: FileColumns
+    rows: RowSet | None
+    sure: bool
+    size: int = 0
 
-
-def _offsets(values: pa.Array, lengths: pa.Array) -> tuple[pa.Array, pa.Array | None]:
-    """Offsets of lists of these ``lengths``, without gaps, and which lists are null."""
-    counts = numbers(lengths).astype(np.int64)
-    offsets = arrow(np.concatenate([[0], np.cumsum(counts)]).astype(np.int32))
-    return offsets, values.is_null() if values.null_count else None
+    @property
+    def is_small(self) -> bool:
+        """Whether reading the piece takes less time than passing it to another thread."""
+        return self.size < _SMALL
 
 
 class Footers:
@@ -245,6 +224,8 @@ class Footers:
         self.opened: dict[int, FileColumns] = {}
         self.failed: dict[int, Exception] = {}
         self.indexed: dict[int, IndexedFile] = {}
+        #: the paths of columns, by what files of one schema share
+        self._paths: dict[object, dict[str, tuple[str, ...] | None]] = {}
 
     @property
     def sources(self) -> tuple[FooterRowGroups, PageIndexes]:
@@ -254,10 +235,11 @@ class Footers:
     def open(self, ordinals: Sequence[int]) -> None:
         """Opens the files that are not open yet; ``failed`` keeps the errors."""
         wanted = [at for at in ordinals if at not in self.opened and at not in self.failed]
-        found = self.files.open([self.listing.object_id(at) for at in wanted])
-        for at, file in zip(wanted, found, strict=True):
+        files = self.files.open([self.listing.object_id(at) for at in wanted])
+        for at, file in zip(wanted, files, strict=True):
             if isinstance(file, ParquetFile):
-                self.opened[at] = FileColumns(self.table, file, at)
+                found = self._paths.setdefault(file.selection.shared, {})
+                self.opened[at] = FileColumns(self.table, file, at, found)
             else:
                 self.failed[at] = _said(file, self.listing.paths[at])
 
@@ -278,6 +260,25 @@ class Footers:
             found[at] = view.opened.indexed.named(view.leaves(columns))
         self.indexed.update(found)
         return found
+
+    def stored(self, units: Units, columns: frozenset[str]) -> IntArray:
+        """Bytes of the columns in each unit: of its row group, or of the whole file; -1 where the
+        file is not open."""
+        files = {at: self.indexed[at] for at in distinct(units.file).tolist() if at in self.indexed}
+        if not files:
+            return np.full(len(units), -1, np.int64)
+        places = _Groups(files, len(self.listing))
+        sizes = []
+        for file in files.values():
+            leaves = [file.columns[column] for column in columns if column in file.columns]
+            sizes.append(file.footer.chunk("total_compressed_size")[:, leaves].sum(axis=1))
+        before = np.concatenate([np.zeros(1, np.int64), np.cumsum(np.concatenate(sizes))])
+        base, count = places.base[units.file], places.count[units.file]
+        whole = np.zeros(len(units), np.bool_)
+        alone = whole if units.level is Level.OBJECT else places.holds(units)
+        first = np.maximum(base + np.where(alone, units.ordinal, 0), 0)
+        stop = np.maximum(np.where(alone, first + 1, base + count), 0)
+        return np.where(base < 0, -1, before[stop] - before[first])
 
     def fetch(self, ranges: Sequence[ByteRange]) -> Fetched:
         """Reads ranges of the opened versions; unreadable ranges are left out."""
@@ -322,12 +323,11 @@ class FooterRowGroups(Source):
         whole = np.flatnonzero(counted | ((units.rows < 0) & (total[units.file] >= 0)))
         parts, parent = self._source.split(units.where(whole), columns)
         parent = whole[parent]
-        cut = np.ones(len(units), np.bool_)
-        cut[whole] = False
-        same = [at for at in np.flatnonzero(cut).tolist() if _is_row_group(units, at, found)]
-        if not same:
+        cut = np.setdiff1d(np.arange(len(units)), whole)
+        same = cut[_Groups(found, len(total)).holds(units.where(cut))] if found else cut[:0]
+        if not len(same):
             return parts, parent
-        kept = units.where(np.array(same, np.int64))
+        kept = units.where(same)
         joined = Units(
             level=Level.ROW_GROUP,
             file=np.concatenate([parts.file, kept.file]),
@@ -335,7 +335,15 @@ class FooterRowGroups(Source):
             first_row=np.concatenate([parts.first_row, kept.first_row]),
             rows=np.concatenate([parts.rows, kept.rows]),
         )
-        return joined, np.concatenate([parent, np.array(same, np.int64)])
+        return joined, np.concatenate([parent, same])
+
+    def stored(self, units: Units, columns: frozenset[str]) -> IntArray:
+        """Sizes of chunks, from the footers that are open."""
+        return self.footers.stored(units, columns)
+
+    def decoded(self, index: str, column: str, units: Units) -> int:
+        """The bytes of dictionary pages."""
+        return self._source.decoded(index, column, units)
 
     def evidence(self, units: Units, columns: frozenset[str]) -> Sequence[Evidence[Leaf]]:
         """Statistics, Bloom filters, dictionaries."""
@@ -357,24 +365,43 @@ class PageIndexes(Source):
         found = self.footers.index(files, columns)
         self._source = PageSource(found, self.footers.fetch)
         # A unit that was kept as a whole has no pages.
-        at = [each for each in range(len(units)) if _is_row_group(units, each, found)]
-        parts, parent = self._source.split(units.where(np.array(at, np.int64)), columns)
-        return parts, np.array(at, np.int64)[parent]
+        held = _Groups(found, len(self.footers.listing)).holds(units)
+        at = np.flatnonzero(held)
+        parts, parent = self._source.split(units.where(at), columns)
+        return parts, at[parent]
+
+    def stored(self, units: Units, columns: frozenset[str]) -> IntArray:
+        """Sizes of chunks, from the footers that are open."""
+        return self.footers.stored(units, columns)
 
     def evidence(self, units: Units, columns: frozenset[str]) -> Sequence[Evidence[Leaf]]:
         """Column indexes, and searches where columns are sorted."""
         return self._source.evidence(units, columns)
 
 
-def _is_row_group(units: Units, at: int, found: Mapping[int, IndexedFile]) -> bool:
-    """Whether the footer has the unit as the row group of its ordinal, too."""
-    file = found.get(int(units.file[at]))
-    ordinal = int(units.ordinal[at])
-    if file is None or not 0 <= ordinal < file.footer.num_row_groups:
-        return False
-    starts = file.footer.row_starts
-    first, stop = int(starts[ordinal]), int(starts[ordinal + 1])
-    return bool(units.first_row[at] == first and units.rows[at] == stop - first)
+class _Groups:
+    """The row groups of some of ``total`` files, one after another: those of file ``f`` begin at
+    ``base[f]``, -1 for all other files, and are ``count[f]``."""
+
+    def __init__(self, files: Mapping[int, IndexedFile], total: int) -> None:
+        self.base = np.full(total, -1, np.int64)
+        self.count = np.zeros(total, np.int64)
+        starts = [file.footer.row_starts for file in files.values()]
+        counts = np.array([len(each) - 1 for each in starts], np.int64)
+        at = np.fromiter(files, np.int64, len(files))
+        self.base[at], self.count[at] = np.cumsum(counts) - counts, counts
+        none = np.empty(0, np.int64)
+        self.first = np.concatenate([none, *(each[:-1] for each in starts)])
+        self.rows = np.concatenate([none, *(np.diff(each) for each in starts)])
+
+    def holds(self, units: Units) -> NDArray[np.bool_]:
+        """Flags of the units that the footer, too, has as the row group of their ordinal."""
+        base, ordinal = self.base[units.file], units.ordinal
+        found = (base >= 0) & (ordinal >= 0) & (ordinal < self.count[units.file])
+        at = base[found] + ordinal[found]
+        same = (self.first[at] == units.first_row[found]) & (self.rows[at] == units.rows[found])
+        found[found] = same
+        return found
 
 
 class Engine:

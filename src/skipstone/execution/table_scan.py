@@ -16,7 +16,6 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import pyarrow as pa
 
 from skipstone._arrays import no_rows
 from skipstone.errors import (
@@ -27,7 +26,7 @@ from skipstone.errors import (
     UnsupportedError,
 )
 from skipstone.parquet.encryption.modules import AuthenticationError
-from skipstone.parquet.reading.row_ranges import group_rows
+from skipstone.parquet.reading.row_ranges import group_rows, joined
 from skipstone.predicate.tree import leaves
 from skipstone.pruning import Cause, Reason
 from skipstone.storage import ByteRange, coalesce
@@ -38,6 +37,7 @@ from .plan_rows import TableReader, output_schema, plan_of
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
+    import pyarrow as pa
     import pyarrow.dataset as ds
 
     from skipstone.parquet.reading.chunk_pages import ChunkKey
@@ -48,8 +48,7 @@ if TYPE_CHECKING:
     from skipstone.pruning.plan import Plan, SortKey
 
     from .ordering import FileBounds
-    from .plan_rows import Piece
-    from .table_files import Footers
+    from .table_files import Footers, Piece
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -148,9 +147,7 @@ class TableScan:
     def to_arrow(self) -> pa.Table:
         """The rows that match, exactly, as a table."""
         pieces = list(self._tables())
-        if len(pieces) == 1:
-            return pieces[0]
-        return pa.concat_tables(pieces) if pieces else no_rows(self.schema)
+        return joined(pieces) if pieces else no_rows(self.schema)
 
     def to_batches(self) -> Iterator[pa.RecordBatch]:
         """The same, batch by batch. Memory does not grow with the result, except for an order
@@ -197,13 +194,7 @@ class TableScan:
             query = self._query
             reader = TableReader(query.footers, query.tree, ())
             with self._of_these_files():
-                for piece in reader.pieces(plan_of(self.plan, rest)):
-                    if not piece.sure:
-                        total += reader.count(piece)
-                    elif piece.rows is not None:
-                        total += len(piece.rows)
-                    else:
-                        total += piece.file.opened.num_rows
+                total += reader.counted(plan_of(self.plan, rest))
         limit = None if self.query is None else self.query.limit
         return total if limit is None else min(total, limit)
 

@@ -7,6 +7,7 @@ count.
 
 from __future__ import annotations
 
+import shlex
 from collections import Counter
 from typing import TYPE_CHECKING
 
@@ -84,6 +85,32 @@ def with_value(matched: MatchedFacts, field: FactField) -> NDArray[np.bool_]:
     return found
 
 
+def superseded(matched: MatchedFacts) -> set[tuple[str, str, str]]:
+    """Keys of the fact columns of indexes that were built anew with other parameters, for every
+    file that has a value of the old ones.
+
+    None where there are facts that this listing says nothing about.
+    """
+    snapshot = matched.snapshot
+    if np.any((matched.file_of_row < 0) & ~matched.dead_rows):
+        return set()
+    newest = {(each.kind, each.columns): each for each in snapshot.definitions}
+    found = set()
+    for field in snapshot.fields:
+        old = field.definition
+        if old is None or old.index is None or field.sidecar is not None:
+            continue  # a kind that is unknown here stays as it is
+        new = newest[old.kind, old.columns]
+        if not new.same_index(old):
+            lacking = with_value(matched, field)
+            for other in snapshot.fields:
+                if new.same_index(other.definition) and lacking.any():
+                    lacking &= ~with_value(matched, other)
+            if not lacking.any():
+                found.add(field.key)
+    return found
+
+
 def left_out(matched: MatchedFacts, index: str) -> NDArray[np.bool_]:
     """Files for which ``index`` (its ``repr``) was tried and left out, with a reason."""
     found = np.zeros(len(matched.listing), np.bool_)
@@ -154,6 +181,7 @@ def describe(table: str, matched: MatchedFacts) -> Description:
     """The indexes of the snapshot behind ``matched``, over the files of its listing."""
     snapshot, listing = matched.snapshot, matched.listing
     total = len(listing)
+    slices = snapshot.slices.values()
     fresh = int(matched.has_fact.sum())
     stale = int((matched.stale & ~matched.has_fact).sum())
     return Description(
@@ -170,12 +198,26 @@ def describe(table: str, matched: MatchedFacts) -> Description:
         indexes=tuple(_indexes(matched)),
         pm_files=int(np.count_nonzero(matched.sidecar_rows("pm") >= 0)),
         pm_bytes=_bytes_of_pms(matched),
-        notes=tuple(str(reason) for reason in matched.reasons),
+        sliced=sum(column.files for each in slices for column in each.directory.columns),
+        sliced_bytes=sum(each.size for each in slices),
+        notes=(*map(str, matched.reasons), *outgrown(table, snapshot, total)),
     )
 
 
+def outgrown(table: str, snapshot: Snapshot, files: int) -> Iterator[str]:
+    """Which indexes have parameters that a build chose for a table of fewer files, and the command
+    that chooses anew."""
+    for definition in snapshot.definitions:
+        index = definition.index
+        found = None if index is None else index.outgrown(files)
+        if found is not None:
+            why, spec = found
+            command = shlex.join(["skipstone", "build", table, "-c", spec])
+            yield f"{definition.column}:{definition.kind}: {why}; mend it with `{command}`"
+
+
 def stored_bytes(snapshot: Snapshot) -> int:
-    """Bytes of all parts and packs."""
+    """Bytes of all parts, bit slices and packs."""
     packs = snapshot.storage.list_all(snapshot.location.packs)
     return snapshot.size + packs.total_bytes
 
@@ -198,6 +240,7 @@ def _indexes(matched: MatchedFacts) -> list[IndexInfo]:
         for field in same:
             files |= with_value(matched, field)
         lacking = left_out(matched, str(definition)) & ~files
+        index = definition.index
         infos.append(
             IndexInfo(
                 column=definition.column,
@@ -207,7 +250,8 @@ def _indexes(matched: MatchedFacts) -> list[IndexInfo]:
                 files=int(files.sum()),
                 bytes=sum(bytes_of[field.key] + _in_sidecars(snapshot, field) for field in same),
                 left_out=int(lacking.sum()),
-                known=definition.index is not None,
+                known=index is not None,
+                shown="" if index is None else index.shown_params,
                 key_metadata=definition.key_metadata,
             )
         )

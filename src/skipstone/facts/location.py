@@ -3,6 +3,7 @@
     /data/events            /data/_events.skipstone/
     s3://bucket/p/events    s3://bucket/p/_events.skipstone/
       facts/part-<uuid>       fact parts (``parts.py``)
+      facts/slices-<uuid>     bit slices of the Bloom filters of a part (``slices.py``)
       packs/<uuid>.pack       sidecars (``encode.py``)
       xskipper/               a published Xskipper directory
       .../_*                  being written, or left by a crash; never read
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
 
 _UUID: Final = "[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}"
 _PART: Final = re.compile(f"part-{_UUID}")
+_SLICES: Final = re.compile(f"slices-{_UUID}")
 _PACK: Final = re.compile(rf"{_UUID}\.pack")
 _PASSING: Final = re.compile(r"_tmp-(.+-)?[0-9a-f]{32}|_probe-[0-9a-f]{32}", re.DOTALL)
 
@@ -116,6 +118,11 @@ class Location:
         head, _, name = path.rpartition("/")
         return head == self.facts and _PART.fullmatch(name) is not None
 
+    def is_slices(self, path: str) -> bool:
+        """Whether ``path`` has the name of the bit slices of a part."""
+        head, _, name = path.rpartition("/")
+        return head == self.facts and _SLICES.fullmatch(name) is not None
+
     def is_pack(self, path: str) -> bool:
         """Whether ``path`` has the name of a pack."""
         head, _, name = path.rpartition("/")
@@ -129,11 +136,21 @@ class Location:
     def is_own(self, path: str) -> bool:
         """Whether Skipstone makes files of this name here. A user may have named a directory that
         holds other files."""
-        return self.is_part(path) or self.is_pack(path) or self.is_passing(path)
+        own = (self.is_part, self.is_slices, self.is_pack, self.is_passing)
+        return any(each(path) for each in own)
 
     def part(self, name: str) -> str:
         """The path of the part of this name."""
         return f"{self.facts}/{name}"
+
+    def slices(self, part: str) -> str:
+        """The path of the bit slices of the part of this name."""
+        return f"{self.facts}/slices-{part.removeprefix('part-')}"
+
+    @staticmethod
+    def part_of_slices(path: str) -> str:
+        """The name of the part that the bit slices at ``path`` are of."""
+        return f"part-{path.rpartition('/slices-')[2]}"
 
     def pack(self, name: str) -> str:
         """The path of the pack of this name."""

@@ -38,6 +38,7 @@ bytes in the facts. Later builds and refreshes use the value of the newest part 
 from __future__ import annotations
 
 import base64
+import dataclasses
 import json
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
@@ -52,7 +53,7 @@ from skipstone.identity import UNITS_PER_SECOND
 from skipstone.xskipper.format.naming import OBJ_NAME, column_name
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from numpy.typing import NDArray
 
@@ -70,6 +71,9 @@ SIDECARS = ("container", "pm")
 #: Bytes of the largest sidecar that lies in its fact row, unless the build says otherwise.
 INLINE_LIMIT = 500
 
+# Arrow's 32-bit offsets end at 2 GiB; a column beyond this is kept in several pieces.
+_PIECE = 1 << 30
+
 #: Identifies one version of one file under one set of reader options.
 IDENTITY = (PATH, SIZE, MTIME, UNIT, ETAG, FINGERPRINT)
 
@@ -78,10 +82,6 @@ def place_columns(sidecar: str) -> tuple[str, str, str, str]:
     """The columns that say where a sidecar lies: pack, offset, length, inline."""
     prefix = f"skipstone_{sidecar}"
     return f"{prefix}_pack", f"{prefix}_offset", f"{prefix}_length", f"{prefix}_inline"
-
-
-#: these columns of each kind of sidecar
-PLACES = tuple(map(place_columns, SIDECARS))
 
 
 def _own() -> dict[str, pa.DataType]:
@@ -362,3 +362,47 @@ def units_per_second(column: pa.ChunkedArray) -> NDArray[np.int64]:
     names = arrow_bytes(map(str.encode, UNITS_PER_SECOND)).cast(column.type)
     per_second = np.array([*UNITS_PER_SECOND.values(), 0], np.int64)
     return per_second[integers(pc.index_in(column, value_set=names), -1)]
+
+
+# -- columns in pieces -----------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, eq=False)
+class FactColumn:
+    """A piece of one index column: ``values`` of the fact rows ``at`` (ascending). ``cache`` holds
+    what a kind derives from the values; it lives as long as the snapshot."""
+
+    at: NDArray[np.int64]
+    values: pa.Array
+    cache: dict[str, Any] = dataclasses.field(default_factory=dict)
+
+
+def in_pieces(
+    chunks: Iterable[tuple[int, pa.Array, Mapping[str, NDArray[Any]]]],
+) -> Iterator[FactColumn]:
+    """Join chunks to columns of at most about 1 GiB. A chunk has its first row, its values, and
+    arrays over these for the ``cache``."""
+    rows: list[NDArray[np.int64]] = []
+    held: list[pa.Array] = []
+    derived: list[Mapping[str, NDArray[Any]]] = []
+    nbytes = 0
+    for first, values, arrays in chunks:
+        if held and nbytes + values.nbytes > _PIECE:
+            yield _column(rows, held, derived)
+            rows, held, derived, nbytes = [], [], [], 0
+        rows.append(np.arange(first, first + len(values)))
+        held.append(values)
+        derived.append(arrays)
+        nbytes += values.nbytes
+    if held:
+        yield _column(rows, held, derived)
+
+
+def _column(
+    rows: list[NDArray[np.int64]],
+    chunks: list[pa.Array],
+    derived: list[Mapping[str, NDArray[Any]]],
+) -> FactColumn:
+    values = chunks[0] if len(chunks) == 1 else pa.concat_arrays(chunks)
+    cache = {name: np.concatenate([each[name] for each in derived]) for name in derived[0]}
+    return FactColumn(np.concatenate(rows), values, cache)

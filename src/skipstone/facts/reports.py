@@ -27,7 +27,8 @@ class BuildReport(Report):
     ``files_total`` = built + already + failed + too fresh. ``files_failed`` are pairs of path and
     error; they have no facts and are read in full. ``left_out`` names the indexes that were not
     built for some files, and why. ``bytes_data`` is the size of the files that were built,
-    ``bytes_index`` what was written for them. ``merged`` parts were replaced by a merge.
+    ``bytes_index`` what was written for them. ``merged`` parts were replaced by a merge. ``notes``
+    name indexes that the table has outgrown.
     """
 
     table: str
@@ -42,6 +43,7 @@ class BuildReport(Report):
     bytes_index: int = 0
     seconds: float = 0.0
     merged: int = 0
+    notes: tuple[str, ...] = ()
 
     @property
     def ok(self) -> bool:
@@ -70,6 +72,7 @@ class BuildReport(Report):
             self.files_too_fresh,
         )
         lines += first_of("left out:", [str(reason) for reason in self.left_out])
+        lines += [f"note: {note}" for note in self.notes]
         return "\n".join(lines)
 
 
@@ -80,7 +83,8 @@ class IndexInfo(Report):
     ``type`` is Spark's name of the column's type. ``left_out`` counts fresh files for which it was
     not built (over a limit, a type that the kind does not support). ``known`` is False for a kind
     that this installation has no code for: it proves nothing, and is kept. ``key_metadata`` is the
-    label of the key that it is encrypted with.
+    label of the key that it is encrypted with. ``shown`` are the parameters for people, where they
+    need more words than names and values.
     """
 
     column: str
@@ -92,6 +96,7 @@ class IndexInfo(Report):
     left_out: int = 0
     known: bool = True
     key_metadata: str | None = None
+    shown: str = ""
 
     computed = ("name",)
 
@@ -112,8 +117,8 @@ class Description(Report):
 
     ``files_total`` = fresh + stale + missing: files whose facts match, whose facts are of another
     version, and that have none. ``orphaned`` facts are of files that are gone, or not part of the
-    table. ``pm_files`` have row group metadata, of ``pm_bytes``. ``notes`` say what else a reader
-    of the index should know.
+    table. ``pm_files`` have row group metadata, of ``pm_bytes``. ``sliced`` Bloom filters have bit
+    slices, of ``sliced_bytes``. ``notes`` say what else a reader of the index should know.
     """
 
     table: str
@@ -129,6 +134,8 @@ class Description(Report):
     indexes: tuple[IndexInfo, ...] = ()
     pm_files: int = 0
     pm_bytes: int = 0
+    sliced: int = 0
+    sliced_bytes: int = 0
     notes: tuple[str, ...] = ()
 
     def __str__(self) -> str:
@@ -148,6 +155,9 @@ class Description(Report):
         if self.pm_files:
             files = of_total(self.pm_files, self.files_total, "files")
             lines.append(f"row groups: _pm of {files}, {size(self.pm_bytes)}")
+        if self.sliced:
+            filters = plural(self.sliced, "filter")
+            lines.append(f"bit slices: of {filters}, {size(self.sliced_bytes)}")
         lines += [f"note: {note}" for note in self.notes]
         return "\n".join(lines)
 
@@ -168,7 +178,7 @@ class Description(Report):
             index.column,
             index.type,
             index.kind if index.known else f"{index.kind} (unknown here)",
-            ", ".join(f"{key}={value}" for key, value in index.params),
+            index.shown or ", ".join(f"{key}={value}" for key, value in index.params),
             of_total(index.files, self.files_total, "files"),
             size(index.bytes),
             f"{index.left_out:,}" if index.left_out else "",
@@ -184,7 +194,7 @@ class CheckReport(Report):
     error. A deep check rebuilt the facts of ``sampled`` files and compared ``compared`` queries
     with and without skipping; ``untrue`` says what did not agree. ``encryption`` is the check of
     encrypted files, where keys were given. ``indexed`` is False where there are no facts; then
-    none is missing.
+    none is missing. ``notes`` name indexes that the table has outgrown, which is no fault.
     """
 
     table: str
@@ -201,6 +211,7 @@ class CheckReport(Report):
     compared: int = 0
     encryption: EncryptionCheck | None = None
     indexed: bool = True
+    notes: tuple[str, ...] = ()
 
     computed = ("ok",)
 
@@ -216,6 +227,7 @@ class CheckReport(Report):
         lines += self._of_facts() if self.indexed else ["no index"]
         if self.encryption is not None:
             lines.append(str(self.encryption))
+        lines += [f"note: {note}" for note in self.notes]
         lines.append("all is well" if self.ok else f"not well: {self._remedy()}")
         return "\n".join(lines)
 
@@ -277,7 +289,11 @@ class DropReport(Report):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CompactReport(Report):
-    """The result of a merge of the parts; ``facts`` of changed and missing files were removed."""
+    """The result of a merge of the parts; ``facts`` of changed and missing files were removed.
+
+    ``sliced`` of ``filters`` Bloom filters, in columns that have many, have bit slices now, of
+    ``sliced_bytes``. ``bytes_after`` includes them.
+    """
 
     table: str
     location: str = ""
@@ -287,15 +303,22 @@ class CompactReport(Report):
     facts_after: int = 0
     bytes_before: int = 0
     bytes_after: int = 0
+    sliced: int = 0
+    filters: int = 0
+    sliced_bytes: int = 0
     seconds: float = 0.0
 
     def __str__(self) -> str:
-        return (
+        merged = (
             f"merged {plural(self.parts_before, 'part')} into {self.parts_after:,}, kept "
             f"{of_total(self.facts_after, self.facts_before, 'facts')}, "
             f"{size(self.bytes_before)} -> {size(self.bytes_after)}, "
             f"in {duration(1000 * self.seconds)}"
         )
+        if not self.filters:
+            return merged
+        filters = of_total(self.sliced, self.filters, "Bloom filters")
+        return f"{merged}\nbit slices of {filters}, {size(self.sliced_bytes)}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
-from functools import cached_property
+from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
@@ -29,20 +29,22 @@ from .part_columns import (
     MTIME,
     OWN,
     PATH,
-    PLACES,
     ROW_GROUPS,
     ROWS,
     SCHEMA,
     SIZE,
     UNIT,
+    FactColumn,
+    in_pieces,
     integers,
     nonnull,
     place_columns,
     units_per_second,
 )
+from .slices import OpenSlices, SlicedField, open_slices, read_back_sliced
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 
     from numpy.typing import NDArray
 
@@ -56,51 +58,7 @@ if TYPE_CHECKING:
     from .parts import Part
 
 
-# Arrow's 32-bit offsets end at 2 GiB; a column beyond this is kept in several pieces.
-_PIECE = 1 << 30
 _SERIAL = 4 << 20
-_SHORT = 20_000
-
-
-@dataclass(frozen=True, eq=False)
-class FactColumn:
-    """A piece of one index column: ``values`` of the fact rows ``at`` (ascending). ``cache`` holds
-    what a kind derives from the values; it lives as long as the snapshot."""
-
-    at: NDArray[np.int64]
-    values: pa.Array
-    cache: dict[str, Any] = field(default_factory=dict)
-
-
-def in_pieces(
-    chunks: Iterable[tuple[int, pa.Array, Mapping[str, NDArray[Any]]]],
-) -> Iterator[FactColumn]:
-    """Join chunks to columns of at most about 1 GiB. A chunk has its first row, its values, and
-    arrays over these for the ``cache``."""
-    rows: list[NDArray[np.int64]] = []
-    held: list[pa.Array] = []
-    derived: list[Mapping[str, NDArray[Any]]] = []
-    nbytes = 0
-    for first, values, arrays in chunks:
-        if held and nbytes + values.nbytes > _PIECE:
-            yield _column(rows, held, derived)
-            rows, held, derived, nbytes = [], [], [], 0
-        rows.append(np.arange(first, first + len(values)))
-        held.append(values)
-        derived.append(arrays)
-        nbytes += values.nbytes
-    if held:
-        yield _column(rows, held, derived)
-
-
-def _column(
-    rows: list[NDArray[np.int64]],
-    chunks: list[pa.Array],
-    derived: list[Mapping[str, NDArray[Any]]],
-) -> FactColumn:
-    values = chunks[0] if len(chunks) == 1 else pa.concat_arrays(chunks)
-    cache = {name: np.concatenate([each[name] for each in derived]) for name in derived[0]}
-    return FactColumn(np.concatenate(rows), values, cache)
 
 
 class Snapshot:
@@ -117,12 +75,15 @@ class Snapshot:
         reasons: Sequence[Reason] = (),
         warn: Callable[[Reason], None] = lambda reason: None,
         packs: EncryptedPacks | None = None,
+        slices: Mapping[str, int] | None = None,
     ) -> None:
+        """``slices`` has the size of the bit slices of some parts, by the part's name."""
         self.location, self.storage = location, storage
         self.parts = tuple(sorted(parts, key=lambda part: (part.mtime, part.name)))
         self._reasons = dict.fromkeys(reasons)
         self._warn, self._packs = warn, packs
-        self._columns: dict[tuple[str, str, str], list[FactColumn]] = {}
+        self.listed_slices = slices or {}
+        self._columns: dict[tuple[object, frozenset[str]], list[FactColumn]] = {}
         self._own: dict[str, pa.ChunkedArray] = {}
         self._matched: MatchedFacts | None = None
 
@@ -202,8 +163,27 @@ class Snapshot:
 
     @cached_property
     def size(self) -> int:
-        """Bytes of all parts."""
-        return sum(part.size for part in self.parts)
+        """Bytes of all parts and bit slices."""
+        return sum(part.size for part in self.parts) + sum(self.listed_slices.values())
+
+    @cached_property
+    def _opened(self) -> tuple[dict[str, OpenSlices], list[Reason]]:
+        if not self.listed_slices or self.encryption is not None:
+            return {}, []
+        found = open_slices(self.parts, self.listed_slices, self.location, self.storage)
+        for reason in found[1]:
+            self.add_reason(reason)
+        return found
+
+    @property
+    def slices(self) -> Mapping[str, OpenSlices]:
+        """The bit slices that can be used, by the name of their part."""
+        return self._opened[0]
+
+    @property
+    def slice_reasons(self) -> Sequence[Reason]:
+        """Why bit slices cannot be used."""
+        return self._opened[1]
 
     @property
     def nbytes(self) -> int:
@@ -253,30 +233,34 @@ class Snapshot:
     def own(self, name: str) -> pa.ChunkedArray:
         """One of the columns of ``OWN``, over the rows of ``identities``."""
         if name not in self._own:
-            parts = self.identities.parts
-            wanted = next((places for places in PLACES if name in places), (name,))
-            read = self._read(parts, [wanted] * len(parts))
+            parts, type_ = self.identities.parts, OWN[name]
+            read = self._read(parts, [[name]] * len(parts))
             tables = {part.name: table for part, table in read}
-            for each in wanted:
-                chunks: list[pa.Array] = []
-                for part in parts:
-                    table = tables.get(part.name)
-                    lost = [pa.nulls(part.rows, OWN[each])]
-                    chunks += lost if table is None else table.column(each).chunks
-                self._own[each] = pa.chunked_array(chunks, OWN[each])
+            chunks: list[pa.Array] = []
+            for part in parts:
+                table = tables.get(part.name)
+                lost = [pa.nulls(part.rows, type_)]
+                chunks += lost if table is None else table.column(0).chunks
+            self._own[name] = pa.chunked_array(chunks, type_)
         return self._own[name]
 
-    def values(self, field_: FactField) -> list[FactColumn]:
-        """One column over all parts that have it, in pieces of at most about 1 GiB."""
-        if field_.key not in self._columns:
-            self._columns[field_.key] = list(in_pieces(self._chunks(field_)))
-        return self._columns[field_.key]
+    def values(self, field_: FactField, without: frozenset[str] = frozenset()) -> list[FactColumn]:
+        """One column over all parts that have it, except those ``without``, in pieces of at most
+        about 1 GiB."""
+        key = (field_.key, without)
+        if key not in self._columns:
+            self._columns[key] = list(in_pieces(self._chunks(field_, without)))
+        return self._columns[key]
 
     def _chunks(
-        self, field_: FactField
+        self, field_: FactField, without: frozenset[str]
     ) -> Iterator[tuple[int, pa.Array, Mapping[str, NDArray[Any]]]]:
         identities = self.identities
-        having = [part for part in identities.parts if field_.key in part.by_key]
+        having = [
+            part
+            for part in identities.parts
+            if field_.key in part.by_key and part.name not in without
+        ]
         names = [[part.by_key[field_.key].arrow.name] for part in having]
         for part, table in self._read(having, names, locked=field_.subject):
             first = identities.starts[part.name]
@@ -299,9 +283,8 @@ class Snapshot:
                     return found
                 return replace(found, subject=locked)
 
-        # Short columns and a few small files are read before a pool of threads has started.
-        short = locked is None and sum(part.rows for part in parts) <= _SHORT
-        if len(parts) < 2 or not (self.storage.remote or (self.size > _SERIAL and not short)):
+        # A few small files are read before a pool of threads has started.
+        if len(parts) < 2 or not (self.storage.remote or self.size > _SERIAL):
             results = list(map(read, parts, names))
         else:
             with ThreadPoolExecutor(min(8, len(parts))) as pool:
@@ -349,6 +332,9 @@ class MatchedFacts(FileMatch):
     _evidence: dict[tuple[str, str, str], list[Index]] = field(
         default_factory=dict, init=False, repr=False
     )
+    _known_slices: dict[tuple[str, str, str], SlicedField] = field(
+        default_factory=dict, init=False, repr=False
+    )
     _known_rows: dict[str, NDArray[np.int64]] = field(default_factory=dict, init=False, repr=False)
     _known_places: dict[str, Places] = field(default_factory=dict, init=False, repr=False)
 
@@ -368,6 +354,27 @@ class MatchedFacts(FileMatch):
             if field_.key not in self._evidence:
                 self._evidence[field_.key] = self._read_back(field_)
             found += self._evidence[field_.key]
+        return [*self.sliced(columns), *found]
+
+    def sliced(self, columns: Collection[str]) -> list[Index]:
+        """The bit slices of Bloom filters over ``columns``, as evidence."""
+        fields = self.snapshot.fields_over(columns) if self.snapshot.slices else ()
+        found = (self._sliced(field_).evidence for field_ in fields)
+        return [each for each in found if each is not None]
+
+    def sliced_parts(self, field_: FactField) -> frozenset[str]:
+        """The parts whose filters of ``field_`` are asked through their bit slices."""
+        return self._sliced(field_).parts
+
+    def _sliced(self, field_: FactField) -> SlicedField:
+        found = self._known_slices.get(field_.key)
+        if found is None:
+            snapshot, nulls = self.snapshot, partial(self._nulls, field_)
+            found = self._known_slices[field_.key] = read_back_sliced(
+                field_, snapshot.slices, snapshot.identities, self, nulls, snapshot.storage
+            )
+            for reason in found.reasons:
+                snapshot.add_reason(reason)
         return found
 
     def _read_back(self, field_: FactField) -> list[Index]:
@@ -381,7 +388,7 @@ class MatchedFacts(FileMatch):
             return []
         places = None if index.sidecar is None else self.places(index.sidecar)
         found: list[Index] = []
-        for piece in self.snapshot.values(field_):
+        for piece in self.snapshot.values(field_, self._sliced(field_).parts):
             values = piece.values
             if values.type != stored and values.type not in index.former_types(type_):
                 text = f"stored as {values.type}, where {stored} is expected"

@@ -111,12 +111,13 @@ class Store:
         opened: dict[str, Part | Reason] = {}
         for _ in range(_TRIES):
             try:
-                names = self.part_names()
+                names, slices = self._objects()
             except Exception as error:
                 reasons = [Reason.of_error(f"facts at {self.location.root}", error)]
                 self.warn(reasons[0])
                 return Snapshot(self.location, self.storage, (), reasons, self.warn)
-            if self._last is not None and self._last[0] == names.keys():
+            key = frozenset((*names, *(f"slices of {name}" for name in slices)))
+            if self._last is not None and self._last[0] == key:
                 return self._last[1]
             opened = self._open(names)
             if len(opened) == len(names):
@@ -128,25 +129,33 @@ class Store:
             text = "no facts: nothing is indexed here"
             reasons = [Reason(cause=Cause.ABSENT, subject=self.location.root, text=text)]
         parts = [each for each in opened.values() if not isinstance(each, Reason)]
-        snapshot = Snapshot(self.location, self.storage, parts, reasons, self.warn, self._encrypted)
+        snapshot = Snapshot(
+            self.location, self.storage, parts, reasons, self.warn, self._encrypted, slices
+        )
         # Parts that could not be read this time are read again the next time.
         passing = any(reason.cause is Cause.UNREADABLE for reason in reasons)
         whole = len(opened) == len(names) and not passing
-        self._last = (frozenset(names), snapshot) if whole else None
+        self._last = (key, snapshot) if whole else None
         return snapshot
 
     def part_names(self) -> dict[str, tuple[int, int]]:
         """Size and mtime (ns) of every part that is listed now, by name."""
+        return self._objects()[0]
+
+    def _objects(self) -> tuple[dict[str, tuple[int, int]], dict[str, int]]:
+        """The parts that are listed now, as ``part_names``, and the size of their bit slices."""
         listing = self.storage.list_all(self.location.facts)
         start = len(self.location.facts) + 1
-        found = {}
+        found, slices = {}, {}
         for at, path in enumerate(listing.paths):
             name = path[start:]
             if name.startswith(PREFIX) and "/" not in name:
                 each = listing.object_id(at)
                 scale = 10**9 // UNITS_PER_SECOND[each.unit]
                 found[name] = (each.size or 0, each.mtime * scale)
-        return found
+            elif self.location.is_slices(path):
+                slices[self.location.part_of_slices(path)] = int(listing.sizes[at])
+        return found, {name: size for name, size in slices.items() if name in found}
 
     def _open(self, names: Mapping[str, tuple[int, int]]) -> dict[str, Part | Reason]:
         """The parts of these names, or why one proves nothing; without those deleted meanwhile."""

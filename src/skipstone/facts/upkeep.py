@@ -20,10 +20,20 @@ from skipstone.errors import FormatError, KeyUnavailableError, SkipstoneError, U
 from skipstone.identity import UNITS_PER_SECOND
 from skipstone.pruning import Cause, Reason
 
+from .coverage import superseded
 from .encode import PART_BYTES
 from .merge import merge
 from .part_columns import OWN, SIDECARS, place_columns
 from .parts import open_part
+from .slice_upkeep import (
+    DEFAULT,
+    SlicedNow,
+    Slicing,
+    check_tail,
+    damaged_slices,
+    unowned,
+    write_slices,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
@@ -48,7 +58,8 @@ DAY = 24 * 60 * 60.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Compaction:
-    """What a compaction did: parts and rows before and after, and rows dropped as dead."""
+    """What a compaction did: parts and rows before and after, and rows dropped as dead; ``sliced``
+    are the bit slices that there are now."""
 
     parts_before: int
     parts_after: int
@@ -57,6 +68,7 @@ class Compaction:
     dead: int
     bytes_before: int
     bytes_after: int
+    sliced: SlicedNow = field(default_factory=SlicedNow)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -76,8 +88,11 @@ def needs_merge(snapshot: Snapshot) -> bool:
     return len(mergeable) > MOST_PARTS or small > MOST_SMALL
 
 
-def compact(store: Store, list_data: Callable[[], Listing]) -> Compaction:
-    """Rewrite the facts into few parts, without those of files that are gone or have changed.
+def compact(
+    store: Store, list_data: Callable[[], Listing], slicing: Slicing = DEFAULT
+) -> Compaction:
+    """Rewrite the facts into few parts, without those of files that are gone or have changed, and
+    without values of an index that has newer ones; then make bit slices of Bloom filters.
 
     ``list_data`` lists the table's files. It is called here, after the parts were read: a listing
     from before could miss files whose facts another process has just published. An
@@ -93,12 +108,14 @@ def compact(store: Store, list_data: Callable[[], Listing]) -> Compaction:
         part.name: ~matched.dead_rows[identities.starts[part.name] :][: part.rows]
         for part in identities.parts
     }
+    dropped = superseded(matched)
     rows_after, bytes_after, parts_after = 0, 0, 0
     for bin_ in _bins(identities.parts, keep):
-        rows, size, parts = _rewrite(store, snapshot, bin_, keep, (), encryption)
+        rows, size, parts = _rewrite(store, snapshot, bin_, keep, dropped, encryption)
         rows_after += rows
         bytes_after += size
         parts_after += parts
+    sliced = write_slices(store, slicing)
     return Compaction(
         parts_before=len(snapshot.parts),
         parts_after=parts_after + len(snapshot.parts) - len(identities.parts),
@@ -106,7 +123,8 @@ def compact(store: Store, list_data: Callable[[], Listing]) -> Compaction:
         rows_after=rows_after,
         dead=int(matched.dead_rows.sum()),
         bytes_before=snapshot.size,
-        bytes_after=bytes_after,
+        bytes_after=bytes_after + sliced.bytes,
+        sliced=sliced,
     )
 
 
@@ -136,7 +154,8 @@ def _rewrite(
     encryption: WriteEncryption | None,
 ) -> tuple[int, int, int]:
     """Merge ``parts`` into one; returns the rows, bytes and parts that remain."""
-    if len(parts) == 1 and keep[parts[0].name].all() and not dropped:
+    alone = len(parts) == 1 and parts[0].by_key.keys().isdisjoint(dropped)
+    if alone and keep[parts[0].name].all():
         return parts[0].rows, parts[0].size, 1
     try:
         merged = merge(parts, snapshot.fields, keep, dropped, store.storage, encryption)
@@ -152,7 +171,13 @@ def _rewrite(
     if merged.name is not None and merged.data is not None:
         sources = [part.path for part in merged.replaced]
         store.storage.put(store.location.part(merged.name), merged.data, sources)
-    store.storage.delete(*(part.path for part in merged.replaced))
+    gone = [part.path for part in merged.replaced]
+    gone += [
+        store.location.slices(part.name)
+        for part in merged.replaced
+        if part.name in snapshot.listed_slices
+    ]
+    store.storage.delete(*gone)
     left = [part for part in parts if part not in merged.replaced]
     size = len(merged.data or b"") + sum(part.size for part in left)
     return (
@@ -163,11 +188,12 @@ def _rewrite(
 
 
 def _require_read(store: Store, snapshot: Snapshot) -> None:
-    """``SkipstoneError`` where the store did not give a part, which would be left as it is; not for
-    a part that another process has removed meanwhile."""
+    """``SkipstoneError`` where the store did not list the parts, or give one, which would be left
+    as it is; not for a part that another process has removed meanwhile."""
     for reason in snapshot.reasons:
         path = store.location.part(reason.subject.removeprefix("fact part "))
-        if reason.cause is Cause.UNREADABLE and store.storage.exists(path):
+        unlisted = reason.subject.startswith("facts at ")
+        if reason.cause is Cause.UNREADABLE and (unlisted or store.storage.exists(path)):
             raise SkipstoneError(f"{reason}", hint="nothing was changed: try again later")
 
 
@@ -268,17 +294,24 @@ def vacuum(
     remove(filter(store.location.is_passing, old))
     broken: list[str] = []
     for path, (size, mtime) in old.items():
-        if store.location.is_part(path):
+        if store.location.is_part(path) or store.location.is_slices(path):
             try:
-                open_part(path, size, mtime, store.storage, store.keys)
+                if store.location.is_slices(path):
+                    check_tail(store.storage, path)
+                else:
+                    open_part(path, size, mtime, store.storage, store.keys)
             except FormatError:
                 broken.append(path)
             except (UnsupportedError, KeyUnavailableError):
                 pass
             except OSError as error:
                 name = path.rpartition("/")[2]
-                reasons.append(Reason.of_error(f"fact part {name}", error))
+                what = "bit slices" if store.location.is_slices(path) else "fact part"
+                reasons.append(Reason.of_error(f"{what} {name}", error))
     remove(broken)
+    lone = unowned({*old, *recent} - set(broken), store.location)
+    young += [each for each in lone if each not in old]
+    remove(each for each in lone if each in old)
     named = _packs_named(store, reasons)
 
     def unnamed(path: str) -> bool:
@@ -393,6 +426,7 @@ def check(store: Store, listing: Listing, fingerprint: str | None = None) -> Che
             )
         except Exception as error:
             damaged.append(Reason.of_error(f"fact part {part.name}", error))
+    damaged += damaged_slices(snapshot)
     matched = snapshot.match(listing, fingerprint)
     orphans = np.flatnonzero(matched.dead_rows & (matched.path_of_row < 0))
     paths = snapshot.identities.paths.take(pa.array(orphans)).drop_null()

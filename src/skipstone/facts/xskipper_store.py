@@ -65,7 +65,7 @@ if TYPE_CHECKING:
     from skipstone.xskipper.format.schema import IndexColumn
     from skipstone.xskipper.store import StorePart
 
-    from .snapshot import FactColumn
+    from .part_columns import FactColumn
 
 
 _CAVEAT = (
@@ -180,7 +180,7 @@ class XskipperSnapshot(Snapshot):
         return pa.chunked_array([pa.nulls(len(self.identities), OWN[name])])
 
     def _chunks(
-        self, field_: FactField
+        self, field_: FactField, without: frozenset[str]
     ) -> Iterator[tuple[int, pa.Array, Mapping[str, NDArray[Any]]]]:
         """As in ``Snapshot``; ``cache["empty"]`` marks the files without any value."""
         for part in self.identities.parts:

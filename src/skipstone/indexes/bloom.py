@@ -8,11 +8,36 @@ and longer decimals as bytes. Booleans are refused: a filter over two values pro
 bounds.
 
 A filter is sized from the distinct values that the file really has and the wanted false positive
-probability ``fpp`` (0.01), up to ``max_bytes`` (8 MiB, about 7 million distinct values at 0.01).
+probability ``fpp``, up to ``max_bytes`` (8 MiB, about 7 million distinct values at 0.01). The size
+is rounded up to one of 16 per octave, three hundredths more on average, so that files of about as
+many values have filters of equal size.
 While they fit the memory budget, pairs of hashes are kept, counted and put into a filter of the
 right size. Past it, they go straight into a filter at the bound, which is folded down at the end
 to the smallest half, quarter, … that keeps ``fpp``. A file is left out, with the reason, if a
 filter at the bound would report more than a quarter of all absent values as present.
+
+**The default ``fpp``** fits the table. A lookup of one value reads ``fpp x N`` of ``N`` files for
+nothing, so a build that is not told ``fpp`` chooses
+
+    fpp = min(0.01, max(0.00001, 1 / N)), of two significant digits
+
+for the ``N`` files that the table has then: about one file is read for nothing. A key takes
+``-ln(fpp) / (ln 2)^2`` bits:
+
+| files | fpp | bits per key |
+|---|---|---|
+| up to 100 | 0.01 | 9.6 |
+| 1,000 | 0.001 | 14.4 |
+| 10,000 | 0.0001 | 19.2 |
+| 100,000 and more | 0.00001 | 24.0 |
+
+The two hashes of the sketch set a floor: of filters of ``m`` bits about ``1 / m`` of all absent
+values get through whatever ``fpp`` says, so the default is not reached where files have few values.
+
+The definition then holds both numbers, ``bloom(fpp=0.001, files=1000)``. ``files`` says that
+``fpp`` was chosen, and for what; ``bloom(files=1000)`` asks for the same. A refresh keeps it, so
+that the filters of all files agree. So does another build that is not told ``fpp``, until the
+filters let through more than four files in expectation: then it chooses anew.
 
 It answers ``=`` and ``IN``, and proves only that a file holds no match.
 """
@@ -28,6 +53,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from skipstone._numba import CompiledKernels
+from skipstone.human import plural
 from skipstone.predicate.literals import order_key, order_keys
 from skipstone.predicate.tree import Op
 from skipstone.pruning.column_types import atomic, binary_parts, refuse
@@ -51,11 +77,13 @@ if TYPE_CHECKING:
 
     from skipstone.predicate.tree import Leaf
     from skipstone.pruning import BoolArray, Bounds
-    from skipstone.pruning.kind import Chunk, Stored
+    from skipstone.pruning.kind import Chunk, Index, Stored
 
 
-#: false positive probability by default
-FPP = 0.01
+#: false positive probability by default, for a table of few files; and for one of very many
+FPP, LEAST_FPP = 0.01, 1e-5
+#: files that may be read for nothing, in expectation, before filters count as outgrown
+MOST_IN_VAIN = 4
 #: most bytes of one filter by default
 MAX_BYTES = 8 * 1024 * 1024
 
@@ -72,31 +100,91 @@ class Bloom(PerFile):
 
     name = "bloomfilter"
     aliases = ("bloom", "bloom_filter")
-    parameters = ("fpp", "max_bytes")
+    parameters = ("fpp", "files", "max_bytes")
     cost = 10.0
     ops = frozenset({Op.EQ, Op.IN})
 
-    def __init__(self, column: str, fpp: float = FPP, max_bytes: int = MAX_BYTES) -> None:
+    def __init__(
+        self,
+        column: str,
+        fpp: float | None = None,
+        max_bytes: int = MAX_BYTES,
+        *,
+        files: int | None = None,
+    ) -> None:
+        """With ``files`` and no ``fpp`` the latter is chosen; with neither, a build chooses."""
         super().__init__(column)
-        if not 0.0 < fpp < 1.0:
+        if files is not None and files < 1:
+            raise ValueError(f"files is at least 1, not {files}")
+        if fpp is None and files is not None:
+            fpp = fpp_for(files)
+        if fpp is not None and not 0.0 < fpp < 1.0:
             raise ValueError(f"fpp is a probability between 0 and 1, not {fpp}")
         if max_bytes < 64:
             raise ValueError(f"max_bytes is at least 64, not {max_bytes}")
-        self.fpp, self.max_bytes = fpp, max_bytes
+        #: whether no build has chosen ``fpp`` yet
+        self.open = fpp is None
+        self.fpp = FPP if fpp is None else fpp
+        self.max_bytes, self.files = max_bytes, files
 
     @property
     def params(self) -> Mapping[str, str]:
-        """``fpp``, and ``max_bytes`` where it is not the default."""
-        params = {"fpp": repr(self.fpp)}
+        """``fpp`` and the ``files`` that it was chosen for, as far as they are known, and
+        ``max_bytes`` where it is not the default; by name, as the store has them."""
+        params = {} if self.files is None else {"files": str(self.files)}
+        if not self.open:
+            params["fpp"] = repr(self.fpp)
         if self.max_bytes != MAX_BYTES:
             params["max_bytes"] = str(self.max_bytes)
         return params
 
+    @property
+    def shown_params(self) -> str:
+        """The parameters for people."""
+        shown = "" if self.open else f"fpp={self.fpp!r}"
+        if self.files is not None:
+            shown += f" (chosen for {plural(self.files, 'file')})"
+        if self.max_bytes != MAX_BYTES:
+            shown += f"{', ' if shown else ''}max_bytes={self.max_bytes}"
+        return shown
+
     @classmethod
     def from_params(cls, column: str, params: Mapping[str, str]) -> Self:
         """The definition behind ``params``; Xskipper's own name for ``fpp`` is accepted too."""
-        fpp = params.get("fpp", params.get("io.xskipper.index.bloom.fpp", FPP))
-        return cls(column, fpp=float(fpp), max_bytes=int(params.get("max_bytes", MAX_BYTES)))
+        fpp = params.get("fpp", params.get("io.xskipper.index.bloom.fpp"))
+        files = params.get("files")
+        return cls(
+            column,
+            fpp=None if fpp is None else float(fpp),
+            max_bytes=int(params.get("max_bytes", MAX_BYTES)),
+            files=None if files is None else int(files),
+        )
+
+    def for_table(self, files: int, existing: Index | None = None) -> Self:
+        """With the ``fpp`` of ``existing`` filters, or one that suits so many files."""
+        if not self.open:
+            return self
+        cls = type(self)
+        if isinstance(existing, Bloom) and existing.max_bytes == self.max_bytes:
+            had = cls(self.column, existing.fpp, self.max_bytes, files=existing.files)
+            if had.fpp <= FPP and not had._in_vain(files):
+                return had
+        return cls(self.column, max_bytes=self.max_bytes, files=max(files, 1))
+
+    def outgrown(self, files: int) -> tuple[str, str] | None:
+        """Whether a chosen ``fpp`` now lets through too many of ``files`` files."""
+        if self.files is None or not self._in_vain(files):
+            return None
+        text = (
+            f"a lookup reads about {round(self.fpp * files):,} of {plural(files, 'file')} for "
+            f"nothing: fpp={self.fpp!r} was chosen for {plural(self.files, 'file')}"
+        )
+        limit = "" if self.max_bytes == MAX_BYTES else f"(max_bytes={self.max_bytes})"
+        return text, f"{self.column}:bloom{limit}"
+
+    def _in_vain(self, files: int) -> bool:
+        """Whether more files are read for nothing than finer filters would let through."""
+        return self.fpp * files > MOST_IN_VAIN and fpp_for(files) < self.fpp
 
     def stored_type(self, type: pa.DataType) -> pa.DataType:
         """``binary``, for any atomic type but boolean."""
@@ -130,6 +218,11 @@ class Bloom(PerFile):
         if rows.at is not None:
             some = some[rows.at]
         return with_nulls(leaf.op, some, np.zeros_like(some), rows.rows, rows.nulls)
+
+
+def fpp_for(files: int) -> float:
+    """The default ``fpp`` for a table of so many files; see the module."""
+    return min(FPP, max(LEAST_FPP, float(f"{1 / max(files, 1):.1e}")))
 
 
 def _blobs(stored: Stored) -> BlobColumn:
@@ -189,7 +282,7 @@ class BloomBuilder(Builder):
         if self.words is None:
             distinct = max(1, distinct_pairs(self.pairs, self.kernels))
             hashes = _hashes(distinct, self.fpp)
-            wanted = -(-optimal_bits(distinct, self.fpp) // 64)
+            wanted = size_class(-(-optimal_bits(distinct, self.fpp) // 64))
             words = np.zeros(min(wanted, self.max_bytes // 8), np.uint64)
             for pairs in self.pairs:
                 self.kernels.put(pairs, hashes, words)
@@ -201,6 +294,15 @@ class BloomBuilder(Builder):
         if found.expected_fpp() > _WORTHLESS:
             return Built(None, f"too many distinct values for {self.max_bytes:,} bytes")
         return Built(pa.array([BloomFilterMetaData.of(found).to_bytes()], pa.binary()))
+
+
+def size_class(words: int) -> int:
+    """``words`` rounded up to five significant bits: at most a sixteenth more.
+
+    Files of about as many values then have filters of equal size (``bloom_slices.py``).
+    """
+    shift = max(0, words.bit_length() - 5)
+    return -(-words >> shift) << shift
 
 
 def _hashes(distinct: int, fpp: float) -> int:

@@ -25,6 +25,7 @@ from typing import TYPE_CHECKING, Self
 import pyarrow as pa
 
 from skipstone.predicate.tree import Op
+from skipstone.pruning import Bounds
 from skipstone.pruning.column_types import atomic, refuse
 from skipstone.pruning.file_bounds import TRUNCATE, RangeBuilder, intervals_of, range_type
 from skipstone.pruning.interval import interval_bounds, null_bounds
@@ -34,7 +35,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from skipstone.predicate.tree import Leaf
-    from skipstone.pruning import BoolArray, Bounds
+    from skipstone.pruning import BoolArray
     from skipstone.pruning.kind import Chunk, Rows, Stored
 
 
@@ -103,6 +104,8 @@ class NullCounts(PerFile):
 
     def bounds_of(self, leaf: Leaf, rows: Rows) -> Bounds[BoolArray] | None:
         """Bounds from the counts alone."""
+        if leaf.op not in (Op.IS_NULL, Op.NOT_NULL) and rows.filled:
+            return Bounds.unknown(len(rows))
         return null_bounds(leaf.op, rows.rows, rows.nulls)
 
 

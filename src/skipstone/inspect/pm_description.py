@@ -18,7 +18,6 @@ from skipstone.parquet.format.enums import CompressionCodec, FieldRepetitionType
 from skipstone.questdb.format import layout
 from skipstone.questdb.format.types import ColumnType, readable, type_text
 from skipstone.questdb.format.values import PmHead, PmRowGroup
-from skipstone.questdb.format.writer import read_row_groups
 
 from .inspection import InspectionReport, cut, indented, more
 
@@ -173,7 +172,8 @@ class PmInspection(InspectionReport):
         raw = self.snapshot.chunks()
         places, lengths = self.snapshot.bloom_places
         found = []
-        for number, group in enumerate(read_row_groups(self.snapshot)):
+        for number in range(self.snapshot.row_group_count):
+            group = PmRowGroup.of(self.snapshot, number)
             at = dict(zip(self.pm.bloom_columns, places[number].tolist(), strict=True))
             length = dict(zip(self.pm.bloom_columns, lengths[number].tolist(), strict=True))
             chunks = []

@@ -28,12 +28,11 @@ from skipstone.parquet.format.footer import MAGIC, TAIL_LENGTH, Tail
 from skipstone.parquet.format.footer_arrays import FooterArrays
 from skipstone.parquet.format.metadata import RowGroup as ParquetRowGroup
 from skipstone.parquet.writing.arrow_encoder import EncodedRowGroups, PlacedRowGroups
-from skipstone.parquet.writing.file_writer import tail_behind
 from skipstone.parquet.writing.footer_editor import FooterEditor, moved_row_group
 from skipstone.questdb.format.footer_to_pm import bloom_places, convert
 from skipstone.questdb.format.pm import Pm
 from skipstone.questdb.format.pm_columns import PmColumns
-from skipstone.questdb.format.writer import PmFooter, append, read_row_groups
+from skipstone.questdb.format.writer import PmFooter, append
 from skipstone.questdb.txn_snapshot import DATA, PM
 
 from .disk import mapped
@@ -42,7 +41,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from skipstone.questdb.format.pm import PmSnapshot
-    from skipstone.questdb.format.values import PmRowGroup
 
     from .disk import Disk
 
@@ -179,8 +177,11 @@ def edit(
     unused = state.unused + state.footer_length + TAIL_LENGTH
     unused += sum(_extent(g) for r, g in enumerate(state.footer.row_groups) if r not in kept)
     made = Pm(_pm_of(_with(state.footer, fresh), tail, fresh, unused=unused)).snapshot()
-    new = zip(read_row_groups(made), *_times(made, state.leaf), strict=True)
-    listed: list[int | PmRowGroup] = []
+    previous = snapshot_of(state.directory, state.size)
+    first = previous.row_group_count
+    numbers = range(first, first + made.row_group_count)
+    new = zip(numbers, *_times(made, state.leaf), strict=True)
+    listed = list[int]()
     lows, highs = list[int](), list[int]()
     places = iter(fresh)
     for part in order:
@@ -193,7 +194,7 @@ def edit(
             listed.append(written)
             lows.append(low)
             highs.append(high)
-    change = append(snapshot_of(state.directory, state.size), listed, PmFooter.of(made))
+    change = append(previous, listed, PmFooter.of(made), made)
     with disk.writing(f"{state.directory}/{PM}") as pm:
         disk.write(pm, [change.data], change.offset)
         disk.sync(pm)
@@ -216,7 +217,7 @@ def _end(
     """Write row groups, a footer and its tail at ``at``, durably."""
     pieces = [piece for each in placed for piece in each.pieces]
     written = footer.to_bytes()
-    tail = tail_behind(written, placed[-1].stop if placed else at)
+    tail = Tail.behind(written, placed[-1].stop if placed else at)
     disk.write(data, [*pieces, written, tail.to_bytes()], at)
     disk.sync(data)
     return tail

@@ -83,7 +83,7 @@ def without_sidecars(
 
 
 @dataclass(slots=True, eq=False)
-class _Opened:
+class _FileWithContainer:
     """A data file and its container; ``why`` is the reason if the container is not used.
 
     ``types`` are the types in the container of the columns queried so far, ``None`` if unknown.
@@ -113,7 +113,7 @@ class AdjacentIndexes:
     """The sidecars of one table. A sidecar stays open while it and its data file are unchanged."""
 
     storage: Storage
-    _opened: dict[tuple[ObjectId, ObjectId], _Opened] = field(default_factory=dict)
+    _opened: dict[tuple[ObjectId, ObjectId], _FileWithContainer] = field(default_factory=dict)
     _sidecars: dict[str, ObjectId] = field(default_factory=dict)
     _parquet: dict[ObjectId, bool] = field(default_factory=dict)
     _listed: Listing | None = None
@@ -191,7 +191,7 @@ class AdjacentIndexes:
                 assert done is None
         return AdjacentRows(storage=self.storage, files=files, versions=versions)
 
-    def _open(self, pair: tuple[ObjectId, ObjectId]) -> _Opened:
+    def _open(self, pair: tuple[ObjectId, ObjectId]) -> _FileWithContainer:
         from .sidecar import open_sidecar
 
         data, sidecar = pair
@@ -209,7 +209,7 @@ class AdjacentIndexes:
             found.silence(Cause.CORRUPT, error)
         return found
 
-    def _given(self, data: ObjectId, container: bytes) -> _Opened:
+    def _given(self, data: ObjectId, container: bytes) -> _FileWithContainer:
         from .sidecar import of_bytes
 
         found = self._described(data, f"container of {data.path}")
@@ -219,7 +219,7 @@ class AdjacentIndexes:
             found.silence(Cause.CORRUPT, error)
         return found
 
-    def _described(self, data: ObjectId, subject: str) -> _Opened:
+    def _described(self, data: ObjectId, subject: str) -> _FileWithContainer:
         """Schema, row count and column counts of the data file."""
         from .sidecar import column_counts, footer_and_schemas, types_of
 
@@ -227,9 +227,9 @@ class AdjacentIndexes:
             footer, *schemas = footer_and_schemas(self.storage, data)
             types = types_of(*schemas, millis=True)
             rows = int(footer.row_starts[-1])
-            return _Opened(subject, rows, types, column_counts(footer, types))
+            return _FileWithContainer(subject, rows, types, column_counts(footer, types))
         except (SkipstoneError, OSError, ValueError) as error:
-            found = _Opened(data.path)
+            found = _FileWithContainer(data.path)
             found.silence(Cause.UNREADABLE, error)
             return found
 
@@ -248,7 +248,9 @@ def _by_path(listing: Listing, containers: Mapping[str, bytes]) -> dict[str, byt
     return found
 
 
-def _find_types(opened: _Opened, wanted: Collection[str], fetch: Callable[..., Fetched]) -> None:
+def _find_types(
+    opened: _FileWithContainer, wanted: Collection[str], fetch: Callable[..., Fetched]
+) -> None:
     """Finds the types of columns that were not queried before."""
     from .sidecar import ColumnCounts, type_in
 
@@ -279,7 +281,7 @@ class AdjacentRows:
     """A source of the row level: sidecars by file ordinal."""
 
     storage: Storage
-    files: Mapping[int, _Opened]
+    files: Mapping[int, _FileWithContainer]
     versions: Mapping[str, ObjectId]
 
     def row_counts(self, counts: NDArray[np.int64]) -> NDArray[np.int64]:

@@ -30,7 +30,7 @@ import logging
 import re
 import zlib
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 import pyarrow as pa
@@ -49,7 +49,7 @@ from .format.partial_blob import Pieces
 from .index_blob import SMALL
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Hashable, Iterable, Sequence
 
     from numpy.typing import NDArray
 
@@ -125,26 +125,43 @@ class BlockSums:
                 )
 
 
+class Room:
+    """Bytes that may still be kept of all blobs of an index together."""
+
+    __slots__ = ("left",)
+
+    def __init__(self, left: int) -> None:
+        self.left = left
+
+
 class Kept:
-    """The first verified bytes of a blob, up to ``KEPT``, kept between plans.
+    """The first verified bytes of a blob, up to ``KEPT``, kept between plans while there is
+    ``room``.
 
     The head of an index is read before anything else, so it is among them. A blob with checksums in
     the facts never changes.
     """
 
-    __slots__ = ("opened", "parts")
+    __slots__ = ("_room", "opened", "parsed", "parts", "sums")
 
-    def __init__(self) -> None:
+    def __init__(self, room: Room | None = None) -> None:
+        self._room = Room(KEPT) if room is None else room
         self.parts: tuple[tuple[int, bytes], ...] = ()
         #: the parsed head
         self.opened: BitmapIndex | None = None
+        #: the parsed heads of a range-bitmap
+        self.parsed: dict[Hashable, Any] = {}
+        self.sums: BlockSums | None = None
 
     def add(self, parts: Sequence[tuple[int, bytes | memoryview]]) -> None:
         """Keep these bytes too, if there is room."""
         held = dict(self.parts)
         for at, part in parts:
-            size = sum(map(len, held.values())) - len(held.get(at, b""))
-            if len(part) > len(held.get(at, b"")) and size + len(part) <= KEPT:
+            known = len(held.get(at, b""))
+            size = sum(map(len, held.values())) - known
+            more = len(part) - known
+            if more > 0 and size + len(part) <= KEPT and more <= self._room.left:
+                self._room.left -= more
                 held[at] = bytes(part)
         self.parts = tuple(held.items())  # one assignment: other threads read it
 
@@ -172,9 +189,10 @@ class VerifiedBlob:
             self._check(0, blob.inline)
             self.pieces = Pieces.whole(blob.inline)
         else:
-            self.pieces = Pieces(blob.length)
-            if self._kept is not None and self._kept.parts:
-                self.pieces.add(list(self._kept.parts))
+            known = self._kept
+            self.pieces = Pieces(blob.length, parsed=None if known is None else known.parsed)
+            if known is not None and known.parts:
+                self.pieces.add(list(known.parts))
 
     def ask(self, spans: Iterable[tuple[int, int]]) -> list[ByteRange]:
         """The ranges to fetch so that these bytes (offset, length) can be verified."""
@@ -206,6 +224,8 @@ class VerifiedBlob:
         kept = self._kept
         if kept is not None and kept.opened is not None and kept.opened.type == type:
             return replace(kept.opened, pieces=self.pieces)
+        if kept is not None and kind == "range-bitmap":
+            return reading.open_index(kind, type, self.pieces)
         found = reading.open_uncached(kind, type, self.pieces)
         if kept is not None and isinstance(found, BitmapIndex):
             kept.opened = replace(found, pieces=Pieces(self.blob.length))
@@ -241,8 +261,8 @@ def _sum(data: bytes | memoryview) -> int:
     return xxhash.xxh3_64_intdigest(data) & 0xFFFF_FFFF
 
 
-# Blobs of which the first bytes are kept between plans.
-_KEPT = 64
+# Blobs of an index of which the first bytes are kept between plans, and all of these bytes.
+_KEPT, _ROOM = 2048, 64 << 20
 _SIZE = re.compile(r"(\d+)\s*(b|bytes|k|kb|kibibytes?|m|mb|mebibytes?|g|gb|gibibytes?)?", re.I)
 _FACTORS = {"": 1, "b": 1, "k": 1024, "m": 1024**2, "g": 1024**3}
 
@@ -345,8 +365,12 @@ class PaimonIndex(Index):
         assert self.stored is not None
         kept: dict[int, Kept] = self.stored.cache.setdefault("kept", {})
         if row not in kept and len(kept) < _KEPT and blob.length > SMALL:
-            kept[row] = Kept()
-        return VerifiedBlob(blob, self.sums(row), self.crc(row), kept.get(row))
+            kept[row] = Kept(self.stored.cache.setdefault("room", Room(_ROOM)))
+        known = kept.get(row)
+        sums = self.sums(row) if known is None or known.sums is None else known.sums
+        if known is not None:
+            known.sums = sums
+        return VerifiedBlob(blob, sums, self.crc(row), known)
 
     def blob(self, row: int) -> Blob | None:
         """Where the blob of one fact row lies; ``None`` if it has no place."""

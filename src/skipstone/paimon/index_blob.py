@@ -3,9 +3,8 @@
 Each function works on the bytes that are there, and raises ``MissingBytes`` for those to fetch::
 
     pieces = Pieces(length, [(offset in the blob, bytes), …])    # what is fetched, maybe nothing
-    spans = needs(kind, type, ask, pieces)  # () if the answer can be given; else fetch these
+    rows = answer(kind, type, ask, pieces)  # MissingBytes names the spans to fetch
     pieces.add([(span.offset, bytes), …])   # and ask again; new pieces work, but are parsed again
-    rows = answer(kind, type, ask, pieces)
 
 A blob does not state its type. Its keys have a width, or none if they are strings: a type fits if
 the blob can be read with it. A width of 2 is SMALLINT, no width is a string; 1, 4 and 8 bytes may
@@ -37,7 +36,6 @@ if TYPE_CHECKING:
     from skipstone.storage import ByteRange
 
     from .format.keys import Ask, Key
-    from .format.partial_blob import BlobSpan
 
 
 Index: TypeAlias = "BitmapIndex | BloomFilterIndex | BsiIndex | RangeBitmapIndex"
@@ -78,11 +76,6 @@ def open_uncached(kind: str, type: PaimonType, pieces: Pieces) -> Index:
     return KINDS[kind].open(type, pieces)
 
 
-def speaks(kind: str, ask: Ask) -> bool:
-    """Whether an index of this kind can answer such a question."""
-    return kind in KINDS and (kind != "bloom-filter" or isinstance(ask, In))
-
-
 def answer(kind: str, type: PaimonType, ask: Ask, pieces: Pieces) -> RowAnswer:
     """The answer of the index. It is cached in ``pieces``: do not change the rows. Errors as for
     ``open_index``."""
@@ -100,15 +93,6 @@ def answer_of(index: Index, type: PaimonType, ask: Ask) -> RowAnswer:
     # Null and not-null rows are exact even where keys lose digits.
     plain = isinstance(ask, Null) or (not isinstance(ask, In) and ask.lo is ask.hi is None)
     return RowAnswer(index.rows(ask), type.exact or plain, index.row_count)
-
-
-def needs(kind: str, type: PaimonType, ask: Ask, pieces: Pieces) -> tuple[BlobSpan, ...]:
-    """The missing spans for ``answer``: all that are known now."""
-    try:
-        answer(kind, type, ask, pieces)
-    except MissingBytes as missing:
-        return missing.spans
-    return ()
 
 
 T = TypeVar("T")

@@ -10,7 +10,6 @@ file (``row_evidence``).
 
 from __future__ import annotations
 
-import logging
 from functools import partial
 from typing import TYPE_CHECKING, Any, Self
 
@@ -39,9 +38,6 @@ if TYPE_CHECKING:
 
     from .format.column_keys import CodedColumn
     from .format.keys import PaimonType
-
-
-log = logging.getLogger("skipstone")
 
 
 class RowIndex(PerFile, PaimonIndex):
@@ -164,7 +160,7 @@ class RangeBitmap(RowIndex):
     parameters = ("chunk-size",)
     instead = ("paimonbloom", "bsi")
     cost = 1.2
-    row_cost = 2.0
+    row_cost = 5.0
 
     def __init__(self, column: str, chunk_size: int | None = None) -> None:
         super().__init__(column)
@@ -198,7 +194,7 @@ class Bsi(RowIndex):
     block = SMALL
     instead = ("rangebitmap", "bitmap", "paimonbloom")
     cost = 1.3
-    row_cost = 3.0
+    row_cost = 6.0
 
     def check(self, type: PaimonType) -> None:
         """Integers, decimals, dates and timestamps; a file with a decimal that does not fit 64 bits

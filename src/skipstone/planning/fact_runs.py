@@ -52,7 +52,7 @@ class PartBatch:
 
     ``first`` counts through all rows of the snapshot; ``size`` and ``mtime`` (ns) are the part's,
     ``nbytes`` those of the wanted columns of the batch. ``alive`` are the rows that are about some
-    file as it is now, as bits (``numpy.packbits``).
+    file as it is now, as bits (``numpy.packbits``). The columns ``skipped`` are asked elsewhere.
     """
 
     name: str
@@ -63,6 +63,7 @@ class PartBatch:
     rows: int
     nbytes: int
     alive: bytes = b""
+    skipped: frozenset[str] = frozenset()
 
     @property
     def about(self) -> NDArray[np.int64]:
@@ -71,31 +72,40 @@ class PartBatch:
         return np.flatnonzero(np.unpackbits(bits, count=self.rows))
 
 
-def column_bytes(snapshot: Snapshot, columns: Collection[str]) -> int:
+def column_bytes(matched: MatchedFacts, columns: Collection[str]) -> int:
     """Bytes, decompressed, of the fact columns that evidence over ``columns`` is made of.
 
     0 for a store that can only be evaluated at once.
     """
+    snapshot = matched.snapshot
     if not snapshot.in_batches or snapshot.encryption is not None:
         return 0  # evaluated at once: the keys stay in this process
-    keys = [field.key for field in snapshot.fields_over(columns)]
-    return sum(
-        sizes.get(part.by_key[key].arrow.name, 0)
-        for part in snapshot.parts
-        for key in keys
-        if key in part.by_key
-        for sizes in part.decoded_bytes
-    )
+    needed = 0
+    for wanted in snapshot.fields_over(columns):
+        sliced = matched.sliced_parts(wanted)  # their bit slices are asked instead
+        needed += sum(
+            sizes.get(part.by_key[wanted.key].arrow.name, 0)
+            for part in snapshot.parts
+            if wanted.key in part.by_key and part.name not in sliced
+            for sizes in part.decoded_bytes
+        )
+    return needed
 
 
 def batches_over(matched: MatchedFacts, columns: Collection[str]) -> list[PartBatch]:
     """The batches with facts about ``columns`` of current files."""
     identities = matched.snapshot.identities
-    keys = [field.key for field in matched.snapshot.fields_over(columns)]
+    fields = [
+        (field.key, matched.sliced_parts(field)) for field in matched.snapshot.fields_over(columns)
+    ]
     found = []
     for part in identities.parts:
         first = identities.starts[part.name]
-        names = {part.by_key[key].arrow.name for key in keys if key in part.by_key}
+        held = [
+            (part.by_key[key].arrow.name, sliced) for key, sliced in fields if key in part.by_key
+        ]
+        names = {name for name, sliced in held if part.name not in sliced}
+        skipped = frozenset(name for name, _ in held) - names
         for group, sizes in enumerate(part.decoded_bytes):
             rows = part.metadata.row_group(group).num_rows
             alive = matched.file_of_row[first : first + rows] >= 0
@@ -110,6 +120,7 @@ def batches_over(matched: MatchedFacts, columns: Collection[str]) -> list[PartBa
                     rows=rows,
                     nbytes=nbytes,
                     alive=np.packbits(alive).tobytes(),
+                    skipped=skipped,
                 )
                 found.append(batch)
             first += rows
@@ -120,7 +131,8 @@ def open_batch(batch: PartBatch, location: Location, storage: Storage) -> Matche
     """The batch as if its rows were the files of a listing; a ``Reason`` when it is unreadable."""
     try:
         part = open_part(location.part(batch.name), batch.size, batch.mtime, storage)
-        piece = replace(part, group=batch.group)
+        fields = tuple(each for each in part.fields if each.arrow.name not in batch.skipped)
+        piece = replace(part, group=batch.group, fields=fields)
         counts = integers(piece.read(storage, [ROWS]).column(0), -1)
     except Exception as error:  # whatever is wrong with a part, the query continues
         return Reason.of_error(f"fact part {batch.name}", error)
@@ -261,7 +273,7 @@ def gather(
     if sum(part.uncompressed for part in matched.snapshot.parts) <= how.limit:
         return None  # all columns fit: the sizes of some need not be read from the footers
     leaves = leaves_of(tree)
-    needed = column_bytes(matched.snapshot, columns)
+    needed = column_bytes(matched, columns)
     if needed <= how.limit:
         return None
     root = matched.snapshot.location.root

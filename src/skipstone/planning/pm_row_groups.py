@@ -4,7 +4,7 @@ It reads no data file. The ``_pm`` files lie in packs; adjacent ones are read in
 opened ones are cached. To save more than it costs,
 
 - it skips files that it cannot cut: a file of one row group, if each column of the predicate has
-  ``minmax`` facts;
+  facts with bounds or values;
 - it reads a sample first (``SAMPLE`` files, evenly spread), and the other files only if at least
   one in ``WORTH`` row groups of the sample was dropped;
 - it reads at most ``MOST_FILES``, and ``MOST_BYTES`` of ``_pm``.
@@ -24,7 +24,6 @@ import pyarrow as pa
 
 from skipstone._cache import LruCache
 from skipstone.errors import SkipstoneError, UnsupportedError
-from skipstone.indexes.minmax import MinMax
 from skipstone.predicate.tree import leaves as leaves_of
 from skipstone.predicate.types import column_path
 from skipstone.pruning import Cause, Level, Reason, Units
@@ -50,8 +49,10 @@ log = logging.getLogger("skipstone")
 
 IntArray: TypeAlias = "NDArray[np.int64]"
 
+#: Kinds of facts that say as much of a whole file as its ``_pm``, by name: few queries load them.
+_AS_GOOD: Final = {"minmax", "valuelist", "bitmap", "rangebitmap", "bsi"}
 #: Files in the sample.
-SAMPLE: Final = 32
+SAMPLE: Final = 16
 #: One in this many row groups of the sample must be dropped, or the other files are left out.
 #: Evaluating a ``_pm`` takes about 0.3 ms the first time; reading a file takes 3 ms or more.
 WORTH: Final = 8
@@ -99,7 +100,7 @@ class PmRowGroups:
         if not fields:
             return None
         definitions = matched.snapshot.definitions
-        having = {each.column for each in definitions if each.kind == MinMax.name}
+        having = {each.column for each in definitions if each.kind in _AS_GOOD}
         return cls(
             matched=matched,
             listing=matched.listing,

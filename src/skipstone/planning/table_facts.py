@@ -54,7 +54,8 @@ class ObjectPlanRequest:
     ``facts_disabled`` facts are counted but not used; one of the ``reasons`` says why. ``runs``
     says how to evaluate facts that do not fit in memory. Without ``file_index`` no sidecar is used.
     ``adjacent`` are sidecars next to the data files that no store refers to. ``data_files`` are the
-    levels below the files; the planner opens them where ``costs`` say that it pays.
+    levels below the files; the planner opens them where ``costs`` say that it pays. ``share``
+    estimates how much of a file lies in the columns of the predicate.
     """
 
     tree: Bound
@@ -72,6 +73,7 @@ class ObjectPlanRequest:
     data_files: DataFileSources | None = None
     snapshot: SnapshotFacts = field(default_factory=SnapshotFacts)
     costs: Costs = FREE
+    share: float = 1.0
 
 
 def plan_objects(request: ObjectPlanRequest) -> Plan:
@@ -107,7 +109,7 @@ def plan_objects(request: ObjectPlanRequest) -> Plan:
             table=request.table,
             predicate=request.predicate,
             objects=ObjectLevel(
-                row_counts=facts.rows,
+                row_counts=facts.row_counts,
                 evidence=[*request.partitions.evidence(columns), *facts.of_rows],
                 inherited=sharpened(each.leaves for each in facts.gathered),
                 asked=tuple(step for each in facts.gathered for step in each.steps),
@@ -117,14 +119,15 @@ def plan_objects(request: ObjectPlanRequest) -> Plan:
             rows=None if indexed is None and adjacent is None else of_rows,
             fetch=fetch,
             costs=request.costs,
+            share=request.share,
         )
     )
     return replace(
         plan,
         sidecars=0 if adjacent is None else adjacent.used,
-        facts_fresh=int(fresh.sum()),
-        facts_stale=int(stale.sum()),
-        facts_missing=len(listing) - int((fresh | stale).sum()),
+        facts_fresh=int(np.count_nonzero(fresh)),
+        facts_stale=int(np.count_nonzero(stale)),
+        facts_missing=len(listing) - int(np.count_nonzero(fresh | stale)),
         stale=stale,
         missing=~(stale | fresh),
         reasons=tuple(dict.fromkeys((*facts.notes, *plan.reasons))),
@@ -154,7 +157,7 @@ class _Facts:
         total = len(request.listing)
         self.fresh, self.stale = np.zeros(total, np.bool_), np.zeros(total, np.bool_)
         counts = request.snapshot.row_counts
-        self.rows = np.full(total, -1, np.int64) if counts is None else counts
+        self.rows = counts
         self.of_rows: list[Index] = []
         self.gathered: list[Gathered] = []
         self.idle: dict[tuple[str, str], Step] = {}
@@ -169,10 +172,12 @@ class _Facts:
             self.of_rows += [each for each in asked if file_index or each.sidecar is None]
         else:
             self.gathered.append(gathered)
+            self.of_rows += matched.sliced(self.usable)
             self.notes.update(dict.fromkeys(gathered.reasons))
         self.fresh |= matched.has_fact
         self.stale |= matched.stale
-        self.rows = np.maximum(self.rows, matched.rows)
+        rows = self.rows
+        self.rows = matched.rows if rows is None else np.maximum(rows, matched.rows)
         for definition in matched.snapshot.definitions:
             # A foreign store has names in lower case.
             if self.named.isdisjoint(column.lower() for column in definition.columns):
@@ -182,9 +187,14 @@ class _Facts:
         if not file_index:
             self.notes.update(dict.fromkeys(_switched_off(matched, self.usable)))
 
+    @property
+    def row_counts(self) -> NDArray[np.int64]:
+        """Per file, -1 where unknown."""
+        return np.full(len(self.fresh), -1, np.int64) if self.rows is None else self.rows
+
     def add_adjacent(self, adjacent: AdjacentRows) -> None:
         """Adds the facts of sidecars next to the data files."""
-        self.rows = adjacent.row_counts(self.rows)
+        self.rows = adjacent.row_counts(self.row_counts)
         if adjacent.used and not self.fresh.any():
             # Missing facts are not worth a note where sidecars index the files.
             for note in [each for each in self.notes if each.cause is Cause.ABSENT]:
@@ -238,14 +248,15 @@ def _fetch(
     adjacent: AdjacentRows | None,
     data_files: DataFileSources | None,
 ) -> Fetch:
-    """Reads packed sidecars from the store whose facts refer to them, sidecars next to the data
-    files, and parts of the data files."""
+    """Reads packed sidecars and bit slices from the store whose facts refer to them, sidecars next
+    to the data files, and parts of the data files."""
 
     def fetch(ranges: Sequence[ByteRange]) -> Fetched:
         have: dict[ByteRange, bytes | memoryview] = {}
         left = list(ranges)
         for matched in matches:
-            below = f"{matched.snapshot.location.packs}/"
+            location = matched.snapshot.location
+            below = (f"{location.packs}/", f"{location.facts}/")
             mine = [each for each in left if each.path.startswith(below)]
             left = [each for each in left if not each.path.startswith(below)]
             if mine:

@@ -214,10 +214,15 @@ _PART = re.compile(
 
 
 def column_path(name: str) -> tuple[str, ...]:
-    """The path that ``column_name`` spelled."""
+    """The path that ``column_name`` spelled. A name that it never spells is one part, as it is: a
+    part of it may be another column.
+    """
     if "`" not in name and "['" not in name:
         return tuple(name.split("."))
-    return tuple(_part(match) for match in _PART.finditer(name))
+    found = list(_PART.finditer(name))
+    if "".join(match.group() for match in found) != name:
+        return (name,)
+    return tuple(_part(match) for match in found)
 
 
 def split_names(text: str) -> list[str]:

@@ -89,6 +89,8 @@ class Bounds(Generic[S]):
     @property
     def exact(self) -> bool:
         """True when ``must == may``: the predicate is decided, and ``count(*)`` is legal."""
+        if self.must is self.may:
+            return True
         if isinstance(self.must, np.ndarray) and isinstance(self.may, np.ndarray):
             return bool(np.array_equal(self.must, self.may))
         return bool(self.must == self.may)
@@ -103,10 +105,16 @@ class Bounds(Generic[S]):
 
     def meet_and(self, other: Bounds[S]) -> Bounds[S]:
         """Bounds of ``p AND q`` from bounds of ``p`` and of ``q``."""
+        if self.must is self.may and other.must is other.may:  # both decided: one set is enough
+            both = _and(self.may, other.may)
+            return Bounds(both, both)
         return Bounds(_and(self.must, other.must), _and(self.may, other.may))
 
     def meet_or(self, other: Bounds[S]) -> Bounds[S]:
         """Bounds of ``p OR q`` from bounds of ``p`` and of ``q``."""
+        if self.must is self.may and other.must is other.may:
+            either = _or(self.may, other.may)
+            return Bounds(either, either)
         return Bounds(_or(self.must, other.must), _or(self.may, other.may))
 
     def sharpen(self, other: Bounds[S]) -> Bounds[S]:

@@ -1,14 +1,24 @@
 """The cost gate: where evaluating a finer level costs more than it may save.
 
-A level evaluates a unit only where
+Skipping a unit saves the columns of the predicate. The reader decodes these for every row that is
+left, and reads the other columns only where rows match: a unit that can be skipped has none. So a
+level evaluates a unit only where
 
-    EXPECTED x bytes of the unit / bytes_per_second  >  seconds of evaluating it
+    EXPECTED x seconds of reading the unit's columns of the predicate  >  seconds of evaluating it
 
 ``EXPECTED`` is the share of the evaluated bytes that is skipped in the end. It is unknown before;
-with a half, a wrong guess loses no more than was invested. The other constants were measured on
-local files in the page cache, and against an object store at 20 ms per request with 32 concurrent
-requests. Bytes are the stored bytes of the undecided rows in all columns, because the levels do not
-know which columns will be read.
+with a half, a wrong guess loses no more than was invested. Of more than ``FEW`` units a spread
+sample is evaluated first. Each index is then evaluated for the other units only where
+
+    share of the sample that it decided  x  seconds of reading  >  seconds of evaluating it
+
+Up to ``FEW`` units are weighed by all of their bytes, times ``patience``: evaluating them takes
+little time, and other engines that read a plan read all columns.
+
+A file that is read must be opened in any case, so opening it counts only ``OPENED`` of its time.
+The constants were measured on local files in the page cache, and against an object store at 20 ms
+per request with 32 concurrent requests. Sizes of columns come from open footers; in unopened files
+each column has the same share.
 
 ``SPARK`` is for the choice between Spark's own reader on the remaining files and Python workers
 that read planned pages, measured with two cores. A Python worker has a start-up time and plans
@@ -18,39 +28,62 @@ again; after that both take the same time per byte.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias, cast
 
 import numpy as np
 
+from skipstone.predicate.tree import And, Bound, Leaf, Or
+
 from .._arrays import distinct
-from . import Cause, Level, Reason
+from . import Cause, Evidence, Level, Reason
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from numpy.typing import NDArray
 
     from . import Units
+    from .evaluation import Evaluation, Outcome
     from .evidence import Source
+
+    IntArray: TypeAlias = NDArray[np.int64]
 
 
 EXPECTED = 0.5
+OPENED = 0.5
+#: seconds of evaluating statistics that are in memory, as a share of opening the file
+_IN_MEMORY = 0.1
+#: seconds per byte of decoding a dictionary for evidence, one by one
+_DECODE = 5e-9
+#: seconds of evaluating a row index of ``cost`` 1 for the rows of a file, besides reading it
+ROW_CPU = 50e-6
+#: of more units an eighth is the sample: at least ``FEW // 2``, at most ``_SAMPLE``
+FEW = 16
+_SAMPLE = 32
+#: evidence about row groups up to this ``cost`` reads nothing
+_FREE_COST = 1.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Costs:
     """Seconds: ``file`` to open one and decode its footer, ``chunk`` for the page index of a column
-    chunk, ``rows`` to evaluate one index for the rows of a file. ``bytes_per_second`` is how fast
-    stored bytes are read and decoded."""
+    chunk, ``page`` for its dictionary page or Bloom filter, ``rows`` to read one index for the rows
+    of a file, ``read`` to begin reading a column chunk. ``bytes_per_second`` is how fast its
+    stored bytes are read and decoded; ``patience`` see the module."""
 
     file: float
     chunk: float
     rows: float
     bytes_per_second: float
+    page: float = 0.0
+    read: float = 0.0
+    patience: float = 1.0
 
     def looking(self, level: Level, columns: int) -> float:
         """Seconds of evaluating one unit: a file, or for pages a row group."""
         match level:
             case Level.ROW_GROUP:
-                return self.file
+                return self.file * OPENED
             case Level.PAGE:
                 return self.chunk * columns
             case Level.ROW:
@@ -63,59 +96,216 @@ class Costs:
         page indexes. Where evaluating is free, all levels keep their order."""
         return self.rows * columns < self.file + self.chunk * columns
 
-    def worth(self, level: Level, stored: NDArray[np.int64], columns: int) -> NDArray[np.bool_]:
-        """Flags of the units, of ``stored`` bytes each, whose evaluation is expected to pay."""
-        return EXPECTED * stored > self.looking(level, columns) * self.bytes_per_second
+    def reading(self, stored: NDArray[np.int64], columns: int) -> NDArray[np.float64]:
+        """Seconds of reading units with ``stored`` bytes in so many columns."""
+        return np.asarray(self.read * columns + stored / self.bytes_per_second)
 
 
-LOCAL = Costs(file=250e-6, chunk=60e-6, rows=200e-6, bytes_per_second=500e6)
-REMOTE = Costs(file=1.5e-3, chunk=0.8e-3, rows=1.5e-3, bytes_per_second=80e6)
+LOCAL = Costs(
+    file=250e-6,
+    chunk=300e-6,
+    page=150e-6,
+    rows=30e-6,
+    read=50e-6,
+    bytes_per_second=1e9,
+    patience=5.0,
+)
+REMOTE = Costs(
+    file=1.5e-3, chunk=0.8e-3, page=0.8e-3, rows=1.5e-3, read=0.8e-3, bytes_per_second=80e6
+)
 #: evaluates every unit
 FREE = Costs(file=0.0, chunk=0.0, rows=0.0, bytes_per_second=1.0)
 
 
+def spread(at: IntArray) -> IntArray | None:
+    """An evenly spread sample of ``at``; ``None`` for few, which are evaluated together."""
+    count = len(at)
+    if count <= FEW:
+        return None
+    size = min(max(count // 8, FEW // 2, 1), _SAMPLE)
+    return at[np.linspace(0, count - 1, size).astype(np.int64)]
+
+
+def best_prefix(nets: Sequence[float]) -> int:
+    """How many of these to take, from the first on, so that their sum is greatest."""
+    return int(np.argmax(np.cumsum([0.0, *nets])))
+
+
+@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
+class Verdict:
+    """What a sample says of a level: ``net`` are the seconds that it saved, less those that it
+    took. ``chosen`` is the evidence that paid, by index and column; ``others`` did not."""
+
+    source: Source
+    net: float
+    outcomes: Sequence[Outcome]
+    chosen: frozenset[tuple[str, str]]
+
+
 class CostGate:
-    """Decides which units a source evaluates, and counts those that do not pay."""
+    """Decides which units a source evaluates, and counts those that do not pay.
+
+    ``share`` estimates how much of an unopened file lies in the columns of the predicate.
+    """
 
     def __init__(
-        self, costs: Costs, sizes: NDArray[np.int64], rows: NDArray[np.int64], columns: int
+        self,
+        costs: Costs,
+        sizes: IntArray,
+        rows: IntArray,
+        columns: frozenset[str],
+        share: float = 1.0,
     ) -> None:
         self.costs, self.sizes, self.rows, self.columns = costs, sizes, rows, columns
-        self.reasons: list[Reason] = []
+        self.share = share
         self.passed = np.zeros(len(sizes), np.bool_)  # files that were left out
+        #: how many were in the last sample, of how many, of what
+        self.sampled = (0, 0, Level.OBJECT.unit)
+        self._left: list[Reason] = []
+        self._small: dict[tuple[Level, Level], tuple[int, int]] = {}
 
-    def choose(
-        self, source: Source, units: Units, undecided: NDArray[np.int64]
-    ) -> NDArray[np.int64]:
-        """Those of the ``undecided`` positions that ``source`` evaluates."""
+    @property
+    def reasons(self) -> list[Reason]:
+        """Why units were left out."""
+        found = []
+        for (level, unit), (passed, total) in self._small.items():
+            if passed:
+                text = f"not looked at in {passed:,} of {total:,} {unit.unit}"
+                text = f"{text}, which take less to read"
+                found.append(Reason(cause=Cause.COSTLY, subject=level.unit, text=text))
+        return [*self._left, *found]
+
+    def choose(self, source: Source, units: Units, undecided: IntArray, *, many: bool) -> IntArray:
+        """Those of the ``undecided`` positions that ``source`` evaluates. ``many``: they are not
+        all, so that few of them may be part of many."""
         if source.limits_cost or self.costs is FREE or not len(undecided):
             return undecided
-        level = source.level
-        file = units.file[undecided]
-        stored = self.sizes[file]
-        if units.level is not Level.OBJECT:
-            # Without a row count the unit is the whole file.
-            part = units.rows[undecided]
-            known = np.maximum(np.maximum(self.rows[file], part), 1)
-            stored = (stored * np.where(part < 0, 1.0, part / known)).astype(np.int64)
-        worth = self.costs.worth(level, stored, self.columns)
+        level, columns = source.level, len(self.columns)
+        if level is not Level.ROW_GROUP:
+            # Files that were left out are not open, and were counted above.
+            undecided = undecided[~self.passed[units.file[undecided]]]
+        asked = units.where(undecided)
+        file = asked.file
+        if level is Level.ROW_GROUP:
+            seconds = self._whole(asked) / self.costs.bytes_per_second
+        elif len(undecided) <= FEW and not many:
+            seconds = self._whole(asked) / self.costs.bytes_per_second * self.costs.patience
+        else:
+            seconds = self.reading(source, asked)
+        worth = EXPECTED * seconds > self.costs.looking(level, columns)
         if level is Level.ROW_GROUP:
             # Some units may be row groups already, but a file is opened or not as a whole.
             passed = distinct(file[~worth])
             self.passed[passed] = True
-            self._report(level, Level.OBJECT, len(passed), len(distinct(file)))
+            self._count(level, Level.OBJECT, len(passed), len(distinct(file)))
         else:
-            # Unopened files were counted above.
-            counted = ~self.passed[file]
-            self._report(level, units.level, int(np.sum(~worth & counted)), int(np.sum(counted)))
+            self._count(level, units.level, int(np.sum(~worth)), len(worth))
         return undecided[worth]
 
-    def _report(self, level: Level, unit: Level, passed: int, total: int) -> None:
-        """Adds the reason for ``passed`` of ``total`` units that were left out."""
-        if passed:
-            text = f"not looked at in {passed:,} of {total:,} {unit.unit}, which take less to read"
-            # The text has the count and its denominator.
-            self.reasons.append(Reason(cause=Cause.COSTLY, subject=level.unit, text=text))
+    def sample(self, undecided: IntArray) -> IntArray | None:
+        """Those of the ``undecided`` to evaluate before the others, ``None`` for all."""
+        return None if self.costs is FREE else spread(undecided)
+
+    def reading(self, source: Source | None, units: Units) -> NDArray[np.float64]:
+        """Seconds of reading the columns of the predicate in each unit."""
+        stored = (self._whole(units) * self.share).astype(np.int64)
+        if source is not None:
+            known = source.stored(units, self.columns)
+            if known is not None:
+                stored = np.where(known >= 0, known, stored)
+        return self.costs.reading(stored, len(self.columns))
+
+    def affordable(
+        self, source: Source, units: Units, evidence: Sequence[Evidence[Leaf]]
+    ) -> list[Evidence[Leaf]]:
+        """The evidence to ask of ``units`` of a sample; a reason for each that costs more than all
+        of them take to read."""
+        if source.level is not Level.ROW_GROUP or not len(units):
+            return list(evidence)
+        value = float(self.reading(source, units).mean())
+        most = np.inf if EXPECTED * value > self.costs.page else _FREE_COST
+        for each in evidence:
+            if each.cost > most:
+                text = f"not looked at in {self.sampled[1]:,} of {self.sampled[1]:,}"
+                text = f"{text} {self.sampled[2]}, which take less to read"
+                subject = f"{each.name}({each.column})"
+                self._left.append(Reason(cause=Cause.COSTLY, subject=subject, text=text))
+        return [each for each in evidence if each.cost <= most]
+
+    def verdict(self, tree: Bound, source: Source, asked: Units, found: Evaluation) -> Verdict:
+        """What the level of ``source`` was worth in a sample ``asked``, which gave ``found``."""
+        costs, level, count = self.costs, source.level, len(asked)
+        value = float(self.reading(source, asked).sum()) / max(len(found.units), 1)
+
+        def net(outcome: Outcome) -> float:
+            took = 0.0
+            if _reads(level, outcome):
+                size = source.decoded(outcome.index, outcome.column, found.units)
+                each = costs.page + size / max(len(found.units), 1) * _DECODE
+                took = each * outcome.before
+            return value * (outcome.before - outcome.after) - took
+
+        outcomes = found.outcomes
+        nets = [net(each) for each in outcomes]
+        if _is_conjunction(tree):
+            chosen = [each >= 0 for each in nets]
+        else:
+            # One side of an OR excludes nothing before the other sides do.
+            best = best_prefix(nets)
+            chosen = [at < best or not _reads(level, each) for at, each in enumerate(outcomes)]
+        # Statistics are in memory once the file is open.
+        one = costs.file * _IN_MEMORY
+        if level is not Level.ROW_GROUP:
+            one = costs.looking(level, len(self.columns))
+        pairs = list(zip(outcomes, chosen, strict=True))
+        return Verdict(
+            source=source,
+            net=sum(each for each, yes in zip(nets, chosen, strict=True) if yes) - one * count,
+            outcomes=outcomes,
+            chosen=frozenset((each.index, each.column) for each, yes in pairs if yes),
+        )
+
+    def leave(self, verdict: Verdict) -> None:
+        """Adds the reason that a level is left out after a sample."""
+        self._sampled(verdict.source.level.unit, verdict.outcomes)
+
+    def follow(self, verdict: Verdict) -> None:
+        """Adds a reason for each evidence of a level that is left out after a sample."""
+        for each in verdict.outcomes:
+            if (each.index, each.column) not in verdict.chosen:
+                self._sampled(f"{each.index}({each.column})", [each])
+
+    def _sampled(self, subject: str, outcomes: Sequence[Outcome]) -> None:
+        asked, total, unit = self.sampled
+        gone = sum(each.before - each.after for each in outcomes)
+        effect = "it skipped too little" if gone else "it skipped nothing"
+        text = f"asked in {asked:,} of {total:,} {unit}, where {effect}"
+        self._left.append(Reason(cause=Cause.COSTLY, subject=subject, text=text))
+
+    def _whole(self, units: Units) -> NDArray[np.float64]:
+        """The stored bytes of units in all columns; without a row count the unit is the file."""
+        stored = self.sizes[units.file].astype(np.float64)
+        if units.level is Level.OBJECT:
+            return stored
+        known = np.maximum(np.maximum(self.rows[units.file], units.rows), 1)
+        return np.asarray(stored * np.where(units.rows < 0, 1.0, units.rows / known))
+
+    def _count(self, level: Level, unit: Level, passed: int, total: int) -> None:
+        """Counts ``passed`` of ``total`` units that were left out."""
+        before = self._small.get((level, unit), (0, 0))
+        self._small[level, unit] = before[0] + passed, before[1] + total
+
+
+def _reads(level: Level, outcome: Outcome) -> bool:
+    """Whether evidence reads dictionary pages or filters; statistics are in memory."""
+    return level is Level.ROW_GROUP and outcome.cost > _FREE_COST
+
+
+def _is_conjunction(tree: Bound) -> bool:
+    """Whether each leaf alone can exclude a unit."""
+    if isinstance(tree, And):
+        return all(_is_conjunction(cast("Bound", child)) for child in tree.children)
+    return not isinstance(tree, Or)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -24,6 +24,7 @@ import logging
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any, TypeAlias, cast
 
 import numpy as np
@@ -156,18 +157,54 @@ class Question:
         self, used: bool, considered: int, kept: int, started: float, answers: Sequence[Answer]
     ) -> Step:
         """The step of this question, for ``explain``."""
-        reasons = tuple(dict.fromkeys(reason for answer in answers for reason in answer.reasons))
+        work = Work(self.evidence)
+        work.add(self, used, considered, kept, started, answers)
+        return work.step()
+
+
+class Work:
+    """The step of evidence that answers several questions, of the same kind about one column."""
+
+    def __init__(self, evidence: Evidence[Leaf]) -> None:
+        self.evidence = evidence
+        self.used = False
+        self.considered = self.kept = self.bytes_read = self.requests = 0
+        self.seconds = 0.0
+        self.reasons: dict[Reason, None] = {}
+
+    def add(
+        self,
+        question: Question,
+        used: bool,
+        considered: int,
+        kept: int,
+        started: float,
+        answers: Sequence[Answer],
+    ) -> None:
+        """Adds a question that kept ``kept`` of ``considered`` units."""
+        self.used = self.used or used
+        self.considered += considered
+        self.kept += kept
+        self.bytes_read += question.bytes_read
+        self.requests += question.requests
+        self.seconds += time.perf_counter() - started
+        for answer in answers:
+            if answer.reasons:
+                self.reasons.update(dict.fromkeys(answer.reasons))
+
+    def step(self) -> Step:
+        """The step, for ``explain``."""
         return Step(
             level=self.evidence.level,
             index=self.evidence.name,
             column=self.evidence.column,
-            used=used,
-            considered=int(considered),
-            kept=int(kept),
+            used=self.used,
+            considered=self.considered,
+            kept=self.kept,
             bytes_read=self.bytes_read,
             requests=self.requests,
-            milliseconds=(time.perf_counter() - started) * 1e3,
-            reasons=reasons,
+            milliseconds=self.seconds * 1e3,
+            reasons=tuple(self.reasons),
         )
 
 
@@ -263,14 +300,27 @@ def combine(
     return result if result is not None else everything if conjunction else nothing
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Outcome:
+    """What evidence of this ``cost`` decided: undecided units ``before`` and ``after``."""
+
+    index: str
+    column: str
+    cost: float
+    before: int
+    after: int
+
+
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
 class Evaluation:
-    """The result of one level: ``bounds`` of the predicate over ``units``, and of each leaf."""
+    """The result of one level: ``bounds`` of the predicate over ``units``, and of each leaf;
+    ``outcomes`` of the evidence in the order of evaluation."""
 
     units: Units
     bounds: Bounds[NDArray[np.bool_]]
     leaves: Mapping[Leaf, Bounds[Any]]
     steps: tuple[Step, ...]
+    outcomes: tuple[Outcome, ...] = ()
 
     def descend(self, children: Units, parent: NDArray[np.int64]) -> dict[Leaf, Bounds[Any]]:
         """Each leaf's bounds for finer units: ``parent[i]`` is the unit that child ``i`` lies in.
@@ -308,12 +358,15 @@ def evaluate(
     by_column = _by_column(tree)
     bounds = whole()
     steps: list[Step] = []
-    for _, stage in itertools.groupby(sorted(evidence, key=_cost), key=_cost):
-        at = np.flatnonzero(bounds.may & ~bounds.must)
+    outcomes: list[Outcome] = []
+    for cost, stage in itertools.groupby(sorted(evidence, key=_cost), key=_cost):
+        undecided = bounds.may & ~bounds.must
+        left = count = int(np.count_nonzero(undecided))
         # The first stages usually cover every unit: this saves a copy of up to a million.
-        open_units = units if len(at) == n else units.where(at)
+        at = None if count == n else np.flatnonzero(undecided)
+        open_units = units if at is None else units.where(at)
         asked = [
-            Question(item, by_column[item.column], open_units, len(at))
+            Question(item, by_column[item.column], open_units, count)
             for item in stage
             if item.column in by_column
         ]
@@ -325,7 +378,7 @@ def evaluate(
             for leaf, answer in zip(question.leaves, answers, strict=True):
                 if answer.bounds is not None:
                     spread = answer.bounds
-                    if len(at) < n:
+                    if at is not None:
                         spread = Bounds.over(spread, at, n)
                     known = found.get(leaf)
                     found[leaf] = spread if known is None else known.sharpen(spread)
@@ -333,8 +386,20 @@ def evaluate(
             if used:
                 bounds = whole()
             kept = int(np.count_nonzero(bounds.may))
-            steps.append(question.step(used, before, kept, started, answers))
-    return Evaluation(units=units, bounds=bounds, leaves=found, steps=tuple(steps))
+            step = question.step(used, before, kept, started, answers)
+            steps.append(step)
+            after = kept - int(np.count_nonzero(bounds.must))  # all of these may match
+            outcomes.append(
+                Outcome(index=step.index, column=step.column, cost=cost, before=left, after=after)
+            )
+            left = after
+    return Evaluation(
+        units=units,
+        bounds=bounds,
+        leaves=found,
+        steps=tuple(steps),
+        outcomes=tuple(outcomes),
+    )
 
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
@@ -361,7 +426,8 @@ def evaluate_rows(
     alive = [task.alive for task in tasks]
     results = [Bounds(_NONE, task.alive) for task in tasks]
     constants = {rows: row_constants(rows) for rows in {task.rows for task in tasks}}
-    steps: dict[tuple[str, str], Step] = {}
+    left = [len(rows) for rows in alive]
+    work: dict[tuple[str, str], Work] = {}
     order = sorted({item.cost for task in tasks for item in task.evidence})
     for cost in order:
         asked: list[tuple[int, Question]] = []
@@ -381,7 +447,7 @@ def evaluate_rows(
         wave = fetch_wave([question for _, question in asked], fetch)
         for i, question in asked:
             started = time.perf_counter()
-            before = len(results[i].may)
+            before = left[i]
             answers = question.answers(wave)
             for leaf, answer in zip(question.leaves, answers, strict=True):
                 if answer.bounds is not None:
@@ -393,19 +459,27 @@ def evaluate_rows(
             used = any(answer.bounds is not None for answer in answers)
             if used:
                 whole = combine(tree, found[i], *constants[tasks[i].rows])
-                if len(alive[i]) < tasks[i].rows:
+                if (
+                    alive[i] is not constants[tasks[i].rows][2].may
+                    and len(alive[i]) < tasks[i].rows
+                ):
                     may = whole.may & alive[i]
                     whole = Bounds(may if whole.exact else whole.must & alive[i], may)
                 results[i] = whole
-            step = question.step(used, before, len(results[i].may), started, answers)
-            key = (step.index, step.column)
-            steps[key] = steps[key].plus(step) if key in steps else step
-    return results, tuple(steps.values())
+            evidence = question.evidence
+            key = (evidence.name, evidence.column)
+            if key not in work:
+                work[key] = Work(evidence)
+            if used:
+                left[i] = len(results[i].may)
+            work[key].add(question, used, before, left[i], started, answers)
+    return results, tuple(each.step() for each in work.values())
 
 
 _NONE = RowSet()
 
 
+@lru_cache(maxsize=64)
 def row_constants(rows: int) -> tuple[Bounds[RowSet], Bounds[RowSet], Bounds[RowSet]]:
     """``unknown``, ``nothing`` and ``everything`` for ``combine`` over one file's rows."""
     none, every = RowSet(), RowSet.all(rows)

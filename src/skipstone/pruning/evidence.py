@@ -132,6 +132,10 @@ class Units:
 
     def where(self, keep: NDArray[np.bool_] | IntArray) -> Units:
         """The units that ``keep`` (mask or positions) selects."""
+        if keep.dtype == np.bool_:
+            keep = np.flatnonzero(keep)  # one pass over the mask instead of four
+        if self.level is Level.OBJECT:
+            return Units.objects(self.file[keep], self.rows[keep])
         return Units(
             level=self.level,
             file=self.file[keep],
@@ -211,8 +215,9 @@ class BaseEvidence:
 class Source(ABC):
     """Units and evidence of the row group or the page level; see the module.
 
-    ``split`` and ``evidence`` are what a source must have. The planner calls ``observe`` and
-    ``split`` once per plan, in this order, and reads ``spent`` and ``reasons`` after that.
+    ``split`` and ``evidence`` are what a source must have. The planner calls ``observe`` once per
+    plan, then ``split``, and reads ``spent`` and ``reasons`` after that. Where units are many, it
+    calls ``split`` and ``evidence`` for a sample, then ``stored``, then for the others.
     """
 
     __slots__ = ()
@@ -231,6 +236,15 @@ class Source(ABC):
     def reasons(self) -> Sequence[Reason]:
         """Why some units were not evaluated."""
         return ()
+
+    def stored(self, units: Units, columns: frozenset[str]) -> IntArray | None:
+        """The stored bytes of these columns in each unit, as far as known without a read; -1 or
+        ``None`` where they are not."""
+        return None
+
+    def decoded(self, index: str, column: str, units: Units) -> int:
+        """The bytes that evidence called ``index`` decodes for these units, read or cached."""
+        return 0
 
     def observe(self, alive: Units) -> None:  # noqa: B027 - most sources ignore it
         """Takes all units that may hold a match, the decided ones included."""

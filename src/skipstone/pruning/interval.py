@@ -142,14 +142,14 @@ def null_bounds(op: Op, rows: IntArray, nulls: IntArray) -> Bounds[BoolArray]:
     Exact for IS NULL and IS NOT NULL of units that are all null or without nulls. For a leaf on
     values it proves only that units of nulls alone do not match (or, for ``NOT <=>``, do).
     """
+    if op not in (Op.IS_NULL, Op.NOT_NULL):
+        every = np.zeros(len(rows), np.bool_)
+        return with_nulls(op, ~every, every, rows, nulls)
     full, none = (nulls == rows) & (rows >= 0), nulls == 0
     if op is Op.IS_NULL:
         may, must = ~none & (rows != 0), full
-    elif op is Op.NOT_NULL:
-        may, must = ~full & (rows != 0), none
     else:
-        every = np.zeros(len(rows), np.bool_)
-        return with_nulls(op, ~every, every, rows, nulls)
+        may, must = ~full & (rows != 0), none
     return Bounds(must & may, may)
 
 

@@ -34,6 +34,7 @@ from skipstone.predicate.tree import Const, Op
 from skipstone.predicate.types import indexable
 from skipstone.storage import ByteRange
 
+from .._arrays import ordinals
 from . import Answer, BaseEvidence, BoolArray, Bounds, Cause, Fetched, Level, Reason, Units
 from .column_types import restate
 from .interval import null_bounds
@@ -162,15 +163,11 @@ class Places:
             return None
         return Blob(path=self.packs[pack], offset=offset, length=length)
 
-    def of_rows(self, rows: NDArray[np.int64]) -> Places:
+    def of_rows(self, at: NDArray[np.int64]) -> Places:
         """The places of some fact rows."""
-        return Places(
-            packs=self.packs,
-            pack=self.pack[rows],
-            offset=self.offset[rows],
-            length=self.length[rows],
-            inline=self.inline.take(arrow(rows)),
-        )
+        inline = self.inline.take(arrow(at))
+        pack, offset, length = self.pack[at], self.offset[at], self.length[at]
+        return Places(packs=self.packs, pack=pack, offset=offset, length=length, inline=inline)
 
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
@@ -226,6 +223,21 @@ class Index(BaseEvidence, ABC):
     def from_params(cls, column: str, params: Mapping[str, str]) -> Self:
         """The definition with these ``params``; unknown parameters are ignored."""
         return cls(column)
+
+    @property
+    def shown_params(self) -> str:
+        """The parameters for people."""
+        return ", ".join(f"{key}={value}" for key, value in self.params.items())
+
+    def for_table(self, files: int, existing: Index | None = None) -> Self:
+        """The definition that a build for a table of ``files`` files stores; ``existing`` is the
+        table's own of this kind and column. A kind may choose parameters here."""
+        return self
+
+    def outgrown(self, files: int) -> tuple[str, str] | None:
+        """Where parameters that a build chose no longer suit a table of ``files`` files: why, and
+        the definition to build instead."""
+        return None
 
     @abstractmethod
     def stored_type(self, type: pa.DataType) -> pa.DataType:
@@ -325,6 +337,12 @@ class Rows:
         """Null counts, -1 unknown."""
         return self.pick(self.stored.nulls)
 
+    @cached_property
+    def filled(self) -> bool:
+        """Whether every file surely has rows, and no null in the column. Then flags of the non-null
+        values are those of the files."""
+        return bool((self.rows > 0).all() and not self.nulls.any())
+
     @property
     def values(self) -> pa.Array:
         """The stored values at these rows; null where not built."""
@@ -374,7 +392,8 @@ class PerFile(Index):
 
     @staticmethod
     def _every_file(file: IntArray) -> bool:
-        return bool(np.array_equal(file, np.arange(len(file))))
+        every = ordinals(len(file))
+        return file is every or bool(np.array_equal(file, every))
 
     @cached_property
     def _of_every_file(self) -> tuple[Rows, BoolArray]:
@@ -411,7 +430,9 @@ class PerFile(Index):
         elif self.sweeps and rows.at is not None and 8 * len(rows) >= len(rows.stored.rows):
             bounds = self.bounds_of(local, Rows(rows.stored))
             if bounds is not None:
-                bounds = Bounds(bounds.must[rows.at], bounds.may[rows.at])
+                may = bounds.may[rows.at]
+                must = bounds.must[rows.at] if bounds.must.any() else np.zeros_like(may)
+                bounds = Bounds(must, may)
         else:
             bounds = self.bounds_of(local, rows)
         if bounds is None:

@@ -8,13 +8,13 @@ predicate that Skipstone does not model (``Opaque``) raises ``UnsupportedError``
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, Protocol, TypeAlias
 
 import numpy as np
 import pyarrow as pa
 
 from skipstone import _compute as pc
-from skipstone._arrays import arrow, numbers
+from skipstone._arrays import numbers, whole
 from skipstone.errors import UnsupportedError
 from skipstone.predicate.literals import compare, isin, order_key, order_keys
 from skipstone.predicate.tree import And, Bound, Const, Leaf, Op, Opaque, pieces
@@ -33,6 +33,23 @@ BoolArray: TypeAlias = "NDArray[np.bool_]"
 _SLICE = 1 << 22
 
 
+class CodedValues(Protocol):
+    """The values of rows by a dictionary, decoded when they are needed."""
+
+    @property
+    def dictionary(self) -> pa.Array:
+        """The values, none of them null."""
+
+    def lookup(self, flags: BoolArray) -> BoolArray:
+        """For each row the flag of its value; False for nulls."""
+
+    def valid(self) -> BoolArray:
+        """For each row whether it is not null."""
+
+
+Column: TypeAlias = "pa.ChunkedArray | pa.Array | CodedValues"
+
+
 def require_decidable(tree: Bound) -> None:
     """``UnsupportedError`` where a part of the predicate is opaque."""
     for node in pieces(tree):
@@ -44,18 +61,21 @@ def require_decidable(tree: Bound) -> None:
             )
 
 
-def matching(
-    tree: Bound, columns: Mapping[str, pa.ChunkedArray | pa.Array], rows: int, path: str = ""
-) -> BoolArray:
+def matching(tree: Bound, columns: Mapping[str, Column], rows: int, path: str = "") -> BoolArray:
     """Flags of the matching rows, ``(rows,)``; ``columns`` by the names in the leaves.
 
     ``UnsupportedError`` where values of the file at ``path`` do not fit the type of their column.
     """
-    if rows <= _SLICE:
+    arrays = {
+        name: column
+        for name, column in columns.items()
+        if isinstance(column, pa.ChunkedArray | pa.Array)
+    }
+    if rows <= _SLICE or len(arrays) < len(columns):
         return _Evaluation(columns, rows, path).of(tree)
     made = np.empty(rows, np.bool_)
     for start in range(0, rows, _SLICE):
-        part = {name: column.slice(start, _SLICE) for name, column in columns.items()}
+        part = {name: column.slice(start, _SLICE) for name, column in arrays.items()}
         count = min(_SLICE, rows - start)
         made[start : start + count] = _Evaluation(part, count, path).of(tree)
     return made
@@ -71,9 +91,7 @@ def unfit(column: str, have: pa.DataType, type: pa.DataType, path: str) -> Unsup
 
 
 class _Evaluation:
-    def __init__(
-        self, columns: Mapping[str, pa.ChunkedArray | pa.Array], rows: int, path: str
-    ) -> None:
+    def __init__(self, columns: Mapping[str, Column], rows: int, path: str) -> None:
         self.columns, self.rows, self.path = columns, rows, path
         self.keys: dict[tuple[str, pa.DataType], Keys] = {}
 
@@ -94,6 +112,8 @@ class _Evaluation:
 
     def leaf(self, leaf: Leaf) -> BoolArray:
         column = self.columns[leaf.column]
+        if not isinstance(column, pa.ChunkedArray | pa.Array):
+            return self._coded(leaf, column)
         match leaf.op:
             case Op.IS_NULL:
                 return _flags(column.is_null())
@@ -101,6 +121,11 @@ class _Evaluation:
                 return _flags(column.is_valid())
             case Op.LIKE | Op.NOT_LIKE | Op.STARTS_WITH | Op.NOT_STARTS_WITH:
                 return _text(leaf, column)
+        if isinstance(column, pa.DictionaryArray) and _is_dense(column.dictionary):
+            return self._coded(leaf, _Coded(column))
+        compared = _floats(leaf, column)
+        if compared is not None:
+            return compared
         keys = self.keys.get((leaf.column, leaf.type))
         if keys is None:
             try:
@@ -110,6 +135,67 @@ class _Evaluation:
         if leaf.op is Op.NE_OR_NULL:
             return ~compare(keys, Op.EQ, order_key(leaf.values[0], leaf.type))
         return matching_values(leaf, keys)
+
+    def _coded(self, leaf: Leaf, column: CodedValues) -> BoolArray:
+        """The leaf, decided for each value of the dictionary."""
+        if leaf.op in (Op.IS_NULL, Op.NOT_NULL):
+            return column.valid() ^ (leaf.op is Op.IS_NULL)
+        words = column.dictionary
+        alone = _Evaluation({leaf.column: words}, len(words), self.path).leaf(leaf)
+        found = column.lookup(alone)
+        return found | ~column.valid() if leaf.op is Op.NE_OR_NULL else found
+
+
+def _is_dense(words: pa.Array) -> bool:
+    return bool(len(words)) and not words.null_count
+
+
+class _Coded:
+    """An Arrow array as ``CodedValues``."""
+
+    def __init__(self, array: pa.DictionaryArray) -> None:
+        self.array, self.dictionary = array, array.dictionary
+
+    def lookup(self, flags: BoolArray) -> BoolArray:
+        indices = self.array.indices
+        if not self.array.null_count:
+            return np.asarray(flags.take(numbers(indices)))
+        if not len(flags):
+            return np.zeros(len(self.array), np.bool_)
+        return np.asarray(flags.take(numbers(indices))) & self.valid()
+
+    def valid(self) -> BoolArray:
+        return _flags(self.array.is_valid())
+
+
+def _floats(leaf: Leaf, column: pa.ChunkedArray | pa.Array) -> BoolArray | None:
+    """A comparison of floats without keys; ``None`` for any other leaf.
+
+    The order of IEEE is that of the keys, except that NaN equals NaN and is the largest value.
+    """
+    if leaf.op not in _COMPARED or not pa.types.is_floating(column.type):
+        return None
+    if not pa.types.is_floating(leaf.type) or pa.types.is_float16(column.type):
+        return None
+    nulls = column.null_count
+    values = numbers(_whole(column))
+    # A NumPy number, so that narrower values are widened for it.
+    bound, op = np.float64(leaf.values[0]), leaf.op
+    if np.isnan(bound):
+        is_nan = np.isnan(values)
+        never = np.zeros(len(values), np.bool_)
+        by_op = {Op.EQ: is_nan, Op.GE: is_nan, Op.NE: ~is_nan, Op.LT: ~is_nan, Op.LE: ~never}
+        found = by_op.get(op, never)
+    elif op in (Op.EQ, Op.NE):
+        found = (values == bound) ^ (op is Op.NE)
+    elif op in (Op.LT, Op.GE):
+        found = (values < bound) ^ (op is Op.GE)
+    else:
+        found = (values <= bound) ^ (op is Op.GT)
+    return np.asarray(found & _flags(column.is_valid()) if nulls else found, np.bool_)
+
+
+_COMPARED = {Op.EQ, Op.NE, Op.LT, Op.LE, Op.GT, Op.GE}
 
 
 def matching_values(leaf: Leaf, keys: Keys) -> BoolArray:
@@ -122,68 +208,93 @@ def matching_values(leaf: Leaf, keys: Keys) -> BoolArray:
         found = _flags(pc.starts_with(keys.data, order_key(leaf.values[0], type)))
         return found & keys.valid if op is Op.STARTS_WITH else keys.valid & ~found
     if op in (Op.LIKE, Op.NOT_LIKE):
-        pattern = rf"(?s)\A{like_regex(str(leaf.values[0]), str(leaf.values[1]))}\z"
-        text = keys.data.view(pa.large_string())
-        try:
-            text.validate(full=True)
-        except pa.ArrowInvalid:  # Arrow's expressions match no bytes that are not UTF-8
-            found = np.array([hit is True for hit in _hits(leaf, keys.data)], np.bool_)
-        else:
-            found = _flags(pc.match_substring_regex(text, pattern.encode()))
+        found = _flags(_hits(leaf, keys.data))
         return found & keys.valid if op is Op.LIKE else keys.valid & ~found
     ordered = Op.NE if op is Op.NE_OR_NULL else op
     return compare(keys, ordered, order_key(leaf.values[0], type))
 
 
 def _text(leaf: Leaf, column: pa.ChunkedArray | pa.Array) -> BoolArray:
-    """LIKE and STARTS WITH, once for each distinct value."""
-    if isinstance(column, pa.ChunkedArray):
-        column = column.combine_chunks() if column.num_chunks != 1 else column.chunk(0)
+    """LIKE and STARTS WITH."""
+    column = _whole(column)
     if isinstance(column, pa.ExtensionArray):
         column = column.storage
     if pa.types.is_string_view(column.type) or pa.types.is_binary_view(column.type):
         column = column.cast(pa.binary())
-    coded = column if pa.types.is_dictionary(column.type) else column.dictionary_encode()
-    negated = leaf.op in (Op.NOT_LIKE, Op.NOT_STARTS_WITH)
-    hits = [hit is not None and hit is not negated for hit in _hits(leaf, coded.dictionary)]
-    return _flags(arrow(np.array(hits, np.bool_)).take(coded.indices))
+    if pa.types.is_dictionary(column.type):
+        flags = _hits(leaf, column.dictionary).take(column.indices)
+    else:
+        flags = _hits(leaf, column)
+    found = _flags(flags)
+    if leaf.op in (Op.NOT_LIKE, Op.NOT_STARTS_WITH):
+        return _flags(flags.is_valid()) & ~found
+    return found
 
 
-def _hits(leaf: Leaf, words: pa.Array) -> list[bool | None]:
-    """Per word: whether it matches the pattern or prefix; ``None`` for null."""
-    prefix = leaf.op in (Op.STARTS_WITH, Op.NOT_STARTS_WITH)
-    if not prefix:
-        try:
-            return _like(leaf, words.cast(pa.large_string()).to_pylist())
-        except (UnicodeDecodeError, pa.ArrowInvalid):
-            pass
-    # Not all are UTF-8. Spark compares bytes where a pattern is a prefix, a suffix, both, or a
-    # substring (its rule ``LikeSimplification``), and otherwise text with U+FFFD for invalid bytes.
-    found: list[bytes | None] = words.cast(pa.large_binary()).to_pylist()
-    if prefix:
-        start = str(leaf.values[0]).encode("utf-8", "surrogatepass")
-        return [None if word is None else word.startswith(start) for word in found]
+def _hits(leaf: Leaf, words: pa.Array) -> pa.BooleanArray:
+    """Per word: whether it matches the pattern or prefix; null for null.
+
+    Spark compares bytes where a pattern is a text, a prefix, a suffix, both, or a substring (its
+    rule ``LikeSimplification``), and otherwise text with U+FFFD for bytes that are not UTF-8.
+    """
+    if leaf.op in (Op.STARTS_WITH, Op.NOT_STARTS_WITH):
+        return pc.starts_with(_bytes(words), _encoded(str(leaf.values[0])))
     pattern, escape = str(leaf.values[0]), str(leaf.values[1])
-    if escape not in pattern and _SIMPLE.fullmatch(pattern):
-        # One character for each byte: no part of the pattern begins inside a character.
-        texts = [None if word is None else word.decode("latin-1") for word in found]
-        plain = pattern.encode("utf-8", "surrogatepass").decode("latin-1")
-        return _like(Leaf(leaf.column, leaf.type, leaf.op, (plain, escape)), texts)
-    return _like(leaf, [None if word is None else _java_text(word) for word in found])
+    simple = None if escape in pattern else _SIMPLE.fullmatch(pattern)
+    if simple is not None:
+        return _simple(_bytes(words), simple)
+    text = _bytes(words).cast(pa.large_binary()).view(pa.large_string())
+    try:
+        text.validate(full=True)
+        return pc.match_substring_regex(text, rf"(?s)\A{like_regex(pattern, escape)}\z".encode())
+    except (pa.ArrowInvalid, UnicodeEncodeError):
+        # Arrow's expressions are UTF-8 of limited length, and match no bytes that are not UTF-8.
+        expression = re.compile(like_regex(pattern, escape), re.DOTALL)
+        coded = text.view(pa.large_binary()).dictionary_encode()
+        known = [
+            expression.fullmatch(_java_text(word)) is not None
+            for word in coded.dictionary.to_pylist()
+        ]
+        return pa.array(known, pa.bool_()).take(coded.indices)
 
 
-_SIMPLE = re.compile(r"%?[^%_]+%?|[^%_]+%[^%_]+")
+def _bytes(words: pa.Array) -> pa.Array:
+    t = pa.types
+    if t.is_binary(words.type) or t.is_large_binary(words.type):
+        return words
+    if t.is_fixed_size_binary(words.type):
+        return words.cast(pa.binary())
+    if not t.is_string(words.type):
+        return words.cast(pa.large_string()).view(pa.large_binary())
+    return words.view(pa.binary())
+
+
+def _encoded(text: str) -> bytes:
+    return text.encode("utf-8", "surrogatepass")
+
+
+def _simple(words: pa.Array, pattern: re.Match[str]) -> pa.BooleanArray:
+    """Whether words match ``a``, ``a%``, ``%a``, ``%a%`` or ``a%b``."""
+    first, middle, last = (
+        _encoded(part or "") for part in pattern.group("first", "middle", "last")
+    )
+    if pattern["text"] is not None:
+        return pc.equal(words, pa.scalar(_encoded(pattern["text"]), words.type))
+    if middle:
+        return pc.match_substring(words, middle)
+    long = pc.greater_equal(pc.binary_length(words), len(first) + len(last))
+    if first:
+        long = pc.and_(long, pc.starts_with(words, first))
+    return pc.and_(long, pc.ends_with(words, last)) if last else long
+
+
+_SIMPLE = re.compile(r"(?P<text>[^%_]+)|%(?P<middle>[^%_]+)%|(?P<first>[^%_]+)?%(?P<last>[^%_]+)?")
 _SURROGATE = re.compile(rb"\xed[\xa0-\xbf][\x80-\xbf]?")
 
 
 def _java_text(word: bytes) -> str:
     """Bytes as Java reads UTF-8: U+FFFD for invalid bytes, one for an encoded surrogate."""
     return _SURROGATE.sub(b"\xef\xbf\xbd", word).decode("utf-8", "replace")
-
-
-def _like(leaf: Leaf, words: list[str | None]) -> list[bool | None]:
-    pattern = re.compile(like_regex(str(leaf.values[0]), str(leaf.values[1])), re.DOTALL)
-    return [None if word is None else pattern.fullmatch(word) is not None for word in words]
 
 
 def like_regex(pattern: str, escape: str) -> str:
@@ -203,6 +314,10 @@ def like_regex(pattern: str, escape: str) -> str:
 
 def _flags(found: pa.ChunkedArray | pa.Array) -> BoolArray:
     """Booleans as NumPy has them; null is False."""
-    if isinstance(found, pa.ChunkedArray):
-        found = found.combine_chunks() if found.num_chunks != 1 else found.chunk(0)
-    return np.asarray(numbers(found), np.bool_)
+    return np.asarray(numbers(_whole(found)), np.bool_)
+
+
+def _whole(column: pa.ChunkedArray | pa.Array) -> pa.Array:
+    if isinstance(column, pa.ChunkedArray):
+        return column.chunk(0) if column.num_chunks == 1 else whole(column)
+    return column

@@ -2,8 +2,8 @@
 
 It usually runs last, after row groups and pages have reduced the rows. For files whose row indexes
 decide every leaf of the predicate exactly, it runs first: opening such a file for its row groups
-and pages takes longer and adds nothing. ``decides`` shows this before anything is read. It runs
-first only where files are few: evidence in memory drops most of many files.
+and pages takes longer and adds nothing. ``decides`` shows this before anything is read. Of many
+files a sample is evaluated first, and the others only where that saves more than it takes.
 """
 
 from __future__ import annotations
@@ -18,13 +18,15 @@ from skipstone.predicate.tree import Bound, Leaf, leaves
 
 from .._arrays import distinct
 from . import Bounds, Cause, Evidence, Level, Reason, RowSet, Units
-from .evaluation import RowTask, evaluate_rows
+from .costs import FREE, OPENED, ROW_CPU, spread
+from .evaluation import RowTask, evaluate_rows, row_constants
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from numpy.typing import NDArray
 
+    from .costs import CostGate
     from .evaluation import Evaluation, Fetch
     from .evidence import RowSource
     from .plan import Step
@@ -32,10 +34,12 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("skipstone")
 
+# Files per wave where row indexes decide every row: few bytes of each are fetched.
+_TOGETHER = 1024
 # Files per wave. Fetched bytes stay in memory until all files of the wave are evaluated.
 _WAVE = 64
-# From ``_MANY`` files on, a sample is evaluated first. The others follow only if the sample decided
-# at least one in ``_WORTH`` of its rows.
+# Where evaluating is free: from ``_MANY`` files on, a sample is evaluated first. The others follow
+# only if the sample decided at least one in ``_WORTH`` of its rows.
 _MANY, _WORTH = 4 * _WAVE, 32
 # The most files: with more, planning takes longer than it saves.
 _MOST_FILES = 10_000
@@ -51,11 +55,16 @@ class RowLevel:
     columns: frozenset[str]
     row_counts: NDArray[np.int64]
     fetch: Fetch
+    gate: CostGate
     found: dict[int, Bounds[RowSet]] = field(default_factory=dict)
     steps: dict[tuple[str, str], Step] = field(default_factory=dict)
     reasons: list[Reason] = field(default_factory=list)
     # Evaluated first and not settled: the finer levels may prove more.
     _left: list[int] = field(default_factory=list)
+    # A sample said that evaluating the other files costs more than it saves.
+    _declined: bool = False
+    _tasks: int = 0
+    _weight: float = 0.0
 
     def first(self, state: Evaluation, files: int) -> tuple[Evaluation, NDArray[np.bool_]]:
         """Runs before any finer level, and settles files whose indexes decide every row.
@@ -64,12 +73,42 @@ class RowLevel:
         listing: whether it is settled.
         """
         settled = np.zeros(files, np.bool_)
-        open_files = _open_files(state)
-        if not 0 < len(open_files) <= _WAVE:
-            return state, settled
+        open_files = _open_files(state)[:_MOST_FILES]
         asked = leaves(self.tree)
+        if not len(open_files):
+            return state, settled
+        sample = spread(open_files)
+        if sample is None:
+            self._settle(state, open_files, asked, settled)
+        else:
+            self._settle(state, sample, asked, settled)
+            known = sample[settled[sample]]
+            self._declined = len(known) > 0 and not self._pays(known, 1.0)
+            if len(known) and not self._declined:
+                others = np.setdiff1d(open_files, sample)
+                for start in range(0, len(others), _TOGETHER):
+                    self._settle(state, others[start : start + _TOGETHER], asked, settled)
+            elif self._declined:
+                self.reasons.append(_not_worth(len(sample), len(open_files)))
+        if not settled.any():
+            return state, settled
+        count = int(settled.sum())
+        text = f"not looked at in {count:,} of {len(open_files):,} files: indexes decide every row"
+        self.reasons.append(Reason(cause=Cause.COSTLY, subject=Level.ROW_GROUP.unit, text=text))
+        none = np.array([file for file in self.found if not self.found[file].may], np.int64)
+        may = state.bounds.may & ~np.isin(state.units.file, none)
+        return replace(state, bounds=Bounds(state.bounds.must & may, may)), settled
+
+    def _settle(
+        self,
+        state: Evaluation,
+        files: NDArray[np.int64],
+        asked: Sequence[Leaf],
+        settled: NDArray[np.bool_],
+    ) -> None:
+        """Evaluates those of ``files`` whose indexes decide every row, and flags them."""
         tasks: dict[int, RowTask] = {}
-        for file, mine in _units_of(state, open_files):
+        for file, mine in _units_of(state, files):
             found = self._evidence(file)
             if found and _decide_all(found, asked):
                 task = self._task(state, file, mine, found)
@@ -78,16 +117,18 @@ class RowLevel:
         self._ask(tasks)
         for file, task in tasks.items():
             # A damaged index decides nothing.
-            settled[file] = _decide_all(task.evidence, asked)
-        self._left = [file for file in tasks if not settled[file]]
-        if not settled.any():
-            return state, settled
-        count = int(settled.sum())
-        text = f"not looked at in {count:,} of {len(open_files):,} files: indexes decide every row"
-        self.reasons.append(Reason(cause=Cause.COSTLY, subject=Level.ROW_GROUP.unit, text=text))
-        none = np.array([file for file in tasks if not self.found[file].may], np.int64)
-        may = state.bounds.may & ~np.isin(state.units.file, none)
-        return replace(state, bounds=Bounds(state.bounds.must & may, may)), settled
+            settled[file] = self.found[file].exact or _decide_all(task.evidence, asked)
+        self._left += [file for file in tasks if not settled[file]]
+
+    def _pays(self, known: NDArray[np.int64], decided: float) -> bool:
+        """Whether evaluating the files ``known`` saved more than it took: they need not be read as
+        far as their rows are ``decided``, and not opened where no row is left."""
+        costs = self.gate.costs
+        read = self.gate.reading(None, Units.objects(known, self.row_counts[known])).mean()
+        gone = sum(not self.found[file].may for file in known.tolist()) / len(known)
+        saved = decided * float(read) + gone * costs.file * OPENED
+        indexes = len(self.steps) or 1
+        return saved > costs.rows * indexes + ROW_CPU * self._weight / max(self._tasks, 1)
 
     def rest(self, state: Evaluation) -> dict[int, Bounds[RowSet]]:
         """Runs after the finer levels, over the other undecided files; returns the bounds of all
@@ -102,15 +143,24 @@ class RowLevel:
         if len(open_files) > _MOST_FILES:
             self.reasons.append(_too_many(len(open_files) - _MOST_FILES))
             open_files = open_files[:_MOST_FILES]
-        if len(open_files) < _MANY:
+        if self._declined or not len(open_files):
+            return self.found
+        sample = spread(open_files)
+        if self.gate.costs is FREE:
+            sample = None if len(open_files) < _MANY else _evenly(open_files, _WAVE)
+        if sample is None:
             self._walk(state, open_files)
             return self.found
-        sample = open_files[np.linspace(0, len(open_files) - 1, _WAVE).astype(np.int64)]
         total, undecided = self._walk(state, sample)
-        if (total - undecided) * _WORTH < total:
-            self.reasons.append(_not_worth(len(open_files) - _WAVE))
+        if self.gate.costs is FREE:
+            pays = (total - undecided) * _WORTH >= total
         else:
+            known = sample[np.isin(sample, list(self.found))]
+            pays = len(known) > 0 and self._pays(known, (total - undecided) / max(total, 1))
+        if pays:
             self._walk(state, np.setdiff1d(open_files, sample))
+        elif total:
+            self.reasons.append(_not_worth(len(sample), len(open_files)))
         return self.found
 
     def _walk(self, state: Evaluation, files: NDArray[np.int64]) -> tuple[int, int]:
@@ -150,21 +200,28 @@ class RowLevel:
         found: Sequence[Evidence[Leaf]],
     ) -> RowTask | None:
         """``None`` without evidence, or where row counts are unknown."""
-        units = state.units
-        if not found or self.row_counts[file] < 0 or np.any(units.rows[mine] < 0):
+        units, rows = state.units, int(self.row_counts[file])
+        if not found or rows < 0:
+            return None
+        whole = len(mine) == 1 and bool(units.rows[mine[0]] == rows)
+        if not whole and np.any(units.rows[mine] < 0):
             return None
         return RowTask(
-            unit=Units.objects(np.array([file]), self.row_counts[[file]]),
-            rows=int(self.row_counts[file]),
-            alive=_rows_of(units, mine, state.bounds.may),
+            unit=Units.objects(np.array([file]), self.row_counts[file : file + 1]),
+            rows=rows,
+            alive=row_constants(rows)[2].may if whole else _rows_of(units, mine, state.bounds.may),
             evidence=found,
             leaves={
                 leaf: Bounds(_rows_of(units, mine, bounds.must), _rows_of(units, mine, bounds.may))
                 for leaf, bounds in state.leaves.items()
+                # A leaf of which nothing is known needs no bounds.
+                if not whole or bounds.must[mine[0]] or not bounds.may[mine[0]]
             },
         )
 
     def _ask(self, tasks: dict[int, RowTask]) -> None:
+        self._tasks += len(tasks)
+        self._weight += sum(each.cost for task in tasks.values() for each in task.evidence)
         results, steps = evaluate_rows(self.tree, list(tasks.values()), fetch=self.fetch)
         self.found.update(zip(tasks, results, strict=True))
         for step in steps:
@@ -211,6 +268,10 @@ def _too_many(count: int) -> Reason:
     return Reason(cause=Cause.COSTLY, subject=Level.ROW.unit, text=text, units=count)
 
 
-def _not_worth(count: int) -> Reason:
-    text = "evaluated for a sample of the files, where it skips almost nothing"
-    return Reason(cause=Cause.COSTLY, subject=Level.ROW.unit, text=text, units=count)
+def _not_worth(asked: int, total: int) -> Reason:
+    text = f"asked in {asked:,} of {total:,} files, where it skipped too little"
+    return Reason(cause=Cause.COSTLY, subject=Level.ROW.unit, text=text)
+
+
+def _evenly(files: NDArray[np.int64], count: int) -> NDArray[np.int64]:
+    return files[np.linspace(0, len(files) - 1, count).astype(np.int64)]

@@ -68,7 +68,6 @@ _ATTEMPTS: Final = 5
 _LARGEST: Final = 1 << 29
 # The smallest Parquet file: magic, a footer of some bytes, its length, magic.
 _SMALLEST: Final = 12
-_UNPARTITIONED: Final = Partitioning("none")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -13,10 +13,12 @@ replaced the old one, the column files of the old one are removed.
 
 from __future__ import annotations
 
+import os
 import re
 import time
 import uuid
 import zlib
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from itertools import chain
@@ -33,7 +35,6 @@ from skipstone.parquet.format.column_files import (
     column_files,
     note_of,
 )
-from skipstone.parquet.format.footer import Tail
 from skipstone.parquet.format.summary_file import is_summary
 from skipstone.parquet.reading.file import ParquetFile
 from skipstone.parquet.reading.page_tables import chunk_place
@@ -57,9 +58,6 @@ from skipstone.storage.atomic_replace import (
 from skipstone.storage.base import naming
 
 if TYPE_CHECKING:
-    import os
-    from collections.abc import Mapping, Sequence
-
     import pyarrow as pa
 
     from skipstone.parquet.format.footer_arrays import FooterArrays
@@ -116,7 +114,7 @@ def split_columns(
     does not exist or is named twice.
     """
     started = time.perf_counter()
-    target = local_path(str(path))
+    target = local_path(os.fspath(path))
     if not isinstance(source, str | Path) and hasattr(source, "schema"):
         import pyarrow.parquet as pq
 
@@ -190,11 +188,15 @@ def _parts(footer: FooterArrays, files: Mapping[str, Sequence[str]] | None) -> l
     for at, child in enumerate(children):
         places.setdefault(child.name, []).append(at)
     chosen: dict[str, list[int]] = {}
+    if files and not isinstance(files, Mapping):
+        raise TypeError(f"files maps names of files to columns, as {{'a': ['x', 'y']}}: {files!r}")
     left = set(range(len(children)))
     for name, columns in (files or {}).items():
         safe = _UNSAFE.sub("-", name) or "-"
         if safe in chosen or not columns:
             raise ValueError(f"the file {name!r} is named twice, or has no columns")
+        if isinstance(columns, str) or not isinstance(columns, Sequence):
+            raise TypeError(f"the columns of the file {name!r} are a sequence, not {columns!r}")
         chosen[safe] = []
         for column in columns:
             found = next((each for each in places.get(column, ()) if each in left), None)
@@ -249,8 +251,7 @@ def _write_part(
     editor = FooterEditor.of(footer).with_columns(part.fields, part.leaves, starts)
     edits = [RowGroupEdit(chunks=[each.fields for each in chunks]) for chunks in groups]
     data = editor.with_key_values({TOKEN_KEY: token}).edited(edits).to_bytes()
-    writer.write_footer(data)
-    end = (data + Tail(out.at, len(data), encrypted=False).to_bytes())[-MOST_TAIL:]
+    end = writer.write_footer(data)[-MOST_TAIL:]
     return ColumnFile(size=out.at, tail=len(end), crc32=zlib.crc32(end)), groups
 
 

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, Final
 from skipstone.errors import FormatError, KeyUnavailableError, SkipstoneError, UnsupportedError
 from skipstone.human import Report, duration, size
 from skipstone.identity import canonical_path
-from skipstone.parquet.encryption.encryption import FileEncryptor
+from skipstone.parquet.encryption.encryption import Encryption, FileEncryptor
 from skipstone.parquet.encryption.key_material import key_material_path
 from skipstone.parquet.encryption.modules import ModuleType
 from skipstone.parquet.format.enums import PageType
@@ -48,7 +48,6 @@ if TYPE_CHECKING:
 
     from skipstone.parquet.encryption.column_decryptor import ColumnDecryptor
     from skipstone.parquet.encryption.decryption import Decryption
-    from skipstone.parquet.encryption.encryption import Encryption
     from skipstone.parquet.format.metadata import ColumnChunk, ColumnMetaData, RowGroup
     from skipstone.parquet.writing.file_writer import ChunkWriter
     from skipstone.storage.atomic_replace import ByteSink
@@ -122,6 +121,8 @@ def encrypt(
     and for keys of columns that the file does not have; otherwise the errors of ``ParquetFile``.
     """
     started = time.perf_counter()
+    if not isinstance(encryption, Encryption):
+        raise TypeError(f"encryption is a skipstone.Encryption, not {type(encryption).__name__}")
     file = _opened(path, decryption, storage_options)
     target = file.path if output is None else canonical_path(output)
     if file.chunk_pages.decryptor is not None and decryption is None:

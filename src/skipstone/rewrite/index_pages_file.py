@@ -9,7 +9,9 @@ readers of 2013 and of today.
 
 from __future__ import annotations
 
+import os
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -33,14 +35,13 @@ from skipstone.parquet.writing.file_writer import (
     row_group_fields,
 )
 from skipstone.parquet.writing.footer_editor import FooterEditor, RowGroupEdit
-from skipstone.parquet.writing.retrofit_needs import refuse
+from skipstone.parquet.writing.retrofit_needs import is_whole, refuse
 from skipstone.storage.atomic_replace import local_path
 
 from .retrofit_writer import write_changed
 
 if TYPE_CHECKING:
-    import os
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator
 
     from skipstone.parquet.format.page_index import OffsetIndex
     from skipstone.parquet.index_pages.tree import ChunkIndexPages
@@ -74,9 +75,13 @@ def add_index_pages(
     that the file does not have.
     """
     started = time.perf_counter()
+    if isinstance(keys, str | bytes) or not isinstance(keys, Sequence | None):
+        raise TypeError(f"keys is a sequence of columns, as ['ts'], not {keys!r}")
+    if not is_whole(roll_over):
+        raise TypeError(f"roll_over is a whole number of bytes, not {roll_over!r}")
     file = ParquetFile(path)
     place = local_path(file.path)
-    target = place if output is None else local_path(str(output))
+    target = place if output is None else local_path(os.fspath(output))
     refuse(file, "index pages")
 
     work = _IndexPagesWriter(

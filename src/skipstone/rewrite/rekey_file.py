@@ -10,7 +10,7 @@ import time
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from skipstone.errors import KeyUnavailableError, UnsupportedError
+from skipstone.errors import UnsupportedError
 from skipstone.human import Report, duration, plural
 from skipstone.identity import canonical_path
 from skipstone.parquet.encryption.decryption import Decryption
@@ -25,7 +25,7 @@ from skipstone.parquet.encryption.key_material import (
     wrap_dek,
     write_key_material_file,
 )
-from skipstone.parquet.format.footer import TAIL_LENGTH, Tail
+from skipstone.parquet.format.footer import Tail
 from skipstone.parquet.format.metadata import FileMetaData
 from skipstone.parquet.reading.file import ParquetFile
 from skipstone.parquet.writing.file_writer import COPY_SIZE
@@ -74,23 +74,15 @@ class _Wrapper:
         """The same data key, wrapped again."""
         key = unwrap_dek(old, self.kms, self.keks)
         master = self.master_keys.get(old.master_key_id, old.master_key_id)
-        try:
-            new = wrap_dek(
-                key.reveal(),
-                master,
-                self.new_kms,
-                double_wrapping=old.double_wrapping,
-                is_footer_key=old.is_footer_key,
-                kms_instance_id=old.kms_instance_id,
-                kms_instance_url=old.kms_instance_url,
-            )
-        except Exception as error:
-            # Without its cause: the text of a KMS error may hold the key.
-            raise KeyUnavailableError(
-                f"the KMS client did not wrap a key with master key {master!r}: "
-                f"{type(error).__name__}",
-                hint=f"the KMS needs master key {master!r} and the permission to use it",
-            ) from None
+        new = wrap_dek(
+            key.reveal(),
+            master,
+            self.new_kms,
+            double_wrapping=old.double_wrapping,
+            is_footer_key=old.is_footer_key,
+            kms_instance_id=old.kms_instance_id,
+            kms_instance_url=old.kms_instance_url,
+        )
         self.used.add(master)
         self.keys += 1
         return new
@@ -198,8 +190,7 @@ def _new_end(file: ParquetFile, decryptor: FileDecryptor, wrapper: _Wrapper) -> 
         )
         written = metadata.to_bytes()
         footer = written + decryptor.sign_footer(written)
-    size = tail.offset + len(footer) + TAIL_LENGTH
-    return footer + Tail(size, len(footer), tail.encrypted).to_bytes()
+    return footer + Tail.behind(footer, tail.offset, encrypted=tail.encrypted).to_bytes()
 
 
 def _rewrapped(metadata: FileMetaData, wrapper: _Wrapper) -> FileMetaData:

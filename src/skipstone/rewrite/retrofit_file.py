@@ -11,6 +11,7 @@ Chunks that need nothing are copied with their indexes and filters.
 
 from __future__ import annotations
 
+import os
 import time
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias, get_args
@@ -30,7 +31,6 @@ from skipstone.storage.atomic_replace import local_path
 from .retrofit_writer import RetrofitWriter, write_changed
 
 if TYPE_CHECKING:
-    import os
     from collections.abc import Mapping, Sequence
 
 
@@ -76,7 +76,7 @@ def retrofit_file(
     """The same for an opened file; ``StaleError`` if the path has another version now."""
     started = time.perf_counter()
     place = local_path(file.path)
-    target = place if output is None else local_path(str(output))
+    target = place if output is None else local_path(os.fspath(output))
     if target.is_dir():
         raise SkipstoneError(f"{target} is a directory", hint="give the path of the file to write")
     refuse(file)

@@ -38,10 +38,8 @@ from skipstone.parquet.format.metadata import (
     PageHeader,
     RowGroup,
 )
-from skipstone.parquet.writing.file_writer import FileWriter, page_checksum
-
-from .page_check import PageCheck
-from .page_walk import (
+from skipstone.parquet.pages.page import page_checksum
+from skipstone.parquet.pages.page_headers import (
     COMPRESSED,
     DATA_PAGES,
     ENCODING,
@@ -54,6 +52,9 @@ from .page_walk import (
     UNCOMPRESSED,
     page_stop,
 )
+from skipstone.parquet.writing.file_writer import FileWriter
+
+from .page_check import PageCheck
 from .report import GroupReport
 
 if TYPE_CHECKING:
@@ -72,7 +73,7 @@ if TYPE_CHECKING:
     from .schema_source import SchemaSource
 
     U8 = npt.NDArray[np.uint8]
-    from .page_walk import I64
+    from skipstone.parquet.pages.page_headers import I64
 
 
 _CREATED_BY: Final = "skipstone salvage"

@@ -36,10 +36,10 @@ from skipstone.parquet.encryption.modules import (
 )
 from skipstone.parquet.format.footer import MAGIC
 from skipstone.parquet.format.metadata import EncryptionAlgorithm, PageHeader
+from skipstone.parquet.pages.page_headers import walk_few
 from skipstone.parquet.thrift.compact import Reader
 
 from .page_map import bloom_filter_end
-from .page_walk import walk_few
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -50,8 +50,7 @@ if TYPE_CHECKING:
     from skipstone.parquet.encryption.file_decryptor import FileDecryptor
     from skipstone.parquet.encryption.modules import Cipher
     from skipstone.parquet.format.schema import ColumnDescriptor
-
-    from .page_walk import I64
+    from skipstone.parquet.pages.page_headers import I64
 
 
 _INDEXES: Final = (ModuleType.COLUMN_INDEX, ModuleType.OFFSET_INDEX)

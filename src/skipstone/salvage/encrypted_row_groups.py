@@ -19,13 +19,13 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Final
 
 from skipstone.parquet.format.enums import PageType
-from skipstone.parquet.writing.file_writer import page_checksum
+from skipstone.parquet.pages.page import page_checksum
+from skipstone.parquet.pages.page_headers import OFFSET, walk_pages_of
 
 from .encrypted_page_walk import ChunkOrdinals, EncryptedWalk
 from .found_row_groups import FoundRowGroup, FoundRowGroups, known_boundaries
 from .page_check import PageCheck
 from .page_map import FileMap, Region
-from .page_walk import OFFSET, walk_pages_of
 from .row_group_boundaries import LIST_MAY_CONTINUE, divide_chunks
 
 if TYPE_CHECKING:
@@ -35,9 +35,9 @@ if TYPE_CHECKING:
     from skipstone.parquet.encryption.decryption import Decryption
     from skipstone.parquet.encryption.file_decryptor import FileDecryptor
     from skipstone.parquet.format.schema import ColumnDescriptor
+    from skipstone.parquet.pages.page_headers import I64
 
     from .encrypted_page_walk import EncryptedMap, EncryptedPage, PlaintextRun
-    from .page_walk import I64
 
 
 _FLUSH: Final = 4 << 20

@@ -30,9 +30,7 @@ from skipstone.parquet.format.footer import find_footer
 from skipstone.parquet.format.metadata import FileMetaData
 from skipstone.parquet.format.schema import Schema
 from skipstone.parquet.pages.page import chunk_range
-
-from .page_map import FileMap, map_file
-from .page_walk import (
+from skipstone.parquet.pages.page_headers import (
     DATA_PAGES,
     ENCODING,
     INDICES,
@@ -43,6 +41,8 @@ from .page_walk import (
     page_stop,
     walk_pages_of,
 )
+
+from .page_map import FileMap, map_file
 from .report import LeftOut
 from .row_group_boundaries import KnownBoundaries, find_boundaries
 
@@ -52,10 +52,10 @@ if TYPE_CHECKING:
     from skipstone.parquet.format.metadata import ColumnMetaData
     from skipstone.parquet.format.page_index import ColumnIndex
     from skipstone.parquet.format.schema import ColumnDescriptor
+    from skipstone.parquet.pages.page_headers import I64
 
     from .page_check import PageCheck
     from .page_map import Region
-    from .page_walk import I64
     from .report import FooterState
     from .row_group_boundaries import RowGroupBoundaries
 
@@ -66,7 +66,7 @@ _FEW_BYTES: Final = 16
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FoundRowGroup:
-    """Pages of each leaf, rows of ``page_walk``; ``why`` they cannot be saved, else empty."""
+    """Pages of each leaf, rows of ``page_headers``; ``why`` they cannot be saved, else empty."""
 
     start: int
     num_rows: int

@@ -47,8 +47,7 @@ from skipstone.parquet.pages.column_values import (
     decode_pages,
 )
 from skipstone.parquet.pages.page import Page, read_page
-
-from .page_walk import (
+from skipstone.parquet.pages.page_headers import (
     DATA_PAGES,
     DEFINITION_LENGTH,
     ENCODING,
@@ -70,8 +69,7 @@ if TYPE_CHECKING:
     from skipstone.parquet.format.metadata import Statistics
     from skipstone.parquet.format.schema import ColumnDescriptor
     from skipstone.parquet.pages.column_values import LeafColumn
-
-    from .page_walk import I64
+    from skipstone.parquet.pages.page_headers import I64
 
 
 _NUMBERS: Final = {Type.INT32: "<i4", Type.INT64: "<i8", Type.FLOAT: "<f4", Type.DOUBLE: "<f8"}
@@ -109,7 +107,7 @@ def _width(leaf: ColumnDescriptor) -> int:
 
 
 def header_fits(row: I64, leaf: ColumnDescriptor) -> bool:
-    """Whether the header of a page (one row of ``page_walk``) allows it to be of this column."""
+    """Whether the header of a page (one row of ``page_headers``) allows it to be of this column."""
     kind, values = int(row[TYPE]), int(row[NUM_VALUES])
     if kind == PageType.INDEX_PAGE:
         return True
@@ -174,7 +172,7 @@ class PageCheck:
         self._annotations: dict[int, str] = {}
 
     def page(self, row: I64) -> Page:
-        """The page of one row of ``page_walk``."""
+        """The page of one row of ``page_headers``."""
         start = int(row[OFFSET])
         return read_page(self.data[start : page_stop(row)], base=start)
 

@@ -2,7 +2,7 @@
 
     PAR1 | pages, Bloom filters … | column and offset indexes | footer length PAR1 | pages … | …
 
-Pages chain (``page_walk``). Where the chain ends, one of these follows:
+Pages chain (``page_headers``). Where the chain ends, one of these follows:
 
     a Bloom filter                 skipped; a chunk begins after it
     the metadata of a chunk        the same: old writers put it there too
@@ -42,9 +42,7 @@ from skipstone.parquet.format.metadata import (
 )
 from skipstone.parquet.format.page_index import ColumnIndex, OffsetIndex
 from skipstone.parquet.format.schema import Schema
-from skipstone.parquet.thrift.compact import I32, LIST, STRUCT, Reader
-
-from .page_walk import (
+from skipstone.parquet.pages.page_headers import (
     COMPRESSED,
     CRC,
     FIELDS,
@@ -55,9 +53,10 @@ from .page_walk import (
     walk_few,
     walk_pages_of,
 )
+from skipstone.parquet.thrift.compact import I32, LIST, STRUCT, Reader
 
 if TYPE_CHECKING:
-    from .page_walk import I64
+    from skipstone.parquet.pages.page_headers import I64
 
 
 # Pages without checksums that must chain before they count as pages.
@@ -70,7 +69,7 @@ _SEARCH: Final = 64 << 20
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Region:
-    """Pages without a gap: ``rows`` of ``page_walk``, between bytes ``start`` and ``stop``.
+    """Pages without a gap: ``rows`` of ``page_headers``, between bytes ``start`` and ``stop``.
 
     ``begins``: a row group begins with the first page; ``ends``: one ends with the last.
     ``followed``: the bytes after the last page are known, so its chunk does not continue there.
@@ -110,10 +109,10 @@ class FileMap:
         return sum(len(each.rows) for each in self.regions)
 
 
-def map_file(data: memoryview, at: int = len(MAGIC)) -> FileMap:
-    """The content of ``data`` from ``at`` on; takes bounded time, and raises nothing."""
+def map_file(data: memoryview) -> FileMap:
+    """The content of ``data`` after the magic; takes bounded time, and raises nothing."""
     found = FileMap(size=len(data))
-    end, begins = len(data), True
+    at, end, begins = len(MAGIC), len(data), True
     while at < end and len(found.regions) < _MOST_REGIONS:
         region, at = _region(data, at, end, begins, found)
         if len(region.rows):

@@ -28,9 +28,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from skipstone.parquet.format.enums import PageType
+from skipstone.parquet.pages.page_headers import HAS_CRC, TYPE
 
 from .page_check import header_fits
-from .page_walk import HAS_CRC, TYPE
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

@@ -23,6 +23,7 @@ from skipstone.parquet.format.enums import PageType
 from skipstone.parquet.format.footer import MAGIC, MAGIC_ENCRYPTED
 from skipstone.parquet.format.schema import Schema
 from skipstone.parquet.pages.column_values import decode_data_page, decode_dictionary_page
+from skipstone.parquet.pages.page_headers import walk_few
 from skipstone.parquet.reading.file import ParquetFile
 from skipstone.parquet.writing.chunk_modules import plain_pages
 from skipstone.storage.atomic_replace import local_path, replace_atomically
@@ -32,7 +33,6 @@ from .copy_row_groups import RowGroupCopier
 from .found_row_groups import find_row_groups, whole_footer
 from .page_check import PageCheck
 from .page_map import map_file
-from .page_walk import walk_few
 from .report import SalvageReport
 from .schema_source import SchemaSource, adjacent_schema, given_schema
 
@@ -82,7 +82,7 @@ def salvage(
     source = local_path(path)
     target = source.with_name(f"{source.stem}.salvaged.parquet")
     if output is not None:
-        target = local_path(str(output))
+        target = local_path(os.fspath(output))
     if target.exists():
         raise SkipstoneError(f"{target} exists already", hint="name another --output")
     with open(source, "rb", opener=open_regular) as file:

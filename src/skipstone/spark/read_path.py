@@ -17,6 +17,14 @@ over the files to skip. It is sound for all changes between the client's listing
 file is not in the list, a replaced file has another key, and a path that Spark spells differently
 is read. A list of the files to keep would lose the first and the third. The list is text. If there
 are more than ``LIMIT`` files, only the largest are skipped.
+
+**Nulls that are not counted.** Arrow's C++ writer counts too few nulls of dictionary-encoded
+strings and bytes in structs (``parquet/evidence/value_bounds.py``). Spark's reader believes the
+count: it skips row groups for ``s.x IS NULL``, and for ``NOT (s.x <=> 'a')`` where ``'a'`` is the
+only value. A condition that is never TRUE for a null loses no row by it. So Spark's reader gets
+``UNFILTERED`` where a condition may be TRUE for a null of such a column. Spark rewrites
+expressions: ``if(s.x IS NULL, true, false)`` becomes ``s.x IS NULL``. Therefore an expression that
+is not understood counts as soon as its text contains the name of the column.
 """
 
 from __future__ import annotations
@@ -28,26 +36,44 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
+import pyarrow as pa
 
-from skipstone.errors import SkipstoneError, UnsupportedError
+from skipstone.errors import PredicateError, SkipstoneError, UnsupportedError
 from skipstone.execution.plan_rows import plan_of
 from skipstone.execution.table_scan import io_forecast
 from skipstone.human import duration, of_total, size
 from skipstone.identity import UNITS_PER_SECOND, encode_uri
-from skipstone.predicate.types import schema_from_spark
+from skipstone.predicate.sql import parse_sql
+from skipstone.predicate.tree import (
+    And,
+    Cast,
+    ColumnRef,
+    Comparison,
+    Const,
+    Literal,
+    Membership,
+    Not,
+    NullTest,
+    Opaque,
+    Or,
+    PatternMatch,
+    Truth,
+)
+from skipstone.predicate.types import schema_from_spark, spark_type
 from skipstone.pruning.costs import SPARK
 from skipstone.pruning.residual import require_decidable
 
 from .relation import HARMLESS
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.types import StructType
 
     from skipstone.execution import TableScan
     from skipstone.execution.plan_rows import TableReader
+    from skipstone.predicate.tree import Expr, Operand
     from skipstone.pruning.plan import Plan
 
 
@@ -168,6 +194,78 @@ def _chunks(table: TableReader, plan: Plan, at: int) -> int:
 
 def _seconds(seconds: float) -> str:
     return duration(seconds * 1e3)
+
+
+#: options under which Spark's reader skips no row groups and pages
+UNFILTERED = {
+    f"parquet.filter.{each}.enabled": "false" for each in ("stats", "columnindex", "dictionary")
+}
+
+
+def wanted_nulls(spark: SparkSession, where: str) -> set[str]:
+    """Names of columns, and texts with names in them, of whose nulls ``where`` may be TRUE; in
+    lower case, without backquotes."""
+    if _harmful(spark, _TEXT) is not None:
+        return {_plain_text(where)}
+    try:
+        stack: list[Expr] = [parse_sql(where)]
+    except PredicateError:
+        return {_plain_text(where)}
+    found: set[str] = set()
+    while stack:
+        node = stack.pop()
+        match node:
+            case And() | Or():
+                stack.extend(node.children)  # type: ignore[arg-type]
+            case Not():
+                stack.append(node.child)
+            case NullTest():
+                found |= _texts(node.operand, nulls=True)
+            case Comparison():
+                for operand in (node.left, node.right):
+                    found |= _texts(operand, nulls=node.op == "<=>")
+            case Membership() | PatternMatch() | Truth():
+                found |= _texts(node.operand, nulls=False)
+            case Opaque():
+                found |= _texts(node, nulls=True)
+            case Const():
+                pass
+    return found
+
+
+def _texts(operand: Operand, *, nulls: bool) -> set[str]:
+    """The name of a column, where ``nulls`` of it count; the text of what is not understood."""
+    while isinstance(operand, Cast):
+        operand = operand.operand
+    match operand:
+        case ColumnRef() if nulls:
+            return {_plain_text(operand.path[-1])}
+        case Opaque():
+            return {_plain_text(operand.sql)}
+        case ColumnRef() | Literal():
+            return set()
+
+
+def _plain_text(text: str) -> str:
+    return text.lower().replace("`", "")
+
+
+def miscounted(texts: Iterable[str], schema: pa.Schema) -> list[str]:
+    """The strings and bytes in structs of ``schema`` whose names occur in ``texts``."""
+    texts = list(texts)
+    found = []
+    todo = [(field, field.name) for field in schema if pa.types.is_struct(field.type)]
+    while todo:
+        struct, path = todo.pop()
+        for field in struct.type:
+            column = f"{path}.{field.name}"
+            if pa.types.is_struct(field.type):
+                todo.append((field, column))
+            elif spark_type(field.type) in (pa.string(), pa.binary()):
+                name = _plain_text(field.name)
+                if any(name in text for text in texts):
+                    found.append(column)
+    return found
 
 
 _LOG = logging.getLogger("skipstone")

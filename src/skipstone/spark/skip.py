@@ -19,7 +19,14 @@ from skipstone.identity import canonical_path
 from skipstone.pruning import Cause, Reason
 
 from .file_index import SkippingFileIndex
-from .relation import FACTS_MEMORY, FILE_INDEX, FORMATS, RelationInfo, session_settings
+from .relation import (
+    FACTS_MEMORY,
+    FILE_INDEX,
+    FORMATS,
+    HARMLESS,
+    RelationInfo,
+    session_settings,
+)
 from .scan_log import QueryScans, scan_log
 from .session import is_connect, simple_name
 
@@ -42,21 +49,8 @@ _FORMATS = {
     "CSVFileFormat": "csv",
     "JsonFileFormat": "json",
 }
-# Settings under which Spark's reader gives other values than those that the files hold.
-_CONFS = (
-    "spark.sql.parquet.datetimeRebaseModeInRead",
-    "spark.sql.parquet.int96RebaseModeInRead",
-    "spark.sql.parquet.int96TimestampConversion",
-    "spark.sql.parquet.inferTimestampNTZ.enabled",
-    "spark.sql.parquet.binaryAsString",
-    "spark.sql.parquet.int96AsTimestamp",
-    "spark.sql.parquet.fieldId.read.enabled",
-    "spark.sql.files.ignoreCorruptFiles",
-    "spark.sql.session.timeZone",
-    "spark.sql.caseSensitive",
-    FACTS_MEMORY,
-    FILE_INDEX,
-)
+# Settings that a pruner uses.
+_CONFS = (*HARMLESS, FACTS_MEMORY, FILE_INDEX)
 
 
 def skip(df: DataFrame, find: FindPruner) -> DataFrame:

@@ -143,6 +143,8 @@ def _local(
             watch._succeeded(report)
             if report.files_built:
                 _LOG.info("%s: facts of %d new files", watch.table, report.files_built)
+                for note in report.notes:
+                    _LOG.warning("%s: %s", watch.table, note)
 
     return tick
 

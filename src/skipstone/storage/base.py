@@ -87,6 +87,12 @@ class Storage(Protocol):
         ``versions`` names for its path. Callers must treat that as: the index cannot help.
         """
 
+    def read_into(
+        self, path: str, offsets: Sequence[int], into: Sequence[memoryview], version: ObjectId
+    ) -> bool:
+        """Fills each view with the bytes of this version of the object from its offset on; False
+        where they could not be read, all of them and of this version."""
+
     def open(self, path: str, version: ObjectId | None = None) -> BinaryIO:
         """A seekable file; ``StaleError`` when the object is not ``version``, or is replaced."""
 
@@ -114,6 +120,23 @@ def is_current(storage: Storage, version: ObjectId) -> bool:
         return storage.stat(version.path).same_version(version)
     except FileNotFoundError:
         return False
+
+
+def fill(
+    storage: Storage,
+    path: str,
+    offsets: Sequence[int],
+    into: Sequence[memoryview],
+    version: ObjectId,
+) -> bool:
+    """``Storage.read_into`` by ``read_ranges``."""
+    ranges = [ByteRange(path, at, len(view)) for at, view in zip(offsets, into, strict=True)]
+    found = storage.read_ranges(ranges, {path: version})
+    if any(each not in found for each in ranges):
+        return False
+    for each, view in zip(ranges, into, strict=True):
+        view[:] = found[each]
+    return True
 
 
 class SeekableBytes(io.RawIOBase):

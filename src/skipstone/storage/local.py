@@ -220,6 +220,30 @@ class LocalStorage:
         # Some of the bytes may be those of a file that replaced this one.
         return found if not expected or _unchanged(status, os.fstat(descriptor)) else {}
 
+    def read_into(
+        self, path: str, offsets: Sequence[int], into: Sequence[memoryview], version: ObjectId
+    ) -> bool:
+        self.requests += 1
+        try:
+            descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+        except OSError:
+            return False
+        try:
+            status = os.fstat(descriptor)
+            if not modes.S_ISREG(status.st_mode):
+                return False
+            if not version.same_version(ObjectId.of_local(path, status)):
+                return False
+            with naming(path):
+                for offset, view in zip(offsets, into, strict=True):
+                    self.requests += 1
+                    if os.preadv(descriptor, [view], offset) != len(view):
+                        return False
+                    count_read(path, len(view))
+            return _unchanged(status, os.fstat(descriptor))
+        finally:
+            os.close(descriptor)
+
     def open(self, path: str, version: ObjectId | None = None) -> BinaryIO:
         self.requests += 1
         try:

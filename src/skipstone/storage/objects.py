@@ -26,7 +26,7 @@ from obstore.exceptions import BaseError, PreconditionError
 from skipstone.errors import SkipstoneError, StaleError, UnsupportedError
 from skipstone.identity import ObjectId
 
-from .base import SeekableBytes, Span, carried, coalesce, count_read
+from .base import SeekableBytes, Span, carried, coalesce, count_read, fill
 from .listing import SUMMARY, Listing, hidden_by_spark
 
 if TYPE_CHECKING:
@@ -291,6 +291,11 @@ class ObjectStorage:
             return dict(pair for span in spans for pair in fetch(span))
         with ThreadPoolExecutor(min(_PARALLEL, len(spans))) as pool:
             return dict(pair for pairs in pool.map(carried(fetch), spans) for pair in pairs)
+
+    def read_into(
+        self, path: str, offsets: Sequence[int], into: Sequence[memoryview], version: ObjectId
+    ) -> bool:
+        return fill(self, path, offsets, into, version)
 
     def open(self, path: str, version: ObjectId | None = None) -> BinaryIO:
         current = version if version is not None and version.size is not None else self.stat(path)

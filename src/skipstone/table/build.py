@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
     from skipstone.build.column_indexes import BuildSettings
     from skipstone.build.job import Outcome
-    from skipstone.facts import Store
+    from skipstone.facts import MatchedFacts, Store
     from skipstone.facts.index_encryption import IndexEncryption, WriteEncryption
     from skipstone.facts.reports import BuildReport
     from skipstone.parquet.encryption.decryption import Decryption
@@ -146,7 +146,6 @@ class BuildVerbs(OpenTable):
 
 
 def _listed(indexes: str | Index | Iterable[str | Index]) -> list[str | Index]:
-
     return [indexes] if isinstance(indexes, str | Index) else list(indexes)
 
 
@@ -158,9 +157,8 @@ def _run_build(
     progress: Progress | None,
     encryption: IndexEncryption | None = None,
 ) -> BuildReport:
-
     from skipstone.build.job import BuildJob
-    from skipstone.facts.coverage import by_lacking, stored_bytes, without_pm
+    from skipstone.facts.coverage import by_lacking, outgrown, stored_bytes, without_pm
     from skipstone.facts.reports import BuildReport
 
     started = time.perf_counter()
@@ -177,6 +175,7 @@ def _run_build(
     table.store.remove_left_overs()
     before = stored_bytes(table.store.snapshot())
     matched = table.match(listing, spark)
+    wanted = _chosen(matched, wanted)
     outcomes: list[Outcome] = []
     todo = np.zeros(len(listing), np.bool_)
     # A _pm belongs to the file, not to an index: existing ones are not made again.
@@ -229,7 +228,15 @@ def _run_build(
         bytes_index=max(0, stored_bytes(table.store.snapshot()) - before),
         seconds=time.perf_counter() - started,
         merged=merged,
+        notes=tuple(outgrown(table.path, table.store.snapshot(), len(listing))),
     )
+
+
+def _chosen(matched: MatchedFacts, wanted: Sequence[Index]) -> list[Index]:
+    """``wanted`` with the parameters that suit the table, where none were given."""
+    known = {(each.kind, each.columns): each.index for each in matched.snapshot.definitions}
+    total = len(matched.listing)
+    return [index.for_table(total, known.get((index.name, (index.column,)))) for index in wanted]
 
 
 def _with_keys(

@@ -21,7 +21,7 @@ from skipstone.predicate.binding import bind
 from skipstone.predicate.literals import Keys
 from skipstone.predicate.sql import parse_sql
 from skipstone.predicate.tree import Const, leaves
-from skipstone.predicate.types import column_path, spark_type, split_names
+from skipstone.predicate.types import UNCOMPARABLE, column_path, spark_type, split_names
 from skipstone.pruning import Cause, Reason
 from skipstone.pruning.costs import LOCAL, REMOTE
 from skipstone.pruning.interval import Intervals
@@ -149,6 +149,7 @@ def scan_query(table: OpenTable, request: PlanRequest) -> TableScan:
             data_files=query.footers if query is not None and request.inside else None,
             snapshot=SnapshotFacts() if txn is None else txn.facts(listing, schema),
             costs=_costs(table, listing),
+            share=min(1.0, len(named) / max(len(schema), 1)),
         )
     )
     if query is None:
@@ -389,7 +390,10 @@ def _orders(
 
 
 def sort_column(table: OpenTable, schema: pa.Schema, name: str) -> tuple[str, ...]:
-    """The path of a sort key as ``schema`` spells it; ``PredicateError`` where it has none."""
+    """The path of a sort key as ``schema`` spells it; ``PredicateError`` where it has none.
+
+    ``UnsupportedError`` for a column with a collation: its order is not that of the bytes.
+    """
     from difflib import get_close_matches
 
     path = spelled_path(schema, name)
@@ -399,5 +403,12 @@ def sort_column(table: OpenTable, schema: pa.Schema, name: str) -> tuple[str, ..
             f"there is no column {name!r} in {table.path} to sort by",
             nearest=near[0] if near else None,
             hint=None if near else "sort keys are columns, as in 'ts desc, id'",
+        )
+    # Text of char(n) is padded where Spark compares it; its order is that of the stored text.
+    field = schema.field(path[0])
+    why = (field.metadata or {}).get(UNCOMPARABLE, b"").decode()
+    if why.startswith("collation"):
+        raise UnsupportedError(
+            f"cannot sort by {name}: {why}", hint="sort with Spark: Table.read(spark, where)"
         )
     return path

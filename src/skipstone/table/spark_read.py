@@ -17,7 +17,16 @@ from skipstone.pruning.partitions import RECURSIVE, PartitionColumns
 from skipstone.questdb.txn_snapshot import ready_for_spark
 from skipstone.spark.data_source import spark_schema, spark_types
 from skipstone.spark.facts import FactsPruner, finder, store_cache
-from skipstone.spark.read_path import Choice, against_pages, by_cost, read_connect, undecidable
+from skipstone.spark.read_path import (
+    UNFILTERED,
+    Choice,
+    against_pages,
+    by_cost,
+    miscounted,
+    read_connect,
+    undecidable,
+    wanted_nulls,
+)
 from skipstone.spark.scan_log import Scan, scan_log
 from skipstone.spark.session import Jvm, is_connect, require_kms, require_session
 from skipstone.spark.skip import skip
@@ -235,6 +244,14 @@ def _native(
 ) -> DataFrame:
     if table.txn is not None:
         return _snapshot(table, table.txn, spark, where, options)
+    reasons = () if choice is None else (_reason(choice),)
+    unsure = _miscounted(table, spark, where)
+    if unsure:
+        options = {**options, **UNFILTERED}
+        _LOG.info("%s: Spark's own reader skips no row groups: %s", table.path, unsure)
+        text = f"skips no row groups: {unsure}"
+        more = Reason(cause=Cause.NOT_APPLICABLE, subject="Spark's own reader", text=text)
+        reasons = (*reasons, more)
     if is_connect(spark):
         options, schema = _schema_of_all(table, options)
         return read_connect(
@@ -249,12 +266,26 @@ def _native(
 
     def find_with_choice(relation: RelationInfo) -> Pruner | None:
         pruner = find(relation)
-        if isinstance(pruner, FactsPruner) and choice is not None:
-            pruner.reasons = (*pruner.reasons, _reason(choice))
+        if isinstance(pruner, FactsPruner):
+            pruner.reasons = (*pruner.reasons, *reasons)
         return pruner
 
     frame = skip(_plain(table, spark, options), find_with_choice)
     return frame if where is None else frame.where(where)
+
+
+def _miscounted(table: OpenTable, spark: SparkSession, where: str | None) -> str:
+    """Why Spark's reader could lose rows of ``where`` by null counts; "" where it does not."""
+    texts = wanted_nulls(spark, where) if where is not None and table.is_parquet else set()
+    if not texts:
+        return ""
+    try:
+        found = miscounted(texts, table.file_schema(table.listing()).merged.spark)
+    except (SkipstoneError, OSError) as error:
+        return f"the columns are not known ({error})"
+    if not found:
+        return ""
+    return f"null counts of strings in structs may be too low ({', '.join(sorted(found))})"
 
 
 def _finished(

@@ -103,6 +103,7 @@ class UpkeepVerbs(OpenTable):
         read with what matches. With keys (``decryption``, by default the table's) each file must be
         encrypted and in its own place, and none may be missing (``rewrite/encryption_checks.py``).
         """
+        from skipstone.facts.coverage import outgrown
         from skipstone.facts.reports import CheckReport
         from skipstone.facts.upkeep import check
         from skipstone.facts.xskipper_store import XskipperStore
@@ -156,6 +157,7 @@ class UpkeepVerbs(OpenTable):
             compared=proof.compared if proof else 0,
             encryption=encryption,
             indexed=indexed,
+            notes=tuple(outgrown(self.path, self.store.snapshot(), len(listing))),
         )
 
     def drop(self, index: str | None = None) -> DropReport:
@@ -193,6 +195,9 @@ class UpkeepVerbs(OpenTable):
 
         >>> table.compact()
 
+        Where a column has Bloom filters of 1,024 files or more, they are also stored by bit
+        position: a lookup then reads a few rows of bits instead of all filters.
+
         An Xskipper directory next to the index (``export`` without a destination) is published
         again.
         """
@@ -217,6 +222,9 @@ class UpkeepVerbs(OpenTable):
             facts_after=done.rows_after,
             bytes_before=done.bytes_before,
             bytes_after=done.bytes_after,
+            sliced=done.sliced.files,
+            filters=done.sliced.filters,
+            sliced_bytes=done.sliced.bytes,
             seconds=time.perf_counter() - started,
         )
 
@@ -229,11 +237,18 @@ class UpkeepVerbs(OpenTable):
 
         Temporary files are looked for in the index and in the directories of the data. Only files
         whose names Skipstone makes are removed, and none that a process is writing.
+
+        ``SkipstoneError`` where there is neither a table nor an index.
         """
         from skipstone.facts.reports import VacuumReport
         from skipstone.facts.upkeep import vacuum
 
         self.store.require_own()
+        if not (
+            self.storage.has_children(self.path)
+            or self.store.storage.has_children(self.location.root)
+        ):
+            self.storage.list_files(self.path)  # raises where there is no such directory
         seconds = older_than.total_seconds()
         places = [(self.storage, self.path)]
         published = (self.location.xskipper, self.location.pms)

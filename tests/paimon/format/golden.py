@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from skipstone.paimon.format.column_keys import KeyColumn, key_of
-from skipstone.paimon.format.keys import KeyArray, PaimonType, Root
-from skipstone.paimon.format.partial_blob import Pieces
-from skipstone.paimon.index_blob import answer, needs
+from skipstone.paimon.format.keys import In, KeyArray, PaimonType, Root
+from skipstone.paimon.format.partial_blob import MissingBytes, Pieces
+from skipstone.paimon.index_blob import answer
 from skipstone.paimon.sidecar import PaimonColumnType
 from skipstone.predicate.tree import And, Leaf, Op, Or
 
@@ -62,6 +62,24 @@ def rows_of_runs(runs: list[list[int]]) -> set[int]:
     return {row for first, last in runs for row in range(first, last + 1)}
 
 
+def speaks(kind: str, ask: Ask) -> bool:
+    """Whether an index of this kind can answer such a question."""
+    return kind != "bloom-filter" or isinstance(ask, In)
+
+
+def needs(kind: str, type: PaimonType, ask: Ask, pieces: Pieces) -> tuple[BlobSpan, ...]:
+    """The missing spans for an answer: all that are known now."""
+    try:
+        answer(kind, type, ask, pieces)
+    except MissingBytes as missing:
+        return missing.spans
+    return ()
+
+
+def _is_text(type: PaimonType) -> bool:
+    return type.root in (Root.CHAR, Root.VARCHAR)
+
+
 def ask_in_waves(
     kind: str, type: PaimonType, ask: Ask, blob: bytes
 ) -> tuple[RowAnswer, list[BlobSpan]]:
@@ -90,7 +108,7 @@ def _comparable(type: PaimonType, value: Any) -> Any:
         return value[0] * 1_000_000 + value[1]
     if type.is_binary:
         return bytes.fromhex(value)
-    return value.encode() if type.is_text else value
+    return value.encode() if _is_text(type) else value
 
 
 def truth(where: dict[str, Any], types: dict[str, PaimonType], columns: dict[str, Any]) -> set[int]:
@@ -167,7 +185,7 @@ def value(type: PaimonType, literal: Any) -> Any:
     if type.is_timestamp and type.in_millis:
         assert isinstance(found, int)
         return literal[0] * 1_000 + literal[1] // 1_000
-    return literal if type.is_text else bool(found) if type.root is Root.BOOLEAN else found
+    return literal if _is_text(type) else bool(found) if type.root is Root.BOOLEAN else found
 
 
 def tree(where: dict[str, Any], types: dict[str, PaimonType]) -> Any:

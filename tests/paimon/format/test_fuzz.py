@@ -14,14 +14,15 @@ from pyroaring import BitMap
 from skipstone.errors import FormatError, UnsupportedError
 from skipstone.paimon.format import container, roaring
 from skipstone.paimon.format.bitmap import BitmapIndex, write_bitmap
-from skipstone.paimon.format.bloom_filter import write_bloom_filter
 from skipstone.paimon.format.bsi import write_bsi
 from skipstone.paimon.format.column_keys import KeyColumn
 from skipstone.paimon.format.keys import Ask, In, Key, KeyArray, Null, PaimonType, Range
 from skipstone.paimon.format.partial_blob import Pieces
 from skipstone.paimon.format.range_bitmap import RangeBitmapIndex, write_range_bitmap
 from skipstone.paimon.format.roaring_bulk import union_of_many
-from skipstone.paimon.index_blob import answer, open_index, speaks
+from skipstone.paimon.index_blob import answer, open_index
+from tests.paimon.format.blooms import write_bloom_filter
+from tests.paimon.format.golden import speaks
 from tests.paimon.format.strategies import coded
 
 if TYPE_CHECKING:

@@ -13,13 +13,14 @@ from pyroaring import BitMap
 from skipstone.errors import UnsupportedError
 from skipstone.paimon.format import bloom_filter, container
 from skipstone.paimon.format.bitmap import BitmapIndex, write_bitmap
-from skipstone.paimon.format.bloom_filter import hashes_of, write_bloom_filter
+from skipstone.paimon.format.bloom_filter import hashes_of
 from skipstone.paimon.format.bsi import BsiIndex, write_bsi
 from skipstone.paimon.format.column_keys import CodedColumn
 from skipstone.paimon.format.keys import Ask, In, KeyArray, Null, PaimonType, Range, prefix
 from skipstone.paimon.format.partial_blob import Pieces
 from skipstone.paimon.format.range_bitmap import RangeBitmapIndex, write_range_bitmap
-from skipstone.paimon.index_blob import speaks
+from tests.paimon.format.blooms import write_bloom_filter
+from tests.paimon.format.golden import speaks
 from tests.paimon.format.strategies import coded
 
 from . import golden as g

@@ -13,14 +13,15 @@ from pyroaring import BitMap
 from skipstone.errors import UnsupportedError
 from skipstone.paimon.format import bitmap, bsi, range_bitmap
 from skipstone.paimon.format.bitmap import write_bitmap
-from skipstone.paimon.format.bloom_filter import sizing, write_bloom_filter
+from skipstone.paimon.format.bloom_filter import sizing
 from skipstone.paimon.format.bsi import write_bsi
 from skipstone.paimon.format.column_keys import KeyColumn
-from skipstone.paimon.format.keys import In, KeyArray, Null, PaimonType, Range, Root, prefix
+from skipstone.paimon.format.keys import In, KeyArray, PaimonType, Range, Root, prefix
 from skipstone.paimon.format.partial_blob import Pieces
 from skipstone.paimon.format.range_bitmap import RangeBitmapIndex, write_range_bitmap
-from skipstone.paimon.index_blob import answer, needs, open_index, speaks
-from tests.paimon.format.golden import ask_in_waves
+from skipstone.paimon.index_blob import answer, open_index
+from tests.paimon.format.blooms import write_bloom_filter
+from tests.paimon.format.golden import ask_in_waves, needs
 from tests.paimon.format.strategies import TYPES, asks, coded, columns, keys, matches
 
 if TYPE_CHECKING:
@@ -196,7 +197,3 @@ def test_unknown_kinds_and_versions() -> None:
     for kind in ("bitmap", "bsi"):
         with pytest.raises(UnsupportedError, match="version 9"):
             open_index(kind, type, Pieces.whole(b"\x09" + bytes(40)))
-    assert not speaks("mystery", Null())
-    assert not speaks("bloom-filter", Null())
-    assert speaks("bloom-filter", In(()))
-    assert speaks("bitmap", Null())

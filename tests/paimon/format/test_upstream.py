@@ -11,11 +11,11 @@ from pyroaring import BitMap
 
 from skipstone.paimon.format import container
 from skipstone.paimon.format.bitmap import BitmapIndex, write_bitmap
-from skipstone.paimon.format.bloom_filter import write_bloom_filter
 from skipstone.paimon.format.bsi import write_bsi
 from skipstone.paimon.format.column_keys import CodedColumn, KeyColumn, key_of
 from skipstone.paimon.format.keys import In, KeyArray, Null, PaimonType, Range, prefix
 from skipstone.paimon.format.partial_blob import Pieces
+from tests.paimon.format.blooms import write_bloom_filter
 from tests.paimon.format.golden import ask_in_waves
 from tests.paimon.format.strategies import coded
 

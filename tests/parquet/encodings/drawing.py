@@ -13,8 +13,11 @@ import pyarrow as pa
 import pytest
 from hypothesis import strategies as st
 
-from skipstone.parquet.encodings import ByteArrays, Values
-from skipstone.parquet.format.enums import Type
+from skipstone.errors import FormatError
+from skipstone.parquet.encodings import ByteArrays, Values, decode_values
+from skipstone.parquet.encodings.dictionary import decode_indices
+from skipstone.parquet.encodings.values import gather
+from skipstone.parquet.format.enums import Encoding, Type
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -142,3 +145,29 @@ def factorise(values: Values) -> tuple[Values, npt.NDArray[np.int32]]:
         coded = pa.array(words).dictionary_encode()
         found = coded.dictionary.to_numpy(zero_copy_only=False).view(values.dtype)
     return found, coded.indices.to_numpy(zero_copy_only=False).astype(np.int32, copy=False)
+
+
+def decoded(
+    encoding: int,
+    data: bytes | memoryview,
+    count: int,
+    type_: Type,
+    width: int | None,
+    dictionary: Values | None = None,
+) -> Values:
+    """The values of a data page, looked up in the ``dictionary`` where it has indices."""
+    if encoding not in (Encoding.PLAIN_DICTIONARY, Encoding.RLE_DICTIONARY) or dictionary is None:
+        return decode_values(encoding, data, count, type_, width)
+    try:
+        return gather(dictionary, decode_indices(data, count))
+    except IndexError as error:
+        raise FormatError(f"indices: {error}") from None
+
+
+def bit_packed(values: np.ndarray[Any, Any], bit_width: int) -> bytes:
+    """Levels of ``bit_width`` (0 to 32) bits, as old writers packed them."""
+    if not bit_width or not len(values):
+        return b""
+    words = values.astype(">u4").view(np.uint8).reshape(-1, 4)
+    bits = np.unpackbits(words, axis=1)[:, 32 - bit_width :]
+    return np.packbits(bits.reshape(-1)).tobytes()

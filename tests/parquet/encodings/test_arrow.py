@@ -13,7 +13,7 @@ from hypothesis import given, settings
 
 from skipstone.parquet.encodings import ByteArrays, Values, decode_values, encode_values
 from skipstone.parquet.format.enums import Encoding, Type
-from tests.parquet.encodings.drawing import BOTH, arrays, factorise, same
+from tests.parquet.encodings.drawing import BOTH, arrays, decoded, factorise, same
 from tests.parquet.encodings.files import column_file, pages_of
 
 if TYPE_CHECKING:
@@ -84,7 +84,7 @@ def read_back(data: bytes, type_: Type, width: int | None) -> list[Values]:
         if is_dictionary:
             distinct = decode_values(Encoding.PLAIN, body, count, type_, width)
         else:
-            parts.append(decode_values(encoding, body, count, type_, width, distinct))
+            parts.append(decoded(encoding, body, count, type_, width, distinct))
     return parts
 
 

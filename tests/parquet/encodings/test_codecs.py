@@ -63,14 +63,6 @@ def test_both_directions_against_arrow(codec: Codec, data: bytes) -> None:
     assert theirs.decompress(compress(codec, data), len(data), asbytes=True) == data
 
 
-@pytest.mark.parametrize("codec, level", [(Codec.GZIP, 9), (Codec.BROTLI, 11), (Codec.ZSTD, 19)])
-def test_a_level_compresses_further(codec: Codec, level: int) -> None:
-    data = bytes(i * i % 251 for i in range(9_000)) * 3
-    best = compress(codec, data, level)
-    assert decompress(codec, best, len(data)) == data
-    assert len(best) <= len(compress(codec, data, 1))
-
-
 def test_uncompressed_is_no_copy() -> None:
     data = bytearray(b"abc")
     view = decompress(Codec.UNCOMPRESSED, data, 3)

@@ -16,6 +16,7 @@ from skipstone.parquet.encodings import (
     Values,
     decode_values,
     delta,
+    dictionary,
     encode_values,
     levels,
     plain,
@@ -23,7 +24,7 @@ from skipstone.parquet.encodings import (
 )
 from skipstone.parquet.encodings.kernels import COMPILED, NUMPY
 from skipstone.parquet.format.enums import Encoding, Type
-from tests.parquet.encodings.drawing import BOTH, same, using
+from tests.parquet.encodings.drawing import BOTH, decoded, same, using
 
 HUGE = (1 << 31) - 1
 WORDS = ByteArrays.from_list([b"stone", b"stones", b"", b"skips", b"skipping"] * 40)
@@ -60,7 +61,7 @@ def attempt(page: Page, data: bytes, count: int) -> Values | None:
     """The values, or None for a FormatError; anything else is for pytest to show."""
     encoding, type_, width, _, dictionary = page
     try:
-        made = decode_values(encoding, data, count, type_, width, dictionary)
+        made = decoded(encoding, data, count, type_, width, dictionary)
     except FormatError:
         return None
     assert len(made) == count
@@ -246,13 +247,7 @@ def test_runs_that_cannot_be(data: bytes, width: int) -> None:
     with pytest.raises(FormatError, match="a run that is cut, or whose value is too wide"):
         rle.decode(data, 8, width)
     with pytest.raises(FormatError, match="indices into a dictionary") as caught:
-        decode_values(
-            Encoding.RLE_DICTIONARY,
-            bytes([width]) + data,
-            8,
-            Type.INT64,
-            dictionary=np.zeros(600, np.int64),
-        )
+        dictionary.decode_indices(bytes([width]) + data, 8)
     assert caught.value.offset == 1
 
 
@@ -265,7 +260,7 @@ def test_widths_that_cannot_be(width: int) -> None:
     if width > 0:
         page = bytes([width]) + bytes(40)
         with pytest.raises(FormatError, match="bit width of indices: expected 0 to 32, got 33"):
-            decode_values(Encoding.RLE_DICTIONARY, page, 8, Type.INT64, dictionary=np.zeros(2))
+            dictionary.decode_indices(page, 8)
 
 
 def test_lengths_of_prefixed_runs() -> None:

@@ -11,11 +11,12 @@ from hypothesis import strategies as st
 
 from skipstone.errors import FormatError, UnsupportedError
 from skipstone.parquet.encodings import rle
-from skipstone.parquet.encodings.levels import encode_bit_packed, levels_v1, levels_v2, row_starts
+from skipstone.parquet.encodings.levels import levels_v1, levels_v2, row_starts
 from skipstone.parquet.format.enums import Encoding, PageType, Type
 from skipstone.parquet.format.metadata import SchemaElement
 from skipstone.parquet.format.schema import ColumnDescriptor, Schema
 from skipstone.parquet.pages.page import Page
+from tests.parquet.encodings.drawing import bit_packed
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -58,7 +59,7 @@ LEVELS = st.lists(st.tuples(st.integers(0, 1), st.integers(0, 3)), min_size=1, m
 @given(LEVELS, st.sampled_from([Encoding.RLE, Encoding.BIT_PACKED]), st.binary(max_size=3))
 def test_v1(levels: list[tuple[int, int]], encoding: Encoding, values: bytes) -> None:
     pair = np.array(levels, np.int32)
-    write = rle.encode_prefixed if encoding == Encoding.RLE else encode_bit_packed
+    write = rle.encode_prefixed if encoding == Encoding.RLE else bit_packed
     body = write(pair[:, 0], 1) + write(pair[:, 1], 2)
     found = levels_v1(page(len(pair), encoding, encoding), memoryview(body + values), LISTED)
     check(found[0], pair[:, 0], 0)

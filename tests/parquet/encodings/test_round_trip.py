@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 import pytest
 from hypothesis import given
@@ -27,7 +25,9 @@ from skipstone.parquet.format.enums import Encoding, Type
 from tests.parquet.encodings.drawing import (
     BOTH,
     arrays,
+    bit_packed,
     byte_arrays,
+    decoded,
     factorise,
     integers,
     same,
@@ -78,8 +78,7 @@ def test_dictionaries_come_back(encoding: Encoding, drawn: tuple[Type, int | Non
     page = encode_values(Encoding.PLAIN, distinct, type_, width)
     read = decode_values(Encoding.PLAIN, page, len(distinct), type_, width)
     data = encode_values(encoding, indices, type_, width)
-    decoded = decode_values(encoding, data, len(values), type_, width, read)
-    assert same(decoded, values)
+    assert same(decoded(encoding, data, len(values), type_, width, read), values)
 
 
 @BOTH
@@ -98,7 +97,7 @@ def test_runs_of_any_width(width: int, data: st.DataObject) -> None:
 @given(st.integers(0, 32), st.data())
 def test_packed_levels_of_any_width(width: int, data: st.DataObject) -> None:
     values = data.draw(integers("u4", 0, (1 << width) - 1))
-    encoded = levels.encode_bit_packed(values, width)
+    encoded = bit_packed(values, width)
     decoded, used = levels.decode_bit_packed(encoded + b"tail", len(values), width)
     assert decoded.tolist() == values.astype(np.int32).tolist()
     assert used == len(encoded) == (len(values) * width + 7) // 8
@@ -191,46 +190,12 @@ def test_other_encodings(encoding: int, error: type[Exception], text: str) -> No
 def test_what_cannot_be_encoded() -> None:
     with pytest.raises(ValueError, match="more than 3 bits"):
         rle.encode(np.array([8]), 3)
-    with pytest.raises(ValueError, match="more than 3 bits"):
-        levels.encode_bit_packed(np.array([8]), 3)
     with pytest.raises(ValueError, match="values of 3 bytes in a column of 4"):
         encode_values(Encoding.PLAIN, np.zeros((1, 3), np.uint8), Type.FIXED_LEN_BYTE_ARRAY, 4)
     with pytest.raises(TypeError, match="takes an array of numbers"):
         encode_values(Encoding.RLE_DICTIONARY, ByteArrays.from_list([]), Type.BYTE_ARRAY)
     with pytest.raises(TypeError, match="takes ByteArrays"):
         encode_values(Encoding.DELTA_LENGTH_BYTE_ARRAY, np.zeros(1), Type.BYTE_ARRAY)
-
-
-def room_for(values: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
-    return np.empty((len(values) + 2, *values.shape[1:]), values.dtype)[1:-1]
-
-
-@BOTH
-@pytest.mark.parametrize("encoding", [*HOLDS, Encoding.RLE_DICTIONARY])
-@given(drawn=arrays())
-def test_values_go_where_they_are_wanted(
-    encoding: Encoding, drawn: tuple[Type, int | None, Values]
-) -> None:
-    type_, width, values = drawn
-    if isinstance(values, ByteArrays) or type_ not in HOLDS.get(encoding, set(Type)):
-        return
-    distinct, coded = factorise(values)
-    encoded = encode_values(
-        encoding, coded if encoding is Encoding.RLE_DICTIONARY else values, type_, width
-    )
-    out = room_for(values)
-    made = decode_values(encoding, encoded, len(values), type_, width, distinct, out=out)
-    assert same(out, values)
-    assert made is out or not len(values)
-    for wrong in (room_for(values)[1:], np.zeros(values.shape, np.int16)):
-        if wrong.shape != values.shape or wrong.dtype != values.dtype:
-            with pytest.raises(ValueError, match="cannot hold"):
-                decode_values(encoding, encoded, len(values), type_, width, distinct, out=wrong)
-
-
-def test_byte_arrays_need_no_room() -> None:
-    with pytest.raises(ValueError, match="cannot hold 0 values of BYTE_ARRAY"):
-        decode_values(Encoding.PLAIN, b"", 0, Type.BYTE_ARRAY, out=np.zeros(0, np.uint8))
 
 
 @given(st.lists(arrays(), min_size=1, max_size=3))

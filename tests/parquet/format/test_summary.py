@@ -14,7 +14,7 @@ import pytest
 from skipstone.errors import UnsupportedError
 from skipstone.parquet.format.footer_arrays import FooterArrays
 from skipstone.parquet.format.metadata import FileMetaData, RowGroup, SchemaElement
-from skipstone.parquet.format.summary_file import is_summary, row_groups_by_file, split
+from skipstone.parquet.format.summary_file import is_summary, row_groups_by_file
 from skipstone.parquet.writing.footer_editor import row_group_bytes
 from tests.parquet.format.files import same_table
 from tests.parquet.format.test_footer_arrays import CHUNK, META
@@ -42,7 +42,8 @@ def test_a_summary_of_arrow_is_split_into_the_footers_of_its_files(tmp_path: Pat
         NAMES[0]: [0, 1, 2],
         NAMES[1]: [3, 4, 5],
     }
-    for path, part in split(footer).items():
+    for path, rows in by_file.items():
+        part = footer.select(rows.tolist())
         assert path is not None
         own = FooterArrays.scan(*footer_of(tmp_path / path))
         assert part.num_rows == own.num_rows == 10

@@ -11,7 +11,8 @@ from skipstone.questdb.format import footer_to_pm
 from skipstone.questdb.format.pm import Pm
 from skipstone.questdb.format.pm_columns import PmColumns
 from skipstone.questdb.format.values import PmHead
-from skipstone.questdb.format.writer import PmFooter, read_row_groups
+from skipstone.questdb.format.writer import PmFooter
+from tests.questdb.format.writing import read_row_groups
 
 if TYPE_CHECKING:
     from skipstone.parquet.format.metadata import FileMetaData

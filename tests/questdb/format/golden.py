@@ -11,7 +11,7 @@ from skipstone.parquet.format.enums import CompressionCodec, FieldRepetitionType
 from skipstone.questdb.format import layout
 from skipstone.questdb.format.types import ColumnType
 from skipstone.questdb.format.values import PmHead
-from skipstone.questdb.format.writer import read_row_groups
+from tests.questdb.format.writing import read_row_groups
 
 if TYPE_CHECKING:
     from pathlib import Path

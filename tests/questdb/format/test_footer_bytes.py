@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from skipstone.errors import UnsupportedError
 from skipstone.questdb.format.pm import Pm
 from tests.questdb.format.converting import Converted, footer_of, pm_of
-from tests.questdb.format.rewriting import rewrite
+from tests.questdb.format.writing import rewrite
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -28,9 +28,9 @@ from skipstone.parquet.format.metadata import (
 from skipstone.parquet.format.schema import Schema
 from skipstone.questdb.format.pm import Pm
 from skipstone.questdb.format.pm_columns import QdbColumn, QdbMeta, infer
-from skipstone.questdb.format.writer import read_row_groups
 from tests.questdb.format.converting import bloom_places, convert, doubtful_leaves, footer_of
 from tests.questdb.format.strategies import column_types
+from tests.questdb.format.writing import read_row_groups
 from tests.questdb.questdb_json import to_json
 
 if TYPE_CHECKING:

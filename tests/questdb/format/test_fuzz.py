@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 from skipstone.errors import FormatError, UnsupportedError
 from skipstone.questdb.format.pm import Pm
 from skipstone.questdb.format.values import PmChunk, PmColumn, PmHead, PmRowGroup
-from skipstone.questdb.format.writer import PmFooter, append, read_row_groups, write
-from tests.questdb.format.rewriting import rewrite
+from skipstone.questdb.format.writer import PmFooter
+from tests.questdb.format.writing import append, read_row_groups, rewrite, write
 
 if TYPE_CHECKING:
     from skipstone.questdb.format.pm import PmSnapshot

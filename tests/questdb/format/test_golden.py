@@ -10,10 +10,10 @@ import pytest
 from skipstone.errors import FormatError, UnsupportedError
 from skipstone.questdb.format.pm import Pm
 from skipstone.questdb.format.values import PmHead
-from skipstone.questdb.format.writer import PmFooter, append, read_row_groups, write
+from skipstone.questdb.format.writer import PmFooter, append
 from tests.questdb.format.converting import pm_of
 from tests.questdb.format.golden import case, described, names
-from tests.questdb.format.rewriting import rewrite
+from tests.questdb.format.writing import numbered, read_row_groups, rewrite, unreferenced, write
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -113,7 +113,11 @@ def test_what_was_decoded_is_written_back_byte_for_byte(golden: Path) -> None:
         by_column = name.startswith("convert") or name == "bloom_inlined_convert_order"
         first, *later = oldest_first(pm)
         fresh = write(
-            PmHead.of(pm), read_row_groups(first), PmFooter.of(first), by_column=by_column
+            PmHead.of(pm),
+            read_row_groups(first),
+            PmFooter.of(first),
+            by_column=by_column,
+            rests=unreferenced(first),
         )
         assert fresh[8:] == data[8 : first.size], name
         if not later:
@@ -124,9 +128,14 @@ def test_what_was_decoded_is_written_back_byte_for_byte(golden: Path) -> None:
             base = 764 if name == "dead_footer_appended_past" else before.size
             opened = Pm(struct.pack("<Q", base) + data[8:base]).snapshot(before.parquet_size)
             kept = before.block_offsets.tolist()
-            blocks = zip(after.block_offsets.tolist(), read_row_groups(after), strict=True)
-            items = [kept.index(at) if at in kept else group for at, group in blocks]
-            added = append(opened, items, PmFooter.of(after))
+            blocks = zip(read_row_groups(after), unreferenced(after), strict=True)
+            items = [
+                kept.index(at) if at in kept else block
+                for at, block in zip(after.block_offsets.tolist(), blocks, strict=True)
+            ]
+            new, rests = zip(*[item for item in items if isinstance(item, tuple)], strict=True)
+            made = Pm(write(PmHead.of(pm), new, PmFooter.of(after), rests=rests)).snapshot()
+            added = append(opened, numbered(items, opened), PmFooter.of(after), made)
             assert added.offset == base
             assert (
                 added.applied(opened.pm.data)

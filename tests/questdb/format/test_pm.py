@@ -15,12 +15,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from skipstone.errors import FormatError, UnsupportedError
-from skipstone.questdb.format import layout
+from skipstone.parquet.format.enums import PLAIN_WIDTHS, Type
+from skipstone.questdb.format import layout, writer
 from skipstone.questdb.format.pm import Pm
 from skipstone.questdb.format.values import PmChunk, PmColumn, PmHead, PmRowGroup
-from skipstone.questdb.format.writer import PmFooter, append, read_row_groups, write
-from tests.questdb.format.rewriting import rewrite
+from skipstone.questdb.format.writer import PmFooter
 from tests.questdb.format.strategies import footers, heads, row_groups
+from tests.questdb.format.writing import append, read_row_groups, rewrite, write
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -103,14 +104,36 @@ def test_updates_keep_every_earlier_snapshot(data: st.DataObject) -> None:
             found = Pm(file).snapshot(each.parquet_footer_offset + each.parquet_footer_length + 8)
             found.verify()
             assert PmFooter.of(found) == each
-            read = [replace(group, unreferenced=b"") for group in read_row_groups(found)]
-            assert read == list(content)
+            assert read_row_groups(found) == content
     assert [each.size for each in Pm(file).snapshots()] == [at for *_, at in reversed(history)]
     last = Pm(file).snapshot()
     assert last.crc == zlib.crc32(file[8:-8])
     fresh = Pm(rewrite(last))
     assert says(fresh.snapshot()) == (head, history[-1][1], history[-1][0])
     assert fresh.snapshot().previous_size == 0
+
+
+@given(st.data())
+def test_an_upgrade_says_the_same_but_for_bounds_of_another_width(data: st.DataObject) -> None:
+    head = data.draw(heads())
+    old = tuple(data.draw(st.lists(row_groups(head), min_size=1, max_size=3)))
+    footer = data.draw(footers(1_000))
+    file = write(head, old, footer, by_column=data.draw(st.booleans()))
+    added = data.draw(row_groups(head))
+    file = append(Pm(file).snapshot(), [added, 0], footer).applied(file)
+    snapshot = Pm(writer.upgrade(Pm(file).snapshot())).snapshot()
+    assert snapshot.previous_size == 0
+    says_now = says(snapshot)
+    assert (says_now[0], says_now[2]) == (head, footer)
+    for before, after in zip((added, old[0]), says_now[1], strict=True):
+        assert after.num_rows == before.num_rows
+        for column, was, now in zip(head.columns, before.chunks, after.chunks, strict=True):
+            assert now.bloom == was.bloom
+            assert (now.num_values, now.null_count) == (was.num_values, was.null_count)
+            width = PLAIN_WIDTHS.get(Type(column.physical_type))
+            for was_bound, bound in ((was.min, now.min), (was.max, now.max)):
+                kept = was_bound is None or width in (None, len(was_bound))
+                assert bound == was_bound if kept else bound is None or len(bound) == width
 
 
 def test_an_update_writes_changed_blocks_alone() -> None:
@@ -275,14 +298,33 @@ def test_headers_that_contradict_themselves_are_not_written(changes: dict[str, o
         write(head, [], FOOTER)
 
 
-def test_what_the_format_cannot_hold_is_not_written() -> None:
-    head = PmHead(columns=(TEXT,))
-    for bound in (b"", b"x" * 65_536):
-        group = PmRowGroup(num_rows=9, chunks=(longs(1, 2, min=bound),))
-        with pytest.raises(UnsupportedError):
-            write(head, [group], FOOTER)
-    with pytest.raises(ValueError, match="0 chunks of 1 columns"):
-        write(head, [PmRowGroup(num_rows=9, chunks=())], FOOTER)
+def test_row_groups_of_another_count_of_columns_are_not_appended() -> None:
+    snapshot = Pm(write(PmHead(columns=(LONG,)), [], FOOTER)).snapshot()
+    made = Pm(write(PmHead(columns=(LONG, TEXT)), [], FOOTER)).snapshot()
+    with pytest.raises(ValueError, match="2 chunks of 1 columns"):
+        writer.append(snapshot, [], FOOTER, made)
+
+
+def test_filters_of_other_columns_or_elsewhere_get_no_entry() -> None:
+    """What is appended may have more filters than the header of the file knows."""
+    bitset = bytes(range(64))
+    columns = (LONG, LONG, LONG)
+    chunks = (longs(1, 2, bloom=bitset), longs(1, 2, bloom=bitset), longs(1, 2))
+    group = PmRowGroup(num_rows=9, chunks=chunks)
+    made = Pm(write(PmHead(columns=columns, bloom_columns=(0, 1)), [group], FOOTER)).snapshot()
+    for head, expected in (
+        (PmHead(columns=columns, bloom_columns=(1, 2)), [(1, bitset)]),
+        (PmHead(columns=columns, bloom_columns=(1, 2), bloom_external=True), []),
+        (PmHead(columns=columns), []),
+    ):
+        file = write(head, [], FOOTER)
+        added = writer.append(Pm(file).snapshot(), [0], FOOTER, made).applied(file)
+        snapshot = Pm(added).snapshot()
+        snapshot.verify()
+        (read,) = read_row_groups(snapshot)
+        blooms = [(at, chunk.bloom) for at, chunk in enumerate(read.chunks) if chunk.bloom]
+        assert blooms == expected
+        assert [chunk.min for chunk in read.chunks] == [chunk.min for chunk in chunks]
 
 
 def test_an_append_to_what_is_not_known_is_refused() -> None:

@@ -6,12 +6,14 @@ byte, short and int as long.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
 
 from skipstone.pruning.column_types import binary_parts
+from skipstone.xskipper.format.java_bloom import METADATA, JavaClass
 from skipstone.xskipper.format.sketch import (
     MAX_HASHES,
     SketchFilter,
@@ -28,6 +30,16 @@ if TYPE_CHECKING:
     from skipstone.xskipper.format.bloom_probe import BlobColumn, Items
     from skipstone.xskipper.format.sketch import U32
 
+#: the class around the filter in stores of versions 1 and 2
+LEGACY_METADATA = replace(
+    METADATA,
+    name="com.ibm.metaindex.metadata.index.types.BloomFilterMetaData",
+    superclass=JavaClass(
+        name="com.ibm.metaindex.metadata.index.types.MetadataType",
+        suid=0xF7B012BF742B86A4 - (1 << 64),
+        flags=METADATA.flags,
+    ),
+)
 # Java's arrays end here.
 MAX_WORDS = (1 << 31) - 1
 _CHUNK = 1 << 15

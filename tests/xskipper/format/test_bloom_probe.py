@@ -13,7 +13,6 @@ from hypothesis import strategies as st
 from skipstone.errors import FormatError
 from skipstone.xskipper.format.bloom_probe import BlobColumn
 from skipstone.xskipper.format.java_bloom import (
-    LEGACY_METADATA,
     METADATA,
     BloomFilterMetaData,
     block_data,
@@ -22,6 +21,7 @@ from skipstone.xskipper.format.java_bloom import (
 )
 from tests.xskipper.format.golden import golden_blobs
 from tests.xskipper.format.reference_bloom import (
+    LEGACY_METADATA,
     SketchBuilder,
     each_in,
     might_contain,

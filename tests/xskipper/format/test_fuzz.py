@@ -130,8 +130,6 @@ def test_schemas(data: bytes) -> None:
         assert StoreSchema.from_json(schema.to_json()) == schema
         for index in schema.indexes:
             survives(index.value_type)
-        for column in schema.virtual_columns:
-            survives(column.arrow_type)
 
 
 JSON = st.recursive(

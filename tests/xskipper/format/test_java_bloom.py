@@ -10,7 +10,6 @@ import pytest
 
 from skipstone.errors import FormatError
 from skipstone.xskipper.format.java_bloom import (
-    LEGACY_METADATA,
     METADATA,
     BloomFilterMetaData,
     JavaClass,
@@ -23,7 +22,7 @@ from skipstone.xskipper.format.java_bloom import (
 from skipstone.xskipper.format.part import read_part
 from skipstone.xskipper.format.sketch import SketchFilter
 from tests.xskipper.format.golden import golden_blobs, golden_parts
-from tests.xskipper.format.reference_bloom import SketchBuilder
+from tests.xskipper.format.reference_bloom import LEGACY_METADATA, SketchBuilder
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -5,6 +5,5 @@ of one data file hold which values: ``bloom_filter``, ``bitmap``, ``range_bitmap
 positions count from 0 in one data file and fit 31 bits.
 
 Readers work on partial blobs (``partial_blob``): they give the answer, or name the bytes that are
-missing (``index_blob.needs``). All integers are big-endian and signed, except in Roaring bitmaps,
-which are little-endian.
+missing. All integers are big-endian and signed, except in Roaring bitmaps, which are little-endian.
 """

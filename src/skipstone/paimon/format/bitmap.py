@@ -20,7 +20,7 @@ Types: all but DECIMAL and binary.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cache
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
@@ -87,6 +87,8 @@ class BitmapIndex:
     firsts: KeyArray
     edges: I64
     body: int
+    #: blocks that were parsed, up to ``_PARSED``; copies over other pieces of the blob share them
+    blocks: dict[int, Entries] = field(default_factory=dict)
 
     @classmethod
     def open(cls, type: PaimonType, pieces: Pieces) -> BitmapIndex:
@@ -262,7 +264,15 @@ class BitmapIndex:
         return BlobSpan(start, stop - start)
 
     def _block(self, at: int) -> Entries:
-        """Read one block; ``MissingBytes`` if it is not present."""
+        """One block, parsed or read; ``MissingBytes`` if it is not present."""
+        found = self.blocks.get(at)
+        if found is None:
+            found = self._read_block(at)
+            if len(self.blocks) < _PARSED and self._span(at).length <= BLOCK_SIZE:
+                self.blocks[at] = found
+        return found
+
+    def _read_block(self, at: int) -> Entries:
         span = self._span(at)
         if self.version == 1 and not self.type.width:
             texts, tails = self.pieces.once(("texts", span.offset), _never)
@@ -373,6 +383,7 @@ def _with_lengths(entries: Entries, body: int, null_offset: int | None) -> Entri
 
 
 BLOCK_SIZE = 16 * 1024
+_PARSED = 2
 _LARGEST = 2**31 - 1
 
 

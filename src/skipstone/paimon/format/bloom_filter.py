@@ -43,7 +43,7 @@ from .keys import In, KeyArray, Root, raw_of, safe
 from .partial_blob import BlobSpan
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Sequence
 
     from numpy.typing import NDArray
 
@@ -122,23 +122,6 @@ def _positions(hashes: Hashes, bits: int, ordinal: int | NDArray[np.integer]) ->
     # Products of an int and at most 2^16 fit 64 bits; the cast wraps them as Java's ints do.
     sums = (low.astype(np.int64) + high.astype(np.int64) * ordinal).astype(np.int32)
     return np.where(sums < 0, ~sums, sums).astype(np.int64) % bits
-
-
-def write_bloom_filter(
-    type: PaimonType,
-    columns: Iterable[KeyArray],
-    *,
-    items: int = ITEMS,
-    fpp: float = FPP,
-) -> bytes:
-    """A filter of all these keys, batch by batch. Errors as for ``sizing``, and for types that
-    have no hash."""
-    check_type(type)
-    size = sizing(items, fpp)
-    raw = np.zeros(size.bits // 8, np.uint8)
-    for keys in columns:
-        fill(raw, size.k, keys)
-    return size.k.to_bytes(4, "big") + raw.tobytes()
 
 
 def fill(raw: NDArray[np.uint8], k: int, keys: KeyArray) -> None:

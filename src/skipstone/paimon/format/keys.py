@@ -185,11 +185,6 @@ class PaimonType:
         return self.root in (Root.FLOAT, Root.DOUBLE)
 
     @property
-    def is_text(self) -> bool:
-        """CHAR, VARCHAR or STRING."""
-        return self.root in (Root.CHAR, Root.VARCHAR)
-
-    @property
     def is_binary(self) -> bool:
         """BINARY, VARBINARY or BYTES."""
         return self.root in (Root.BINARY, Root.VARBINARY)

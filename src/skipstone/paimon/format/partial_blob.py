@@ -55,13 +55,19 @@ class Pieces:
 
     __slots__ = ("_given", "_parsed", "_parts", "_starts", "length")
 
-    def __init__(self, length: int, parts: Iterable[tuple[int, bytes | memoryview]] = ()) -> None:
-        """Parts may overlap, in any order. ``FormatError`` for one outside the blob."""
+    def __init__(
+        self,
+        length: int,
+        parts: Iterable[tuple[int, bytes | memoryview]] = (),
+        parsed: dict[Hashable, Any] | None = None,
+    ) -> None:
+        """Parts may overlap, in any order. ``parsed`` keeps parsed parts for other pieces of the
+        same blob. ``FormatError`` for a part outside the blob."""
         self.length = length
         self._given: list[tuple[int, memoryview]] = []
         self._starts: list[int] = []
         self._parts: list[memoryview] = []
-        self._parsed: dict[Hashable, Any] = {}
+        self._parsed: dict[Hashable, Any] = {} if parsed is None else parsed
         if parts != ():
             self.add(parts)
 
@@ -206,6 +212,9 @@ class Cursor:
         """The same if all bytes are present and each string is below 256 bytes: only the last byte
         of each length is read one by one."""
         view, at = self._view, self.position - self._start
+        found = self._equal_texts(count, tail)
+        if found is not None:
+            return found
         heads: list[int] = []
         step, append = 4 + tail, heads.append
         try:
@@ -234,6 +243,25 @@ class Cursor:
         np.cumsum(lengths, out=offsets[1:])
         self.position += at - base
         return ByteArrays(raw[base:at][inside], offsets), tails
+
+    def _equal_texts(self, count: int, tail: int) -> tuple[ByteArrays, U8] | None:
+        """The same if all bytes are present and all strings are as long as the first: then each
+        entry begins where it would for strings of one length."""
+        view, at = self._view, self.position - self._start
+        if not count or at + 4 > len(view):
+            return None
+        length = _I32.unpack_from(view, at)[0]
+        stop = at + count * (4 + length + tail)
+        if not 0 <= length < 256 or stop > len(view):
+            return None
+        table = np.frombuffer(view[at:stop], np.uint8).reshape(count, -1)
+        if (table[:, :4] != table[0, :4]).any():
+            return None
+        self.position += stop - at
+        offsets = np.arange(0, count * length + 1, max(length, 1), dtype=np.int64)
+        if not length:
+            offsets = np.zeros(count + 1, np.int64)
+        return ByteArrays(table[:, 4 : 4 + length].ravel(), offsets), table[:, 4 + length :].copy()
 
     def _any_texts(self, count: int, tail: int) -> tuple[list[bytes], bytes]:
         texts, tails = [], []

@@ -37,7 +37,7 @@ import pyarrow as pa
 
 from skipstone.errors import FormatError, UnsupportedError
 from skipstone.parquet.format.enums import ConvertedType, FieldRepetitionType, Type
-from skipstone.parquet.format.footer import MAGIC
+from skipstone.parquet.format.footer import file_of
 from skipstone.parquet.format.metadata import FileMetaData
 from skipstone.parquet.format.schema import arrow_name
 from skipstone.predicate.types import TIMESTAMP, is_list
@@ -119,9 +119,8 @@ def _ask(
         key_value_metadata=None if key_value_metadata is None else tuple(key_value_metadata),
         created_by="skipstone",
     ).to_bytes()
-    file = MAGIC + footer + len(footer).to_bytes(4, "little") + MAGIC
     try:
-        return pq.ParquetFile(io.BytesIO(file)).schema_arrow
+        return pq.ParquetFile(io.BytesIO(file_of(footer))).schema_arrow
     except (pa.ArrowException, OSError, UnicodeDecodeError):
         return None
 

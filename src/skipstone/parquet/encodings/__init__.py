@@ -5,7 +5,7 @@ also do levels. The types that each encoding holds:
 
 =========================  ===========================================================
 PLAIN                      all
-PLAIN_/RLE_DICTIONARY      all, with the dictionary of the chunk
+PLAIN_/RLE_DICTIONARY      all, as indices into the dictionary of the chunk
 RLE                        BOOLEAN
 DELTA_BINARY_PACKED        INT32, INT64
 DELTA_LENGTH_BYTE_ARRAY    BYTE_ARRAY
@@ -16,9 +16,7 @@ BYTE_STREAM_SPLIT          INT32, INT64, FLOAT, DOUBLE, FIXED_LEN_BYTE_ARRAY
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final
-
-import numpy as np
+from typing import TYPE_CHECKING, Final
 
 from skipstone.errors import FormatError, UnsupportedError
 from skipstone.parquet.format.enums import Encoding, Type
@@ -29,8 +27,6 @@ from .values import ByteArrays, Values
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Set
-
-    import numpy.typing as npt
 
     from .values import Buffer
 
@@ -54,60 +50,31 @@ _PAIRS: Final = {
 
 
 def decode_values(
-    encoding: int,
-    data: Buffer,
-    count: int,
-    type_: Type,
-    type_length: int | None = None,
-    dictionary: Values | None = None,
-    *,
-    out: npt.NDArray[Any] | None = None,
+    encoding: int, data: Buffer, count: int, type_: Type, type_length: int | None = None
 ) -> Values:
     """``count`` values of a data page, whose bytes after the levels are ``data``.
 
-    They are in ``out`` if it is given: a contiguous array of these values, for all types except
-    BYTE_ARRAY. So the pages of a chunk need no concatenation afterwards.
-
     ``count`` excludes nulls. A repeated value takes few bytes, and only ``count`` bounds the
     result: check it against the page and the row group first. FormatError where the data cannot be
-    read, or the encoding does not hold the type; UnsupportedError for ALP and unknown encodings.
+    read, the encoding does not hold the type, or the data are indices (``dictionary.py``);
+    UnsupportedError for ALP and unknown encodings.
     """
     known = _known(encoding, type_)
-    if out is not None:
-        _check_out(out, count, type_, type_length)
     if known is Encoding.PLAIN:
-        return plain.decode(data, count, type_, type_length, out=out)
-    if known is Encoding.RLE_DICTIONARY or known is Encoding.PLAIN_DICTIONARY:
-        if dictionary is None:
-            if not count:
-                return plain.decode(b"", 0, type_, type_length)
-            raise FormatError(f"a page of {known.name} in a column chunk without a dictionary page")
-        return dictionary_.decode(data, count, dictionary, out=out)
+        return plain.decode(data, count, type_, type_length)
     if known is Encoding.RLE:
-        return rle.decode_booleans(data, count, out=out)
+        return rle.decode_booleans(data, count)
     if known is Encoding.DELTA_BINARY_PACKED:
-        dtype = plain.DTYPES[type_]
-        return delta.decode_binary_packed(data, count, dtype, out=out)[0]
+        return delta.decode_binary_packed(data, count, plain.DTYPES[type_])[0]
     if known is Encoding.DELTA_LENGTH_BYTE_ARRAY:
         return delta.decode_length_byte_array(data, count)[0]
     if known is Encoding.DELTA_BYTE_ARRAY:
         if type_ is Type.BYTE_ARRAY:
             return delta.decode_byte_array(data, count)[0]
-        width = plain.fixed_length(type_, type_length)
-        made = delta.decode_fixed(data, count, width)[0]
-        if out is not None:
-            out[:] = made
-        return made if out is None else out
-    return byte_stream_split.decode(data, count, type_, type_length, out=out)
-
-
-def _check_out(out: npt.NDArray[Any], count: int, type_: Type, type_length: int | None) -> None:
-    dtype = np.dtype(np.bool_) if type_ is Type.BOOLEAN else plain.DTYPES.get(type_)
-    shape: tuple[int, ...] = (count,)
-    if dtype is None and type_ is not Type.BYTE_ARRAY:
-        dtype, shape = np.dtype(np.uint8), (count, plain.fixed_length(type_, type_length))
-    if out.dtype != dtype or out.shape != shape or not out.flags.c_contiguous:
-        raise ValueError(f"{out.dtype}{out.shape} cannot hold {count} values of {type_.name}")
+        return delta.decode_fixed(data, count, plain.fixed_length(type_, type_length))[0]
+    if known is Encoding.BYTE_STREAM_SPLIT:
+        return byte_stream_split.decode(data, count, type_, type_length)
+    raise FormatError(f"a page of {known.name} in a column chunk without a dictionary page")
 
 
 def encode_values(

@@ -32,14 +32,9 @@ if TYPE_CHECKING:
 
 
 def decode(
-    data: Buffer,
-    count: int,
-    type_: Type,
-    type_length: int | None = None,
-    *,
-    out: npt.NDArray[Any] | None = None,
+    data: Buffer, count: int, type_: Type, type_length: int | None = None
 ) -> npt.NDArray[Any]:
-    """``count`` values of the type; in ``out`` if given.
+    """``count`` values of the type.
 
     FormatError where the data have another length than the streams.
     """
@@ -54,9 +49,9 @@ def decode(
             expected=f"{count * width} bytes",
             got=len(view),
         )
-    if out is None and number:
+    if number:
         out = room(count, DTYPES[type_])
-    elif out is None:
+    else:
         out = room(count * width, np.uint8).reshape(count, width)
     if len(view):
         choose(count).join(view, width, out.reshape(-1).view(np.uint8))

@@ -109,12 +109,8 @@ def decompress(codec: int, data: ReadableBuffer, uncompressed_size: int) -> memo
     return made
 
 
-def compress(codec: int, data: ReadableBuffer, level: int | None = None) -> bytes:
-    """``data`` as one compressed page.
-
-    ``level`` is the codec's own (GZIP 1–9, BROTLI 0–11, ZSTD 1–22); the others have none and
-    ignore it. LZ4 gets Hadoop's framing, in one block.
-    """
+def compress(codec: int, data: ReadableBuffer) -> bytes:
+    """``data`` as one compressed page. LZ4 gets Hadoop's framing, in one block."""
     known = _known(codec)
     data = bytes(data)
     import cramjam
@@ -123,13 +119,12 @@ def compress(codec: int, data: ReadableBuffer, level: int | None = None) -> byte
         case CompressionCodec.SNAPPY:
             return bytes(cramjam.snappy.compress_raw(data))
         case CompressionCodec.GZIP:
-            level = 6 if level is None else level
-            packer = zlib.compressobj(level, zlib.DEFLATED, zlib.MAX_WBITS | 16)
+            packer = zlib.compressobj(6, zlib.DEFLATED, zlib.MAX_WBITS | 16)
             return packer.compress(data) + packer.flush()
         case CompressionCodec.BROTLI:
-            return bytes(cramjam.brotli.compress(data, 5 if level is None else level))
+            return bytes(cramjam.brotli.compress(data, 5))
         case CompressionCodec.ZSTD:
-            return bytes(cramjam.zstd.compress(data, 3 if level is None else level))
+            return bytes(cramjam.zstd.compress(data, 3))
         case CompressionCodec.LZ4 | CompressionCodec.LZ4_RAW:
             block = bytes(cramjam.lz4.compress_block(data, store_size=False))
             hadoop = known is CompressionCodec.LZ4

@@ -56,13 +56,9 @@ _WRAP: Final = 1 << 64
 
 
 def decode_binary_packed(
-    data: Buffer,
-    count: int,
-    dtype: npt.DTypeLike = np.int64,
-    *,
-    out: npt.NDArray[Any] | None = None,
+    data: Buffer, count: int, dtype: npt.DTypeLike = np.int64
 ) -> tuple[npt.NDArray[Any], int]:
-    """``count`` values (int32 or int64), in ``out`` if given, and the number of bytes used.
+    """``count`` values (int32 or int64), and the number of bytes used.
 
     FormatError where the data hold another number of values, or cannot be read.
     """
@@ -94,7 +90,7 @@ def decode_binary_packed(
     most = 1 + (len(view) - at) // (1 + miniblocks) * block
     if count > most:
         raise too_short("deltas", at, f"{count} values", f"at most {most} in {len(view)} bytes")
-    values = room(count, dtype) if out is None else out
+    values = room(count, dtype)
     if not count:
         return values, at
     low = (first >> 1 ^ -(first & 1)) % _WRAP

@@ -13,19 +13,17 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
 from skipstone.errors import FormatError
 
 from . import rle
-from .kernels import choose
-from .values import as_bytes, check_count, check_room, empty_like, gather
+from .values import as_bytes, check_count, check_room
 
 if TYPE_CHECKING:
+    import numpy as np
     import numpy.typing as npt
 
     from .kernels import I32, U8
-    from .values import Buffer, Values
+    from .values import Buffer
 
 
 def decode_indices(data: Buffer, count: int) -> I32:
@@ -43,39 +41,6 @@ def decode_indices(data: Buffer, count: int) -> I32:
     return indices
 
 
-def decode(
-    data: Buffer,
-    count: int,
-    dictionary: Values,
-    *,
-    out: npt.NDArray[Any] | None = None,
-) -> Values:
-    """``count`` values of the ``dictionary``; in ``out`` if given (not for byte arrays).
-
-    FormatError where an index is outside it.
-    """
-    width, runs = _width(data, count)
-    if width and isinstance(dictionary, np.ndarray) and _is_plain(dictionary):
-        chosen = choose(count)
-        if rle.count_held(runs, count, width, chosen) == count:
-            out = empty_like(dictionary, count) if out is None else out
-            if chosen.coded(runs, width, dictionary, out) >= 0:
-                return out
-        # The longer way below finds the error.
-    indices = decode_indices(data, count)
-    try:
-        return gather(dictionary, indices, out=out)
-    except IndexError as error:
-        raise FormatError(
-            f"indices into a dictionary: {error}", expected=f"below {len(dictionary)}"
-        ) from None
-
-
-def _is_plain(dictionary: npt.NDArray[Any]) -> bool:
-    wide = dictionary.itemsize in (4, 8)
-    return wide and dictionary.ndim == 1 and dictionary.flags.c_contiguous
-
-
 def _width(data: Buffer, count: int) -> tuple[int, U8]:
     check_count(count)
     view = as_bytes(data)
@@ -88,8 +53,7 @@ def _width(data: Buffer, count: int) -> tuple[int, U8]:
     return width, view[1:]
 
 
-def encode_indices(indices: npt.NDArray[np.integer[Any]], bit_width: int | None = None) -> bytes:
-    """A data page of ``indices``; the default width is that of the largest, and at least 1."""
-    if bit_width is None:
-        bit_width = max(1, int(indices.max(initial=0)).bit_length())
+def encode_indices(indices: npt.NDArray[np.integer[Any]]) -> bytes:
+    """A data page of ``indices``, in the width of the largest, and at least 1."""
+    bit_width = max(1, int(indices.max(initial=0)).bit_length())
     return bytes([bit_width]) + rle.encode(indices, bit_width)

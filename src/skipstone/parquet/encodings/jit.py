@@ -249,12 +249,6 @@ def rows(values: npt.NDArray[Any], indices: npt.NDArray[Any], out: npt.NDArray[A
     return NUMPY.rows(values, indices, out)
 
 
-def coded(data: U8, width: int, values: npt.NDArray[Any], out: npt.NDArray[Any]) -> int:
-    word = f"u{values.itemsize}"
-    items, some = _fixed(values.view(word)), np.empty(256, np.uint64)
-    return int(_compile(runs.coded)(data, width, items, out.view(word), some))
-
-
 def join(data: U8, width: int, out: U8) -> None:
     if width == 2:
         _compile(_join2)(data, out.view(np.uint16))
@@ -270,7 +264,6 @@ def compiled() -> Kernels:
     return Kernels(
         plain=plain,
         hybrid=hybrid,
-        coded=coded,
         held=held,
         delta=delta,
         lengths=lengths,

@@ -163,54 +163,6 @@ def hybrid(data: Any, width: Any, out: Any) -> Any:
     return at
 
 
-def coded(data: Any, width: Any, items: Any, out: Any, some: Any) -> Any:
-    """As ``hybrid``, but of the items that the values are indices of.
-
-    Where an index is out of range, the result is ``~at`` of its run, as for an invalid run.
-    """
-    at: Any = 0
-    filled: Any = 0
-    size = (width + 7) >> 3
-    whole = np.uint64(0xFFFFFFFFFFFFFFFF) >> np.uint64(64 - 8 * size)
-    while filled < len(out):
-        header, start = np.int64(data[at]) if at < len(data) else np.int64(0x80), at + 1
-        if header >= 0x80:
-            word, start = _leb128(data, at)
-            header = np.int64(word)
-            if start < 0 or header < 0:
-                return ~at
-        run, left, rest = header >> 1, len(out) - filled, len(data) - start
-        if header & 1:
-            taken = left if run >= (left + 7) >> 3 else run * 8
-            if (taken * width + 7) >> 3 > rest:
-                return ~at
-            # In steps, so that what is unpacked stays in the nearest cache.
-            for first in range(0, taken, len(some)):
-                here = min(len(some), taken - first)
-                _unpack(data, start + (first * width >> 3), width, some, 0, here)
-                for k in range(here):
-                    index = some[k]
-                    if index >= len(items):
-                        return ~at
-                    out[np.uint64(filled + first + k)] = items[index]
-            at = len(data) if run > rest // width else start + run * width
-        else:
-            taken = min(run, left)
-            if size > rest:
-                return ~at
-            if rest >= 8:
-                index = load(data, start) & whole
-            else:
-                index = number(data, 8 * start, 8 * size)
-            if index >> np.uint64(width) or index >= len(items):
-                return ~at
-            item = items[index]
-            out[filled : filled + taken] = item
-            at = start + size
-        filled += taken
-    return at
-
-
 def held(data: Any, width: Any, count: Any) -> Any:
     """How many of ``count`` values the runs hold."""
     at: Any = 0

@@ -51,8 +51,6 @@ class Kernels:
     - ``shared(data, offsets)``: how many first bytes each string shares with the one before;
     - ``rows(values, indices, out)``: fills ``out`` with rows of ``(n, k)`` bytes or items of
       ``(n,)`` numbers; False where an index is out of range;
-    - ``coded(data, width, values, out)``: as ``hybrid`` and then ``rows``, of numbers of 4 or 8
-      bytes; end (an index out of range is reported as an impossible run);
     - ``join(data, width, out)``: fills ``out`` with values of ``width`` bytes from as many streams.
     """
 
@@ -65,7 +63,6 @@ class Kernels:
     expand: Callable[[I64, U8, I64, I64], U8]
     shared: Callable[[U8, I64], I64]
     rows: Callable[[npt.NDArray[Any], npt.NDArray[Any], npt.NDArray[Any]], bool]
-    coded: Callable[[U8, int, npt.NDArray[Any], npt.NDArray[Any]], int]
     join: Callable[[U8, int, U8], None]
 
 
@@ -243,12 +240,6 @@ def _rows(values: npt.NDArray[Any], indices: npt.NDArray[Any], out: npt.NDArray[
     return True
 
 
-def _coded(data: U8, width: int, values: npt.NDArray[Any], out: npt.NDArray[Any]) -> int:
-    indices = np.empty(len(out), np.int32)
-    end = _hybrid(data, width, indices)
-    return end if end < 0 or _rows(values, indices, out) else ~0
-
-
 def _join(data: U8, width: int, out: U8) -> None:
     out.reshape(-1, width)[:] = data.reshape(width, -1).T
 
@@ -263,6 +254,5 @@ NUMPY: Final = Kernels(
     expand=_expand,
     shared=_shared,
     rows=_rows,
-    coded=_coded,
     join=_join,
 )

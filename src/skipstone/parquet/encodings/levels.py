@@ -155,14 +155,3 @@ def decode_bit_packed(
         bits[:, 32 - bit_width :] = flat.reshape(-1, bit_width)
         here[:] = np.packbits(bits, axis=1).reshape(-1).view(">u4").astype(made.dtype)
     return made, used
-
-
-def encode_bit_packed(values: npt.NDArray[Any], bit_width: int) -> bytes:
-    """Levels of at most ``bit_width`` (0 to 32) bits. ValueError where one is wider."""
-    if not bit_width or not len(values):
-        return b""
-    if values.max() >> bit_width:
-        raise ValueError(f"a level of more than {bit_width} bits")
-    words = values.astype(">u4").view(np.uint8).reshape(-1, 4)
-    bits = np.unpackbits(words, axis=1)[:, 32 - bit_width :]
-    return np.packbits(bits.reshape(-1)).tobytes()

@@ -27,8 +27,6 @@ from .values import ByteArrays, as_bytes, check_count, check_room, room, too_sho
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    import numpy.typing as npt
-
     from .kernels import U8
     from .values import Buffer, Values
 
@@ -52,15 +50,8 @@ def fixed_length(type_: Type, type_length: int | None) -> int:
     return type_length
 
 
-def decode(
-    data: Buffer,
-    count: int,
-    type_: Type,
-    type_length: int | None = None,
-    *,
-    out: npt.NDArray[Any] | None = None,
-) -> Values:
-    """The first ``count`` values; in ``out`` if given (not for byte arrays).
+def decode(data: Buffer, count: int, type_: Type, type_length: int | None = None) -> Values:
+    """The first ``count`` values.
 
     Numbers share the memory of ``data`` where they are aligned; then they are read-only.
     FormatError where the data hold fewer values.
@@ -71,28 +62,22 @@ def decode(
         return _decode_byte_arrays(view, count)
     if type_ is Type.BOOLEAN:
         check_room(f"{count} booleans", count + 7 >> 3, len(view))
-        bits = np.unpackbits(view, count=count, bitorder="little")
-        return bits.view(np.bool_) if out is None else _into(out, bits)
+        return np.unpackbits(view, count=count, bitorder="little").view(np.bool_)
     if (dtype := DTYPES.get(type_)) is not None:
-        raw = _first(view, count, dtype.itemsize)
-        if out is not None:
-            return _into(out, raw)
-        values = raw.view(dtype)
-        return values if values.flags.aligned else _into(room(count, dtype), raw)
+        values = _first(view, count, dtype.itemsize).view(dtype)
+        if values.flags.aligned:
+            return values
+        made = room(count, dtype)
+        made[:] = values
+        return made
     width = fixed_length(type_, type_length)
-    raw = _first(view, count, width)
-    return raw.reshape(count, width) if out is None else _into(out, raw)
+    return _first(view, count, width).reshape(count, width)
 
 
 def _first(view: U8, count: int, width: int) -> U8:
     if count * width > len(view):
         raise too_short(f"{count} values of {width} bytes", 0, count * width, len(view))
     return view[: count * width]
-
-
-def _into(out: npt.NDArray[Any], raw: U8) -> npt.NDArray[Any]:
-    out.reshape(-1).view(np.uint8)[:] = raw
-    return out
 
 
 def _decode_byte_arrays(view: U8, count: int) -> ByteArrays:

@@ -92,20 +92,11 @@ def prefixed(data: Buffer) -> U8:
     return view[4 : 4 + length]
 
 
-def decode_booleans(
-    data: Buffer,
-    count: int,
-    *,
-    out: npt.NDArray[Any] | None = None,
-) -> npt.NDArray[np.bool_]:
-    """The booleans of a data page; in ``out`` if given."""
+def decode_booleans(data: Buffer, count: int) -> npt.NDArray[np.bool_]:
+    """The booleans of a data page."""
     if not count:
         return np.zeros(0, np.bool_)
-    values, _ = decode(prefixed(data), count, 1, dtype=np.uint8)
-    if out is None:
-        return values.view(np.bool_)
-    out[:] = values
-    return out
+    return decode(prefixed(data), count, 1, dtype=np.uint8)[0].view(np.bool_)
 
 
 def constant(data: Buffer, count: int, bit_width: int) -> int | None:

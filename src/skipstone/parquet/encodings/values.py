@@ -225,29 +225,15 @@ def concat(parts: Sequence[Values]) -> Values:
 MAX_BYTES: Final = (1 << 31) - 1
 
 
-def gather(
-    values: Values,
-    indices: npt.NDArray[np.integer[Any]],
-    *,
-    out: npt.NDArray[Any] | None = None,
-) -> Values:
-    """The values at ``indices``, of the same kind; in ``out`` if given (not for byte arrays).
-
-    IndexError where an index is out of range.
-    """
+def gather(values: Values, indices: npt.NDArray[np.integer[Any]]) -> Values:
+    """The values at ``indices``, of the same kind. IndexError where an index is out of range."""
     if isinstance(values, ByteArrays):
         return gather_bytes(values, indices)
-    if out is None:
-        out = empty_like(values, len(indices))
+    shape = (len(indices), *values.shape[1:])
+    out = room(int(np.prod(shape)), values.dtype).reshape(shape)
     if not choose(len(indices)).rows(values, np.ascontiguousarray(indices), out):
         raise no_index(len(values), indices)
     return out
-
-
-def empty_like(values: npt.NDArray[Any], count: int) -> npt.NDArray[Any]:
-    """An array for ``count`` values of the same kind."""
-    shape = (count, *values.shape[1:])
-    return room(int(np.prod(shape)), values.dtype).reshape(shape)
 
 
 def gather_bytes(values: ByteArrays, indices: npt.NDArray[np.integer[Any]]) -> ByteArrays:

@@ -21,7 +21,7 @@ from dataclasses import InitVar, dataclass, field, fields, replace
 from difflib import get_close_matches
 from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias, get_args
 
-from skipstone.errors import KeyUnavailableError, SkipstoneError
+from skipstone.errors import SkipstoneError
 from skipstone.parquet.format.footer import MAGIC, MAGIC_ENCRYPTED
 from skipstone.parquet.format.metadata import (
     AesGcmCtrV1,
@@ -321,23 +321,15 @@ class FileEncryptor:
         """A new data key, and its key metadata."""
         encryption, key = self.encryption, os.urandom(self.encryption.data_key_bits // 8)
         assert encryption.kms is not None  # ids need a KMS
-        try:
-            material = wrap_dek(
-                key,
-                master_key_id,
-                encryption.kms,
-                double_wrapping=encryption.double_wrapping,
-                is_footer_key=is_footer_key,
-                kms_instance_id=encryption.kms_instance_id,
-                kms_instance_url=encryption.kms_instance_url,
-            )
-        except Exception as error:
-            # Without its cause: the error of a KMS may contain the key that it was given.
-            raise KeyUnavailableError(
-                f"the KMS client did not wrap a key with master key {master_key_id!r}: "
-                f"{type(error).__name__}",
-                hint=f"the KMS needs master key {master_key_id!r}, and permission to use it",
-            ) from None
+        material = wrap_dek(
+            key,
+            master_key_id,
+            encryption.kms,
+            double_wrapping=encryption.double_wrapping,
+            is_footer_key=is_footer_key,
+            kms_instance_id=encryption.kms_instance_id,
+            kms_instance_url=encryption.kms_instance_url,
+        )
         self._entries[reference] = material
         if encryption.internal_key_material:
             return CountedCipher(key), material.to_json()

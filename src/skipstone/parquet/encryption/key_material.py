@@ -273,15 +273,18 @@ def wrap_dek(
     kms_instance_id: str | None = None,
     kms_instance_url: str | None = None,
 ) -> KeyMaterial:
-    """Material for a data key, with a fresh KEK where it is wrapped twice."""
+    """Material for a data key, with a fresh KEK where it is wrapped twice.
+
+    Raises ``KeyUnavailableError`` where the KMS wraps no key.
+    """
     kek_id = wrapped_kek = None
     if double_wrapping:
         kek, identifier = os.urandom(16), os.urandom(_KEK_ID_LENGTH)
         kek_id = base64.b64encode(identifier).decode()
-        wrapped_kek = _as_text(kms.wrap_key(kek, master_key_id))
+        wrapped_kek = _wrap(kms, kek, master_key_id)
         wrapped_dek = wrap_locally(key, Cipher(kek), identifier)
     else:
-        wrapped_dek = _as_text(kms.wrap_key(key, master_key_id))
+        wrapped_dek = _wrap(kms, key, master_key_id)
     return KeyMaterial(
         master_key_id=master_key_id,
         wrapped_dek=wrapped_dek,
@@ -293,5 +296,16 @@ def wrap_dek(
     )
 
 
-def _as_text(wrapped: str | bytes) -> str:
-    return wrapped if isinstance(wrapped, str) else bytes(wrapped).decode("ascii")
+def _wrap(kms: KmsClient, key: bytes, master_key_id: str) -> str:
+    try:
+        wrapped = kms.wrap_key(key, master_key_id)
+        return wrapped if isinstance(wrapped, str) else bytes(wrapped).decode("ascii")
+    except KeyUnavailableError:
+        raise  # the message of our own key sources names the missing key
+    except Exception as error:
+        # Without its cause: the error of a KMS may contain the key that it was given.
+        raise KeyUnavailableError(
+            f"the KMS client did not wrap a key with master key {master_key_id!r}: "
+            f"{type(error).__name__}",
+            hint=f"the KMS needs master key {master_key_id!r}, and permission to use it",
+        ) from None

@@ -166,6 +166,16 @@ class DictionaryEvidence(ColumnEvidence):
         return found
 
 
+def stored_dictionaries(column: str, files: Mapping[int, IndexedFile], units: Units) -> int:
+    """The stored bytes of the dictionary pages that these row groups are evaluated by."""
+    total = 0
+    for ordinal, group in zip(units.file.tolist(), units.ordinal.tolist(), strict=True):
+        file = files.get(ordinal)
+        if file is not None and column in file.columns:
+            total += int(_places(file, file.columns[column])[1][group])
+    return total
+
+
 def _sums(match: NDArray[np.bool_], counts: I64) -> I64:
     """The number of matches in each run of ``counts`` values."""
     before = np.concatenate((np.zeros(1, np.int64), np.cumsum(match)))

@@ -24,7 +24,7 @@ from skipstone.pruning.evidence import Source
 
 from ..._arrays import distinct
 from .bloom import BloomEvidence
-from .dictionary import DictionaryEvidence
+from .dictionary import DictionaryEvidence, stored_dictionaries
 from .indexed_file import ColumnEvidence, bounds_of_parts, files_with
 from .sorted_pages import SortedEvidence
 from .value_bounds import ValueBounds
@@ -96,6 +96,12 @@ class RowGroupSource(Source):
                 if evidence is not None:
                     found.append(evidence)
         return found
+
+    def decoded(self, index: str, column: str, units: Units) -> int:
+        """The bytes of dictionary pages."""
+        if index != DictionaryEvidence.name:
+            return 0
+        return stored_dictionaries(column, self.files, units)
 
     def _bounds(self, column: str, holding: Mapping[int, IndexedFile]) -> list[FilesBounds]:
         known = self._combined.get(column)

@@ -14,7 +14,7 @@ import io
 from dataclasses import dataclass
 from typing import BinaryIO
 
-from skipstone.errors import FormatError
+from skipstone.errors import FormatError, UnsupportedError
 
 from .metadata import FileMetaData
 
@@ -24,6 +24,8 @@ TAIL_LENGTH = 8
 SIGNATURE_LENGTH = 28
 # The first magic, the length and the second magic; a footer of 0 bytes fails later.
 _SMALLEST = len(MAGIC) + TAIL_LENGTH
+# Readers take the length as signed.
+_LONGEST = 0x7FFF_FFFF
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,6 +77,13 @@ class Tail:
             )
         return cls(size, length, magic == MAGIC_ENCRYPTED)
 
+    @classmethod
+    def behind(cls, footer: bytes, at: int, *, encrypted: bool = False) -> Tail:
+        """The tail of a file whose ``footer`` begins at byte ``at``."""
+        if len(footer) > _LONGEST:
+            raise UnsupportedError("a footer of more than 2 GiB", hint="write fewer row groups")
+        return cls(at + len(footer) + TAIL_LENGTH, len(footer), encrypted)
+
     def footer_in(self, end: bytes | memoryview) -> memoryview | None:
         """The footer in ``end``, the last bytes of the file; ``None`` where they are too few."""
         start = len(end) - TAIL_LENGTH - self.length
@@ -83,6 +92,12 @@ class Tail:
     def to_bytes(self) -> bytes:
         """The last 8 bytes."""
         return self.length.to_bytes(4, "little") + self.magic
+
+
+def file_of(footer: bytes, before: bytes = b"") -> bytes:
+    """A whole file: the magic, the bytes ``before`` the footer, and the footer, not encrypted."""
+    tail = Tail.behind(footer, len(MAGIC) + len(before))
+    return b"".join([MAGIC, before, footer, tail.to_bytes()])
 
 
 def find_footer(data: bytes | memoryview) -> tuple[Tail, memoryview]:

@@ -17,6 +17,7 @@ from numba.extending import register_jitable
 from skipstone._numba import compile_kernel, fingerprint
 from skipstone.parquet.thrift import compact as thrift
 from skipstone.parquet.thrift import kernel_wire as footer_wire
+from skipstone.parquet.thrift import structs
 
 from . import footer_kernel, footer_layout, metadata
 from .footer_scan import FooterKernels
@@ -66,6 +67,7 @@ def compiled() -> FooterKernels:
         footer_layout,
         footer_wire,
         metadata,
+        structs,
         thrift,
     )
     # A run with bounds checks must not load code without them, nor the other way round.

@@ -94,24 +94,14 @@ def statistics(
         kind, previous, at = field(data, at, end, previous)
         if at < 0 or kind == 0:
             return at
-        if kind == BINARY and previous == layout.STATS_MAX:
-            at = place(data, at, end, narrow, n, layout.AT_MAX * n + row)
-        elif kind == BINARY and previous == layout.STATS_MIN:
-            at = place(data, at, end, narrow, n, layout.AT_MIN * n + row)
-        elif kind == I64 and previous == layout.STATS_NULL_COUNT:
-            at = tally(data, at, end, wide, layout.NULL_COUNT * n + row)
-        elif kind == I64 and previous == layout.STATS_DISTINCT_COUNT:
-            at = tally(data, at, end, wide, layout.DISTINCT_COUNT * n + row)
-        elif kind == BINARY and previous == layout.STATS_MAX_VALUE:
-            at = place(data, at, end, narrow, n, layout.AT_MAX_VALUE * n + row)
-        elif kind == BINARY and previous == layout.STATS_MIN_VALUE:
-            at = place(data, at, end, narrow, n, layout.AT_MIN_VALUE * n + row)
-        elif kind <= FALSE and previous == layout.STATS_IS_MAX_VALUE_EXACT:
-            narrow[layout.MAX_EXACT * n + row] = 3 - kind
-        elif kind <= FALSE and previous == layout.STATS_IS_MIN_VALUE_EXACT:
-            narrow[layout.MIN_EXACT * n + row] = 3 - kind
-        elif kind == I64 and previous == layout.STATS_NAN_COUNT:
-            at = tally(data, at, end, wide, layout.NAN_COUNT * n + row)
+        known = 0 <= previous < layout.IDS
+        if known and kind == BINARY and layout.STATISTICS_BYTES[previous] >= 0:
+            slot = layout.STATISTICS_BYTES[previous]
+            at = place(data, at, end, narrow, n, slot * n + row)
+        elif known and kind == I64 and layout.STATISTICS_COUNTS[previous] >= 0:
+            at = tally(data, at, end, wide, layout.STATISTICS_COUNTS[previous] * n + row)
+        elif known and kind <= FALSE and layout.STATISTICS_FLAGS[previous] >= 0:
+            narrow[layout.STATISTICS_FLAGS[previous] * n + row] = 3 - kind
         else:
             at = skip(data, at, end, kind, stack)
         if at < 0:
@@ -232,37 +222,19 @@ def meta_data(
             return at
         if kind == 0:
             break
-        if kind == I64:
-            if previous == layout.META_NUM_VALUES:
-                at = size_of(data, at, end, wide, layout.NUM_VALUES * n + row)
-            elif previous == layout.META_TOTAL_UNCOMPRESSED_SIZE:
-                at = size_of(data, at, end, wide, layout.TOTAL_UNCOMPRESSED_SIZE * n + row)
-            elif previous == layout.META_TOTAL_COMPRESSED_SIZE:
-                at = size_of(data, at, end, wide, layout.TOTAL_COMPRESSED_SIZE * n + row)
-            elif previous == layout.META_DATA_PAGE_OFFSET:
-                at = size_of(data, at, end, wide, layout.DATA_PAGE_OFFSET * n + row)
-            elif previous == layout.META_INDEX_PAGE_OFFSET:
-                at = size_of(data, at, end, wide, layout.INDEX_PAGE_OFFSET * n + row)
-            elif previous == layout.META_DICTIONARY_PAGE_OFFSET:
-                at = size_of(data, at, end, wide, layout.DICTIONARY_PAGE_OFFSET * n + row)
-                # Byte 0 holds the magic: some writers mean "none".
-                if at >= 0 and wide[layout.DICTIONARY_PAGE_OFFSET * n + row] == 1:
-                    wide[layout.DICTIONARY_PAGE_OFFSET * n + row] = 0
-            elif previous == layout.META_BLOOM_FILTER_OFFSET:
-                at = size_of(data, at, end, wide, layout.BLOOM_FILTER_OFFSET * n + row)
-            else:
-                at = skip(data, at, end, kind, stack)
-        elif kind == I32:
-            if previous == layout.META_TYPE:
-                physical, at = zigzag(data, at, end)
-                if at >= 0 and physical != expected:
-                    return failed(at, OTHER_TYPE)
-            elif previous == layout.META_CODEC:
-                at = small(data, at, end, narrow, layout.CODEC * n + row)
-            elif previous == layout.META_BLOOM_FILTER_LENGTH:
-                at = small(data, at, end, narrow, layout.BLOOM_FILTER_LENGTH * n + row)
-            else:
-                at = skip(data, at, end, kind, stack)
+        known = 0 <= previous < layout.IDS
+        if known and kind == I64 and layout.META_SIZES[previous] >= 0:
+            slot = layout.META_SIZES[previous]
+            at = size_of(data, at, end, wide, slot * n + row)
+            # Byte 0 holds the magic: some writers mean "none".
+            if slot == layout.DICTIONARY_PAGE_OFFSET and at >= 0 and wide[slot * n + row] == 1:
+                wide[slot * n + row] = 0
+        elif known and kind == I32 and layout.META_NUMBERS[previous] >= 0:
+            at = small(data, at, end, narrow, layout.META_NUMBERS[previous] * n + row)
+        elif kind == I32 and previous == layout.META_TYPE:
+            physical, at = zigzag(data, at, end)
+            if at >= 0 and physical != expected:
+                return failed(at, OTHER_TYPE)
         elif kind == LIST:
             if previous == layout.META_ENCODINGS:
                 at = encodings(data, at, end, wide, layout.ENCODINGS * n + row)
@@ -354,20 +326,15 @@ def column_chunk(
             return at
         if kind == 0:
             break
+        known = 0 <= previous < layout.IDS
         if kind == STRUCT and previous == layout.CHUNK_META_DATA:
             at = meta_data(data, at, end, wide, narrow, n, row, expected, stack)
-        elif kind == I64 and previous == layout.CHUNK_OFFSET_INDEX_OFFSET:
-            at = size_of(data, at, end, wide, layout.OFFSET_INDEX_OFFSET * n + row)
-        elif kind == I32 and previous == layout.CHUNK_OFFSET_INDEX_LENGTH:
-            at = small(data, at, end, narrow, layout.OFFSET_INDEX_LENGTH * n + row)
-        elif kind == I64 and previous == layout.CHUNK_COLUMN_INDEX_OFFSET:
-            at = size_of(data, at, end, wide, layout.COLUMN_INDEX_OFFSET * n + row)
-        elif kind == I32 and previous == layout.CHUNK_COLUMN_INDEX_LENGTH:
-            at = small(data, at, end, narrow, layout.COLUMN_INDEX_LENGTH * n + row)
-        elif kind == BINARY and previous == layout.CHUNK_FILE_PATH:
-            at = place(data, at, end, narrow, n, layout.AT_FILE_PATH * n + row)
-        elif kind == BINARY and previous == layout.CHUNK_ENCRYPTED_COLUMN_METADATA:
-            at = place(data, at, end, narrow, n, layout.AT_ENCRYPTED * n + row)
+        elif known and kind == I64 and layout.CHUNK_OFFSETS[previous] >= 0:
+            at = size_of(data, at, end, wide, layout.CHUNK_OFFSETS[previous] * n + row)
+        elif known and kind == I32 and layout.CHUNK_LENGTHS[previous] >= 0:
+            at = small(data, at, end, narrow, layout.CHUNK_LENGTHS[previous] * n + row)
+        elif known and kind == BINARY and layout.CHUNK_BYTES[previous] >= 0:
+            at = place(data, at, end, narrow, n, layout.CHUNK_BYTES[previous] * n + row)
         else:
             if kind == STRUCT and previous == layout.CHUNK_CRYPTO_METADATA:
                 narrow[layout.AT_CRYPTO * n + row] = at + 1
@@ -422,14 +389,12 @@ def row_groups(
                     at = column_chunk(data, at, end, wide, narrow, n, row, types[c], stack)
                     if at < 0:
                         return at
-            elif kind == I64 and previous == layout.GROUP_TOTAL_BYTE_SIZE:
-                at = size_of(data, at, end, groups, g + layout.G_TOTAL_BYTE_SIZE)
-            elif kind == I64 and previous == layout.GROUP_NUM_ROWS:
-                at = size_of(data, at, end, groups, g + layout.G_NUM_ROWS)
-            elif kind == I64 and previous == layout.GROUP_FILE_OFFSET:
-                at = tally(data, at, end, groups, g + layout.G_FILE_OFFSET)
-            elif kind == I64 and previous == layout.GROUP_TOTAL_COMPRESSED_SIZE:
-                at = size_of(data, at, end, groups, g + layout.G_TOTAL_COMPRESSED_SIZE)
+            elif kind == I64 and 0 <= previous < layout.IDS and layout.GROUP_SIZES[previous] >= 0:
+                slot = layout.GROUP_SIZES[previous]
+                if slot == layout.G_FILE_OFFSET:
+                    at = tally(data, at, end, groups, g + slot)
+                else:
+                    at = size_of(data, at, end, groups, g + slot)
             elif kind == I16 and previous == layout.GROUP_ORDINAL:
                 at = tally(data, at, end, groups, g + layout.G_ORDINAL)
             else:

@@ -34,7 +34,6 @@ to a byte. Source: README.md of parquet-format, 2013, "Index Pages".
 
 from __future__ import annotations
 
-import zlib
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, Self, TypeAlias
 
@@ -42,7 +41,7 @@ import numpy as np
 
 from skipstone.errors import FormatError, UnsupportedError
 from skipstone.parquet.encodings.values import ByteArrays
-from skipstone.parquet.pages.page import read_page
+from skipstone.parquet.pages.page import page_checksum, read_page
 
 from .enums import PLAIN_WIDTHS, PageType, Type
 from .metadata import IndexPageHeader, PageHeader
@@ -189,12 +188,11 @@ class IndexPage:
     def to_bytes(self, type_: Type, type_length: int = 0) -> bytes:
         """The whole page: header with a checksum, and body."""
         body = self.body(type_, type_length)
-        crc = zlib.crc32(body)
         header = PageHeader(
             type=PageType.INDEX_PAGE,
             uncompressed_page_size=len(body),
             compressed_page_size=len(body),
-            crc=crc - (1 << 32) if crc >> 31 else crc,
+            crc=page_checksum(body),
             index_page_header=IndexPageHeader(num_entries=len(self)),
         )
         return header.to_bytes() + body

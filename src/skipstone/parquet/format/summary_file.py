@@ -35,7 +35,7 @@ from skipstone.identity import TimeUnit
 from skipstone.parquet.arrow.metadata_tables import gathered
 from skipstone.parquet.writing.footer_editor import FooterEditor
 
-from .footer import MAGIC, TAIL_LENGTH, Tail, find_footer
+from .footer import MAGIC, file_of, find_footer
 from .footer_arrays import FooterArrays
 from .footer_layout import BYTES, FILE_ROW_GROUPS
 from .footer_scan import LONGEST
@@ -216,7 +216,7 @@ def summary_file(
 
 def common_file(top: bytes) -> bytes:
     """``_common_metadata``: a file without rows, with the schema and key-values of all files."""
-    return _file(b"", top)
+    return file_of(top)
 
 
 def _file(before: bytes, footer: bytes) -> bytes:
@@ -225,8 +225,7 @@ def _file(before: bytes, footer: bytes) -> bytes:
             f"a summary of {len(footer):,} bytes, more than 2 GiB",
             hint="write summaries of parts of the table",
         )
-    size = len(MAGIC) + len(before) + len(footer) + TAIL_LENGTH
-    return b"".join([MAGIC, before, footer, Tail(size, len(footer), False).to_bytes()])
+    return file_of(footer, before)
 
 
 # -- reading -----------------------------------------------------------------------------------
@@ -389,9 +388,3 @@ def row_groups_by_file(footer: FooterArrays) -> dict[str | None, NDArray[np.int6
     ]
     first = codes[:, 0]
     return {names[code]: np.flatnonzero(first == code) for code in dict.fromkeys(first.tolist())}
-
-
-def split(footer: FooterArrays) -> dict[str | None, FooterArrays]:
-    """The part of the footer of each file, by ``file_path``."""
-    parts = row_groups_by_file(footer)
-    return {path: footer.select(rows.tolist()) for path, rows in parts.items()}

@@ -31,15 +31,12 @@ from skipstone.parquet.encodings.values import MAX_BYTES, gather
 from skipstone.parquet.encodings.values import concat as concat_values
 from skipstone.parquet.format.enums import Encoding, PageType, Type
 
-from .page import walk_pages
-
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from skipstone.parquet.encodings.kernels import I32, U8
     from skipstone.parquet.encodings.values import Values
     from skipstone.parquet.encryption.column_decryptor import ColumnDecryptor
-    from skipstone.parquet.format.metadata import ColumnMetaData
     from skipstone.parquet.format.schema import ColumnDescriptor
 
     from .page import Page
@@ -338,41 +335,6 @@ def _values(
             got=low if low < 0 else high,
         )
     return Run(dictionary, indices)
-
-
-def decode_chunk(
-    data: bytes | memoryview,
-    meta: ColumnMetaData,
-    leaf: ColumnDescriptor,
-    *,
-    base: int = 0,
-    decryptor: ColumnDecryptor | None = None,
-    verify_crc: bool = False,
-) -> LeafColumn:
-    """All entries of a chunk whose bytes (``page.chunk_range``) are ``data``, at byte ``base``.
-
-    FormatError where pages are damaged, or hold another number of values than ``meta`` says; with
-    ``verify_crc`` also where a checksum is wrong.
-    """
-    if meta.type != leaf.type:
-        raise FormatError(
-            f"type of a chunk of column {leaf.name}", offset=base, expected=leaf.type, got=meta.type
-        )
-    if meta.num_values < 0:
-        raise FormatError(
-            f"num_values of a chunk of column {leaf.name}", offset=base, got=meta.num_values
-        )
-    check_num_values(meta.num_values, len(data))
-    pages = walk_pages(data, base=base, num_values=meta.num_values, decryptor=decryptor)
-    column = decode_pages(pages, leaf, meta.codec, decryptor=decryptor, verify_crc=verify_crc)
-    if column.num_entries != meta.num_values:
-        raise FormatError(
-            f"values in the pages of column {leaf.name}",
-            offset=base,
-            expected=meta.num_values,
-            got=column.num_entries,
-        )
-    return column
 
 
 def decode_pages(

@@ -7,7 +7,8 @@ In an encrypted column both are modules: ``u32 length, nonce, ciphertext, tag``.
 ``compressed_page_size`` is that of the whole module. Source: README.md and Encryption.md of
 parquet-format.
 
-A walk reads no more of a header than it needs (a few microseconds); ``Page.header`` reads it whole.
+A walk reads no more of a header than it needs (``page_headers``, a few microseconds);
+``Page.header`` reads it whole.
 Some writers store wrong ends of chunks: see ``chunk_range``.
 """
 
@@ -15,26 +16,33 @@ from __future__ import annotations
 
 import re
 import zlib
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from skipstone.errors import FormatError
 from skipstone.parquet.format.enums import PageType
 from skipstone.parquet.format.footer import MAGIC
-from skipstone.parquet.format.metadata import (
-    DataPageHeader,
-    DataPageHeaderV2,
-    DictionaryPageHeader,
-    PageHeader,
-)
+from skipstone.parquet.format.metadata import PageHeader
 from skipstone.parquet.thrift.compact import Reader
-from skipstone.parquet.thrift.structs import field_ids
+
+from .page_headers import (
+    BLANK,
+    COMPRESSED,
+    CRC,
+    DATA_PAGES,
+    HAS_CRC,
+    IS_COMPRESSED,
+    NUM_VALUES,
+    STACK,
+    TYPE,
+    UNCOMPRESSED,
+    header,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from skipstone.parquet.encryption.column_decryptor import ColumnDecryptor
     from skipstone.parquet.format.metadata import ColumnMetaData
-    from skipstone.parquet.thrift.structs import Declared
 
 
 # parquet-mr before 1.2.9, and a parquet-mr without a version, left the dictionary page's header
@@ -113,6 +121,12 @@ class Page(NamedTuple):
     def verify_crc(self) -> None:
         """FormatError if the body has another checksum than the header states."""
         check_crc(self.body, self.crc, self.body_offset)
+
+
+def page_checksum(body: bytes | memoryview) -> int:
+    """The CRC-32 of a page's body, as the signed 32 bits of its field."""
+    value = zlib.crc32(body)
+    return value - (1 << 32) if value >> 31 else value
 
 
 def check_crc(body: bytes | memoryview, crc: int | None, offset: int) -> None:
@@ -199,25 +213,48 @@ def read_page(
     ``may_be_dictionary`` is for encrypted columns, whose dictionary pages have an AAD of their own.
     """
     view = memoryview(data)
-    offset = base + at
+    offset, row = base + at, list(BLANK)
+    stop = header(data, at, len(data), row, [0] * STACK) if decryptor is None else -1
+    if stop >= 0:
+        is_data = row[TYPE] in DATA_PAGES
+        return Page._make(
+            (
+                _TYPES[row[TYPE]],
+                ordinal if is_data else -1,
+                offset,
+                stop - at,
+                view[at:stop],
+                view[stop : stop + row[COMPRESSED]],
+                row[UNCOMPRESSED],
+                row[CRC] if row[HAS_CRC] else None,
+                *[each if each > 0 else 0 for each in row[NUM_VALUES:IS_COMPRESSED]],
+                bool(row[IS_COMPRESSED]),
+            )
+        )
+    header_bytes: memoryview | bytes
     if decryptor is None:
-        found = _quick(data, at)
-        if found is None:
-            reader = Reader(data, at, base=base)
-            found = _fields(PageHeader.read(reader)), reader.at
-        values, stop = found
-        header_bytes: memoryview | bytes = view[at:stop]
+        reader = Reader(data, at, base=base)
+        found, stop = PageHeader.read(reader), reader.at
+        header_bytes = view[at:stop]
     else:
         header_bytes, stop, _ = decryptor.decrypt_page_header(
             data, at, ordinal, may_be_dictionary=may_be_dictionary, base=base
         )
-        values = _fields(PageHeader.from_bytes(header_bytes, base=offset))
-    size = values["compressed_page_size"]
-    for name in ("compressed_page_size", "uncompressed_page_size", "num_values"):
-        if values.get(name, 0) < 0:
-            raise FormatError(
-                f"{name} of a page", offset=offset, expected="at least 0", got=values[name]
-            )
+        found = PageHeader.from_bytes(header_bytes, base=offset)
+    inner: object = None
+    if found.type in _INNER:
+        inner = getattr(found, _INNER[found.type])
+        if inner is None:
+            raise FormatError("a page without the header of its type", got=int(found.type))
+    size = found.compressed_page_size
+    values = {name: int(getattr(inner, name, 0)) for name in _VALUES}
+    for name, value in (
+        ("compressed_page_size", size),
+        ("uncompressed_page_size", found.uncompressed_page_size),
+        ("num_values", values["num_values"]),
+    ):
+        if value < 0:
+            raise FormatError(f"{name} of a page", offset=offset, expected="at least 0", got=value)
     if size > len(data) - stop:
         raise FormatError(
             "a page ends beyond its chunk",
@@ -225,137 +262,25 @@ def read_page(
             expected=f"at most {len(data) - stop} bytes",
             got=size,
         )
-    del values["compressed_page_size"]
-    page = Page(
-        ordinal=ordinal,
+    return Page(
+        type=found.type,
+        ordinal=ordinal if found.type in DATA_PAGES else -1,
         offset=offset,
         header_length=stop - at,
         header_bytes=header_bytes,
         body=view[stop : stop + size],
+        uncompressed_page_size=found.uncompressed_page_size,
+        crc=found.crc,
         **values,
+        is_compressed=getattr(inner, "is_compressed", None) is not False,
     )
-    return page if page.is_data else page._replace(ordinal=-1)
 
 
-_Values = dict[str, Any]
-
-# Field ids. The fast parser reads only these fields, which are integers, and ``is_compressed``.
-_NO_INTEGERS = ("statistics", "is_sorted", "is_compressed")
-
-
-def _integers(kind: type[Declared]) -> dict[int, str]:
-    return {id: name for name, id in field_ids(kind).items() if name not in _NO_INTEGERS}
-
-
-_IDS = field_ids(PageHeader)
-_CRC = _IDS["crc"]
-_V1 = _IDS["data_page_header"]
-_DICTIONARY = _IDS["dictionary_page_header"]
-_V2 = _IDS["data_page_header_v2"]
-_IS_COMPRESSED = field_ids(DataPageHeaderV2)["is_compressed"]
-_TOP = {id: name for name, id in _IDS.items() if id <= _CRC}
-_KINDS = {
-    _V1: _integers(DataPageHeader),
-    _DICTIONARY: _integers(DictionaryPageHeader),
-    _V2: _integers(DataPageHeaderV2),
+_TYPES: Final = tuple(PageType)
+_INNER: Final[dict[int, str]] = {
+    PageType.DATA_PAGE: "data_page_header",
+    PageType.DICTIONARY_PAGE: "dictionary_page_header",
+    PageType.DATA_PAGE_V2: "data_page_header_v2",
 }
-_KIND_OF_TYPE = {
-    PageType.DATA_PAGE: _V1,
-    PageType.DICTIONARY_PAGE: _DICTIONARY,
-    PageType.DATA_PAGE_V2: _V2,
-}
-_TYPES = {int(member): member for member in PageType}
-
-
-def _quick(data: bytes | memoryview, at: int) -> tuple[_Values, int] | None:
-    """The header at ``data[at:]`` if it has the usual form; ``None`` otherwise."""
-    try:
-        top, stop = _scan(data, at, 0)
-    except (IndexError, _OddError):
-        return None
-    values: _Values = {}
-    for id, name in _TOP.items():
-        value = top.get(id)
-        if type(value) is int:
-            values[name] = value
-        elif id != _CRC or value is not None:
-            return None
-    kind = values["type"]
-    values["type"] = _TYPES.get(kind, kind)
-    wanted = _KIND_OF_TYPE.get(kind)
-    if wanted is not None:
-        inner = top.get(wanted)
-        if type(inner) is not dict:
-            return None
-        for id, name in _KINDS[wanted].items():
-            value = inner.get(id)
-            # Not a boolean, which is an integer to Python but another type to Thrift.
-            if type(value) is not int:
-                return None
-            values[name] = value
-        if wanted == _V2:
-            values["is_compressed"] = inner.get(_IS_COMPRESSED) is not False
-    return values, stop
-
-
-class _OddError(Exception):
-    pass
-
-
-def _scan(data: bytes | memoryview, at: int, depth: int) -> tuple[dict[int, Any], int]:
-    """Integers and structs by field id; byte strings are skipped."""
-    found: dict[int, Any] = {}
-    id = 0
-    while True:
-        head = data[at]
-        at += 1
-        if not head:
-            return found, at
-        delta, kind = head >> 4, head & 15
-        if not delta:
-            raise _OddError
-        id += delta
-        if 4 <= kind <= 6 or kind == 8:
-            byte = data[at]
-            at += 1
-            value = byte & 127
-            shift = 7
-            while byte > 127:
-                byte = data[at]
-                at += 1
-                value |= (byte & 127) << shift
-                shift += 7
-                if shift > 63:
-                    raise _OddError
-            if kind == 8:
-                at += value
-            elif depth < 2 and (kind != 5 or value >> 32):
-                raise _OddError
-            else:
-                found[id] = (value >> 1) ^ -(value & 1)
-        elif kind == 12 and depth < 4:
-            found[id], at = _scan(data, at, depth + 1)
-        elif kind <= 2:
-            found[id] = kind == 1
-        else:
-            raise _OddError
-
-
-def _fields(header: PageHeader) -> _Values:
-    values: _Values = {name: getattr(header, name) for name in _TOP.values()}
-    inner: DataPageHeader | DictionaryPageHeader | DataPageHeaderV2 | None
-    match header.type:
-        case PageType.DATA_PAGE:
-            kind, inner = _V1, header.data_page_header
-        case PageType.DICTIONARY_PAGE:
-            kind, inner = _DICTIONARY, header.dictionary_page_header
-        case PageType.DATA_PAGE_V2:
-            kind, inner = _V2, header.data_page_header_v2
-        case _:
-            return values
-    if inner is None:
-        raise FormatError("a page without the header of its type", got=int(header.type))
-    values.update((name, int(getattr(inner, name))) for name in _KINDS[kind].values())
-    if isinstance(inner, DataPageHeaderV2):
-        values["is_compressed"] = inner.is_compressed is not False
-    return values
+# The names of the places NUM_VALUES to REPETITION_LENGTH of a row, in its order.
+_VALUES: Final = Page._fields[Page._fields.index("num_values") : -1]

@@ -20,13 +20,22 @@ from skipstone.parquet.evidence.indexed_file import IndexedFile
 from skipstone.parquet.format.enums import Type
 from skipstone.pruning import RowSet
 
+from .bulk_columns import ChunkSpan, LeafChunks, leaf_chunks
 from .chunk_pages import ChunkPages
 from .decoding_memory import (
     WIDTHS,
 )
 from .fetch import Templates, read_groups
 from .pinned_file import files_of_leaves
-from .row_ranges import GroupRows, are_sorted, check_row_counts, group_rows, row_set, rows_alone
+from .row_ranges import (
+    GroupRows,
+    are_sorted,
+    check_row_counts,
+    group_rows,
+    joined,
+    row_set,
+    rows_alone,
+)
 from .selection import Selection
 
 if TYPE_CHECKING:
@@ -46,12 +55,16 @@ if TYPE_CHECKING:
     from .row_ranges import RowRanges
     from .selection import SelectedField
 
+    I64 = NDArray[np.int64]
+
 
 P = ParamSpec("P")
 R = TypeVar("R")
 
 # Stored and decoded bytes that are read together: as many row groups as fit, at least one.
 _WAVE = 128 << 20
+# A chunk of up to this many bytes is read whole for some of its rows.
+_SMALL_CHUNK = 128 << 10
 
 
 class _HasPath(Protocol):
@@ -215,6 +228,47 @@ class FileReader:
             memory=self.memory,
         )
 
+    def bulk_chunks(self, field: SelectedField) -> LeafChunks | None:
+        """The chunks of a field for ``bulk_columns``; ``None`` where they are not of the usual
+        forms."""
+        key = field.shape.leaves
+        if key not in self._bulk:
+            usual = not self.encrypted_footer and not self.unavailable
+            found = leaf_chunks(self.footer, self.chunk_pages, field) if usual else None
+            self._bulk[key] = found
+        return self._bulk[key]
+
+    def bulk_span(self, chunks: LeafChunks, group: int, rows: I64) -> tuple[ChunkSpan, I64]:
+        """What to read of a chunk for some of the ``rows`` of its row group, ascending, and where
+        these rows are among those that are read: the pages that hold them where the chunk is
+        large and its pages are known or indexed, else the whole chunk."""
+        whole, key = chunks.spans[group], (group, chunks.leaf)
+        pages = self.chunk_pages
+        if whole.length <= _SMALL_CHUNK or not (pages.is_known(key) or pages.has_index(key)):
+            return whole, rows
+        (table,) = pages.tables([key])
+        page = np.searchsorted(table.first_row, rows, side="right") - 1
+        held = page[np.flatnonzero(np.diff(page, prepend=-1))]
+        count = np.diff(table.first_row)[held]
+        before = np.cumsum(count) - count
+        local = rows - table.first_row[page] + before[np.searchsorted(held, page)]
+        offset, length = table.dictionary
+        ranges = [(offset, length)] if length else []
+        ranges += zip(table.offset[held].tolist(), table.length[held].tolist(), strict=True)
+        rows_of = tuple(count.tolist())
+        return ChunkSpan(tuple(ranges), int(count.sum()), whole.codec, rows_of), local
+
+    @cached_property
+    def _bulk(self) -> dict[tuple[int, ...], LeafChunks | None]:
+        return {}
+
+    @cached_property
+    def row_group_rows(self) -> tuple[tuple[int, ...], NDArray[np.int64], NDArray[np.int64]]:
+        """Ordinals of the row groups with rows, the first row of each, and its number of rows."""
+        counts = np.diff(self.row_starts)
+        at = np.flatnonzero(counts)
+        return tuple(at.tolist()), self.row_starts[at], counts[at]
+
     def _require_row_group(self, row_group: int) -> None:
         if not 0 <= row_group < self.num_row_groups:
             raise SkipstoneError(
@@ -262,11 +316,9 @@ class FileReader:
     ) -> pa.Table:
         """The same rows of ``fields`` of the selection."""
         pieces = list(self.tables(fields, row_ranges))
-        if len(pieces) == 1:
-            return pieces[0]
         if not pieces:
             return no_rows(pa.schema([each.field for each in fields], self.schema.metadata))
-        return pa.concat_tables(pieces)
+        return joined(pieces)
 
     @names_its_file
     def iter_rows(
@@ -338,6 +390,19 @@ class FileReader:
             held += part
         if wave:
             yield wave, held
+
+    def read_size(self, leaves: Sequence[int]) -> int:
+        """The bytes of all chunks of ``leaves``, stored and decoded."""
+        key = tuple(leaves)
+        if key not in self._read_sizes:
+            self.row_starts  # noqa: B018 - FormatError where the counts of rows contradict each other
+            stored = self.footer.chunk("total_compressed_size")[:, leaves].sum()
+            self._read_sizes[key] = int(stored + self._decoded_size[:, leaves].sum())
+        return self._read_sizes[key]
+
+    @cached_property
+    def _read_sizes(self) -> dict[tuple[int, ...], int]:
+        return {}
 
     def row_waves(
         self, leaves: Sequence[int], rows: RowSet | None, limit: int

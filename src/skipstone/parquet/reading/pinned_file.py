@@ -235,6 +235,19 @@ class PinnedReader:
             self.bytes_read += each.length
         return found
 
+    def read_into(self, path: str, offsets: Sequence[int], into: Sequence[memoryview]) -> bool:
+        """Fills each view from its offset on; False where that is not possible, and ``read`` has
+        the error. Columns in other files and files that grow are left to ``read``."""
+        version = self._exact.get(path)
+        if version is None or version.size is None or path in self._growing:
+            return False
+        if any(at + len(view) > version.size for at, view in zip(offsets, into, strict=True)):
+            return False
+        if not self.storage.read_into(path, offsets, into, version):
+            return False
+        self.bytes_read += sum(map(len, into))
+        return True
+
     def _read(self, ranges: Sequence[ByteRange]) -> Mapping[ByteRange, memoryview]:
         inside = [each for each in ranges if self._has(each)]
         found = self.storage.read_ranges(inside, self._exact)
@@ -312,6 +325,13 @@ class OpenFileReader(PinnedReader):
             if len(data) == each.length:
                 found[each] = memoryview(data)
         return found
+
+    def read_into(self, path: str, offsets: Sequence[int], into: Sequence[memoryview]) -> bool:
+        for offset, view in zip(offsets, into, strict=True):
+            self._source.seek(offset)
+            if self._source.readinto(view) != len(view):  # type: ignore[attr-defined]  # of binary files
+                return False
+        return True
 
     def _check(self, path: str) -> None:
         pass

@@ -188,6 +188,15 @@ def rows_alone(count: int) -> pa.Table:
     return pa.table({"": pa.nulls(count)}).select([])
 
 
+def joined(tables: Sequence[pa.Table]) -> pa.Table:
+    """One or more tables of one schema, one after another. Arrow loses rows without columns."""
+    if len(tables) == 1:
+        return tables[0]
+    if not tables[0].num_columns:
+        return rows_alone(sum(each.num_rows for each in tables))
+    return pa.concat_tables(tables)
+
+
 def are_sorted(
     keys: Iterable[tuple[SortingColumn, ColumnDescriptor, Any, pa.DataType | None]],
 ) -> bool | None:

@@ -97,6 +97,11 @@ class Selection:
         self._fields = self._of_schema.fields
         self._empty: LruCache[tuple[str, ...] | None, pa.Table] = LruCache(_REMEMBERED)
 
+    @property
+    def shared(self) -> object:
+        """What all open files with the same schema have in common."""
+        return self._of_schema
+
     @cached_property
     def tree(self) -> Schema:
         """The Parquet schema."""

@@ -47,7 +47,7 @@ ELEMENTS: Final = 12
 NO_TYPE: Final = 13
 
 DEPTH = 40
-STACK: Final = 80
+STACK: Final = 2 * DEPTH
 
 
 def failed(at: Any, why: Any) -> Any:

@@ -142,9 +142,18 @@ def _find_slots(kind: type[Declared]) -> dict[int, _Slot]:
 _slots = cast("Callable[[type[Declared]], dict[int, _Slot]]", cache(_find_slots))
 
 
-def field_ids(kind: type[Declared]) -> dict[str, int]:
-    """The id of each declared field, by name."""
-    return {slot.name: slot.id for slot in _slots(kind).values()}
+def field_ids(kind: type[Declared], wire_type: int | None = None) -> dict[str, int]:
+    """The id of each declared field, by name; with a ``wire_type`` of those that may have it."""
+    return {
+        slot.name: slot.id
+        for slot in _slots(kind).values()
+        if wire_type is None or wire_type in slot.wire.kinds
+    }
+
+
+def wires_of(kind: type[Declared]) -> dict[str, tuple[int, Wire]]:
+    """Id and type of each declared field, by name."""
+    return {slot.name: (slot.id, slot.wire) for slot in _slots(kind).values()}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

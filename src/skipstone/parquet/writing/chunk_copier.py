@@ -1,9 +1,7 @@
 """Copies the pages of one chunk to another file: bodies unchanged, headers with a checksum.
 
-    header  15 type  15 uncompressed  15 compressed  [15 crc]  …      Thrift, deltas of ids in front
-
-The checksum is spliced into the header; the other fields keep their bytes. Pages without values
-(index pages, unknown ones) point into the old file and are left out.
+The checksum is spliced into the header (``with_stored_body``). Pages without values (index pages,
+unknown ones) point into the old file and are left out.
 
 Pages that must hold fewer rows (``page_rows``) are decoded, cut where rows begin, and encoded
 again (``PageSplitter``) in their own version, codec and encoding: dictionary indices refer to the
@@ -44,10 +42,9 @@ from skipstone.parquet.pages.column_values import (
     decode_dictionary_page,
     no_values,
 )
-from skipstone.parquet.pages.page import read_page
-from skipstone.parquet.thrift.compact import Writer
 
-from .file_writer import page_checksum
+from .chunk_modules import page_windows
+from .file_writer import with_stored_body
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -64,9 +61,6 @@ if TYPE_CHECKING:
 
 
 _WINDOW: Final = 2 << 20
-_I32: Final = 0x15
-# type, uncompressed_page_size and compressed_page_size come first in every known header.
-_FIRST: Final = 3
 _CODED: Final = (Encoding.PLAIN_DICTIONARY, Encoding.RLE_DICTIONARY)
 
 PagePut: TypeAlias = "Callable[[bytes | memoryview, bytes | memoryview, bool], object]"
@@ -107,27 +101,10 @@ class Ready(NamedTuple):
 
 def page_batches(reader: PinnedReader, place: ChunkPlace) -> Iterator[list[Page]]:
     """The pages of a chunk that is not encrypted, in batches of a few megabytes."""
-    at, seen, ordinal = place.start, 0, 0
-    length = _WINDOW
-    while at < place.stop and (seen < place.num_values or not place.num_values):
-        length = min(length, place.stop - at)
-        window, base = reader.one(place.path, at, length), at
-        pages: list[Page] = []
-        while at < place.stop and (seen < place.num_values or not place.num_values):
-            try:
-                page = read_page(window, at - base, base=base, ordinal=ordinal)
-            except FormatError as error:
-                if base + length >= place.stop:
-                    raise error.in_file(place.path) from None
-                break  # the page may extend past the window
-            if page.is_data:
-                ordinal += 1
-                seen += page.num_values
-            pages.append(page)
-            at = page.stop
-        length = _WINDOW if pages else 2 * length
-        if pages:
-            yield pages
+    seen = 0
+    for pages in page_windows(reader, place, None, _WINDOW):
+        seen += sum([page.num_values for page in pages if page.is_data])
+        yield pages
     if seen != place.num_values:
         raise FormatError(
             "values in the pages of a chunk",
@@ -271,23 +248,7 @@ class ChunkCopier:
 def _header(page: Page) -> bytes | memoryview:
     if page.crc is not None:
         return page.header_bytes
-    signed = page_checksum(page.body)
-    data = bytes(page.header_bytes)
-    at = 0
-    for _ in range(_FIRST):
-        if data[at] != _I32:
-            return replace(page.header, crc=signed).to_bytes()
-        at += 1
-        while data[at] & 0x80:
-            at += 1
-        at += 1
-    delta = data[at] >> 4
-    if delta < 2:  # the next field's id is not stored as a difference
-        return replace(page.header, crc=signed).to_bytes()
-    number = Writer()
-    number.integer(signed)
-    head = bytes((_I32,)) + bytes(number.out)
-    return data[:at] + head + bytes((data[at] - 0x10,)) + data[at + 1 :]
+    return with_stored_body(page.header_bytes, page.body, checksum=True)
 
 
 _DICTIONARY = (Encoding.PLAIN_DICTIONARY, Encoding.RLE_DICTIONARY)

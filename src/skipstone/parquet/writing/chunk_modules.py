@@ -59,6 +59,46 @@ class BloomModules(NamedTuple):
         return cls(view[:at], view[at:])
 
 
+def page_windows(
+    reader: PinnedReader, place: ChunkPlace, decryptor: ColumnDecryptor | None, size: int = _WINDOW
+) -> Iterator[list[Page]]:
+    """All pages of a chunk, in order, until its values are complete, in lists of ``size`` bytes.
+
+    Bodies are views that are valid until the next pages are requested.
+    """
+    at, ordinal, seen, length = place.start, 0, 0, size
+    while at < place.stop and (seen < place.num_values or not place.num_values):
+        length = min(length, place.stop - at)
+        view, base = reader.one(place.path, at, length), at
+        pages: list[Page] = []
+        damage: FormatError | None = None
+        while at < place.stop and (seen < place.num_values or not place.num_values):
+            try:
+                page = read_page(
+                    view,
+                    at - base,
+                    base=base,
+                    ordinal=ordinal,
+                    decryptor=decryptor,
+                    may_be_dictionary=at == place.start,
+                )
+            except FormatError as error:
+                # A header or page that extends past the bytes read looks like a damaged one.
+                if base + length >= place.stop or isinstance(error, AuthenticationError):
+                    damage = error
+                break
+            if page.is_data:
+                ordinal += 1
+                seen += page.num_values
+            pages.append(page)
+            at = page.stop
+        if pages:
+            yield pages
+        if damage is not None:
+            raise damage.in_file(place.path) from damage
+        length = size if pages else 2 * length
+
+
 def plain_pages(
     reader: PinnedReader, place: ChunkPlace, decryptor: ColumnDecryptor | None
 ) -> Iterator[PlainPage]:
@@ -66,36 +106,13 @@ def plain_pages(
 
     A body is a view that is valid until the next page is requested.
     """
-    at, ordinal, seen, size = place.start, 0, 0, _WINDOW
-    view, base = memoryview(b""), place.start
-    while at < place.stop and (seen < place.num_values or not place.num_values):
-        try:
-            if at - base >= len(view):
-                raise FormatError("behind the window")
-            page = read_page(
-                view,
-                at - base,
-                base=base,
-                ordinal=ordinal,
-                decryptor=decryptor,
-                may_be_dictionary=at == place.start,
-            )
-        except FormatError as error:
-            # A header or page that extends past the bytes read looks like a damaged one.
-            if base + len(view) >= place.stop or isinstance(error, AuthenticationError):
+    for pages in page_windows(reader, place, decryptor):
+        for page in pages:
+            try:
+                page.verify_crc()
+                yield PlainPage(page, page.decrypted(decryptor))
+            except FormatError as error:
                 raise error.in_file(place.path) from error
-            size = 2 * size if at == base and len(view) else _WINDOW
-            view, base = reader.one(place.path, at, min(size, place.stop - at)), at
-            continue
-        try:
-            page.verify_crc()
-            yield PlainPage(page, page.decrypted(decryptor))
-        except FormatError as error:
-            raise error.in_file(place.path) from error
-        if page.is_data:
-            ordinal += 1
-            seen += page.num_values
-        at = page.stop
 
 
 def index_ranges(chunk: ColumnChunk, path: str) -> Indexes:

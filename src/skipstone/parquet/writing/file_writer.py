@@ -21,15 +21,15 @@ the part up to a checkpoint authenticates, and does not show that more was writt
 
 from __future__ import annotations
 
-import zlib
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Final
 
 from skipstone.errors import UnsupportedError
 from skipstone.parquet.encryption.modules import MAX_ORDINAL, ModuleType
-from skipstone.parquet.format.footer import MAGIC, MAGIC_ENCRYPTED, TAIL_LENGTH, Tail
+from skipstone.parquet.format.footer import MAGIC, MAGIC_ENCRYPTED, Tail
 from skipstone.parquet.format.metadata import PageHeader
 from skipstone.parquet.format.page_index import OffsetIndex, PageLocation
+from skipstone.parquet.pages.page import page_checksum
 from skipstone.parquet.thrift.compact import I32, Reader, Writer
 
 from .chunk_modules import plain_pages
@@ -268,20 +268,15 @@ class FileWriter:
             return replace(made, crypto_metadata=None, encrypted_column_metadata=None)
         return self.encryptor.encrypt_chunk_metadata(made, chunk.path, *chunk.key)
 
-    def write_footer(self, footer: bytes) -> None:
-        """Write ``FileMetaData`` and its tail; encrypted or signed if the file is encrypted."""
+    def write_footer(self, footer: bytes) -> bytes:
+        """Write ``FileMetaData`` and its tail; encrypted or signed if the file is encrypted. Return
+        what was written."""
         if self.encryptor is not None:
             footer = self.encryptor.encrypt_footer(footer)
-        tail = tail_behind(footer, self.out.at, encrypted=self.magic == MAGIC_ENCRYPTED)
-        self.out.write(footer)
-        self.out.write(tail.to_bytes())
-
-
-def tail_behind(footer: bytes, at: int, *, encrypted: bool = False) -> Tail:
-    """The tail of a file whose footer begins at byte ``at``."""
-    if len(footer) > _MAX_SIZE:
-        raise UnsupportedError("a footer of more than 2 GiB", hint="write fewer row groups")
-    return Tail(at + len(footer) + TAIL_LENGTH, len(footer), encrypted)
+        tail = Tail.behind(footer, self.out.at, encrypted=self.magic == MAGIC_ENCRYPTED)
+        end = footer + tail.to_bytes()
+        self.out.write(end)
+        return end
 
 
 @dataclass(slots=True, kw_only=True)
@@ -339,14 +334,13 @@ def row_group_fields(old: RowGroup, placed: Sequence[ChunkWriter]) -> dict[str, 
 # -- pages and their places ------------------------------------------------------------------------
 
 
-def page_checksum(data: bytes | memoryview) -> int:
-    """The CRC-32 of a page's body, as the signed 32 bits of its field."""
-    value = zlib.crc32(data)
-    return value - (1 << 32) if value >= 1 << 31 else value
+def with_stored_body(
+    header: bytes | memoryview, body: bytes | memoryview, *, checksum: bool = False
+) -> bytes:
+    """The header with the size of another body, and its checksum if the header has one, or is to
+    have one (``checksum``).
 
-
-def with_stored_body(header: bytes | memoryview, body: bytes | memoryview) -> bytes:
-    """The header with the size of another body, and its checksum if the header has one.
+        15 type  15 uncompressed  15 compressed  [15 crc]  …      Thrift, deltas of ids in front
 
     Both fields are among the first four; the rest keeps its bytes.
     """
@@ -358,25 +352,33 @@ def with_stored_body(header: bytes | memoryview, body: bytes | memoryview) -> by
         reader.integer(32)
     head = reader.at
     if previous != _SIZE_FIELD - 1 or reader.field_head(previous) != (I32, _SIZE_FIELD):
-        return _with_stored_body(header, body)
+        return _with_stored_body(header, body, checksum)
     reader.integer(32)
     writer = Writer()
     writer.field(_SIZE_FIELD, I32, len(body), _SIZE_FIELD - 1)
     stop = reader.at
     kind, following = reader.field_head(_SIZE_FIELD)
+    if following == _SIZE_FIELD + 1 or checksum:
+        writer.field(_SIZE_FIELD + 1, I32, page_checksum(body), _SIZE_FIELD)
     if following == _SIZE_FIELD + 1:
         if kind != I32:
-            return _with_stored_body(header, body)
+            return _with_stored_body(header, body, checksum)
         reader.integer(32)
         stop = reader.at
-        writer.field(_SIZE_FIELD + 1, I32, page_checksum(body), _SIZE_FIELD)
+    elif checksum and kind:
+        if following <= _SIZE_FIELD:
+            return _with_stored_body(header, body, checksum)
+        writer.field_head(kind, following, _SIZE_FIELD + 1)
+        stop = reader.at
     return b"".join((header[:head], writer.out, header[stop:]))
 
 
-def _with_stored_body(header: bytes | memoryview, body: bytes | memoryview) -> bytes:
+def _with_stored_body(
+    header: bytes | memoryview, body: bytes | memoryview, checksum: bool
+) -> bytes:
     """The same for fields in any order."""
     found = PageHeader.from_bytes(header)
-    crc = None if found.crc is None else page_checksum(body)
+    crc = page_checksum(body) if checksum or found.crc is not None else None
     return replace(found, compressed_page_size=len(body), crc=crc).to_bytes()
 
 

@@ -21,10 +21,16 @@ from typing import TYPE_CHECKING, Any, Final, Self, TypeAlias
 
 from skipstone.errors import FormatError, UnsupportedError
 from skipstone.parquet.format.footer_arrays import FooterArrays
-from skipstone.parquet.format.metadata import ColumnOrder, KeyValue
+from skipstone.parquet.format.metadata import (
+    ColumnChunk,
+    ColumnMetaData,
+    ColumnOrder,
+    FileMetaData,
+    KeyValue,
+    RowGroup,
+)
 from skipstone.parquet.thrift.compact import (
     BINARY,
-    I16,
     I32,
     I64,
     LIST,
@@ -37,10 +43,12 @@ from skipstone.parquet.thrift.compact import (
     read_struct,
     write_struct,
 )
-from skipstone.parquet.thrift.structs import Declared, Empty
+from skipstone.parquet.thrift.structs import Empty, field_ids, wires_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
+
+    from skipstone.parquet.thrift.structs import Declared, Wire
 
 
 #: Values of fields by their names in parquet.thrift; ``None`` removes a field.
@@ -50,45 +58,13 @@ _SCHEMA, _NUM_ROWS, _ROW_GROUPS, _KEY_VALUES, _COLUMN_ORDERS = 2, 3, 4, 5, 7
 _NUM_CHILDREN: Final = 5
 _COLUMNS, _GROUP_FILE_OFFSET, _GROUP_ORDINAL = 1, 5, 7
 _FILE_PATH, _META_DATA, _CRYPTO_METADATA = 1, 3, 8
-# A negative type is a list of that type.
-_LISTED: Final = -1
-_FILE: Final[dict[str, tuple[int, int]]] = {
-    "key_value_metadata": (_KEY_VALUES, STRUCT * _LISTED),
-    "created_by": (6, BINARY),
-    "column_orders": (_COLUMN_ORDERS, STRUCT * _LISTED),
-}
-_GROUP: Final[dict[str, tuple[int, int]]] = {
-    "total_byte_size": (2, I64),
-    "num_rows": (3, I64),
-    "sorting_columns": (4, STRUCT * _LISTED),
-    "file_offset": (_GROUP_FILE_OFFSET, I64),
-    "total_compressed_size": (6, I64),
-    "ordinal": (_GROUP_ORDINAL, I16),
-}
+_TOTAL_UNCOMPRESSED_SIZE, _TOTAL_COMPRESSED_SIZE = 6, 7
 #: fields of ``ColumnChunk``; the other names are those of ``ColumnMetaData``
-CHUNK_FIELDS: Final[dict[str, tuple[int, int]]] = {
-    "file_path": (_FILE_PATH, BINARY),
-    "file_offset": (2, I64),
-    "offset_index_offset": (4, I64),
-    "offset_index_length": (5, I32),
-    "column_index_offset": (6, I64),
-    "column_index_length": (7, I32),
-}
-_META: Final[dict[str, tuple[int, int]]] = {
-    "encodings": (2, I32 * _LISTED),
-    "num_values": (5, I64),
-    "total_uncompressed_size": (6, I64),
-    "total_compressed_size": (7, I64),
-    "data_page_offset": (9, I64),
-    "index_page_offset": (10, I64),
-    "dictionary_page_offset": (11, I64),
-    "statistics": (12, STRUCT),
-    "encoding_stats": (13, STRUCT * _LISTED),
-    "bloom_filter_offset": (14, I64),
-    "bloom_filter_length": (15, I32),
-    "size_statistics": (16, STRUCT),
-    "geospatial_statistics": (17, STRUCT),
-}
+CHUNK_FIELDS: Final = frozenset(field_ids(ColumnChunk))
+# Fields that no edit sets: they say what the pages are, or hold the structs that are edited.
+_FIXED: Final = frozenset(
+    ("version", "schema", "row_groups", "columns", "meta_data", "type", "path_in_schema", "codec")
+)
 # file_offset, offset_index_offset, column_index_offset; then those of ColumnMetaData: data page,
 # index page, dictionary page, Bloom filter.
 _CHUNK_OFFSETS = (2, 4, 6)
@@ -201,7 +177,7 @@ class FooterEditor:
 
     def with_fields(self, fields: FieldValues) -> Self:
         """The same with other ``key_value_metadata``, ``created_by`` or ``column_orders``."""
-        return self._with_top(_set(self._top(), _FILE, fields))
+        return self._with_top(_set(self._top(), FileMetaData, fields))
 
     def with_key_values(self, pairs: Mapping[str, str]) -> Self:
         """The same with more key-values after the existing ones."""
@@ -264,7 +240,7 @@ def moved_row_group(
     if ordinal is not None and group.get(_GROUP_ORDINAL) is not None:
         # The field has 16 bits and is optional: a larger number is left out.
         held = ordinal if ordinal < 1 << 15 else None
-        group = _set(group, _GROUP, {"ordinal": held})
+        group = _set(group, RowGroup, {"ordinal": held})
     return write_struct(group)
 
 
@@ -342,7 +318,7 @@ def _edited(data: bytes, edit: RowGroupEdit) -> bytes:
             raise FormatError("columns of a row group", expected=len(edit.chunks))
         pairs = zip(chunks, edit.chunks, strict=True)
         group = _with_chunks(group, [_edited_chunk(*each) for each in pairs])
-    return write_struct(_set(group, _GROUP, edit.fields))
+    return write_struct(_set(group, RowGroup, edit.fields))
 
 
 def _edited_chunk(chunk: Struct, fields: FieldValues) -> Struct:
@@ -353,32 +329,31 @@ def _edited_chunk(chunk: Struct, fields: FieldValues) -> Struct:
             raise UnsupportedError(f"{', '.join(of_meta)}: the metadata of the column is encrypted")
         if not isinstance(meta, Struct):
             raise FormatError("a column chunk without metadata")
-        chunk = chunk.replace(_META_DATA, STRUCT, _set(meta, _META, of_meta))
-    return _set(
-        chunk, CHUNK_FIELDS, {name: fields[name] for name in fields if name in CHUNK_FIELDS}
-    )
+        chunk = chunk.replace(_META_DATA, STRUCT, _set(meta, ColumnMetaData, of_meta))
+    of_chunk = {name: value for name, value in fields.items() if name in CHUNK_FIELDS}
+    return _set(chunk, ColumnChunk, of_chunk)
 
 
-def _set(struct: Struct, places: Mapping[str, tuple[int, int]], fields: FieldValues) -> Struct:
+def _set(struct: Struct, kind: type[Declared], fields: FieldValues) -> Struct:
+    wires = wires_of(kind)
     for name, value in fields.items():
-        id, kind = places[name]
+        if name in _FIXED:
+            raise KeyError(name)
+        id, wire = wires[name]
         if value is None:
             struct = struct.without(id)
-        elif kind < 0:
-            assert isinstance(value, tuple)
-            listed = tuple([_wire(each, kind * _LISTED) for each in value])
-            struct = struct.replace(id, LIST, ListOf(kind * _LISTED, listed))
         else:
-            struct = struct.replace(id, kind, _wire(value, kind))
+            struct = struct.replace(id, wire.kinds[0], _held(value, wire))
     return struct
 
 
-def _wire(value: Any, kind: int) -> Any:
-    if isinstance(value, Declared):
-        return _read(value.to_bytes())
-    if kind == BINARY:
-        return value.encode("utf-8", "surrogateescape") if isinstance(value, str) else value
-    return int(value)
+def _held(value: object, wire: Wire) -> object:
+    """A value of a declared field as a ``Struct`` holds it."""
+    if isinstance(value, int):
+        return int(value)
+    writer = Writer()
+    wire.write(writer, value)
+    return Reader(writer.out).value(wire.kinds[0])
 
 
 def _shifted(struct: Struct, ids: Sequence[int], delta: int) -> Struct:
@@ -414,8 +389,8 @@ def _of_leaves(data: bytes, leaves: Sequence[int], start: int) -> bytes:
     chunks = [columns[leaf].without(_FILE_PATH) for leaf in leaves]
     metas = [each.get(_META_DATA) for each in chunks]
     sizes = [
-        sum(meta.get(_META[f"total_{name}_size"][0]) for meta in metas)
-        for name in ("uncompressed", "compressed")
+        sum(meta.get(id) for meta in metas)
+        for id in (_TOTAL_UNCOMPRESSED_SIZE, _TOTAL_COMPRESSED_SIZE)
     ]
     fields = {
         "total_byte_size": sizes[0],
@@ -423,4 +398,4 @@ def _of_leaves(data: bytes, leaves: Sequence[int], start: int) -> bytes:
         "file_offset": start,
         "total_compressed_size": sizes[1],
     }
-    return write_struct(_set(_with_chunks(group, chunks), _GROUP, fields))
+    return write_struct(_set(_with_chunks(group, chunks), RowGroup, fields))

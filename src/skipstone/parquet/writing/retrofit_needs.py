@@ -15,7 +15,9 @@ A chunk with NaN gets neither a column index nor bounds (``chunk_statistics.py``
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from numbers import Integral, Real
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
@@ -30,8 +32,6 @@ from skipstone.parquet.thrift.structs import Empty
 from .column_order import Ordering
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
     from skipstone.parquet.format.footer_arrays import FooterArrays
     from skipstone.parquet.format.metadata import ColumnMetaData
     from skipstone.parquet.format.schema import ColumnDescriptor
@@ -71,12 +71,23 @@ class IndexOptions:
         page_rows: int | None,
         sorting: Sequence[str] | None,
     ) -> IndexOptions:
-        """Resolve names to leaves. ``SkipstoneError`` for names that the file does not have."""
+        """Resolve names to leaves. ``SkipstoneError`` for names that the file does not have,
+        ``TypeError`` for arguments of other types.
+        """
+        if page_rows is not None and not is_whole(page_rows):
+            raise TypeError(f"page_rows is a whole number, not {page_rows!r}")
         if page_rows is not None and page_rows < 1:
             raise ValueError(f"page_rows is {page_rows}, but must be at least 1")
+        if not isinstance(bloom, Mapping):
+            raise TypeError(f"bloom maps columns to probabilities, as {{'id': 0.01}}: {bloom!r}")
+        keys = () if sorting is None else sorting
+        if isinstance(keys, str | bytes) or not isinstance(keys, Sequence):
+            raise TypeError(f"sorting is a sequence of sort keys, as ['ts:desc'], not {sorting!r}")
         leaves = footer.schema.leaves
         filters = {}
         for name, fpp in bloom.items():
+            if not _is_number(fpp):
+                raise TypeError(f"the probability for {name} is a number, not {fpp!r}")
             if not 0.0 < fpp < 1.0:
                 raise SkipstoneError(
                     f"{fpp} is not a probability for the Bloom filter of {name}",
@@ -92,8 +103,17 @@ class IndexOptions:
             Ordering.of(leaf, orders[leaf.ordinal] if leaf.ordinal < len(orders) else None)
             for leaf in leaves
         ]
-        wanted = tuple([_sorting(selection, each) for each in sorting]) if sorting else None
+        wanted = tuple([_sorting(selection, each) for each in keys]) or None
         return cls(bloom=filters, page_rows=page_rows, sorting=wanted, orders=tuple(found))
+
+
+def is_whole(given: object) -> bool:
+    """Whether an argument is a whole number, of Python or NumPy."""
+    return isinstance(given, Integral)
+
+
+def _is_number(given: object) -> bool:
+    return isinstance(given, Real)
 
 
 def parse_bloom(text: str) -> tuple[str, float]:
@@ -116,6 +136,8 @@ def leaves_of(selection: Selection, name: str) -> tuple[int, ...]:
 
 
 def _sorting(selection: Selection, text: str) -> SortingColumn:
+    if not isinstance(text, str):
+        raise TypeError(f"a sort key is text, as 'ts:desc', not {text!r}")
     name, *words = text.split(":")
     leaves = [selection.tree.leaves[ordinal] for ordinal in leaves_of(selection, name)]
     if len(leaves) != 1 or leaves[0].max_repetition_level:

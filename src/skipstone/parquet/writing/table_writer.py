@@ -13,6 +13,7 @@ stream: the one being written, and the next one, which is read and encoded meanw
 
 from __future__ import annotations
 
+import os
 import time
 from collections import deque
 from concurrent.futures import ThreadPoolExecutor
@@ -46,7 +47,6 @@ from .retrofit_needs import IndexOptions, leaves_of
 from .row_group_writer import RowGroupWriter
 
 if TYPE_CHECKING:
-    import os
     from collections.abc import Iterator, Mapping, Sequence
     from concurrent.futures import Future
 
@@ -139,7 +139,7 @@ def write_table(
             hint="leave out index_pages; the page index is encrypted",
         )
     options = _options(compression, arrow_options or {})
-    target = local_path(str(path))
+    target = local_path(os.fspath(path))
     found, batches = schema_and_batches(data, schema)
     template = encode_rows(found.empty_table(), **options).footer
     selection = Selection(template, str(target))

@@ -96,6 +96,8 @@ FOOTER: Final = np.dtype(
     ]
 )
 CHUNK_SIZE: Final = 64
+#: An entry of the bloom section under BLOOM_FILTERS_EXTERNAL: a place in the Parquet file.
+EXTERNAL_BLOOM: Final = np.dtype([("offset", "<u8"), ("length", "<u8")])
 
 # The same bytes as HEADER and FOOTER: one header is read faster without an array.
 HEADER_STRUCT: Final = struct.Struct("<QQiIII")

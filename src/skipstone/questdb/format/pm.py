@@ -35,6 +35,7 @@ from .layout import (
     BOUNDS,
     CHUNK,
     CHUNK_SIZE,
+    EXTERNAL_BLOOM,
     FOOTER,
     FOOTER_STRUCT,
     KNOWN_FOOTER_FLAGS,
@@ -167,7 +168,6 @@ _U32: Final = struct.Struct("<I")
 _I64: Final = struct.Struct("<q")
 _OPTIONAL: Final = 0xFFFF_FFFF
 _CHUNK_BYTES: Final = np.dtype(f"V{CHUNK_SIZE}")
-_EXTERNAL: Final = np.dtype([("offset", "<u8"), ("length", "<u8")])
 _MOST_STEPS: Final = 1_000_000
 _MOST_BYTES: Final = (1 << 63) - 1
 
@@ -370,7 +370,7 @@ class PmSnapshot:
         """
         pm, shape = self.pm, (self.row_group_count, len(self.pm.bloom_columns))
         if pm.bloom_external:
-            entries = np.frombuffer(pm.data, _EXTERNAL, shape[0] * shape[1], self._bloom_at)
+            entries = np.frombuffer(pm.data, EXTERNAL_BLOOM, shape[0] * shape[1], self._bloom_at)
             end = np.uint64(self.parquet_footer_offset)
             away = (entries["length"] > end) | (
                 entries["offset"] > end - np.minimum(entries["length"], end)

@@ -1,7 +1,5 @@
-"""The contents of a ``_pm`` as frozen values, with their bytes.
+"""The contents of a ``_pm`` as frozen values: the header with its bytes, row groups as read.
 
-``PmHead`` and ``PmRowGroup`` hold what is written; offsets, sizes, padding and the CRC follow
-from it.
 The out-of-line region of a block comes in one of two orders, and readers follow references only:
 
     by kind      statistics of all columns (minimum, then maximum), then the bloom filters
@@ -19,14 +17,10 @@ from typing import TYPE_CHECKING, Self, TypeAlias
 
 import numpy as np
 
-from skipstone.errors import UnsupportedError
-
 from .layout import (
     BLOOM_FILTERS,
     BLOOM_FILTERS_EXTERNAL,
     BOUNDS,
-    CHUNK,
-    CHUNK_SIZE,
     COLUMN_DESCENDING,
     COLUMN_IS_ASCII,
     COLUMN_LOCAL_KEY_IS_GLOBAL,
@@ -35,13 +29,11 @@ from .layout import (
     FIELD_REPETITION_SHIFT,
     HEADER,
     HEADER_STRUCT,
-    MAX_OUT_OF_LINE,
     MAX_STAT_EXACT,
     MIN_STAT_EXACT,
     NULL_COUNT_PRESENT,
     SORTING_IS_DTS_ASC,
     SQUASH_TRACKER,
-    End,
 )
 
 if TYPE_CHECKING:
@@ -220,64 +212,21 @@ class PmChunk:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PmRowGroup:
-    """A row group block. ``unreferenced`` are bytes at its end that nothing refers to: there
-    QuestDB leaves the bloom filter of a column that is not in BLOOM_FILTER_COLUMNS.
+    """A row group block.
+
+    At its end may be bytes that nothing refers to: there QuestDB leaves the bloom filter of a
+    column that is not in BLOOM_FILTER_COLUMNS.
     """
 
     num_rows: int
     chunks: tuple[PmChunk, ...]
-    unreferenced: bytes = b""
-
-    def to_bytes(
-        self, offset: int, bloom_columns: tuple[int, ...], *, by_column: bool = False
-    ) -> tuple[bytes, dict[int, tuple[int, int]]]:
-        """The block as it lies at ``offset``; by column, offset and length of inlined filters.
-
-        Bitsets of columns outside ``bloom_columns`` are left out. ``by_column`` is the order.
-        """
-        wanted = set(bloom_columns)
-        head = np.zeros(len(self.chunks), CHUNK)
-        region, blooms = bytearray(), dict[int, tuple[int, int]]()
-        start = offset + 8 + CHUNK_SIZE * len(self.chunks)
-        flags, sizes, lows, highs = [], [], [], []
-        filters = [
-            (column, chunk.bloom)
-            for column, chunk in enumerate(self.chunks)
-            if isinstance(chunk.bloom, bytes) and column in wanted
-        ]
-        waiting = dict(filters) if by_column else {}
-        for column, chunk in enumerate(self.chunks):
-            flag = 0 if chunk.null_count is None else NULL_COUNT_PRESENT
-            flag |= 0 if chunk.distinct_count is None else DISTINCT_COUNT_PRESENT
-            low, low_size, low_flag = _place("MIN", chunk.min, chunk.min_exact, region)
-            high, high_size, high_flag = _place("MAX", chunk.max, chunk.max_exact, region)
-            flags.append(flag | low_flag | high_flag)
-            sizes.append(low_size | high_size << 4)
-            lows.append(low)
-            highs.append(high)
-            if column in waiting:
-                bitset = waiting[column]
-                blooms[column] = (start + _inline(bitset, region), len(bitset))
-        if not by_column:
-            for column, bitset in filters:
-                blooms[column] = (start + _inline(bitset, region), len(bitset))
-        head["STAT_FLAGS"], head["STAT_SIZES"] = flags, sizes
-        head["MIN_STAT"], head["MAX_STAT"] = lows, highs
-        for field, name in _COUNTS:
-            head[field] = [getattr(chunk, name) or 0 for chunk in self.chunks]
-        block = struct.pack("<Q", self.num_rows) + head.tobytes() + region + self.unreferenced
-        return block, blooms
 
     @classmethod
-    def of(cls, snapshot: PmSnapshot, row_group: int, *, stop: int | None = None) -> Self:
-        """A row group of an opened file. ``stop``: the first byte after its block; only with it
-        ``unreferenced`` bytes are found.
-        """
+    def of(cls, snapshot: PmSnapshot, row_group: int) -> Self:
+        """A row group of an opened file."""
         pm = snapshot.pm
         stats = snapshot.stats(row_groups=np.array([row_group]))
-        chunks, block = stats.chunks[0], int(snapshot.block_offsets[row_group])
-        used = block + 8 + CHUNK_SIZE * pm.column_count
-        ends = []
+        chunks, ends = stats.chunks[0], []
         for end in BOUNDS:
             data, offsets, valid = stats.blobs(end)
             raw, edges = data.tobytes(), offsets.tolist()
@@ -287,8 +236,6 @@ class PmRowGroup:
                     for i, there in enumerate(valid[0].tolist())
                 ]
             )
-            places, lengths = stats.places(end)
-            used = max(used, int((places + lengths).max(initial=0)))
         blooms = dict[int, Bloom]()
         places, lengths = (array[row_group].tolist() for array in snapshot.bloom_places)
         for column, place, length in zip(pm.bloom_columns, places, lengths, strict=True):
@@ -296,8 +243,6 @@ class PmRowGroup:
                 blooms[column] = (place, length)
             elif length:
                 blooms[column] = bytes(pm.data[place : place + length])
-                used = max(used, place + length)
-        rest = b"" if stop is None else bytes(pm.data[used:stop])
         flags = chunks["STAT_FLAGS"].tolist()
         counts = [chunks[field].tolist() for field, _ in _COUNTS]
         return cls(
@@ -319,8 +264,6 @@ class PmRowGroup:
                     zip(flags, zip(*counts, strict=True), *ends, strict=True)
                 )
             ),
-            # Up to 7 zeros are padding.
-            unreferenced=rest if len(rest) > 7 or any(rest) else b"",
         )
 
 
@@ -334,29 +277,3 @@ _COUNTS = (
     ("DISTINCT_COUNT", "distinct_count"),
 )
 _COUNT_NAMES = tuple(name for _, name in _COUNTS)
-
-
-def _place(end: End, value: bytes | None, exact: bool, region: bytearray) -> tuple[int, int, int]:
-    """(slot, size, flags) of a statistic; a long one goes into ``region``."""
-    if value is None:
-        return 0, 0, 0
-    bits = BOUNDS[end]
-    flags = bits.present | (bits.exact if exact else 0)
-    if 1 <= len(value) <= 8:
-        return int.from_bytes(value, "little"), len(value), flags | bits.inlined
-    if not value or len(value) > MAX_OUT_OF_LINE:
-        raise UnsupportedError(
-            f"a statistic of {len(value)} bytes: a _pm holds 1 to {MAX_OUT_OF_LINE}",
-            hint="leave it out",
-        )
-    slot = len(region) << 16 | len(value)
-    region += value
-    return slot, 0, flags
-
-
-def _inline(bitset: bytes, region: bytearray) -> int:
-    """The position of the filter in ``region``."""
-    region += bytes(-len(region) % 8)
-    at = len(region)
-    region += struct.pack("<i", len(bitset)) + bitset
-    return at

@@ -1,4 +1,4 @@
-"""Writes a ``_pm``: a new file, an append to an existing one, or a copy without dead bytes.
+"""Writes a ``_pm``: its footer, an append to an existing file, or a copy in today's layout.
 
 The steps of an append, in the order in which the caller must do them, each durable before the next:
 
@@ -26,15 +26,17 @@ from __future__ import annotations
 
 import struct
 import zlib
-from bisect import bisect_right
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
+
+import numpy as np
 
 from skipstone.errors import FormatError, UnsupportedError
 from skipstone.parquet.format.enums import PLAIN_WIDTHS, Type
 
 from .layout import (
     BOUNDS,
+    EXTERNAL_BLOOM,
     FOOTER_STRUCT,
     KNOWN_FOOTER_FLAGS,
     KNOWN_HEADER_FLAGS,
@@ -46,12 +48,13 @@ from .layout import (
     TRAILER,
 )
 from .types import ColumnType, Tag
-from .values import PmHead, PmRowGroup
+from .values import PmHead
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Sequence
 
-    from .pm import PmSnapshot
+    from .layout import Ints, Structs
+    from .pm import Pm, PmSnapshot
     from .values import PmColumn
 
 
@@ -140,26 +143,6 @@ class Append:
         return self.patch + bytes(data[8 : self.offset]) + self.data
 
 
-def write(
-    head: PmHead, row_groups: Sequence[PmRowGroup], footer: PmFooter, *, by_column: bool = False
-) -> bytes:
-    """A fresh file of one snapshot.
-
-    ``by_column`` is the order of the out-of-line region that QuestDB gives to a converted Parquet
-    file. ``ValueError`` where the values contradict each other, ``UnsupportedError`` where they are
-    beyond what the format can hold.
-    """
-    head.check()
-    start = head.to_bytes()
-    blocks = _Blocks(head, len(start), by_column=by_column)
-    for row_group in row_groups:
-        if len(row_group.chunks) != len(head.columns):
-            raise ValueError(f"{len(row_group.chunks)} chunks of {len(head.columns)} columns")
-        blocks.add(row_group)
-    tail = footer.to_bytes(previous=0, blocks=blocks.offsets, blooms=blocks.section())
-    return ended(bytearray(start) + blocks.data, tail)
-
-
 def ended(out: bytearray, tail: bytes) -> bytes:
     """The file of one snapshot: ``out`` up to its footer ``tail``, with its size and its CRC."""
     out += tail
@@ -172,15 +155,17 @@ def ended(out: bytearray, tail: bytes) -> bytes:
 
 def append(
     previous: PmSnapshot,
-    row_groups: Sequence[int | PmRowGroup],
+    row_groups: Sequence[int],
     footer: PmFooter,
+    made: PmSnapshot | None = None,
 ) -> Append:
     """The next snapshot of the file of ``previous``.
 
-    ``row_groups`` are those of the new snapshot in order: the number of one of ``previous`` that is
-    unchanged, or a new one; only the new ones are written. The header cannot change: bitsets of
-    columns that are not in its BLOOM_FILTER_COLUMNS are left out. The caller must verify
-    ``previous``: a damaged CRC is carried on.
+    ``row_groups`` are those of the new snapshot in order: the numbers of unchanged ones of
+    ``previous``, and counted on from there those of ``made``, another file of the same columns,
+    whose blocks are copied. The header cannot change: bitsets of columns that are not in its
+    BLOOM_FILTER_COLUMNS are left without an entry. The caller must verify ``previous``: a damaged
+    CRC is carried on.
     """
     pm = previous.pm
     if pm.feature_flags & ~KNOWN_HEADER_FLAGS:
@@ -189,94 +174,61 @@ def append(
             f"an append to a _pm with feature flags {pm.feature_flags:#x}",
             hint="upgrade the file: that drops unknown sections",
         )
-    head = PmHead(columns=(), bloom_columns=pm.bloom_columns, bloom_external=pm.bloom_external)
-    blocks = _Blocks(head, pm.size)
-    places, lengths = previous.bloom_places
-    for row_group in row_groups:
-        if isinstance(row_group, PmRowGroup):
-            if len(row_group.chunks) != pm.column_count:
-                raise ValueError(f"{len(row_group.chunks)} chunks of {pm.column_count} columns")
-            blocks.add(row_group)
-            continue
-        old = zip(
-            pm.bloom_columns, places[row_group].tolist(), lengths[row_group].tolist(), strict=True
-        )
-        blocks.keep(
-            int(previous.block_offsets[row_group]),
-            {
-                column: (place, length) if pm.bloom_external else (place - 4, length)
-                for column, place, length in old
-                if length
-            },
-        )
-    tail = footer.to_bytes(previous=previous.size, blocks=blocks.offsets, blooms=blocks.section())
-    data = bytes(blocks.data) + tail
+    blocks, blooms = _entries(previous, pm, 0)
+    data = b""
+    if made is not None:
+        if made.pm.column_count != pm.column_count:
+            raise ValueError(f"{made.pm.column_count} chunks of {pm.column_count} columns")
+        data, moved = _copied(made, pm.size)
+        more = _entries(made, pm, moved)
+        blocks, blooms = np.concatenate([blocks, more[0]]), np.concatenate([blooms, more[1]])
+    chosen = np.array(row_groups, np.int64)
+    tail = footer.to_bytes(
+        previous=previous.size, blocks=blocks[chosen].tolist(), blooms=blooms[chosen].tobytes()
+    )
+    data += tail
     # From the old CRC field on: the bytes before it are in the stored CRC already.
     crc = zlib.crc32(pm.data[previous.size - 8 : pm.size], previous.crc)
     crc = zlib.crc32(data, crc)
     return Append(pm.size, data + TRAILER.pack(crc, len(tail) + 4))
 
 
-def read_row_groups(snapshot: PmSnapshot) -> tuple[PmRowGroup, ...]:
-    """All row groups, each with the bytes of its block that nothing refers to."""
-    # A block ends where, in this snapshot or one before, another block or a footer begins.
-    edges = {snapshot.footer_offset}
-    try:
-        for each in snapshot.pm.snapshots():
-            edges.update([each.footer_offset, *each.block_offsets.tolist()])
-    except (FormatError, UnsupportedError):
-        pass  # a broken chain: this snapshot is complete without its predecessors
-    ordered = sorted(edges)
-    found = []
-    for row_group, block in enumerate(snapshot.block_offsets.tolist()):
-        stop = ordered[bisect_right(ordered, block)]
-        found.append(PmRowGroup.of(snapshot, row_group, stop=stop))
-    return tuple(found)
+def _copied(snapshot: PmSnapshot, at: int) -> tuple[bytes, int]:
+    """All blocks of its file as they lie at ``at``, with padding before, and how far they moved."""
+    start = int(snapshot.block_offsets.min(initial=snapshot.footer_offset))
+    if not snapshot.pm.bloom_external:
+        places, lengths = snapshot.bloom_places
+        start = int((places[lengths > 0] - 4).min(initial=start))
+    pad = (start - at) % 8
+    moved = at + pad - start
+    last = int(snapshot.block_offsets.max(initial=start)) + moved
+    if last > MAX_BLOCK_OFFSET:
+        raise UnsupportedError(
+            f"a row group block at byte {last}: a _pm ends at {MAX_BLOCK_OFFSET}",
+            hint="rewrite the file without its dead bytes",
+        )
+    return bytes(pad) + bytes(snapshot.pm.data[start : snapshot.footer_offset]), moved
 
 
-class _Blocks:
-    """Blocks one after another, from ``start`` on, and the entries that point at them."""
-
-    def __init__(self, head: PmHead, start: int, *, by_column: bool = False) -> None:
-        self.head, self.start, self.by_column = head, start, by_column
-        self.data = bytearray()
-        self.offsets: list[int] = []
-        self.bitsets: list[Mapping[int, tuple[int, int]]] = []
-
-    def add(self, row_group: PmRowGroup) -> None:
-        """One more block, at the next multiple of 8."""
-        at = self.start + len(self.data)
-        pad = -at % 8
-        if at + pad > MAX_BLOCK_OFFSET:
-            raise UnsupportedError(
-                f"a row group block at byte {at + pad}: a _pm ends at {MAX_BLOCK_OFFSET}",
-                hint="rewrite the file without its dead bytes",
-            )
-        outside = self.head.bloom_external
-        columns = () if outside else self.head.bloom_columns
-        block, bitsets = row_group.to_bytes(at + pad, columns, by_column=self.by_column)
-        self.data += bytes(pad) + block
-        if outside:
-            blooms = [(column, chunk.bloom) for column, chunk in enumerate(row_group.chunks)]
-            bitsets = {column: bloom for column, bloom in blooms if isinstance(bloom, tuple)}
-        self.keep(at + pad, bitsets)
-
-    def keep(self, offset: int, bitsets: Mapping[int, tuple[int, int]]) -> None:
-        """One more entry; ``bitsets`` are (offset, length) by column."""
-        self.offsets.append(offset)
-        self.bitsets.append(bitsets)
-
-    def section(self) -> bytes:
-        """The bloom section of the footer."""
-        absent = (0, 0)
-        entries = [
-            bitsets.get(column, absent)
-            for bitsets in self.bitsets
-            for column in self.head.bloom_columns
-        ]
-        if self.head.bloom_external:
-            return b"".join([struct.pack("<QQ", *entry) for entry in entries])
-        return struct.pack(f"<{len(entries)}I", *(offset >> 3 for offset, _ in entries))
+def _entries(snapshot: PmSnapshot, head: Pm | PmHead, moved: int) -> tuple[Ints, Structs]:
+    """Where its blocks are when they have ``moved``, and by row group what the bloom section
+    under ``head`` says of each.
+    """
+    columns, external = head.bloom_columns, head.bloom_external
+    shape = (snapshot.row_group_count, len(columns))
+    entries = np.zeros(shape, EXTERNAL_BLOOM if external else "<u4")
+    places, lengths = snapshot.bloom_places
+    if snapshot.pm.bloom_external == external:
+        for at, column in enumerate(snapshot.pm.bloom_columns):
+            if column not in columns:
+                continue
+            place, length = places[:, at], lengths[:, at]
+            entry = entries[:, columns.index(column)]
+            if external:
+                entry["offset"], entry["length"] = np.where(length > 0, place, 0), length
+            else:
+                entry[:] = np.where(length > 0, (place - 4 + moved) >> 3, 0)
+    return snapshot.block_offsets + moved, entries
 
 
 _SIGNED: Final = (Tag.BYTE, Tag.SHORT, Tag.GEOBYTE, Tag.GEOSHORT)
@@ -286,56 +238,62 @@ _DAY: Final = 86_400_000
 def outdated(snapshot: PmSnapshot) -> tuple[str, ...]:
     """What an upgrade would change, in words; empty for a current snapshot."""
     head, found = PmHead.of(snapshot.pm), []
-    if _in_own_width(snapshot, head):
-        found.append("bounds in the width of QuestDB's types")
+    chunks, widths = snapshot.chunks(), _widths(head)
+    for bound in BOUNDS.values():
+        other = chunks["STAT_SIZES"] >> bound.shift & 15 != widths
+        other &= (widths > 0) & (widths <= 8) & (chunks["STAT_FLAGS"] & bound.present > 0)
+        if other.any():
+            found = ["bounds in the width of QuestDB's types"]
     if head.sorting_is_dts_asc and not snapshot.pm.feature_flags & SORTING_IS_DTS_ASC:
         found.append("the designated timestamp as an array of sorting columns")
     return tuple(found)
 
 
 def upgrade(snapshot: PmSnapshot) -> bytes:
-    """The same snapshot as a new file in today's layout: no predecessors, no dead bytes, no unknown
-    sections. ``FormatError`` where its header contradicts itself."""
+    """The same snapshot as a new file in today's layout: no predecessors, no unknown sections.
+    ``FormatError`` where its header contradicts itself."""
     head = PmHead.of(snapshot.pm)
     try:
         head.check()
     except ValueError as error:
         raise FormatError(str(error), file=snapshot.pm.file) from None
-    groups = [
-        _widened(PmRowGroup.of(snapshot, row_group), head)
-        for row_group in range(snapshot.row_group_count)
-    ]
+    out = bytearray(head.to_bytes())
+    blocks, moved = _copied(snapshot, len(out))
+    out += blocks
+    places, blooms = _entries(snapshot, head, moved)
+    for place, chunks in zip(places.tolist(), _widened(snapshot, head), strict=True):
+        out[place + 8 : place + 8 + chunks.nbytes] = chunks.tobytes()
     footer = replace(PmFooter.of(snapshot), other_flags=0, other_sections=b"")
-    return write(head, groups, footer)
+    tail = footer.to_bytes(previous=0, blocks=places.tolist(), blooms=blooms.tobytes())
+    return ended(out, tail)
 
 
-def _in_own_width(snapshot: PmSnapshot, head: PmHead) -> bool:
-    """Whether any inlined bound has another width than its physical type."""
-    stats = snapshot.stats()
-    for column, each in enumerate(head.columns):
-        width = PLAIN_WIDTHS.get(each.physical_type, 0)  # type: ignore[call-overload]
-        if not 0 < width <= 8:
-            continue
-        flags = stats.chunks["STAT_FLAGS"][:, column]
-        sizes = stats.chunks["STAT_SIZES"][:, column]
-        for bound in BOUNDS.values():
-            if ((flags & bound.present > 0) & (sizes >> bound.shift & 15 != width)).any():
-                return True
-    return False
+def _widths(head: PmHead) -> Ints:
+    """By column the bytes of a bound in Parquet's width; 0 where that varies."""
+    types = [each.physical_type for each in head.columns]
+    return np.array([PLAIN_WIDTHS.get(type, 0) for type in types])  # type: ignore[call-overload]
 
 
-def _widened(group: PmRowGroup, head: PmHead) -> PmRowGroup:
-    chunks = []
-    for column, chunk in zip(head.columns, group.chunks, strict=True):
-        low, high = _widen(column, chunk.min), _widen(column, chunk.max)
-        chunks.append(replace(chunk, min=low, max=high))
-    return replace(group, chunks=tuple(chunks))
+def _widened(snapshot: PmSnapshot, head: PmHead) -> Structs:
+    """The chunks of all row groups, with bounds in Parquet's width or without them."""
+    stats, widths = snapshot.stats(), _widths(head)
+    chunks = stats.chunks
+    for end, bits in BOUNDS.items():
+        data, offsets, valid = stats.blobs(end)
+        other = valid & (np.diff(offsets).reshape(valid.shape) != widths) & (widths > 0)
+        for row_group, column in np.argwhere(other).tolist():
+            at = row_group * len(widths) + column
+            value = _widen(head.columns[column], data[offsets[at] : offsets[at + 1]].tobytes())
+            chunk = chunks[row_group, column]
+            chunk["STAT_SIZES"] &= ~(15 << bits.shift) & 0xFF
+            chunk["STAT_SIZES"] |= len(value or b"") << bits.shift
+            chunk[bits.slot] = int.from_bytes(value or b"", "little")
+            if value is None:
+                chunk["STAT_FLAGS"] &= ~(bits.present | bits.inlined | bits.exact) & 0xFF
+    return chunks
 
 
-def _widen(column: PmColumn, value: bytes | None) -> bytes | None:
-    width = PLAIN_WIDTHS.get(column.physical_type)  # type: ignore[call-overload]
-    if value is None or width is None or len(value) == width:
-        return value
+def _widen(column: PmColumn, value: bytes) -> bytes | None:
     type = ColumnType.of(column.type)
     if type is None or column.physical_type != Type.INT32:
         return None

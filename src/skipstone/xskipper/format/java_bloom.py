@@ -76,27 +76,20 @@ class JavaClass:
     superclass: JavaClass | None = None
 
 
-def _metadata(package: str, metadata_type_suid: int) -> JavaClass:
-    return JavaClass(
-        name=f"{package}.BloomFilterMetaData",
-        suid=1,
+METADATA = JavaClass(
+    name="io.xskipper.index.metadata.BloomFilterMetaData",
+    suid=1,
+    flags=_SERIALIZABLE,
+    fields=(
+        JavaField(
+            code="L", name="bloomFilter", signature="Lorg/apache/spark/util/sketch/BloomFilter;"
+        ),
+    ),
+    superclass=JavaClass(
+        name="io.xskipper.index.metadata.MetadataType",
+        suid=0x603F5D1B7B764446,
         flags=_SERIALIZABLE,
-        fields=(
-            JavaField(
-                code="L",
-                name="bloomFilter",
-                signature="Lorg/apache/spark/util/sketch/BloomFilter;",
-            ),
-        ),
-        superclass=JavaClass(
-            name=f"{package}.MetadataType", suid=metadata_type_suid, flags=_SERIALIZABLE
-        ),
-    )
-
-
-METADATA = _metadata("io.xskipper.index.metadata", 0x603F5D1B7B764446)
-LEGACY_METADATA = _metadata(
-    "com.ibm.metaindex.metadata.index.types", 0xF7B012BF742B86A4 - (1 << 64)
+    ),
 )
 
 _IMPL_V1 = JavaClass(

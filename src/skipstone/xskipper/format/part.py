@@ -99,11 +99,6 @@ class Footer:
     arrays: FooterArrays | None = field(default=None, compare=False, repr=False)
     columns: pa.Schema = field(default=pa.schema([]), compare=False, repr=False)
 
-    @property
-    def spark_version(self) -> str | None:
-        """The Spark that wrote it, or whose conventions it follows."""
-        return dict(self.keys).get(_SPARK_VERSION)
-
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class PartContents:
@@ -124,7 +119,7 @@ def _errors(decryption: object | None) -> tuple[type[Exception], ...]:
 
 
 @dataclass(frozen=True, slots=True)
-class _Opened:
+class _OpenPart:
     """An open part: the pairs of its footer, its rows, and how its columns are read."""
 
     pairs: Mapping[bytes, bytes]
@@ -149,7 +144,7 @@ def plain_part(source: BinaryIO, file: str | None = None) -> FileReader:
     return FileReader(reader.id, reader, opened)
 
 
-def _open(source: Source, file: str | None, decryption: object | None) -> _Opened:
+def _open(source: Source, file: str | None, decryption: object | None) -> _OpenPart:
     if isinstance(source, bytes | bytearray | memoryview):
         source = pa.py_buffer(source)
     reader = pa.BufferReader(source) if isinstance(source, pa.Buffer) else source
@@ -175,7 +170,7 @@ def _locked(footer: memoryview, file: str | None) -> KeyUnavailableError:
     return KeyUnavailableError(f"{file or 'part'}: the footer is encrypted{named}")
 
 
-def _plain(source: BinaryIO, file: str | None) -> _Opened:
+def _plain(source: BinaryIO, file: str | None) -> _OpenPart:
     reader = plain_part(source, file)
 
     def read(names: list[str]) -> pa.Table:
@@ -183,10 +178,10 @@ def _plain(source: BinaryIO, file: str | None) -> _Opened:
 
     pairs = bytes_of_pairs(reader.footer.key_value_metadata)
     rows = int(reader.row_starts[-1])
-    return _Opened(pairs, rows, reader.schema, read, reader.footer)
+    return _OpenPart(pairs, rows, reader.schema, read, reader.footer)
 
 
-def _encrypted(reader: pa.NativeFile, file: str | None, decryption: object) -> _Opened:
+def _encrypted(reader: pa.NativeFile, file: str | None, decryption: object) -> _OpenPart:
     found = pq.ParquetFile(
         reader,
         metadata=_decrypted_footer(reader, file, decryption),
@@ -195,7 +190,7 @@ def _encrypted(reader: pa.NativeFile, file: str | None, decryption: object) -> _
     )
     pairs = found.metadata.metadata or {}
     rows, columns = found.metadata.num_rows, found.schema_arrow
-    return _Opened(pairs, rows, columns, lambda names: found.read(columns=names))
+    return _OpenPart(pairs, rows, columns, lambda names: found.read(columns=names))
 
 
 def _decrypted_footer(reader: pa.NativeFile, file: str | None, decryption: object) -> Any:
@@ -240,7 +235,7 @@ def footer_key_label(footer: bytes | memoryview) -> str | None:
     return label if isinstance(label, str) else None
 
 
-def _footer(opened: _Opened, file: str | None) -> Footer:
+def _footer(opened: _OpenPart, file: str | None) -> Footer:
     keys = {
         key.decode("utf-8", "replace"): value.decode("utf-8", "replace")
         for key, value in opened.pairs.items()
@@ -312,7 +307,7 @@ def read_part(
 
 
 def _read_singly(
-    opened: _Opened,
+    opened: _OpenPart,
     names: list[str],
     footer: Footer,
     file: str | None,

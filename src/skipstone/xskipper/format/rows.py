@@ -91,13 +91,12 @@ class StoreRows:
     """The rows of a part. Arrays have one entry per row, in the order of the part.
 
     ``path``: as ``obj_name`` has it, ``mtime_ms``: int64, both null where that is not a name;
-    ``virtual``: partition column -> its values; ``indexes``: in the order of the schema.
+    ``indexes``: in the order of the schema. Partition values come from the paths.
     """
 
     schema: StoreSchema
     path: pa.Array
     mtime_ms: pa.Array
-    virtual: dict[str, pa.Array]
     indexes: tuple[IndexRows, ...]
 
     def __len__(self) -> int:
@@ -116,12 +115,6 @@ def decode(part: PartContents) -> StoreRows:
     parts = pc.extract_regex(names, _OBJ_NAME)
     path = pc.struct_field(parts, "path")
     mtime = pc.struct_field(parts, "mtime").cast(pa.int64())
-    virtual = {}
-    for column in schema.virtual_columns:
-        try:
-            virtual[column.column] = _cast(_one(table, column.name), column.arrow_type())
-        except (UnsupportedError, FormatError, KeyError):
-            continue
     suspect = np.zeros(len(names), np.bool_)
     if _from_footers(schema) and not part.footer.own:
         suspect = ~_mask(pc.match_substring_regex(path, _NOT_PARQUET))
@@ -136,9 +129,7 @@ def decode(part: PartContents) -> StoreRows:
             indexes.append(UnreadRows(index=index, reason=error.message))
         except KeyError:
             indexes.append(UnreadRows(index=index, reason="the column was not read"))
-    return StoreRows(
-        schema=schema, path=path, mtime_ms=mtime, virtual=virtual, indexes=tuple(indexes)
-    )
+    return StoreRows(schema=schema, path=path, mtime_ms=mtime, indexes=tuple(indexes))
 
 
 def _index(part: PartContents, index: IndexColumn, suspect: Mask) -> IndexRows:

@@ -174,10 +174,6 @@ class VirtualColumn:
         """The partition column's own name."""
         return self.name.removeprefix(VIRTUAL_PREFIX)
 
-    def arrow_type(self) -> pa.DataType:
-        """The Arrow type of its values; ``UnsupportedError`` where a store has none for it."""
-        return arrow_type(json.loads(self.type))
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class IndexColumn:
@@ -190,14 +186,6 @@ class IndexColumn:
     key_metadata: str | None = None
     type: str = "null"
     collated: bool = False
-
-    def param(self, key: str) -> str | None:
-        """The parameter with this end (``bloom.fpp``), under the prefix of any version."""
-        for prefix in (PARAMS, _LEGACY_PARAMS):
-            for name, value in self.params:
-                if name == f"{prefix}index.{key}":
-                    return value
-        return None
 
     def current_params(self) -> tuple[tuple[str, str], ...]:
         """The parameters with the key prefix of versions 3 and 4."""

@@ -1,4 +1,4 @@
-"""``page_walk.walk`` compiled by numba: imported only where there is much to walk."""
+"""``page_headers.walk`` compiled by numba: imported only where there is much to walk."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from skipstone._numba import compile_kernel, fingerprint
 from skipstone.parquet.format import enums, metadata
 from skipstone.parquet.thrift import compact
 
-from . import page_walk
+from . import page_headers
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -18,9 +18,9 @@ if TYPE_CHECKING:
 
 def compiled() -> Callable[..., Any]:
     """``walk``."""
-    register_jitable(nogil=True)(page_walk.header)
-    header, compressed = page_walk.header, page_walk.COMPRESSED
-    version = fingerprint(page_walk, metadata, enums, compact)
+    register_jitable(nogil=True)(page_headers.header)
+    header, compressed = page_headers.header, page_headers.COMPRESSED
+    version = fingerprint(page_headers, metadata, enums, compact)
 
     def walk(data: Any, at: Any, end: Any, rows: Any, stack: Any) -> Any:
         _ = version

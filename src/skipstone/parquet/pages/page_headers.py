@@ -1,14 +1,15 @@
-"""Walks page headers that follow each other, without a footer.
+"""The integers of page headers: of one header, or of all that follow each other.
 
 A page header states the length of its page, and the next header follows the page: from the first
-byte after the magic on they chain. ``walk`` fills one row of integers for each page; -1 stands for
-a field that the header does not have:
+byte after the magic on they chain, without a footer. ``header`` fills one row of integers for a
+page; -1 stands for a field that the header does not have:
 
     TYPE UNCOMPRESSED COMPRESSED CRC HAS_CRC NUM_VALUES ENCODING DEFINITION REPETITION
     NUM_NULLS NUM_ROWS DEFINITION_LENGTH REPETITION_LENGTH IS_COMPRESSED OFFSET HEADER_LENGTH
 
-A header counts only if it is complete: it has type, sizes and the struct of its type, and its page
-ends within the data. The walk runs as Python, or compiled (``page_walk_jit``) over many pages.
+A header counts only if it is complete and in the usual form: it has type, sizes and one struct,
+that of its type, and its page ends within the data. ``read_page`` reads other headers in another
+way. The walk runs as Python, or compiled (``page_headers_jit``) over many pages.
 """
 
 from __future__ import annotations
@@ -54,6 +55,7 @@ IS_COMPRESSED: Final = 13
 OFFSET: Final = 14
 HEADER_LENGTH: Final = 15
 FIELDS: Final = 16
+STACK: Final = 8
 
 # Field ids: compiled code wants plain constants.
 _PAGE: Final = field_ids(PageHeader)
@@ -95,9 +97,6 @@ _BY_IDS: Final = {
 #: PageHeader itself); -1 for other fields.
 PLACES: Final = tuple([_BY_IDS.get(divmod(at, IDS), -1) for at in range(IDS * IDS)])
 
-# Wire types whose value begins with a varint.
-VARINTS: Final = (I32, WIRE_I64, BINARY)
-
 DATA_PAGE: Final = int(PageType.DATA_PAGE)
 INDEX_PAGE: Final = int(PageType.INDEX_PAGE)
 DICTIONARY_PAGE: Final = int(PageType.DICTIONARY_PAGE)
@@ -110,82 +109,86 @@ INDICES: Final = (Encoding.PLAIN_DICTIONARY, Encoding.RLE_DICTIONARY)
 # After this many pages compiled code is worth its import.
 _FEW: Final = 1 << 11
 COMPILED: Final[CompiledKernels[Callable[..., tuple[int, int]]]] = CompiledKernels(
-    module=f"{__package__}.page_walk_jit", once=_FEW, least=_FEW
+    module=f"{__package__}.page_headers_jit", once=_FEW, least=_FEW
 )
 _BATCH: Final = 1 << 14
 
 
+#: a row before its header is read
+BLANK: Final = tuple([{HAS_CRC: 0, IS_COMPRESSED: 1}.get(at, -1) for at in range(FIELDS)])
+
+
 def header(data: Any, at: Any, end: Any, row: Any, stack: Any) -> Any:
-    """The place after the header at ``at``, whose fields are written to ``row``; -1 if there is
-    none."""
+    """The place after the header at ``at``, whose fields are written to ``row``, which is
+    ``BLANK``; -1 if there is none. ``stack`` is scratch of ``STACK`` integers."""
     start = at
-    for k in range(FIELDS):
-        row[k] = -1
-    row[HAS_CRC] = 0
-    row[IS_COMPRESSED] = 1
     kind_of_page = 0
     depth = 0
-    stack[0] = 0
+    id = 0
     while True:
         if at >= end:
             return -1
-        byte = int(data[at])
+        byte = data[at] & 0xFF
         at += 1
         if byte == 0:
             if depth == 0:
                 break
             depth -= 1
+            id = stack[depth]
             continue
         kind = byte & 15
-        delta = byte >> 4
-        if delta == 0:
+        if byte < 16 or not kind:
             return -1
-        stack[depth] += delta
-        id = stack[depth]
-        if kind <= FALSE:
-            if depth == 1 and stack[0] == PAGE_V2 and id == V2_IS_COMPRESSED:
-                row[IS_COMPRESSED] = 1 if kind == TRUE else 0
-        elif kind == STRUCT:
-            depth += 1
-            if depth > 5:
+        id += byte >> 4
+        if kind in (I32, BINARY, WIRE_I64):
+            if at >= end:
                 return -1
-            stack[depth] = 0
-            if depth == 1 and id in HEADERS:
-                kind_of_page = id
-        elif kind in VARINTS:
-            value = 0
-            shift = 0
-            while True:
+            byte = data[at] & 0xFF
+            at += 1
+            value = byte & 127
+            shift = 7
+            while byte > 127:
                 if at >= end or shift > 63:
                     return -1
-                byte = int(data[at])
+                byte = data[at] & 0xFF
                 at += 1
+                if shift == 63 and byte > 1:
+                    return -1
                 value |= (byte & 127) << shift
                 shift += 7
-                if byte < 128:
-                    break
             if kind == BINARY:
                 if value < 0 or value > end - at:
                     return -1
                 at += value
-            else:
-                number = ((value >> 1) & 0x7FFFFFFFFFFFFFFF) ^ -(value & 1)
-                struct = stack[0] if depth else 0
-                if depth <= 1 and id < IDS and struct < IDS:
-                    place = PLACES[struct * IDS + id]
-                    if place >= 0:
-                        row[place] = number
-                    if place == CRC:
-                        row[HAS_CRC] = 1
+            elif kind == I32 and depth <= 1 and id < IDS and (depth == 0 or stack[0] < IDS):
+                place = PLACES[stack[0] * IDS + id] if depth else PLACES[id]
+                if place >= 0:
+                    if value >> 32:
+                        return -1
+                    row[place] = (value >> 1) ^ -(value & 1)
+                if place == CRC:
+                    row[HAS_CRC] = 1
+        elif kind == STRUCT:
+            stack[depth] = id
+            depth += 1
+            if depth > 5:
+                return -1
+            if depth == 1 and id in HEADERS:
+                if kind_of_page:
+                    return -1
+                kind_of_page = id
+            id = 0
+        elif kind <= FALSE:
+            if depth == 1 and stack[0] == PAGE_V2 and id == V2_IS_COMPRESSED:
+                row[IS_COMPRESSED] = 1 if kind == TRUE else 0
         else:
             return -1
     page = row[TYPE]
     if row[UNCOMPRESSED] < 0 or row[COMPRESSED] < 0 or row[COMPRESSED] > end - at:
         return -1
-    if row[UNCOMPRESSED] > 0x7FFFFFFF or row[NUM_VALUES] > 0x7FFFFFFF:
-        return -1
     if page == INDEX_PAGE:
-        pass
+        if kind_of_page not in (0, PAGE_INDEX):
+            return -1
     elif page in (DATA_PAGE, DICTIONARY_PAGE):
         expected = PAGE_V1 if page == DATA_PAGE else PAGE_DICTIONARY
         if kind_of_page != expected or row[NUM_VALUES] < 0 or row[ENCODING] < 0:
@@ -230,10 +233,10 @@ def walk_pages_of(data: memoryview, at: int, end: int) -> tuple[I64, int]:
     count = len(found)
     parts = [np.array(found, np.int64).reshape(count, FIELDS)]
     if count == _FEW:
-        function, stack = COMPILED.for_work(count) or walk, np.zeros(8, np.int64)
+        function, stack = COMPILED.for_work(count) or walk, np.zeros(STACK, np.int64)
         array = np.frombuffer(data, np.uint8)
         while count:
-            rows = np.empty((_BATCH, FIELDS), np.int64)
+            rows = np.tile(np.array(BLANK, np.int64), (_BATCH, 1))
             count, at = function(array, at, end, rows, stack)
             # A copy, because the last batch of a chain is mostly unused.
             parts.append(rows[:count].copy())
@@ -248,9 +251,9 @@ def page_stop(row: I64) -> int:
 def walk_few(data: memoryview, at: int, end: int, most: int) -> tuple[list[list[int]], int]:
     """The same for at most ``most`` pages, as lists."""
     found: list[list[int]] = []
-    stack = [0] * 8
+    stack = [0] * STACK
     while len(found) < most and at < end:
-        row = [0] * FIELDS
+        row = list(BLANK)
         stop = int(header(data, at, end, row, stack))
         if stop < 0:
             break

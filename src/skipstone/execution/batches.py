@@ -1,0 +1,211 @@
+"""Pieces of a plan that are read together: whole row groups, and where their columns lie."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+import numpy as np
+
+from skipstone.parquet.reading.bulk_columns import LeafChunks
+from skipstone.predicate.types import column_path
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Sequence
+
+    import pyarrow as pa
+    from numpy.typing import NDArray
+
+    from skipstone.parquet.reading.file import ParquetFile
+    from skipstone.pruning import RowSet
+
+    from .table_files import FileColumns, Piece
+
+
+# A batch has at most so many pieces, and about so many bytes, stored and decoded. Larger buffers
+# are given back to the system after each batch, and cost page faults.
+_MOST_PIECES: Final = 32
+_MOST_BYTES: Final = 24 << 20
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Given:
+    """A column with one value in all rows of a file."""
+
+    value: pa.Scalar
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Given) and self.value.type == other.value.type
+
+    def __hash__(self) -> int:
+        return hash(Given)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class BulkPiece:
+    """A piece of whole row groups; the source of each of its columns."""
+
+    piece: Piece
+    groups: tuple[int, ...]
+    #: first row of each row group in the file, and the rows of each
+    starts: NDArray[np.int64]
+    counts: NDArray[np.int64]
+    sources: tuple[LeafChunks | Given, ...]
+
+    @property
+    def size(self) -> int:
+        """About how many bytes its columns take, stored and decoded."""
+        return sum(chunks.size(self.groups) for chunks in stored_chunks(self))
+
+    @property
+    def rows(self) -> int:
+        """Rows of the piece."""
+        return int(self.counts.sum())
+
+    def split(self, rows: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """For ``rows`` of the piece, ascending: which of its row groups, and the row in it."""
+        ends = np.cumsum(self.counts)
+        group = np.searchsorted(ends, rows, side="right")
+        return group, rows - (ends - self.counts)[group]
+
+    def positions(self, rows: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Positions in the file of ``rows`` of the piece, ascending."""
+        group, inside = self.split(rows)
+        return self.starts[group] + inside
+
+    def is_like(self, other: BulkPiece) -> bool:
+        """Whether both can be in one batch."""
+        return self.piece.sure == other.piece.sure and all(
+            one.kind == two.kind
+            if isinstance(one, LeafChunks) and isinstance(two, LeafChunks)
+            else one == two
+            for one, two in zip(self.sources, other.sources, strict=True)
+        )
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Batch:
+    """Pieces that are read together; ``names`` are the columns that their ``sources`` give."""
+
+    pieces: tuple[BulkPiece, ...]
+    names: tuple[str, ...]
+
+    is_small = False
+
+    @property
+    def rows(self) -> int:
+        """Rows of all pieces."""
+        return sum(piece.rows for piece in self.pieces)
+
+    @property
+    def sure(self) -> bool:
+        """Whether all rows match."""
+        return self.pieces[0].piece.sure
+
+    def places(self, at: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """For rows ``at`` of the batch, ascending: the ordinals of their files, and their positions
+        in these."""
+        first = np.cumsum([0, *(piece.rows for piece in self.pieces)])
+        bounds = np.searchsorted(at, first)
+        ordinals = [each.piece.file.ordinal for each in self.pieces]
+        positions = [
+            each.positions(at[bounds[n] : bounds[n + 1]] - first[n])
+            for n, each in enumerate(self.pieces)
+        ]
+        return np.repeat(np.array(ordinals, np.int64), np.diff(bounds)), np.concatenate(positions)
+
+
+def bulk_piece(piece: Piece, names: Sequence[str]) -> BulkPiece | None:
+    """``piece`` for a batch of these columns of the table; ``None`` where it does not fit one."""
+    file = piece.file
+    sources = _sources(file, names)
+    if sources is None:
+        return None
+    found = _row_groups(piece.rows, file.opened)
+    return None if found is None else BulkPiece(piece, *found, sources)
+
+
+def _sources(file: FileColumns, names: Sequence[str]) -> tuple[LeafChunks | Given, ...] | None:
+    found: list[LeafChunks | Given] = []
+    opened = file.opened
+    for name in names:
+        path = column_path(name)
+        given = file.table.partition_value(path[0], file.ordinal)
+        if given is not None:
+            found.append(Given(given))
+            continue
+        if len(path) > 1:
+            return None
+        read = file.read_path(name)
+        if read is None or len(read) > 1:
+            return None
+        chunks = opened.bulk_chunks(opened.selection.of_paths((read,))[0])
+        if chunks is None:
+            return None
+        found.append(chunks)
+    if not any(isinstance(each, LeafChunks) for each in found):
+        return None
+    return tuple(found)
+
+
+def _row_groups(
+    rows: RowSet | None, opened: ParquetFile
+) -> tuple[tuple[int, ...], NDArray[np.int64], NDArray[np.int64]] | None:
+    """The row groups that ``rows`` are, with their first rows and counts; ``None`` where they are
+    only a part of one."""
+    if rows is None:
+        return opened.row_group_rows
+    row_starts = opened.row_starts
+    starts, stops = rows.ranges()
+    first, last = np.searchsorted(row_starts, starts), np.searchsorted(row_starts, stops)
+    if (
+        not len(starts)
+        or last[-1] >= len(row_starts)
+        or np.any(row_starts[first] != starts)
+        or np.any(row_starts[last] != stops)
+    ):
+        return None
+    inside = [np.arange(a, b) for a, b in zip(first.tolist(), last.tolist(), strict=True)]
+    at = np.concatenate(inside)
+    counts = np.diff(row_starts)
+    at = at[counts[at] > 0]
+    return tuple(at.tolist()), row_starts[at], counts[at]
+
+
+def batches(
+    pieces: Iterable[Piece], names_of: Sequence[str], sure_names: Sequence[str]
+) -> Iterator[Piece | Batch]:
+    """The pieces in order, those that fit together as batches.
+
+    ``names_of`` are the columns to read first, ``sure_names`` those of pieces whose rows surely
+    match. The first batches are small, so that a limit does not read too much.
+    """
+    held: list[BulkPiece] = []
+    size, most = 0, 1
+    for piece in pieces:
+        names = sure_names if piece.sure else names_of
+        found = bulk_piece(piece, names) if names else None
+        if held and (
+            found is None
+            or not found.is_like(held[0])
+            or len(held) >= most
+            or size + found.size > _MOST_BYTES
+        ):
+            yield _batch(held, names_of, sure_names)
+            held, size, most = [], 0, min(2 * most, _MOST_PIECES)
+        if found is None:
+            yield piece
+        else:
+            held.append(found)
+            size += found.size
+    if held:
+        yield _batch(held, names_of, sure_names)
+
+
+def _batch(held: list[BulkPiece], names_of: Sequence[str], sure_names: Sequence[str]) -> Batch:
+    return Batch(tuple(held), tuple(sure_names if held[0].piece.sure else names_of))
+
+
+def stored_chunks(piece: BulkPiece) -> list[LeafChunks]:
+    """The chunks of the columns that the file has."""
+    return [each for each in piece.sources if isinstance(each, LeafChunks)]

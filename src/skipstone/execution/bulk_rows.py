@@ -1,0 +1,327 @@
+"""Batches of row groups whose columns are decoded together.
+
+Pieces that cover whole row groups, of columns in the usual forms (``bulk_columns``), are combined
+over files. A batch is read as one table: the columns of the predicate, then the predicate once for
+all rows, then the other columns, of which only pages with a matching row are read. Pieces that a
+page index has cut are read one by one.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
+
+import numpy as np
+import pyarrow as pa
+
+from skipstone.errors import FormatError
+from skipstone.parquet.reading.bulk_chunks import KERNELS
+from skipstone.parquet.reading.bulk_columns import (
+    BulkColumns,
+    FilePart,
+    read_bulk,
+)
+from skipstone.parquet.reading.row_ranges import rows_alone
+from skipstone.predicate.types import column_name, column_path
+from skipstone.pruning import RowSet
+from skipstone.pruning.residual import matching, require_decidable
+
+from .batches import Given, bulk_piece, stored_chunks
+from .table_types import in_type
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    from numpy.typing import NDArray
+
+    from skipstone.parquet.reading.bulk_chunks import BulkKernels, Room
+    from skipstone.parquet.reading.bulk_columns import Scratch
+    from skipstone.predicate.tree import Bound
+
+    from .batches import Batch, BulkPiece
+    from .table_files import FileColumns
+
+
+#: reads columns of some rows of one file, in the types of the table
+OtherColumns: TypeAlias = "Callable[[FileColumns, Sequence[str], RowSet], pa.Table]"
+
+#: The other columns are read for the matching rows alone up to this share of matching rows. Above
+#: it, nearly every page holds one.
+MANY: Final = 0.2
+
+
+class BatchReader:
+    """Reads batches: the rows that match ``tree``, as ``schema``, whose fields ``wanted`` gives
+    with the columns below them. ``None`` where the pieces must be read one by one."""
+
+    def __init__(
+        self,
+        tree: Bound,
+        schema: pa.Schema,
+        wanted: Mapping[str, Sequence[str]],
+        scratch: Scratch,
+    ) -> None:
+        self.tree, self.schema, self.wanted, self.scratch = tree, schema, wanted, scratch
+
+    def count(self, batch: Batch) -> int | None:
+        """How many rows match."""
+        with self.scratch.lease() as room:
+            found = self._decided(batch, room)
+            return None if found is None else int(np.count_nonzero(found[1]))
+
+    def read(self, batch: Batch, other: OtherColumns) -> pa.Table | None:
+        """The matching rows; ``other`` reads further columns of one file."""
+        with self.scratch.lease() as room:
+            found = self._read(batch, other, room)
+            return None if found is None else found[1]
+
+    def read_with_rows(
+        self, batch: Batch, other: OtherColumns
+    ) -> tuple[NDArray[np.int64], pa.Table] | None:
+        """The same, and the position of each row among the rows of the batch."""
+        with self.scratch.lease() as room:
+            found = self._read(batch, other, room)
+            if found is None:
+                return None
+            at, table = found
+            return np.arange(table.num_rows) if at is None else at, table
+
+    def _read(
+        self, batch: Batch, other: OtherColumns, room: Room
+    ) -> tuple[NDArray[np.int64] | None, pa.Table] | None:
+        """The same; ``None`` for the positions where all rows match."""
+        if batch.sure:
+            kernels = _kernels(batch)
+            whole = (
+                None if kernels is None else read_columns(batch.pieces, batch.names, kernels, room)
+            )
+            if whole is None:
+                return None
+            return None, self._table(batch.pieces, _by_field(whole.columns), batch.rows)
+        found = self._decided(batch, room)
+        if found is None:
+            return None
+        read, matches, kernels = found
+        at = np.flatnonzero(matches)
+        if not len(at):
+            return at, self.schema.empty_table()
+        places = pa.array(at)
+        try:
+            have = {
+                name: column.take(places)
+                for name, column in _by_field(read.columns).items()
+                if name in self.wanted
+            }
+        except FormatError:  # the pieces are read one by one, and the error has its place
+            return None
+        rest = [each for name, below in self.wanted.items() if name not in have for each in below]
+        if rest:
+            more = _rest(batch.pieces, rest, at, read.first, Reading(kernels, room, other))
+            have |= _by_field(more)
+        return at, self._table(batch.pieces, have, len(at))
+
+    def _decided(
+        self, batch: Batch, room: Room
+    ) -> tuple[BatchColumns, NDArray[np.bool_], BulkKernels] | None:
+        """The columns of the predicate, and for each row whether it matches."""
+        require_decidable(self.tree)
+        kernels = _kernels(batch)
+        if kernels is None:
+            return None
+        read = read_columns(batch.pieces, batch.names, kernels, room, lazy=True)
+        if read is None:
+            return None
+        try:
+            return read, matching(self.tree, read.columns, batch.rows), kernels
+        except FormatError:  # the pieces are read one by one, and the error has its place
+            return None
+
+    def _table(self, pieces: Sequence[BulkPiece], have: Mapping[str, Any], rows: int) -> pa.Table:
+        """The output columns from columns of a batch."""
+        if not self.schema.names:
+            return rows_alone(rows)
+        made, path = [], pieces[0].piece.file.opened.path
+        for field in self.schema:
+            column = have[field.name]
+            if isinstance(column, pa.DictionaryArray) and not pa.types.is_dictionary(field.type):
+                column = column.dictionary_decode()
+            if not isinstance(column, pa.ChunkedArray):
+                column = pa.chunked_array([column])
+            made.append(in_type(column, field, path))
+        return pa.Table.from_arrays(made, schema=self.schema)
+
+
+def _by_field(columns: Mapping[str, Any]) -> dict[str, Any]:
+    """Columns of the root by the names of their fields, which may be quoted in their own."""
+    return {column_path(name)[0]: column for name, column in columns.items()}
+
+
+def _kernels(batch: Batch) -> BulkKernels | None:
+    """The compiled loops, where they pay for this work."""
+    return KERNELS.for_work(batch.rows * len(batch.names))
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Reading:
+    """The compiled loops, memory for a batch, and the reader of other columns."""
+
+    kernels: BulkKernels
+    room: Room
+    other: OtherColumns
+
+
+def _rest(
+    pieces: Sequence[BulkPiece],
+    names: Sequence[str],
+    at: NDArray[np.int64],
+    first: NDArray[np.int64],
+    how: Reading,
+) -> dict[str, Any]:
+    """Columns of the rows ``at`` of a batch, whose pieces begin at rows ``first``."""
+    bounds = np.searchsorted(at, first)
+    hit = np.flatnonzero(np.diff(bounds)).tolist()
+    rows = [at[bounds[n] : bounds[n + 1]] - first[n] for n in hit]
+    found = [bulk_piece(pieces[n].piece, names) for n in hit]
+    alike = [each for each in found if each is not None]
+    if len(alike) == len(hit) and all(each.is_like(alike[0]) for each in alike):
+        some = None
+        if len(at) <= MANY * first[-1]:
+            some = read_some(alike, names, rows, how.kernels, how.room)
+        elif len(hit) == len(pieces):
+            whole = read_columns(alike, names, how.kernels, how.room)
+            if whole is not None:
+                places = pa.array(at)
+                some = {name: each.take(places) for name, each in whole.columns.items()}
+        if some is not None:
+            return some
+    later = [
+        how.other(pieces[n].piece.file, names, RowSet.of(pieces[n].positions(mine)))
+        for n, mine in zip(hit, rows, strict=True)
+    ]
+    table = pa.concat_tables(later)
+    return {column_name((name,)): table.column(name) for name in table.column_names}
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class BatchColumns:
+    """Columns of all rows of a batch; ``first`` are the rows before each piece, and all rows."""
+
+    columns: dict[str, Any]
+    first: NDArray[np.int64]
+
+
+def read_columns(
+    pieces: Sequence[BulkPiece],
+    names: Sequence[str],
+    kernels: BulkKernels,
+    room: Room,
+    *,
+    lazy: bool = False,
+) -> BatchColumns | None:
+    """The columns of a batch as the files store them, strings by dictionary (``lazy``: decoded when
+    they are needed); ``None`` where a piece cannot be read this way."""
+    spans = [
+        tuple([[chunks.spans[group] for group in each.groups] for chunks in stored_chunks(each)])
+        for each in pieces
+    ]
+    found = _read(pieces, spans, kernels, room, lazy=lazy)
+    if found is None:
+        return None
+    counts = [each.rows for each in pieces]
+    columns = _columns(pieces, names, found.arrays, counts)
+    return BatchColumns(columns, np.concatenate([[0], np.cumsum(counts)]))
+
+
+def read_some(
+    pieces: Sequence[BulkPiece],
+    names: Sequence[str],
+    rows: Sequence[NDArray[np.int64]],
+    kernels: BulkKernels,
+    room: Room,
+) -> dict[str, Any] | None:
+    """The same for some ``rows`` of each piece, ascending: only pages that hold one are read."""
+    stored = len(stored_chunks(pieces[0]))
+    spans: list[Any] = []
+    of_column: list[list[tuple[int, NDArray[np.int64]]]] = [[] for _ in range(stored)]
+    for each, mine in zip(pieces, rows, strict=True):
+        group, inside = each.split(mine)
+        used = np.flatnonzero(np.bincount(group)).tolist()
+        columns = []
+        for at, chunks in enumerate(stored_chunks(each)):
+            made = []
+            for one in used:
+                span, local = each.piece.file.opened.bulk_span(
+                    chunks, each.groups[one], inside[group == one]
+                )
+                made.append(span)
+                of_column[at].append((span.rows, local))
+            columns.append(made)
+        spans.append(tuple(columns))
+    found = _read(pieces, spans, kernels, room)
+    if found is None:
+        return None
+    arrays = []
+    for array, read in zip(found.arrays, of_column, strict=True):
+        before = np.cumsum([0, *(count for count, _ in read)]).tolist()
+        at_rows = [local + first for (_, local), first in zip(read, before, strict=False)]
+        arrays.append(array.take(pa.array(np.concatenate(at_rows))))
+    return _columns(pieces, names, arrays, [len(each) for each in rows])
+
+
+def _read(
+    pieces: Sequence[BulkPiece],
+    spans: Sequence[Any],
+    kernels: BulkKernels,
+    room: Room,
+    *,
+    lazy: bool = False,
+) -> BulkColumns | None:
+    parts = [
+        FilePart(each.piece.file.opened.path, each.piece.file.opened.reader, columns)
+        for each, columns in zip(pieces, spans, strict=True)
+    ]
+    opened = pieces[0].piece.file.opened
+    found = read_bulk(
+        parts,
+        [each.kind for each in stored_chunks(pieces[0])],
+        kernels,
+        lazy=lazy,
+        verify_checksums=opened.verify_checksums,
+        memory=opened.memory,
+        room=room,
+    )
+    return found if found.done.all() else None
+
+
+def _columns(
+    pieces: Sequence[BulkPiece],
+    names: Sequence[str],
+    arrays: Sequence[Any],
+    counts: Sequence[int],
+) -> dict[str, Any]:
+    """The columns by name: ``arrays`` of stored ones, and repeated values of the others."""
+    columns: dict[str, Any] = {}
+    left = iter(arrays)
+    for at, (name, source) in enumerate(zip(names, pieces[0].sources, strict=True)):
+        if isinstance(source, Given):
+            values = [each.sources[at].value for each in pieces]  # type: ignore[union-attr]  # alike
+            columns[name] = repeated(values, counts)
+        else:
+            columns[name] = next(left)
+    return columns
+
+
+def repeated(values: Sequence[pa.Scalar], counts: Sequence[int]) -> pa.DictionaryArray:
+    """Each value for its count of rows."""
+    places = np.repeat(np.arange(len(values), dtype=np.int32), counts)
+    given = pa.array([value.as_py() for value in values], values[0].type)
+    nulls = np.asarray(given.is_null())
+    mask = nulls[places] if nulls.any() else None
+    if nulls.any():
+        keep = np.flatnonzero(~nulls)
+        back = np.zeros(len(values), np.int32)
+        back[keep] = np.arange(len(keep))
+        places, given = back[places], given.drop_null()
+        if not len(given):
+            return pa.nulls(len(places), given.type)
+    return pa.DictionaryArray.from_arrays(pa.array(places, mask=mask), given, safe=False)

@@ -1,0 +1,82 @@
+"""Values of a file in the type that the table has: every value exactly, or an error."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pyarrow as pa
+
+from skipstone import _compute as pc
+from skipstone.errors import UnsupportedError
+from skipstone.predicate.literals import stored
+from skipstone.predicate.types import is_list
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+
+def spelled(name: str, names: Sequence[str]) -> int | None:
+    """The position of ``name`` among ``names`` as Spark finds it: the exact spelling, else the only
+    one that is equal without case; ``None`` for none, or several."""
+    fits = [at for at, each in enumerate(names) if each == name]
+    fits = fits or [at for at, each in enumerate(names) if each.lower() == name.lower()]
+    return fits[0] if len(fits) == 1 else None
+
+
+def as_type(values: pa.Array, type: pa.DataType) -> pa.Array:
+    """``values`` of a file as ``type``, which the table has: every value is kept exactly.
+
+    Fields of structs are matched by name, as Spark does; a field that the file lacks is null.
+    Raises ``pa.ArrowException`` where a value does not fit.
+    """
+    t = pa.types
+    if values.type.equals(type):
+        return values
+    if isinstance(values.type, pa.BaseExtensionType) and not isinstance(type, pa.BaseExtensionType):
+        return as_type(values.storage, type)
+    if t.is_struct(values.type) and t.is_struct(type):
+        names = [each.name for each in values.type]
+        children = []
+        for each in type:
+            at = spelled(each.name, names)
+            if at is None:
+                children.append(pa.nulls(len(values), each.type))
+            else:
+                children.append(as_type(values.field(at), each.type))
+        fields = [each.with_nullable(True) for each in type]
+        made = pa.StructArray.from_arrays(children, fields=fields, mask=values.is_null())
+        return made if made.type.equals(type) else made.cast(type)
+    if is_list(values.type) and t.is_list(type):
+        offsets, mask = _offsets(values, pc.list_value_length(values))
+        items = as_type(pc.list_flatten(values), type.value_type)
+        return pa.ListArray.from_arrays(offsets, items, type=type, mask=mask)
+    if t.is_map(values.type) and t.is_map(type):
+        entries = values.cast(pa.list_(pa.struct([values.type.key_field, values.type.item_field])))
+        offsets, mask = _offsets(values, pc.list_value_length(entries))
+        both = pc.list_flatten(entries)
+        keys = as_type(both.field(0), type.key_type)
+        items = as_type(both.field(1), type.item_type)
+        return pa.MapArray.from_arrays(offsets, keys, items, type=type, mask=mask)
+    return stored(values, type) if t.is_string(type) else values.cast(type)
+
+
+def in_type(column: pa.ChunkedArray, field: pa.Field, path: str) -> pa.ChunkedArray:
+    """A column of the file at ``path`` in the type of the table's ``field``; ``UnsupportedError``
+    where a value does not fit."""
+    if column.type.equals(field.type):
+        return column
+    try:
+        return pa.chunked_array([as_type(each, field.type) for each in column.chunks], field.type)
+    except pa.ArrowException as error:
+        raise UnsupportedError(
+            f"{field.name} of {path} is {column.type}, and the table's is {field.type}",
+            hint="its values do not fit: read this file by itself",
+        ) from error
+
+
+def _offsets(values: pa.Array, lengths: pa.Array) -> tuple[pa.Array, pa.Array | None]:
+    """Offsets of lists of these ``lengths``, without gaps, and which lists are null."""
+    counts = np.asarray(pc.fill_null(lengths, 0).cast(pa.int64()))
+    offsets = pa.array(np.concatenate([[0], np.cumsum(counts)]), pa.int32())
+    return offsets, values.is_null() if values.null_count else None

@@ -1,0 +1,161 @@
+"""Makes, checks and removes the bit slices of a store's Bloom filters (``slices.py``)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+
+from skipstone.errors import FormatError, SkipstoneError
+from skipstone.indexes.bloom import Bloom
+from skipstone.indexes.bloom_slices import (
+    LEAST_GROUP,
+    MAGIC,
+    TAIL,
+    SliceDirectory,
+    SliceWriter,
+    directory_bytes,
+    row_of,
+)
+from skipstone.pruning import Cause, Reason
+
+from .slices import filters_of, load_members
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterator, Sequence
+
+    from skipstone.storage import Storage
+
+    from .location import Location
+    from .part_columns import FactField
+    from .parts import Part
+    from .slices import OpenSlices
+    from .snapshot import Snapshot
+    from .store import Store
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Slicing:
+    """Which filters get slices: those of a column with ``files`` of them in all parts, as reading
+    fewer costs little, and in a part those of a size that ``group`` files have."""
+
+    files: int = 1_024
+    group: int = LEAST_GROUP
+
+
+DEFAULT = Slicing()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SlicedNow:
+    """What a compaction sliced: ``files`` of ``filters`` filters have slices now, of ``bytes``."""
+
+    files: int = 0
+    filters: int = 0
+    bytes: int = 0
+
+
+def write_slices(store: Store, slicing: Slicing = DEFAULT) -> SlicedNow:
+    """Make the slices that parts lack, and count those that there are; see the module.
+
+    ``SkipstoneError`` or ``OSError`` where the store does not give a part now: its filters have no
+    slices then, and are asked one by one.
+    """
+    snapshot = store.snapshot()
+    for reason in snapshot.reasons:
+        if reason.cause is Cause.UNREADABLE:
+            raise SkipstoneError(f"{reason}", hint="no bit slices were made: try again later")
+    if snapshot.encryption is not None:
+        return SlicedNow()
+    wanted = [field for field in snapshot.fields if _is_filter(field)]
+    total: dict[str, int] = {}
+    for field in wanted:
+        having = [part for part in snapshot.parts if field.key in part.by_key]
+        count = sum(part.rows for part in having)
+        for part in having if count >= slicing.files else ():
+            total[part.name] = total.get(part.name, 0) + part.rows
+    made = False
+    for part in snapshot.parts:
+        if part.name in total and part.name not in snapshot.slices:
+            try:
+                data = _slices_of(part, wanted, store.storage, slicing.group)
+            except FileNotFoundError:  # another compaction has replaced the part
+                continue
+            if data is not None:
+                store.storage.put(store.location.slices(part.name), data, [part.path])
+                made = True
+    if made:
+        snapshot = store.snapshot()
+    opened = snapshot.slices.values()
+    return SlicedNow(
+        files=sum(column.files for each in opened for column in each.directory.columns),
+        filters=sum(total.values()),
+        bytes=sum(each.size for each in opened),
+    )
+
+
+def _is_filter(field: FactField) -> bool:
+    """Whether these are our own filters."""
+    if field.definition is None or field.definition.kind != Bloom.name:
+        return False
+    return field.arrow.type == pa.binary() and isinstance(field.definition.index, Bloom)
+
+
+def _slices_of(
+    part: Part, fields: Sequence[FactField], storage: Storage, group: int
+) -> memoryview | None:
+    writer = SliceWriter(part.name, part.rows)
+    for field in fields:
+        if field.key in part.by_key:
+            name = part.by_key[field.key].arrow.name
+            try:
+                writer.add(name, filters_of(part, name, storage), group)
+            except FormatError:  # `check` reports the part
+                continue
+    return writer.finish()
+
+
+def damaged_slices(snapshot: Snapshot) -> Iterator[Reason]:
+    """Reads the slices of all parts completely, and says what is wrong with them."""
+    yield from snapshot.slice_reasons
+    for opened in snapshot.slices.values():
+        try:
+            data = memoryview(snapshot.storage.read(opened.path))
+            _verify(opened, data)
+            for column in opened.directory.columns:
+                load_members(opened, column, snapshot.storage)
+        except (OSError, SkipstoneError) as error:
+            yield Reason.of_error(opened.subject, error)
+
+
+def _verify(opened: OpenSlices, data: memoryview) -> None:
+    if len(data) != opened.size or data[: len(MAGIC)] != MAGIC:
+        raise FormatError("slices", file=opened.path, expected=opened.size, got=len(data))
+    for column in opened.directory.columns:
+        for group in column.groups:
+            for row in range(group.bits):
+                at = group.slices + row * group.stride
+                if row_of(data[at : at + group.stride], group) is None:
+                    text = "the checksum of a row is wrong"
+                    raise FormatError(text, file=opened.path, offset=at)
+
+
+def check_tail(storage: Storage, path: str) -> None:
+    """``FormatError`` where the object at ``path`` does not end as slices do; ``OSError`` where it
+    cannot be read."""
+    version, end = storage.read_tail(path, TAIL.size)
+    size = version.size or 0
+    needed = directory_bytes(end, size, path)
+    if needed > len(end):
+        _, end = storage.read_tail(path, needed)
+    SliceDirectory.from_bytes(end, size, path)
+
+
+def unowned(paths: Collection[str], location: Location) -> list[str]:
+    """Those of ``paths`` that are slices of a part that is not among them."""
+    return [
+        path
+        for path in paths
+        if location.is_slices(path) and location.part(location.part_of_slices(path)) not in paths
+    ]

@@ -1,0 +1,389 @@
+"""Tables of many files, whose columns are decoded together, give the rows of brute force.
+
+The way is for large tables. Here small ones take it (``together``), and the tests hold that they do.
+"""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from hypothesis import assume, event, given, note, settings
+from hypothesis import strategies as st
+
+import skipstone
+from skipstone.errors import FormatError, SkipstoneError, StaleError, UnsupportedError
+from skipstone.parquet.reading.bulk_chunks import KERNELS
+from skipstone.predicate.binding import bind
+from skipstone.predicate.render import to_sql
+from skipstone.rewrite.encrypt_file import encrypt
+from tests.oracle import NotModelled, SparkError, matching_rows
+from tests.parquet.reading.test_bulk_columns import settings_of_writer
+from tests.predicate.bound_rows import opaques
+from tests.strategies import SPARK_TYPES, predicates, tables
+from tests.table.brute_force import picked, rows_of, skipstone_name
+from tests.table.together import together
+
+if TYPE_CHECKING:
+    from skipstone.predicate.tree import Expr
+
+KERNELS.load()  # before Hypothesis draws: it takes constants from the modules that are loaded
+
+_OLD = 1_600_000_000
+_NULL = "__HIVE_DEFAULT_PARTITION__"
+
+
+# -- random tables ---------------------------------------------------------------------------------
+
+
+@st.composite
+def lakes(
+    draw: st.DrawFn,
+) -> tuple[list[tuple[str, pa.Table, dict[str, Any]]], pa.Table, Expr, int]:
+    """Files with their settings, in the order of the listing; all rows; a predicate; pieces."""
+    whole = draw(tables(SPARK_TYPES, max_rows=60))
+    count = draw(st.integers(2, 12))
+    cuts = sorted(
+        draw(st.lists(st.integers(0, len(whole)), min_size=count - 1, max_size=count - 1))
+    )
+    few = draw(st.lists(settings_of_writer(), min_size=1, max_size=3))
+    folders = draw(st.booleans())
+    files, parts = [], []
+    for number, (start, stop) in enumerate(zip([0, *cuts], [*cuts, len(whole)], strict=True)):
+        rows = whole.slice(start, stop - start)
+        place, value = f"{number:02}.parquet", None
+        if folders:  # ascending, as they are listed
+            value = number // 3
+            place = f"p={value}/{place}"
+            if number >= count - 2:
+                value, place = None, f"p={_NULL}/{number:02}.parquet"
+        parts.append(rows.append_column("p", pa.array([value] * len(rows), pa.int32())))
+        files.append((place, draw(_narrower(rows)), draw(st.sampled_from(few))))
+    # "_" sorts behind digits, so files are in this order.
+    made = pa.concat_tables(parts)
+    if not folders:
+        made = made.drop_columns("p")
+    return files, made, draw(predicates(made)), draw(st.sampled_from([2, 3, 32]))
+
+
+@st.composite
+def _narrower(draw: st.DrawFn, rows: pa.Table) -> pa.Table:
+    """The rows as a file may hold them: columns narrower, in another order, or missing if null."""
+    made = []
+    for field, column in zip(rows.schema, rows.columns, strict=True):
+        narrow = {pa.int64(): pa.int32(), pa.float64(): pa.float32()}.get(field.type)
+        if column.null_count == len(rows) and len(made) and draw(st.booleans()):
+            continue
+        if narrow is not None and draw(st.integers(0, 3)) == 0:
+            try:
+                less = column.cast(narrow)
+            except pa.ArrowInvalid:
+                less = column
+            if less.cast(field.type).equals(column):
+                column = less
+        made.append((field.name, column))
+    return pa.table([column for _, column in made], names=[name for name, _ in made])
+
+
+def lay(root: Path, files: list[tuple[str, pa.Table, dict[str, Any]]]) -> None:
+    for name, rows, how in files:
+        path = root / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        pq.write_table(rows, path, **how)
+        os.utime(path, (_OLD, _OLD))
+
+
+@settings(max_examples=120)
+@given(lakes(), st.booleans())
+def test_rows_are_those_of_brute_force(
+    lake: tuple[list[tuple[str, pa.Table, dict[str, Any]]], pa.Table, Expr, int], index: bool
+) -> None:
+    files, whole, where, pieces = lake
+    text = to_sql(where)
+    note(text)
+    try:
+        expected = matching_rows(whole, where)
+    except (SparkError, NotModelled, OverflowError):
+        assume(False)
+    with tempfile.TemporaryDirectory() as folder, together(1, pieces) as taken:
+        root = Path(folder) / "t"
+        lay(root, files)
+        table = skipstone.Table(str(root))
+        schema = table.schema(table.listing())
+        assume(sorted(schema.names) == sorted(whole.column_names))
+        if opaques(bind(where, schema)):
+            return
+        names = schema.names
+        right = picked(whole, expected).select(names)
+        if index:
+            try:
+                table.build(indexes=[f"{skipstone_name(names[0])}:minmax"])
+            except SkipstoneError:
+                event("no index")
+        found = table.query(text)
+        assert rows_of(found) == rows_of(right)
+        found.validate(full=True)
+        assert table.count(text) == len(expected)
+        for columns in (names[-1:], names[::-1], []):
+            asked = [skipstone_name(name) for name in columns]
+            found = table.query(text, columns=asked)
+            assert found.num_rows == len(expected)
+            assert rows_of(found) == rows_of(right.select(columns))
+        assert rows_of(table.query(text, limit=3)) == rows_of(right.slice(0, 3))
+        assert rows_of(pa.Table.from_batches(
+            table.scan(text).to_batches(), table.scan(text).schema
+        )) == rows_of(right)  # fmt: skip
+        assert rows_of(table.query()) == rows_of(whole.select(names))
+        assert table.count() == len(whole)
+    event("together" if taken.whole else "one by one")
+
+
+# -- one lake --------------------------------------------------------------------------------------
+
+FILES, ROWS = 40, 300
+
+
+def part(number: int, rows: int = ROWS) -> pa.Table:
+    at = np.arange(rows) + number * ROWS
+    return pa.table({
+        "id": pa.array(at, pa.int64()),
+        "x": pa.array(at / 4, mask=at % 7 == 0),
+        "word": pa.array([f"w{each % 13} é" if each % 11 else None for each in at]),
+        "unique": [f"row {each}" for each in at],
+        "dot.ted": pa.array(at % 5, pa.int32()),
+        "back`quoted": pa.array(at % 3, pa.int16()),
+    })  # fmt: skip
+
+
+def write(path: Path, table: pa.Table, **how: Any) -> None:
+    pq.write_table(
+        table, path, max_rows_per_page=50, write_batch_size=10, write_page_checksum=True,
+        use_dictionary=["word"], **how,
+    )  # fmt: skip
+    os.utime(path, (_OLD, _OLD))
+
+
+@pytest.fixture
+def lake(tmp_path: Path) -> Path:
+    root = tmp_path / "lake"
+    root.mkdir()
+    for number in range(FILES):
+        codec = ("snappy", "zstd", "none")[number % 3]
+        write(
+            root / f"{number:02}.parquet", part(number), compression=codec,
+            data_page_version=("1.0", "2.0")[number % 2], row_group_size=ROWS // (1 + number % 2),
+        )  # fmt: skip
+    return root
+
+
+def every() -> pa.Table:
+    return pa.concat_tables([part(number) for number in range(FILES)])
+
+
+CONDITIONS = (
+    "word LIKE 'w1%'",
+    "word LIKE '%2 _' AND x > 100.5",
+    "word NOT LIKE '%1%' OR x IS NULL",
+    "x <=> NULL AND word IS NOT NULL",
+    "x >= CAST('NaN' AS DOUBLE)",
+    "x IN (1.5D, 250.25D, 1000D) OR `dot.ted` = 3",
+    "NOT (`back``quoted` IN (0, 1)) AND `dot.ted` <> 2",
+    "word = 'nothing'",
+    "unique LIKE 'row %77'",
+)
+
+
+@pytest.mark.parametrize("where", CONDITIONS)
+def test_conditions_and_columns(lake: Path, where: str) -> None:
+    whole = every()
+    right = picked(whole, matching_rows(whole, where))
+    table = skipstone.Table(str(lake))
+    for small in (0, None):
+        with together(small_chunk=small) as taken:
+            assert table.query(where).equals(right)
+            assert table.count(where) == len(right)
+            for columns in ([], ["id"], ["`dot.ted`", "unique"], ["`back``quoted`", "word", "x"]):
+                names = [each.strip("`").replace("``", "`") for each in columns]
+                found = table.query(where, columns=columns)
+                assert found.num_rows == len(right)
+                assert found.equals(right.select(names)) or not names
+            assert table.query(where, ["id"], limit=70).equals(right.select(["id"]).slice(0, 70))
+            ordered = table.query(where, ["id"], order_by="id desc", limit=5)
+            assert ordered["id"].to_pylist() == right["id"].to_pylist()[::-1][:5]
+        assert taken.whole == taken.calls > 0
+
+
+def test_rows_that_surely_match(lake: Path) -> None:
+    table = skipstone.Table(str(lake))
+    with together() as taken:
+        assert table.query().equals(every())
+        assert table.query("id >= 0", ["`dot.ted`"]).equals(every().select(["dot.ted"]))
+        assert table.query("id >= 0", []).num_rows == table.count("id >= 0") == FILES * ROWS
+        assert taken.whole == taken.calls > 0
+
+
+def test_without_compiled_code_the_rows_are_the_same(lake: Path) -> None:
+    """Work that does not pay for the kernels: the pieces of a batch are read one by one."""
+    table = skipstone.Table(str(lake))
+    right = picked(every(), matching_rows(every(), "x > 100"))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(KERNELS, "disabled", True)
+        patch.setattr(KERNELS, "least", 1e18)
+        assert table.query("x > 100").equals(right)
+        assert table.query("x > 100", []).num_rows == table.count("x > 100") == len(right)
+
+
+def test_folders_that_give_columns(tmp_path: Path) -> None:
+    root = tmp_path / "lake"
+    parts = []
+    for number in range(30):
+        value = None if number >= 24 else number // 8
+        folder = root / f"p={_NULL if value is None else value}"
+        folder.mkdir(parents=True, exist_ok=True)
+        write(folder / f"{number:02}.parquet", part(number))
+        parts.append(part(number).append_column("p", pa.array([value] * ROWS, pa.int32())))
+    whole = pa.concat_tables(parts)
+    table = skipstone.Table(str(root))
+    with together() as taken:
+        for where in ("x > 900", "p = 1 OR x > 1000", "p IS NULL AND x > 1", "p <=> 2 OR x < 7",
+                      "p IN (0, 2) AND word LIKE 'w1%'", "NOT (p = 1) AND x > 4"):  # fmt: skip
+            right = picked(whole, matching_rows(whole, where))
+            assert table.query(where).equals(right), where
+            assert table.query(where, ["p"]).equals(right.select(["p"])), where
+            assert table.count(where) == len(right), where
+        assert table.query().equals(whole)
+        assert taken.whole > 0
+
+
+def test_a_batch_without_a_match_is_read_once(lake: Path) -> None:
+    """In bytes: what an analysis of the query says, and the chunks of the column."""
+    table = skipstone.Table(str(lake))
+    chunks = 0
+    for path in sorted(lake.iterdir()):
+        footer = pq.read_metadata(path)
+        for group in range(footer.num_row_groups):
+            chunks += footer.row_group(group).column(2).total_compressed_size
+    with together() as taken:
+        found = table.scan("word LIKE '%nothing_'", columns=["id"]).analyze()
+    assert taken.whole == taken.calls > 0
+    assert found.rows == 0
+    # The footers are read by the explanation before.
+    assert (found.read.bytes, found.files_read) == (chunks, FILES)
+    assert found.read.requests == FILES + FILES // 2  # every second file has two row groups
+
+
+def test_a_column_of_another_type_in_one_file_names_that_file(lake: Path) -> None:
+    table = skipstone.Table(str(lake))
+    odd = part(17).set_column(1, "x", pa.array([2**60 + 1] * ROWS, pa.int64()))
+    write(lake / "17.parquet", odd)
+    table = skipstone.Table(str(lake))
+    with together():
+        try:
+            found = table.query("x > 5", ["x"])
+        except UnsupportedError as error:
+            assert "17.parquet" in str(error)
+            assert error.hint
+        else:
+            assert found.num_rows
+
+
+# -- files that change or are damaged --------------------------------------------------------------
+
+
+@pytest.mark.parametrize("how", ["replaced", "removed", "truncated"])
+@pytest.mark.parametrize("columns", [["id"], ["unique"]])
+def test_a_file_that_changes_during_a_query(lake: Path, how: str, columns: list[str]) -> None:
+    table = skipstone.Table(str(lake))
+    target = lake / "35.parquet"
+    with together(pieces=4) as taken:
+        batches = table.scan("x > 1", columns=columns).to_batches()
+        first = next(iter(batches))
+        assert first.num_rows
+        if how == "removed":
+            target.unlink()
+        elif how == "truncated":
+            os.truncate(target, 100)
+        else:
+            write(target, part(35).slice(0, 7))
+        with pytest.raises((StaleError, FormatError, FileNotFoundError), match=r"35\.parquet"):
+            for _ in batches:
+                pass
+        assert taken.calls > 0
+        if how == "replaced":  # and the next query sees the new one
+            right = pa.concat_tables(
+                [part(n).slice(0, 7 if n == 35 else ROWS) for n in range(FILES)]
+            )
+            assert table.count("x > 1") == len(matching_rows(right, "x > 1"))
+
+
+def _flip(path: Path, text: bytes) -> None:
+    raw = bytearray(path.read_bytes())
+    raw[raw.index(text) + len(text) - 1] ^= 1
+    path.write_bytes(raw)
+    os.utime(path, (_OLD, _OLD))
+
+
+def test_a_wrong_checksum_is_an_error_with_the_name_of_the_file(lake: Path) -> None:
+    """In a column of the predicate, and in one that is read for the rows alone."""
+    _flip(lake / "20.parquet", b"row 6123")  # 20 is not compressed
+    for where, columns in (
+        ("unique LIKE 'row_6123'", ["id"]),
+        ("word = 'w0 é' OR x > 7", ["unique"]),
+    ):
+        table = skipstone.Table(str(lake))
+        with together(small_chunk=None), pytest.raises(FormatError, match="checksum") as raised:
+            table.query(where, columns)
+        assert "20.parquet" in str(raised.value)
+        with together() as taken:
+            trusting = skipstone.Table(str(lake), verify_checksums=False)
+            trusting.query(where, columns)
+            assert taken.whole == taken.calls > 0
+
+
+def test_encrypted_files_among_others(lake: Path) -> None:
+    key = b"0123456789012345"
+    encryption = skipstone.Encryption(footer_key=key)
+    whole = every()
+    for number in range(0, FILES, 9):
+        encrypt(str(lake / f"{number:02}.parquet"), encryption=encryption)
+    table = skipstone.Table(
+        str(lake), decryption=skipstone.Decryption(footer_key=key, allow_plaintext_files=True)
+    )
+    with together() as taken:
+        right = picked(whole, matching_rows(whole, "word LIKE 'w1%'"))
+        assert table.query("word LIKE 'w1%'").equals(right)
+        assert table.count("word LIKE 'w1%'") == len(right)
+        assert taken.whole > 0
+
+
+def test_little_memory_gives_the_rows_or_an_error(lake: Path) -> None:
+    whole = every()
+    right = picked(whole, matching_rows(whole, "word LIKE 'w1%'")).select(["id", "unique"])
+    for memory in (1 << 12, 1 << 14, 1 << 16, 1 << 20):
+        table = skipstone.Table(str(lake), memory=memory)
+        with together():
+            try:
+                found = table.query("word LIKE 'w1%'", ["id", "unique"])
+            except SkipstoneError as error:
+                assert memory < 1 << 16
+                assert "memory" in f"{error} {error.hint}"
+            else:
+                assert found.equals(right)
+
+
+def test_several_threads_ask_one_table(lake: Path) -> None:
+    whole = every()
+    table = skipstone.Table(str(lake))
+    right = {where: picked(whole, matching_rows(whole, where)) for where in CONDITIONS}
+    with together(pieces=3) as taken, ThreadPoolExecutor(4) as pool:
+        asked = [*CONDITIONS] * 3
+        for where, found in zip(asked, pool.map(table.query, asked), strict=True):
+            assert found.equals(right[where])
+    assert taken.whole == taken.calls > 0

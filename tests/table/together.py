@@ -1,0 +1,47 @@
+"""Makes small tables take the way of large ones: columns of many files, decoded together."""
+
+from __future__ import annotations
+
+import contextlib
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from skipstone.execution import bulk_rows, plan_rows
+from skipstone.parquet.reading import file_reader
+from skipstone.parquet.reading.bulk_chunks import KERNELS
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+
+@dataclass
+class Taken:
+    """How often columns were decoded together, and how often all of their files were."""
+
+    calls: int = 0
+    whole: int = 0
+
+
+@contextlib.contextmanager
+def together(few: int = 16, pieces: int = 32, small_chunk: int | None = 0) -> Iterator[Taken]:
+    """More than ``few`` files, in batches of ``pieces``; chunks of more than ``small_chunk`` bytes
+    are read by pages."""
+    taken = Taken()
+    real = bulk_rows.read_bulk
+
+    def counted(*arguments: Any, **options: Any) -> Any:
+        found = real(*arguments, **options)
+        taken.calls += 1
+        taken.whole += bool(found.done.all())
+        return found
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(bulk_rows, "read_bulk", counted)
+        patch.setattr(bulk_rows, "_MOST_PIECES", pieces)
+        patch.setattr(plan_rows, "_FEW", few)
+        patch.setattr(KERNELS, "once", 0)
+        if small_chunk is not None:
+            patch.setattr(file_reader, "_SMALL_CHUNK", small_chunk)
+        yield taken
