@@ -42,6 +42,7 @@ TOPICS = (
     "engine",
     "engine_big",
     "engine_planning",
+    "lake_queries",
     "summary",
     "s3_needle",
     "handover",

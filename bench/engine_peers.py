@@ -19,7 +19,7 @@ from .figure import median
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-__all__ = ["PEERS", "asked", "least", "milliseconds", "read_so_far", "same_rows"]
+__all__ = ["PEERS", "asked", "engines", "least", "milliseconds", "read_so_far", "same_rows"]
 
 
 def asked(path: str) -> dict[str, Callable[[str], pa.Table]]:
@@ -51,12 +51,12 @@ def _polars(path: str) -> Callable[[str], pa.Table]:
     return run
 
 
-def _datafusion(path: str) -> Callable[[str], pa.Table]:
+def _datafusion(path: str, pushdown: bool = True) -> Callable[[str], pa.Table]:
     import datafusion
 
     config = datafusion.SessionConfig()
     config = config.set("datafusion.execution.parquet.enable_page_index", "true")
-    config = config.set("datafusion.execution.parquet.pushdown_filters", "true")
+    config = config.set("datafusion.execution.parquet.pushdown_filters", str(pushdown).lower())
     session = datafusion.SessionContext(config)
     session.register_parquet("t", path)
 
@@ -93,6 +93,12 @@ PEERS: Mapping[str, Callable[[str], Callable[[str], pa.Table]]] = {
     "datafusion": _datafusion,
     "pyarrow": _pyarrow,
 }
+
+
+def engines(path: str) -> dict[str, Callable[[str], pa.Table]]:
+    """The peers that run any SQL, DataFusion with its filters pushed down and without."""
+    made = {name: make(path) for name, make in PEERS.items() if name != "pyarrow"}
+    return made | {"datafusion, no pushdown": _datafusion(path, pushdown=False)}
 
 
 def same_rows(tables: Mapping[str, pa.Table], order: str) -> None:

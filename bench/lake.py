@@ -27,7 +27,9 @@ import pyarrow.parquet as pq
 if TYPE_CHECKING:
     from pathlib import Path
 
-__all__ = ["INDEXES", "VERSION", "ids_of", "lay_lake", "users_of"]
+    from numpy.typing import NDArray
+
+__all__ = ["INDEXES", "USERS", "VERSION", "ids_of", "lay_lake", "users_of"]
 
 SEED = 20_261_125
 #: of the recipe: files of another one are made anew
@@ -46,14 +48,14 @@ INDEXES = (
 )
 
 
-def ids_of(number: int, rows: int) -> np.ndarray:
+def ids_of(number: int, rows: int) -> NDArray[np.int64]:
     """The ids of file ``number``: odd multiples of a constant, so that none comes twice."""
     positions = np.arange(number * rows, (number + 1) * rows, dtype=np.uint64)
     mixed = positions * np.uint64(0x9E37_79B9_7F4A_7C15)
     return (mixed >> np.uint64(1)).astype(np.int64)
 
 
-def users_of(number: int, rows: int) -> np.ndarray:
+def users_of(number: int, rows: int) -> NDArray[np.int64]:
     """The users of file ``number``, as numbers."""
     return np.random.default_rng((SEED, number)).integers(0, USERS, rows)
 

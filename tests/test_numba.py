@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+import threading
 import types
 
 import pytest
@@ -15,7 +16,7 @@ NAME = "made_for_tests"
 
 
 @pytest.fixture
-def made(monkeypatch: pytest.MonkeyPatch) -> None:
+def made(monkeypatch: pytest.MonkeyPatch) -> types.ModuleType:
     """A module of kernels that loads, in a process without numba."""
     module = types.ModuleType(NAME)
     module.__dict__["compiled"] = lambda: "kernels"
@@ -26,6 +27,7 @@ def made(monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.delitem(sys.modules, "numba", raising=False)
     monkeypatch.setattr("skipstone._numba.import_module", load)
+    return module
 
 
 @pytest.mark.usefixtures("made")
@@ -50,6 +52,37 @@ def test_less_work_pays_where_numba_is_imported(monkeypatch: pytest.MonkeyPatch)
     kernels = CompiledKernels[str](module=NAME, once=100, share=0.5)
     assert kernels.for_work(49) is None
     assert kernels.for_work(50) == "kernels"
+
+
+def test_plain_code_runs_while_kernels_compile(made: types.ModuleType) -> None:
+    compile, started = threading.Event(), threading.Event()
+
+    def warm_up(kernels: str) -> None:
+        started.set()
+        assert compile.wait(60)
+
+    kernels = CompiledKernels[str](module=NAME, once=0, patience=0.0)
+    made.__dict__["warm_up"] = warm_up
+    assert kernels.for_work(1) is None
+    assert started.wait(60)
+    assert kernels.for_work(1) is None
+    compile.set()
+    assert kernels._compiler is not None
+    kernels._compiler.join(60)
+    assert kernels.for_work(1) == "kernels"
+
+
+def test_kernels_that_do_not_compile_stay_plain(
+    made: types.ModuleType, caplog: pytest.LogCaptureFixture
+) -> None:
+    def warm_up(kernels: str) -> None:
+        raise RuntimeError("no compiler")
+
+    kernels = CompiledKernels[str](module=NAME, once=0, patience=60.0)
+    made.__dict__["warm_up"] = warm_up
+    assert kernels.for_work(1) is None
+    assert kernels.disabled
+    assert "no compiler" in caplog.text
 
 
 @pytest.mark.usefixtures("made")

@@ -14,6 +14,11 @@ at most twice the time of one that knew all its work in advance. ``NUMBA_DISABLE
 kernel plain. So does a module that fails to load.
 
 A module of kernels is named by a string: it imports its plain twin, the twin does not import it.
+
+Kernels that take long to compile have a ``patience``: another thread compiles them, by the function
+``warm_up`` of their module, and the plain twins run until they are there. The caller waits for the
+patience alone, which is enough where the machine code is on disk. A process that ends meanwhile
+waits for the thread, so that the next one finds the machine code.
 """
 
 from __future__ import annotations
@@ -22,6 +27,7 @@ import logging
 import math
 import os
 import sys
+import threading
 from dataclasses import dataclass, field
 from importlib import import_module
 from pathlib import Path
@@ -50,9 +56,12 @@ class CompiledKernels(Generic[K]):
     total: float = math.inf
     share: float = 1.0
     least: float = 0.0
+    patience: float | None = None
     spent: float = field(default=0.0, init=False)
     disabled: bool = False
     _loaded: K | None = field(default=None, init=False)
+    _compiler: threading.Thread | None = field(default=None, init=False)
+    _lock: threading.Lock = field(default_factory=threading.Lock, init=False)
 
     @property
     def is_loaded(self) -> bool:
@@ -79,11 +88,31 @@ class CompiledKernels(Generic[K]):
             return None
         try:
             if os.environ.get("NUMBA_DISABLE_JIT", "0") in ("", "0"):
-                return self.load()
+                return self.load() if self.patience is None else self._load_patiently()
         except Exception as error:  # the plain twin works everywhere
             log.warning("%s does not load, plain code runs instead: %r", self.module, error)
         self.disabled = True
         return None
+
+    def _load_patiently(self) -> K | None:
+        """The kernels, or ``None`` while another thread compiles them."""
+        if self._loaded is None:
+            with self._lock:
+                if self._compiler is None:
+                    self._compiler = threading.Thread(target=self._compile, name="skipstone-jit")
+                    self._compiler.start()
+                    self._compiler.join(self.patience)
+        return self._loaded
+
+    def _compile(self) -> None:
+        try:
+            module = import_module(self.module)
+            kernels = module.compiled()
+            module.warm_up(kernels)
+            self._loaded = kernels
+        except Exception as error:  # the plain twin works everywhere
+            log.warning("%s does not load, plain code runs instead: %r", self.module, error)
+            self.disabled = True
 
 
 def is_imported() -> bool:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, BinaryIO
 
 from skipstone.identity import ObjectId
 from skipstone.storage import Listing
+from skipstone.storage.base import fill
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -69,6 +70,11 @@ class MemoryStorage:
             if len(data) == each.length:
                 found[each] = memoryview(data)
         return found
+
+    def read_into(
+        self, path: str, offsets: Sequence[int], into: Sequence[memoryview], version: ObjectId
+    ) -> bool:
+        return fill(self, path, offsets, into, version)
 
     def open(self, path: str, version: ObjectId | None = None) -> BinaryIO:
         return io.BytesIO(self.read(path))

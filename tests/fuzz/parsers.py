@@ -474,6 +474,7 @@ PARSERS: Mapping[str, Parser] = {
          "parquet/format/bloom_jit.py"), _parquet, _batteries("indexes", "plans"),
     ),
     "pages": Parser(_ENCODINGS, _parquet, _batteries("fetch", "query", "verification", "own")),
+    "many-files": Parser((), tables.make_many, (tables.asked_together,)),
     "salvage": Parser((), _parquet, _batteries("salvage")),
     "index-pages": Parser(("parquet/format/index_pages.py",), _index_pages, (_searched,)),
     "encryption": Parser(

@@ -17,6 +17,8 @@ import pyarrow.parquet as pq
 import skipstone
 from skipstone.cli import cli
 from skipstone.inspect import inspect_path
+from skipstone.parquet.reading.bulk_chunks import KERNELS
+from tests.table.together import together
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -126,6 +128,62 @@ def _checked(report: Any) -> None:
     str(report)
     if not report.ok:
         raise skipstone.SkipstoneError("the check found damage")
+
+
+_MANY = 20
+_TOGETHER: tuple[tuple[str | None, list[str] | None], ...] = (
+    ("t LIKE '%1_' AND x IS NOT NULL", ["id", "s"]),
+    ("x > 20 OR s = 's3'", None),
+    (None, ["t", "x"]),
+    ("NOT (id IN (1, 77, 500)) AND s <=> 's3'", ["s", "id"]),
+)
+
+
+def make_many(folder: Path) -> list[Path]:
+    """A table of many files without an index; those that are damaged have every form of pages."""
+    KERNELS.load()
+    root = folder / "t"
+    root.mkdir()
+    made = []
+    for number in range(_MANY):
+        path = root / f"{number:02}.parquet"
+        pq.write_table(
+            _data(number), path, write_statistics=False, store_schema=False,
+            compression=("none", "snappy", "none", "snappy", "zstd", "gzip")[number % 6],
+            data_page_version=("1.0", "2.0")[number // 2 % 2], use_dictionary=number % 4 < 3,
+            dictionary_pagesize_limit=(1 << 20, 60)[number % 3 == 2],
+            max_rows_per_page=(1000, 40)[number % 2], write_batch_size=10,
+            write_page_index=number % 5 == 0,
+        )  # fmt: skip
+        os.utime(path, (_OLD, _OLD))
+        made.append(path)
+    return made[:12]
+
+
+def asked_together(target: Path, attempt: Attempt) -> None:
+    """Rows of columns that are decoded together are those of the files one by one."""
+    root = str(root_of(target))
+    for where, columns in _TOGETHER:
+
+        def rows(where: Any = where, columns: Any = columns) -> tuple[str, int]:
+            table = skipstone.Table(root)
+            found = table.query(where, columns)
+            found.validate()
+            return str([column.to_pylist() for column in found.columns]), table.count(where)
+
+        with together(few=_MANY):
+            apart = attempt(_refused_text, rows)
+        with together():
+            at_once = attempt(_refused_text, rows)
+        if None not in (apart, at_once) and apart != at_once:
+            raise Wrong(f"{where} gives other rows where columns are read together")
+
+
+def _refused_text(rows: Callable[[], tuple[str, int]]) -> tuple[str, int]:
+    try:
+        return rows()
+    except (UnicodeDecodeError, pa.ArrowInvalid) as error:
+        raise skipstone.SkipstoneError("a text is damaged, which Arrow does not show") from error
 
 
 def inspected(target: Path, attempt: Attempt) -> None:

@@ -218,6 +218,29 @@ def test_another_version_is_not_read(tmp_path: Path) -> None:
         storage.open(path, version)
 
 
+def test_views_are_filled_by_one_open_file(tmp_path: Path) -> None:
+    fill(tmp_path, "a", data=bytes(range(100)))
+    path, storage = str(tmp_path / "a"), LocalStorage()
+    version, into = storage.stat(path), bytearray(12)
+    views = [memoryview(into)[:4], memoryview(into)[4:4], memoryview(into)[4:10]]
+    before = storage.requests
+    assert storage.read_into(path, [90, 3, 0], views, version)
+    assert bytes(into) == bytes([90, 91, 92, 93, 0, 1, 2, 3, 4, 5, 0, 0])
+    assert storage.requests == before + 4  # one open, three reads
+
+
+def test_views_are_not_filled_from_another_version_nor_beyond_the_end(tmp_path: Path) -> None:
+    fill(tmp_path, "a", data=b"0123456789")
+    path, storage = str(tmp_path / "a"), LocalStorage()
+    version, view = storage.stat(path), memoryview(bytearray(4))
+    assert not storage.read_into(path, [7], [view], version)
+    assert not storage.read_into(str(tmp_path), [0], [view], version)
+    fill(tmp_path, "a", data=b"another one")
+    assert not storage.read_into(path, [0], [view], version)
+    (tmp_path / "a").unlink()
+    assert not storage.read_into(path, [0], [view], version)
+
+
 # -- writing ---------------------------------------------------------------------------------------
 
 

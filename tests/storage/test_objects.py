@@ -109,6 +109,18 @@ def test_ranges_that_cannot_be_read_whole_are_left_out(s3: S3) -> None:
     assert {key: bytes(value) for key, value in fetched.items()} == {good: b"89", empty: b""}
 
 
+def test_views_are_filled_with_the_version_that_was_listed(s3: S3) -> None:
+    s3.fill("t/a", data=b"0123456789")
+    storage, path = s3.storage(), f"{s3.base}/t/a"
+    version, into = storage.stat(path), bytearray(5)
+    views = [memoryview(into)[:2], memoryview(into)[2:]]
+    assert storage.read_into(path, [8, 0], views, version)
+    assert bytes(into) == b"89012"
+    assert not storage.read_into(path, [8, 9], views, version)
+    s3.fill("t/a", data=b"9876543210")
+    assert not storage.read_into(path, [8, 0], views, version)
+
+
 def test_another_version_is_not_read(s3: S3) -> None:
     s3.fill("t/a", data=b"old")
     storage, path = s3.storage(), f"{s3.base}/t/a"

@@ -1,6 +1,6 @@
 """Tables of many files, whose columns are decoded together, give the rows of brute force.
 
-The way is for large tables. Here small ones take it (``together``), and the tests hold that they do.
+The way is for large tables. Here small ones take it (``together``); the tests hold that they do.
 """
 
 from __future__ import annotations
@@ -76,7 +76,7 @@ def lakes(
 @st.composite
 def _narrower(draw: st.DrawFn, rows: pa.Table) -> pa.Table:
     """The rows as a file may hold them: columns narrower, in another order, or missing if null."""
-    made = []
+    made: list[tuple[str, pa.ChunkedArray]] = []
     for field, column in zip(rows.schema, rows.columns, strict=True):
         narrow = {pa.int64(): pa.int32(), pa.float64(): pa.float32()}.get(field.type)
         if column.null_count == len(rows) and len(made) and draw(st.booleans()):
@@ -131,7 +131,8 @@ def test_rows_are_those_of_brute_force(
         assert rows_of(found) == rows_of(right)
         found.validate(full=True)
         assert table.count(text) == len(expected)
-        for columns in (names[-1:], names[::-1], []):
+        some: list[list[str]] = [names[-1:], names[::-1], []]
+        for columns in some:
             asked = [skipstone_name(name) for name in columns]
             found = table.query(text, columns=asked)
             assert found.num_rows == len(expected)
@@ -279,19 +280,21 @@ def test_a_batch_without_a_match_is_read_once(lake: Path) -> None:
     assert found.read.requests == FILES + FILES // 2  # every second file has two row groups
 
 
-def test_a_column_of_another_type_in_one_file_names_that_file(lake: Path) -> None:
-    table = skipstone.Table(str(lake))
-    odd = part(17).set_column(1, "x", pa.array([2**60 + 1] * ROWS, pa.int64()))
-    write(lake / "17.parquet", odd)
-    table = skipstone.Table(str(lake))
-    with together():
-        try:
-            found = table.query("x > 5", ["x"])
-        except UnsupportedError as error:
-            assert "17.parquet" in str(error)
-            assert error.hint
-        else:
-            assert found.num_rows
+def test_a_value_that_does_not_fit_names_its_file(tmp_path: Path) -> None:
+    """Files of one type in one batch: only one of them has a value that the table's type lacks."""
+    root = tmp_path / "lake"
+    root.mkdir()
+    for number in range(20):
+        unit = "us" if number < 4 else "ms"
+        x = pa.array([2**60 if number == 17 else number] * 4, pa.timestamp(unit))
+        write(root / f"{number:02}.parquet", pa.table({"word": ["a"] * 4, "x": x}))
+    table = skipstone.Table(str(root))
+    with together() as taken, pytest.raises(UnsupportedError, match=r"17\.parquet") as raised:
+        table.query("word LIKE 'a%'", ["x"])
+    assert raised.value.hint
+    assert taken.calls > 0
+    with together(), pytest.raises(UnsupportedError, match=r"17\.parquet"):
+        table.count("x > TIMESTAMP_NTZ '1970-01-01 00:00:00.010'")
 
 
 # -- files that change or are damaged --------------------------------------------------------------
@@ -366,16 +369,36 @@ def test_encrypted_files_among_others(lake: Path) -> None:
 def test_little_memory_gives_the_rows_or_an_error(lake: Path) -> None:
     whole = every()
     right = picked(whole, matching_rows(whole, "word LIKE 'w1%'")).select(["id", "unique"])
-    for memory in (1 << 12, 1 << 14, 1 << 16, 1 << 20):
-        table = skipstone.Table(str(lake), memory=memory)
-        with together():
-            try:
-                found = table.query("word LIKE 'w1%'", ["id", "unique"])
-            except SkipstoneError as error:
-                assert memory < 1 << 16
-                assert "memory" in f"{error} {error.hint}"
-            else:
-                assert found.equals(right)
+    with together():
+        for memory in (1 << 16, 1 << 20):
+            table = skipstone.Table(str(lake), memory=memory)
+            assert table.query("word LIKE 'w1%'", ["id", "unique"]).equals(right)
+        with pytest.raises(SkipstoneError, match="memory"):
+            skipstone.Table(str(lake), memory=1 << 8).query("word LIKE 'w1%'", ["id", "unique"])
+
+
+def test_a_word_that_repeats_is_not_copied_without_limit(tmp_path: Path) -> None:
+    """A file of kilobytes, of one long word for each of many rows."""
+    root = tmp_path / "lake"
+    root.mkdir()
+    words, rows = ["x" * 100_000, "y"], 200
+    for number in range(20):
+        coded = pa.DictionaryArray.from_arrays(pa.array([0] * rows), pa.array(words))
+        part = pa.table({"word": coded, "id": np.arange(rows) + number * rows})
+        write(
+            root / f"{number:02}.parquet", part.cast(pa.schema({"word": pa.string(), "id": "i8"}))
+        )
+    for memory, enough in ((30 << 20, True), (10 << 20, False)):
+        table = skipstone.Table(str(root), memory=memory)
+        with together() as taken:
+            for where in (None, "word LIKE 'x%'"):
+                assert table.count(where) == 20 * rows
+                if enough:  # for one file, and not for a batch
+                    assert table.query(where)["id"].to_pylist() == list(range(20 * rows))
+                else:
+                    with pytest.raises(SkipstoneError, match=r"\.parquet.*memory"):
+                        table.query(where)
+            assert taken.whole > 0
 
 
 def test_several_threads_ask_one_table(lake: Path) -> None:

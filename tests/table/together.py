@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from skipstone.execution import bulk_rows, plan_rows
-from skipstone.parquet.reading import file_reader
+from skipstone.execution import batches, bulk_rows, plan_rows
+from skipstone.parquet.reading import bulk_columns, file_reader
 from skipstone.parquet.reading.bulk_chunks import KERNELS
 
 if TYPE_CHECKING:
@@ -29,7 +29,7 @@ def together(few: int = 16, pieces: int = 32, small_chunk: int | None = 0) -> It
     """More than ``few`` files, in batches of ``pieces``; chunks of more than ``small_chunk`` bytes
     are read by pages."""
     taken = Taken()
-    real = bulk_rows.read_bulk
+    real = bulk_columns.read_bulk
 
     def counted(*arguments: Any, **options: Any) -> Any:
         found = real(*arguments, **options)
@@ -39,7 +39,7 @@ def together(few: int = 16, pieces: int = 32, small_chunk: int | None = 0) -> It
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(bulk_rows, "read_bulk", counted)
-        patch.setattr(bulk_rows, "_MOST_PIECES", pieces)
+        patch.setattr(batches, "_MOST_PIECES", pieces)
         patch.setattr(plan_rows, "_FEW", few)
         patch.setattr(KERNELS, "once", 0)
         if small_chunk is not None:

@@ -21,6 +21,12 @@ from skipstone.parquet.reading.bulk_columns import (
     FilePart,
     read_bulk,
 )
+from skipstone.parquet.reading.decoding_memory import (
+    bytes_of_strings,
+    is_string,
+    limit_of,
+    without_dictionary,
+)
 from skipstone.parquet.reading.row_ranges import rows_alone
 from skipstone.predicate.types import column_name, column_path
 from skipstone.pruning import RowSet
@@ -97,7 +103,8 @@ class BatchReader:
             )
             if whole is None:
                 return None
-            return None, self._table(batch.pieces, _by_field(whole.columns), batch.rows)
+            table = self._table(batch.pieces, _by_field(whole.columns), batch.rows)
+            return None if table is None else (None, table)
         found = self._decided(batch, room)
         if found is None:
             return None
@@ -118,7 +125,8 @@ class BatchReader:
         if rest:
             more = _rest(batch.pieces, rest, at, read.first, Reading(kernels, room, other))
             have |= _by_field(more)
-        return at, self._table(batch.pieces, have, len(at))
+        table = self._table(batch.pieces, have, len(at))
+        return None if table is None else (at, table)
 
     def _decided(
         self, batch: Batch, room: Room
@@ -136,19 +144,37 @@ class BatchReader:
         except FormatError:  # the pieces are read one by one, and the error has its place
             return None
 
-    def _table(self, pieces: Sequence[BulkPiece], have: Mapping[str, Any], rows: int) -> pa.Table:
-        """The output columns from columns of a batch."""
+    def _table(
+        self, pieces: Sequence[BulkPiece], have: Mapping[str, Any], rows: int
+    ) -> pa.Table | None:
+        """The output columns from columns of a batch; ``None`` where they take more memory than the
+        limit."""
         if not self.schema.names:
             return rows_alone(rows)
         made, path = [], pieces[0].piece.file.opened.path
         for field in self.schema:
             column = have[field.name]
             if isinstance(column, pa.DictionaryArray) and not pa.types.is_dictionary(field.type):
-                column = column.dictionary_decode()
+                column = _decoded(column, pieces)
+                if column is None:
+                    return None
             if not isinstance(column, pa.ChunkedArray):
                 column = pa.chunked_array([column])
             made.append(in_type(column, field, path))
         return pa.Table.from_arrays(made, schema=self.schema)
+
+
+def _decoded(column: pa.DictionaryArray, pieces: Sequence[BulkPiece]) -> Any:
+    """The values of a column; ``None`` where strings repeat so often that they take more memory
+    than the limit."""
+    if not is_string(column.type.value_type):
+        return column.dictionary_decode()
+    opened = pieces[0].piece.file.opened
+    stored = sum(chunks.size(each.groups) for each in pieces for chunks in stored_chunks(each))
+    limit, whole = limit_of(opened.memory, stored), pa.chunked_array([column])
+    if bytes_of_strings(whole, limit) > limit:
+        return None
+    return without_dictionary(whole, column.type.value_type)
 
 
 def _by_field(columns: Mapping[str, Any]) -> dict[str, Any]:

@@ -43,6 +43,11 @@ def _integers(type: pa.DataType) -> st.SearchStrategy[int]:
     return st.one_of(st.sampled_from([low, high, 0, 1]), st.integers(low, high))
 
 
+def _decimals(type: pa.DataType) -> st.SearchStrategy[decimal.Decimal]:
+    most = 10**type.precision - 1
+    return st.integers(-most, most).map(lambda n: decimal.Decimal(n).scaleb(-type.scale))
+
+
 _FLOATS = st.sampled_from([0.0, -0.0, math.nan, math.inf, -math.inf, 1.5, -2.25])
 _TIMES = st.integers(-(1 << 40), 1 << 40)
 _TEXTS = st.one_of(st.text(max_size=12), st.sampled_from(["", "a", "é😀", "x" * 300]))
@@ -54,9 +59,7 @@ _TYPES: list[tuple[pa.DataType, st.SearchStrategy[Any]]] = [
     )),
     (pa.float32(), _FLOATS),
     (pa.float64(), _FLOATS),
-    *((type, st.integers(-(10**type.precision) + 1, 10**type.precision - 1).map(
-        lambda n, scale=type.scale: decimal.Decimal(n).scaleb(-scale)
-    )) for type in (pa.decimal128(9, 2), pa.decimal128(18, 6))),
+    *((type, _decimals(type)) for type in (pa.decimal128(9, 2), pa.decimal128(18, 6))),
     (pa.date32(), st.dates(datetime.date(1, 1, 1), datetime.date(9999, 12, 31))),
     (pa.time32("ms"), st.integers(0, 86_399_999)),
     (pa.time64("us"), st.integers(0, 86_399_999_999)),
@@ -201,7 +204,7 @@ def test_some_rows_are_read_from_their_pages_alone(
 def test_files_of_all_codecs_are_one_batch(tmp_path: Path) -> None:
     """A page in compiled code may write beyond its end, and Arrow decompresses the next."""
     wanted = []
-    files = []
+    files: list[Any] = []
     for codec in _CODECS[1:] * 2:
         for version in ("1.0", "2.0"):
             path = tmp_path / f"{len(files)}.parquet"
@@ -259,12 +262,8 @@ def _other_writers(folder: Path) -> list[Path]:
                 made.append(path)
     for codec in ("snappy", "zstd", "uncompressed", "gzip", "lz4", "brotli"):
         path = folder / f"polars-{codec}.parquet"
-        pl.from_pandas(frame).write_parquet(
-            path,
-            compression=codec,
-            data_page_size=300,
-            row_group_size=200,  # type: ignore[arg-type]
-        )
+        how: Any = {"compression": codec, "data_page_size": 300, "row_group_size": 200}
+        pl.from_pandas(frame).write_parquet(path, **how)
         made.append(path)
     for codec in ("SNAPPY", "UNCOMPRESSED", "GZIP"):
         for nulls in (True, False):

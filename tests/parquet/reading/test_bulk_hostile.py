@@ -70,6 +70,7 @@ class Page:
     type: int | None = None
     twice: bool = False
     packed: bytes | None = None
+    stated: bool | None = None  # whether a v2 page is compressed
 
     @property
     def bytes(self) -> bytes:
@@ -77,7 +78,9 @@ class Page:
         if self.form == _V1 and self.levels:
             whole = struct.pack("<I", len(self.levels)) + whole
         packed: Any = whole
-        if self.codec == CompressionCodec.SNAPPY:
+        if self.stated is False:
+            pass
+        elif self.codec == CompressionCodec.SNAPPY:
             packed = bytes(cramjam.snappy.compress_raw(whole))
         elif self.codec == CompressionCodec.GZIP:
             packed = zlib.compress(whole, wbits=31)
@@ -93,6 +96,7 @@ class Page:
         else:
             length = len(self.levels) if self.level_length is None else self.level_length
             inner |= {2: 0, 3: ROWS, 4: self.encoding, 5: length, 6: 0}
+            inner |= {} if self.stated is None else {7: self.stated}
         fields: dict[int, int | bool | bytes] = {
             1: _TYPE_OF[self.form] if self.type is None else self.type,
             2: size if self.size is None else self.size,
@@ -103,7 +107,7 @@ class Page:
         if self.twice:
             other = {_V1: _V2, _V2: _V1}.get(self.form, _V1)
             head = head[:-1] + b"\x0c" + _zigzag(other) + _struct({1: 3, 2: 0, 4: 0}) + b"\0"
-        return head + packed
+        return bytes(head + packed)
 
 
 def _strings(words: list[bytes]) -> bytes:
@@ -208,9 +212,11 @@ def _lying(draw: st.DrawFn, form: tuple[Any, ...]) -> bytes:
                 if raw:
                     raw[draw(st.integers(0, len(raw) - 1))] = draw(st.integers(0, 255))
             raw = raw[: draw(st.integers(0, len(raw)))] if draw(st.booleans()) else raw
-            pages[at] = replace(page, **{what: bytes(raw)})
+            changed: dict[str, Any] = {what: bytes(raw)}
+            pages[at] = replace(page, **changed)
         else:
-            pages[at] = replace(page, **{what: draw(_EXTREME)})
+            claimed: dict[str, Any] = {what: draw(_EXTREME)}
+            pages[at] = replace(page, **claimed)
     data = bytearray(b"".join(page.bytes for page in pages))
     for _ in range(draw(st.integers(0, 2))):
         data[draw(st.integers(0, len(data) - 1))] ^= 1 << draw(st.integers(0, 7))
@@ -289,6 +295,24 @@ def test_a_run_of_nulls_in_a_longer_number_is_no_run_of_values(tmp_path: Path) -
         found = read(tmp_path, [data], Type.INT64, True, 0)
         assert found.done.all()
         assert part(found, 0, 0).null_count == ROWS
+
+
+@pytest.mark.parametrize("codec", [CompressionCodec.SNAPPY, CompressionCodec.GZIP])
+def test_pages_that_are_not_compressed_beside_others(
+    tmp_path: Path, codec: CompressionCodec
+) -> None:
+    """Five values each: what is copied eight bytes at a time goes beyond the page."""
+    words = [f"{at}".encode() for at in range(ROWS)]
+    pages = [
+        Page(_V2, 5, Encoding.PLAIN, _strings(words[at : at + 5]), bytes([5 << 1, 1]), codec,
+             stated=at % 2 == 0)
+        for at in range(0, ROWS, 5)
+    ]  # fmt: skip
+    data = b"".join(page.bytes for page in pages)
+    found = read(tmp_path, [data] * 3, Type.BYTE_ARRAY, True, codec)
+    assert found.done.all()
+    for number in range(3):
+        assert part(found, 0, number).to_pylist() == words
 
 
 def test_many_pages_without_values(tmp_path: Path) -> None:

@@ -70,7 +70,12 @@ class BulkKernels:
 
 #: In values: below the total, other readers take less time than the kernels take to load.
 KERNELS: Final = CompiledKernels[BulkKernels](
-    module=f"{__package__}.bulk_jit", once=8_000_000, total=8_000_000, share=1 / 16, least=1
+    module=f"{__package__}.bulk_jit",
+    once=8_000_000,
+    total=8_000_000,
+    share=1 / 16,
+    least=1,
+    patience=1.5,
 )
 
 #: bytes of a number of a physical type

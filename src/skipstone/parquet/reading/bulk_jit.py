@@ -23,7 +23,7 @@ from skipstone.parquet.format.enums import Encoding
 from skipstone.parquet.thrift import compact, kernel_wire
 
 from . import bulk_chunks, bulk_pages_jit
-from .bulk_chunks import CHUNK, ENCODING, LEVELS, SIZE, VALUES, VERSION, BulkKernels
+from .bulk_chunks import CHUNK, COLUMNS, ENCODING, LEVELS, SIZE, VALUES, VERSION, BulkKernels
 from .bulk_pages_jit import decompress, move, walk
 
 if TYPE_CHECKING:
@@ -370,3 +370,33 @@ def compiled() -> BulkKernels:
             )
         }
     )
+
+
+def warm_up(kernels: BulkKernels) -> None:
+    """Compiles every kernel for the types of its arguments, by calls without chunks."""
+    bytes_, numbers = np.zeros(64, np.uint8), np.zeros(0, np.int64)
+    pages, some, status = np.zeros((0, COLUMNS), np.int64), np.zeros(0, np.int32), numbers.copy()
+    valid, nulls, offsets = np.zeros(0, np.uint8), numbers.copy(), np.zeros(1, np.int32)
+    one = np.zeros(1, np.int64)
+    kernels.walk(bytes_, numbers, numbers, numbers, status, pages, np.zeros(80, np.int64))
+    kernels.decompress(bytes_, pages, numbers, numbers, status, bytes_)
+    kernels.words(bytes_, pages, numbers, numbers, numbers, status, offsets, bytes_)
+    for optional in (False, True):
+        kernels.indices(
+            bytes_, pages, numbers, optional, numbers, numbers, numbers, status, some, valid, nulls
+        )
+        kernels.flags(
+            bytes_, pages, numbers, optional, numbers, numbers, numbers, status, valid, valid,
+            valid, nulls, some,
+        )  # fmt: skip
+        kernels.validity(bytes_, pages, numbers, optional, numbers, status, valid, nulls)
+        kernels.strings(
+            bytes_, pages, numbers, optional, one, numbers, numbers, offsets, bytes_, status,
+            offsets, bytes_, valid, nulls, some,
+        )  # fmt: skip
+        for width in (4, 8):
+            out = np.zeros(0, f"u{width}")
+            kernels.fixed(
+                bytes_, pages, numbers, optional, numbers, numbers, numbers, out.view(np.uint8),
+                status, out, valid, nulls, some,
+            )  # fmt: skip

@@ -1,0 +1,214 @@
+"""Everyday queries over the lake (``lake.py``), whether an index helps or not, beside engines that
+need none.
+
+| figure | an index |
+|---|---|
+| one user, absent user, id, user or id, time, 100 users | decides: at least 5 x the fastest peer |
+| rare pair, top amount, null, count, sum, like, like inside | excludes no file: not behind |
+| ten | bounds in the facts, then pages |
+| the same with row indexes | bitmaps and a range bitmap decide the rows |
+
+All run the same query in turns; if the rows differ, there is no figure. Warm is the same for all.
+"""
+
+from __future__ import annotations
+
+import datetime
+import gc
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+import skipstone
+
+from .engine_peers import engines, least, milliseconds, read_so_far
+from .figure import Figure, Peer
+from .lake import INDEXES, USERS, VERSION, ids_of, lay_lake, users_of
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    import pyarrow as pa
+
+    from .workbench import Workbench
+
+__all__ = ["figures"]
+
+ROW_INDEXES = ("country:bitmap", "kind:bitmap", "referrer:bitmap", "amount:rangebitmap")
+_AHEAD, _EQUAL = 5.0, 1.0
+_FIRST_MICROSECOND = 1_767_225_600_000_000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Query:
+    """``sql`` for the peers, ``ask`` for a table; ``target`` is how far ahead of the best peer."""
+
+    name: str
+    sql: str
+    ask: Callable[[skipstone.Table], Any]
+    target: float
+
+
+def figures(bench: Workbench) -> Iterator[Figure]:
+    """All of them, then those that row indexes decide."""
+    files, rows = bench.sizes.files, bench.sizes.rows_per_file
+    folder = bench.generated(
+        "lake",
+        lambda to: lay_lake(to / "table", files, rows),
+        files=files,
+        rows=rows,
+        version=VERSION,
+    )
+    path = str(folder / "table")
+    table = skipstone.Table(path, index_location=str(folder / "index"))
+    table.build(indexes=list(INDEXES))
+    queries = list(_queries(files, rows))
+    peers = engines(path)
+    for query in queries:
+        yield _figure(bench, query, table, peers, "lake")
+    of_rows = skipstone.Table(path, index_location=str(folder / "rows"))
+    of_rows.build(indexes=[*INDEXES, *ROW_INDEXES], memory=4 << 30)
+    for query in queries:
+        if query.name in ("rare pair", "top amount", "null", "count", "ten"):
+            yield _figure(bench, query, of_rows, peers, "lake.row indexes")
+
+
+def _queries(files: int, rows: int) -> Iterator[Query]:
+    user = f"u-{int(users_of(files // 2, rows)[rows // 2]):07d}"
+    known = int(ids_of(files // 2, rows)[rows // 3])
+    rng = np.random.default_rng(9)
+    many = ", ".join(f"'u-{number:07d}'" for number in rng.integers(0, USERS, 100))
+    start = _FIRST_MICROSECOND + (files // 3) * rows * 1_000
+    begin, end = (_text(start + at * rows * 1_000 // 10) for at in (1, 3))
+
+    def whole(name: str, where: str, target: float) -> Query:
+        return Query(
+            name=name,
+            sql=f"SELECT * FROM t WHERE {where}",
+            ask=lambda table: table.query(where),
+            target=target,
+        )
+
+    def some(name: str, where: str, columns: list[str], target: float) -> Query:
+        return Query(
+            name=name,
+            sql=f"SELECT {', '.join(columns)} FROM t WHERE {where}",
+            ask=lambda table: table.query(where, columns),
+            target=target,
+        )
+
+    yield whole("one user", f"user_id = '{user}'", _AHEAD)
+    yield whole("absent user", "user_id = 'u-2345678x'", _AHEAD)
+    yield whole("id", f"id = {known}", _AHEAD)
+    yield whole("user or id", f"user_id = '{user}' OR id = {known}", _AHEAD)
+    yield Query(
+        name="time",
+        sql=f"SELECT id, amount FROM t WHERE ts >= '{begin}' AND ts < '{end}'",
+        ask=lambda table: table.query(
+            f"ts >= timestamp '{begin}' AND ts < timestamp '{end}'", ["id", "amount"]
+        ),
+        target=_EQUAL,
+    )
+    yield whole("100 users", f"user_id IN ({many})", _EQUAL)
+    yield whole("rare pair", "country = 'c-07' AND kind = 'k-123'", _EQUAL)
+    yield some("top amount", "amount > 999.99", ["id", "amount"], _EQUAL)
+    yield some("null", "referrer IS NULL AND country = 'c-07'", ["id", "user_id"], _EQUAL)
+    yield Query(
+        name="ten",
+        sql="SELECT id, amount FROM t ORDER BY amount DESC LIMIT 10",
+        ask=lambda table: table.query(columns=["id", "amount"], order_by="amount desc", limit=10),
+        target=_EQUAL,
+    )
+    yield Query(
+        name="count",
+        sql="SELECT count(*) AS rows FROM t WHERE country = 'c-07'",
+        ask=lambda table: table.count("country = 'c-07'"),
+        target=_EQUAL,
+    )
+    yield Query(name="sum", sql="SELECT sum(amount) FROM t", ask=_sum, target=_EQUAL)
+    yield some("like", "user_id LIKE 'u-0001234%'", ["id"], _EQUAL)
+    yield some("like inside", "note LIKE '%abcde%'", ["id"], _EQUAL)
+
+
+def _text(microseconds: int) -> str:
+    at = datetime.datetime(1970, 1, 1) + datetime.timedelta(microseconds=microseconds)
+    return f"{at:%Y-%m-%d %H:%M:%S.%f}+00:00"
+
+
+def _sum(table: skipstone.Table) -> float:
+    batches = table.scan(columns=["amount"]).to_batches()
+    return sum(float(batch.column(0).to_numpy().sum()) for batch in batches)
+
+
+def _plain(answer: Any) -> Any:
+    """An answer as something to compare: a number, or the sorted rows."""
+    if not hasattr(answer, "to_pylist"):
+        return round(float(answer), 3)
+    table: pa.Table = answer
+    if table.num_columns == 1 and table.num_rows == 1 and "id" not in table.column_names:
+        return round(float(table.column(0)[0].as_py()), 3)
+    return sorted(table.column("id").to_pylist())
+
+
+def _figure(
+    bench: Workbench,
+    query: Query,
+    table: skipstone.Table,
+    peers: dict[str, Callable[[str], pa.Table]],
+    prefix: str,
+) -> Figure:
+    ways: dict[str, Callable[[], Any]] = {"skipstone": lambda: query.ask(table)}
+    ways |= {name: (lambda run=run: run(query.sql)) for name, run in peers.items()}  # type: ignore[misc]  # a default keeps each
+    wall: dict[str, list[float]] = {name: [] for name in ways}
+    busy: dict[str, list[float]] = {name: [] for name in ways}
+    read: dict[str, int] = {}
+    refused: dict[str, str] = {}
+    answers: dict[str, Any] = {}
+    for turn in range(1 + bench.sizes.runs):
+        for name, way in ways.items():
+            if name in refused:
+                continue
+            gc.collect()
+            before, used, bytes_ = time.perf_counter(), time.process_time(), read_so_far()
+            try:
+                answer = way()
+            except Exception as error:
+                if name == "skipstone":
+                    raise
+                refused[name] = repr(error)[:200]
+                continue
+            if turn:
+                wall[name].append(time.perf_counter() - before)
+                busy[name].append(time.process_time() - used)
+                read[name] = read_so_far() - bytes_
+            else:
+                answers[name] = _plain(answer)
+    for name, answer in answers.items():
+        if answer != answers["skipstone"]:
+            raise AssertionError(f"{query.name}: {name} has other rows")
+    taken = milliseconds({name: seconds for name, seconds in wall.items() if seconds})
+    mine = taken.pop("skipstone")
+    peer, theirs = least(taken)
+    return Figure(
+        name=f"{prefix}.{query.name}",
+        value=mine,
+        unit="ms",
+        peer=Peer(what=f"{peer}, the fastest of {len(taken)}", value=theirs),
+        ratio=theirs / mine,
+        target=f">= {query.target:g} x faster",
+        met=theirs / mine >= query.target,
+        details={
+            "peers_ms": taken,
+            "processor_ms": milliseconds({name: used for name, used in busy.items() if used}),
+            "bytes": read,
+            "refused": refused,
+            "index_bytes": sum(
+                each.stat().st_size
+                for each in Path(table.location.root).rglob("*")
+                if each.is_file()
+            ),
+        },
+    )
