@@ -25,6 +25,7 @@ ORDER: tuple[str, ...] = (
     "human",
     "identity",
     "_arrays",
+    "_compute",
     "_numba",
     "_cache",
     "predicate",

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from skipstone import rewrite as rewrite
     from skipstone import salvage as salvage
     from skipstone.errors import SkipstoneError
-    from skipstone.facts import IndexEncryption
+    from skipstone.facts.index_encryption import IndexEncryption
     from skipstone.facts.location import XskipperLocation
     from skipstone.live import LiveTable
     from skipstone.paimon.file_index import PaimonFileIndex
@@ -60,7 +60,7 @@ __all__ = [
 _HOMES = {
     "Decryption": "skipstone.parquet.encryption.decryption",
     "Encryption": "skipstone.parquet.encryption.encryption",
-    "IndexEncryption": "skipstone.facts",
+    "IndexEncryption": "skipstone.facts.index_encryption",
     "LiveTable": "skipstone.live",
     "PaimonFileIndex": "skipstone.paimon.file_index",
     "ParquetFile": "skipstone.parquet.reading.file",

@@ -1,13 +1,16 @@
-"""Operations on arrays that NumPy lacks or does slowly."""
+"""Operations on arrays that NumPy and Arrow lack or do slowly."""
 
 from __future__ import annotations
 
 from functools import lru_cache
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    import pyarrow as pa
     from numpy.typing import NDArray
 
 _T = TypeVar("_T", bound=np.generic)
@@ -28,6 +31,16 @@ def distinct(values: NDArray[_T]) -> NDArray[_T]:
     return ascending[first]
 
 
+def distinct_at(values: NDArray[_T]) -> tuple[NDArray[_T], NDArray[np.intp]]:
+    """The distinct values, ascending, and where each is first. ``numpy.unique`` imports
+    ``numpy.ma``, in 10 ms."""
+    order = np.argsort(values, kind="stable")
+    ascending = values[order]
+    first = np.ones(len(order), np.bool_)
+    np.not_equal(ascending[1:], ascending[:-1], out=first[1:])
+    return ascending[first], order[first]
+
+
 def within(counts: NDArray[np.int64]) -> NDArray[np.int64]:
     """``0 … counts[0] - 1, 0 … counts[1] - 1`` and so on: each element's place in its own run.
 
@@ -45,3 +58,74 @@ def ordinals(count: int) -> NDArray[np.int64]:
     found = np.arange(count, dtype=np.int64)
     found.flags.writeable = False
     return found
+
+
+def arrow(values: NDArray[Any]) -> pa.Array:
+    """Numbers, or booleans, as an Arrow array that shares their bytes.
+
+    ``pa.array`` imports pandas where it is installed, to see whether it was given a Series: 0.2 s
+    in the first call.
+    """
+    import pyarrow as pa
+
+    if values.dtype == np.bool_:
+        bits = np.packbits(values, bitorder="little")
+        return pa.Array.from_buffers(pa.bool_(), len(values), [None, pa.py_buffer(bits)])
+    held = np.ascontiguousarray(values)
+    type = pa.from_numpy_dtype(held.dtype)
+    return pa.Array.from_buffers(type, len(held), [None, pa.py_buffer(held)])
+
+
+def arrow_bytes(values: Iterable[bytes]) -> pa.Array:
+    """Byte strings as ``large_binary``, without pandas as above."""
+    import pyarrow as pa
+
+    held = list(values)
+    ends = np.zeros(len(held) + 1, np.int64)
+    np.cumsum([len(value) for value in held], out=ends[1:])
+    parts = [None, pa.py_buffer(ends), pa.py_buffer(b"".join(held))]
+    return pa.Array.from_buffers(pa.large_binary(), len(held), parts)
+
+
+def no_rows(schema: pa.Schema) -> pa.Table:
+    """``schema.empty_table()``, which calls ``pa.array``."""
+    import pyarrow as pa
+
+    return pa.Table.from_arrays([pa.nulls(0, field.type) for field in schema], schema=schema)
+
+
+def whole(column: pa.ChunkedArray) -> pa.Array:
+    """A column as one array. ``combine_chunks`` calls ``pa.array`` where there are no chunks."""
+    import pyarrow as pa
+
+    return column.combine_chunks() if column.num_chunks else pa.nulls(0, column.type)
+
+
+def validity(array: pa.Array) -> NDArray[np.bool_]:
+    """Which values of ``array`` are not null, by its bitmap."""
+    if array.null_count in (0, len(array)):
+        return np.full(len(array), array.null_count == 0, np.bool_)
+    bits = array.buffers()[0]
+    flags = np.unpackbits(
+        np.frombuffer(bits, np.uint8), count=array.offset + len(array), bitorder="little"
+    )
+    return flags[array.offset :].view(np.bool_)
+
+
+def numbers(array: pa.Array, null: float = 0) -> NDArray[Any]:
+    """Booleans, integers or floats as NumPy has them, ``null`` for null.
+
+    They share the bytes of Arrow where they can. ``to_numpy`` and ``np.asarray`` import pandas, as
+    ``pa.array`` does.
+    """
+    type = array.type
+    width = type.bit_width
+    start, stop = array.offset, array.offset + len(array)
+    data = array.buffers()[1] if len(array) else b""
+    found: NDArray[Any]
+    if width == 1:
+        bits = np.unpackbits(np.frombuffer(data, np.uint8), count=stop, bitorder="little")
+        found = bits[start:].view(np.bool_)
+    else:
+        found = np.frombuffer(data, type.to_pandas_dtype(), stop if len(array) else 0)[start:]
+    return np.where(validity(array), found, found.dtype.type(null)) if array.null_count else found

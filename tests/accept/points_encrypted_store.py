@@ -11,7 +11,8 @@ import pyarrow.parquet as pq
 
 from skipstone import Table, last_scan, skip
 from skipstone.errors import UnsupportedError
-from skipstone.facts import IndexEncryption, KeyedLocation
+from skipstone.facts import KeyedLocation
+from skipstone.facts.index_encryption import IndexEncryption
 from tests.accept.registry import point
 
 if TYPE_CHECKING:

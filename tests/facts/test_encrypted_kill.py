@@ -21,7 +21,7 @@ LOOP = """
 import os, sys
 import pyarrow as pa, pyarrow.parquet as pq
 from skipstone import Table
-from skipstone.facts import IndexEncryption
+from skipstone.facts.index_encryption import IndexEncryption
 from tests.facts.test_encrypted_kill import KEYS, write
 path = sys.argv[1]
 how = IndexEncryption(footer_key="kf", key_metadata={"s:bitmap": "k1"})

@@ -17,7 +17,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from skipstone import Table
-from skipstone.facts import IndexEncryption
+from skipstone.facts.index_encryption import IndexEncryption
 from skipstone.parquet.encryption.master_keys import LabelledKeys, arrow_decryption
 
 if TYPE_CHECKING:

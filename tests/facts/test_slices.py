@@ -23,8 +23,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from skipstone.facts import IndexEncryption, Store
+from skipstone.facts import Store
 from skipstone.facts.encode import FileFacts
+from skipstone.facts.index_encryption import IndexEncryption
 from skipstone.facts.slice_upkeep import Slicing
 from skipstone.facts.upkeep import Compaction, check, compact, drop_index, vacuum
 from skipstone.identity import ObjectId

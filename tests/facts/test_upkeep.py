@@ -11,9 +11,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from skipstone.facts import Store, needs_merge
+from skipstone.facts import Store
 from skipstone.facts.encode import FileFacts
-from skipstone.facts.upkeep import compact, drop_index
+from skipstone.facts.upkeep import compact, drop_index, needs_merge
 from skipstone.indexes.minmax import MinMax
 from skipstone.indexes.valuelist import ValueList
 from skipstone.pruning import Cause

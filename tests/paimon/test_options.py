@@ -11,7 +11,8 @@ import pytest
 from skipstone import Table
 from skipstone.paimon.bloom import PaimonBloom
 from skipstone.paimon.format import container
-from skipstone.paimon.kinds import Bitmap, Bsi, FileIndexOptions, RangeBitmap, is_option
+from skipstone.paimon.kinds import Bitmap, Bsi, RangeBitmap
+from skipstone.paimon.options import FileIndexOptions, is_option
 from tests.paimon.format.golden import read_cases
 
 if TYPE_CHECKING:

@@ -16,11 +16,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from skipstone.errors import FormatError, StaleError, UnsupportedError
-from skipstone.questdb import txn_snapshot
+from skipstone.questdb import is_txn_table, txn_snapshot
 from skipstone.questdb.format.txn import Partition, Partitioning, PartitionUnit, Txn, created, read
 from skipstone.questdb.txn_snapshot import (
     TxnSnapshot,
-    is_txn_table,
     open_partition,
     read_txn,
     ready_for_spark,

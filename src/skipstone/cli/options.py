@@ -104,7 +104,7 @@ def _storage_options(
         options[key] = text
     found = {key: value for key, value in options.items() if key.startswith(_FILE_INDEX)}
     if found and of_files:
-        from skipstone.paimon.kinds import FileIndexOptions
+        from skipstone.paimon.options import FileIndexOptions
 
         try:
             FileIndexOptions.parse(found)

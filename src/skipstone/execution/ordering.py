@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, TypeAlias
 import numpy as np
 import pyarrow as pa
 
+from skipstone._arrays import arrow, no_rows
 from skipstone.parquet.evidence import PageSource
 from skipstone.parquet.reading.row_ranges import group_rows, take_rows
 from skipstone.predicate.literals import compare, float_key, order_keys, stored
@@ -94,7 +95,7 @@ class SortedRows:
         return len(self.file)
 
     def take(self, at: IntArray) -> SortedRows:
-        places = pa.array(at)
+        places = arrow(at)
         return SortedRows(
             tuple(column.take(places) for column in self.columns), self.file[at], self.row[at]
         )
@@ -377,7 +378,7 @@ def first_rows(
 def sorted_rows(reader: TableReader, file: IntArray, row: IntArray) -> pa.Table:
     """The output columns of these rows, in this order."""
     if not len(file):
-        return reader.schema.empty_table()
+        return no_rows(reader.schema)
     pieces = []
     for ordinal in distinct(file).tolist():
         rows = RowSet.of(row[file == ordinal])

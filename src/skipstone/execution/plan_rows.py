@@ -21,9 +21,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pyarrow as pa
 
+from skipstone._arrays import no_rows
 from skipstone.errors import SkipstoneError, StaleError
 from skipstone.parquet.reading.row_ranges import joined, rows_alone, take_rows
-from skipstone.parquet.reading.whole_columns import read_whole
 from skipstone.predicate.tree import leaves
 from skipstone.predicate.types import column_name, column_path
 from skipstone.pruning import RowSet
@@ -199,11 +199,11 @@ class TableReader:
         every = True if piece.sure else self._for_all(piece.file)
         if every is not None:
             if not every:
-                return self.schema.empty_table()
+                return no_rows(self.schema)
             return self._columns(piece.file, self.columns, piece.rows)
         found, at, asked = self.decided(piece)
         if not len(at):
-            return self.schema.empty_table()
+            return no_rows(self.schema)
         return self._assembled(piece, found, at, asked)
 
     def read_with_rows(self, piece: Piece) -> tuple[NDArray[np.int64], pa.Table]:
@@ -214,7 +214,7 @@ class TableReader:
             return (rows.positions() if table.num_rows else np.empty(0, np.int64)), table
         found, at, asked = self.decided(piece)
         if not len(at):
-            return np.empty(0, np.int64), self.schema.empty_table()
+            return np.empty(0, np.int64), no_rows(self.schema)
         return found.positions(), self._assembled(piece, found, at, asked)
 
     def _for_all(self, file: FileColumns) -> bool | None:
@@ -264,6 +264,8 @@ class TableReader:
         self, file: FileColumns, paths: Sequence[tuple[str, ...]], rows: RowSet | None
     ) -> pa.Table:
         """The values at ``paths``: a column for each root."""
+        from skipstone.parquet.reading.whole_columns import read_whole
+
         if not paths:
             count = file.opened.num_rows if rows is None else len(rows)
             return rows_alone(count)

@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
+from skipstone import _compute as pc
+from skipstone._arrays import arrow, numbers
 from skipstone.errors import UnsupportedError
 from skipstone.parquet.evidence.value_bounds import joined
 from skipstone.predicate.literals import Keys, compare, order_keys
@@ -70,10 +71,11 @@ def order_of(
             made = [(name, _taken(data, top), way) for name, data, way in made]
             place = ("place", top, "ascending")
     made.append(place)
-    table = pa.table({name: data for name, data, _ in made})
+    arrays = [data if isinstance(data, pa.Array) else arrow(data) for _, data, _ in made]
+    table = pa.table(arrays, names=[name for name, _, _ in made])
     ways = [(name, way) for name, _, way in made]
     found = pc.sort_indices(table, sort_keys=ways)
-    ordered = np.asarray(table["place"].to_numpy())[found.to_numpy()]
+    ordered = place[1][numbers(found)]
     chosen: NDArray[np.int64] = ordered if limit is None else ordered[:limit]
     return chosen
 
@@ -95,7 +97,7 @@ def _narrowed(
 def _taken(
     data: pa.Array | NDArray[np.int64], at: NDArray[np.int64]
 ) -> pa.Array | NDArray[np.int64]:
-    return data[at] if isinstance(data, np.ndarray) else data.take(pa.array(at))
+    return data[at] if isinstance(data, np.ndarray) else data.take(arrow(at))
 
 
 IntArray: TypeAlias = "NDArray[np.int64]"
@@ -131,7 +133,7 @@ class SortBounds:
     def unbounded(cls, type: pa.DataType, *, only_null: bool = False) -> SortBounds:
         """One unit without bounds; with ``only_null`` all its rows are null."""
         none = np.zeros(1, np.bool_)
-        best = Keys(pa.array([None], pa.large_binary()), none)
+        best = Keys(pa.nulls(1, pa.large_binary()), none)
         if order_keys(pa.nulls(0, type), type).is_int:
             best = Keys(np.zeros(1, np.int64), none)
         return cls(best=best, may_be_null=~none, has_value=none if only_null else ~none)
@@ -160,8 +162,10 @@ class SortBounds:
         columns = {"rank": rank, "best": data} | {f"then{i}": each for i, each in enumerate(then)}
         ways = dict.fromkeys(columns, "ascending")
         ways["best"] = "descending" if order.descending else "ascending"
-        found = pc.sort_indices(pa.table(columns), sort_keys=list(ways.items()))
-        return np.asarray(found.to_numpy()).astype(np.int64)
+        arrays = [each if isinstance(each, pa.Array) else arrow(each) for each in columns.values()]
+        table = pa.table(arrays, names=list(columns))
+        found = pc.sort_indices(table, sort_keys=list(ways.items()))
+        return numbers(found).astype(np.int64)
 
     def hopeless(self, at: IntArray, last: Keys, order: SortKey, *, only: bool) -> BoolArray:
         """Flags of the units ``at`` that hold no row before ``last``, the key of the last row of

@@ -16,8 +16,9 @@ from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
+from skipstone import _compute as pc
+from skipstone._arrays import arrow, distinct_at
 from skipstone.errors import SkipstoneError, StaleError, UnsupportedError
 from skipstone.parquet.evidence import PageSource, RowGroupSource
 from skipstone.parquet.reading.file import ParquetFile
@@ -68,7 +69,7 @@ class TableColumns:
 
     def of_files(self, files: Sequence[int]) -> TableColumns:
         """The same for some files of the listing, by their ordinals."""
-        at = pa.array(files, pa.int64())
+        at = arrow(np.asarray(files, np.int64))
         values = {name: each.take(at) for name, each in self.partitions.values.items()}
         return replace(self, partitions=type(self.partitions)(values))
 
@@ -424,7 +425,7 @@ class Engine:
         found: dict[FileSchema, str] = {}
         if facts is not None:
             number = facts.number
-            used, first = np.unique(number[number >= 0], return_index=True)
+            used, first = distinct_at(number[number >= 0])
             where = np.flatnonzero(number >= 0)[first]
             for each, at in zip(used.tolist(), where.tolist(), strict=True):
                 found.setdefault(facts.schemas[each], listing.paths[at])

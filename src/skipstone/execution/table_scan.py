@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from skipstone._arrays import no_rows
 from skipstone.errors import (
     FormatError,
     KeyUnavailableError,
@@ -26,14 +27,11 @@ from skipstone.errors import (
 )
 from skipstone.parquet.encryption.modules import AuthenticationError
 from skipstone.parquet.reading.row_ranges import group_rows, joined
-from skipstone.planning.explain import Amount, Analysis, Explanation, Forecast
 from skipstone.predicate.tree import leaves
 from skipstone.pruning import Cause, Reason
 from skipstone.storage import ByteRange, coalesce
 from skipstone.storage.base import is_current, metered
 
-from .engine_export import duckdb_relation, export_plan, polars_frame, pyarrow_dataset
-from .ordering import first_rows, sorted_rows
 from .plan_rows import TableReader, output_schema, plan_of
 
 if TYPE_CHECKING:
@@ -45,6 +43,7 @@ if TYPE_CHECKING:
     from skipstone.parquet.reading.chunk_pages import ChunkKey
     from skipstone.parquet.reading.file import ParquetFile
     from skipstone.parquet.reading.row_ranges import GroupRows
+    from skipstone.planning.explain import Analysis, Explanation, Forecast
     from skipstone.predicate.tree import Bound
     from skipstone.pruning.plan import Plan, SortKey
 
@@ -104,6 +103,8 @@ class TableScan:
         With ``look`` the forecast reads the page indexes. Without, a chunk with unknown pages
         counts completely. The reasons name columns and files whose keys are not available.
         """
+        from skipstone.planning.explain import Explanation
+
         query = self.query
         if query is None:
             return Explanation(self.plan)
@@ -121,6 +122,8 @@ class TableScan:
 
         It counts only the reads of this run, even when other threads read at the same time.
         """
+        from skipstone.planning.explain import Amount, Analysis
+
         explanation = self.explain()
         rows, started = 0, time.perf_counter()
         with metered() as meter:
@@ -144,7 +147,7 @@ class TableScan:
     def to_arrow(self) -> pa.Table:
         """The rows that match, exactly, as a table."""
         pieces = list(self._tables())
-        return joined(pieces) if pieces else self.schema.empty_table()
+        return joined(pieces) if pieces else no_rows(self.schema)
 
     def to_batches(self) -> Iterator[pa.RecordBatch]:
         """The same, batch by batch. Memory does not grow with the result, except for an order
@@ -158,6 +161,8 @@ class TableScan:
         reader = query.reader()
         with self._of_these_files():
             if query.orders:
+                from .ordering import first_rows, sorted_rows
+
                 found = first_rows(reader, self.plan, query.orders, query.limit, query.bounds)
                 yield sorted_rows(reader, found.file, found.row)
             else:
@@ -201,14 +206,20 @@ class TableScan:
         ``connection`` is DuckDB's; by default one is opened in memory. The relation's
         ``sql_query()`` is its text.
         """
+        from .engine_export import duckdb_relation, export_plan
+
         return duckdb_relation(export_plan(self._query.footers, self.plan), connection)
 
     def to_polars(self) -> Any:
         """The same as a ``polars.LazyFrame``."""
+        from .engine_export import export_plan, polars_frame
+
         return polars_frame(export_plan(self._query.footers, self.plan))
 
     def to_pyarrow(self) -> ds.Dataset:
         """The same as a ``pyarrow.dataset.Dataset``, of whole row groups."""
+        from .engine_export import export_plan, pyarrow_dataset
+
         return pyarrow_dataset(export_plan(self._query.footers, self.plan))
 
 
@@ -259,6 +270,8 @@ _MOST_CHUNKS = 4096
 
 def io_forecast(reader: TableReader, plan: Plan, *, look: bool, at_most: bool) -> Forecast:
     """The bytes and requests that ``reader`` needs for the rows of ``plan``."""
+    from skipstone.planning.explain import Forecast
+
     found = _Sum(reader, look=look)
     kept = np.flatnonzero(plan.keep).tolist()
     if look:
@@ -279,6 +292,8 @@ def io_forecast(reader: TableReader, plan: Plan, *, look: bool, at_most: bool) -
 
 class _Sum:
     def __init__(self, reader: TableReader, *, look: bool) -> None:
+        from skipstone.planning.explain import Amount
+
         self.reader, self.footers, self.look = reader, reader.footers, look
         storage = self.footers.files.storage
         self.gap, self.limit = getattr(storage, "gap", 0), getattr(storage, "limit", 1 << 62)
@@ -290,6 +305,8 @@ class _Sum:
 
     def add(self, plan: Plan, at: int) -> None:
         """Adds one file of the plan."""
+        from skipstone.planning.explain import Amount
+
         if self.files < _MOST_FILES and self.footers.fresh(at):
             before = self.certain, self.possible, self.row_groups, self.pages
             try:
@@ -302,6 +319,8 @@ class _Sum:
         self.certain += Amount(bytes=int(plan.listing.sizes[at]), requests=1)
 
     def _inside(self, plan: Plan, at: int) -> None:
+        from skipstone.planning.explain import Amount
+
         made: list[ByteRange] = []
         groups = 0
         for piece in self.reader.pieces_of(plan, at):

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
+from skipstone import _compute as pc
 from skipstone.errors import UnsupportedError
 from skipstone.predicate.literals import stored
 from skipstone.predicate.types import is_list

@@ -4,23 +4,16 @@
 facts of a snapshot for a listing.
 """
 
-from .index_encryption import IndexEncryption
 from .location import KeyedLocation, Location
 from .part_columns import Definition
 from .snapshot import MatchedFacts, Snapshot
 from .store import Store
-from .upkeep import Check, Compaction, Vacuumed, needs_merge
 
 __all__ = [
-    "Check",
-    "Compaction",
     "Definition",
-    "IndexEncryption",
     "KeyedLocation",
     "Location",
     "MatchedFacts",
     "Snapshot",
     "Store",
-    "Vacuumed",
-    "needs_merge",
 ]

@@ -31,6 +31,7 @@ from .part_columns import (
     ETAG,
     FINGERPRINT,
     FOOTER_LENGTH,
+    INLINE_LIMIT,
     MTIME,
     OWN,
     PAGE_INDEX_LENGTH,
@@ -66,8 +67,6 @@ log = logging.getLogger("skipstone")
 
 #: Index values and sidecars that a new part names at most, before it is encoded.
 PART_BYTES = 256 * 1024 * 1024
-#: Bytes of the largest sidecar that lies in its fact row, unless the build says otherwise.
-INLINE_LIMIT = 500
 
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)

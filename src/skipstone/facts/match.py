@@ -16,8 +16,9 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
+from skipstone import _compute as pc
+from skipstone._arrays import arrow
 from skipstone.identity import UNITS_PER_SECOND
 from skipstone.pruning import Cause, Reason
 
@@ -131,7 +132,7 @@ def match_files(facts: Identities, listing: Listing, fingerprint: str | None) ->
         has_fact=has_fact,
         stale=stale,
         rows=rows,
-        orphaned=int(pc.count_distinct(facts.paths.filter(pa.array(orphans))).as_py()),
+        orphaned=_distinct(facts.paths, orphans),
         file_of_row=file_of_row,
         path_of_row=path_of_row,
         dead_rows=dead,
@@ -164,10 +165,22 @@ def _same_version(
     fits &= facts.mtimes[at] // fact_scale == mtimes // file_scale
     fits &= (mtimes != limits.min) & (mtimes != limits.max)
     if listing.etags is not None and facts.etags.null_count < len(facts.etags):
-        rows, files = pa.array(at), pa.array(file)
-        same = pc.equal(facts.etags.take(rows), listing.etag_array.take(files))
-        fits &= integers(same.cast(pa.int8()), 1) != 0
+        fits &= _same_or_null(facts.etags, at, listing.etag_array, file)
     return fits
+
+
+def _same_or_null(
+    ours: pa.ChunkedArray, at: NDArray[np.int64], theirs: pa.Array, file: NDArray[np.int64]
+) -> NDArray[np.bool_]:
+    """Whether the texts at these places are equal, or one is null, pair by pair."""
+    same = pc.equal(ours.take(arrow(at)), theirs.take(arrow(file)))
+    fits: NDArray[np.bool_] = integers(same.cast(pa.int8()), 1) != 0
+    return fits
+
+
+def _distinct(paths: pa.ChunkedArray, of: NDArray[np.bool_]) -> int:
+    """The number of different paths of some rows."""
+    return int(pc.count_distinct(paths.filter(arrow(of))).as_py()) if of.any() else 0
 
 
 def _same_fingerprint(facts: Identities, fingerprint: str | None) -> NDArray[np.bool_]:
@@ -192,10 +205,10 @@ def _contradicted(
     units = facts.units[rows]
     coarsest = units.min()
     columns = {
-        "file": pa.array(file),
+        "file": arrow(file),
         "size": pa.array(sizes, mask=sizes < 0),
-        "etag": facts.etags.take(pa.array(rows)).combine_chunks(),
-        "coarse": pa.array(facts.mtimes[rows] // (units // coarsest)),
+        "etag": facts.etags.take(arrow(rows)).combine_chunks(),
+        "coarse": arrow(facts.mtimes[rows] // (units // coarsest)),
     }
     for unit in distinct(units).tolist():
         columns[f"mtime {unit}"] = pa.array(facts.mtimes[rows], mask=units != unit)

@@ -45,9 +45,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
+from skipstone import _compute as pc
+from skipstone._arrays import arrow_bytes, numbers, validity
 from skipstone.errors import FormatError
+from skipstone.identity import UNITS_PER_SECOND
 from skipstone.xskipper.format.naming import OBJ_NAME, column_name
 
 if TYPE_CHECKING:
@@ -66,6 +68,8 @@ ROW_GROUPS = "skipstone_row_groups"
 SCHEMA = "skipstone_schema"
 PAGE_INDEX_OFFSET, PAGE_INDEX_LENGTH = "skipstone_page_index_offset", "skipstone_page_index_length"
 SIDECARS = ("container", "pm")
+#: Bytes of the largest sidecar that lies in its fact row, unless the build says otherwise.
+INLINE_LIMIT = 500
 
 # Arrow's 32-bit offsets end at 2 GiB; a column beyond this is kept in several pieces.
 _PIECE = 1 << 30
@@ -340,20 +344,24 @@ def _text(value: object) -> str:
 
 def integers(column: pa.ChunkedArray | pa.Array, unknown: int) -> NDArray[np.int64]:
     """An Arrow integer column as int64, ``unknown`` for null."""
-    if column.null_count:
-        column = pc.fill_null(column, unknown)
-    found = column.to_numpy() if isinstance(column, pa.ChunkedArray) else np.asarray(column)
-    return np.asarray(found, np.int64)
+    chunks = column.chunks if isinstance(column, pa.ChunkedArray) else [column]
+    found = [numbers(chunk, unknown).astype(np.int64, copy=False) for chunk in chunks]
+    return found[0] if len(found) == 1 else np.concatenate([np.empty(0, np.int64), *found])
 
 
 def nonnull(column: pa.ChunkedArray | pa.Array) -> NDArray[np.bool_]:
     """Which values are not null."""
     if not column.null_count:
         return np.ones(len(column), np.bool_)
-    valid = column.is_valid()
-    if isinstance(valid, pa.ChunkedArray):
-        valid = valid.combine_chunks()
-    return np.asarray(valid.to_numpy(zero_copy_only=False), np.bool_)
+    chunks = column.chunks if isinstance(column, pa.ChunkedArray) else [column]
+    return np.concatenate([validity(chunk) for chunk in chunks])
+
+
+def units_per_second(column: pa.ChunkedArray) -> NDArray[np.int64]:
+    """The units of times by their names, 0 for null and unknown names."""
+    names = arrow_bytes(map(str.encode, UNITS_PER_SECOND)).cast(column.type)
+    per_second = np.array([*UNITS_PER_SECOND.values(), 0], np.int64)
+    return per_second[integers(pc.index_in(column, value_set=names), -1)]
 
 
 # -- columns in pieces -----------------------------------------------------------------------------

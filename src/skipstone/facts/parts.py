@@ -34,7 +34,6 @@ from skipstone.parquet.format.footer import MAGIC, find_footer, read_footer
 from skipstone.parquet.format.footer_arrays import FooterArrays
 from skipstone.storage import LocalStorage
 from skipstone.storage.base import naming
-from skipstone.xskipper.format.encryption import StoreEncryption
 
 from .part_columns import OWN, FactField
 
@@ -46,6 +45,7 @@ if TYPE_CHECKING:
     from skipstone.parquet.encryption.master_keys import LabelledKeys
     from skipstone.parquet.encryption.open_footer import DecryptedFooter
     from skipstone.storage import Storage
+    from skipstone.xskipper.format.encryption import StoreEncryption
 
 
 PREFIX = "part-"
@@ -272,11 +272,13 @@ def open_part(
         schema = metadata.schema.to_arrow_schema()
         document = json.loads((metadata.metadata or {})[DOCUMENT_KEY])
         version, entries = document["version"], document["fields"]
-        encryption = (
-            None if opened is None else StoreEncryption.from_json(document.get("encryption"))
-        )
-        if opened is not None and encryption is None:
-            raise FormatError("an encrypted part has no encryption metadata")
+        encryption = None
+        if opened is not None:
+            from skipstone.xskipper.format.encryption import StoreEncryption
+
+            encryption = StoreEncryption.from_json(document.get("encryption"))
+            if encryption is None:
+                raise FormatError("an encrypted part has no encryption metadata")
     except Exception as error:
         raise FormatError(f"not a fact part ({error})", file=path) from error
     if type(version) is not int or version > VERSION:

@@ -15,14 +15,12 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
-from skipstone.identity import UNITS_PER_SECOND
+from skipstone._arrays import whole
 from skipstone.pruning import Cause, Reason
 from skipstone.pruning.kind import Places, Stored
 from skipstone.pruning.table_schema import KnownSchemas
 
-from .index_encryption import IndexEncryption
 from .match import FileMatch, Identities, match_files
 from .part_columns import (
     ETAG,
@@ -41,6 +39,7 @@ from .part_columns import (
     integers,
     nonnull,
     place_columns,
+    units_per_second,
 )
 from .slices import OpenSlices, SlicedField, open_slices, read_back_sliced
 
@@ -53,6 +52,7 @@ if TYPE_CHECKING:
     from skipstone.storage import ByteRange, Listing, Storage
 
     from .encrypted_packs import EncryptedPacks
+    from .index_encryption import IndexEncryption
     from .location import Location
     from .part_columns import Definition, FactField
     from .parts import Part
@@ -149,6 +149,8 @@ class Snapshot:
         found = [part.encryption for part in self.parts if part.encryption is not None]
         if not found:
             return None
+        from .index_encryption import IndexEncryption
+
         footer = found[-1].footer_key
         labels = {
             f"{each.column}:{each.kind}": each.key_metadata
@@ -211,8 +213,7 @@ class Snapshot:
             )
 
         paths = strings(PATH)
-        code = integers(pc.index_in(strings(UNIT), value_set=pa.array(UNITS_PER_SECOND, text)), -1)
-        per_second = np.array([*UNITS_PER_SECOND.values(), 0], np.int64)[code]
+        per_second = units_per_second(strings(UNIT))
         lost = np.iinfo(np.int64).min
         mtimes = numbers(MTIME, lost)
         in_range = (mtimes != lost) & (mtimes != np.iinfo(np.int64).max)
@@ -436,7 +437,7 @@ class MatchedFacts(FileMatch):
         texts = {name: text for part in self.snapshot.parts for name, text in part.schemas.items()}
         if not texts:
             return None
-        names = self.snapshot.own(SCHEMA).combine_chunks()
+        names = whole(self.snapshot.own(SCHEMA))
         known, errors = KnownSchemas.of(names, texts, self.file_of_row, len(self.listing))
         for name, error in errors.items():
             self._unusable.setdefault(Reason.of_error(f"schema {name}", error))
@@ -468,9 +469,8 @@ class MatchedFacts(FileMatch):
         """Where the sidecars of all fact rows lie."""
         if sidecar not in self._known_places:
             pack, offset, length, inline = (self.snapshot.own(n) for n in place_columns(sidecar))
-            encoded = pack.combine_chunks().dictionary_encode()
-            names = encoded.dictionary.to_pylist()
-            which = integers(encoded.indices, -1)
+            encoded = whole(pack).dictionary_encode()
+            which, names = integers(encoded.indices, -1), encoded.dictionary.to_pylist()
             # A name with a slash would be a place outside the store.
             safe = np.array([*("/" not in name for name in names), True], np.bool_)
             self._known_places[sidecar] = Places(
@@ -478,7 +478,7 @@ class MatchedFacts(FileMatch):
                 pack=np.where(safe[which], which, -1),
                 offset=integers(offset, -1),
                 length=integers(length, -1),
-                inline=inline.combine_chunks(),
+                inline=whole(inline),
             )
         return self._known_places[sidecar]
 

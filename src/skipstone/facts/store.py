@@ -19,9 +19,8 @@ from skipstone.identity import UNITS_PER_SECOND
 from skipstone.pruning import Cause, Reason
 from skipstone.storage import open_storage, remove_left_overs
 
-from .encode import INLINE_LIMIT, PartTarget, facts_to_parts
-from .index_encryption import WriteEncryption
 from .location import Location
+from .part_columns import INLINE_LIMIT
 from .parts import PREFIX, open_part
 from .snapshot import Snapshot
 
@@ -36,7 +35,7 @@ if TYPE_CHECKING:
 
     from .encode import FileFacts
     from .encrypted_packs import EncryptedPacks
-    from .index_encryption import IndexEncryption
+    from .index_encryption import IndexEncryption, WriteEncryption
     from .parts import Part
 
 
@@ -204,6 +203,8 @@ class Store:
 
         Raises ``UnsupportedError`` where a kind cannot index its column's type.
         """
+        from .encode import PartTarget, facts_to_parts
+
         built = time.time_ns() // 10**6  # only orders definitions
         target = PartTarget(
             self.location, self.storage, fingerprint or None, inline_limit, encryption
@@ -235,6 +236,8 @@ class Store:
         given for a new one without saying how, or where an index has another label already;
         ``KeyUnavailableError`` where the store is encrypted and its footer key is not available.
         """
+        from .index_encryption import WriteEncryption
+
         snapshot, keys = self.snapshot(), self.keys
         found = snapshot.encryption
         if found is None:

@@ -43,7 +43,6 @@ from skipstone.pruning import Answer, Cause, Reason
 from skipstone.pruning.kind import PerFile, Rows, Stored
 from skipstone.storage import open_storage
 from skipstone.xskipper.format.naming import table_identifier
-from skipstone.xskipper.store import find_directory, open_parts, part_files, same_values
 
 from .location import KeyedLocation, Location, XskipperLocation
 from .match import Identities, match_files
@@ -308,6 +307,8 @@ class XskipperMatched(MatchedFacts):
 
     def _agreeing(self, piece: FactColumn) -> NDArray[np.int64]:
         """For each file its row in ``piece``, where all of its rows there are equal."""
+        from skipstone.xskipper.store import same_values
+
         row_of_file = self._row_of_file(piece)
         file = self.file_of_row[piece.at]
         usable = np.flatnonzero((file >= 0) & nonnull(piece.values))
@@ -390,12 +391,16 @@ class XskipperStore(Store):
 
     def part_names(self) -> dict[str, tuple[int, int]]:
         """Size and mtime (ns) of every part, by name."""
+        from skipstone.xskipper.store import part_files
+
         start = len(self.location.root) + 1
         files = part_files(self.storage, self.location.root)
         return {path[start:]: at for path, at in files.items()}
 
     def snapshot(self) -> XskipperSnapshot:
         """The store as it is now. Never raises: what cannot be read is in ``reasons``."""
+        from skipstone.xskipper.store import open_parts, part_files
+
         root = self.location.root
         try:
             files = part_files(self.storage, root)
@@ -458,6 +463,8 @@ def find_store(
     ``keys`` open an encrypted one, ours or foreign. ``UnsupportedError`` as for
     ``Location.of_table``. An empty place is for our own facts.
     """
+    from skipstone.xskipper.store import find_directory
+
     if isinstance(index_location, KeyedLocation):
         keys, index_location = index_location.keys, index_location.path
     if index_location is None:

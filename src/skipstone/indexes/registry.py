@@ -12,36 +12,32 @@ from __future__ import annotations
 
 import logging
 import re
-from importlib import metadata
+from importlib import import_module
 from typing import TYPE_CHECKING
 
 from skipstone.errors import UnsupportedError
-from skipstone.paimon.bloom import PaimonBloom
-from skipstone.paimon.kinds import Bitmap, Bsi, RangeBitmap
 from skipstone.pruning.kind import Index
-
-from .bloom import Bloom
-from .minmax import MinMax, NullCounts
-from .valuelist import ValueList
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
+    from importlib import metadata
 
 
 #: the group of the entry points
 GROUP = "skipstone.indexes"
 
-_HOUSE: tuple[type[Index], ...] = (
-    MinMax,
-    ValueList,
-    Bloom,
-    NullCounts,
-    Bitmap,
-    RangeBitmap,
-    Bsi,
-    PaimonBloom,
+# The built-in kinds by module, class, name and aliases. A query loads only those that it needs.
+_HOUSE: tuple[tuple[str, str, tuple[str, ...]], ...] = (
+    ("indexes.minmax", "MinMax", ("minmax", "min_max")),
+    ("indexes.valuelist", "ValueList", ("valuelist", "value_list", "values")),
+    ("indexes.bloom", "Bloom", ("bloomfilter", "bloom", "bloom_filter")),
+    ("indexes.minmax", "NullCounts", ("nulls",)),
+    ("paimon.kinds", "Bitmap", ("bitmap",)),
+    ("paimon.kinds", "RangeBitmap", ("rangebitmap", "range-bitmap", "range_bitmap")),
+    ("paimon.kinds", "Bsi", ("bsi",)),
+    ("paimon.bloom", "PaimonBloom", ("paimonbloom", "bloom-filter")),
 )
-_NAMES = {name: each for each in _HOUSE for name in (each.name, *each.aliases)}
+_NAMES = {name: (module, cls) for module, cls, names in _HOUSE for name in names}
 _KIND = re.compile(r"[^\s,():]+(?:\([^()]*\))?")
 # The kinds at the end of a definition, separated by commas. A column name may contain colons.
 _KINDS = re.compile(rf":\s*({_KIND.pattern}(?:\s*,\s*{_KIND.pattern})*)\s*$")
@@ -56,7 +52,9 @@ def kind(name: str) -> type[Index] | None:
     """The kind with this name or alias, ignoring case; ``None`` if it does not exist or load."""
     found = _NAMES.get(name.lower())
     if found is not None:
-        return found
+        module, of_class = found
+        own: type[Index] = getattr(import_module(f"skipstone.{module}"), of_class)
+        return own
     loaded = _load(name)
     return loaded if isinstance(loaded, type) else None
 
@@ -72,7 +70,7 @@ def why_unknown(name: str) -> str:
 def known_kinds() -> list[str]:
     """The names of all kinds that load: the built-in ones, then others by name."""
     own = sorted({point.name for point in _points()} - set(_NAMES))
-    return [each.name for each in _HOUSE] + [name for name in own if kind(name) is not None]
+    return [names[0] for _, _, names in _HOUSE] + [name for name in own if kind(name) is not None]
 
 
 def parse_index(text: str) -> Index:
@@ -143,6 +141,8 @@ def _split(text: str) -> tuple[str, str, str]:
 
 
 def _points() -> list[metadata.EntryPoint]:
+    from importlib import metadata
+
     return list(metadata.entry_points(group=GROUP))
 
 

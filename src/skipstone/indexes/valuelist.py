@@ -21,8 +21,8 @@ from typing import TYPE_CHECKING, Self, TypeAlias
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
+from skipstone import _compute as pc
 from skipstone.predicate.literals import Keys, order_keys
 from skipstone.predicate.tree import Op
 from skipstone.pruning.column_types import atomic, is_text, refuse

@@ -34,6 +34,7 @@ import pyarrow as pa
 
 from skipstone.errors import FormatError, SkipstoneError
 from skipstone.human import Report
+from skipstone.questdb import TXN
 from skipstone.questdb.format.txn import (
     NO_MAX,
     NO_MIN,
@@ -44,7 +45,7 @@ from skipstone.questdb.format.txn import (
     created,
     directory,
 )
-from skipstone.questdb.txn_snapshot import DATA, PM, TXN, read_txn
+from skipstone.questdb.txn_snapshot import DATA, PM, read_txn
 from skipstone.storage import open_storage
 
 from .partition import snapshot_of

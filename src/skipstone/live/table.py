@@ -24,8 +24,9 @@ from typing import TYPE_CHECKING, Self
 
 from skipstone.errors import FormatError, SkipstoneError
 from skipstone.parquet.writing.arrow_encoder import EncodedRowGroups
+from skipstone.questdb import TXN
 from skipstone.questdb.format.txn import Partition, Txn, created, directory
-from skipstone.questdb.txn_snapshot import TXN, read_txn
+from skipstone.questdb.txn_snapshot import read_txn
 from skipstone.storage import open_storage
 
 from .definition import MARKER, ROW_GROUP_ROWS, LiveDefinition

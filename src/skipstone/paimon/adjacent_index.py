@@ -26,20 +26,6 @@ from skipstone.identity import UNITS_PER_SECOND, canonical_path
 from skipstone.pruning import Answer, Cause, Reason
 from skipstone.storage import ByteRange
 
-from .base import paimon_column
-from .sidecar import (
-    ColumnCounts,
-    PaimonColumnType,
-    Sidecar,
-    Silent,
-    column_counts,
-    footer_and_schemas,
-    of_bytes,
-    open_sidecar,
-    type_in,
-    types_of,
-)
-
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 
@@ -50,6 +36,7 @@ if TYPE_CHECKING:
     from skipstone.pruning import Evidence, Fetched
     from skipstone.storage import Listing, Storage
 
+    from .sidecar import ColumnCounts, PaimonColumnType, Sidecar
     from .top_rows import TopFile
 
 
@@ -177,6 +164,8 @@ class AdjacentIndexes:
         in full; they take precedence over adjacent sidecars. ``ValueError`` for a file that is not
         in the listing. ``sidecars``, by path of the data file, replace those that were found.
         """
+        from .base import paimon_column
+
         handed = _by_path(listing, containers or {})
         adjacent = self._sidecars if sidecars is None else sidecars
         wanted = {paimon_column(column) for column in columns}
@@ -203,6 +192,8 @@ class AdjacentIndexes:
         return AdjacentRows(storage=self.storage, files=files, versions=versions)
 
     def _open(self, pair: tuple[ObjectId, ObjectId]) -> _FileWithContainer:
+        from .sidecar import open_sidecar
+
         data, sidecar = pair
         found = self._described(data, sidecar.path)
         if found.why is not None:
@@ -219,6 +210,8 @@ class AdjacentIndexes:
         return found
 
     def _given(self, data: ObjectId, container: bytes) -> _FileWithContainer:
+        from .sidecar import of_bytes
+
         found = self._described(data, f"container of {data.path}")
         try:
             found.sidecar = of_bytes(container) if found.why is None else None
@@ -228,6 +221,8 @@ class AdjacentIndexes:
 
     def _described(self, data: ObjectId, subject: str) -> _FileWithContainer:
         """Schema, row count and column counts of the data file."""
+        from .sidecar import column_counts, footer_and_schemas, types_of
+
         try:
             footer, *schemas = footer_and_schemas(self.storage, data)
             types = types_of(*schemas, millis=True)
@@ -257,6 +252,8 @@ def _find_types(
     opened: _FileWithContainer, wanted: Collection[str], fetch: Callable[..., Fetched]
 ) -> None:
     """Finds the types of columns that were not queried before."""
+    from .sidecar import ColumnCounts, type_in
+
     for name in sorted(wanted):
         type = opened.of_file.get(name)
         if opened.sidecar is None or name in opened.types or type is None:
@@ -297,6 +294,8 @@ class AdjacentRows:
 
     def evidence(self, file: int, columns: frozenset[str]) -> Sequence[Evidence[Leaf]]:
         """The evidence of one file's sidecar."""
+        from .sidecar import Silent
+
         opened = self.files.get(file)
         if opened is None:
             return ()

@@ -270,6 +270,8 @@ def gather(
     """
     if type(matched.snapshot) is not Snapshot:
         return None
+    if sum(part.uncompressed for part in matched.snapshot.parts) <= how.limit:
+        return None  # all columns fit: the sizes of some need not be read from the footers
     leaves = leaves_of(tree)
     needed = column_bytes(matched, columns)
     if needed <= how.limit:

@@ -24,9 +24,6 @@ import pyarrow as pa
 
 from skipstone._cache import LruCache
 from skipstone.errors import SkipstoneError, UnsupportedError
-from skipstone.indexes.minmax import MinMax
-from skipstone.indexes.valuelist import ValueList
-from skipstone.paimon.kinds import Bitmap, Bsi, RangeBitmap
 from skipstone.predicate.tree import leaves as leaves_of
 from skipstone.predicate.types import column_path
 from skipstone.pruning import Cause, Level, Reason, Units
@@ -52,8 +49,8 @@ log = logging.getLogger("skipstone")
 
 IntArray: TypeAlias = "NDArray[np.int64]"
 
-#: Kinds of facts that say as much of a whole file as its ``_pm``.
-_AS_GOOD: Final = {MinMax.name, ValueList.name, Bitmap.name, RangeBitmap.name, Bsi.name}
+#: Kinds of facts that say as much of a whole file as its ``_pm``, by name: few queries load them.
+_AS_GOOD: Final = {"minmax", "valuelist", "bitmap", "rangebitmap", "bsi"}
 #: Files in the sample.
 SAMPLE: Final = 16
 #: One in this many row groups of the sample must be dropped, or the other files are left out.
@@ -250,11 +247,12 @@ class _Phase(Source):
             if len(files) > SAMPLE:
                 files = files[np.linspace(0, len(files) - 1, SAMPLE).astype(np.int64)]
         else:
-            files = files[~np.isin(files, list(self.of.sampled))]
+            if self.of.sampled:
+                files = files[~np.isin(files, list(self.of.sampled))]
             if len(files) and not self.of.worth():
                 files = files[:0]
             files = self._affordable(files)
-        return whole[np.isin(units.file[whole], files)], files
+        return (whole[np.isin(units.file[whole], files)] if len(files) else whole[:0]), files
 
     def _affordable(self, files: IntArray) -> IntArray:
         """The files within the limits; a reason counts the others."""

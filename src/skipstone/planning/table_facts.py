@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 
-from skipstone.paimon.kinds import IndexedRows
 from skipstone.predicate.tree import leaves
 from skipstone.pruning import Cause, Level, Reason
 from skipstone.pruning.costs import FREE, Costs
@@ -101,7 +100,7 @@ def plan_objects(request: ObjectPlanRequest) -> Plan:
         # After the ``_pm``, which are of the same level: files that those drop need not be opened.
         below += request.data_files.sources
     fresh, stale = facts.fresh, facts.stale & ~facts.fresh
-    indexed = IndexedRows(facts.of_rows)
+    indexed = _indexed_rows(facts.of_rows)
     of_rows = _RowSources(indexed, adjacent, usable)
     plan = make_plan(
         PlanInput(
@@ -117,7 +116,7 @@ def plan_objects(request: ObjectPlanRequest) -> Plan:
                 idle=tuple(facts.idle.values()),
             ),
             finer=below,
-            rows=of_rows if indexed or adjacent is not None else None,
+            rows=None if indexed is None and adjacent is None else of_rows,
             fetch=fetch,
             costs=request.costs,
             share=request.share,
@@ -135,6 +134,16 @@ def plan_objects(request: ObjectPlanRequest) -> Plan:
         milliseconds={**request.milliseconds, **plan.milliseconds},
         coverage=request.snapshot.coverage,
     )
+
+
+def _indexed_rows(indexes: Sequence[Index]) -> RowSource | None:
+    """The indexes that answer for rows: they are among those with a blob in a sidecar."""
+    stored = [index for index in indexes if index.sidecar is not None]
+    if not stored:
+        return None
+    from skipstone.paimon.kinds import IndexedRows
+
+    return IndexedRows(stored) or None
 
 
 class _Facts:
@@ -221,12 +230,14 @@ class DataFileSources(Protocol):
 class _RowSources:
     """The row level: indexes of the stores, and of sidecars next to the data files."""
 
-    indexed: RowSource
+    indexed: RowSource | None
     adjacent: AdjacentRows | None
     usable: frozenset[str]
 
     def evidence(self, file: int, columns: frozenset[str]) -> list[Evidence[Leaf]]:
-        found = [*self.indexed.evidence(file, columns)]
+        found: list[Evidence[Leaf]] = []
+        if self.indexed is not None:
+            found += self.indexed.evidence(file, columns)
         if self.adjacent is not None and columns & self.usable:
             found += self.adjacent.evidence(file, columns & self.usable)
         return found

@@ -32,17 +32,6 @@ from .operands import (
     resolve,
     typed,
 )
-from .preimage import (
-    Ranges,
-    carry_back,
-    complement,
-    inexact,
-    leaves_of,
-    range_key,
-    ranges_of,
-    union,
-)
-from .render import to_sql
 from .tree import (
     And,
     Bound,
@@ -80,6 +69,7 @@ from .types import (
 from .zones import Zone, zone
 
 if TYPE_CHECKING:
+    from .preimage import Ranges
     from .types import Value
 
 
@@ -138,6 +128,8 @@ class _Binder:
         try:
             return self.leaf(expr, negated)
         except Unusable as unusable:
+            from .render import to_sql
+
             sql = to_sql(expr)
             return Opaque(f"NOT ({sql})" if negated else sql, str(unusable))
 
@@ -186,6 +178,8 @@ class _Binder:
         same_null = op == "<=>"
         if len(column.chain) == 1:
             return _direct(column, op, values, negated)
+        from .preimage import complement, inexact, leaves_of, range_key, ranges_of, union
+
         if kind_of(column.top) in (Kind.STRING, Kind.BINARY):
             raise Unusable(inexact(column.type, column.top))
         keys = [range_key(value, column.top) for value in values]
@@ -210,6 +204,8 @@ class _Binder:
 
     def back(self, column: Column, ranges: Ranges) -> Ranges:
         """``ranges`` of the column's top type carried back to its stored type."""
+        from .preimage import carry_back
+
         steps = list(zip(column.chain, column.chain[1:], strict=False))
         for source, target in reversed(steps):
             ranges = carry_back(ranges, source, target, self.session)

@@ -35,11 +35,13 @@ import struct
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias, cast
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
+
+from skipstone import _compute as pc
+from skipstone._arrays import arrow, arrow_bytes, numbers, validity
 
 from .tree import Op
 from .types import Kind, kind_of, spark_type
@@ -59,13 +61,13 @@ _MICROSECOND = timedelta(microseconds=1)
 _INFINITE = 0x7FF0_0000_0000_0000
 _MAGNITUDE = np.int64(2**63 - 1)
 # For arrays of numbers and of bytes.
-_COMPARISONS: dict[Op, tuple[Any, Any]] = {
-    Op.EQ: (operator.eq, pc.equal),
-    Op.NE: (operator.ne, pc.not_equal),
-    Op.LT: (operator.lt, pc.less),
-    Op.LE: (operator.le, pc.less_equal),
-    Op.GT: (operator.gt, pc.greater),
-    Op.GE: (operator.ge, pc.greater_equal),
+_COMPARISONS: dict[Op, tuple[Any, str]] = {
+    Op.EQ: (operator.eq, "equal"),
+    Op.NE: (operator.ne, "not_equal"),
+    Op.LT: (operator.lt, "less"),
+    Op.LE: (operator.le, "less_equal"),
+    Op.GT: (operator.gt, "greater"),
+    Op.GE: (operator.ge, "greater_equal"),
 }
 
 
@@ -212,7 +214,7 @@ class Keys:
         if isinstance(self.data, np.ndarray):
             return Keys(self.data[at], self.valid[at])
         chosen = np.flatnonzero(at) if at.dtype == np.bool_ else at
-        return Keys(self.data.take(pa.array(chosen)), self.valid[at])
+        return Keys(self.data.take(arrow(chosen)), self.valid[at])
 
     @property
     def is_int(self) -> bool:
@@ -271,16 +273,11 @@ def _microseconds(array: pa.Array) -> pa.Array:
 
 def _numbers(array: pa.Array) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
     """Values (0 under nulls) and validity of an Arrow integer array."""
-    valid = _valid(array)
-    if array.null_count:
-        array = array.fill_null(0)
-    return array.to_numpy(zero_copy_only=False).astype(np.int64, copy=False), valid
+    return numbers(array).astype(np.int64, copy=False), validity(array)
 
 
 def _valid(array: pa.Array) -> NDArray[np.bool_]:
-    if not array.null_count:
-        return np.ones(len(array), dtype=np.bool_)
-    return np.asarray(array.is_valid().to_numpy(zero_copy_only=False), dtype=np.bool_)
+    return validity(array)
 
 
 def order_keys(array: pa.Array | pa.ChunkedArray, type: pa.DataType) -> Keys:
@@ -292,10 +289,8 @@ def order_keys(array: pa.Array | pa.ChunkedArray, type: pa.DataType) -> Keys:
             return Keys(plain.cast(pa.large_binary()), _valid(array))
         case Kind.FLOATING:
             valid = _valid(array)
-            if array.null_count:
-                array = array.fill_null(0.0)
             with np.errstate(invalid="ignore"):  # signalling NaN
-                values = array.to_numpy(zero_copy_only=False).astype(np.float64, copy=False)
+                values = numbers(array).astype(np.float64, copy=False)
             return Keys(float_keys(values), valid)
         case Kind.DECIMAL:
             return _decimal_keys(array)
@@ -346,8 +341,8 @@ def compare(keys: Keys, op: Op, key: Key) -> NDArray[np.bool_]:
     if isinstance(keys.data, np.ndarray):
         data, number = keys.data, int(key)
         return np.asarray(of_numbers(data, number) & keys.valid, dtype=np.bool_)
-    found = of_bytes(keys.data, pa.scalar(key, pa.large_binary())).fill_null(False)
-    return np.asarray(found.to_numpy(zero_copy_only=False), dtype=np.bool_) & keys.valid
+    found = getattr(pc, of_bytes)(keys.data, arrow_bytes([cast("bytes", key)])[0])
+    return numbers(found) & keys.valid
 
 
 def isin(keys: Keys, among: Iterable[Key]) -> NDArray[np.bool_]:
@@ -355,5 +350,5 @@ def isin(keys: Keys, among: Iterable[Key]) -> NDArray[np.bool_]:
     if isinstance(keys.data, np.ndarray):
         wanted = np.fromiter((int(k) for k in among), dtype=np.int64)
         return np.asarray(np.isin(keys.data, wanted) & keys.valid, dtype=np.bool_)
-    found = pc.is_in(keys.data, value_set=pa.array(list(among), pa.large_binary()))
-    return np.asarray(found.to_numpy(zero_copy_only=False), dtype=np.bool_) & keys.valid
+    found = pc.is_in(keys.data, value_set=arrow_bytes(cast("Iterable[bytes]", among)))
+    return numbers(found) & keys.valid

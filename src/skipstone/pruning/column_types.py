@@ -37,11 +37,10 @@ from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
+from skipstone import _compute as pc
 from skipstone.errors import UnsupportedError
 from skipstone.predicate.operands import Unusable
-from skipstone.predicate.preimage import carry_back, exact_cast, leaves_of, range_key, ranges_of
 from skipstone.predicate.tree import And, Const, Leaf, Op
 from skipstone.predicate.types import Kind, kind_of, spark_type
 
@@ -74,6 +73,8 @@ def refuse(kind: str, column: str, type: pa.DataType, others: Sequence[str]) -> 
 
 def widens(narrow: pa.DataType, wide: pa.DataType) -> bool:
     """True where the module's table allows a file of ``narrow`` in a table of ``wide``."""
+    from skipstone.predicate.preimage import exact_cast
+
     t = pa.types
     if narrow == wide:
         return True
@@ -189,6 +190,8 @@ def restate(leaf: Leaf, stored: pa.DataType) -> StoredLeaf | None:
 
 
 def _carry(leaf: Leaf, op: str, value: Value, local: pa.DataType) -> StoredLeaf | None:
+    from skipstone.predicate.preimage import carry_back, leaves_of, range_key, ranges_of
+
     ranges = ranges_of(op, range_key(value, leaf.type), leaf.type)
     found = leaves_of(leaf.column, local, carry_back(ranges, local, leaf.type, None))
     if isinstance(found, And) and op in _SIDE:

@@ -19,8 +19,9 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
+from skipstone import _compute as pc
+from skipstone._arrays import validity
 from skipstone.predicate.literals import order_keys
 
 from .column_types import is_text
@@ -93,7 +94,7 @@ def intervals_of(stored: Stored) -> Intervals:
             # Two nulls and no counts (a foreign store) mean no values: any count that says so will
             # do. Of floats they may also mean a NaN, where the bounds came from Parquet's
             # statistics.
-            here = values.is_valid().to_numpy(zero_copy_only=False)
+            here = validity(values)
             blank = ~lo.valid & ~hi.valid & (nulls < 0) & here
             rows = np.where(blank & (rows < 0), 1, rows)
             nulls = np.where(blank, rows, nulls)

@@ -22,7 +22,6 @@ from .._arrays import distinct
 from . import Bounds, Evidence, Level, Reason, Units
 from .costs import best_prefix
 from .evaluation import Evaluation, evaluate, no_fetch
-from .row_level import failure
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -131,6 +130,8 @@ class FinerLevels:
             else:
                 fine, parent = self._by_sample(state, source, at, sample)
         except Exception as error:  # a finer level is advice: without it the plan reads more
+            from .row_level import failure
+
             self.reasons.append(failure(source.level, error))
             return state
         if len(fine.units) or not source.limits_cost:

@@ -33,12 +33,12 @@ null count or row count of -1 is unknown.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, TypeAlias, cast
 
 import numpy as np
-import pyarrow as pa
-import pyarrow.compute as pc
 
+from skipstone import _compute as pc
+from skipstone._arrays import arrow_bytes, numbers
 from skipstone.predicate.literals import Keys, compare, order_key
 from skipstone.predicate.tree import Op
 
@@ -48,6 +48,7 @@ from .column_types import binary_parts
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    import pyarrow as pa
     from numpy.typing import NDArray
 
     from skipstone.predicate.literals import Key
@@ -260,7 +261,7 @@ def _as_keys(members: Sequence[Key], like: Keys) -> Keys:
     valid = np.ones(len(members), np.bool_)
     if like.is_int:
         return Keys(np.array(members, dtype=np.int64), valid)
-    return Keys(pa.array(members, pa.large_binary()), valid)
+    return Keys(arrow_bytes(cast("Sequence[bytes]", members)), valid)
 
 
 def _pairwise(left: Keys, right: Keys, how: str) -> BoolArray:
@@ -268,8 +269,8 @@ def _pairwise(left: Keys, right: Keys, how: str) -> BoolArray:
     if isinstance(left.data, np.ndarray) and isinstance(right.data, np.ndarray):
         found = getattr(np, how)(left.data, right.data)
     else:
-        found = getattr(pc, how)(left.data, right.data).fill_null(False)
-        found = found.to_numpy(zero_copy_only=False)
+        found = getattr(pc, how)(left.data, right.data)
+        found = numbers(found)
     return np.asarray(found & left.valid & right.valid, dtype=np.bool_)
 
 

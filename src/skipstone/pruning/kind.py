@@ -26,8 +26,9 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self, TypeAlias, TypeVar
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
+from skipstone import _compute as pc
+from skipstone._arrays import arrow, validity
 from skipstone.errors import UnsupportedError
 from skipstone.predicate.tree import Const, Op
 from skipstone.predicate.types import indexable
@@ -164,7 +165,7 @@ class Places:
 
     def of_rows(self, at: NDArray[np.int64]) -> Places:
         """The places of some fact rows."""
-        inline = self.inline.take(pa.array(at))
+        inline = self.inline.take(arrow(at))
         pack, offset, length = self.pack[at], self.offset[at], self.length[at]
         return Places(packs=self.packs, pack=pack, offset=offset, length=length, inline=inline)
 
@@ -347,7 +348,7 @@ class Rows:
         """The stored values at these rows; null where not built."""
         if self.at is None:
             return self.stored.values
-        return self.stored.values.take(pa.array(self.at))
+        return self.stored.values.take(arrow(self.at))
 
 
 class PerFile(Index):
@@ -375,8 +376,7 @@ class PerFile(Index):
         """Flags of the fact rows that have a value."""
         found: BoolArray | None = stored.cache.get("known")
         if found is None:
-            valid = stored.values.is_valid().to_numpy(zero_copy_only=False)
-            found = stored.cache["known"] = np.asarray(valid, dtype=np.bool_)
+            found = stored.cache["known"] = validity(stored.values)
         return found
 
     def answer(self, leaves: Sequence[Leaf], units: Units, have: Fetched) -> Sequence[Answer]:

@@ -39,8 +39,9 @@ from urllib.parse import unquote
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
+from skipstone import _compute as pc
+from skipstone._arrays import arrow, validity
 from skipstone.errors import SkipstoneError
 from skipstone.human import plural
 from skipstone.predicate.literals import order_keys
@@ -394,8 +395,8 @@ class PartitionValues(BaseEvidence):
             text = f"values of type {type_} depend on how the session reads them"
             silent = Answer.silent(Cause.NOT_APPLICABLE, f"partition({self.column})", text)
             return [silent] * len(leaves)
-        values = self.values.take(pa.array(units.file))
-        null = np.asarray(values.is_null().to_numpy(zero_copy_only=False), np.bool_)
+        values = self.values.take(arrow(units.file))
+        null = ~validity(values)
         rows = np.where(units.rows < 0, 1, units.rows)
         found = []
         for leaf in leaves:

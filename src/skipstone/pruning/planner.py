@@ -20,7 +20,6 @@ from .costs import FREE, CostGate, Costs
 from .evaluation import Evaluation, Fetch, LeafBounds, evaluate, no_fetch
 from .finer import FinerLevels, alive_files
 from .plan import FileDetail, Plan, Step
-from .row_level import RowLevel
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -83,6 +82,8 @@ def make_plan(given: PlanInput) -> Plan:
     gate = CostGate(costs, listing.sizes, row_counts, columns, given.share)
     level = None
     if given.rows is not None:
+        from .row_level import RowLevel
+
         level = RowLevel(tree, given.rows, columns, row_counts, fetch, gate)
     levels = FinerLevels(
         tree=tree, sources=finer, fetch=fetch, gate=gate, steps=steps, dropped=dropped

@@ -12,8 +12,9 @@ from typing import TYPE_CHECKING, Protocol, TypeAlias
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
+from skipstone import _compute as pc
+from skipstone._arrays import numbers, whole
 from skipstone.errors import UnsupportedError
 from skipstone.predicate.literals import compare, isin, order_key, order_keys
 from skipstone.predicate.tree import And, Bound, Const, Leaf, Op, Opaque, pieces
@@ -158,10 +159,10 @@ class _Coded:
     def lookup(self, flags: BoolArray) -> BoolArray:
         indices = self.array.indices
         if not self.array.null_count:
-            return np.asarray(flags.take(indices.to_numpy()))
+            return np.asarray(flags.take(numbers(indices)))
         if not len(flags):
             return np.zeros(len(self.array), np.bool_)
-        return np.asarray(flags.take(indices.fill_null(0).to_numpy())) & self.valid()
+        return np.asarray(flags.take(numbers(indices))) & self.valid()
 
     def valid(self) -> BoolArray:
         return _flags(self.array.is_valid())
@@ -177,8 +178,7 @@ def _floats(leaf: Leaf, column: pa.ChunkedArray | pa.Array) -> BoolArray | None:
     if not pa.types.is_floating(leaf.type) or pa.types.is_float16(column.type):
         return None
     nulls = column.null_count
-    filled = column.fill_null(0.0) if nulls else column
-    values = filled.to_numpy() if isinstance(filled, pa.ChunkedArray) else filled.to_numpy(False)
+    values = numbers(_whole(column))
     # A NumPy number, so that narrower values are widened for it.
     bound, op = np.float64(leaf.values[0]), leaf.op
     if np.isnan(bound):
@@ -205,12 +205,10 @@ def matching_values(leaf: Leaf, keys: Keys) -> BoolArray:
         member = isin(keys, [order_key(value, type) for value in leaf.values])
         return member if op is Op.IN else keys.valid & ~member
     if op in (Op.STARTS_WITH, Op.NOT_STARTS_WITH):
-        found = _flags(
-            pc.fill_null(pc.starts_with(keys.data, order_key(leaf.values[0], type)), False)
-        )
+        found = _flags(pc.starts_with(keys.data, order_key(leaf.values[0], type)))
         return found & keys.valid if op is Op.STARTS_WITH else keys.valid & ~found
     if op in (Op.LIKE, Op.NOT_LIKE):
-        found = _flags(pc.fill_null(_hits(leaf, keys.data), False))
+        found = _flags(_hits(leaf, keys.data))
         return found & keys.valid if op is Op.LIKE else keys.valid & ~found
     ordered = Op.NE if op is Op.NE_OR_NULL else op
     return compare(keys, ordered, order_key(leaf.values[0], type))
@@ -218,17 +216,16 @@ def matching_values(leaf: Leaf, keys: Keys) -> BoolArray:
 
 def _text(leaf: Leaf, column: pa.ChunkedArray | pa.Array) -> BoolArray:
     """LIKE and STARTS WITH."""
-    if isinstance(column, pa.ChunkedArray):
-        column = column.combine_chunks() if column.num_chunks != 1 else column.chunk(0)
+    column = _whole(column)
     if isinstance(column, pa.ExtensionArray):
         column = column.storage
     if pa.types.is_string_view(column.type) or pa.types.is_binary_view(column.type):
         column = column.cast(pa.binary())
     if pa.types.is_dictionary(column.type):
-        flags = pa.array(_hits(leaf, column.dictionary), pa.bool_()).take(column.indices)
+        flags = _hits(leaf, column.dictionary).take(column.indices)
     else:
         flags = _hits(leaf, column)
-    found = _flags(pc.fill_null(flags, False))
+    found = _flags(flags)
     if leaf.op in (Op.NOT_LIKE, Op.NOT_STARTS_WITH):
         return _flags(flags.is_valid()) & ~found
     return found
@@ -316,6 +313,11 @@ def like_regex(pattern: str, escape: str) -> str:
 
 
 def _flags(found: pa.ChunkedArray | pa.Array) -> BoolArray:
-    if isinstance(found, pa.ChunkedArray):
-        found = found.combine_chunks() if found.num_chunks != 1 else found.chunk(0)
-    return np.asarray(found.to_numpy(zero_copy_only=False), dtype=np.bool_)
+    """Booleans as NumPy has them; null is False."""
+    return np.asarray(numbers(_whole(found)), np.bool_)
+
+
+def _whole(column: pa.ChunkedArray | pa.Array) -> pa.Array:
+    if isinstance(column, pa.ChunkedArray):
+        return column.chunk(0) if column.num_chunks == 1 else whole(column)
+    return column

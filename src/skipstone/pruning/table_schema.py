@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import numpy as np
 import pyarrow as pa
 
+from skipstone._arrays import numbers as as_numbers
 from skipstone.errors import FormatError, UnsupportedError
 from skipstone.human import of_total, plural
 from skipstone.predicate.types import (
@@ -125,7 +126,7 @@ class FileSchema:
     def to_text(self) -> str:
         """JSON of two Arrow IPC schemas in base64; ``spark`` is null where it equals ``arrow``."""
         same = self.spark.equals(self.arrow, check_metadata=True)
-        return json.dumps([_coded(self.arrow), None if same else _coded(self.spark)])
+        return json.dumps([_in_base64(self.arrow), None if same else _in_base64(self.spark)])
 
     @classmethod
     def from_text(cls, text: str) -> FileSchema:
@@ -138,7 +139,7 @@ class FileSchema:
             raise FormatError(f"not the schema of a file ({error})") from error
 
 
-def _coded(schema: pa.Schema) -> str:
+def _in_base64(schema: pa.Schema) -> str:
     return base64.b64encode(schema.serialize().to_pybytes()).decode("ascii")
 
 
@@ -165,17 +166,18 @@ class KnownSchemas:
         """The schemas that rows name, the newest row last; ``file_of_row`` is -1 for a row about no
         file. ``texts`` are the schemas by name; the second result says which cannot be read."""
         encoded = names.dictionary_encode()
+        known = encoded.dictionary.to_pylist()
         schemas: list[FileSchema] = []
         errors: dict[str, FormatError] = {}
-        at = np.full(len(encoded.dictionary) + 1, -1, np.int64)  # the last one for null
-        for code, name in enumerate(encoded.dictionary.to_pylist()):
+        at = np.full(len(known) + 1, -1, np.int64)  # the last one for null
+        for code, name in enumerate(known):
             try:
                 schemas.append(FileSchema.from_text(texts.get(name, "")))
             except FormatError as error:
                 errors[name] = error
             else:
                 at[code] = len(schemas) - 1
-        numbers = at[np.asarray(encoded.indices.fill_null(-1), np.int64)]
+        numbers = at[as_numbers(encoded.indices, -1)]
         rows = np.flatnonzero((file_of_row >= 0) & (numbers >= 0))
         number = np.full(files, -1, np.int64)
         number[file_of_row[rows]] = numbers[rows]  # of equal indexes NumPy keeps the last

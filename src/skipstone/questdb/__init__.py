@@ -5,3 +5,18 @@ of row groups for the planner; ``pm_file`` is the public class for one ``_pm``. 
 makes a ``_pm`` for a data file, and ``migrate`` makes those that a table lacks. ``txn_snapshot``
 reads a table at one commit, and opens its files as they were at that commit.
 """
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from skipstone.storage import Storage
+
+
+TXN: Final = "_txn"
+
+
+def is_txn_table(root: str, storage: Storage) -> bool:
+    """True when ``root`` is a directory with a ``_txn`` in it."""
+    return storage.exists(f"{root}/{TXN}")

@@ -36,11 +36,12 @@ from skipstone.identity import UNITS_PER_SECOND, canonical_path
 from skipstone.parquet.format.footer_arrays import FooterArrays
 from skipstone.storage import open_storage, remove_left_overs
 
+from . import TXN, is_txn_table
 from .format.pm import Pm
 from .format.txn import directory, infer_partitioning
 from .format.writer import outdated, upgrade
 from .pm_of_data_file import ParquetSource, checked, filters, make_partition_pm, make_pm
-from .txn_snapshot import DATA, PM, TXN, TableFiles, is_txn_table, read_txn
+from .txn_snapshot import DATA, PM, TableFiles, read_txn
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping

@@ -31,7 +31,7 @@ import time
 from dataclasses import dataclass, fields, replace
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, BinaryIO, Final
+from typing import TYPE_CHECKING, Any, BinaryIO, ClassVar, Final
 
 import numpy as np
 
@@ -42,6 +42,7 @@ from skipstone.parquet.format.footer_arrays import FooterArrays
 from skipstone.storage import ByteRange, Listing
 from skipstone.storage.base import SeekableBytes
 
+from . import TXN
 from .format.txn import Partition, Partitioning, directory, infer_partitioning, read
 
 if TYPE_CHECKING:
@@ -55,7 +56,6 @@ if TYPE_CHECKING:
     from .format.txn import Txn
 
 
-TXN: Final = "_txn"
 DATA: Final = "data.parquet"
 PM: Final = "_pm"
 
@@ -156,6 +156,8 @@ class TxnSnapshot:
 class TxnListing(Listing):
     """A listing that knows its snapshot; a listing of only some of the files does not."""
 
+    is_snapshot: ClassVar[bool] = True
+
     snapshot: TxnSnapshot
 
     def where(self, keep: NDArray[np.bool_] | NDArray[np.int64] | Sequence[int]) -> TxnListing:
@@ -177,11 +179,6 @@ class TxnListing(Listing):
     def row_counts(self) -> NDArray[np.int64]:
         """Rows of each file, according to ``_txn``."""
         return np.fromiter((each.rows for each in self.files), np.int64, len(self))
-
-
-def is_txn_table(root: str, storage: Storage) -> bool:
-    """True when ``root`` is a directory with a ``_txn`` in it."""
-    return storage.exists(f"{root}/{TXN}")
 
 
 def read_txn(root: str, storage: Storage) -> Txn:

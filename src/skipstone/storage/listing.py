@@ -30,7 +30,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import pairwise
 from threading import Thread
-from typing import TYPE_CHECKING, Any, Final, TypeAlias
+from typing import TYPE_CHECKING, Any, ClassVar, Final, TypeAlias
 
 import numpy as np
 
@@ -76,6 +76,9 @@ class Listing:
     partition column (``files_of_table``), and ``outside`` counts the files below ``root`` that are
     not part of the table.
     """
+
+    #: whether it knows the snapshot of a table with a ``_txn``
+    is_snapshot: ClassVar[bool] = False
 
     root: str
     paths: list[str]

@@ -23,7 +23,6 @@ from skipstone._cache import LruCache
 from skipstone.errors import SkipstoneError, StaleError
 from skipstone.identity import ObjectId, local_etag
 
-from .atomic_replace import left_overs, put_atomically, sync_directory
 from .base import count_read, naming, parent, runs
 from .listing import SUMMARY, Directory, Listing, hidden_by_spark, int64
 
@@ -263,6 +262,8 @@ class LocalStorage:
     # -- writing ----------------------------------------------------------------------------------
 
     def put(self, path: str, data: bytes | memoryview, sources: Iterable[str] = ()) -> None:
+        from .atomic_replace import put_atomically
+
         self.requests += 1
         for left in reversed(range(_ATTEMPTS)):
             Path(parent(path)).mkdir(parents=True, exist_ok=True)
@@ -275,6 +276,8 @@ class LocalStorage:
                     raise
 
     def delete(self, *paths: str) -> None:
+        from .atomic_replace import sync_directory
+
         changed: dict[str, None] = {}
         for path in paths:
             self.requests += 1
@@ -291,6 +294,8 @@ class LocalStorage:
             Path(prefix).rmdir()
 
     def left_overs(self, directory: str) -> dict[str, OSError | None]:
+        from .atomic_replace import left_overs
+
         self.requests += 1
         return {str(place): error for place, error in left_overs(directory).items()}
 

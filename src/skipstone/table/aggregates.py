@@ -17,11 +17,9 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import numpy as np
 import pyarrow as pa
 
+from skipstone._arrays import arrow
 from skipstone.errors import PredicateError, UnsupportedError
-from skipstone.execution.sorting import order_of, require_sortable
 from skipstone.human import of_total, plural
-from skipstone.paimon.kinds import RangeBitmap
-from skipstone.paimon.top_rows import TopCandidate, TopFile, top_rows
 from skipstone.predicate.literals import from_key, order_keys, stored
 from skipstone.predicate.types import column_name, decimal_text
 from skipstone.pruning.column_types import is_text
@@ -40,6 +38,8 @@ if TYPE_CHECKING:
     from skipstone.execution.table_scan import TableScan
     from skipstone.facts import Snapshot
     from skipstone.paimon.adjacent_index import AdjacentRows
+    from skipstone.paimon.kinds import RangeBitmap
+    from skipstone.paimon.top_rows import TopCandidate
     from skipstone.pruning import Fetched, Reason, RowSet
     from skipstone.pruning.interval import Intervals
     from skipstone.pruning.plan import Plan
@@ -177,6 +177,9 @@ class AggregateVerbs(OpenTable):
         return of_one_listing(self, request, lambda scan: self._first(scan.plan, orders, limit))
 
     def _first(self, plan: Plan, orders: Sequence[SortKey], limit: int) -> FirstRows:
+        from skipstone.paimon.kinds import RangeBitmap
+        from skipstone.paimon.top_rows import top_rows
+
         listing = plan.listing
         schema = self.schema(listing)
         columns = [column_name(sort_column(self, schema, order.column)) for order in orders]
@@ -223,6 +226,8 @@ def _candidate(
     column: str,
 ) -> TopCandidate:
     """A file of the plan, with its index where the candidate rows surely match."""
+    from skipstone.paimon.top_rows import TopCandidate, TopFile
+
     rows = int(plan.row_counts[file])
     detail = plan.details.get(file)
     among = None if detail is None else detail.rows
@@ -273,6 +278,8 @@ def _extreme(
 
 
 def _extreme_of(table: OpenTable, column: str, greatest: bool, scan: TableScan) -> ColumnValue:
+    from skipstone.execution.sorting import order_of, require_sortable
+
     plan, query = scan.plan, scan.query
     if query is None:
         raise UnsupportedError(
@@ -290,7 +297,7 @@ def _extreme_of(table: OpenTable, column: str, greatest: bool, scan: TableScan) 
         keys = [key for key in ends if key is not None]
         if keys:
             value = from_key(max(keys) if greatest else min(keys), type)
-            found.append(pa.array([_scalar(value, type)], type))
+            found.append(_array_of(value, type))
     rest = replace(plan, keep=plan.keep & ~known)
     if rest.keep.any():
         read = stored(replace(scan, plan=rest).to_arrow().column(0), type)
@@ -325,14 +332,15 @@ def _exact(bounds: Intervals, plan: Plan) -> NDArray[np.bool_]:
     return np.asarray((bounds.lo.valid & bounds.hi.valid) | only_null)
 
 
-def _scalar(value: Any, type: pa.DataType) -> pa.Scalar:
-    """A value of the stored domain as a scalar of its type."""
+def _array_of(value: Any, type: pa.DataType) -> pa.Array:
+    """A value of the stored domain as an array of its type."""
+
     if pa.types.is_decimal(type):
-        return pa.scalar(Decimal(decimal_text(value, type.scale)), type)
+        return pa.array([Decimal(decimal_text(value, type.scale))], type)
     if pa.types.is_boolean(type):
-        return pa.scalar(bool(value))
+        return arrow(np.array([bool(value)]))
     if pa.types.is_date(type):
-        return pa.scalar(int(value), pa.int32()).cast(type)
+        return arrow(np.array([int(value)], np.int32)).cast(type)
     if pa.types.is_timestamp(type) or pa.types.is_duration(type):
-        return pa.scalar(int(value), pa.int64()).cast(type)
-    return pa.scalar(value, type)
+        return arrow(np.array([int(value)], np.int64)).cast(type)
+    return pa.array([value], type)

@@ -6,29 +6,18 @@ import logging
 import time
 from collections import Counter
 from dataclasses import replace
-from difflib import get_close_matches
 from typing import TYPE_CHECKING, cast
 
 import numpy as np
 
-from skipstone.build.column_indexes import BuildSettings
-from skipstone.build.job import BuildJob, Outcome
 from skipstone.errors import KeyUnavailableError, PredicateError, SkipstoneError, UnsupportedError
-from skipstone.facts import Store
-from skipstone.facts.coverage import by_lacking, outgrown, stored_bytes, without_pm
-from skipstone.facts.reports import BuildReport
-from skipstone.facts.upkeep import compact, drop_index, needs_merge
-from skipstone.facts.xskipper_store import XskipperStore
-from skipstone.indexes.registry import parse_indexes
-from skipstone.paimon.kinds import Bsi, FileIndexOptions
-from skipstone.parquet.encryption.open_footer import encrypted_leaves
+from skipstone.paimon.options import FileIndexOptions
 from skipstone.predicate.types import MapKey, column_name, column_path
 from skipstone.pruning import Cause, Reason
 from skipstone.pruning.kind import Index, column_fields
 from skipstone.pruning.partitions import PartitionColumns
 from skipstone.pruning.table_schema import spelled_path
 from skipstone.storage import open_storage
-from skipstone.xskipper.store import remove_plaintext
 
 from .file_format import bound
 from .open_table import OpenTable
@@ -40,8 +29,11 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
     from pyspark.sql import SparkSession
 
-    from skipstone.facts import MatchedFacts
+    from skipstone.build.column_indexes import BuildSettings
+    from skipstone.build.job import Outcome
+    from skipstone.facts import MatchedFacts, Store
     from skipstone.facts.index_encryption import IndexEncryption, WriteEncryption
+    from skipstone.facts.reports import BuildReport
     from skipstone.parquet.encryption.decryption import Decryption
     from skipstone.parquet.encryption.encryption import Encryption
     from skipstone.questdb.pm_of_data_file import PmMode
@@ -92,6 +84,8 @@ class BuildVerbs(OpenTable):
         table's. Columns that their file encrypts are indexed in the clear only with
         ``plaintext_index=True``.
         """
+        from skipstone.indexes.registry import parse_indexes
+
         self.store.require_own()
         own = self.file_index if options is None else FileIndexOptions.parse(options)
         wanted = parse_indexes([*_listed(indexes), *own.indexes])
@@ -137,6 +131,8 @@ class BuildVerbs(OpenTable):
         plaintext_index: bool,
     ) -> BuildSettings:
         """The settings of a build, with the limit of inline containers that a build stated last."""
+        from skipstone.build.column_indexes import BuildSettings
+
         settings = BuildSettings(
             memory=memory,
             pm=pm,
@@ -161,6 +157,10 @@ def _run_build(
     progress: Progress | None,
     encryption: IndexEncryption | None = None,
 ) -> BuildReport:
+    from skipstone.build.job import BuildJob
+    from skipstone.facts.coverage import by_lacking, outgrown, stored_bytes, without_pm
+    from skipstone.facts.reports import BuildReport
+
     started = time.perf_counter()
     write_encryption = table.store.encryption_to_write(encryption)
     listing = table.listing()
@@ -268,6 +268,8 @@ def _refuse_in_clear(
 ) -> None:
     """``UnsupportedError`` where the first file encrypts a column that would be indexed in the
     clear. In other files such columns are left out file by file."""
+    from skipstone.parquet.encryption.open_footer import encrypted_leaves
+
     if not len(listing):
         return
     path = listing.paths[0]
@@ -299,6 +301,8 @@ def _checked(
     Raises ``PredicateError`` with the nearest name for an unknown column, and ``UnsupportedError``
     for a type that a kind does not support, or a partition column.
     """
+    from difflib import get_close_matches
+
     schema = table.file_columns(listing, spark)
     partitions = PartitionColumns.of(listing).values
     spelled = []
@@ -331,6 +335,8 @@ def _columns_of(schema: pa.Schema) -> str:
 
 def _check_kinds(table: OpenTable, wanted: Sequence[Index]) -> None:
     """Refuse row indexes where rows have no positions; warn of kinds that Paimon deprecates."""
+    from skipstone.paimon.kinds import Bsi
+
     sidecars = [index for index in wanted if index.sidecar is not None]
     if sidecars and not table.is_parquet:
         raise UnsupportedError(
@@ -350,6 +356,8 @@ def _check_kinds(table: OpenTable, wanted: Sequence[Index]) -> None:
 
 
 def _merge_if_needed(table: OpenTable) -> int:
+    from skipstone.facts.upkeep import compact, needs_merge
+
     snapshot = table.store.snapshot()
     if not needs_merge(snapshot):
         return 0
@@ -380,6 +388,9 @@ class IndexAfterRewrite:
     @property
     def _store(self) -> Store | None:
         """The index without its keys: with keys, the parts in the clear are ignored."""
+        from skipstone.facts import Store
+        from skipstone.facts.xskipper_store import XskipperStore
+
         table = self.table
         if isinstance(table.store, XskipperStore):
             return None  # written by others
@@ -396,6 +407,8 @@ class IndexAfterRewrite:
 
     def drop_clear(self, encryption: Encryption, *, whole: bool) -> tuple[str, ...]:
         """Drop them, and with ``whole`` all others, which are then built again."""
+        from skipstone.facts.upkeep import compact, drop_index
+
         found, store = self.clear(encryption), self._store
         if not found or store is None:
             return ()
@@ -416,6 +429,8 @@ class IndexAfterRewrite:
 
     def unpublish(self, encryption: Encryption) -> bool:
         """Remove their Xskipper directory in the clear next to the index; whether there was one."""
+        from skipstone.xskipper.store import remove_plaintext
+
         if self._store is None:
             return False
         store = self._store

@@ -6,20 +6,6 @@ import time
 from typing import TYPE_CHECKING, Final
 
 from skipstone.errors import FormatError, KeyUnavailableError, SkipstoneError
-from skipstone.parquet.encryption.decryption import Decryption
-from skipstone.rewrite.encrypted_file_list import (
-    EncryptedFileList,
-    TablePrefix,
-    bound_to,
-    list_path,
-    new_beginning,
-    read_list,
-    remove_list,
-    unbound,
-    write_list,
-)
-from skipstone.rewrite.file_jobs import DecryptFiles, EncryptFiles, RekeyFiles, TableReport, given
-from skipstone.rewrite.rekey_file import rekey
 from skipstone.storage.listing import SUMMARY
 
 from .build import IndexAfterRewrite
@@ -33,9 +19,11 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from skipstone.facts.index_encryption import IndexEncryption
+    from skipstone.parquet.encryption.decryption import Decryption
     from skipstone.parquet.encryption.encryption import Encryption
     from skipstone.parquet.encryption.key_material import KmsClient
-    from skipstone.rewrite.file_jobs import FileResult, Given
+    from skipstone.rewrite.encrypted_file_list import EncryptedFileList
+    from skipstone.rewrite.file_jobs import FileResult, Given, TableReport
 
     from .file_format import Progress
     from .open_table import OpenTable
@@ -78,6 +66,8 @@ class EncryptVerbs(RewriteVerbs):
         a table opened with ``index_keys``) the whole index is built again, encrypted. ``_metadata``
         and ``_common_metadata``, which hold the earlier footers, are removed.
         """
+        from skipstone.rewrite.file_jobs import EncryptFiles, TableReport, given
+
         started = time.perf_counter()
         require_local(self, "encrypted")
         listing = self.listing()
@@ -155,6 +145,9 @@ class EncryptVerbs(RewriteVerbs):
         the list of the files, which also has its version. Files in the clear are skipped. The
         list is removed after the last file, and the index is refreshed.
         """
+        from skipstone.rewrite.encrypted_file_list import read_list, remove_list
+        from skipstone.rewrite.file_jobs import DecryptFiles, TableReport, given
+
         started = time.perf_counter()
         require_local(self, "decrypted")
         held = self.keys.get() if decryption is None else decryption
@@ -212,6 +205,16 @@ class EncryptVerbs(RewriteVerbs):
         for ``encrypt``. Files without an old master key are skipped. ``aad_prefix`` is the
         beginning of the table's prefixes, where it is not stored.
         """
+        from skipstone.parquet.encryption.decryption import Decryption
+        from skipstone.rewrite.encrypted_file_list import (
+            TablePrefix,
+            bound_to,
+            list_path,
+            read_list,
+        )
+        from skipstone.rewrite.file_jobs import RekeyFiles, TableReport, given
+        from skipstone.rewrite.rekey_file import rekey
+
         started = time.perf_counter()
         require_local(self, "rekeyed")
         master_keys = dict(master_keys or {})
@@ -269,6 +272,8 @@ def _remove_summaries(table: OpenTable) -> list[str]:
 
 
 def _relative(table: OpenTable, paths: Iterable[str]) -> list[str]:
+    from skipstone.rewrite.encrypted_file_list import TablePrefix
+
     place = TablePrefix(table.path, b"-")
     return [place.relative(path) for path in paths]
 
@@ -294,6 +299,8 @@ class _FileList:
     @property
     def decryption(self) -> Decryption:
         """The keys of the files, each bound to its place."""
+        from skipstone.rewrite.encrypted_file_list import TablePrefix
+
         place = TablePrefix(self.table.path, self.beginning)
         return self.encryption.decryption().replaced(aad_prefix=place)
 
@@ -303,6 +310,13 @@ class _FileList:
     ) -> _FileList | None:
         """The list with the table's name, found or made, stored before the first file is encrypted;
         ``None`` where a function of the user returns the prefixes."""
+        from skipstone.rewrite.encrypted_file_list import (
+            EncryptedFileList,
+            TablePrefix,
+            new_beginning,
+            unbound,
+        )
+
         stated_prefix = unbound(made.aad_prefix)
         if stated_prefix is None and made.aad_prefix is not None:
             return None
@@ -325,6 +339,8 @@ class _FileList:
 
     def write(self, files: Mapping[str, bytes]) -> None:
         """Store the list with these files."""
+        from skipstone.rewrite.encrypted_file_list import EncryptedFileList, write_list
+
         write_list(
             self.table.path,
             EncryptedFileList(beginning=self.beginning, files=files),
@@ -362,6 +378,8 @@ def _known_list(
     table: OpenTable, made: Encryption, old: Decryption | None
 ) -> EncryptedFileList | None:
     """The existing list, opened with the new keys or the old ones."""
+    from skipstone.rewrite.encrypted_file_list import read_list, unbound
+
     keys = [made.decryption(), *([] if old is None else [old])]
     why = ""
     for each in keys:

@@ -11,12 +11,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, TypeAlias
 
-from skipstone.build.job import BuildJob, Outcome, run_here
 from skipstone.errors import KeyUnavailableError, UnsupportedError
 from skipstone.execution.open_files import SummaryFooters
 from skipstone.pruning.table_schema import schema_of_columns
-from skipstone.rewrite.encrypted_file_list import bound_to
-from skipstone.rewrite.file_jobs import given
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -25,6 +22,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.types import StructType
 
+    from skipstone.build.job import BuildJob, Outcome
     from skipstone.facts import Store
     from skipstone.parquet.encryption.decryption import Decryption
     from skipstone.spark.text_sources import SourceTable
@@ -56,6 +54,8 @@ class ParquetFormat:
         progress: Progress | None,
     ) -> list[Outcome]:
         """In this process, or as a Spark job."""
+        from skipstone.build.job import run_here
+
         if spark is None:
             return run_here(job, files, progress)
         from skipstone.spark.jobs import build_on_spark
@@ -127,6 +127,7 @@ class SparkFormat:
 
 def indexed_columns(store: Store) -> pa.Schema:
     """The indexed columns, with the types that they were indexed in."""
+
     definitions = store.snapshot().definitions
     return schema_of_columns({each.name: each for known in definitions for each in known.types})
 
@@ -185,6 +186,9 @@ class DataKeys:
 
 def bound(root: str, decryption: Decryption | Callable[[], Decryption]) -> Decryption:
     """Keys for the files of the table at ``root``; see the module."""
+    from skipstone.rewrite.encrypted_file_list import bound_to
+    from skipstone.rewrite.file_jobs import given
+
     made = _checked(given(decryption, "the keys of the data"))
     return made.replaced(aad_prefix=bound_to(root, made.aad_prefix, None))
 

@@ -2,35 +2,25 @@
 
 Every verb of ``Table`` uses this value. It lists the files, finds their schema, matches them with
 the facts of the index, and caches values that queries share. It changes nothing.
-
-``TxnTable`` is a table with a ``_txn``: QuestDB's, or a live table of Skipstone. Every listing of
-it is a snapshot (``questdb/txn_snapshot.py``); ``plan``, ``count`` and ``read`` each take one and
-keep to it. A file may grow while it is read: its first bytes, up to the size in the snapshot, do
-not change.
 """
 
 from __future__ import annotations
 
 from contextlib import contextmanager
 from copy import copy
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Self, TypeAlias
 
 from skipstone.errors import KeyUnavailableError, UnsupportedError
-from skipstone.execution import Engine
 from skipstone.facts.location import KeyedLocation
-from skipstone.facts.xskipper_store import find_store
+from skipstone.facts.store import Store
 from skipstone.identity import canonical_path
 from skipstone.paimon.adjacent_index import AdjacentIndexes
-from skipstone.paimon.kinds import FileIndexOptions, is_option
-from skipstone.parquet.encryption.master_keys import labelled_keys
-from skipstone.planning.table_facts import SnapshotFacts
+from skipstone.paimon.options import FileIndexOptions, is_option
 from skipstone.pruning.partitions import RECURSIVE, PartitionColumns, files_of_table, lookup_of
-from skipstone.pruning.plan import Coverage
 from skipstone.pruning.table_schema import FileSchema, TableSchema
-from skipstone.questdb.partition_evidence import OpenPartitions, PartitionPms, PartitionTimes
-from skipstone.questdb.txn_snapshot import TxnListing, TxnSnapshot, is_txn_table
+from skipstone.questdb import is_txn_table
 from skipstone.storage import open_storage, table_format
 
 from .file_format import DataKeys, FileFormat, ParquetFormat, SparkFormat, indexed_columns
@@ -41,16 +31,19 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import SparkSession
 
-    from skipstone.facts import Location, MatchedFacts, Store
+    from skipstone.execution import Engine
+    from skipstone.facts import Location, MatchedFacts
     from skipstone.facts.location import XskipperLocation
     from skipstone.identity import ObjectId
     from skipstone.paimon.adjacent_index import AdjacentRows
     from skipstone.parquet.encryption.decryption import Decryption
-    from skipstone.parquet.encryption.master_keys import KeySource
+    from skipstone.parquet.encryption.master_keys import KeySource, LabelledKeys
     from skipstone.predicate.dnf import Filter
-    from skipstone.questdb.txn_snapshot import PartitionFile
+    from skipstone.pruning.plan import Coverage
     from skipstone.rewrite.file_jobs import Given
     from skipstone.storage import Listing, Storage
+
+    from .txn_table import TxnTable
 
 
 #: SQL text, or pyarrow's filters: tuples, or lists of tuples
@@ -96,8 +89,18 @@ class OpenTable:
             raise UnsupportedError(f"{self.path}: keys are for Parquet files, not for {format}")
         else:
             self.file_format = SparkFormat(self.path, format, {**own, **self.lookup}, schema)
-        keys = labelled_keys(index_keys)
-        self.store: Store = find_store(self.path, index_location, self.storage_options, keys)
+        keys: LabelledKeys | None = None
+        if index_keys is not None:
+            from skipstone.parquet.encryption.master_keys import labelled_keys
+
+            keys = labelled_keys(index_keys)
+        self.store: Store
+        if index_location is None:
+            self.store = Store.of_table(self.path, None, self.storage_options, keys)
+        else:
+            from skipstone.facts.xskipper_store import find_store
+
+            self.store = find_store(self.path, index_location, self.storage_options, keys)
         self.partial, self.verify_checksums = partial, verify_checksums
         self.memory = memory
         #: where transparent reading looks for the index
@@ -168,7 +171,7 @@ class OpenTable:
     def txn(self) -> TxnTable | None:
         """The snapshots of a table with a ``_txn``; ``None`` for other tables."""
         if self._txn is None and self.is_parquet:
-            self._txn = TxnTable.at(self.path, self.storage, partial=self.partial)
+            self._txn = _txn_table(self.path, self.storage, partial=self.partial)
         return self._txn
 
     _txn: TxnTable | None = None
@@ -267,6 +270,8 @@ class OpenTable:
 
         ``UnsupportedError`` for a table that only Spark reads.
         """
+        from skipstone.execution import Engine
+
         files = self.require_parquet("read it with Spark: Table.read(spark, where)")
         engine = Engine(self.storage, self.storage_options)
         engine.files.verify_checksums = self.verify_checksums
@@ -283,10 +288,6 @@ class OpenTable:
 
         engine.files.opening = with_keys
         return engine
-
-
-# File versions whose way of opening is remembered.
-_REMEMBERED = 100_000
 
 
 class Partial(int):
@@ -308,82 +309,15 @@ class Partial(int):
         return (Partial, (int(self), self.coverage))
 
 
-class TxnTable:
-    """The table at ``root``; with ``partial`` only its Parquet partitions."""
+def _txn_table(root: str, storage: Storage, *, partial: bool) -> TxnTable | None:
+    """``None`` without a ``_txn``; with ``partial`` this is an ``UnsupportedError``."""
+    if is_txn_table(root, storage):
+        from .txn_table import TxnTable
 
-    def __init__(self, root: str, storage: Storage, *, partial: bool = False) -> None:
-        self.root, self.storage, self.partial = root, storage, partial
-        self.opened = OpenPartitions(storage)
-        # By path and size, of the snapshots that were listed.
-        self._files: dict[tuple[str, int | None], PartitionFile] = {}
-
-    @classmethod
-    def at(cls, root: str, storage: Storage, *, partial: bool) -> TxnTable | None:
-        """``None`` without a ``_txn``; with ``partial`` this is an ``UnsupportedError``."""
-        if is_txn_table(root, storage):
-            return cls(root, storage, partial=partial)
-        if partial:
-            raise UnsupportedError(
-                f"{root} has no _txn, so there are no partitions to leave out",
-                hint="partial=True (--partial) is for tables of QuestDB",
-            )
-        return None
-
-    def listing(self) -> TxnListing:
-        """The newest snapshot."""
-        found = TxnSnapshot.open(self.root, self.storage, partial=self.partial).listing()
-        if len(self._files) > _REMEMBERED:
-            self._files = {}
-        self._files.update({(file.path, file.size): file for file in found.files})
-        return found
-
-    def coverage(self, listing: Listing) -> Coverage | None:
-        """How much of the table a listing covers; ``None`` without ``partial``."""
-        if not self.partial or not isinstance(listing, TxnListing):
-            return None
-        snapshot = listing.snapshot
-        return Coverage(
-            read=len(snapshot.files),
-            total=snapshot.partitions_total,
-            left_out=snapshot.left_out,
+        return TxnTable(root, storage, partial=partial)
+    if partial:
+        raise UnsupportedError(
+            f"{root} has no _txn, so there are no partitions to leave out",
+            hint="partial=True (--partial) is for tables of QuestDB",
         )
-
-    def partitions(self, listing: Listing) -> PartitionColumns:
-        """The partitions' times as evidence. Directory names have no columns."""
-        assert isinstance(listing, TxnListing)
-        return _Times({}, opened=self.opened, listing=listing)
-
-    def opening(self, id: ObjectId) -> dict[str, Any]:
-        """How ``ParquetFile`` opens a file of a snapshot that was listed: with its size."""
-        file = self._files.get((id.path, id.size))
-        return {} if file is None else {"size": file.size}
-
-    def facts(self, listing: Listing, schema: pa.Schema) -> SnapshotFacts:
-        """The snapshot's information about its files; ``schema`` is the table's."""
-        assert isinstance(listing, TxnListing)
-        return SnapshotFacts(
-            coverage=self.coverage(listing),
-            row_counts=listing.row_counts,
-            sources=(PartitionPms(listing, self.opened, schema),),
-        )
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class _Times(PartitionColumns):
-    """The partitions' times in place of columns of directories, which such tables do not have."""
-
-    opened: OpenPartitions
-    listing: TxnListing
-
-    def evidence(self, columns: frozenset[str]) -> list[Any]:
-        """Evidence for the designated timestamp, if it is among ``columns``."""
-        snapshot, files = self.listing.snapshot, self.listing.files
-        if not files or snapshot.partitioning is None or snapshot.partitioning.unit == "none":
-            return []
-        # The newest file shows whether the others are worth opening.
-        column = self.opened.designated(files[-1])
-        if column is None or column not in columns:
-            return []
-        names = [self.opened.designated(file) for file in files]
-        times = [file.timestamp for file in files]
-        return [PartitionTimes.of(column, times, snapshot.partitioning, names)]
+    return None

@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 import time
 from dataclasses import dataclass, replace
-from difflib import get_close_matches
 from functools import partial
 from typing import TYPE_CHECKING, Final, TypedDict, TypeVar
 
@@ -19,20 +18,16 @@ from skipstone.indexes.minmax import MinMax
 from skipstone.planning.fact_runs import IN_MEMORY, RunSettings, in_turn
 from skipstone.planning.table_facts import ObjectPlanRequest, SnapshotFacts, plan_objects
 from skipstone.predicate.binding import bind
-from skipstone.predicate.dnf import from_dnf
 from skipstone.predicate.literals import Keys
-from skipstone.predicate.render import to_sql
 from skipstone.predicate.sql import parse_sql
 from skipstone.predicate.tree import Const, leaves
 from skipstone.predicate.types import UNCOMPARABLE, column_path, spark_type, split_names
 from skipstone.pruning import Cause, Reason
 from skipstone.pruning.costs import LOCAL, REMOTE
-from skipstone.pruning.file_bounds import intervals_of
 from skipstone.pruning.interval import Intervals
 from skipstone.pruning.partitions import READ_ALL, PartitionColumns
 from skipstone.pruning.plan import SortKey
 from skipstone.pruning.table_schema import FileSchema, spelled_path
-from skipstone.questdb.txn_snapshot import TxnListing
 from skipstone.storage.listing import SUMMARY
 
 from .file_format import ParquetFormat
@@ -97,6 +92,8 @@ class PlanRequest:
 
 def scan_query(table: OpenTable, request: PlanRequest) -> TableScan:
     """See ``Table.scan``."""
+    from skipstone.predicate.render import to_sql
+
     milliseconds: dict[str, float] = {}
     clock = time.perf_counter()
 
@@ -109,7 +106,7 @@ def scan_query(table: OpenTable, request: PlanRequest) -> TableScan:
     listing = table.listing()
     lap("listing")
     matched = table.match(listing, request.spark)
-    txn = table.txn if isinstance(listing, TxnListing) else None
+    txn = table.txn if listing.is_snapshot else None
     partitions = PartitionColumns.of(listing)
     if txn is not None:
         partitions = txn.partitions(listing)
@@ -216,7 +213,7 @@ def _of_listing(
         if not isinstance(error, FileNotFoundError) and table.listing().same_files(listing):
             raise
         raise StaleError(f"{table.path}: {_CHANGING}: {error}", hint="query again") from error
-    if scan.query is not None and not isinstance(listing, TxnListing):
+    if scan.query is not None and not listing.is_snapshot:
         footers = scan.query.footers
         for at, file in footers.opened.items():
             if scan.plan.keep[at] and not footers.fresh(at):
@@ -229,6 +226,8 @@ def _of_listing(
 
 def _file_bounds(matched: MatchedFacts, partitions: PartitionColumns) -> FileBounds:
     """Bounds of a column over all files, from ``minmax``; not from stores of Xskipper."""
+    from skipstone.pruning.file_bounds import intervals_of
+
     # Where a folder and the files both have a column, Spark takes the folder's value.
     folders = {name.lower() for name in partitions.values}
 
@@ -270,6 +269,8 @@ def _parsed(where: Where) -> tuple[Expr, str | None]:
         return Const(True), None
     if isinstance(where, str):
         return parse_sql(where), where
+    from skipstone.predicate.dnf import from_dnf
+
     return from_dnf(where), None
 
 
@@ -393,6 +394,8 @@ def sort_column(table: OpenTable, schema: pa.Schema, name: str) -> tuple[str, ..
 
     ``UnsupportedError`` for a column with a collation: its order is not that of the bytes.
     """
+    from difflib import get_close_matches
+
     path = spelled_path(schema, name)
     if path is None:
         near = get_close_matches(name, schema.names, 1)

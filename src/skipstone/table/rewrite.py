@@ -12,9 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Protocol, TypeVar
 
 from skipstone.errors import FormatError, KeyUnavailableError, SkipstoneError, UnsupportedError
-from skipstone.questdb.txn_snapshot import is_txn_table
-from skipstone.rewrite.encrypted_file_list import TablePrefix, bound_to, read_list
-from skipstone.rewrite.file_jobs import FileResult, TableReport, given, outcome_of
+from skipstone.questdb import is_txn_table
 
 from .build import BuildVerbs
 
@@ -24,7 +22,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from skipstone.parquet.encryption.decryption import Decryption
-    from skipstone.rewrite.file_jobs import Given
+    from skipstone.rewrite.file_jobs import FileResult, Given, TableReport
     from skipstone.rewrite.retrofit_file import RetrofitReport, TableRetrofitReport
     from skipstone.rewrite.summary_files import SummaryReport
     from skipstone.salvage.report import SalvageReport
@@ -173,6 +171,9 @@ class RewriteVerbs(BuildVerbs):
         are written **in the clear**, so ``output`` is required. The keys may be a function that
         makes them in each task. They are bound to the places of the files as for ``check``.
         """
+        from skipstone.rewrite.encrypted_file_list import read_list
+        from skipstone.rewrite.file_jobs import TableReport, given
+
         work = SalvageFiles(
             root=self.path,
             output=output,
@@ -240,6 +241,7 @@ class RewriteVerbs(BuildVerbs):
 
 def require_local(table: OpenTable, what: str, hint: str | None = None) -> None:
     """``UnsupportedError`` where the files of a table cannot be replaced."""
+
     if "://" in table.path:
         raise UnsupportedError(f"{table.path} lies in an object store: only local files are {what}")
     if is_txn_table(table.path, table.storage):
@@ -266,12 +268,16 @@ class SalvageFiles:
 
     def opened(self) -> Callable[[str, int], FileResult]:
         """The function that salvages a file."""
+        from skipstone.rewrite.file_jobs import given, outcome_of
+
         keys = None
         if self.decryption is not None:
             keys = _bound(self.root, given(self.decryption, "the keys"), self.beginning)
         return lambda path, size: outcome_of(path, lambda: self._one(path, size, keys))
 
     def _one(self, path: str, size: int, keys: Decryption | None) -> FileResult:
+        from skipstone.rewrite.encrypted_file_list import TablePrefix
+        from skipstone.rewrite.file_jobs import FileResult
         from skipstone.salvage.salvage_file import damage_of, salvage
 
         target = f"{path.removesuffix('.parquet')}{_SUFFIX}"
@@ -318,6 +324,8 @@ class SalvageFiles:
 
 def _bound(root: str, keys: Decryption, beginning: bytes | None) -> Decryption:
     """Keys bound to the places of the files; files in the clear are read too."""
+    from skipstone.rewrite.encrypted_file_list import bound_to
+
     prefix = bound_to(root, keys.aad_prefix, beginning)
     return keys.replaced(aad_prefix=prefix, allow_plaintext_files=True)
 

@@ -45,7 +45,8 @@ if TYPE_CHECKING:
     from skipstone.pruning.plan import Plan, SortKey
     from skipstone.spark.relation import Pruner, RelationInfo
 
-    from .open_table import OpenTable, TxnTable
+    from .open_table import OpenTable
+    from .txn_table import TxnTable
 
 
 _LOG = logging.getLogger("skipstone")

@@ -19,7 +19,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Unpack, overload
 
 from skipstone.errors import SkipstoneError
-from skipstone.paimon.kinds import is_option
+from skipstone.paimon.options import is_option
 from skipstone.planning.fact_runs import IN_MEMORY
 from skipstone.pruning.plan import Plan
 
@@ -73,7 +73,7 @@ class Table(EncryptVerbs, UpkeepVerbs, AggregateVerbs):
     ``decryption`` only with ``sidecars=True``.
 
     A directory with a ``_txn`` is a table of QuestDB, or a live table of Skipstone: its files are
-    those of the newest snapshot (``table/open_table.py``). With ``partial``, partitions that are
+    those of the newest snapshot (``table/txn_table.py``). With ``partial``, partitions that are
     not Parquet are left out, and every result shows it; else they are an ``UnsupportedError``.
 
     The files of other tables are those that Spark reads (``pruning/partitions.py``): those below

@@ -6,30 +6,12 @@ import logging
 import time
 from dataclasses import replace
 from datetime import timedelta
-from difflib import get_close_matches
 from typing import TYPE_CHECKING
 
 from skipstone.errors import SkipstoneError, UnsupportedError
-from skipstone.facts.coverage import describe, outgrown
-from skipstone.facts.export import export_containers, export_pms, publish
-from skipstone.facts.reports import (
-    CheckReport,
-    CompactReport,
-    Description,
-    DropReport,
-    ExportReport,
-    IndexInfo,
-    VacuumReport,
-)
-from skipstone.facts.upkeep import check, compact, drop_index, vacuum
-from skipstone.facts.xskipper_store import XskipperStore
-from skipstone.indexes.registry import kind as registered
-from skipstone.planning.prove import prove
 from skipstone.pruning import Cause
 from skipstone.pruning.partitions import PartitionColumns
-from skipstone.questdb.migrate import migrate
-from skipstone.questdb.txn_snapshot import is_txn_table
-from skipstone.rewrite.encryption_checks import check_encrypted_files
+from skipstone.questdb import is_txn_table
 
 from .file_format import ParquetFormat, bound
 from .open_table import OpenTable
@@ -39,6 +21,15 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from skipstone.advisor import Advice, Query, Savings, WeightedPredicate
+    from skipstone.facts.reports import (
+        CheckReport,
+        CompactReport,
+        Description,
+        DropReport,
+        ExportReport,
+        IndexInfo,
+        VacuumReport,
+    )
     from skipstone.parquet.encryption.decryption import Decryption
     from skipstone.questdb.migrate import MigrateReport
 
@@ -56,6 +47,8 @@ class UpkeepVerbs(OpenTable):
 
         >>> print(table.describe())
         """
+        from skipstone.facts.coverage import describe
+
         listing = self.listing()
         found = describe(self.path, self.match(listing))
         coverage = self.coverage(listing)
@@ -110,6 +103,13 @@ class UpkeepVerbs(OpenTable):
         read with what matches. With keys (``decryption``, by default the table's) each file must be
         encrypted and in its own place, and none may be missing (``rewrite/encryption_checks.py``).
         """
+        from skipstone.facts.coverage import outgrown
+        from skipstone.facts.reports import CheckReport
+        from skipstone.facts.upkeep import check
+        from skipstone.facts.xskipper_store import XskipperStore
+        from skipstone.planning.prove import prove
+        from skipstone.rewrite.encryption_checks import check_encrypted_files
+
         if deep and isinstance(self.store, XskipperStore):
             raise UnsupportedError(
                 f"{self.location.root} is a store of Xskipper",
@@ -165,6 +165,9 @@ class UpkeepVerbs(OpenTable):
 
         >>> table.drop("user_id:bloom")
         """
+        from skipstone.facts.coverage import describe
+        from skipstone.facts.reports import DropReport
+
         self.store.require_own()
         matched = self.match(self.listing())
         before = describe(self.path, matched)
@@ -198,6 +201,9 @@ class UpkeepVerbs(OpenTable):
         An Xskipper directory next to the index (``export`` without a destination) is published
         again.
         """
+        from skipstone.facts.reports import CompactReport
+        from skipstone.facts.upkeep import compact
+
         self.store.require_own()
         started = time.perf_counter()
         self.store.remove_left_overs()
@@ -234,6 +240,9 @@ class UpkeepVerbs(OpenTable):
 
         ``SkipstoneError`` where there is neither a table nor an index.
         """
+        from skipstone.facts.reports import VacuumReport
+        from skipstone.facts.upkeep import vacuum
+
         self.store.require_own()
         if not (
             self.storage.has_children(self.path)
@@ -268,6 +277,8 @@ class UpkeepVerbs(OpenTable):
         data file, else as ``<data file>._pm``. Parts that others cannot use are left out, with the
         reason in the report; ``UnsupportedError`` where nothing remains.
         """
+        from skipstone.facts.export import export_containers, export_pms
+
         self.store.require_own()
         if kind == "xskipper":
             return _export_facts(self, destination)
@@ -309,6 +320,8 @@ class UpkeepVerbs(OpenTable):
         ``pm/`` next to the facts. ``dry_run`` only reports what it would write; ``progress`` is
         called with files done and files to do.
         """
+        from skipstone.questdb.migrate import migrate
+
         if destination is None and not is_txn_table(self.path, self.storage):
             destination = self.location.pms
         return migrate(
@@ -323,6 +336,11 @@ class UpkeepVerbs(OpenTable):
 
 
 def _drop_one(table: OpenTable, index: str, before: Description) -> tuple[IndexInfo, ...]:
+    from difflib import get_close_matches
+
+    from skipstone.facts.upkeep import drop_index
+    from skipstone.indexes.registry import kind as registered
+
     column, _, kind = index.rpartition(":")
     known = registered(kind.partition("(")[0])
     name = kind.partition("(")[0] if known is None else known.name
@@ -342,6 +360,8 @@ def _drop_one(table: OpenTable, index: str, before: Description) -> tuple[IndexI
 
 
 def _export_facts(table: OpenTable, destination: str | None) -> ExportReport:
+    from skipstone.facts.export import publish
+
     listing = table.listing()
     return publish(
         table.match(listing),

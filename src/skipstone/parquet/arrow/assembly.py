@@ -28,6 +28,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pyarrow as pa
 
+from skipstone._arrays import arrow, numbers
 from skipstone.errors import FormatError, UnsupportedError
 
 from .arrow_types import ShapeKind, storage_type
@@ -305,7 +306,7 @@ def _join_list(shape: Shape, type: pa.DataType, parts: Mapping[int, pa.Array]) -
         if key.null_count:
             raise FormatError(f"a null key in the map {'.'.join(shape.node.path)}")
         return pa.MapArray.from_arrays(
-            pa.array(offsets, pa.int32()), key, item, type=type, mask=mask
+            arrow(offsets.astype(np.int32)), key, item, type=type, mask=mask
         )
     (element,) = shape.children
     # The repeated node is the element, or it holds nothing but the element.
@@ -321,18 +322,14 @@ def _list_array(
 ) -> pa.Array:
     if pa.types.is_list_view(type) or pa.types.is_large_list_view(type):
         wide = pa.types.is_large_list_view(type)
-        kind, number = (
-            (pa.LargeListViewArray, pa.int64()) if wide else (pa.ListViewArray, pa.int32())
-        )
-        starts, sizes = pa.array(offsets[:-1], number), pa.array(np.diff(offsets), number)
+        kind, number = (pa.LargeListViewArray, np.int64) if wide else (pa.ListViewArray, np.int32)
+        starts, sizes = arrow(offsets[:-1].astype(number)), arrow(np.diff(offsets).astype(number))
         return kind.from_arrays(starts, sizes, items, type=type, mask=mask)
     if pa.types.is_large_list(type):
         # A cast makes lists of the type null longer than their elements.
-        return pa.LargeListArray.from_arrays(
-            pa.array(offsets, pa.int64()), items, type=type, mask=mask
-        )
+        return pa.LargeListArray.from_arrays(arrow(offsets), items, type=type, mask=mask)
     made = pa.ListArray.from_arrays(
-        pa.array(offsets, pa.int32()), items, type=pa.list_(type.value_field), mask=mask
+        arrow(offsets.astype(np.int32)), items, type=pa.list_(type.value_field), mask=mask
     )
     if made.type == type:
         return made
@@ -346,7 +343,7 @@ def _fixed_list(
     type: pa.FixedSizeListType, offsets: I64, items: pa.Array, mask: pa.Array | None
 ) -> pa.Array:
     """Arrow's cast cannot do this: null lists get elements, and it has no ``take`` for views."""
-    null = np.zeros(len(offsets) - 1, np.bool_) if mask is None else mask.to_numpy(False)
+    null = np.zeros(len(offsets) - 1, np.bool_) if mask is None else numbers(mask)
     if np.any(np.diff(offsets)[~null] != type.list_size) or np.any(np.diff(offsets)[null]):
         raise FormatError(f"a list that does not have {type.list_size} elements")
     edges = [0, *(np.flatnonzero(np.diff(null)) + 1).tolist(), len(null)]
@@ -362,7 +359,7 @@ def _fixed_list(
 
 def _offsets_and_values(array: pa.Array) -> tuple[I64, pa.Array]:
     """Offsets that start at 0, and the values that they count."""
-    offsets = array.offsets.to_numpy().astype(np.int64)
+    offsets = numbers(array.offsets).astype(np.int64)
     first = int(offsets[0]) if len(offsets) else 0
     last = int(offsets[-1]) if len(offsets) else 0
     return offsets - first, array.values.slice(first, last - first)

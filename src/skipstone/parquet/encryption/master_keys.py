@@ -10,14 +10,11 @@ from typing import TYPE_CHECKING, Any, TypeAlias, cast
 
 from skipstone.errors import FormatError, KeyUnavailableError, SkipstoneError
 
-from .decryption import check_key
-from .key_material import unwrap_locally, wrap_locally
-from .modules import AuthenticationError, Cipher
-
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from .key_material import KmsClient
+    from .modules import Cipher
 
     KeySource: TypeAlias = (
         "Mapping[str, bytes] | Callable[[str], bytes | None] | KmsClient | LabelledKeys"
@@ -37,6 +34,9 @@ class LabelledKeys:
     __slots__ = ("_ciphers", "_source")
 
     def __init__(self, source: KeySource) -> None:
+        from .decryption import check_key
+        from .modules import Cipher
+
         if isinstance(source, LabelledKeys):
             source = source._source
         self._source: Any = source
@@ -83,6 +83,8 @@ class LabelledKeys:
 
     def wrap_key(self, key_bytes: bytes, master_key_identifier: str) -> str:
         """A data key encrypted under a label. Raises ``KeyUnavailableError``."""
+        from .key_material import wrap_locally
+
         if not self._is_kms:
             label = master_key_identifier
             return wrap_locally(bytes(key_bytes), self._cipher(label), label.encode())
@@ -95,6 +97,9 @@ class LabelledKeys:
 
     def unwrap_key(self, wrapped_key: str | bytes, master_key_identifier: str) -> bytes:
         """The unwrapped data key. Raises ``KeyUnavailableError``, also for a wrong key."""
+        from .key_material import unwrap_locally
+        from .modules import AuthenticationError
+
         label = master_key_identifier
         text = wrapped_key if isinstance(wrapped_key, str) else bytes(wrapped_key).decode("ascii")
         if not self._is_kms:
@@ -113,6 +118,9 @@ class LabelledKeys:
             raise _failed("unwrap", label, error) from None
 
     def _cipher(self, label: str) -> Cipher:
+        from .decryption import check_key
+        from .modules import Cipher
+
         found = self._ciphers.get(label)
         if found is not None:
             return found

@@ -44,13 +44,6 @@ import os
 from enum import IntEnum
 from typing import NamedTuple, TypeAlias
 
-from cryptography.exceptions import InvalidTag
-from cryptography.hazmat.primitives.ciphers import Cipher as _Cipher
-from cryptography.hazmat.primitives.ciphers.aead import AESGCM
-from cryptography.hazmat.primitives.ciphers.algorithms import AES
-from cryptography.hazmat.primitives.ciphers.modes import CTR, GCM
-from cryptography.hazmat.primitives.constant_time import bytes_eq
-
 from skipstone.errors import FormatError, UnsupportedError
 
 Buffer: TypeAlias = bytes | bytearray | memoryview
@@ -201,6 +194,9 @@ class Cipher:
     __slots__ = ("_aes", "_gcm")
 
     def __init__(self, key: Buffer) -> None:
+        from cryptography.hazmat.primitives.ciphers.aead import AESGCM
+        from cryptography.hazmat.primitives.ciphers.algorithms import AES
+
         key = bytes(key)
         if len(key) not in KEY_LENGTHS:
             raise ValueError(f"an AES key has 16, 24 or 32 bytes, not {len(key)}")
@@ -263,6 +259,8 @@ class Cipher:
         what: str = "an encrypted module",
     ) -> bytes:
         """Plaintext of ciphertext and tag."""
+        from cryptography.exceptions import InvalidTag
+
         try:
             return self._gcm.decrypt(nonce, encrypted, aad)
         except InvalidTag:
@@ -278,6 +276,9 @@ class Cipher:
 
     def _ctr(self, nonce: Buffer, data: Buffer) -> bytes:
         # CTR is its own inverse. Its ciphers have state, so each module gets a new one.
+        from cryptography.hazmat.primitives.ciphers import Cipher as _Cipher
+        from cryptography.hazmat.primitives.ciphers.modes import CTR
+
         context = _Cipher(self._aes, CTR(bytes(nonce) + _FIRST_COUNTER)).encryptor()
         return context.update(data) + context.finalize()
 
@@ -285,6 +286,9 @@ class Cipher:
 
     def sign(self, data: Buffer, aad: bytes, *, nonce: bytes | None = None) -> bytes:
         """Nonce and tag of ``data``; the ciphertext is thrown away, chunk by chunk."""
+        from cryptography.hazmat.primitives.ciphers import Cipher as _Cipher
+        from cryptography.hazmat.primitives.ciphers.modes import GCM
+
         nonce = _nonce(nonce)
         context = _Cipher(self._aes, GCM(nonce)).encryptor()
         context.authenticate_additional_data(aad)
@@ -296,6 +300,8 @@ class Cipher:
 
     def verify(self, data: Buffer, signature: Buffer, aad: bytes) -> bool:
         """Whether ``signature`` (28 bytes) is that of ``data``."""
+        from cryptography.hazmat.primitives.constant_time import bytes_eq
+
         signature = bytes(signature)
         if len(signature) != SIGNATURE_LENGTH:
             return False

@@ -26,8 +26,6 @@ from skipstone.parquet.format.metadata import ColumnCryptoMetaData
 from skipstone.parquet.thrift.compact import Reader
 from skipstone.predicate.types import column_name
 
-from .decryption import key_label
-from .file_decryptor import EncryptedFooter, FileDecryptor
 from .modules import ModuleType
 
 if TYPE_CHECKING:
@@ -37,6 +35,7 @@ if TYPE_CHECKING:
 
     from .column_decryptor import ColumnDecryptor
     from .decryption import Decryption
+    from .file_decryptor import FileDecryptor
     from .modules import Buffer
 
 
@@ -72,6 +71,8 @@ def open_footer(
     whose keys were given must be encrypted.
     """
     if encrypted:
+        from .file_decryptor import FileDecryptor
+
         decryptor, plain, offset = FileDecryptor.open_encrypted(
             data, decryption, base=base, file=file, load_key_material=load_key_material
         )
@@ -81,6 +82,8 @@ def open_footer(
     algorithm = footer.encryption_algorithm
     if algorithm is None and decryption is None:
         return DecryptedFooter(footer)
+    from .file_decryptor import FileDecryptor
+
     signer = FileDecryptor.of_plaintext_footer(
         decryption,
         algorithm,
@@ -266,6 +269,8 @@ def describe_encrypted_footer(
 
     ``data`` is what lies before the last 8 bytes, beginning at ``base`` of the file.
     """
+    from .file_decryptor import EncryptedFooter, FileDecryptor
+
     crypto = EncryptedFooter.from_bytes(data, base=base).crypto
     return describe_encryption(FileDecryptor.of_encrypted_footer(None, crypto, file=file))
 
@@ -281,6 +286,8 @@ def describe_encryption(
 
     A column's key is that of its first encrypted chunk. ``unavailable`` is that of ``open_footer``.
     """
+    from .decryption import key_label
+
     algorithm = decryptor.algorithm
     if algorithm.aad_prefix is not None:
         prefix = "stored"
@@ -303,6 +310,8 @@ def describe_encryption(
 def _columns(
     footer: FooterArrays, decryptor: FileDecryptor, unavailable: Mapping[int, SkipstoneError]
 ) -> tuple[EncryptedColumn, ...]:
+    from .decryption import key_label
+
     encrypted = footer.chunk("encrypted") == 1
     found = []
     for leaf in np.flatnonzero(encrypted.any(axis=0)).tolist():

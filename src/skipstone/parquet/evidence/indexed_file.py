@@ -24,7 +24,7 @@ from skipstone.parquet.encodings.values import ByteArrays
 from skipstone.parquet.encryption.modules import ModuleType
 from skipstone.parquet.encryption.open_footer import chunk_decryptor
 from skipstone.parquet.format.enums import BoundaryOrder
-from skipstone.parquet.format.index_pages import ROLL_OVER, read_root
+from skipstone.parquet.format.index_pages import ROLL_OVER
 from skipstone.parquet.format.metadata import ColumnMetaData
 from skipstone.parquet.format.page_index import ColumnIndexArrays, OffsetIndexArrays
 from skipstone.parquet.pages.page import chunk_range
@@ -384,6 +384,8 @@ def _page_index_of(
 
     ``FormatError`` where they are damaged, ``UnsupportedError`` where they lack what is needed.
     """
+    from skipstone.parquet.format.index_pages import read_root
+
     root, ordinals = read_root(data, leaf.type, leaf.type_length, base=base)
     rows = root if root.keys is None else ordinals
     if rows is None or rows.ordinals is None:

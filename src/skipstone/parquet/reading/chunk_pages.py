@@ -21,7 +21,6 @@ from skipstone.parquet.encryption.open_footer import chunk_decryptor
 from skipstone.parquet.format.enums import PageType
 from skipstone.parquet.format.metadata import PageHeader
 from skipstone.parquet.format.page_index import OffsetIndexArrays
-from skipstone.parquet.index_pages.descent import Descent, offsets_of_tree
 from skipstone.parquet.pages.page import check_crc, read_page
 from skipstone.parquet.thrift.compact import Reader
 from skipstone.storage import ByteRange
@@ -226,6 +225,8 @@ class ChunkPages:
         offset = int(self.footer.chunk("index_page_offset")[key])
         if offset <= 0 or self.column_decryptor(key) is not None:
             return None
+        from skipstone.parquet.index_pages.descent import Descent, offsets_of_tree
+
         data_page_offset = int(self.footer.chunk("data_page_offset")[key])
         return offsets_of_tree(self.reader, Descent(place, leaf, offset, data_page_offset))
 

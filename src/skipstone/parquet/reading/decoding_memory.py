@@ -21,8 +21,9 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
+from skipstone import _compute as pc
+from skipstone._arrays import numbers, validity
 from skipstone.errors import FormatError
 from skipstone.parquet.encodings.codecs import decompress
 from skipstone.parquet.format.enums import (
@@ -182,9 +183,13 @@ _STRINGS = {
 def check_indices(column: pa.ChunkedArray) -> None:
     """``FormatError`` for an index outside the dictionary, which Arrow does not check."""
     for chunk in column.chunks:
-        least, most = pc.min_max(chunk.indices).as_py().values()
-        entries = len(chunk.dictionary)
-        if most is not None and (least < 0 or most >= entries):
+        places = numbers(chunk.indices)
+        if chunk.null_count:
+            places = places[validity(chunk.indices)]
+        if not len(places):
+            continue
+        least, most, entries = int(places.min()), int(places.max()), len(chunk.dictionary)
+        if least < 0 or most >= entries:
             raise FormatError(
                 "an index outside the dictionary",
                 expected=f"0 to {entries - 1}",
@@ -225,7 +230,7 @@ def _lengths(chunk: pa.DictionaryArray) -> NDArray[np.int64]:
     """The bytes of each value, 0 of nulls."""
     offsets = _offsets(chunk.dictionary).astype(np.int64)
     places = chunk.indices
-    found = np.diff(offsets, append=offsets[-1])[np.asarray(places.fill_null(len(offsets) - 1))]
+    found = np.diff(offsets, append=offsets[-1])[numbers(places, len(offsets) - 1)]
     return np.asarray(found, np.int64)
 
 

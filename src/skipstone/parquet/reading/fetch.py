@@ -16,8 +16,6 @@ import pyarrow as pa
 from skipstone._numba import CompiledKernels, is_imported
 from skipstone.errors import FormatError, MemoryLimitError, SkipstoneError
 from skipstone.parquet.arrow.arrow_types import ShapeKind
-from skipstone.parquet.arrow.arrow_values import leaf_array
-from skipstone.parquet.arrow.assembly import assemble_rows, join
 from skipstone.parquet.encodings.kernels import Kernels
 from skipstone.parquet.format.enums import Type
 from skipstone.parquet.pages.column_values import concat, decode_pages
@@ -294,6 +292,8 @@ class _Wave:
 
     def _flat(self, group: GroupRows, field: SelectedField) -> pa.Array:
         """The wanted rows of a flat column in one row group."""
+        from skipstone.parquet.arrow.arrow_values import leaf_array
+
         column = self._leaf_column(group, field.shape.leaves[0])
         levels = column.definition_levels
         valid = None if levels is None else levels == column.leaf.max_definition_level
@@ -395,6 +395,8 @@ class _Wave:
         self, field: SelectedField, parts: Mapping[int, pa.ChunkedArray | None]
     ) -> pa.ChunkedArray:
         """A field from its leaves."""
+        from skipstone.parquet.arrow.assembly import join
+
         mine: dict[int, pa.ChunkedArray] = {}
         for leaf in field.shape.leaves:
             part = parts[leaf]
@@ -414,6 +416,8 @@ class _Wave:
 
     def _own(self, field: SelectedField) -> pa.ChunkedArray:
         """The same by our own decoders, row group by row group."""
+        from skipstone.parquet.arrow.assembly import assemble_rows
+
         made: list[pa.Array] = []
         for group in self.wanted:
             columns = {leaf: self._leaf_column(group, leaf) for leaf in field.shape.leaves}

@@ -22,12 +22,8 @@ import pyarrow as pa
 from skipstone._cache import LruCache
 from skipstone.human import plural
 from skipstone.identity import canonical_path
-from skipstone.parquet.arrow.metadata_tables import chunks, row_groups
 from skipstone.parquet.evidence import PageSource, RowGroupSource
-from skipstone.parquet.index_pages.index_pages import IndexPages
 from skipstone.predicate.binding import bind
-from skipstone.predicate.dnf import from_dnf
-from skipstone.predicate.render import to_sql
 from skipstone.predicate.sql import parse_sql
 from skipstone.predicate.tree import (
     And,
@@ -50,7 +46,6 @@ from skipstone.storage import open_storage
 from skipstone.storage.listing import Listing
 
 from .file_reader import FileReader, names_its_file
-from .page_metadata import column_index, offset_index, page_table, read_bloom_filter
 from .pinned_file import TAIL_GUESS, PinnedReader, load_footer
 from .row_ranges import column_at, rows_alone, take_rows
 
@@ -65,6 +60,7 @@ if TYPE_CHECKING:
     from skipstone.parquet.format.bloom_filter import BloomFilter
     from skipstone.parquet.format.metadata import FileMetaData, PageHeader
     from skipstone.parquet.format.page_index import ColumnIndexArrays, OffsetIndexArrays
+    from skipstone.parquet.index_pages.index_pages import IndexPages
     from skipstone.predicate.tree import Bound
     from skipstone.pruning.plan import Plan
 
@@ -169,6 +165,8 @@ class ParquetFile(FileReader):
     @names_its_file
     def row_groups(self) -> pa.Table:
         """One row per row group; columns have the names of parquet.thrift."""
+        from skipstone.parquet.arrow.metadata_tables import row_groups
+
         return row_groups(self.footer)
 
     @names_its_file
@@ -179,6 +177,8 @@ class ParquetFile(FileReader):
         path) in the schema, ``dict_only`` whether all its data pages are dictionary-encoded. Null
         means that the file does not have the value.
         """
+        from skipstone.parquet.arrow.metadata_tables import chunks
+
         return chunks(self.footer)
 
     @names_its_file
@@ -189,6 +189,8 @@ class ParquetFile(FileReader):
         ``uncompressed_page_size`` are bytes; ``first_row_index`` counts from the row group's first
         row. Reads the page headers of ``columns`` (all that can be read, by default).
         """
+        from .page_metadata import page_table
+
         return page_table(self, columns)
 
     @names_its_file
@@ -200,20 +202,28 @@ class ParquetFile(FileReader):
     @names_its_file
     def offset_index(self, row_group: int, column: str) -> OffsetIndexArrays | None:
         """Where the pages of a chunk lie, ``None`` if the file does not say."""
+        from .page_metadata import offset_index
+
         return offset_index(self, self.chunk_key(row_group, column))
 
     @names_its_file
     def column_index(self, row_group: int, column: str) -> ColumnIndexArrays | None:
         """Bounds of the values of each page of a chunk, ``None`` if the file does not say."""
+        from .page_metadata import column_index
+
         return column_index(self, self.chunk_key(row_group, column))
 
     @names_its_file
     def bloom_filter(self, row_group: int, column: str) -> BloomFilter | None:
         """The whole Bloom filter of a chunk, ``None`` if it has none."""
+        from .page_metadata import read_bloom_filter
+
         return read_bloom_filter(self, self.chunk_key(row_group, column))
 
     def index_pages(self, column: str) -> IndexPages:
         """The index pages of 2013 of a leaf: its data pages by key or by row, and rows by these."""
+        from skipstone.parquet.index_pages.index_pages import IndexPages
+
         return IndexPages(self, column)
 
     # -- predicates --------------------------------------------------------------------------------
@@ -313,6 +323,9 @@ class ParquetFile(FileReader):
         return RowGroupSource(files), PageSource(files, self.reader.fetch)
 
     def _bind(self, where: Where, time_zone: str) -> _Predicate:
+        from skipstone.predicate.dnf import from_dnf
+        from skipstone.predicate.render import to_sql
+
         if where is None:
             return _Predicate(Const(True), "TRUE")
         if not isinstance(where, str):

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, ParamSpec, Protocol, TypeVar, cast
 import numpy as np
 import pyarrow as pa
 
+from skipstone._arrays import no_rows
 from skipstone.errors import FormatError, SkipstoneError
 from skipstone.parquet.evidence.indexed_file import IndexedFile
 from skipstone.parquet.format.enums import Type
@@ -316,7 +317,7 @@ class FileReader:
         """The same rows of ``fields`` of the selection."""
         pieces = list(self.tables(fields, row_ranges))
         if not pieces:
-            return pa.schema([each.field for each in fields], self.schema.metadata).empty_table()
+            return no_rows(pa.schema([each.field for each in fields], self.schema.metadata))
         return joined(pieces)
 
     @names_its_file

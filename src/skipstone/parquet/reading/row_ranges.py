@@ -12,8 +12,9 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
+from skipstone import _compute as pc
+from skipstone._arrays import arrow, numbers
 from skipstone.errors import FormatError
 from skipstone.predicate.literals import Keys, order_keys
 from skipstone.pruning import RowSet
@@ -135,7 +136,7 @@ def _slices(column: pa.ChunkedArray, start: I64, length: I64) -> pa.ChunkedArray
 
 def _take(column: pa.ChunkedArray, at: I64) -> pa.ChunkedArray:
     """The values at these positions, in their order."""
-    places = pa.array(at)
+    places = arrow(at)
     try:
         return column.take(places)
     except pa.ArrowNotImplementedError:
@@ -176,7 +177,7 @@ def column_at(table: pa.Table, path: tuple[str, ...]) -> pa.ChunkedArray:
 def take_rows(table: pa.Table, at: I64) -> pa.Table:
     """The rows at these positions, in their order."""
     try:
-        return table.take(pa.array(at))
+        return table.take(arrow(at))
     except pa.ArrowNotImplementedError:
         columns = [_take(column, at) for column in table.columns]
         return pa.Table.from_arrays(columns, schema=table.schema)
@@ -232,8 +233,8 @@ def _steps(keys: Keys, claim: SortingColumn) -> Any:
         steps = (before > after).astype(np.int8) - (before < after).astype(np.int8)
     else:
         before, after = keys.data[:-1], keys.data[1:]
-        more = pc.greater(before, after).fill_null(False).to_numpy(zero_copy_only=False)
-        less = pc.less(before, after).fill_null(False).to_numpy(zero_copy_only=False)
+        more = numbers(pc.greater(before, after))
+        less = numbers(pc.less(before, after))
         steps = more.astype(np.int8) - less.astype(np.int8)
     if claim.descending:
         steps = -steps
@@ -277,7 +278,7 @@ def entries_per_row(array: pa.Array) -> I64:
         return entries_per_row(array.field(0))
     if not (pa.types.is_list(array.type) or pa.types.is_large_list(array.type)):
         return np.ones(len(array), np.int64)
-    offsets = array.offsets.to_numpy().astype(np.int64)
+    offsets = numbers(array.offsets).astype(np.int64)
     first, last = int(offsets[0]), int(offsets[-1])
     inner = array.values.slice(first, last - first)
     if pa.types.is_nested(inner.type):

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, TypeAlias
 
 import pyarrow as pa
 
+from skipstone._arrays import no_rows
 from skipstone._cache import LruCache
 from skipstone.errors import SkipstoneError
 from skipstone.parquet.arrow.arrow_types import (
@@ -194,7 +195,7 @@ class Selection:
         found = self._empty.get(key)
         if found is None:
             fields = [each.field for each in self.fields(columns)]
-            found = pa.schema(fields, self.schema.metadata).empty_table()
+            found = no_rows(pa.schema(fields, self.schema.metadata))
             self._empty.put(key, found)
         return found
 

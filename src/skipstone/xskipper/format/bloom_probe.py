@@ -26,6 +26,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from skipstone._arrays import validity
 from skipstone.errors import FormatError
 from skipstone.pruning.column_types import binary_parts
 
@@ -176,9 +177,7 @@ def _parse_chunk(array: pa.Array) -> BlobChunk:
     if len(offsets) != count + 1:
         offsets = np.zeros(count + 1, dtype=np.int64)
     ends = offsets[1:]
-    valid = np.ones(count, np.bool_)
-    if array.null_count:
-        valid = array.is_valid().to_numpy(zero_copy_only=False)
+    valid = validity(array)
     chunk = BlobChunk(
         data=data,
         ok=valid & (offsets[:-1] >= 0) & (offsets[:-1] <= ends) & (ends <= len(data)),

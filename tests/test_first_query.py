@@ -1,0 +1,180 @@
+"""What a process loads for its first query. Imports are most of the time of a short query, so a
+module comes with the first call that needs it. The table has 12 files of 50 rows with an index."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+import skipstone
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+SOURCE = Path(skipstone.__file__).parent.parent
+FILES, ROWS = 12, 50
+ABROAD = {
+    "pandas",
+    "numba",
+    "pyspark",
+    "duckdb",
+    "polars",
+    "cryptography",
+    "obstore",
+    "fsspec",
+    "sqlglot",
+    "rich",
+    "pyarrow.dataset",
+    "pyarrow.acero",
+    "pyroaring",
+    "numpy.ma",
+}
+OTHER_VERBS = {
+    "skipstone.advisor",
+    "skipstone.build",
+    "skipstone.inspect",
+    "skipstone.live",
+    "skipstone.report",
+    "skipstone.rewrite",
+    "skipstone.salvage",
+    "skipstone.spark",
+    "skipstone.facts.encode",
+    "skipstone.facts.export",
+    "skipstone.facts.merge",
+    "skipstone.facts.upkeep",
+    "skipstone.facts.xskipper_store",
+    "skipstone.execution.engine_export",
+    "skipstone.indexes.valuelist",
+    "skipstone.paimon.base",
+    "skipstone.paimon.kinds",
+    "skipstone.paimon.sidecar",
+    "skipstone.parquet.encryption.file_decryptor",
+    "skipstone.parquet.index_pages.index_pages",
+    "skipstone.planning.explain",
+    "skipstone.questdb.migrate",
+    "skipstone.questdb.txn_snapshot",
+    "skipstone.table.txn_table",
+    "skipstone.xskipper.store",
+}
+
+
+def lay(folder: Path) -> None:
+    """Files of random keys; ``ts`` follows from file to file."""
+    folder.mkdir()
+    for number in range(FILES):
+        table = pa.table(
+            {
+                "key": np.arange(ROWS) * FILES + number,
+                "ts": pa.array(np.arange(ROWS) + number * ROWS, pa.timestamp("us")),
+                "user": [f"u-{row * FILES + number}" for row in range(ROWS)],
+                "amount": np.arange(ROWS) / 8,
+            }
+        )
+        pq.write_table(table, folder / f"part-{number:02}.parquet")
+
+
+@pytest.fixture(scope="module")
+def indexed(tmp_path_factory: pytest.TempPathFactory) -> str:
+    folder = tmp_path_factory.mktemp("first") / "indexed"
+    lay(folder)
+    skipstone.Table(str(folder)).build(indexes=["key:bloom", "ts:minmax"])
+    return str(folder)
+
+
+@pytest.fixture(scope="module")
+def plain(tmp_path_factory: pytest.TempPathFactory) -> str:
+    folder = tmp_path_factory.mktemp("first") / "plain"
+    lay(folder)
+    return str(folder)
+
+
+def fresh(code: str) -> tuple[Any, set[str]]:
+    """What ``found`` is after the code in a fresh interpreter, and the modules that it holds."""
+    show = "print(json.dumps([found, sorted(sys.modules)], default=str))"
+    done = subprocess.run(
+        [sys.executable, "-c", f"import sys, json\n{code}\n{show}"],
+        env={"PYTHONPATH": str(SOURCE)},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    found, modules = json.loads(done.stdout)
+    return found, set(modules)
+
+
+def fresh_query(path: str, call: str) -> tuple[Any, set[str]]:
+    return fresh(f"import skipstone\nfound = skipstone.Table({path!r}).{call}")
+
+
+def test_a_query_of_one_value_loads_what_it_needs(indexed: str) -> None:
+    found, loaded = fresh_query(indexed, "query('key = 125').to_pylist()")
+    assert [(row["key"], row["user"], row["amount"]) for row in found] == [(125, "u-125", 1.25)]
+    assert loaded & ABROAD == set()
+    assert loaded & OTHER_VERBS == set()
+    assert {"skipstone.indexes.bloom", "skipstone.planning.table_facts"} <= loaded
+
+
+def test_a_table_alone_reads_nothing(indexed: str) -> None:
+    _, loaded = fresh(f"import skipstone\nfound = repr(skipstone.Table({indexed!r}))")
+    assert loaded & (ABROAD | OTHER_VERBS | {"skipstone.execution.table_scan"}) <= {
+        "skipstone.execution.table_scan"
+    }
+
+
+@pytest.mark.parametrize("table", ["indexed", "plain"])
+def test_no_query_imports_pandas(table: str, request: pytest.FixtureRequest) -> None:
+    """pyarrow imports pandas in ``pa.array``, ``pa.scalar``, ``to_numpy`` and others."""
+    path = request.getfixturevalue(table)
+    found, loaded = fresh(
+        f"import skipstone\ntable = skipstone.Table({path!r})\n"
+        "found = [\n"
+        "    table.query(\"ts < '1970-01-01 00:00:00.000003'\", ['key'])['key'].to_pylist(),\n"
+        "    sorted(table.query(\"user like 'u-3_' and key < 34\")['key'].to_pylist()),\n"
+        "    table.query('key in (3, 4)', ['amount'])['amount'].to_pylist(),\n"
+        "    table.query('amount > 6', ['key'], order_by='key', limit=1)['key'].to_pylist(),\n"
+        "    table.count(\"ts >= '1970-01-01 00:00:00.0001'\"),\n"
+        "    table.count(\"user <> 'u-3'\"),\n"
+        "    str(table.max('ts')),\n"
+        "]"
+    )
+    assert found == [
+        [0, 12, 24],
+        [30, 31, 32, 33],
+        [0.0, 0.0],
+        [588],
+        500,
+        599,
+        "1970-01-01 00:00:00.000599",
+    ]
+    assert loaded & ABROAD == set()
+
+
+def test_small_files_are_counted_without_compiled_code(plain: str) -> None:
+    found, loaded = fresh_query(plain, "count('key = 125')")
+    assert found == 1
+    assert loaded & (ABROAD | {"skipstone.parquet.format.footer_jit"}) == set()
+
+
+@pytest.mark.parametrize("words", [["query"], ["query", "--json"], ["count"]])
+def test_the_command_line_loads_no_more(indexed: str, words: Sequence[str]) -> None:
+    arguments = ["skipstone", words[0], indexed, "key = 125", *words[1:]]
+    _, loaded = fresh(
+        "import contextlib, io\nfrom skipstone.cli import main\n"
+        f"sys.argv = {arguments!r}\n"
+        "with contextlib.redirect_stdout(io.StringIO()) as out, contextlib.suppress(SystemExit):\n"
+        "    main()\nfound = out.getvalue()"
+    )
+    assert loaded & (ABROAD | OTHER_VERBS) == set()
+
+
+def test_modules_that_are_loaded_are_seen(indexed: str) -> None:
+    _, loaded = fresh_query(indexed, "explain('key = 125').plan.keep.sum()")
+    assert "skipstone.planning.explain" in loaded
