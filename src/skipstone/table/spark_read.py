@@ -7,15 +7,15 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
 
-from skipstone.errors import FormatError, KeyUnavailableError, SkipstoneError, UnsupportedError
+from skipstone.errors import SkipstoneError, UnsupportedError
 from skipstone.identity import canonical_path
 from skipstone.parquet.format.footer import MAGIC_ENCRYPTED
 from skipstone.predicate.types import column_name, column_path
 from skipstone.pruning import Cause, Reason
 from skipstone.pruning.costs import SPARK
-from skipstone.pruning.partitions import RECURSIVE, PartitionColumns
+from skipstone.pruning.partitions import RECURSIVE
 from skipstone.questdb.txn_snapshot import ready_for_spark
-from skipstone.spark.data_source import spark_schema, spark_types
+from skipstone.spark.data_source import spark_schema
 from skipstone.spark.facts import FactsPruner, finder, store_cache
 from skipstone.spark.read_path import (
     UNFILTERED,
@@ -33,6 +33,7 @@ from skipstone.spark.skip import skip
 from skipstone.spark.txn_scan import TxnPruner, read_txn_table
 
 from .planning import PlanRequest, orders_of, planned
+from .spark_read_schema import schema_for_spark
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -54,7 +55,6 @@ _LOG = logging.getLogger("skipstone")
 _FILTER = "pathGlobFilter"
 _NO_INDEX = "{*[^x],*[^e]x,*[^d]ex,*[^n]dex,*[^i]ndex,*[^.]index}"
 _SUFFIX = ".index"
-_MERGE = "mergeschema"
 
 
 def read_table(
@@ -175,7 +175,15 @@ def _check_columns(columns: Sequence[str] | None) -> None:
 
 def _plain(table: OpenTable, spark: SparkSession, options: Mapping[str, str]) -> DataFrame:
     """The table as plain Spark reads it without sidecars; ``options`` of the reader."""
-    options, schema = _schema_of_all(table, options)
+    options, whole = schema_for_spark(table, spark, options)
+    with whole.in_words(table.path):
+        frame = _unordered(table, spark, options, whole.given)
+    return whole.in_order(frame)
+
+
+def _unordered(
+    table: OpenTable, spark: SparkSession, options: Mapping[str, str], schema: StructType | None
+) -> DataFrame:
     hidden = partial(_without_sidecars, table, options)
     if is_connect(spark):
         return table.file_format.frame(spark, hidden(), schema)
@@ -188,36 +196,6 @@ def _plain(table: OpenTable, spark: SparkSession, options: Mapping[str, str]) ->
     if _lists_sidecars(frame, spark):
         return table.file_format.frame(spark, hidden(), schema)
     return frame
-
-
-def _schema_of_all(
-    table: OpenTable, options: Mapping[str, str]
-) -> tuple[Mapping[str, str], StructType | None]:
-    """``options`` and the schema for Spark's reader: that of all files, where these differ.
-
-    Spark takes the schema of one file, and ``mergeSchema`` refuses most types that widen. It is
-    used where Spark's own metadata of a column would be lost, or a folder has a column of the
-    files. ``UnsupportedError`` where types do not merge.
-    """
-    options = {**options, **table.lookup}
-    if not table.is_parquet or table.txn is not None or _MERGE in map(str.lower, options):
-        return options, None
-    listing = table.listing()
-    try:
-        found = table.file_schema(listing)
-    except (OSError, FormatError, KeyUnavailableError):
-        return options, None  # Spark's reader reports the error
-    if found.distinct < 2:
-        return options, None
-    files = found.merged.spark
-    folders = {name.lower() for name in PartitionColumns.of(listing).values}
-    marked = any(each.metadata for each in files)
-    if marked or not folders.isdisjoint(name.lower() for name in files.names):
-        return {**options, _MERGE: "true"}, None
-    try:
-        return options, spark_types(files)
-    except UnsupportedError:  # a type that only Spark knows
-        return {**options, _MERGE: "true"}, None
 
 
 def _without_sidecars(table: OpenTable, options: Mapping[str, str]) -> dict[str, str]:
@@ -253,15 +231,17 @@ def _native(
         more = Reason(cause=Cause.NOT_APPLICABLE, subject="Spark's own reader", text=text)
         reasons = (*reasons, more)
     if is_connect(spark):
-        options, schema = _schema_of_all(table, options)
-        return read_connect(
-            spark,
-            table.path,
-            partial(_planned, table),
-            where,
-            _without_sidecars(table, options),
-            schema=schema,
-        )
+        options, whole = schema_for_spark(table, spark, options)
+        with whole.in_words(table.path):
+            frame = read_connect(
+                spark,
+                table.path,
+                partial(_planned, table),
+                where,
+                _without_sidecars(table, options),
+                schema=whole.given,
+            )
+        return whole.in_order(frame)
     find = finder({table.path: table.index_location}, store_cache(spark))
 
     def find_with_choice(relation: RelationInfo) -> Pruner | None:
