@@ -86,7 +86,7 @@ def with_value(matched: MatchedFacts, field: FactField) -> NDArray[np.bool_]:
 
 
 def superseded(matched: MatchedFacts) -> set[tuple[str, str, str]]:
-    """Keys of the fact columns of indexes that were built anew with other parameters, for every
+    """Keys of the fact columns of indexes that were built again with other parameters, for every
     file that has a value of the old ones.
 
     None where there are facts that this listing says nothing about.
@@ -206,7 +206,7 @@ def describe(table: str, matched: MatchedFacts) -> Description:
 
 def outgrown(table: str, snapshot: Snapshot, files: int) -> Iterator[str]:
     """Which indexes have parameters that a build chose for a table of fewer files, and the command
-    that chooses anew."""
+    that chooses again."""
     for definition in snapshot.definitions:
         index = definition.index
         found = None if index is None else index.outgrown(files)

@@ -37,7 +37,7 @@ values get through whatever ``fpp`` says, so the default is not reached where fi
 The definition then holds both numbers, ``bloom(fpp=0.001, files=1000)``. ``files`` says that
 ``fpp`` was chosen, and for what; ``bloom(files=1000)`` asks for the same. A refresh keeps it, so
 that the filters of all files agree. So does another build that is not told ``fpp``, until the
-filters let through more than four files in expectation: then it chooses anew.
+filters let through more than four files in expectation: then it chooses again.
 
 It answers ``=`` and ``IN``, and proves only that a file holds no match.
 """
