@@ -100,7 +100,7 @@ def lay(root: Path, files: list[tuple[str, pa.Table, dict[str, Any]]]) -> None:
         os.utime(path, (_OLD, _OLD))
 
 
-@settings(max_examples=120)
+@settings(max_examples=2 * settings().max_examples)
 @given(lakes(), st.booleans())
 def test_rows_are_those_of_brute_force(
     lake: tuple[list[tuple[str, pa.Table, dict[str, Any]]], pa.Table, Expr, int], index: bool
