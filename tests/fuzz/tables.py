@@ -17,7 +17,7 @@ import pyarrow.parquet as pq
 import skipstone
 from skipstone.cli import cli
 from skipstone.inspect import inspect_path
-from skipstone.parquet.reading.bulk_chunks import KERNELS
+from tests.parquet.reading.bulk import opened, read_together
 from tests.table.together import together
 
 if TYPE_CHECKING:
@@ -141,7 +141,6 @@ _TOGETHER: tuple[tuple[str | None, list[str] | None], ...] = (
 
 def make_many(folder: Path) -> list[Path]:
     """A table of many files without an index; those that are damaged have every form of pages."""
-    KERNELS.load()
     root = folder / "t"
     root.mkdir()
     made = []
@@ -157,6 +156,9 @@ def make_many(folder: Path) -> list[Path]:
         )  # fmt: skip
         os.utime(path, (_OLD, _OLD))
         made.append(path)
+    # Compiled here, on this thread: a child has little time, and a fork takes no other thread.
+    for name in _data(0).column_names:
+        read_together([opened(path) for path in made], [name])
     return made[:12]
 
 

@@ -81,7 +81,7 @@ FORMS: dict[str, Callable[[list[bytes | None]], Any]] = {
 }
 
 
-@settings(max_examples=300)
+@settings(max_examples=5 * settings().max_examples)
 @given(values, patterns, st.sampled_from("\\#_%é"), st.sampled_from(sorted(FORMS)), st.booleans())
 @example([b"a", b"aa", b"aba", b""], "a%a", "\\", "string", False)
 @example([b"a", b"", None], "", "\\", "string", True)
@@ -130,7 +130,7 @@ _FLOATS = st.one_of(
 )
 
 
-@settings(max_examples=300)
+@settings(max_examples=5 * settings().max_examples)
 @given(
     st.lists(st.none() | _FLOATS, max_size=12), _FLOATS, st.sampled_from(_COMPARED),
     st.sampled_from([pa.float32(), pa.float64()]), st.sampled_from(["array", "chunks", "coded"]),

@@ -23,7 +23,6 @@ from skipstone.parquet.reading.bulk_columns import (
 )
 from skipstone.parquet.reading.decoding_memory import (
     bytes_of_strings,
-    is_string,
     limit_of,
     without_dictionary,
 )
@@ -54,6 +53,13 @@ OtherColumns: TypeAlias = "Callable[[FileColumns, Sequence[str], RowSet], pa.Tab
 #: The other columns are read for the matching rows alone up to this share of matching rows. Above
 #: it, nearly every page holds one.
 MANY: Final = 0.2
+# Types of strings, and those with 32-bit offsets of the same.
+_NARROW: Final = {
+    pa.string(): pa.string(),
+    pa.large_string(): pa.string(),
+    pa.binary(): pa.binary(),
+    pa.large_binary(): pa.binary(),
+}
 
 
 class BatchReader:
@@ -167,14 +173,18 @@ class BatchReader:
 def _decoded(column: pa.DictionaryArray, pieces: Sequence[BulkPiece]) -> Any:
     """The values of a column; ``None`` where strings repeat so often that they take more memory
     than the limit."""
-    if not is_string(column.type.value_type):
+    type = column.type.value_type
+    narrow = _NARROW.get(type)
+    if narrow is None:
         return column.dictionary_decode()
+    if narrow != type:
+        column = pa.DictionaryArray.from_arrays(column.indices, column.dictionary.cast(narrow))
     opened = pieces[0].piece.file.opened
     stored = sum(chunks.size(each.groups) for each in pieces for chunks in stored_chunks(each))
     limit, whole = limit_of(opened.memory, stored), pa.chunked_array([column])
     if bytes_of_strings(whole, limit) > limit:
         return None
-    return without_dictionary(whole, column.type.value_type)
+    return without_dictionary(whole, type)
 
 
 def _by_field(columns: Mapping[str, Any]) -> dict[str, Any]:

@@ -229,7 +229,7 @@ _LIES = {
 }  # fmt: skip
 
 
-@settings(max_examples=400)
+@settings(max_examples=5 * settings().max_examples)
 @given(damaged(), st.sampled_from([None, 1 << 20]))
 def test_chunks_that_lie_harm_no_other(
     drawn: tuple[tuple[Any, ...], list[bytes]], memory: int | None
