@@ -43,7 +43,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from . import Units
-    from .evaluation import Evaluation, Outcome
+    from .evaluation import Evaluation, EvidenceOutcome
     from .evidence import Source
 
     IntArray: TypeAlias = NDArray[np.int64]
@@ -132,13 +132,13 @@ def best_prefix(nets: Sequence[float]) -> int:
 
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
-class Verdict:
+class SampleResult:
     """What a sample says of a level: ``net`` are the seconds that it saved, less those that it
     took. ``chosen`` is the evidence that paid, by index and column; ``others`` did not."""
 
     source: Source
     net: float
-    outcomes: Sequence[Outcome]
+    outcomes: Sequence[EvidenceOutcome]
     chosen: frozenset[tuple[str, str]]
 
 
@@ -232,12 +232,12 @@ class CostGate:
                 self._left.append(Reason(cause=Cause.COSTLY, subject=subject, text=text))
         return [each for each in evidence if each.cost <= most]
 
-    def verdict(self, tree: Bound, source: Source, asked: Units, found: Evaluation) -> Verdict:
+    def verdict(self, tree: Bound, source: Source, asked: Units, found: Evaluation) -> SampleResult:
         """What the level of ``source`` was worth in a sample ``asked``, which gave ``found``."""
         costs, level, count = self.costs, source.level, len(asked)
         value = float(self.reading(source, asked).sum()) / max(len(found.units), 1)
 
-        def net(outcome: Outcome) -> float:
+        def net(outcome: EvidenceOutcome) -> float:
             took = 0.0
             if _reads(level, outcome):
                 size = source.decoded(outcome.index, outcome.column, found.units)
@@ -258,24 +258,24 @@ class CostGate:
         if level is not Level.ROW_GROUP:
             one = costs.looking(level, len(self.columns))
         pairs = list(zip(outcomes, chosen, strict=True))
-        return Verdict(
+        return SampleResult(
             source=source,
             net=sum(each for each, yes in zip(nets, chosen, strict=True) if yes) - one * count,
             outcomes=outcomes,
             chosen=frozenset((each.index, each.column) for each, yes in pairs if yes),
         )
 
-    def leave(self, verdict: Verdict) -> None:
+    def leave(self, verdict: SampleResult) -> None:
         """Adds the reason that a level is left out after a sample."""
         self._sampled(verdict.source.level.unit, verdict.outcomes)
 
-    def follow(self, verdict: Verdict) -> None:
+    def follow(self, verdict: SampleResult) -> None:
         """Adds a reason for each evidence of a level that is left out after a sample."""
         for each in verdict.outcomes:
             if (each.index, each.column) not in verdict.chosen:
                 self._sampled(f"{each.index}({each.column})", [each])
 
-    def _sampled(self, subject: str, outcomes: Sequence[Outcome]) -> None:
+    def _sampled(self, subject: str, outcomes: Sequence[EvidenceOutcome]) -> None:
         asked, total, unit = self.sampled
         gone = sum(each.before - each.after for each in outcomes)
         effect = "it skipped too little" if gone else "it skipped nothing"
@@ -296,7 +296,7 @@ class CostGate:
         self._small[level, unit] = before[0] + passed, before[1] + total
 
 
-def _reads(level: Level, outcome: Outcome) -> bool:
+def _reads(level: Level, outcome: EvidenceOutcome) -> bool:
     """Whether evidence reads dictionary pages or filters; statistics are in memory."""
     return level is Level.ROW_GROUP and outcome.cost > _FREE_COST
 

@@ -301,7 +301,7 @@ def combine(
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Outcome:
+class EvidenceOutcome:
     """What evidence of this ``cost`` decided: undecided units ``before`` and ``after``."""
 
     index: str
@@ -320,7 +320,7 @@ class Evaluation:
     bounds: Bounds[NDArray[np.bool_]]
     leaves: Mapping[Leaf, Bounds[Any]]
     steps: tuple[Step, ...]
-    outcomes: tuple[Outcome, ...] = ()
+    outcomes: tuple[EvidenceOutcome, ...] = ()
 
     def descend(self, children: Units, parent: NDArray[np.int64]) -> dict[Leaf, Bounds[Any]]:
         """Each leaf's bounds for finer units: ``parent[i]`` is the unit that child ``i`` lies in.
@@ -358,7 +358,7 @@ def evaluate(
     by_column = _by_column(tree)
     bounds = whole()
     steps: list[Step] = []
-    outcomes: list[Outcome] = []
+    outcomes: list[EvidenceOutcome] = []
     for cost, stage in itertools.groupby(sorted(evidence, key=_cost), key=_cost):
         undecided = bounds.may & ~bounds.must
         left = count = int(np.count_nonzero(undecided))
@@ -390,7 +390,9 @@ def evaluate(
             steps.append(step)
             after = kept - int(np.count_nonzero(bounds.must))  # all of these may match
             outcomes.append(
-                Outcome(index=step.index, column=step.column, cost=cost, before=left, after=after)
+                EvidenceOutcome(
+                    index=step.index, column=step.column, cost=cost, before=left, after=after
+                )
             )
             left = after
     return Evaluation(

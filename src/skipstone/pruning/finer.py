@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
     from skipstone.predicate.tree import Bound, Leaf
 
-    from .costs import CostGate, Verdict
+    from .costs import CostGate, SampleResult
     from .evaluation import Fetch
     from .evidence import Source
     from .plan import Step
@@ -85,7 +85,7 @@ class FinerLevels:
         """All levels for a sample of ``total`` files, then those that pay for the other files."""
         inside = np.zeros_like(self.settled)
         inside[sample] = True
-        verdicts: list[Verdict] = []
+        verdicts: list[SampleResult] = []
         self.gate.sampled = len(sample), total, Level.OBJECT.unit
         for source in sources:
             state = self._level(state, source, within=inside, verdicts=verdicts)
@@ -105,8 +105,8 @@ class FinerLevels:
         source: Source,
         *,
         within: BoolFlags | None = None,
-        verdict: Verdict | None = None,
-        verdicts: list[Verdict] | None = None,
+        verdict: SampleResult | None = None,
+        verdicts: list[SampleResult] | None = None,
     ) -> Evaluation:
         """One level for the undecided units of the files ``within``, by the evidence that
         ``verdict`` names. ``verdicts`` takes what the level was worth."""
@@ -168,7 +168,7 @@ class FinerLevels:
         state: Evaluation,
         source: Source,
         at: NDArray[np.int64],
-        verdict: Verdict | None,
+        verdict: SampleResult | None,
         *,
         many: bool = False,
     ) -> tuple[Evaluation, NDArray[np.int64]]:

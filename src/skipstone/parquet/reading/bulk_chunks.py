@@ -105,7 +105,7 @@ class BulkKind:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class _Words:
+class _DictionaryStrings:
     """The strings of the dictionaries: those of chunk ``c`` begin at ``base[c]``."""
 
     base: NDArray[np.int64]
@@ -126,7 +126,7 @@ class CodedStrings:
     places: NDArray[np.int64]
     plain: NDArray[np.uint8]
     first: NDArray[np.int64]
-    words: _Words
+    words: _DictionaryStrings
     entries: NDArray[np.int64]
     #: of each chunk; decoding adds failures
     status: NDArray[np.int64]
@@ -334,20 +334,20 @@ class BulkChunks:
 
     def _words(
         self, pages: NDArray[np.int64], plain: NDArray[np.uint8], kernels: BulkKernels
-    ) -> _Words:
+    ) -> _DictionaryStrings:
         """The strings of all dictionaries."""
         base = np.cumsum(self.entries) - self.entries
         offsets = np.zeros(int(self.entries.sum()) + 1, np.int32)
         out = np.empty(len(plain) + ROOM, np.uint8)
         kernels.words(plain, pages, self.places, base, self.entries, self.status, offsets, out)
-        return _Words(base, offsets, out)
+        return _DictionaryStrings(base, offsets, out)
 
     def _coded(
         self,
         pages: NDArray[np.int64],
         plain: NDArray[np.uint8],
         kernels: BulkKernels,
-        words: _Words,
+        words: _DictionaryStrings,
     ) -> CodedStrings:
         return CodedStrings(
             kind=self.kind,
@@ -366,7 +366,7 @@ class BulkChunks:
         pages: NDArray[np.int64],
         plain: NDArray[np.uint8],
         kernels: BulkKernels,
-        words: _Words,
+        words: _DictionaryStrings,
     ) -> pa.Array | None:
         rows, room = int(self.first[-1]), 2 * len(plain) + ROOM
         some = _scratch(pages)
