@@ -68,12 +68,12 @@ def figures(bench: Workbench) -> Iterator[Figure]:
     queries = list(_queries(files, rows))
     peers = engines(path)
     for query in queries:
-        yield _figure(bench, query, table, peers, "lake")
+        yield _figure(bench, query, table, peers, "lake_queries")
     of_rows = skipstone.Table(path, index_location=str(folder / "rows"))
     of_rows.build(indexes=[*INDEXES, *ROW_INDEXES], memory=4 << 30)
     for query in queries:
         if query.name in ("rare pair", "top amount", "null", "count", "ten"):
-            yield _figure(bench, query, of_rows, peers, "lake.row indexes")
+            yield _figure(bench, query, of_rows, peers, "lake_queries.row indexes")
 
 
 def _queries(files: int, rows: int) -> Iterator[Query]:

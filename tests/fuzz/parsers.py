@@ -473,7 +473,9 @@ PARSERS: Mapping[str, Parser] = {
         ("parquet/format/page_index.py", "parquet/format/bloom_filter.py",
          "parquet/format/bloom_jit.py"), _parquet, _batteries("indexes", "plans"),
     ),
-    "pages": Parser(_ENCODINGS, _parquet, _batteries("fetch", "query", "verification", "own")),
+    "pages": Parser(
+        (*_ENCODINGS, "parquet/pages/page_headers.py"),
+        _parquet, _batteries("fetch", "query", "verification", "own")),
     "many-files": Parser((), tables.make_many, (tables.asked_together,)),
     "salvage": Parser((), _parquet, _batteries("salvage")),
     "index-pages": Parser(("parquet/format/index_pages.py",), _index_pages, (_searched,)),
