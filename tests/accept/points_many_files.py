@@ -1,0 +1,90 @@
+"""Tables of many files: read together, with filters that fit their number, and bit slices."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from skipstone import Table
+from skipstone.parquet.reading.bulk_chunks import KERNELS
+from tests.accept.registry import point
+from tests.accept.tables import backdate, write
+from tests.oracle import matching_rows
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from tests.accept.workbench import Workbench
+
+MANY, EACH = 40, 20_000
+
+
+def lake(root: Path) -> pa.Table:
+    """40 files of 20,000 rows; every file has each kind, and no range leaves a file out."""
+    root.mkdir(parents=True)
+    tables = []
+    for number in range(MANY):
+        rng = np.random.default_rng(number)
+        table = pa.table(
+            {
+                "id": np.arange(EACH) * MANY + number,
+                "kind": [f"k-{each}" for each in rng.integers(0, 50, EACH)],
+                "x": np.where(rng.random(EACH) < 1e-3, np.nan, rng.random(EACH)),
+            }
+        )
+        path = root / f"part-{number:02}.parquet"
+        pq.write_table(table, path)
+        backdate(path)
+        tables.append(table)
+    return pa.concat_tables(tables)
+
+
+@point("many files: rows, counts and first rows are those of brute force where no file is skipped")
+def together(bench: Workbench) -> None:
+    everything = lake(bench.home / "lake")
+    table = Table(str(bench.home / "lake"))
+    KERNELS.load()
+    for where in ("kind = 'k-7' AND x > 0.99", "kind LIKE 'k-4%' AND id < 900", "x <=> NULL"):
+        at = pa.array(matching_rows(everything, where), pa.int64())
+        wanted = everything["id"].take(at).to_pylist()
+        assert table.query(where, ["id"])["id"].to_pylist() == wanted, where
+        assert table.count(where) == len(wanted), where
+    (nan,) = table.query(columns=["x"], order_by="x desc", limit=1)["x"].to_pylist()
+    assert nan != nan, nan
+
+
+def users(root: Path, files: range) -> None:
+    for number in files:
+        write(root / f"part-{number:04}.parquet", {"user": [f"u-{number}-{n}" for n in range(40)]})
+
+
+@point("many files: bloom fits the number of files, and a refresh says when the table outgrew it")
+def outgrown(bench: Workbench) -> None:
+    root = bench.home / "growing"
+    users(root, range(2))
+    table = Table(str(root))
+    table.build(indexes=["user:bloom"])
+    (index,) = table.describe().indexes
+    assert "fpp=0.01" in str(index), index
+    users(root, range(2, 600))
+    said = str(Table(str(root)).refresh())
+    assert "bloom" in said, said
+    assert "build" in said, said
+
+
+@point("many files: compact stores filters by bit position, and a lookup keeps the same files")
+def slices(bench: Workbench) -> None:
+    root = bench.home / "sliced"
+    users(root, range(1_100))
+    table = Table(str(root))
+    table.build(indexes=["user:bloom"])
+    before = table.plan("user = 'u-1003-7'")
+    table.compact()
+    after = Table(str(root)).plan("user = 'u-1003-7'")
+    assert any(step.index == "bloom slices" for step in after.steps), after.steps
+    assert list(after.keep) == list(before.keep)
+    assert after.files_kept <= 10, after.files_kept
+    assert Table(str(root)).count("user = 'u-1003-7'") == 1
