@@ -4,8 +4,10 @@ VENV  := .venv
 PY    := $(VENV)/bin/python
 JOBS  ?= 2
 ARGS  ?=
+# Older versions of Spark that are supported, each in an environment of its own; .venv has the newest.
+SPARKS := 3.5 4.0 4.1
 
-.PHONY: help test lint accept demo docs bench fuzz soak faults interop venv venv41 java clean
+.PHONY: help test lint accept demo docs bench fuzz soak faults interop versions venv java clean
 .SILENT:
 .DEFAULT_GOAL := help
 
@@ -20,9 +22,10 @@ help:
 	echo "make faults  every fault at every step of every verb that writes"
 	echo "make soak    random tables on every route, then the tests that take hours"
 	echo "make interop files exchanged with Paimon, QuestDB and other readers of Parquet"
+	echo "make versions  reading through an index on every version of Spark that is supported"
 	echo "make venv    only set up .venv; make clean removes what was made, not .venv and .interop"
 
-test: java $(VENV)/.stamp .venv-spark41/.stamp
+test: java $(VENV)/.stamp $(SPARKS:%=.venv-spark%/.stamp)
 	$(PY) -m pytest -n $(JOBS) --dist loadfile $(ARGS)
 
 lint: $(VENV)/.stamp
@@ -62,8 +65,15 @@ interop: $(VENV)/.stamp
 
 venv: $(VENV)/.stamp
 
-# The oldest PySpark that is supported, for the test of the main job (tests/test_spark41.py).
-venv41: .venv-spark41/.stamp
+# The newest runs these with everything else, in `make test`.
+versions: java $(SPARKS:%=.venv-spark%/.stamp)
+	for version in $(SPARKS); do \
+	  echo "PySpark $$version"; \
+	  .venv-spark$$version/bin/python -m pytest -W ignore -p no:cacheprovider \
+	    tests/spark/test_skip.py tests/spark/test_catalyst.py tests/spark/test_scans.py \
+	    tests/spark/test_txn_scan.py tests/spark/test_sources.py tests/spark/test_watch.py \
+	    $(ARGS) || exit 1; \
+	done
 
 java:
 	sh tools/bootstrap.sh java
@@ -72,8 +82,8 @@ $(VENV)/.stamp: pyproject.toml tools/bootstrap.sh
 	sh tools/bootstrap.sh venv $(VENV) -e '.[test,lint,docs]'
 	touch $@
 
-.venv-spark41/.stamp: pyproject.toml tools/bootstrap.sh
-	sh tools/bootstrap.sh venv .venv-spark41 -e . 'pyspark==4.1.*'
+.venv-spark%/.stamp: pyproject.toml tools/bootstrap.sh
+	sh tools/bootstrap.sh venv .venv-spark$* -e . 'pyspark==$*.*' pytest hypothesis
 	touch $@
 
 clean:

@@ -10,6 +10,10 @@ twentieth into the same file, so each file spans nearly the whole range and only
 can tell them apart. `day` is the file's number: min/max tell. `kind` is "even" or "odd" with the
 file's number, and "rare" in one row of file 7: the value list tells. `x` holds NaN, nulls and both
 zeros.
+
+Then the ways in which versions of Spark differ: partition columns of several types, lists of more
+than ten values (another expression in Catalyst), instants, dates and decimals, a subquery, a table
+of the catalog, `Table.read`, and a refresh after a file was replaced and one was added.
 """
 
 from __future__ import annotations
@@ -17,6 +21,7 @@ from __future__ import annotations
 import os
 import sys
 import tempfile
+from decimal import Decimal
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -92,6 +97,81 @@ def compare(spark: SparkSession, table: Path) -> list[str]:
     return wrong
 
 
+# The same over partitions: the folders are `day=2026-01-01/part=0` to `part=3`, two files in each.
+PARTITIONED: list[tuple[str, int, int]] = [
+    ("part = 2 AND id = 1001", 0, 1),
+    ("id IN (1, 101, 201, 301, 401, 501, 601, 701, 5001, 6001, 7001, 8001)", 8, 8),
+    ("at >= timestamp '2026-01-01 00:11:40+00:00'", 1, 1),
+    ("at IN (timestamp '2026-01-01 00:00:05+00:00', timestamp '2026-01-01 00:00:07+00:00')", 1, 1),
+    ("born < date '2026-01-02'", 1, 1),
+    ("price > 70.00", 1, 1),
+    ("name LIKE 'n-3%'", 1, 1),
+    ("day = date '2026-01-01' AND part > 1 AND name = 'n-7'", 1, 1),
+    ("price = (SELECT max(price) FROM VALUES (5.25) AS t(price))", 0, 8),
+    ("name = 'n-1' OR part = 3", 3, 8),
+    ("NOT (name <> 'n-4')", 1, 1),
+]
+
+
+def lay_out_partitions(table: Path) -> None:
+    """Eight files of 100 rows in four folders; each column tells the files apart."""
+    for number in range(8):
+        folder = table / "day=2026-01-01" / f"part={number // 2}"
+        folder.mkdir(parents=True, exist_ok=True)
+        id = number * 100 + np.arange(100)
+        start = np.datetime64("2026-01-01T00:00:00", "us")
+        prices = [Decimal(f"{number * 10 + i % 10}.25") for i in range(100)]
+        columns: dict[str, Any] = {
+            "id": id,
+            "at": pa.array(start + id.astype("timedelta64[s]"), pa.timestamp("us", "UTC")),
+            "born": pa.array(np.full(100, f"2026-01-{number + 1:02d}", "datetime64[D]")),
+            "price": pa.array(prices, pa.decimal128(9, 2)),
+            "name": pa.array([f"n-{number}"] * 100),
+        }
+        pq.write_table(pa.table(columns), folder / f"{number}.parquet")
+
+
+def compare_partitions(spark: SparkSession, path: Path) -> list[str]:
+    """The queries of ``PARTITIONED`` in three ways: a path, ``Table.read``, a table's name."""
+    import skipstone
+
+    columns = ("id", "at", "born", "price", "name")
+    table = skipstone.Table(str(path))
+    table.build(spark, indexes=[f"{name}:minmax" for name in columns[:4]] + ["name:valuelist"])
+    spark.sql(f"CREATE TABLE events USING parquet LOCATION '{path}'")
+    spark.sql("MSCK REPAIR TABLE events")
+    wrong = []
+    for turn in ("built", "refreshed"):
+        for query, least, most in PARTITIONED:
+            plain = sorted(map(repr, spark.read.parquet(str(path)).where(query).collect()))
+            ways = {
+                "path": skipstone.skip(spark.read.parquet(str(path)).where(query)),
+                "read": table.read(spark, query) if "SELECT" not in query else None,
+                "name": skipstone.skip(spark.table("events").where(query)),
+            }
+            for way, frame in ways.items():
+                if frame is None:
+                    continue
+                got = sorted(map(repr, frame.collect()))
+                if got != plain:
+                    wrong.append(f"{turn}, {way}: {query}: {len(got)} rows, not {len(plain)}")
+                files = scanned(frame).files
+                if way == "path" and turn == "built" and not least <= files <= most:
+                    wrong.append(f"{query}: {files} files read, {least} to {most} expected")
+            print(f"{turn}: {query[:60]:<60} {len(plain):>5} rows")
+        # A replaced file and a new one: read without an index, then indexed too.
+        folder = path / "day=2026-01-01"
+        for source, target in (("part=0/0", "part=3/7"), ("part=1/2", "part=3/8")):
+            copied = pq.read_table(folder / f"{source}.parquet", partitioning=None)
+            pq.write_table(copied, folder / f"{target}.parquet")
+        if turn == "built":
+            spark.catalog.refreshTable("events")
+            report = table.refresh(spark)
+            if report.files_built != 2:
+                wrong.append(f"{report.files_built} files refreshed, 2 expected")
+    return wrong
+
+
 def main() -> int:
     os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
     os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
@@ -113,6 +193,8 @@ def main() -> int:
         spark.sparkContext.setLogLevel("ERROR")
         try:
             wrong = compare(spark, Path(home) / "events")
+            lay_out_partitions(Path(home) / "partitioned")
+            wrong += compare_partitions(spark, Path(home) / "partitioned")
         finally:
             spark.stop()
     for line in wrong:

@@ -52,6 +52,6 @@ def wrong_results(bench: Workbench) -> None:
     hold("tests/test_wrong_results_of_the_original.py")
 
 
-@point("setup: PySpark 4.1 runs the main job, and a wheel does in a clean environment")
+@point("setup: PySpark 3.5, 4.0 and 4.1 run the main job, and a wheel does in a clean environment")
 def main_job(bench: Workbench) -> None:
-    hold("tests/test_spark41.py", "tests/test_wheel.py")
+    hold("tests/test_spark_versions.py", "tests/test_wheel.py")

@@ -15,6 +15,7 @@ from skipstone.spark.scan_log import last_scan
 from skipstone.spark.skip import explain, skip
 from tests.spark.fake import finder
 from tests.spark.layout import ten_files
+from tests.spark.since import since
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -139,7 +140,9 @@ def test_explain_in_one_thread_does_not_catch_the_scans_of_another(
     assert ran == [[("right", 1)]] * 4
 
 
-@pytest.mark.parametrize("how", ["toArrow", "toPandas", "collect"])
+@pytest.mark.parametrize(
+    "how", [pytest.param("toArrow", marks=since(4, 0, "toArrow")), "toPandas", "collect"]
+)
 def test_however_the_rows_are_fetched(
     spark: SparkSession, tables: tuple[Path, Path], how: str
 ) -> None:

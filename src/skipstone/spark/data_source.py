@@ -33,7 +33,6 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 import pyarrow as pa
 from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
-from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
 
 from skipstone.errors import (
     KeyUnavailableError,
@@ -43,20 +42,22 @@ from skipstone.errors import (
     UnsupportedError,
 )
 from skipstone.execution.ordering import first_rows, sorted_rows
-from skipstone.execution.plan_rows import TableReader, output_schema, plan_of
+from skipstone.execution.plan_rows import TableReader, plan_of
 from skipstone.execution.table_files import Engine, Footers
 from skipstone.execution.table_scan import limited
 from skipstone.predicate.binding import bind
 from skipstone.predicate.sql import parse_sql
-from skipstone.predicate.types import column_name, spark_type, split_names
+from skipstone.predicate.types import column_name, split_names
 from skipstone.pruning.partitions import RECURSIVE
 from skipstone.pruning.plan import FileDetail
 from skipstone.storage import open_storage
 
+from .schemas import spark_schema
 from .session import locked
+from .versions import to_arrow
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Mapping
 
     from numpy.typing import NDArray
     from pyspark.sql.types import StructType
@@ -170,7 +171,7 @@ class SkipstoneReader(DataSourceReader):
         if partition.value is None:
             return
         with _as_spark_takes_it():
-            wanted = to_arrow_schema(self.spark_schema, timezone="UTC")
+            wanted = to_arrow(self.spark_schema)
             for table in partition.value.tables():
                 columns = [
                     _exactly(column, field.type)
@@ -183,17 +184,6 @@ class SkipstoneReader(DataSourceReader):
 def _tasks_of(storage_options: Mapping[str, str], scan: TableScan) -> list[ScanTask]:
     assert scan.query is not None  # a table of Parquet files
     return scan_tasks(scan.plan, scan.query, storage_options)
-
-
-def spark_schema(table: Any, columns: Sequence[str] | None) -> StructType:
-    """``columns`` of a table (``None``: all) with Spark's types."""
-    return spark_types(output_schema(table.schema(table.listing()), columns))
-
-
-def spark_types(arrow: pa.Schema) -> StructType:
-    """Spark's types for a schema; ``UnsupportedError`` where Spark has none."""
-    fields = [pa.field(each.name, _canonical(each.type, each.name)) for each in arrow]
-    return from_arrow_schema(pa.schema(fields), prefer_timestamp_ntz=True)
 
 
 @contextmanager
@@ -209,27 +199,6 @@ def _as_spark_takes_it() -> Iterator[None]:
             raise SkipstoneError(error.message, hint=error.hint) from error
         hint = "read with skipstone.Table.read"
         raise SkipstoneError(f"not implemented: {error}", hint=hint) from error
-
-
-def _canonical(type: pa.DataType, name: str) -> pa.DataType:
-    """The Arrow type of Spark's type for ``type``; ``UnsupportedError`` where Spark has none."""
-    t = pa.types
-    if t.is_dictionary(type):
-        return _canonical(type.value_type, name)
-    if t.is_map(type):
-        key, item = _canonical(type.key_type, name), _canonical(type.item_type, name)
-        return pa.map_(key, item)
-    if t.is_struct(type):
-        return pa.struct([pa.field(f.name, _canonical(f.type, name)) for f in type])
-    if t.is_list(type) or t.is_large_list(type) or t.is_fixed_size_list(type):
-        return pa.list_(_canonical(type.value_type, name))
-    found = spark_type(type)
-    if found is None:
-        raise UnsupportedError(
-            f"Spark has no type for column {name}, which is {type}",
-            hint='name the columns to read: .option("columns", "a, b")',
-        )
-    return found
 
 
 def checked_zone(table: Any, options: Mapping[str, str]) -> str:

@@ -362,13 +362,17 @@ class SkippingFileIndex:
             return self.jvm.nil()
         if len(kept) <= len(skipped) // 4:
             wanted = self.jvm.in_paths(listing.uris(kept))
-            result = current.index.listFiles(partition_filters, data_filters.appended(wanted))
+            result = current.index.listFiles(
+                partition_filters, self.jvm.scala.append(data_filters, wanted)
+            )
             listed = {path for path, _ in _LISTED.findall(str(result.mkString("")))}
             if all(listing.spelled[i] in listed for i in scope[keep[scope]].tolist()):
                 return result
         negation = self.jvm.type("org.apache.spark.sql.catalyst.expressions.Not")
         unwanted = negation(self.jvm.in_paths(listing.uris(skipped)))
-        return current.index.listFiles(partition_filters, data_filters.appended(unwanted))
+        return current.index.listFiles(
+            partition_filters, self.jvm.scala.append(data_filters, unwanted)
+        )
 
     # -- reporting ---------------------------------------------------------------------------------
 

@@ -318,7 +318,7 @@ def _filter(
         _LOG.warning("%s is read in full: it has its own column _metadata", path)
         return None
     zone = spark.conf.get("spark.sql.session.timeZone", "UTC") or "UTC"
-    ansi = (spark.conf.get("spark.sql.ansi.enabled", None) or "true").lower() == "true"
+    ansi = str(spark.conf.get("spark.sql.ansi.enabled")).lower() == "true"  # 3.5: off by default
     schema = schema_from_spark(frame.schema.json())
     return skip_filter(plan(where, time_zone=zone, schema=schema, ansi=ansi))
 

@@ -17,11 +17,14 @@ import re
 import secrets
 import sys
 import threading
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 import numpy as np
 
 from skipstone.errors import KeyUnavailableError, UnsupportedError
+
+from .versions import Scala213, scala_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -113,7 +116,6 @@ def require_kms(path: str, spark: SparkSession, options: Mapping[str, str]) -> N
 JavaObject: TypeAlias = Any  # py4j brings no types: an object in the JVM
 
 _EXPRESSIONS = "org.apache.spark.sql.catalyst.expressions"
-_ARRAY_SEQ = "scala.collection.immutable.ArraySeq"
 
 
 class Jvm:
@@ -137,6 +139,11 @@ class Jvm:
         gateway = spark.sparkContext._gateway
         ensure_callback_server_started(gateway)  # type: ignore[no-untyped-call]
         return cls(gateway, spark.sparkContext._jsc.sc())
+
+    @cached_property
+    def scala(self) -> Scala213:
+        """Its collections."""
+        return scala_of(self)
 
     @property
     def pinned(self) -> bool:
@@ -195,8 +202,8 @@ class Jvm:
     def seq(self, *items: JavaObject) -> JavaObject:
         """A ``Seq`` of a few objects: one call each."""
         out = self.nil()
-        for item in reversed(items):
-            out = out.prepended(item)
+        for item in items:
+            out = self.scala.append(out, item)
         return out
 
     def join(self, collection: JavaObject) -> list[str]:
@@ -213,7 +220,7 @@ class Jvm:
 
     def strings(self, array: JavaObject) -> list[str]:
         """A ``String[]`` in one call."""
-        return self.join(self.type(_ARRAY_SEQ).unsafeWrapArray(array))
+        return self.join(self.scala.wrap(array))
 
     # -- files -------------------------------------------------------------------------------------
 
@@ -226,13 +233,13 @@ class Jvm:
         array = self.gateway.new_array(self.root.int, len(indices))
         raw = np.ascontiguousarray(indices, dtype=">i4").tobytes()
         self.type("java.nio.ByteBuffer").wrap(raw).asIntBuffer().get(array)
-        return self.type(_ARRAY_SEQ).unsafeWrapArray(array).map(files)
+        return self.scala.map(self.scala.wrap(array), files)
 
     def string_literals(self, values: list[str]) -> JavaObject:
         """A Scala ``Set`` of Catalyst strings; no value holds a line feed, and none is empty."""
         strings = self.type("java.util.regex.Pattern").compile("\n").split("\n".join(values))
         literal = self.module(f"{_EXPRESSIONS}.Literal").apply(strings)
-        return self.type(_ARRAY_SEQ).unsafeWrapArray(literal.value().array()).toSet()
+        return self.scala.wrap(literal.value().array()).toSet()
 
     def in_paths(self, uris: list[str]) -> JavaObject:
         """The Catalyst filter ``_metadata.file_path IN (uris)``; paths as Spark encodes them."""

@@ -29,6 +29,7 @@ from .relation import (
 )
 from .scan_log import QueryScans, scan_log
 from .session import is_connect, simple_name
+from .versions import copy_relation, dataset_class
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -134,8 +135,7 @@ def _frame(df: DataFrame, jvm: Jvm, plan: JavaObject) -> DataFrame:
     from pyspark.sql import DataFrame as ClassicFrame
 
     session = df.sparkSession
-    dataset = jvm.type("org.apache.spark.sql.classic.Dataset")
-    return ClassicFrame(dataset.ofRows(session._jsparkSession, plan), session)
+    return ClassicFrame(dataset_class(jvm).ofRows(session._jsparkSession, plan), session)
 
 
 def _items(sequence: JavaObject) -> Iterator[JavaObject]:
@@ -244,7 +244,7 @@ def _through(leaf: JavaObject, proxy: SkippingFileIndex) -> JavaObject:
         relation.options(),
         relation.sparkSession(),
     )
-    return leaf.copy(swapped, leaf.output(), leaf.catalogTable(), leaf.isStreaming(), leaf.stream())
+    return copy_relation(leaf, swapped)
 
 
 def _roots(location: JavaObject) -> tuple[str, ...]:

@@ -56,6 +56,7 @@ from .jobs import (
 )
 from .relation import CORRUPT_NAME, FORMATS, fingerprint, session_settings
 from .session import is_connect
+from .versions import file_path
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -348,7 +349,7 @@ def _listed(spark: SparkSession, table: SourceTable, files: Sequence[ObjectId]) 
     wanted = {table.uris[each.path]: each.path for each in files}
     reader = spark.read.format("binaryFile").option("recursiveFileLookup", "true")
     frame = reader.load(table.root)
-    path = frame.metadataColumn("_metadata").getField("file_path")
+    path = file_path(frame)
     rows = frame.where(path.isin(list(wanted))).select(path).collect()
     return {wanted[row[0]] for row in rows}
 
@@ -398,7 +399,7 @@ def _rows(
         )
     reader = spark.read.format(source.format).options(**options)
     frame = reader.schema(_schema(json.dumps(struct))).load(table.root)
-    path = frame.metadataColumn("_metadata").getField("file_path")
+    path = file_path(frame)
     if len(uris) < len(table.uris):
         frame = frame.where(path.isin(list(uris)))
     picked = [f.col(column).alias(f"c{at}") for at, column in enumerate(columns)]

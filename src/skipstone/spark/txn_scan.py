@@ -165,7 +165,7 @@ def _any_frame(
 
     last = len(listing) - 1
     sample = sorted({round(at * last / (_SAMPLE - 1)) for at in range(_SAMPLE)})
-    files = jvm.type("scala.collection.immutable.ArraySeq").unsafeWrapArray(statuses)
+    files = jvm.scala.wrap(statuses)
     format = jvm.type(f"{_SOURCES}.parquet.ParquetFileFormat")()
     given = {key.lower(): value for key, value in options.items()}
     merge = given.get("mergeschema", "true").lower() == "true"

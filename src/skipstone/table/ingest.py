@@ -30,6 +30,7 @@ from skipstone.identity import canonical_path
 from skipstone.live import LiveTable
 from skipstone.live.definition import MARKER, LiveDefinition
 from skipstone.live.rows import STAGING, Staged, stage
+from skipstone.spark.versions import to_arrow
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -246,10 +247,7 @@ _ROW_GROUPS = 4
 
 def arrow_schema(df: DataFrame) -> pa.Schema:
     """The schema of a live table with these rows; instants in UTC."""
-    from pyspark.sql.pandas.types import to_arrow_schema
-
-    schema: pa.Schema = to_arrow_schema(df.schema, timezone="UTC")
-    return schema
+    return to_arrow(df.schema)
 
 
 def append_frame(df: DataFrame, table: LiveTable, *, batch_id: int | None = None) -> Commit:

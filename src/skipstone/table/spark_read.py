@@ -15,7 +15,6 @@ from skipstone.pruning import Cause, Reason
 from skipstone.pruning.costs import SPARK
 from skipstone.pruning.partitions import RECURSIVE
 from skipstone.questdb.txn_snapshot import ready_for_spark
-from skipstone.spark.data_source import spark_schema
 from skipstone.spark.facts import FactsPruner, finder, store_cache
 from skipstone.spark.read_path import (
     UNFILTERED,
@@ -28,9 +27,11 @@ from skipstone.spark.read_path import (
     wanted_nulls,
 )
 from skipstone.spark.scan_log import Scan, scan_log
+from skipstone.spark.schemas import spark_schema
 from skipstone.spark.session import Jvm, is_connect, require_kms, require_session
 from skipstone.spark.skip import skip
 from skipstone.spark.txn_scan import TxnPruner, read_txn_table
+from skipstone.spark.versions import no_data_sources
 
 from .planning import PlanRequest, orders_of, planned
 from .spark_read_schema import schema_for_spark
@@ -124,6 +125,9 @@ def _against(
     """Why pages are not an option, whatever their cost."""
     if not table.is_parquet:
         return "source files"
+    missing = no_data_sources()
+    if missing is not None:
+        return missing
     if table.txn is not None:
         return "a snapshot, whose files may grow"
     if table.keys:
@@ -208,7 +212,7 @@ def _without_sidecars(table: OpenTable, options: Mapping[str, str]) -> dict[str,
 def _lists_sidecars(frame: DataFrame, spark: SparkSession) -> bool:
     """Whether Spark lists a file named like a sidecar; the names stay in the JVM."""
     jvm = Jvm.of(spark)
-    files = jvm.type("scala.collection.immutable.ArraySeq").unsafeWrapArray(frame._jdf.inputFiles())
+    files = jvm.scala.wrap(frame._jdf.inputFiles())
     text = jvm.type("scala.collection.mutable.StringBuilder")()
     return int(files.addString(text, "", "\n", "\n").indexOf(f"{_SUFFIX}\n")) >= 0
 

@@ -15,7 +15,7 @@ import pyarrow as pa
 from skipstone.errors import FormatError, KeyUnavailableError, UnsupportedError
 from skipstone.predicate.types import column_name
 from skipstone.pruning.partitions import PartitionColumns
-from skipstone.spark.data_source import spark_types
+from skipstone.spark.schemas import spark_types
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping

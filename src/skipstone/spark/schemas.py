@@ -1,0 +1,50 @@
+"""Spark's types for the columns of a table."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+
+from skipstone.errors import UnsupportedError
+from skipstone.execution.plan_rows import output_schema
+from skipstone.predicate.types import spark_type
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from pyspark.sql.types import StructType
+
+
+def spark_schema(table: Any, columns: Sequence[str] | None) -> StructType:
+    """``columns`` of a table (``None``: all) with Spark's types."""
+    return spark_types(output_schema(table.schema(table.listing()), columns))
+
+
+def spark_types(arrow: pa.Schema) -> StructType:
+    """Spark's types for a schema; ``UnsupportedError`` where Spark has none."""
+    fields = [pa.field(each.name, _canonical(each.type, each.name)) for each in arrow]
+    from pyspark.sql.pandas.types import from_arrow_schema
+
+    return from_arrow_schema(pa.schema(fields), prefer_timestamp_ntz=True)
+
+
+def _canonical(type: pa.DataType, name: str) -> pa.DataType:
+    """The Arrow type of Spark's type for ``type``; ``UnsupportedError`` where Spark has none."""
+    t = pa.types
+    if t.is_dictionary(type):
+        return _canonical(type.value_type, name)
+    if t.is_map(type):
+        key, item = _canonical(type.key_type, name), _canonical(type.item_type, name)
+        return pa.map_(key, item)
+    if t.is_struct(type):
+        return pa.struct([pa.field(f.name, _canonical(f.type, name)) for f in type])
+    if t.is_list(type) or t.is_large_list(type) or t.is_fixed_size_list(type):
+        return pa.list_(_canonical(type.value_type, name))
+    found = spark_type(type)
+    if found is None:
+        raise UnsupportedError(
+            f"Spark has no type for column {name}, which is {type}",
+            hint='name the columns to read: .option("columns", "a, b")',
+        )
+    return found

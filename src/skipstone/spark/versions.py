@@ -1,0 +1,115 @@
+"""What differs between the versions of Spark and Scala: all of it is decided here.
+
+| | Spark 3.5 | Spark 4 |
+|---|---|---|
+| ``Dataset.ofRows`` | ``sql.Dataset`` | ``sql.classic.Dataset`` |
+| ``LogicalRelation`` | 4 fields | 5 fields: ``stream`` |
+| ``DataFrame.metadataColumn`` | in the JVM alone | in Python too |
+| Python data sources | none | ``spark.read.format("skipstone")`` |
+| ANSI mode | off by default | on by default |
+
+| | Scala 2.12 | Scala 2.13 |
+|---|---|---|
+| an array as a ``Seq`` | ``mutable.WrappedArray`` | ``immutable.ArraySeq`` |
+| ``map``, append | take a ``CanBuildFrom`` | take none |
+
+Spark 3.5 comes with either Scala, Spark 4 with 2.13 only.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import inspect
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from pyspark.sql import Column, DataFrame
+    from pyspark.sql.types import StructType
+
+    from .session import JavaObject, Jvm
+
+
+class Scala213:
+    """Collections of Scala 2.13."""
+
+    def __init__(self, jvm: Jvm) -> None:
+        self.jvm = jvm
+
+    def wrap(self, array: JavaObject) -> JavaObject:
+        """A Java array as a ``Seq``, not copied."""
+        return self.jvm.type("scala.collection.immutable.ArraySeq").unsafeWrapArray(array)
+
+    def map(self, sequence: JavaObject, function: JavaObject) -> JavaObject:
+        """``function`` of each element."""
+        return sequence.map(function)
+
+    def append(self, sequence: JavaObject, item: JavaObject) -> JavaObject:
+        """``sequence`` and one element behind it."""
+        return sequence.appended(item)
+
+
+class Scala212(Scala213):
+    """Collections of Scala 2.12."""
+
+    def wrap(self, array: JavaObject) -> JavaObject:
+        return self.jvm.module("scala.collection.mutable.WrappedArray").make(array)
+
+    def map(self, sequence: JavaObject, function: JavaObject) -> JavaObject:
+        return sequence.map(function, self._builder())
+
+    def append(self, sequence: JavaObject, item: JavaObject) -> JavaObject:
+        return getattr(sequence, "$colon$plus")(item, self._builder())
+
+    def _builder(self) -> JavaObject:
+        return self.jvm.module("scala.collection.Seq").canBuildFrom()
+
+
+def scala_of(jvm: Jvm) -> Scala213:
+    """The collections of the Scala that this JVM runs."""
+    version = str(jvm.type("scala.util.Properties").versionNumberString())
+    return Scala212(jvm) if version.startswith("2.12.") else Scala213(jvm)
+
+
+def dataset_class(jvm: Jvm) -> Any:
+    """The class with ``ofRows(session, plan)``."""
+    four = int(str(jvm.context.version()).partition(".")[0]) >= 4
+    return jvm.type(f"org.apache.spark.sql.{'classic.' if four else ''}Dataset")
+
+
+def copy_relation(leaf: JavaObject, relation: JavaObject) -> JavaObject:
+    """A ``LogicalRelation`` with another ``HadoopFsRelation``, the same output attributes."""
+    fields = [leaf.output(), leaf.catalogTable(), leaf.isStreaming()]
+    if int(leaf.productArity()) > 4:
+        fields.append(leaf.stream())
+    return leaf.copy(relation, *fields)
+
+
+def to_arrow(schema: StructType) -> pa.Schema:
+    """Arrow's types for a schema of Spark, timestamps in UTC: in Spark 3.5 and 4.0 they always
+    are, and there is no argument for it."""
+    from pyspark.sql.pandas.types import to_arrow_schema
+
+    if "timezone" in inspect.signature(to_arrow_schema).parameters:
+        return to_arrow_schema(schema, timezone="UTC")
+    return to_arrow_schema(schema)
+
+
+def file_path(frame: DataFrame) -> Column:
+    """``_metadata.file_path``, also where a column of the table has that name."""
+    if hasattr(frame, "metadataColumn"):
+        hidden = frame.metadataColumn("_metadata")
+    else:
+        from pyspark.sql import Column
+
+        hidden = Column(frame._jdf.metadataColumn("_metadata"))
+    return hidden.getField("file_path")
+
+
+def no_data_sources() -> str | None:
+    """Why this PySpark has no ``format("skipstone")``; ``None`` where it has."""
+    if importlib.util.find_spec("pyspark.sql.datasource") is not None:
+        return None
+    import pyspark
+
+    return f"PySpark {pyspark.__version__} has no Python data sources (4.0 and newer have)"
