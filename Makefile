@@ -83,7 +83,7 @@ $(VENV)/.stamp: pyproject.toml tools/bootstrap.sh
 	touch $@
 
 .venv-spark%/.stamp: pyproject.toml tools/bootstrap.sh
-	sh tools/bootstrap.sh venv .venv-spark$* -e . 'pyspark==$*.*' pytest hypothesis
+	sh tools/bootstrap.sh venv .venv-spark$* -e '.[spark]' 'pyspark==$*.*' pytest hypothesis
 	touch $@
 
 clean:

@@ -80,6 +80,31 @@ def test_the_modules_import_from_the_clean_environment(clean: Path, tmp_path: Pa
     assert where.is_relative_to(clean.parent)
 
 
+def test_it_works_without_pyspark(clean: Path, tmp_path: Path) -> None:
+    code = (
+        "import pyarrow as pa, pyarrow.parquet as pq\n"
+        "pq.write_table(pa.table({'id': range(1000)}), 't/1.parquet')\n"
+        "pq.write_table(pa.table({'id': range(1000, 2000)}), 't/2.parquet')\n"
+    )
+    (tmp_path / "t").mkdir()
+    run(clean / "python", "-c", code, cwd=tmp_path)
+    refused = subprocess.run(
+        [clean / "skipstone", "build", "t", "-c", "id:bloom"],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert refused.returncode == 1
+    assert "PySpark is not installed" in refused.stderr
+    assert "skipstone[spark]" in refused.stderr
+    run(clean / "skipstone", "build", "t", "-c", "id:bloom", "--no-spark", cwd=tmp_path)
+    found = run(clean / "skipstone", "query", "t", "id = 1500", "--csv", cwd=tmp_path)
+    assert found.split() == ["id", "1500"]
+    assert "1 of 2 files" in run(clean / "skipstone", "explain", "t", "id = 1500", cwd=tmp_path)
+
+
 @pytest.mark.spark
-def test_the_main_job_runs_in_the_clean_environment(clean: Path) -> None:
+def test_the_main_job_runs_in_the_clean_environment(clean: Path, wheel: Path) -> None:
+    run(clean / "pip", "install", "--disable-pip-version-check", "-q", f"{wheel}[spark]", cwd=ROOT)
     assert "PySpark " in run(clean / "python", "-m", "tests.main_job", cwd=ROOT)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import os
 import re
 import shutil
@@ -45,17 +46,23 @@ def session(master: str, *, no_spark: bool) -> Iterator[SparkSession | None]:
         return
     if not (shutil.which("java") or os.environ.get("JAVA_HOME")):
         raise SkipstoneError("Spark needs Java, and there is none on the PATH", hint=_JAVA)
+    if importlib.util.find_spec("pyspark") is None:
+        raise SkipstoneError(
+            "PySpark is not installed",
+            hint="pip install 'skipstone[spark]', or build without Spark: --no-spark",
+        )
     from pyspark.errors import PySparkRuntimeError
     from pyspark.sql import SparkSession
 
     from skipstone.spark.session import default_session
+    from skipstone.spark.versions import condition_of
 
     running = SparkSession.getActiveSession()
     with _java_output() as output:
         try:
             spark = default_session(master=master)
         except PySparkRuntimeError as error:
-            if error.getCondition() != "JAVA_GATEWAY_EXITED":
+            if condition_of(error) != "JAVA_GATEWAY_EXITED":
                 raise
             reason, hint = _first_exception(output), _JAVA
             if "Master" in reason:

@@ -24,6 +24,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     import pyarrow as pa
+    from pyspark.errors import PySparkException
     from pyspark.sql import Column, DataFrame
     from pyspark.sql.types import StructType
 
@@ -104,6 +105,13 @@ def file_path(frame: DataFrame) -> Column:
 
         hidden = Column(frame._jdf.metadataColumn("_metadata"))
     return hidden.getField("file_path")
+
+
+def condition_of(error: PySparkException) -> str | None:
+    """The name of an error: 3.5 calls it a class."""
+    named = getattr(error, "getCondition", None) or error.getErrorClass
+    condition: str | None = named()
+    return condition
 
 
 def no_data_sources() -> str | None:
