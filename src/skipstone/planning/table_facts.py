@@ -55,7 +55,8 @@ class ObjectPlanRequest:
     says how to evaluate facts that do not fit in memory. Without ``file_index`` no sidecar is used.
     ``adjacent`` are sidecars next to the data files that no store refers to. ``data_files`` are the
     levels below the files; the planner opens them where ``costs`` say that it pays. ``share``
-    estimates how much of a file lies in the columns of the predicate.
+    estimates how much of a file lies in the columns of the predicate. ``shown`` as of
+    ``PlanInput``.
     """
 
     tree: Bound
@@ -74,6 +75,7 @@ class ObjectPlanRequest:
     snapshot: SnapshotFacts = field(default_factory=SnapshotFacts)
     costs: Costs = FREE
     share: float = 1.0
+    shown: bool = True
 
 
 def plan_objects(request: ObjectPlanRequest) -> Plan:
@@ -120,6 +122,7 @@ def plan_objects(request: ObjectPlanRequest) -> Plan:
             fetch=fetch,
             costs=request.costs,
             share=request.share,
+            shown=request.shown,
         )
     )
     return replace(

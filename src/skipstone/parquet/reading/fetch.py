@@ -55,9 +55,10 @@ _THREADED = 1 << 20
 _FEW = 16
 # Up to this many pages they are also faster for fixed widths without a dictionary.
 _FEW_PAGES = 4
-# In reads that could use the compiled decoders, of a millisecond each. Only counted where numba is
-# imported already.
-_COMPILED = CompiledKernels[Kernels](module="skipstone.parquet.encodings.jit", total=250)
+# In reads that could use the compiled decoders, of a millisecond each.
+_COMPILED = CompiledKernels[Kernels](
+    module="skipstone.parquet.encodings.jit", total=500, share=1 / 2
+)
 
 
 class Templates:
@@ -145,11 +146,15 @@ class _Wave:
         self.indexed: set[int] = set()
         self.large: set[int] = set()
         self.few: set[int] = set()
-        if is_imported():
-            flat = [each.shape.leaves[0] for each in fields if each.shape.kind is ShapeKind.LEAF]
+        flat = [each.shape.leaves[0] for each in fields if each.shape.kind is ShapeKind.LEAF]
+        if is_imported() or any(map(self._has_dictionary, flat)):
             few = {leaf for leaf in flat if self._wants_few(leaf)}
             if few and _COMPILED.for_work(1) is not None:
                 self.few = few
+
+    def _has_dictionary(self, leaf: int) -> bool:
+        """Whether a wanted chunk of a leaf has one: other pages need no compiled decoders."""
+        return any(self.picks[each.row_group, leaf].table.dictionary[1] for each in self.wanted)
 
     def _wants_few(self, leaf: int) -> bool:
         decoded = 0
