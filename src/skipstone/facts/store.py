@@ -12,6 +12,7 @@ import time
 import uuid
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
+from functools import lru_cache
 from typing import TYPE_CHECKING
 
 from skipstone.errors import KeyUnavailableError, UnsupportedError
@@ -22,7 +23,7 @@ from skipstone.storage import open_storage, remove_left_overs
 from .location import Location
 from .part_columns import INLINE_LIMIT
 from .parts import PREFIX, open_part
-from .snapshot import Snapshot
+from .snapshot import MERGED, Snapshot
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -46,6 +47,14 @@ _TRIES = 3
 # Footers that are read from an object store at once.
 _PARALLEL = 16
 _KEYS = "open the table with index_keys, or pass --index-key LABEL=SOURCE"
+
+
+def _warn(reason: Reason) -> None:
+    log.warning("%s (it says nothing; data is read in full)", reason)
+
+
+#: once per index in this process: each of many tables that are built side by side has its own store
+_warn_of_merges = lru_cache(maxsize=64)(_warn)
 
 
 class Store:
@@ -100,9 +109,11 @@ class Store:
 
     def warn(self, reason: Reason) -> None:
         """Log once why some facts prove nothing."""
-        if reason not in self._warned:
+        if reason.text == MERGED:
+            _warn_of_merges(reason)
+        elif reason not in self._warned:
             self._warned.add(reason)
-            log.warning("%s (it says nothing; data is read in full)", reason)
+            _warn(reason)
 
     # -- reading ----------------------------------------------------------------------------------
 
