@@ -11,7 +11,7 @@ from __future__ import annotations
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
-from typing import TYPE_CHECKING, Any, ClassVar, Final
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 import pyarrow as pa
@@ -59,8 +59,6 @@ if TYPE_CHECKING:
 
 
 _SERIAL = 4 << 20
-#: Why parts that were listed are gone; many writers at once merge many of them.
-MERGED: Final = "some were merged by another writer after they were listed"
 
 
 class Snapshot:
@@ -279,9 +277,6 @@ class Snapshot:
         def read(part: Part, wanted: Sequence[str]) -> pa.Table | Reason:
             try:
                 return part.read(self.storage, wanted)
-            except FileNotFoundError:
-                subject = f"fact parts at {self.location.root}"
-                return Reason(cause=Cause.UNREADABLE, subject=subject, text=MERGED)
             except Exception as error:  # whatever is wrong with a part, the query continues
                 found = Reason.of_error(f"fact part {part.name}", error)
                 if locked is None or found.cause is not Cause.UNDECRYPTABLE:
@@ -356,8 +351,7 @@ class MatchedFacts(FileMatch):
         """
         found = []
         for field_ in self.snapshot.fields_over(columns):
-            key = field_.key
-            if key not in self._evidence:
+            if (key := field_.key) not in self._evidence:
                 self._evidence[key] = self._read_back(field_)
             found += self._evidence[key]
         return [*self.sliced(columns), *found]

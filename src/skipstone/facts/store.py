@@ -22,8 +22,8 @@ from skipstone.storage import open_storage, remove_left_overs
 
 from .location import Location
 from .part_columns import INLINE_LIMIT
-from .parts import PREFIX, open_part
-from .snapshot import MERGED, Snapshot
+from .parts import MERGED, PREFIX, open_part
+from .snapshot import Snapshot
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -49,12 +49,12 @@ _PARALLEL = 16
 _KEYS = "open the table with index_keys, or pass --index-key LABEL=SOURCE"
 
 
-def _warn(reason: Reason) -> None:
-    log.warning("%s (it says nothing; data is read in full)", reason)
-
-
-#: once per index in this process: each of many tables that are built side by side has its own store
-_warn_of_merges = lru_cache(maxsize=64)(_warn)
+@lru_cache(maxsize=64)
+def _warn_of_merges(root: str) -> None:
+    """Once per index in this process: tables that are built side by side have stores of their
+    own."""
+    text = "some parts were merged by another writer after they were listed"
+    log.warning("facts at %s: %s (they say nothing; data is read in full)", root, text)
 
 
 class Store:
@@ -109,11 +109,11 @@ class Store:
 
     def warn(self, reason: Reason) -> None:
         """Log once why some facts prove nothing."""
-        if reason.text == MERGED:
-            _warn_of_merges(reason)
+        if MERGED in reason.text:
+            _warn_of_merges(self.location.root)
         elif reason not in self._warned:
             self._warned.add(reason)
-            _warn(reason)
+            log.warning("%s (it says nothing; data is read in full)", reason)
 
     # -- reading ----------------------------------------------------------------------------------
 
