@@ -4,10 +4,12 @@
 |---|---|
 | key | `SELECT * … WHERE key = X`, X random and present; a bitmap of `key`, its head in memory |
 | sorted | the same by `id`, which the file is sorted by |
-| top | `SELECT … ORDER BY key DESC LIMIT 10`: by page maxima alone |
+| top | `SELECT … ORDER BY key DESC LIMIT 10`: by page maxima alone; upwards too, and by `val`, a
+double: the facts of `val` say that there is no NaN, which would be the largest |
 
-The index is built once and kept; the time and the size are shown with the figure. The
-engines that read everything run a few times.
+The index is built once and kept; the time and the size are shown with the figure. Warm is a
+process that has asked for long: by then compiled code decodes dictionaries. The engines that read
+everything run a few times.
 """
 
 from __future__ import annotations
@@ -36,7 +38,9 @@ __all__ = ["figures"]
 
 _RUNS = 60
 _FEW_RUNS = 3
-_KEY_MS, _KEY_BYTES, _TOP, _SORTED = 1.5, 1_000_000, 5.0, 1.3
+_KEY_MS, _KEY_BYTES, _TOP, _SORTED = 1.5, 1_000_000, 5.0, 1.0
+# Lookups before any that counts; the peers need none.
+_BEFORE = 600
 # What a task may hold: the dictionary of all keys is written from memory.
 _MEMORY = 6 << 30
 
@@ -52,18 +56,22 @@ def figures(bench: Workbench) -> Iterator[Figure]:
     with (folder / "big.parquet").open("rb") as file:
         while file.read(1 << 24):  # into the page cache
             pass
+    source, total = random.Random(19), ROW_GROUPS * rows_per_group(factor)
+    for _ in range(_BEFORE):
+        table.query(f"id = {source.randrange(total)}")
     yield _key(table, peers, factor, built)
     yield _sorted(table, peers, factor)
-    yield _top(table, peers)
+    for order in ("key desc", "key", "val desc", "val"):
+        yield _top(table, peers, order)
 
 
 def _indexed(bench: Workbench, folder: Path) -> tuple[skipstone.Table, dict[str, Any]]:
-    """The table with a bitmap of ``key``, and what building it took."""
+    """The table with a bitmap of ``key`` and bounds of ``val``, and what building it took."""
 
     def make(to: Path) -> None:
         started, busy = time.perf_counter(), time.process_time()
         table = skipstone.Table(str(folder), index_location=str(to / "index"))
-        report = table.build(indexes=["key:bitmap"], memory=_MEMORY)
+        report = table.build(indexes=["key:bitmap", "val:minmax"], memory=_MEMORY)
         built = {
             "build_seconds": time.perf_counter() - started,
             "build_processor_seconds": time.process_time() - busy,
@@ -73,7 +81,7 @@ def _indexed(bench: Workbench, folder: Path) -> tuple[skipstone.Table, dict[str,
         (to / "built.json").write_text(json.dumps(built))
 
     stamp = (folder / "big.parquet").stat().st_mtime_ns
-    home = bench.generated("engine-big", make, of=stamp, version=1)
+    home = bench.generated("engine-big", make, of=stamp, version=2)
     table = skipstone.Table(str(folder), index_location=str(home / "index"))
     return table, json.loads((home / "built.json").read_text())
 
@@ -138,6 +146,7 @@ def _key(
             "fastest_ms": min(wall["skipstone"]) * 1e3,
             "planning_ms": dict(plan.milliseconds),
             "reasons": [str(reason) for reason in plan.reasons],
+            "asked_before": _BEFORE,
             **built,
         },
     )
@@ -157,38 +166,39 @@ def _sorted(
         unit="ms",
         peer=Peer(what="datafusion", value=taken["datafusion"]),
         ratio=taken["skipstone"] / taken["datafusion"],
-        target=f"ours / DataFusion <= {_SORTED:g}, as of a single file",
+        target=f"ours / DataFusion <= {_SORTED:g}",
         met=taken["skipstone"] <= _SORTED * taken["datafusion"],
         details={
             "bytes": median([float(each) for each in read]),
             "fastest_ms": min(wall["skipstone"]) * 1e3,
+            "fastest_peer_ms": min(wall["datafusion"]) * 1e3,
         },
     )
 
 
-def _top(table: skipstone.Table, peers: dict[str, Callable[[str], pa.Table]]) -> Figure:
-    text = "SELECT * FROM t ORDER BY key DESC LIMIT 10"
+def _top(table: skipstone.Table, peers: dict[str, Callable[[str], pa.Table]], order: str) -> Figure:
+    text = f"SELECT * FROM t ORDER BY {order} LIMIT 10"
 
     def ours() -> pa.Table:
-        return table.query(order_by="key desc", limit=10)
+        return table.query(order_by=order, limit=10)
 
     def theirs() -> pa.Table:
         return peers["duckdb"](text)
 
-    # The largest double may be a NaN, which no page's maximum shows: all would be read.
     same_rows({"skipstone": ours(), "duckdb": theirs()}, "id")
     before = read_so_far()
     ours()
     read = read_so_far() - before
-    taken = milliseconds(interleaved(_FEW_RUNS, {"skipstone": ours, "duckdb": theirs}))
+    wall = interleaved(3 * _FEW_RUNS, {"skipstone": ours, "duckdb": theirs})
+    taken = milliseconds(wall)
     ratio = taken["duckdb"] / taken["skipstone"]
     return Figure(
-        name="engine_big.top",
+        name=f"engine_big.top {order}",
         value=taken["skipstone"],
         unit="ms",
         peer=Peer(what="duckdb", value=taken["duckdb"]),
         ratio=ratio,
         target=f">= {_TOP:g} x faster",
         met=ratio >= _TOP,
-        details={"bytes": read},
+        details={"bytes": read, "fastest_ms": {who: min(each) * 1e3 for who, each in wall.items()}},
     )

@@ -16,7 +16,7 @@ from skipstone.errors import FormatError, UnsupportedError
 from skipstone.facts import Store
 from skipstone.facts.encode import FileFacts
 from skipstone.facts.part_columns import OWN
-from skipstone.facts.parts import open_part
+from skipstone.facts.parts import MERGED, open_part
 from skipstone.indexes.minmax import MinMax
 from skipstone.indexes.valuelist import ValueList
 from skipstone.pruning import Cause
@@ -235,6 +235,22 @@ def test_a_truncated_part_says_nothing_with_a_reason(
     store.snapshot()
     store.snapshot().match(table.listing())
     assert caplog.text.count("it says nothing") == 1  # once, not per query
+
+
+def test_parts_that_are_merged_meanwhile_are_one_warning(
+    table: Table, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Two readers of one index list two parts, which are gone before they read them."""
+    names = [name for at in (0, 1) for name in table.build(MINMAX, only=[at])]
+    snapshots = [Store.of_table(str(table.root)).snapshot() for _ in range(2)]
+    for name in names:
+        Path(table.store.location.part(name)).unlink()
+    for snapshot in snapshots:
+        matched = snapshot.match(table.listing())
+        assert not matched.has_fact.any()
+        gone = {each.subject for each in matched.reasons if MERGED in each.text}
+        assert gone == {f"fact part {name}" for name in names}
+    assert caplog.text.count("say nothing") == 1
 
 
 def test_a_renamed_part_is_not_believed(table: Table) -> None:

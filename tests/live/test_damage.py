@@ -5,7 +5,7 @@ from __future__ import annotations
 import base64
 import json
 import shutil
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
@@ -14,8 +14,8 @@ from skipstone.errors import FormatError
 from skipstone.live.definition import MARKER
 from tests.live.tables import SCHEMA, run
 
-if TYPE_CHECKING:
-    from pathlib import Path
+#: the first page of a process is not mapped, so that reading it is an error
+MEMORY = Path("/proc/self/mem")
 
 
 @pytest.fixture
@@ -45,3 +45,12 @@ def test_a_partition_that_is_not_there(root: Path) -> None:
     with pytest.raises(FormatError, match="_txn names the partition 1970") as caught:
         live.describe()
     assert caught.value.file == str(root / "_txn")
+
+
+@pytest.mark.skipif(not MEMORY.exists(), reason="no file here fails when it is read")
+def test_a_definition_that_cannot_be_read_is_named(root: Path) -> None:
+    (root / MARKER).unlink()
+    (root / MARKER).symlink_to(MEMORY)
+    with pytest.raises(OSError, match="Input/output error") as caught:
+        LiveTable.open(str(root))
+    assert caught.value.filename == str(root / MARKER)

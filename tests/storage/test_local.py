@@ -11,7 +11,14 @@ import pytest
 
 from skipstone.errors import SkipstoneError, StaleError
 from skipstone.identity import ObjectId
-from skipstone.storage import ByteRange, LocalStorage, list_files, open_storage, table_format
+from skipstone.storage import (
+    ByteRange,
+    LocalStorage,
+    atomic_replace,
+    list_files,
+    open_storage,
+    table_format,
+)
 
 ODD_NAMES = ["a b.parquet", "é.parquet", "%.parquet", "a%2Fb", "x=y", "new\nline", "日本", "'\"\\"]
 
@@ -263,6 +270,34 @@ def test_a_put_that_fails_leaves_nothing(tmp_path: Path, monkeypatch: pytest.Mon
     with pytest.raises(OSError, match="No space left"):
         LocalStorage().put(str(tmp_path / "a"), b"data")
     assert inside(tmp_path) == []
+
+
+@pytest.mark.parametrize("fails", [False, True])
+def test_an_error_of_an_early_sync_is_not_lost(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fails: bool
+) -> None:
+    """The system reports a write error at one sync alone, and here that is not the last one."""
+    fill(tmp_path, "a", data=b"old")
+    real, calls = os.fsync, list[int]()
+
+    def sync(descriptor: int) -> None:
+        calls.append(descriptor)
+        if fails and len(calls) == 1:
+            raise OSError(5, "Input/output error")
+        real(descriptor)
+
+    monkeypatch.setattr(os, "fsync", sync)
+    monkeypatch.setattr(atomic_replace, "_SYNCED", 1)
+    if not fails:
+        LocalStorage().put(str(tmp_path / "a"), b"new")
+        assert len(calls) == 3  # early, at the end, and of the directory
+        assert (tmp_path / "a").read_bytes() == b"new"
+        return
+    with pytest.raises(OSError, match="Input/output") as raised:
+        LocalStorage().put(str(tmp_path / "a"), b"new")
+    assert raised.value.filename == str(tmp_path / "a")
+    assert inside(tmp_path) == ["a"]
+    assert (tmp_path / "a").read_bytes() == b"old"
 
 
 def test_delete_and_exists(tmp_path: Path) -> None:

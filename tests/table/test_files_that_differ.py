@@ -118,6 +118,25 @@ def test_int96_is_an_instant_on_every_route(tmp_path: Path) -> None:
     assert file.read_rows().to_pylist() == content.to_pylist()
 
 
+def test_polars_reads_dictionaries_beside_int96(tmp_path: Path) -> None:
+    """In a struct and in a list of it: polars has its own type for a dictionary of texts."""
+    at = pa.array([datetime(2024, 6, 1, 12, tzinfo=UTC), None], pa.timestamp("us", "UTC"))
+    texts = pa.array(["a", None])
+    wanted = []
+    for name, kind in (("0", pa.dictionary(pa.int32(), pa.string())), ("1", pa.string())):
+        inner = pa.StructArray.from_arrays([texts.cast(kind), at], ["text", "at"])
+        lists = pa.ListArray.from_arrays(pa.array([0, 2, 2], pa.int32()), inner)
+        deep = pa.StructArray.from_arrays([inner, lists], ["one", "many"])
+        content = pa.table({"deep": deep})
+        wanted += content.to_pylist()
+        int96 = kind != pa.string()
+        path = tmp_path / f"{name}.parquet"
+        pq.write_table(content, path, use_deprecated_int96_timestamps=int96)
+    table = Table(str(tmp_path))
+    assert table.query().to_pylist() == wanted
+    assert table.scan().to_polars().collect().to_arrow().to_pylist() == wanted
+
+
 @pytest.mark.parametrize("zone", [None, "UTC", "Asia/Tokyo"])
 @pytest.mark.parametrize("unit", ["ms", "us", "ns"])
 def test_an_arrow_schema_in_the_file_does_not_change_int96(

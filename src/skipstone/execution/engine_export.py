@@ -276,7 +276,9 @@ def _slices(
         # By itself polars reads INT96 as nanoseconds without zone.
         known = [field for field in first.schema if field.name in first.int96]
         schema = pa.schema([(field.name, plain_type(field.type)) for field in known])
-        stored = {**stored, **pl.from_arrow(schema.empty_table()).schema}
+        plain = pl.from_arrow(schema.empty_table()).schema
+        named = {name: _as_categories(pl, stored[name], type) for name, type in plain.items()}
+        stored = {**stored, **named}
         scan = scanned(stored)
     columns = []
     for name, type in target.items():
@@ -292,6 +294,19 @@ def _slices(
     for start, stop in [(0, None)] if ranges is None else ranges:
         piece = scan if stop is None else scan.slice(start, stop - start)
         yield piece.with_columns(columns).select(list(target))
+
+
+def _as_categories(pl: Any, stored: Any, plain: Any) -> Any:
+    """``plain`` with the categories of ``stored``: polars does not read them as texts."""
+    if isinstance(stored, pl.Categorical | pl.Enum):
+        return stored
+    if isinstance(stored, pl.Struct) and isinstance(plain, pl.Struct):
+        own = {each.name: each.dtype for each in stored.fields}
+        types = {each.name: each.dtype for each in plain.fields}
+        return pl.Struct({n: _as_categories(pl, own[n], t) for n, t in types.items()})
+    if isinstance(stored, pl.List) and isinstance(plain, pl.List):
+        return pl.List(_as_categories(pl, stored.inner, plain.inner))
+    return plain
 
 
 def _polars_cast(pl: Any, column: Any, stored: Any, wanted: Any) -> Any:

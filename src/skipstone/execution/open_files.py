@@ -94,6 +94,10 @@ class OpenFiles:
         found.update(zip(missing, opened, strict=True))
         return [found[at] for at in range(len(ids))]
 
+    def holds(self, id: ObjectId) -> bool:
+        """Whether this version of a file is open."""
+        return self._known(id) is not None
+
     def map(self, call: Callable[[T], R], items: Sequence[T]) -> Iterable[R]:
         """The results of ``call`` in order; several calls run at a time."""
         few = 1 if self.storage.remote else _FEW

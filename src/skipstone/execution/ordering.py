@@ -22,6 +22,7 @@ import pyarrow as pa
 
 from skipstone._arrays import arrow, no_rows
 from skipstone.parquet.evidence import PageSource
+from skipstone.parquet.evidence.value_bounds import ValueBounds
 from skipstone.parquet.reading.row_ranges import group_rows, take_rows
 from skipstone.predicate.literals import compare, float_key, order_keys, stored
 from skipstone.predicate.tree import Op
@@ -39,7 +40,6 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from skipstone.parquet.evidence.value_bounds import ValueBounds
     from skipstone.predicate.literals import Keys
     from skipstone.pruning.interval import Intervals
     from skipstone.pruning.plan import Plan, SortKey
@@ -327,6 +327,7 @@ class _Top:
         )
         pages = PageSource(indexed, self.keys.footers.fetch)
         pages.split(whole, frozenset([column]))  # reads the page indexes, all in one wave
+        paged: dict[int, list[tuple[IntArray, IntArray, ValueBounds]]] = {}
         for (ordinal, group), start, count in zip(groups, first_of, rows_of, strict=True):
             file = indexed[ordinal]
             leaf = file.columns[column]
@@ -335,8 +336,15 @@ class _Top:
             if isinstance(bounds, Reason) or firsts is None:
                 bounds = file.chunk_bounds(leaf).where(np.array([group]))
                 firsts = np.zeros(1, np.int64)
-            lengths = np.diff(firsts, append=count)
-            parts.append(self._bounded(ordinal, firsts + start, lengths, bounds))
+            run = firsts + start, np.diff(firsts, append=count), bounds
+            if len(bounds) == len(firsts):
+                paged.setdefault(ordinal, []).append(run)
+            else:
+                parts.append(self._bounded(ordinal, *run))
+        for ordinal, runs in paged.items():
+            firsts, lengths = (np.concatenate([run[at] for run in runs]) for at in (0, 1))
+            bounds = ValueBounds.concat([run[2] for run in runs])
+            parts.append(self._bounded(ordinal, firsts, lengths, bounds))
         return _Units.concat(parts)
 
     def _blank(self, file: int, first: int, rows: int, *, only_null: bool) -> _Units:

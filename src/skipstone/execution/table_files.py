@@ -243,6 +243,10 @@ class Footers:
             else:
                 self.failed[at] = _said(file, self.listing.paths[at])
 
+    def is_open(self, file: int) -> bool:
+        """Whether the footer of the listed version of a file is at hand, for this plan or not."""
+        return self.files.holds(self.listing.object_id(file))
+
     def fresh(self, ordinal: int) -> bool:
         """Whether a file is open in the version of the listing."""
         found = self.opened.get(ordinal)

@@ -17,13 +17,14 @@ without the keys could have put it there.
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import json
 import uuid
 from collections import Counter
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 import pyarrow as pa
@@ -51,6 +52,8 @@ if TYPE_CHECKING:
 PREFIX = "part-"
 VERSION = 1
 DOCUMENT_KEY = b"skipstone.part"
+#: Why a part that was listed is gone; many writers at once merge many of them.
+MERGED: Final = "another writer has merged it since it was listed"
 _TAIL = 64 * 1024
 # A footer holds some 100 bytes per column and row group; a length beyond this is damage.
 _LONGEST_FOOTER = 256 * 1024 * 1024
@@ -199,7 +202,9 @@ class Part:
                     table = reader.read(columns=held)
                 else:
                     table = reader.read_row_group(self.group, columns=held)
-        except (FileNotFoundError, SkipstoneError):
+        except FileNotFoundError as error_:
+            raise FileNotFoundError(errno.ENOENT, MERGED, self.path) from error_
+        except SkipstoneError:
             raise
         except Exception as error_:
             raise _read_error(self.path, error_) from error_

@@ -351,9 +351,9 @@ class MatchedFacts(FileMatch):
         """
         found = []
         for field_ in self.snapshot.fields_over(columns):
-            if field_.key not in self._evidence:
-                self._evidence[field_.key] = self._read_back(field_)
-            found += self._evidence[field_.key]
+            if (key := field_.key) not in self._evidence:
+                self._evidence[key] = self._read_back(field_)
+            found += self._evidence[key]
         return [*self.sliced(columns), *found]
 
     def sliced(self, columns: Collection[str]) -> list[Index]:

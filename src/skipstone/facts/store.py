@@ -12,6 +12,7 @@ import time
 import uuid
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
+from functools import lru_cache
 from typing import TYPE_CHECKING
 
 from skipstone.errors import KeyUnavailableError, UnsupportedError
@@ -21,7 +22,7 @@ from skipstone.storage import open_storage, remove_left_overs
 
 from .location import Location
 from .part_columns import INLINE_LIMIT
-from .parts import PREFIX, open_part
+from .parts import MERGED, PREFIX, open_part
 from .snapshot import Snapshot
 
 if TYPE_CHECKING:
@@ -46,6 +47,14 @@ _TRIES = 3
 # Footers that are read from an object store at once.
 _PARALLEL = 16
 _KEYS = "open the table with index_keys, or pass --index-key LABEL=SOURCE"
+
+
+@lru_cache(maxsize=64)
+def _warn_of_merges(root: str) -> None:
+    """Once per index in this process: tables that are built side by side have stores of their
+    own."""
+    text = "some parts were merged by another writer after they were listed"
+    log.warning("facts at %s: %s (they say nothing; data is read in full)", root, text)
 
 
 class Store:
@@ -100,7 +109,9 @@ class Store:
 
     def warn(self, reason: Reason) -> None:
         """Log once why some facts prove nothing."""
-        if reason not in self._warned:
+        if MERGED in reason.text:
+            _warn_of_merges(self.location.root)
+        elif reason not in self._warned:
             self._warned.add(reason)
             log.warning("%s (it says nothing; data is read in full)", reason)
 

@@ -48,6 +48,7 @@ from skipstone.questdb.format.txn import (
 from skipstone.questdb.txn_snapshot import DATA, PM, read_txn
 from skipstone.storage import open_storage
 
+from .disk import content
 from .partition import snapshot_of
 from .rows import encode, merged, read_row_groups, txn_time
 
@@ -382,7 +383,7 @@ def next_record(
 def publish(disk: Disk, root: str, txn: Txn) -> None:
     """Write the record and its place durably, then the version durably: that is the commit."""
     path = f"{root}/{TXN}"
-    record, place, version = commit(Path(path).read_bytes(), txn)
+    record, place, version = commit(content(path), txn)
     with disk.writing(path) as descriptor:
         # The place is that of the record that is not current, so no reader uses either yet.
         disk.write(descriptor, [record.data], record.offset)

@@ -98,9 +98,15 @@ class Disk:
         Path(directory).rmdir()
 
 
+def content(path: str) -> bytes:
+    """The content of a small file; an error names it."""
+    with naming(path):
+        return Path(path).read_bytes()
+
+
 def mapped(path: str) -> memoryview:
     """The content of a file, memory-mapped; empty for an empty file."""
-    with Path(path).open("rb") as file:
+    with naming(path), Path(path).open("rb") as file:
         if not os.fstat(file.fileno()).st_size:
             return memoryview(b"")
         return memoryview(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ))

@@ -48,7 +48,7 @@ from .directories import (
     remove_superseded,
     unnamed,
 )
-from .disk import LOCK, Disk, WriterLock, local_root, refuse_foreign, refuse_taken
+from .disk import LOCK, Disk, WriterLock, content, local_root, refuse_foreign, refuse_taken
 from .partition import PartitionState, create, edit
 from .rows import (
     by_partition,
@@ -153,7 +153,7 @@ class LiveTable:
         if not path.exists():
             refuse_foreign(root)
             raise SkipstoneError(f"{root} is not a live table", hint="make one: LiveTable.create")
-        definition = LiveDefinition.from_json(path.read_bytes(), file=str(path))
+        definition = LiveDefinition.from_json(content(str(path)), file=str(path))
         table = cls(root, definition, WriterLock(root) if write else None, Disk(durable))
         try:
             if write:

@@ -34,14 +34,15 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 import xxhash
 
+from skipstone import _compute as pc
 from skipstone.errors import FormatError, UnsupportedError
 from skipstone.predicate.types import MapKey, column_path
 from skipstone.pruning.column_types import atomic, refuse
 from skipstone.pruning.kind import Blob, Index
 
+from .._arrays import numbers
 from . import index_blob as reading
 from .format.bitmap import BitmapIndex
 from .format.column_keys import type_of
@@ -435,4 +436,4 @@ def no_place() -> list[pa.Array]:
 
 def integers_of(values: pa.Array, name: str, unknown: int) -> NDArray[np.int64]:
     """A field of stored values, ``unknown`` for null."""
-    return np.asarray(pc.fill_null(pc.struct_field(values, name), unknown), np.int64)
+    return numbers(pc.struct_field(values, name), unknown).astype(np.int64)

@@ -33,7 +33,7 @@ from skipstone.questdb.evidence.opened_pm import OpenedPm, SnapshotCache
 from skipstone.questdb.evidence.row_groups import PmBloomEvidence, PmSource
 
 if TYPE_CHECKING:
-    from collections.abc import Hashable, Sequence
+    from collections.abc import Callable, Hashable, Sequence
 
     from numpy.typing import NDArray
 
@@ -76,6 +76,8 @@ class PmRowGroups:
     schema: tuple[pa.Field, ...]
     fetch: Fetch
     bounded: bool
+    #: whether the footer of a file is at hand: it proves at least as much
+    is_open: Callable[[int], bool]
     sampled: dict[int, OpenedPm] = field(default_factory=dict)
     #: the file of each unit that may hold a match
     alive: IntArray = field(default_factory=lambda: np.empty(0, np.int64))
@@ -88,6 +90,7 @@ class PmRowGroups:
         matched: MatchedFacts,
         columns: frozenset[str],
         fetch: Fetch,
+        is_open: Callable[[int], bool] = lambda file: False,
     ) -> PmRowGroups | None:
         """``None`` where no ``_pm`` can help; ``columns`` are those that have facts."""
         if not matched.snapshot.in_batches:
@@ -108,6 +111,7 @@ class PmRowGroups:
             schema=tuple(fields.values()),
             fetch=fetch,
             bounded=fields.keys() <= having,
+            is_open=is_open,
         )
 
     @property
@@ -121,6 +125,8 @@ class PmRowGroups:
         files, row = files[row >= 0], row[row >= 0]
         if self.bounded and len(row):
             files = files[self.matched.row_groups[row] != 1]
+        if len(files) <= SAMPLE:
+            files = files[[not self.is_open(file) for file in files.tolist()]]
         return files
 
     def worth(self) -> bool:

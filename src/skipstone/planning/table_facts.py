@@ -55,7 +55,8 @@ class ObjectPlanRequest:
     says how to evaluate facts that do not fit in memory. Without ``file_index`` no sidecar is used.
     ``adjacent`` are sidecars next to the data files that no store refers to. ``data_files`` are the
     levels below the files; the planner opens them where ``costs`` say that it pays. ``share``
-    estimates how much of a file lies in the columns of the predicate.
+    estimates how much of a file lies in the columns of the predicate. ``shown`` as of
+    ``PlanInput``.
     """
 
     tree: Bound
@@ -74,6 +75,7 @@ class ObjectPlanRequest:
     snapshot: SnapshotFacts = field(default_factory=SnapshotFacts)
     costs: Costs = FREE
     share: float = 1.0
+    shown: bool = True
 
 
 def plan_objects(request: ObjectPlanRequest) -> Plan:
@@ -91,9 +93,12 @@ def plan_objects(request: ObjectPlanRequest) -> Plan:
     if adjacent is not None:
         facts.add_adjacent(adjacent)
     fetch = _fetch(matches, request.adjacent, request.data_files)
+    # A plan that is shown is the same whichever files are open.
+    files = request.data_files
+    is_open = _never if files is None or request.shown else files.is_open
     below: list[Source] = [*request.snapshot.sources]
     for matched in matches:
-        row_groups = PmRowGroups.of(tree, matched, usable, fetch)
+        row_groups = PmRowGroups.of(tree, matched, usable, fetch, is_open)
         if row_groups is not None:
             below += row_groups.sources
     if request.data_files is not None:
@@ -120,6 +125,7 @@ def plan_objects(request: ObjectPlanRequest) -> Plan:
             fetch=fetch,
             costs=request.costs,
             share=request.share,
+            shown=request.shown,
         )
     )
     return replace(
@@ -134,6 +140,10 @@ def plan_objects(request: ObjectPlanRequest) -> Plan:
         milliseconds={**request.milliseconds, **plan.milliseconds},
         coverage=request.snapshot.coverage,
     )
+
+
+def _never(file: int) -> bool:
+    return False
 
 
 def _indexed_rows(indexes: Sequence[Index]) -> RowSource | None:
@@ -224,6 +234,9 @@ class DataFileSources(Protocol):
 
     def fetch(self, ranges: Sequence[ByteRange]) -> Fetched:
         """Reads bytes of the data files, in the versions that were listed."""
+
+    def is_open(self, file: int) -> bool:
+        """Whether the footer of this version of a file is at hand."""
 
 
 @dataclass(frozen=True, slots=True)

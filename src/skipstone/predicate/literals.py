@@ -307,8 +307,9 @@ def order_keys(array: pa.Array | pa.ChunkedArray, type: pa.DataType) -> Keys:
 def float_keys(values: NDArray[np.float64]) -> NDArray[np.int64]:
     """``float_key`` of many."""
     bits = np.ascontiguousarray(values).view(np.int64)
-    magnitude = bits & _MAGNITUDE
-    keys = np.where(bits < 0, -magnitude, magnitude)
+    keys, sign = bits & _MAGNITUDE, bits >> 63
+    keys ^= sign  # with the next line: negated where the sign is set
+    keys -= sign
     keys[np.isnan(values)] = _INFINITE + 1
     return keys
 

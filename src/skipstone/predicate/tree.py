@@ -206,6 +206,11 @@ class Leaf:
     op: Op
     values: tuple[Value, ...] = ()
 
+    def __hash__(self) -> int:
+        # Leaves are keys wherever bounds are combined, and the hash of an Arrow type is that of its
+        # text.
+        return hash((self.column, self.values))
+
     def __str__(self) -> str:
         if self.op in (Op.IS_NULL, Op.NOT_NULL):
             return f"{self.column} {self.op}"

@@ -48,7 +48,8 @@ class FinerLevels:
 
     ``settled`` flags the files that need no finer level. ``steps`` and ``dropped`` are those of the
     plan: steps are added, and the level at which the last unit of a file was dropped is set.
-    ``reasons`` say which levels failed.
+    ``reasons`` say which levels failed. The plan names the row groups of settled files if it is
+    ``shown``.
     """
 
     tree: Bound
@@ -57,6 +58,7 @@ class FinerLevels:
     gate: CostGate
     steps: list[Step]
     dropped: NDArray[np.int8]
+    shown: bool = True
     settled: BoolFlags = field(init=False)
     reasons: list[Reason] = field(default_factory=list)
 
@@ -75,7 +77,7 @@ class FinerLevels:
                 state = self._level(state, source)
         else:
             state = self._sampled(state, sources, sample, len(found))
-        if self.settled.any():
+        if self.shown and self.settled.any():
             state = self._cut(state)
         return state
 

@@ -81,8 +81,8 @@ class Intervals:
         wrong = _pairwise(lo, hi, "greater")
         if wrong.any():
             lo, hi = Keys(lo.data, lo.valid & ~wrong), Keys(hi.data, hi.valid & ~wrong)
-        odd = (nulls < -1) | ((nulls > rows) & (rows >= 0))
-        if odd.any():
+        if nulls.any():
+            odd = (nulls < -1) | ((nulls > rows) & (rows >= 0))
             nulls = np.where(odd, -1, nulls)
         return cls(type=type, lo=lo, hi=hi, rows=rows, nulls=nulls)
 
@@ -108,10 +108,8 @@ def interval_bounds(leaf: Leaf, units: Intervals) -> Bounds[BoolArray] | None:
     """
     if leaf.op in (Op.IS_NULL, Op.NOT_NULL):
         return null_bounds(leaf.op, units.rows, units.nulls)
-    if leaf.op is Op.NOT_LIKE or (leaf.op is Op.LIKE and not leaf.values[2]):
-        return None
-    some, every = _over_values(leaf, units)
-    return with_nulls(leaf.op, some, every, units.rows, units.nulls)
+    found = over_values(leaf, units)
+    return None if found is None else with_nulls(leaf.op, *found, units.rows, units.nulls)
 
 
 def with_nulls(
@@ -156,8 +154,11 @@ def null_bounds(op: Op, rows: IntArray, nulls: IntArray) -> Bounds[BoolArray]:
 # -- leaves on values -----------------------------------------------------------------------------
 
 
-def _over_values(leaf: Leaf, units: Intervals) -> Both:
+def over_values(leaf: Leaf, units: Intervals) -> Both | None:
+    """Flags of the non-null values for ``with_nulls``, of a leaf on values; ``None`` as above."""
     op = leaf.op
+    if op is Op.NOT_LIKE or (op is Op.LIKE and not leaf.values[2]):
+        return None
     if op in (Op.IN, Op.NOT_IN):
         some, every = _members([order_key(v, leaf.type) for v in leaf.values], units)
         return (some, every) if op is Op.IN else (~every, ~some)

@@ -124,6 +124,8 @@ class PartitionColumns:
     def added_to(self, schema: pa.Schema) -> pa.Schema:
         """``schema`` of the files with these columns, in Spark's order: a column that the files
         have too is in its place there, with the folders' type and values; the others are last."""
+        if not self.values:
+            return schema.remove_metadata()
         folders = {
             name.lower(): pa.field(name, values.type) for name, values in self.values.items()
         }

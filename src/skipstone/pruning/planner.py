@@ -54,6 +54,7 @@ class PlanInput:
     ``finer`` are the sources below the files, ``rows`` is the evidence about rows, ``fetch`` reads
     the bytes that evidence needs. By ``costs``, a finer level leaves out units where it would cost
     more than it saves; ``share`` estimates how much of a file lies in the columns of the predicate.
+    A plan that is not ``shown`` need not name row groups of files whose rows are known.
     """
 
     tree: Bound
@@ -66,6 +67,7 @@ class PlanInput:
     fetch: Fetch = no_fetch
     costs: Costs = FREE
     share: float = 1.0
+    shown: bool = True
 
 
 def make_plan(given: PlanInput) -> Plan:
@@ -86,7 +88,13 @@ def make_plan(given: PlanInput) -> Plan:
 
         level = RowLevel(tree, given.rows, columns, row_counts, fetch, gate)
     levels = FinerLevels(
-        tree=tree, sources=finer, fetch=fetch, gate=gate, steps=steps, dropped=dropped
+        tree=tree,
+        sources=finer,
+        fetch=fetch,
+        gate=gate,
+        steps=steps,
+        dropped=dropped,
+        shown=given.shown,
     )
     if level is not None and finer and costs.rows_first(len(columns)):
         state, levels.settled = level.first(state, len(listing))

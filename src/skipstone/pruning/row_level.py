@@ -96,6 +96,8 @@ class RowLevel:
         text = f"not looked at in {count:,} of {len(open_files):,} files: indexes decide every row"
         self.reasons.append(Reason(cause=Cause.COSTLY, subject=Level.ROW_GROUP.unit, text=text))
         none = np.array([file for file in self.found if not self.found[file].may], np.int64)
+        if not len(none):
+            return state, settled
         may = state.bounds.may & ~np.isin(state.units.file, none)
         return replace(state, bounds=Bounds(state.bounds.must & may, may)), settled
 
@@ -139,7 +141,9 @@ class RowLevel:
             alive = _rows_of(state.units, mine, state.bounds.may)
             bounds = self.found[file]
             self.found[file] = Bounds(bounds.must & alive, bounds.may & alive)
-        open_files = open_files[~np.isin(open_files, list(self.found))]
+        if self.found:
+            left = [file for file in open_files.tolist() if file not in self.found]
+            open_files = np.array(left, np.int64)
         if len(open_files) > _MOST_FILES:
             self.reasons.append(_too_many(len(open_files) - _MOST_FILES))
             open_files = open_files[:_MOST_FILES]

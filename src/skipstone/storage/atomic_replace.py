@@ -26,8 +26,9 @@ import random
 import re
 import secrets
 import stat
+import threading
 import time
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, Protocol
 
@@ -44,6 +45,8 @@ PREFIX: Final = "_tmp-"
 UNFINISHED: Final = "_unfinished-"
 _EXISTING: Final = os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
 _BUFFER: Final = 1 << 20
+# Bytes after which what was written is made durable meanwhile.
+_SYNCED: Final = 64 << 20
 _NEW: Final = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC | os.O_NOFOLLOW
 _ATTEMPTS: Final = 4
 # The longest name of a file in bytes is 255.
@@ -76,12 +79,18 @@ class CountingSink:
 
 
 class BufferedFile:
-    """Writes to a descriptor, and joins small pieces. Its errors name ``path``."""
+    """Writes to a descriptor, and joins small pieces. Its errors name ``path``.
+
+    A thread makes a long file durable while it is written, so that ``sync`` waits for its end
+    alone. Call ``settle`` before the descriptor is closed.
+    """
 
     def __init__(self, descriptor: int, path: Path) -> None:
         self.descriptor, self.path, self.at = descriptor, path, 0
         self._held: list[bytes | memoryview] = []
-        self._size = 0
+        self._size = self._volatile = 0
+        self._syncing: threading.Thread | None = None
+        self._failure: OSError | None = None
 
     def write(self, piece: bytes | memoryview) -> None:
         """Append."""
@@ -99,14 +108,35 @@ class BufferedFile:
             with naming(self.path):
                 done = os.writev(self.descriptor, held)
             left -= done
+            self._volatile += done
             while held and done >= len(held[0]):
                 done -= len(held.pop(0))
             if done:
                 held[0] = memoryview(held[0])[done:]
+        if self._volatile >= _SYNCED and (self._syncing is None or not self._syncing.is_alive()):
+            self._volatile = 0
+            thread = threading.Thread(target=self._sync_behind, name="skipstone-sync")
+            with suppress(RuntimeError):  # no more threads: ``sync`` does it all
+                thread.start()
+                self._syncing = thread
+
+    def _sync_behind(self) -> None:
+        try:
+            os.fsync(self.descriptor)
+        except OSError as error:  # the system reports it once: ``sync`` must not lose it
+            self._failure = error
+
+    def settle(self) -> None:
+        """Wait until no thread uses the descriptor."""
+        if self._syncing is not None:
+            self._syncing.join()
 
     def sync(self) -> None:
         """Make what was written durable."""
+        self.settle()
         with naming(self.path):
+            if self._failure is not None:
+                raise self._failure
             os.fsync(self.descriptor)
 
 
@@ -140,8 +170,8 @@ def replace_atomically(
         temporary, descriptor = _exclusive(path, access)
     else:
         temporary, descriptor = _unfinished(path, access)
+    made = BufferedFile(descriptor, path)
     try:
-        made = BufferedFile(descriptor, path)
         yield made
         made.flush()
         access.grant(descriptor)
@@ -154,6 +184,7 @@ def replace_atomically(
             temporary.unlink(missing_ok=True)
         raise
     finally:
+        made.settle()
         os.close(descriptor)
     sync_directory(path.parent)
 
@@ -162,8 +193,8 @@ def put_atomically(path: Path, data: bytes | memoryview, sources: Iterable[str |
     """Make ``data`` the content of ``path``; the last of several writers at once wins."""
     access = Access.of(path, sources)
     temporary, descriptor = _created(path, access)
+    made = BufferedFile(descriptor, path)
     try:
-        made = BufferedFile(descriptor, path)
         made.write(data)
         made.flush()
         access.grant(descriptor)
@@ -173,6 +204,7 @@ def put_atomically(path: Path, data: bytes | memoryview, sources: Iterable[str |
         temporary.unlink(missing_ok=True)
         raise
     finally:
+        made.settle()
         os.close(descriptor)
     # The rename itself must survive a power cut before anything that it replaces is deleted.
     sync_directory(path.parent)

@@ -274,6 +274,11 @@ def naming(path: str | os.PathLike[str]) -> Iterator[None]:
         raise
 
 
+def is_metered() -> bool:
+    """Whether somebody counts the reads."""
+    return _METER.get() is not None
+
+
 def count_read(path: str, length: int) -> None:
     """Storages call this after each read."""
     meter = _METER.get()

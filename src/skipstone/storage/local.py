@@ -23,7 +23,7 @@ from skipstone._cache import LruCache
 from skipstone.errors import SkipstoneError, StaleError
 from skipstone.identity import ObjectId, local_etag
 
-from .base import count_read, naming, parent, runs
+from .base import count_read, is_metered, naming, parent, runs
 from .listing import SUMMARY, Directory, Listing, hidden_by_spark, int64
 
 if TYPE_CHECKING:
@@ -205,18 +205,25 @@ class LocalStorage:
         if expected and not expected.same_version(ObjectId.of_local(path, status)):
             return {}
         found: dict[ByteRange, memoryview] = {}
-        for first, last, start, end in spans:
-            # A length from a damaged index must not become an allocation.
-            if start > status.st_size:
-                continue
-            self.requests += 1
-            held = memoryview(_pread(path, descriptor, min(end, status.st_size) - start, start))
-            count_read(path, len(held))
-            for each in ordered[first:last]:
-                at, length = each.offset - start, each.length
-                part = held if length == len(held) else held[at : at + length]
-                if len(part) == length:
-                    found[each] = part
+        size, counts = status.st_size, is_metered()
+        with naming(path):
+            for first, last, start, end in spans:
+                # A length from a damaged index must not become an allocation.
+                if start > size:
+                    continue
+                self.requests += 1
+                held = memoryview(_read_at(descriptor, min(end, size) - start, start))
+                if counts:
+                    count_read(path, len(held))
+                if last == first + 1:
+                    if len(held) == ordered[first].length:
+                        found[ordered[first]] = held
+                    continue
+                for each in ordered[first:last]:
+                    at, length = each.offset - start, each.length
+                    part = held if length == len(held) else held[at : at + length]
+                    if len(part) == length:
+                        found[each] = part
         # Some of the bytes may be those of a file that replaced this one.
         return found if not expected or _unchanged(status, os.fstat(descriptor)) else {}
 

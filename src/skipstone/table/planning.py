@@ -75,7 +75,7 @@ class PlanOptions(TypedDict, total=False):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlanRequest:
-    """A query to plan; see ``Table.scan``."""
+    """A query to plan; see ``Table.scan``. ``shown``: somebody sees the plan, not only the rows."""
 
     where: Where = None
     columns: Sequence[str] | None = None
@@ -88,6 +88,7 @@ class PlanRequest:
     ansi: bool = True
     containers: Mapping[str, bytes] | None = None
     inside: bool = True
+    shown: bool = True
 
 
 def scan_query(table: OpenTable, request: PlanRequest) -> TableScan:
@@ -150,6 +151,7 @@ def scan_query(table: OpenTable, request: PlanRequest) -> TableScan:
             snapshot=SnapshotFacts() if txn is None else txn.facts(listing, schema),
             costs=_costs(table, listing),
             share=min(1.0, len(named) / max(len(schema), 1)),
+            shown=request.shown,
         )
     )
     if query is None:

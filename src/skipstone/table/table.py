@@ -187,14 +187,15 @@ class Table(EncryptVerbs, UpkeepVerbs, AggregateVerbs):
         The rows are those of one listing. Where a file changes before it is read, the query is
         planned again, a few times; ``StaleError`` where files keep changing.
         """
-        return self.retried(
-            lambda scan: scan.to_arrow(),
-            where,
+        request = PlanRequest(
+            where=where,
             columns=columns,
             order_by=order_by,
             limit=limit,
             time_zone=time_zone,
+            shown=False,
         )
+        return of_one_listing(self, request, lambda scan: scan.to_arrow())
 
     def retried(
         self,

@@ -237,6 +237,18 @@ def test_names_and_ids() -> None:
         twice.with_id(7)
 
 
+_LETTERS = st.text(alphabet="ab", max_size=9)
+
+
+@given(st.lists(_LETTERS | st.just("price_usd"), min_size=17, max_size=90), _LETTERS)
+def test_a_name_is_found_among_many_that_contain_it(names: list[str], other: str) -> None:
+    columns = tuple(replace(LONG, name=name) for name in names)
+    pm = Pm(write(PmHead(columns=columns), [], FOOTER))
+    for wanted in {*names, other, "usd", "_usd"}:
+        places = tuple(at for at, name in enumerate(names) if name == wanted)
+        assert pm.named(wanted) == places
+
+
 def test_bloom_filters_inlined_and_external() -> None:
     columns = (LONG, TEXT)
     bitset = bytes(range(64))

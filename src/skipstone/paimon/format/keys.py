@@ -40,6 +40,7 @@ import re
 from bisect import bisect_left
 from dataclasses import dataclass, replace
 from enum import StrEnum
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
@@ -132,6 +133,7 @@ class PaimonType:
     scale: int = 0
 
     @classmethod
+    @lru_cache(maxsize=1024)
     def parse(cls, text: str) -> PaimonType:
         """From a schema's text. ``UnsupportedError`` for nested and unknown types."""
         upper = " ".join(text.upper().split())

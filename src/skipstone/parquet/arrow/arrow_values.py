@@ -69,15 +69,19 @@ class TooLongError(UnsupportedError):
 
 
 def leaf_array(
-    column: LeafColumn, valid: npt.NDArray[np.bool_] | None, type_: pa.DataType | None = None
+    column: LeafColumn,
+    valid: npt.NDArray[np.bool_] | None,
+    type_: pa.DataType | None = None,
+    own: pa.DataType | None = None,
 ) -> pa.Array:
     """The leaf's values as an array of ``type_`` (by default ``leaf_type``).
 
-    ``valid`` says which slots have a value; ``None``: all of them. FormatError where values
-    do not fit the type.
+    ``valid`` says which slots have a value; ``None``: all of them. ``own`` is ``leaf_type`` of the
+    leaf, where it is known. FormatError where values do not fit the type.
     """
     leaf = column.leaf
-    wanted = leaf_type(leaf) if type_ is None else type_
+    own = leaf_type(leaf) if own is None else own
+    wanted = own if type_ is None else type_
     if isinstance(wanted, pa.BaseExtensionType):
         storage = leaf_array(column, valid, storage_type(wanted))
         return pa.ExtensionArray.from_storage(wanted, storage)
@@ -86,7 +90,7 @@ def leaf_array(
         return pa.nulls(length)
     if pa.types.is_dictionary(wanted):
         return _dictionary_array(column, valid, wanted)
-    made = wanted if _holds(wanted, leaf) else leaf_type(leaf)
+    made = wanted if _holds(wanted, leaf, own) else own
     if pa.types.is_null(made):
         return pa.nulls(length).cast(wanted)
     parts: list[Any] = []
@@ -119,9 +123,8 @@ def _dictionary_array(
     return pa.DictionaryArray.from_arrays(indices, coded.dictionary, ordered=wanted.ordered)
 
 
-def _holds(type_: pa.DataType, leaf: ColumnDescriptor) -> bool:
-    """Whether the leaf's values can become storage of this type."""
-    own = leaf_type(leaf)
+def _holds(type_: pa.DataType, leaf: ColumnDescriptor, own: pa.DataType) -> bool:
+    """Whether the leaf's values, of its ``own`` type, can become storage of this type."""
     if type_ in _NUMBERS:
         # A decimal or a timestamp is not a plain number, whatever its storage is.
         return _NUMBERS[type_][0] is leaf.type and (own == type_ or own in _NUMBERS)

@@ -136,6 +136,8 @@ class StoredColumn:
                 return Keys(found[:, 0].astype(np.int64), valid & (found[:, 0] <= 1))
             case Form.FLOATING:
                 numbers = found.view({2: "<f2", 4: "<f4", 8: "<f8"}[width]).ravel()
+                if width == 8:
+                    return Keys(float_keys(numbers), valid)
                 with np.errstate(invalid="ignore"):  # signalling NaN
                     return Keys(float_keys(numbers.astype(np.float64)), valid)
             case Form.INT96:

@@ -62,7 +62,13 @@ from skipstone.parquet.format.enums import FieldRepetitionType, Type
 from skipstone.predicate.literals import Keys, compare, float_key
 from skipstone.predicate.tree import Const, Op
 from skipstone.pruning import Bounds
-from skipstone.pruning.interval import Intervals, interval_bounds, null_bounds
+from skipstone.pruning.interval import (
+    Intervals,
+    interval_bounds,
+    null_bounds,
+    over_values,
+    with_nulls,
+)
 
 from .stored_values import Form, StoredColumn
 
@@ -113,9 +119,10 @@ class ValueBounds:
         hi: Keys,
         rows: I64,
         nulls: I64,
-        nans: I64,
+        nans: I64 | None,
     ) -> ValueBounds:
-        """From bounds as written in ``order``; ``nans`` int64 ``(n,)``, -1 unknown."""
+        """From bounds as written in ``order``; ``nans`` int64 ``(n,)``, -1 unknown, and ``None``
+        where they are all unknown."""
         if not _ordered(stored.form, order):
             none = np.zeros(len(rows), np.bool_)
             lo, hi = Keys(lo.data, none), Keys(hi.data, none)
@@ -126,6 +133,13 @@ class ValueBounds:
         assert isinstance(lo.data, np.ndarray)
         assert isinstance(hi.data, np.ndarray)
         low_nan, high_nan = lo.valid & (lo.data == _NAN), hi.valid & (hi.data == _NAN)
+        if nans is None and not (low_nan | high_nan).any() and order != Order.IEEE:
+            # No unit is known to hold NaN, none to hold no NaN.
+            numbers = Intervals.checked(type=type_, lo=lo, hi=hi, rows=rows, nulls=nulls)
+            top = Keys(numbers.hi.data, np.zeros(len(rows), np.bool_))
+            all_ = Intervals(type=type_, lo=numbers.lo, hi=top, rows=rows, nulls=numbers.nulls)
+            return cls(stored=stored, all=all_, numbers=numbers)
+        nans = np.full(len(rows), -1, np.int64) if nans is None else nans
         counted = (nans > 0) & (nulls >= 0) & (nans == rows - nulls)
         only_nan = counted & (low_nan | ~lo.valid) & (high_nan | ~hi.valid)
         bad = low_nan | high_nan
@@ -172,15 +186,22 @@ class ValueBounds:
             return null_bounds(leaf.op, self.all.rows, self.all.nulls)
         if isinstance(local, Const):
             return (Bounds.everything if local.value else Bounds.nothing)(len(self))
-        found = interval_bounds(local, self.all)
-        if self.numbers is None or found is None or local.op in (Op.IS_NULL, Op.NOT_NULL):
-            return found
-        numbers = interval_bounds(local, self.numbers)
-        if numbers is None:
-            return found
-        if _takes_nan(local):
-            return Bounds(found.must | numbers.must, found.may)
-        return Bounds(found.must, found.may & numbers.may)
+        if self.numbers is None or local.op in (Op.IS_NULL, Op.NOT_NULL):
+            return interval_bounds(local, self.all)
+        of_numbers = over_values(local, self.numbers)
+        if of_numbers is None:
+            return None
+        some, every = of_numbers
+        takes_nan = _takes_nan(local)
+        # Where `all` has no upper bound in any unit, there may be a NaN in every one.
+        found = over_values(local, self.all) if self.all.hi.valid.any() else None
+        if takes_nan:
+            some = np.ones_like(some) if found is None else found[0]
+            every = every if found is None else every | found[1]
+        else:
+            some = some if found is None else some & found[0]
+            every = np.zeros_like(every) if found is None else found[1]
+        return with_nulls(local.op, some, every, self.all.rows, self.all.nulls)
 
 
 def _ordered(form: Form, order: str) -> bool:

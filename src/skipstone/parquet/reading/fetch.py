@@ -15,7 +15,7 @@ import pyarrow as pa
 
 from skipstone._numba import CompiledKernels, is_imported
 from skipstone.errors import FormatError, MemoryLimitError, SkipstoneError
-from skipstone.parquet.arrow.arrow_types import ShapeKind
+from skipstone.parquet.arrow.arrow_types import ShapeKind, leaf_type
 from skipstone.parquet.encodings.kernels import Kernels
 from skipstone.parquet.format.enums import Type
 from skipstone.parquet.pages.column_values import concat, decode_pages
@@ -55,9 +55,10 @@ _THREADED = 1 << 20
 _FEW = 16
 # Up to this many pages they are also faster for fixed widths without a dictionary.
 _FEW_PAGES = 4
-# In reads that could use the compiled decoders, of a millisecond each. Only counted where numba is
-# imported already.
-_COMPILED = CompiledKernels[Kernels](module="skipstone.parquet.encodings.jit", total=250)
+# In dictionaries that are decoded for a few rows: compiled decoders save a millisecond of each.
+_COMPILED = CompiledKernels[Kernels](
+    module="skipstone.parquet.encodings.jit", total=500, share=1 / 2
+)
 
 
 class Templates:
@@ -66,6 +67,14 @@ class Templates:
     def __init__(self, selection: Selection) -> None:
         self.selection = selection
         self._made: dict[tuple[tuple[int, ...], tuple[int, ...]], Template] = {}
+        self._own_types: dict[int, pa.DataType] = {}
+
+    def own_type(self, leaf: int) -> pa.DataType:
+        """The Arrow type of a leaf by Parquet's schema alone."""
+        found = self._own_types.get(leaf)
+        if found is None:
+            found = self._own_types[leaf] = leaf_type(self.selection.tree.leaves[leaf])
+        return found
 
     def of(self, leaves: tuple[int, ...], dictionaries: tuple[int, ...]) -> Template:
         """The template of these leaves, in this order; ``dictionaries`` are places among them."""
@@ -145,11 +154,18 @@ class _Wave:
         self.indexed: set[int] = set()
         self.large: set[int] = set()
         self.few: set[int] = set()
-        if is_imported():
-            flat = [each.shape.leaves[0] for each in fields if each.shape.kind is ShapeKind.LEAF]
+        flat = [each.shape.leaves[0] for each in fields if each.shape.kind is ShapeKind.LEAF]
+        dictionaries = sum(map(self._dictionaries, flat))
+        if dictionaries or is_imported():
             few = {leaf for leaf in flat if self._wants_few(leaf)}
-            if few and _COMPILED.for_work(1) is not None:
+            work = sum(map(self._dictionaries, few)) or float(is_imported())
+            if few and _COMPILED.for_work(work) is not None:
                 self.few = few
+
+    def _dictionaries(self, leaf: int) -> int:
+        """How many of the wanted chunks of a leaf have a dictionary."""
+        tables = [self.picks[group.row_group, leaf].table for group in self.wanted]
+        return sum(table.dictionary[1] > 0 for table in tables)
 
     def _wants_few(self, leaf: int) -> bool:
         decoded = 0
@@ -299,7 +315,8 @@ class _Wave:
         valid = None if levels is None else levels == column.leaf.max_definition_level
         if valid is not None and valid.all():
             valid = None
-        return leaf_array(column, valid, field.field.type)
+        own = self.templates.own_type(field.shape.leaves[0])
+        return leaf_array(column, valid, field.field.type, own)
 
     def alike(self, leaves: Sequence[int]) -> list[tuple[int, ...]]:
         """These leaves in groups whose pages cover the same rows in every row group."""
@@ -439,7 +456,8 @@ class _Wave:
                 most_bytes=self.limit,
             )
             first, stop = self.picks[key].covered()
-            placed = np.concatenate(([0], np.cumsum(stop - first)))
+            placed = np.zeros(len(first) + 1, np.int64)
+            np.cumsum(stop - first, out=placed[1:])
             if column.num_rows != placed[-1]:
                 raise FormatError(
                     f"rows in pages of {described.name}", expected=int(placed[-1]),
@@ -458,7 +476,7 @@ class _Wave:
             for run in column.runs[:1]:
                 if run.indices is not None and run.values.nbytes <= DICTIONARY_BYTES:
                     self.chunks.dictionaries.put(key, run.values)
-        entry = np.searchsorted(first, group.starts, side="right") - 1
+        entry = first.searchsorted(group.starts, side="right") - 1
         begin = placed[entry] + group.starts - first[entry]
         end = begin + group.stops - group.starts
         parts = [column.rows(a, b) for a, b in zip(begin.tolist(), end.tolist(), strict=True)]

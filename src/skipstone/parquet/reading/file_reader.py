@@ -374,10 +374,7 @@ class FileReader:
     ) -> Iterator[tuple[list[GroupRows], int]]:
         """``rows`` in runs of row groups whose chunks of ``leaves`` take, stored and decoded, up to
         ``limit`` bytes, each with its bytes; a single row group may take more."""
-        stored, counts = self.footer.chunk("total_compressed_size"), self.footer.group("num_rows")
-        at = list(leaves)
-        # Both are held at once: the pages as stored, and their decoded values.
-        size = stored[:, at].sum(axis=1) + self._decoded_size[:, at].sum(axis=1)
+        (size, _), counts = self._chunk_sizes(tuple(leaves)), self.footer.group("num_rows")
         wave: list[GroupRows] = []
         held = 0
         for group in group_rows(rows, self.row_starts):
@@ -393,15 +390,21 @@ class FileReader:
 
     def read_size(self, leaves: Sequence[int]) -> int:
         """The bytes of all chunks of ``leaves``, stored and decoded."""
-        key = tuple(leaves)
-        if key not in self._read_sizes:
-            self.row_starts  # noqa: B018 - FormatError where the counts of rows contradict each other
-            stored = self.footer.chunk("total_compressed_size")[:, leaves].sum()
-            self._read_sizes[key] = int(stored + self._decoded_size[:, leaves].sum())
-        return self._read_sizes[key]
+        self.row_starts  # noqa: B018 - FormatError where the counts of rows contradict each other
+        return self._chunk_sizes(tuple(leaves))[1]
+
+    def _chunk_sizes(self, leaves: tuple[int, ...]) -> tuple[NDArray[np.int64], int]:
+        """The bytes of the chunks of ``leaves`` in each row group, and in all: of their pages as
+        stored, and of their decoded values, which are held at once."""
+        found = self._sizes.get(leaves)
+        if found is None:
+            stored = self.footer.chunk("total_compressed_size")[:, leaves].sum(axis=1)
+            size = stored + self._decoded_size[:, leaves].sum(axis=1)
+            found = self._sizes[leaves] = size, int(size.sum())
+        return found
 
     @cached_property
-    def _read_sizes(self) -> dict[tuple[int, ...], int]:
+    def _sizes(self) -> dict[tuple[int, ...], tuple[NDArray[np.int64], int]]:
         return {}
 
     def row_waves(

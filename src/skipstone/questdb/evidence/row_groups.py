@@ -31,6 +31,7 @@ from skipstone.parquet.evidence.stored_values import Form, no_keys
 from skipstone.parquet.evidence.value_bounds import Order, ValueBounds
 from skipstone.parquet.format.bloom_filter import BLOCK_BYTES, block_of, set_in
 from skipstone.parquet.format.enums import PLAIN_WIDTHS, Type
+from skipstone.predicate.literals import Keys
 from skipstone.pruning import Answer, BaseEvidence, Cause, Level, Reason, Units
 from skipstone.pruning.evidence import Source
 from skipstone.pruning.interval import with_nulls
@@ -42,7 +43,6 @@ if TYPE_CHECKING:
 
     from skipstone.parquet.evidence.bloom import Hashes
     from skipstone.parquet.evidence.stored_values import StoredColumn
-    from skipstone.predicate.literals import Keys
     from skipstone.predicate.tree import Leaf
     from skipstone.pruning import BoolArray, Evidence, Fetched
     from skipstone.questdb.format.layout import Bools, Bytes, End, Ints
@@ -197,26 +197,28 @@ def chunk_bounds(stored: StoredColumn, parts: Sequence[ChunkStats], rows: Ints) 
         nulls = np.zeros_like(rows)
         counted = np.ones_like(counted)
     sure = counted[:, 0] & one_each
-    if not sure.all():
+    unusual = not sure.all()
+    if unusual:
         nulls = np.where(sure, nulls, -1)
     low, known_low = _bytes(stored, "MIN", whole, parts)
     high, known_high = _bytes(stored, "MAX", whole, parts)
     if stored.form is Form.DECIMAL and stored.column.type in _BYTES:
         known_low &= whole.exact("MIN")[:, 0]
         known_high &= whole.exact("MAX")[:, 0]
-    odd = (nulls == rows) & (rows > 0) & (known_low | known_high)
-    if odd.any():
+    if unusual or nulls.any():
+        odd = (nulls == rows) & (rows > 0) & (known_low | known_high)
         nulls = np.where(odd, -1, nulls)
-    sound = one_each & ~odd
-    known_low, known_high = known_low & sound, known_high & sound
+        sound = one_each & ~odd
+        known_low, known_high = known_low & sound, known_high & sound
+    lo, hi = _keys_of_both(stored, low, known_low, high, known_high)
     return ValueBounds.of(
         stored,
         Order.TYPE,
-        lo=_keys(stored, low, known_low, upper=False),
-        hi=_keys(stored, high, known_high, upper=True),
+        lo=lo,
+        hi=hi,
         rows=rows,
         nulls=nulls,
-        nans=np.full(len(rows), -1, np.int64),
+        nans=None,
     )
 
 
@@ -225,6 +227,22 @@ def _side_by_side(parts: Sequence[ChunkStats]) -> ChunkStats:
     chunks = np.concatenate([part.chunks for part in parts])
     none = np.zeros(len(chunks), np.int64)
     return ChunkStats(chunks=chunks, out_of_line=none, data=memoryview(b""), end=0)
+
+
+def _keys_of_both(
+    stored: StoredColumn,
+    low: ByteArrays | Bytes,
+    known_low: Bools,
+    high: ByteArrays | Bytes,
+    known_high: Bools,
+) -> tuple[Keys, Keys]:
+    if isinstance(low, ByteArrays) or isinstance(high, ByteArrays) or stored.rounds:
+        lo = _keys(stored, low, known_low, upper=False)
+        return lo, _keys(stored, high, known_high, upper=True)
+    known, count = np.concatenate((known_low, known_high)), len(known_low)
+    both = _keys(stored, np.concatenate((low, high)), known, upper=False)
+    lo = Keys(both.data[:count], both.valid[:count])
+    return lo, Keys(both.data[count:], both.valid[count:])
 
 
 def _keys(stored: StoredColumn, found: ByteArrays | Bytes, known: Bools, *, upper: bool) -> Keys:

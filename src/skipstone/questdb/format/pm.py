@@ -81,6 +81,14 @@ class ChunkStats:
         """The size of an inlined bound."""
         return np.asarray((self.chunks["STAT_SIZES"] >> BOUNDS[end].shift) & 15)
 
+    def _inlined_of(self, end: End, size: int) -> Bools:
+        """Where there is an inlined bound of this size: one test of STAT_FLAGS and STAT_SIZES,
+        which are the third and the fourth byte of a chunk."""
+        flags = (BOUNDS[end].present | BOUNDS[end].inlined) << 16
+        sizes = 24 + BOUNDS[end].shift
+        words = self.chunks.getfield("<u4", 0)
+        return np.asarray((words & (flags | 15 << sizes)) == (flags | size << sizes))
+
     def present(self, end: End) -> Bools:
         """Where there is a minimum (maximum)."""
         return self._flags(BOUNDS[end].present)
@@ -101,7 +109,7 @@ class ChunkStats:
     def fixed(self, end: End, dtype: npt.DTypeLike) -> tuple[npt.NDArray[Any], Bools]:
         """Values of a type of 1, 2, 4 or 8 little-endian bytes, and where there is one."""
         kind = np.dtype(dtype)
-        valid = self._inlined(end) & (self._sizes(end) == kind.itemsize)
+        valid = self._inlined_of(end, kind.itemsize)
         # Little-endian: the value is the low bytes of its slot.
         slots = self.chunks[f"{end}_STAT"].astype(f"<u{kind.itemsize}")
         return slots.view(kind.newbyteorder("<") if kind.itemsize > 1 else kind), valid
@@ -123,9 +131,9 @@ class ChunkStats:
     def fixed_bytes(self, end: End, width: int) -> tuple[Bytes, Bools]:
         """Values of exactly ``width`` bytes, shape (row groups, columns, width), and where."""
         if width <= 8:
-            slots = np.ascontiguousarray(self.chunks[f"{end}_STAT"])
+            slots = self.chunks[f"{end}_STAT"].copy()
             raw = slots.view(np.uint8).reshape(*slots.shape, 8)
-            return raw[..., :width], self._inlined(end) & (self._sizes(end) == width)
+            return raw[..., :width], self._inlined_of(end, width)
         offsets, lengths = self.places(end)
         valid = lengths == width
         values = np.zeros((*valid.shape, width), np.uint8)

@@ -38,8 +38,9 @@ _U32: Final = struct.Struct("<I")
 _I64: Final = struct.Struct("<q")
 _DESCRIPTOR: Final = struct.Struct("<QiiiiIBBBB")
 _DESCRIPTOR_NAME: Final = struct.Struct("<Q16xI4x")
+_NAME_OFFSET: Final = struct.Struct("<Q").unpack_from
 _OPTIONAL: Final = 0xFFFF_FFFF
-#: Columns whose names are compared one by one; and the most places where a name may be found.
+#: Columns whose names are compared one by one; and the most places where a name may end.
 _FEW, _MOST_HITS = 16, 64
 
 
@@ -226,7 +227,7 @@ class PmHeader:
     def named(self, name: str) -> tuple[int, ...]:
         """The positions of all columns with this name; two leaves of a struct share one."""
         wanted = name.encode("utf-8", "surrogatepass")
-        known = self._searched(wanted) if self.column_count > _FEW and wanted else None
+        known = self._searched(wanted) if self.column_count > _FEW else None
         if known is not None:
             return known
         found = np.flatnonzero(self.descriptors["NAME_LENGTH"] == len(wanted)).tolist()
@@ -235,28 +236,35 @@ class PmHeader:
     def _searched(self, wanted: bytes) -> tuple[int, ...] | None:
         """The same, by a search in the names, which lie back to back in the order of the columns.
 
-        ``None`` where it cannot search, or the name occurs within too many other names.
+        ``None`` where it cannot search, or the name ends as too many other places do.
         """
-        source, last = self.data.obj, self.descriptor(self.column_count - 1)
-        end = last.name_offset + last.name_length
-        if not isinstance(source, bytes | bytearray | mmap) or len(source) != len(self.data):
+        last = HEADER.itemsize + 32 * (self.column_count - 1)
+        end = sum(_DESCRIPTOR_NAME.unpack_from(self.data, last))
+        before = len(wanted) - 4
+        if before < 0 or not self.names_start + len(wanted) <= end <= self.size:
             return None
-        if not self.names_start < end <= self.size:
-            return None
+        # Words at each of the four alignments: that takes the same time whatever the names are.
+        # Names often begin alike and seldom end so.
+        (tail,) = _U32.unpack_from(wanted, before)
+        places: list[int] = []
+        for start in range(self.names_start + before, self.names_start + before + 4):
+            words = np.ndarray(max(0, end - start) >> 2, "<u4", self.data, start)
+            hits = (words == tail).nonzero()[0]
+            if len(hits) > _MOST_HITS:
+                return None
+            places += [4 * hit + start - before for hit in hits.tolist()]
         found: list[int] = []
-        at = source.find(wanted, self.names_start, end)
-        for _ in range(_MOST_HITS):
-            if at < 0:
-                return tuple(found)
+        for at in places:
+            if self.data[at : at + len(wanted)] != wanted:
+                continue
             column = bisect_right(range(1, self.column_count), at, key=self._name_offset)
-            place = self.descriptor(column)
-            if (place.name_offset, place.name_length) == (at, len(wanted)):
+            at_column = _DESCRIPTOR_NAME.unpack_from(self.data, HEADER.itemsize + 32 * column)
+            if at_column == (at, len(wanted)):
                 found.append(column)
-            at = source.find(wanted, at + 1, end)
-        return None
+        return tuple(sorted(found))
 
     def _name_offset(self, column: int) -> int:
-        return self.descriptor(column).name_offset
+        return int(_NAME_OFFSET(self.data, HEADER.itemsize + 32 * column)[0])
 
     def with_id(self, id: int) -> int | None:
         """The position of the column with this ID; one whose ID is -1 has its position for one."""
