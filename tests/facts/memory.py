@@ -38,8 +38,14 @@ class MemoryStorage:
     def list_all(self, prefix: str) -> Listing:
         return Listing.of(prefix, [self._id(p) for p in self.objects if p.startswith(f"{prefix}/")])
 
-    def list_files(self, root: str) -> Listing:
+    def holds(self, path: str) -> bool:
+        return True
+
+    def list_files(self, root: str, known: Callable[[], Sequence[str]] | None = None) -> Listing:
         return self.list_all(root)
+
+    def keep_ends(self) -> None:
+        pass
 
     def summary(self, root: str) -> ObjectId | None:
         path = f"{root}/_metadata"

@@ -93,7 +93,8 @@ def plan_objects(request: ObjectPlanRequest) -> Plan:
     fetch = _fetch(matches, request.adjacent, request.data_files)
     below: list[Source] = [*request.snapshot.sources]
     for matched in matches:
-        row_groups = PmRowGroups.of(tree, matched, usable, fetch)
+        opened = request.data_files is not None
+        row_groups = PmRowGroups.of(tree, matched, usable, fetch, opened_next=opened)
         if row_groups is not None:
             below += row_groups.sources
     if request.data_files is not None:

@@ -53,11 +53,15 @@ class Storage(Protocol):
     #: True where requests are slow, so that several are sent at once.
     remote: bool
 
+    def holds(self, path: str) -> bool:
+        """Whether ``path`` (canonical) is in this storage."""
+
     def list_all(self, prefix: str) -> Listing:
         """Every object below the directory ``prefix``, also hidden; empty without one."""
 
-    def list_files(self, root: str) -> Listing:
-        """The data files below ``root`` (or ``root`` itself, a file), by Spark's rules."""
+    def list_files(self, root: str, known: Callable[[], Sequence[str]] | None = None) -> Listing:
+        """The data files below ``root`` (or ``root`` itself, a file), by Spark's rules. ``known``
+        gives paths that should be there, sorted: a store may list between them."""
 
     def summary(self, root: str) -> ObjectId | None:
         """The identity of ``_metadata`` in the directory ``root``, ``None`` if there is none. It is
@@ -77,6 +81,11 @@ class Storage(Protocol):
 
     def read_tail(self, path: str, length: int) -> tuple[ObjectId, memoryview]:
         """The last ``length`` bytes (all of a shorter object), and their version."""
+
+    def keep_ends(self) -> None:
+        """From now on an object store keeps the ends that ``read_tail`` gives, and reads ranges of
+        the same version from there. So a range may be read of an object that is gone or replaced:
+        for readers that take the versions from a listing of their own."""
 
     def read_ranges(
         self, ranges: Sequence[ByteRange], versions: Mapping[str, ObjectId] | None = None

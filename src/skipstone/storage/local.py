@@ -54,11 +54,14 @@ class LocalStorage:
 
     # -- listing ----------------------------------------------------------------------------------
 
+    def holds(self, path: str) -> bool:
+        return "://" not in path
+
     def list_all(self, prefix: str) -> Listing:
         found = self._walk(prefix, lambda name: False)
         return _listing(prefix, [] if found is None else found)
 
-    def list_files(self, root: str) -> Listing:
+    def list_files(self, root: str, known: Callable[[], Sequence[str]] | None = None) -> Listing:
         last = self._walked.get(root)
         if last is not None:
             self.requests += len(last[0])
@@ -151,6 +154,9 @@ class LocalStorage:
     def read(self, path: str) -> bytes:
         with self.open(path) as file, naming(path):
             return file.read()
+
+    def keep_ends(self) -> None:
+        pass
 
     def read_tail(self, path: str, length: int) -> tuple[ObjectId, memoryview]:
         self.requests += 1

@@ -20,7 +20,7 @@ from skipstone.planning.table_facts import ObjectPlanRequest, SnapshotFacts, pla
 from skipstone.predicate.binding import bind
 from skipstone.predicate.literals import Keys
 from skipstone.predicate.sql import parse_sql
-from skipstone.predicate.tree import Const, leaves
+from skipstone.predicate.tree import Const, columns_of, leaves
 from skipstone.predicate.types import UNCOMPARABLE, column_path, spark_type, split_names
 from skipstone.pruning import Cause, Reason
 from skipstone.pruning.costs import LOCAL, REMOTE
@@ -103,15 +103,15 @@ def scan_query(table: OpenTable, request: PlanRequest) -> TableScan:
         milliseconds[phase] = (now - clock) * 1e3
         clock = now
 
-    listing = table.listing()
+    expr, text = _parsed(request.where)
+    listing, snapshot = table.listing_and_facts(columns_of(expr))
     lap("listing")
-    matched = table.match(listing, request.spark)
+    matched = table.match(listing, request.spark, snapshot)
     txn = table.txn if listing.is_snapshot else None
     partitions = PartitionColumns.of(listing)
     if txn is not None:
         partitions = txn.partitions(listing)
     lap("matching")
-    expr, text = _parsed(request.where)
     schema, found = request.schema, None
     if schema is None and table.is_parquet:
         found = table.file_schema(listing, matched, or_indexed=True)
@@ -128,7 +128,7 @@ def scan_query(table: OpenTable, request: PlanRequest) -> TableScan:
     query = None
     if table.is_parquet:
         types = FileSchema(arrow=schema, spark=schema) if found is None else found.merged
-        footers = table.engine.footers(listing, types, partitions)
+        footers = table.engine.footers(listing, types, partitions, lambda: matched.ends)
         query = _query(table, tree, footers, schema, request)
     plan = plan_objects(
         ObjectPlanRequest(
@@ -152,6 +152,8 @@ def scan_query(table: OpenTable, request: PlanRequest) -> TableScan:
             share=min(1.0, len(named) / max(len(schema), 1)),
         )
     )
+    if snapshot is not None:
+        snapshot.drop_read_ahead()
     if query is None:
         return TableScan(replace(plan, reasons=(*plan.reasons, *outside(listing))))
     reasons = (*plan.reasons, *_notes(table, listing), *unreadable(query))

@@ -85,6 +85,16 @@ class _Predicate:
     text: str
 
 
+def _read_end(
+    reader: PinnedReader, path: str, length: int, decryption: Decryption | None
+) -> tuple[ObjectId, OpenedFooter]:
+    """The version of the file now, which ``reader`` pins, and its footer."""
+    found, tail = reader.storage.read_tail(path, length)
+    reader.bytes_read += len(tail)
+    reader.pin(found)
+    return found, load_footer(reader, path, decryption, tail)
+
+
 class ParquetFile(FileReader):
     """One Parquet file: its metadata as data, and its rows page by page.
 
@@ -126,15 +136,21 @@ class ParquetFile(FileReader):
             )
         where = canonical_path(path)
         reader = PinnedReader(open_storage(where, storage_options))
-        tail: memoryview | None = None
         if size is None:
-            found, tail = reader.storage.read_tail(where, TAIL_GUESS)
-            reader.bytes_read += len(tail)
-            reader.pin(found)
+            found, opened = _read_end(reader, where, TAIL_GUESS, decryption)
         else:
             found = reader.pin_beginning(reader.storage.stat(where), size)
-        opened = load_footer(reader, where, decryption, tail)
+            opened = load_footer(reader, where, decryption)
         super().__init__(found, reader, opened, verify_checksums=verify_checksums, memory=memory)
+
+    @classmethod
+    def of_tail(
+        cls, reader: PinnedReader, path: str, length: int, decryption: Decryption | None = None
+    ) -> ParquetFile:
+        """The file at ``path`` through ``reader``; the first request reads its last ``length``
+        bytes."""
+        found, opened = _read_end(reader, path, length, decryption)
+        return cls.of_footer(found, reader, opened)
 
     @classmethod
     def of_footer(cls, id: ObjectId, reader: PinnedReader, opened: OpenedFooter) -> ParquetFile:
