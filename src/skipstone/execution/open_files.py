@@ -45,8 +45,8 @@ R = TypeVar("R")
 _KEPT = 4096
 # Concurrent requests to an object store.
 _REMOTE = 32
-# A longer page index is read for the columns of a query only.
-_WITH_INDEX = 512 << 10
+#: a longer page index is read for the columns of a query only
+WITH_INDEX = 512 << 10
 # Fewer calls run on the calling thread: a local open is faster than another thread.
 _FEW = 4
 
@@ -151,7 +151,7 @@ class OpenFiles:
             how = self.opening(id)
             if self.storage.remote and "size" not in how:
                 # One client for all files, whose connections stay open.
-                length = end if 0 < end <= _WITH_INDEX else TAIL_GUESS
+                length = end if 0 < end <= WITH_INDEX else TAIL_GUESS
                 reader = PinnedReader(self.storage)
                 file = ParquetFile.of_tail(reader, id.path, length, **how)
                 file.verify_checksums, file.memory = self.verify_checksums, self.memory
