@@ -5,7 +5,7 @@ PY    := $(VENV)/bin/python
 JOBS  ?= 2
 ARGS  ?=
 
-.PHONY: help test lint accept demo docs bench fuzz soak faults interop venv venv41 java clean
+.PHONY: help test lint accept demo docs bench fuzz soak faults interop venv venv41 httpfs java clean
 .SILENT:
 .DEFAULT_GOAL := help
 
@@ -64,6 +64,13 @@ venv: $(VENV)/.stamp
 
 # The oldest PySpark that is supported, for the test of the main job (tests/test_spark41.py).
 venv41: .venv-spark41/.stamp
+
+# A DuckDB that reads object stores, for `make bench`: it needs another version than the tests.
+httpfs: .venv-httpfs/.stamp
+
+.venv-httpfs/.stamp: Makefile tools/bootstrap.sh
+	sh tools/bootstrap.sh venv .venv-httpfs 'duckdb==1.5.5' 'duckdb-extension-httpfs==1.5.5'
+	touch $@
 
 java:
 	sh tools/bootstrap.sh java

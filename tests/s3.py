@@ -1,4 +1,4 @@
-"""An S3 server of our own on loopback, with a bucket per test, and a gate that counts round trips."""
+"""An S3 server of our own on loopback: a bucket per test, and a gate that counts round trips."""
 
 from __future__ import annotations
 

@@ -111,7 +111,7 @@ def test_a_count_reads_the_column_of_the_predicate(table: S3) -> None:
 
 
 @pytest.mark.parametrize(
-    ("where", "rows", "pages"),
+    "where, rows, pages",
     [
         # One page of each column may hold the rows: all six are read at once.
         (f"ts >= {9 * ROWS + 300} and ts < {9 * ROWS + 400}", 100, 6),

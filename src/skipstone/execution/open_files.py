@@ -151,7 +151,9 @@ class OpenFiles:
             how = self.opening(id)
             if self.storage.remote and "size" not in how:
                 # One client for all files, whose connections stay open.
-                length = end if 0 < end <= WITH_INDEX else TAIL_GUESS
+                # A small file is read whole, which takes no longer.
+                small = (id.size or 0) <= TAIL_GUESS
+                length = end if 0 < end <= WITH_INDEX and not small else TAIL_GUESS
                 reader = PinnedReader(self.storage)
                 file = ParquetFile.of_tail(reader, id.path, length, **how)
                 file.verify_checksums, file.memory = self.verify_checksums, self.memory

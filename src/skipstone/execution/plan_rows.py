@@ -49,8 +49,9 @@ if TYPE_CHECKING:
 
 # Bytes of a piece, stored and decoded. Several pieces are in memory at a time.
 _PIECE = 64 << 20
-# Of a piece of an object up to this size, stored and decoded, all columns are read at once.
-_TOGETHER = 512 << 10
+# Of a piece of an object up to this size, stored and decoded, all columns are read at once: of one
+# that indexes have cut, and of a whole file.
+_TOGETHER, _WHOLE = 512 << 10, 128 << 10
 # With more files than this, small pieces go to other threads too.
 _FEW = 16
 # Rows of one value in one array.
@@ -269,7 +270,8 @@ class TableReader:
     def _with_predicate(self, piece: Piece) -> list[tuple[str, ...]]:
         """The columns of the result to read with those of the predicate: all flat ones, where an
         index has left few pages of an object. Another request takes longer than their bytes."""
-        if not self.files.storage.remote or piece.rows is None or piece.size > _TOGETHER:
+        most = _WHOLE if piece.rows is None else _TOGETHER
+        if not self.files.storage.remote or piece.size > most:
             return []
         schema, names = piece.file.opened.schema, piece.file.opened.schema.names
         found = (piece.file.path(column_name((name,))) for name in self._wanted)
