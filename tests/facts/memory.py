@@ -44,7 +44,7 @@ class MemoryStorage:
     def list_files(self, root: str, known: Callable[[], Sequence[str]] | None = None) -> Listing:
         return self.list_all(root)
 
-    def keep_ends(self) -> None:
+    def keep_end(self, version: ObjectId, data: memoryview) -> None:
         pass
 
     def summary(self, root: str) -> ObjectId | None:

@@ -82,10 +82,10 @@ class Storage(Protocol):
     def read_tail(self, path: str, length: int) -> tuple[ObjectId, memoryview]:
         """The last ``length`` bytes (all of a shorter object), and their version."""
 
-    def keep_ends(self) -> None:
-        """From now on an object store keeps the ends that ``read_tail`` gives, and reads ranges of
-        the same version from there. So a range may be read of an object that is gone or replaced:
-        for readers that take the versions from a listing of their own."""
+    def keep_end(self, version: ObjectId, data: memoryview) -> None:
+        """An object store keeps ``data``, the end of an object, for some time, and takes ranges of
+        the same version from there. These are then read even of an object that is gone or replaced
+        meanwhile."""
 
     def read_ranges(
         self, ranges: Sequence[ByteRange], versions: Mapping[str, ObjectId] | None = None

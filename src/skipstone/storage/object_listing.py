@@ -87,7 +87,10 @@ class ObjectLister:
             rest = self._between(prefix, last, later) if later else None
             if rest is not None:
                 return found + rest
-        if any(first["path"] >= second["path"] for first, second in pairwise(found)):
+        start = len(prefix) + 1 if prefix else 0
+        has_folders = any("/" in meta["path"][start:] for meta in found)
+        unordered = any(first["path"] >= second["path"] for first, second in pairwise(found))
+        if unordered or not has_folders:
             return found + [meta for page in pages for meta in page]
         return found + self._folders(prefix, last)
 

@@ -92,7 +92,7 @@ class ObjectStorage:
         self._summaries: dict[str, ObjectId | None] = {}
         self._lister = ObjectLister(store, self._count)
         # Ends of objects, by their versions.
-        self._ends: LruCache[ObjectId, memoryview] | None = None
+        self._ends: LruCache[ObjectId, memoryview] = LruCache(most_bytes=_KEPT_ENDS, size=len)
 
     @classmethod
     def at(cls, path: str, options: Mapping[str, str], retries: int = 10) -> ObjectStorage:
@@ -283,13 +283,13 @@ class ObjectStorage:
                 raise StaleError(f"{path} is not the version that was listed")
             return _whole(path, answer)
 
-    def keep_ends(self) -> None:
-        if self._ends is None:
-            self._ends = LruCache(most_bytes=_KEPT_ENDS, size=len)
+    def keep_end(self, version: ObjectId, data: memoryview) -> None:
+        if version.etag is not None and len(data):
+            self._ends.put(version, data)
 
     def _kept(self, wanted: ByteRange, version: ObjectId | None) -> memoryview | None:
         """A range out of an end that is kept."""
-        end = None if self._ends is None or version is None else self._ends.get(version)
+        end = None if version is None else self._ends.get(version)
         if end is None or version is None or version.size is None:
             return None
         start = wanted.offset - (version.size - len(end))
@@ -301,10 +301,7 @@ class ObjectStorage:
             with self._request(path) as key:
                 answer = obstore.get(self.store, key, options={"range": {"suffix": length}})
                 version = self._id(cast("Mapping[str, Any]", answer.meta))
-                data = _whole(path, answer)
-            if self._ends is not None and version.etag is not None:
-                self._ends.put(version, data)
-            return version, data
+                return version, _whole(path, answer)
         except FileNotFoundError:
             raise
         except OSError:
@@ -319,7 +316,7 @@ class ObjectStorage:
     ) -> dict[ByteRange, memoryview]:
         versions = versions or {}
         kept: dict[ByteRange, memoryview] = {}
-        if self._ends is not None and versions:
+        if versions and len(self._ends):
             for each in ranges:
                 if (data := self._kept(each, versions.get(each.path))) is not None:
                     kept[each] = data

@@ -76,7 +76,6 @@ class OpenTable:
         self.path = canonical_path(path)
         self.storage_options = dict(storage_options or {})
         self.storage: Storage = open_storage(self.path, self.storage_options)
-        self.storage.keep_ends()
         given = options or {}
         #: Paimon's options of file indexes
         self.file_index = FileIndexOptions.parse({k: v for k, v in given.items() if is_option(k)})

@@ -23,6 +23,7 @@ from skipstone._cache import LruCache
 from skipstone.human import plural
 from skipstone.identity import canonical_path
 from skipstone.parquet.evidence import PageSource, RowGroupSource
+from skipstone.parquet.format.page_index import place_of_index
 from skipstone.predicate.binding import bind
 from skipstone.predicate.sql import parse_sql
 from skipstone.predicate.tree import (
@@ -86,13 +87,24 @@ class _Predicate:
 
 
 def _read_end(
-    reader: PinnedReader, path: str, length: int, decryption: Decryption | None
+    reader: PinnedReader,
+    path: str,
+    length: int,
+    decryption: Decryption | None,
+    *,
+    with_pages: bool = False,
 ) -> tuple[ObjectId, OpenedFooter]:
     """The version of the file now, which ``reader`` pins, and its footer."""
     found, tail = reader.storage.read_tail(path, length)
     reader.bytes_read += len(tail)
     reader.pin(found)
-    return found, load_footer(reader, path, decryption, tail)
+    opened = load_footer(reader, path, decryption, tail)
+    # Pages of data are kept for the reader of a table alone: it asks for the version each time.
+    start, kept = opened.tail.size - len(tail), 0
+    if not with_pages:
+        kept = max(place_of_index(opened.footer, opened.tail.offset)[0] - start, 0)
+    reader.storage.keep_end(found, tail[kept:])
+    return found, opened
 
 
 class ParquetFile(FileReader):
@@ -148,8 +160,8 @@ class ParquetFile(FileReader):
         cls, reader: PinnedReader, path: str, length: int, decryption: Decryption | None = None
     ) -> ParquetFile:
         """The file at ``path`` through ``reader``; the first request reads its last ``length``
-        bytes."""
-        found, opened = _read_end(reader, path, length, decryption)
+        bytes, and what they hold is not read again."""
+        found, opened = _read_end(reader, path, length, decryption, with_pages=True)
         return cls.of_footer(found, reader, opened)
 
     @classmethod
