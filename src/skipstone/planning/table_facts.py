@@ -86,6 +86,7 @@ def plan_objects(request: ObjectPlanRequest) -> Plan:
     usable = frozenset(c for c in columns if c.lower() not in shadowed and used)
     facts = _Facts(request, columns, usable)
     for matched in matches:
+        matched.snapshot.read_ahead(usable)
         facts.add(matched)
     adjacent = request.adjacent if request.file_index and used else None
     if adjacent is not None:
@@ -123,6 +124,8 @@ def plan_objects(request: ObjectPlanRequest) -> Plan:
             share=request.share,
         )
     )
+    for matched in matches:
+        matched.snapshot.drop_read_ahead()
     return replace(
         plan,
         sidecars=0 if adjacent is None else adjacent.used,

@@ -18,8 +18,10 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from datetime import timedelta
+from operator import itemgetter
 from typing import TYPE_CHECKING, Any, BinaryIO, cast
 
+import numpy as np
 import obstore
 from obstore.exceptions import BaseError, PreconditionError
 
@@ -39,6 +41,7 @@ if TYPE_CHECKING:
     from obstore.store import ObjectStore
 
     from .base import ByteRange
+    from .object_listing import Meta
 
 
 # Stores with the S3 protocol and their own scheme; they need an endpoint.
@@ -64,6 +67,8 @@ _NEAR = 4 * 1024
 # An index that does not respond must not delay a query for long.
 _PATIENCE = timedelta(seconds=30)
 _TAIL = 64 * 1024
+# Roots whose last listing is kept.
+_LISTINGS = 4
 # Bytes of ends that are kept.
 _KEPT_ENDS = 64 << 20
 
@@ -90,6 +95,7 @@ class ObjectStorage:
         self.requests = 0
         self._counting = threading.Lock()
         self._summaries: dict[str, ObjectId | None] = {}
+        self._listings: LruCache[str, Listing] = LruCache(_LISTINGS)
         self._lister = ObjectLister(store, self._count)
         # Ends of objects, by their versions.
         self._ends: LruCache[ObjectId, memoryview] = LruCache(most_bytes=_KEPT_ENDS, size=len)
@@ -153,64 +159,80 @@ class ObjectStorage:
         return path == self.base or path.startswith(f"{self.base}/")
 
     def list_all(self, prefix: str) -> Listing:
-        return Listing.of(prefix, self._below(prefix), unit="s")
+        return self._listing(prefix, self._below(prefix))
 
     def list_files(self, root: str, known: Callable[[], Sequence[str]] | None = None) -> Listing:
-        start = len(root) + 1
-        below, summary = self._below(root, known), f"{root}/{SUMMARY}"
-        self._summaries[root] = next((each for each in below if each.path == summary), None)
+        start = len(root) - len(self.base)
+        below, summary = self._below(root, known), f"{root}/{SUMMARY}"[len(self.base) + 1 :]
+        self._summaries[root] = None
         hidden: dict[str, bool] = {}
         top: set[str] = set()
-        shown = []
-        for each in below:
-            folder, slash, name = each.path[start:].rpartition("/")
+        found: list[Meta] = []
+        empty = 0
+        for meta in below:
+            key = meta["path"]
+            folder, slash, name = key[start:].rpartition("/")
             if folder not in hidden:
                 hidden[folder] = any(map(hidden_by_spark, folder.split("/")))
             top.add(f"{folder.partition('/')[0]}/" if slash else name)
-            if not hidden[folder] and not hidden_by_spark(name):
-                shown.append(each)
-        found = [each for each in shown if each.size]
-        empty = sum(not each.size and not each.path.endswith("/") for each in shown)
-        if not found:
-            found = self._itself(root)
-        listing = Listing.of(root, found, unit="s")
-        return replace(listing, empty=empty, top=frozenset(top))
+            if key == summary:
+                self._summaries[root] = self._id(meta)
+            if hidden[folder] or hidden_by_spark(name):
+                continue
+            if meta["size"]:
+                found.append(meta)
+            else:
+                empty += not key.endswith("/")
+        listing = self._listing(root, found) if found else self._itself(root)
+        listing = replace(listing, empty=empty, top=frozenset(top))
+        last, rest = self._listings.get(root), (listing.empty, listing.top)
+        if last is not None and (last.empty, last.top) == rest and last.same_files(listing):
+            return last  # what was derived from it still holds
+        return self._listings.put(root, listing)
 
-    def _itself(self, root: str) -> list[ObjectId]:
+    def _listing(self, root: str, metas: Sequence[Meta]) -> Listing:
+        metas = sorted(metas, key=itemgetter("path"))
+        count, etags = len(metas), [meta["e_tag"] for meta in metas]
+        return Listing(
+            root=root,
+            paths=[f"{self.base}/{meta['path']}" for meta in metas],
+            sizes=np.fromiter((meta["size"] for meta in metas), np.int64, count),
+            mtimes=np.fromiter(map(_seconds, metas), np.int64, count),
+            unit="s",
+            etags=None if all(etag is None for etag in etags) else etags,
+        )
+
+    def _itself(self, root: str) -> Listing:
         """``root`` as a single object; an error when nothing exists there."""
         try:
             if root != self.base:
-                return [self.stat(root)]
+                return Listing.of(root, [self.stat(root)], unit="s")
         except FileNotFoundError:
             if not self.has_children(root):
                 raise SkipstoneError(
                     f"no objects below {root}", hint="check the spelling of the path"
                 ) from None
-        return []
+        return Listing.of(root, [], unit="s")
 
-    def _below(
-        self, prefix: str, known: Callable[[], Sequence[str]] | None = None
-    ) -> list[ObjectId]:
+    def _below(self, prefix: str, known: Callable[[], Sequence[str]] | None = None) -> list[Meta]:
         def keys() -> list[str]:
             start, below = len(self.base) + 1, f"{prefix}/"
             paths = () if known is None else known()
             return [path[start:] for path in paths if path.startswith(below)]
 
         try:
-            found = self._lister.below(self._key(prefix), None if known is None else keys)
+            return self._lister.below(self._key(prefix), None if known is None else keys)
         except (BaseError, OSError, ValueError) as error:
             raise SkipstoneError(
                 f"cannot list {prefix}: {_brief(error)}",
                 hint="check the endpoint, the keys and the names of the objects",
             ) from error
-        return [self._id(meta) for meta in found]
 
     def _id(self, meta: Mapping[str, Any]) -> ObjectId:
-        modified: datetime = meta["last_modified"]
         return ObjectId(
             path=f"{self.base}/{meta['path']}",
             size=meta["size"],
-            mtime=int(modified.timestamp() // 1),
+            mtime=_seconds(meta),
             unit="s",
             etag=meta["e_tag"],
         )
@@ -405,6 +427,11 @@ def _whole(path: str, answer: GetResult) -> memoryview:
         raise OSError(f"{path}: the store sent {len(data):,} of {stop - start:,} bytes")
     count_read(path, len(data))
     return data
+
+
+def _seconds(meta: Mapping[str, Any]) -> int:
+    modified: datetime = meta["last_modified"]
+    return int(modified.timestamp() // 1)
 
 
 def _brief(error: Exception) -> str:

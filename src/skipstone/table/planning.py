@@ -153,8 +153,6 @@ def scan_query(table: OpenTable, request: PlanRequest) -> TableScan:
             share=min(1.0, len(named) / max(len(schema), 1)),
         )
     )
-    if snapshot is not None:
-        snapshot.drop_read_ahead()
     if query is None:
         return TableScan(replace(plan, reasons=(*plan.reasons, *outside(listing))))
     reasons = (*plan.reasons, *_notes(table, listing), *unreadable(query))
