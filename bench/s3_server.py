@@ -204,7 +204,7 @@ async def _answer(reader: asyncio.StreamReader, method: str) -> tuple[bytes, byt
         return head, b""
     if fields.get(b"transfer-encoding") != b"chunked":
         return head, await reader.readexactly(int(fields.get(b"content-length", b"0")))
-    chunks = []
+    chunks: list[bytes] = []
     while not chunks or chunks[-1] != b"0\r\n\r\n":
         size = await reader.readuntil(b"\r\n")
         chunks.append(size + await reader.readexactly(int(size, 16) + 2))

@@ -1,7 +1,7 @@
 """Queries over an object store: how many requests, and in how many round trips.
 
-The table has 60 files of 2,000 rows in pages of 250, and its facts are one part, larger than what
-is read of its ends. The gate of the server gives no answer before all requests of a round trip are
+The table has 60 files of 2,000 rows in pages of 250, and its facts are one part, which is too large
+to be read whole. The gate of the server gives no answer before all requests of a round trip are
 there; see ``tests/s3.py``.
 """
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 __all__ = ["s3", "s3_of_module", "s3_server"]  # fixtures
 
 FILES, ROWS = 60, 2_000
-INDEXES = ["key:bloom(fpp=0.0001)", "ts:minmax", "label:minmax"]
+INDEXES = ["key:bloom(fpp=1e-15)", "ts:minmax", "label:minmax"]
 
 # The listings of the table and of its facts; the two ends of the part.
 LISTINGS, PART = 2, 2
@@ -69,7 +69,7 @@ def table(s3_of_module: S3) -> S3:
     opened.compact()
     (part,) = s3_of_module.keys("_t.skipstone/facts/part-")
     held = s3_of_module.client.head_object(Bucket=s3_of_module.bucket, Key=part)
-    assert held["ContentLength"] > 128 * 1024
+    assert held["ContentLength"] > 1 << 20
     return s3_of_module
 
 
@@ -92,6 +92,28 @@ def test_a_needle(table: S3) -> None:
     # Its footer and page index are known by now.
     with table.gate.trips(LISTINGS, KEYS, OTHERS):
         assert opened.query(needle(30)).equals(found)
+
+
+def test_a_small_index_is_read_whole(table: S3) -> None:
+    place = f"{table.base}/small"
+    url, options = f"{table.base}/t", table.options
+    skipstone.Table(url, index_location=place, storage_options=options).build(
+        indexes=["key:bloom(fpp=0.0001)"]
+    )
+    parts = len(table.keys("small/facts/part-"))
+    opened = skipstone.Table(url, index_location=place, storage_options=options)
+    with table.gate.trips(LISTINGS, parts, END, KEYS, OTHERS):
+        assert opened.query(needle(7)).num_rows == 1
+
+
+def test_a_forecast_counts_the_requests(table: S3) -> None:
+    """Few pages are left by the page index, and are surely read."""
+    where = f"ts between {12 * ROWS} and {12 * ROWS + 20}"
+    analysis = open_table(table).scan(where).analyze()
+    forecast = analysis.explanation.forecast
+    assert forecast is not None
+    assert forecast.certain == analysis.read
+    assert (forecast.possible.requests, forecast.possible.bytes) == (0, 0)
 
 
 def test_a_key_that_is_absent_asks_no_data_file(table: S3) -> None:

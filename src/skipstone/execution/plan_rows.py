@@ -257,7 +257,7 @@ class TableReader:
     def decided(self, piece: Piece) -> tuple[RowSet, NDArray[np.int64], pa.Table]:
         """The matching rows of the file, their positions within the piece, and the columns of the
         predicate as read, with others that are read with them."""
-        mask, asked = self._matches(piece, self._with_predicate(piece))
+        mask, asked = self._matches(piece, self.with_predicate(piece))
         at = np.flatnonzero(mask)
         if len(at) == len(mask):
             rows = piece.rows if piece.rows is not None else RowSet.all(len(mask))
@@ -267,7 +267,7 @@ class TableReader:
             rows = RowSet.of(piece.rows.at(at))
         return rows, at, asked
 
-    def _with_predicate(self, piece: Piece) -> list[tuple[str, ...]]:
+    def with_predicate(self, piece: Piece) -> list[tuple[str, ...]]:
         """The columns of the result to read with those of the predicate: all flat ones, where an
         index has left few pages of an object. Another request takes longer than their bytes."""
         most = _WHOLE if piece.rows is None else _TOGETHER

@@ -28,6 +28,8 @@ if TYPE_CHECKING:
 
 #: bytes of an object's beginning and of its end that are read first
 END = 64 * 1024
+# Reading so many bytes takes no longer than another round trip.
+_WHOLE = 1 << 20
 # Bytes that are held.
 _MOST = 128 << 20
 
@@ -75,12 +77,17 @@ class ReadAhead:
         self._held = self._empty()
 
 
-def ends_of(id: ObjectId) -> list[ByteRange]:
-    """The beginning and the end of an object, or all of it."""
-    size = id.size or 0
-    if size <= 2 * END:
-        return [ByteRange(id.path, 0, size)]
-    return [ByteRange(id.path, 0, END), ByteRange(id.path, size - END, END)]
+def ends_of(ids: Sequence[ObjectId]) -> list[ByteRange]:
+    """The beginning and the end of each object; all of small ones, and of few bytes in all."""
+    small = 2 * END if sum(id.size or 0 for id in ids) > _WHOLE else _WHOLE
+    found = []
+    for id in ids:
+        size = id.size or 0
+        if size <= small:
+            found.append(ByteRange(id.path, 0, size))
+        else:
+            found += [ByteRange(id.path, 0, END), ByteRange(id.path, size - END, END)]
+    return found
 
 
 @dataclass(frozen=True, slots=True, eq=False)

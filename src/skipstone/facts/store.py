@@ -181,7 +181,7 @@ class Store:
         if self.ahead is None:
             return
         new = [id for name, id in parts.items() if not isinstance(self._parts.get(name), Part)]
-        wanted = [each for id in new for each in ends_of(id)]
+        wanted = ends_of(new)
         for id in slices.values():
             length = min(id.size or 0, END)
             wanted.append(ByteRange(id.path, (id.size or 0) - length, length))

@@ -96,6 +96,9 @@ class Storage(Protocol):
         ``versions`` names for its path. Callers must treat that as: the index cannot help.
         """
 
+    def spans(self, ranges: Sequence[ByteRange]) -> list[Span]:
+        """The requests that ``read_ranges`` makes of these ranges."""
+
     def read_into(
         self, path: str, offsets: Sequence[int], into: Sequence[memoryview], version: ObjectId
     ) -> bool:

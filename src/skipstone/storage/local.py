@@ -23,13 +23,13 @@ from skipstone._cache import LruCache
 from skipstone.errors import SkipstoneError, StaleError
 from skipstone.identity import ObjectId, local_etag
 
-from .base import count_read, naming, parent, runs
+from .base import coalesce, count_read, naming, parent, runs
 from .listing import SUMMARY, Directory, Listing, hidden_by_spark, int64
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
-    from .base import ByteRange
+    from .base import ByteRange, Span
 
 
 # Roots whose last walk is cached.
@@ -154,6 +154,9 @@ class LocalStorage:
     def read(self, path: str) -> bytes:
         with self.open(path) as file, naming(path):
             return file.read()
+
+    def spans(self, ranges: Sequence[ByteRange]) -> list[Span]:
+        return coalesce(ranges, self.gap, self.limit)
 
     def keep_end(self, version: ObjectId, data: memoryview) -> None:
         pass  # the system does that
