@@ -28,7 +28,7 @@ import skipstone
 from .engine import pages_of
 from .events import absent_keys, keys_of
 from .figure import Figure, Peer, median
-from .s3_server import Seen, Server, depth, serving, upload
+from .s3_server import Server, depth, serving, upload
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -199,12 +199,7 @@ def _figures(
             details={
                 "round_trips_beside_listing": trips,
                 **runs[-1].told(),
-                "bytes_of_facts": _bytes(runs[-1], lambda each: ".skipstone/" in each.target),
-                "bytes_of_ends": _bytes(runs[-1], lambda each: each.range.startswith("bytes=-")),
-                "bytes_of_pages": _bytes(
-                    runs[-1],
-                    lambda each: ".skipstone/" not in each.target and "=-" not in each.range,
-                ),
+                **_bytes_of(runs[-1], path.parent),
                 "bytes_of_pages_with_hits": pages,
                 **{
                     engine: each[-1].told() if each else "not installed: make httpfs"
@@ -214,8 +209,20 @@ def _figures(
         )
 
 
-def _bytes(run: _Run, of: Callable[[Seen], bool]) -> int:
-    return sum(each.bytes for each in run.seen if not each.lists and of(each))
+def _bytes_of(run: _Run, folder: Path) -> dict[str, int]:
+    """Bytes of facts, of the ends of files, and of pages."""
+    found = dict.fromkeys(("bytes_of_facts", "bytes_of_ends", "bytes_of_pages"), 0)
+    for each in run.seen:
+        name = each.target.partition("?")[0].rpartition("/")[2]
+        if each.lists:
+            continue
+        if not (folder / name).exists():
+            found["bytes_of_facts"] += each.bytes
+        elif each.range.endswith(f"-{(folder / name).stat().st_size - 1}"):
+            found["bytes_of_ends"] += each.bytes
+        else:
+            found["bytes_of_pages"] += each.bytes
+    return found
 
 
 def _ours(table: skipstone.Table, where: str, count: bool) -> int:

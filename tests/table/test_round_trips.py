@@ -160,6 +160,15 @@ def test_candidates_are_opened_together(table: S3) -> None:
         assert opened.query(three).num_rows == 3
 
 
+def test_the_listing_shows_a_table_format(s3: S3) -> None:
+    s3.fill("t/_delta_log/0.json", "t/part-0.parquet")
+    with (
+        s3.gate.trips(LISTINGS),
+        pytest.raises(skipstone.errors.UnsupportedError, match="Delta Lake"),
+    ):
+        open_table(s3).query("key = 1")
+
+
 def test_a_file_that_changes_is_read_anew(s3: S3) -> None:
     """Facts that are stale cost requests, and no row."""
     for number in range(4):

@@ -155,7 +155,7 @@ class OpenFiles:
                 small = (id.size or 0) <= TAIL_GUESS
                 length = end if 0 < end <= WITH_INDEX and not small else TAIL_GUESS
                 reader = PinnedReader(self.storage)
-                file = ParquetFile.of_tail(reader, id.path, length, **how)
+                file = ParquetFile.of_tail(reader, id, length, **how)
                 file.verify_checksums, file.memory = self.verify_checksums, self.memory
                 return self._kept.put(file.path, file)
             file = ParquetFile(

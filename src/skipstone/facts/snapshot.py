@@ -9,6 +9,7 @@ missing, and ``reasons`` says why.
 from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -198,8 +199,11 @@ class Snapshot:
     def read_ahead(self, columns: Collection[str]) -> None:
         """Reads what a plan over ``columns``, whose case does not matter, needs of an object store:
         in one wave, as far as it is not known."""
-        if self._ahead is None:
-            return
+        if self._ahead is not None:
+            with suppress(Exception):  # whoever needs the bytes reads them, and reports the error
+                self._fetch_ahead(self._ahead, columns)
+
+    def _fetch_ahead(self, ahead: ReadAhead, columns: Collection[str]) -> None:
         named = fields_named(self.fields, columns)
         own = own_for_plans(named) - self._own.keys()
         first = set() if "identities" in self.__dict__ else {*IDENTITY, ROWS}
@@ -211,7 +215,7 @@ class Snapshot:
             names = {name for name in names if sliced is None or sliced.column(name) is None}
             if part.held is not None:
                 ranges += part.held.ranges(part.places({*own, *first, *names}))
-        self._ahead.fetch(ranges, {part.path: part.held.id for part in self.parts if part.held})
+        ahead.fetch(ranges, {part.path: part.held.id for part in self.parts if part.held})
         self._load(sorted(own))
 
     def drop_read_ahead(self) -> None:

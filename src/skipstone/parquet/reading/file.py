@@ -43,7 +43,7 @@ from skipstone.predicate.types import column_path
 from skipstone.pruning import RowSet
 from skipstone.pruning.planner import ObjectLevel, PlanInput, make_plan
 from skipstone.pruning.residual import matching, require_decidable
-from skipstone.storage import open_storage
+from skipstone.storage import ByteRange, open_storage
 from skipstone.storage.listing import Listing
 
 from .file_reader import FileReader, names_its_file
@@ -91,17 +91,24 @@ def _read_end(
     path: str,
     length: int,
     decryption: Decryption | None,
-    *,
-    with_pages: bool = False,
+    listed: ObjectId | None = None,
 ) -> tuple[ObjectId, OpenedFooter]:
-    """The version of the file now, which ``reader`` pins, and its footer."""
-    found, tail = reader.storage.read_tail(path, length)
+    """The version of the file now, which ``reader`` pins, and its footer; by one request where that
+    is the ``listed`` version."""
+    found, tail = listed, None
+    if listed is not None and listed.size is not None:
+        length = min(length, listed.size)
+        end = ByteRange(path, listed.size - length, length)
+        tail = reader.storage.read_ranges([end], {path: listed}).get(end)
+    if found is None or tail is None:
+        # Not every store has ranges that count from the end.
+        found, tail = reader.storage.read_tail(path, length)
     reader.bytes_read += len(tail)
     reader.pin(found)
     opened = load_footer(reader, path, decryption, tail)
     # Pages of data are kept for the reader of a table alone: it asks for the version each time.
     start, kept = opened.tail.size - len(tail), 0
-    if not with_pages:
+    if listed is None:
         kept = max(place_of_index(opened.footer, opened.tail.offset)[0] - start, 0)
     reader.storage.keep_end(found, tail[kept:])
     return found, opened
@@ -157,11 +164,11 @@ class ParquetFile(FileReader):
 
     @classmethod
     def of_tail(
-        cls, reader: PinnedReader, path: str, length: int, decryption: Decryption | None = None
+        cls, reader: PinnedReader, id: ObjectId, length: int, decryption: Decryption | None = None
     ) -> ParquetFile:
-        """The file at ``path`` through ``reader``; the first request reads its last ``length``
+        """A file that was listed, through ``reader``; the first request reads its last ``length``
         bytes, and what they hold is not read again."""
-        found, opened = _read_end(reader, path, length, decryption, with_pages=True)
+        found, opened = _read_end(reader, id.path, length, decryption, id)
         return cls.of_footer(found, reader, opened)
 
     @classmethod
