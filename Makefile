@@ -7,7 +7,7 @@ ARGS  ?=
 # Older versions of Spark that are supported, each in an environment of its own; .venv has the newest.
 SPARKS := 3.5 4.0 4.1
 
-.PHONY: help test lint accept demo docs bench fuzz soak faults interop versions venv java clean
+.PHONY: help test lint accept demo docs bench fuzz soak faults interop versions venv httpfs java clean
 .SILENT:
 .DEFAULT_GOAL := help
 
@@ -74,6 +74,13 @@ versions: java $(SPARKS:%=.venv-spark%/.stamp)
 	    tests/spark/test_txn_scan.py tests/spark/test_sources.py tests/spark/test_watch.py \
 	    $(ARGS) || exit 1; \
 	done
+
+# A DuckDB that reads object stores, for `make bench`: it needs another version than the tests.
+httpfs: .venv-httpfs/.stamp
+
+.venv-httpfs/.stamp: Makefile tools/bootstrap.sh
+	sh tools/bootstrap.sh venv .venv-httpfs 'duckdb==1.5.5' 'duckdb-extension-httpfs==1.5.5'
+	touch $@
 
 java:
 	sh tools/bootstrap.sh java

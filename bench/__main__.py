@@ -44,7 +44,7 @@ TOPICS = (
     "engine_planning",
     "lake_queries",
     "summary",
-    "s3_needle",
+    "s3_queries",
     "handover",
     "refresh",
     "build",

@@ -16,18 +16,17 @@ from skipstone.storage.base import metered
 
 from .events import VERSION, lay_events
 from .figure import Figure, Peer, median
-from .s3_server import serving
+from .s3_server import serving, upload
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
-    from pathlib import Path
 
     from .workbench import Workbench
 
 __all__ = ["figures"]
 
 _DELAY_MS = 20.0
-_ROWS = 25  # as in `s3_needle`
+_ROWS = 25  # files are smaller here: the server has to bear them
 
 
 def figures(bench: Workbench) -> Iterator[Figure]:
@@ -54,7 +53,7 @@ def figures(bench: Workbench) -> Iterator[Figure]:
         details={"files": files, "bytes": report.bytes, "row_groups": report.row_groups},
     )
     with serving(_DELAY_MS) as server:
-        _upload(folder / "table", server.options)
+        upload(sorted((folder / "table").glob("*.parquet")), "bench", "table", server)
         root, runs = "s3://bench/table", max(1, bench.sizes.runs // 3)
         without = [_cold(root, where, server.options) for _ in range(runs)]
         report = skipstone.Table(root, storage_options=server.options).write_metadata()
@@ -97,19 +96,3 @@ def _figure(
             "peer_bytes": without[-1][2],
         },
     )
-
-
-def _upload(folder: Path, options: Mapping[str, str]) -> None:
-    import boto3  # type: ignore[import-untyped]
-
-    client = boto3.client(
-        "s3",
-        endpoint_url=options["endpoint"],
-        region_name=options["region"],
-        aws_access_key_id="any",
-        aws_secret_access_key="any",
-    )
-    client.create_bucket(Bucket="bench")
-    for each in sorted(folder.glob("*.parquet")):
-        client.put_object(Bucket="bench", Key=f"table/{each.name}", Body=each.read_bytes())
-    client.close()

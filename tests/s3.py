@@ -1,9 +1,10 @@
-"""An S3 server of our own on loopback, with a bucket per test."""
+"""An S3 server of our own on loopback: a bucket per test, and a gate that counts round trips."""
 
 from __future__ import annotations
 
 import threading
 import uuid
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -15,6 +16,51 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 
+class Gate:
+    """Holds requests until all of a round trip are there.
+
+    A client that sends them one after another waits for an answer that does not come: after a while
+    the gate opens, and the test fails.
+    """
+
+    def __init__(self) -> None:
+        self._changed = threading.Condition()
+        self._sizes: tuple[int, ...] = ()
+        self._came: list[list[str]] = []
+        self._open = True
+
+    @contextmanager
+    def trips(self, *sizes: int) -> Iterator[None]:
+        """Expects so many requests in each round trip of the block, and none besides."""
+        with self._changed:
+            self._sizes, self._came, self._open = sizes, [[]], False
+        try:
+            yield
+        finally:
+            with self._changed:
+                came, self._open = self._came, True
+                self._changed.notify_all()
+        found = [len(trip) for trip in came if trip]
+        shown = "\n".join(f"{at}: {line}" for at, trip in enumerate(came, 1) for line in trip)
+        assert found == list(sizes), f"round trips of {found} requests, not {list(sizes)}:\n{shown}"
+
+    def enter(self, line: str) -> None:
+        """Called by the server for each request."""
+        with self._changed:
+            if self._open:
+                return
+            at = len(self._came) - 1
+            self._came[at].append(line)
+            if at >= len(self._sizes):
+                return  # too many: the test fails
+            if len(self._came[at]) == self._sizes[at]:
+                self._came.append([])
+                self._changed.notify_all()
+            elif not self._changed.wait_for(lambda: self._open or len(self._came) > at + 1, 20):
+                self._open = True
+                self._changed.notify_all()
+
+
 @dataclass
 class S3:
     """A bucket: what a test puts there, and the requests that the server saw."""
@@ -23,6 +69,7 @@ class S3:
     bucket: str
     options: dict[str, str]
     seen: list[str] = field(default_factory=list)
+    gate: Gate = field(default_factory=Gate)
 
     @property
     def base(self) -> str:
@@ -54,11 +101,12 @@ class S3:
 
 
 @pytest.fixture(scope="session")
-def s3_server() -> Iterator[tuple[str, list[str]]]:
+def s3_server() -> Iterator[tuple[str, list[str], Gate]]:
     from moto.moto_server.werkzeug_app import DomainDispatcherApplication, create_backend_app
     from werkzeug.serving import WSGIRequestHandler, make_server
 
     seen: list[str] = []
+    gate = Gate()
 
     class Counting(WSGIRequestHandler):
         protocol_version = "HTTP/1.1"
@@ -69,21 +117,38 @@ def s3_server() -> Iterator[tuple[str, list[str]]]:
         def log(self, type: str, message: str, *args: Any) -> None:
             pass
 
-    app = DomainDispatcherApplication(create_backend_app)
+    inner = DomainDispatcherApplication(create_backend_app)
+
+    def app(environ: dict[str, Any], start_response: Any) -> Any:
+        asked = f"{environ['PATH_INFO']}?{environ['QUERY_STRING']} {environ.get('HTTP_RANGE', '')}"
+        gate.enter(f"{environ['REQUEST_METHOD']} {asked}")
+        return inner(environ, start_response)
+
     server = make_server("127.0.0.1", 0, app, threaded=True, request_handler=Counting)
     thread = threading.Thread(target=server.serve_forever, daemon=True)
     thread.start()
-    yield f"http://127.0.0.1:{server.server_port}", seen
+    yield f"http://127.0.0.1:{server.server_port}", seen, gate
     server.shutdown()
     server.server_close()
     thread.join()
 
 
 @pytest.fixture
-def s3(s3_server: tuple[str, list[str]]) -> Iterator[S3]:
+def s3(s3_server: tuple[str, list[str], Gate]) -> Iterator[S3]:
+    yield from bucket_of(s3_server)
+
+
+@pytest.fixture(scope="module")
+def s3_of_module(s3_server: tuple[str, list[str], Gate]) -> Iterator[S3]:
+    """A bucket that the tests of a module share."""
+    yield from bucket_of(s3_server)
+
+
+def bucket_of(s3_server: tuple[str, list[str], Gate]) -> Iterator[S3]:
+    """A new bucket."""
     import boto3  # type: ignore[import-untyped]
 
-    endpoint, seen = s3_server
+    endpoint, seen, gate = s3_server
     keys = {"aws_access_key_id": "any", "aws_secret_access_key": "any"}
     client = boto3.client("s3", endpoint_url=endpoint, region_name="us-east-1", **keys)
     bucket = f"bucket-{uuid.uuid4().hex[:12]}"
@@ -94,5 +159,5 @@ def s3(s3_server: tuple[str, list[str]]) -> Iterator[S3]:
         "secret_access_key": "any",
         "region": "us-east-1",
     }
-    yield S3(client, bucket, options, seen)
+    yield S3(client, bucket, options, seen, gate)
     client.close()

@@ -7,12 +7,13 @@ from typing import TYPE_CHECKING, BinaryIO
 
 from skipstone.identity import ObjectId
 from skipstone.storage import Listing
-from skipstone.storage.base import fill
+from skipstone.storage.base import coalesce, fill
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from skipstone.storage import ByteRange
+    from skipstone.storage.base import Span
 
 
 class Crash(BaseException):
@@ -38,8 +39,17 @@ class MemoryStorage:
     def list_all(self, prefix: str) -> Listing:
         return Listing.of(prefix, [self._id(p) for p in self.objects if p.startswith(f"{prefix}/")])
 
-    def list_files(self, root: str) -> Listing:
+    def holds(self, path: str) -> bool:
+        return True
+
+    def list_files(self, root: str, known: Callable[[], Sequence[str]] | None = None) -> Listing:
         return self.list_all(root)
+
+    def spans(self, ranges: Sequence[ByteRange]) -> list[Span]:
+        return coalesce(ranges, 0, 1 << 30)
+
+    def keep_end(self, version: ObjectId, data: memoryview) -> None:
+        pass
 
     def summary(self, root: str) -> ObjectId | None:
         path = f"{root}/_metadata"

@@ -22,7 +22,20 @@ CASES = [each for each in ALL if not each.name.startswith("upgrade") or GOLDEN.i
 __all__ = ["ALL", "CASES", "OF_STORES", "OF_TABLES", "PAIRS", "READING", "covered"]
 READING = {
     *("advise", "check", "count", "coverage", "describe", "explain", "inspect", "last_scan"),
-    *("listing", "match", "max", "min", "plan", "query", "read", "scan", "schema", "skip", "top"),
+    *(
+        "listing",
+        "listing_and_facts",
+        "match",
+        "max",
+        "min",
+        "plan",
+        "query",
+        "read",
+        "scan",
+        "schema",
+        "skip",
+        "top",
+    ),
     *("file_columns", "file_schema", "has_sidecars", "opened_with", "require_parquet"),
     *("retried", "sidecars_of", "with_folders", "with_lookup_of"),
     # It refreshes.

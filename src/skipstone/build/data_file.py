@@ -35,9 +35,10 @@ from skipstone.facts.encode import FileFacts
 from skipstone.identity import UNITS_PER_SECOND
 from skipstone.parquet.format.column_files import KEY as COLUMN_FILES
 from skipstone.parquet.format.enums import Type
-from skipstone.parquet.format.footer import read_footer
+from skipstone.parquet.format.footer import TAIL_LENGTH, read_footer
 from skipstone.parquet.format.footer_arrays import FooterArrays
 from skipstone.parquet.format.metadata import bytes_of_pairs
+from skipstone.parquet.format.page_index import place_of_index
 from skipstone.parquet.reading.arrow_footer import ArrowColumns
 from skipstone.parquet.reading.selection import Selection
 from skipstone.predicate.types import TIMESTAMP, MapKey, column_name
@@ -219,6 +220,7 @@ def _read(
         container=found.container,
         pm=pm,
         footer_length=len(footer.data),
+        page_index=place_of_index(footer.arrays, footer.size - TAIL_LENGTH - len(footer.data)),
         row_groups=footer.arrays.num_row_groups,
         schema=_schema(object, footer),
     )

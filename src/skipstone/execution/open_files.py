@@ -45,6 +45,8 @@ R = TypeVar("R")
 _KEPT = 4096
 # Concurrent requests to an object store.
 _REMOTE = 32
+#: a longer page index is read for the columns of a query only
+WITH_INDEX = 512 << 10
 # Fewer calls run on the calling thread: a local open is faster than another thread.
 _FEW = 4
 
@@ -69,8 +71,11 @@ class OpenFiles:
         #: the number of concurrent calls
         self.workers = _REMOTE if storage.remote else min(os.cpu_count() or 1, 16)
 
-    def open(self, ids: Sequence[ObjectId]) -> list[ParquetFile | Exception]:
-        """The files of these versions; an exception for one that cannot be opened.
+    def open(
+        self, ids: Sequence[ObjectId], ends: Sequence[int] | None = None
+    ) -> list[ParquetFile | Exception]:
+        """The files of these versions; an exception for one that cannot be opened. ``ends`` are the
+        bytes from the page index, or else the footer, to the end of each, -1 where unknown.
 
         A file that has changed since ``ids`` were taken is opened in its new version. The caller
         compares ``ParquetFile.id``.
@@ -90,7 +95,7 @@ class OpenFiles:
                 file.verify_checksums, file.memory = self.verify_checksums, self.memory
             found.update({at: self._kept.put(file.path, file) for at, file in known_.items()})
             missing = [at for at in missing if at not in known_]
-        opened = self.map(lambda at: self._open(ids[at]), missing)
+        opened = self.map(lambda at: self._open(ids[at], -1 if ends is None else ends[at]), missing)
         found.update(zip(missing, opened, strict=True))
         return [found[at] for at in range(len(ids))]
 
@@ -145,9 +150,18 @@ class OpenFiles:
         self._kept.pop(id.path)
         return None
 
-    def _open(self, id: ObjectId) -> ParquetFile | Exception:
+    def _open(self, id: ObjectId, end: int) -> ParquetFile | Exception:
         try:
             how = self.opening(id)
+            if self.storage.remote and "size" not in how:
+                # One client for all files, whose connections stay open.
+                # A small file is read whole, which takes no longer.
+                small = (id.size or 0) <= TAIL_GUESS
+                length = end if 0 < end <= WITH_INDEX and not small else TAIL_GUESS
+                reader = PinnedReader(self.storage)
+                file = ParquetFile.of_tail(reader, id, length, **how)
+                file.verify_checksums, file.memory = self.verify_checksums, self.memory
+                return self._kept.put(file.path, file)
             file = ParquetFile(
                 id.path,
                 storage_options=self.options or None,

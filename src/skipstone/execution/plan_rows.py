@@ -49,6 +49,9 @@ if TYPE_CHECKING:
 
 # Bytes of a piece, stored and decoded. Several pieces are in memory at a time.
 _PIECE = 64 << 20
+# Of a piece of an object up to this size, stored and decoded, all columns are read at once: of one
+# that indexes have cut, and of a whole file.
+_TOGETHER, _WHOLE = 512 << 10, 128 << 10
 # With more files than this, small pieces go to other threads too.
 _FEW = 16
 # Rows of one value in one array.
@@ -236,11 +239,15 @@ class TableReader:
         rows = piece.file.opened.num_rows if piece.rows is None else len(piece.rows)
         return rows if every else 0
 
-    def _matches(self, piece: Piece) -> tuple[NDArray[np.bool_], pa.Table]:
-        """Whether each row of the piece matches, and the columns of the predicate as read."""
+    def _matches(
+        self, piece: Piece, with_: Sequence[tuple[str, ...]] = ()
+    ) -> tuple[NDArray[np.bool_], pa.Table]:
+        """Whether each row of the piece matches, and the columns of the predicate as read, with
+        others."""
         require_decidable(self.tree)
         file = piece.file
         paths = [path for each in self.asked if (path := file.read_path(each)) is not None]
+        paths += with_
         asked = self._rows_of(file, paths, piece.rows)
         count = asked.num_rows
         have = dict(zip(asked.column_names, asked.columns, strict=True))
@@ -249,8 +256,8 @@ class TableReader:
 
     def decided(self, piece: Piece) -> tuple[RowSet, NDArray[np.int64], pa.Table]:
         """The matching rows of the file, their positions within the piece, and the columns of the
-        predicate as read."""
-        mask, asked = self._matches(piece)
+        predicate as read, with others that are read with them."""
+        mask, asked = self._matches(piece, self.with_predicate(piece))
         at = np.flatnonzero(mask)
         if len(at) == len(mask):
             rows = piece.rows if piece.rows is not None else RowSet.all(len(mask))
@@ -259,6 +266,17 @@ class TableReader:
         else:
             rows = RowSet.of(piece.rows.at(at))
         return rows, at, asked
+
+    def with_predicate(self, piece: Piece) -> list[tuple[str, ...]]:
+        """The columns of the result to read with those of the predicate: all flat ones, where an
+        index has left few pages of an object. Another request takes longer than their bytes."""
+        most = _WHOLE if piece.rows is None else _TOGETHER
+        if not self.files.storage.remote or piece.size > most:
+            return []
+        schema, names = piece.file.opened.schema, piece.file.opened.schema.names
+        found = (piece.file.path(column_name((name,))) for name in self._wanted)
+        flat = (path for path in found if path is not None and names.count(path[0]) == 1)
+        return [path for path in flat if not pa.types.is_nested(schema.field(path[0]).type)]
 
     def _rows_of(
         self, file: FileColumns, paths: Sequence[tuple[str, ...]], rows: RowSet | None

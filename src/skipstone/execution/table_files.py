@@ -33,7 +33,7 @@ from .open_files import OpenFiles
 from .table_types import spelled
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from numpy.typing import NDArray
 
@@ -219,8 +219,16 @@ class Piece:
 class Footers:
     """The opened files of one listing."""
 
-    def __init__(self, files: OpenFiles, listing: Listing, table: TableColumns) -> None:
+    def __init__(
+        self,
+        files: OpenFiles,
+        listing: Listing,
+        table: TableColumns,
+        ends: Callable[[], IntArray] | None = None,
+    ) -> None:
+        """``ends`` as for ``OpenFiles.open``, over the listing."""
         self.files, self.listing, self.table = files, listing, table
+        self._ends = ends if files.storage.remote else None
         self.opened: dict[int, FileColumns] = {}
         self.failed: dict[int, Exception] = {}
         self.indexed: dict[int, IndexedFile] = {}
@@ -235,7 +243,10 @@ class Footers:
     def open(self, ordinals: Sequence[int]) -> None:
         """Opens the files that are not open yet; ``failed`` keeps the errors."""
         wanted = [at for at in ordinals if at not in self.opened and at not in self.failed]
-        files = self.files.open([self.listing.object_id(at) for at in wanted])
+        ends = None
+        if self._ends is not None and wanted:
+            ends = self._ends()[wanted].tolist()
+        files = self.files.open([self.listing.object_id(at) for at in wanted], ends)
         for at, file in zip(wanted, files, strict=True):
             if isinstance(file, ParquetFile):
                 found = self._paths.setdefault(file.selection.shared, {})
@@ -465,7 +476,8 @@ class Engine:
         listing: Listing,
         schema: FileSchema,
         partitions: PartitionColumns,
+        ends: Callable[[], IntArray] | None = None,
     ) -> Footers:
         """The footers of these files; none is opened yet. ``schema`` is that of all files; its
-        canonical types are those that predicates are bound to."""
-        return Footers(self.files, listing, TableColumns.of(schema, partitions))
+        canonical types are those that predicates are bound to. ``ends`` as for ``Footers``."""
+        return Footers(self.files, listing, TableColumns.of(schema, partitions), ends)

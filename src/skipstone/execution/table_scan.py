@@ -29,7 +29,7 @@ from skipstone.parquet.encryption.modules import AuthenticationError
 from skipstone.parquet.reading.row_ranges import group_rows, joined
 from skipstone.predicate.tree import leaves
 from skipstone.pruning import Cause, Reason
-from skipstone.storage import ByteRange, coalesce
+from skipstone.storage import ByteRange
 from skipstone.storage.base import is_current, metered
 
 from .plan_rows import TableReader, output_schema, plan_of
@@ -295,8 +295,7 @@ class _Sum:
         from skipstone.planning.explain import Amount
 
         self.reader, self.footers, self.look = reader, reader.footers, look
-        storage = self.footers.files.storage
-        self.gap, self.limit = getattr(storage, "gap", 0), getattr(storage, "limit", 1 << 62)
+        self.storage = self.footers.files.storage
         self.certain, self.possible = Amount(), Amount()
         self.about = False
         self.files = 0
@@ -330,7 +329,7 @@ class _Sum:
             first, later, certain = self._leaves(piece)
             self._prepare(file, wanted, [*first, *later])
             for wanted_leaves, sure in ((first, True), (later, certain)):
-                spans = coalesce(self._ranges(file, wanted, wanted_leaves), self.gap, self.limit)
+                spans = self.storage.spans(self._ranges(file, wanted, wanted_leaves))
                 made += [ByteRange(each.path, each.offset, each.length) for each in spans]
                 amount = Amount(bytes=sum(each.length for each in spans), requests=len(spans))
                 if sure:
@@ -349,6 +348,8 @@ class _Sum:
         if piece.sure or not reader.asked:
             return [], every, True
         first = reader.leaves_of(piece.file, list(reader.asked))
+        fields = piece.file.opened.selection.of_paths(reader.with_predicate(piece))
+        first = sorted({*first, *(leaf for field in fields for leaf in field.shape.leaves)})
         return first, [leaf for leaf in every if leaf not in set(first)], False
 
     def _prepare(

@@ -23,10 +23,22 @@ from skipstone.identity import UNITS_PER_SECOND
 from skipstone.pruning import Cause, Reason
 
 from .._arrays import distinct
-from .part_columns import integers, nonnull
+from .part_columns import (
+    ETAG,
+    FINGERPRINT,
+    MTIME,
+    PATH,
+    ROWS,
+    SIZE,
+    UNIT,
+    integers,
+    nonnull,
+    units_per_second,
+)
+from .read_ahead import END
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
     from numpy.typing import NDArray
 
@@ -54,6 +66,42 @@ class Identities:
     fingerprints: pa.ChunkedArray
     rows: NDArray[np.int64]
     valid: NDArray[np.bool_]
+
+    @classmethod
+    def of(cls, read: Sequence[tuple[Part, pa.Table]]) -> Identities:
+        """Of the columns ``IDENTITY`` and ``ROWS`` of parts."""
+        starts, total = {}, 0
+        for part, _ in read:
+            starts[part.name] = total
+            total += part.rows
+        text = pa.large_string()
+
+        def strings(name: str) -> pa.ChunkedArray:
+            chunks = [chunk for _, table in read for chunk in table[name].chunks]
+            return pa.chunked_array(chunks, text)
+
+        def numbers(name: str, unknown: int) -> NDArray[np.int64]:
+            return np.concatenate(
+                [np.empty(0, np.int64)] + [integers(table[name], unknown) for _, table in read]
+            )
+
+        paths = strings(PATH)
+        per_second = units_per_second(strings(UNIT))
+        lost = np.iinfo(np.int64).min
+        mtimes = numbers(MTIME, lost)
+        in_range = (mtimes != lost) & (mtimes != np.iinfo(np.int64).max)
+        return cls(
+            parts=tuple(part for part, _ in read),
+            starts=starts,
+            paths=paths,
+            sizes=numbers(SIZE, -1),
+            mtimes=mtimes,
+            units=per_second,
+            etags=strings(ETAG),
+            fingerprints=strings(FINGERPRINT),
+            rows=np.maximum(numbers(ROWS, -1), -1),
+            valid=in_range & (per_second > 0) & nonnull(paths),
+        )
 
     def __len__(self) -> int:
         return len(self.sizes)
@@ -249,3 +297,22 @@ def _notes(
             reason = Reason(cause=Cause.STALE, subject=listing.root, text=text, units=count)
             found.append(reason)
     return tuple(found)
+
+
+def ends_of_files(
+    match: FileMatch,
+    listing: Listing,
+    page_index_offset: pa.ChunkedArray,
+    footer_length: pa.ChunkedArray,
+) -> NDArray[np.int64]:
+    """Bytes from the page index, or a long footer, to the end of each file of ``listing``, by
+    columns over fact rows; -1 unknown."""
+    found = np.full(len(listing), -1, np.int64)
+    at = np.flatnonzero(match.file_of_row >= 0)
+    file = match.file_of_row[at]
+    offset, length = integers(page_index_offset, -1)[at], integers(footer_length, -1)[at]
+    size = listing.sizes[file]
+    index = np.where((offset > 0) & (offset < size), size - offset, -1)
+    footer = np.where((length > END) & (length <= size - 8), length + 8, -1)
+    found[file] = np.maximum(index, footer)
+    return found

@@ -213,6 +213,19 @@ class FactField:
         return (self.arrow.name if plain else "", self.entry, shown)
 
     @property
+    def index(self) -> Index:
+        """The index that reads the values; ``LookupError`` for a kind that is not known here."""
+        if self.definition is None:
+            from skipstone.indexes.minmax import NullCounts
+
+            assert self.nulls is not None
+            return NullCounts(self.nulls)
+        found = self.definition.index
+        if found is None:
+            raise LookupError(f"kind {self.definition.kind!r} is not known here: it says nothing")
+        return found
+
+    @property
     def stem(self) -> str:
         """The name that the column gets unless another column has it."""
         if self.definition is not None:
@@ -322,6 +335,24 @@ def unique_names(fields: Iterable[FactField], taken: Sequence[str] = tuple(OWN))
         used.add(name.lower())
         named.append(field.renamed(name))
     return named
+
+
+def fields_named(fields: Iterable[FactField], columns: Iterable[str]) -> list[FactField]:
+    """The fact columns about ``columns``, in any case."""
+    lower = {column.lower() for column in columns}
+    return [
+        field
+        for field in fields
+        if (field.nulls or "").lower() in lower
+        or (field.definition and any(each.lower() in lower for each in field.definition.columns))
+    ]
+
+
+def own_for_plans(fields: Iterable[FactField]) -> set[str]:
+    """The columns of ``OWN`` that a plan with these fields needs, besides identities."""
+    sidecars = {field.sidecar for field in fields} | {"pm"}
+    places = {name for each in sidecars if each is not None for name in place_columns(each)}
+    return places | {SCHEMA, ROW_GROUPS, FOOTER_LENGTH, PAGE_INDEX_OFFSET}
 
 
 def _coded(schema: pa.Schema) -> str:

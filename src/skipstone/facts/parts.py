@@ -37,9 +37,10 @@ from skipstone.storage import LocalStorage
 from skipstone.storage.base import naming
 
 from .part_columns import OWN, FactField
+from .read_ahead import END
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Collection, Mapping, Sequence
 
     from numpy.typing import NDArray
 
@@ -48,13 +49,14 @@ if TYPE_CHECKING:
     from skipstone.storage import Storage
     from skipstone.xskipper.format.encryption import StoreEncryption
 
+    from .read_ahead import HeldObject
+
 
 PREFIX = "part-"
 VERSION = 1
 DOCUMENT_KEY = b"skipstone.part"
 #: Why a part that was listed is gone; many writers at once merge many of them.
 MERGED: Final = "another writer has merged it since it was listed"
-_TAIL = 64 * 1024
 # A footer holds some 100 bytes per column and row group; a length beyond this is damage.
 _LONGEST_FOOTER = 256 * 1024 * 1024
 
@@ -64,7 +66,8 @@ class Part:
     """A part whose footer was read. ``size`` in bytes; ``mtime`` in ns by the store's clock.
 
     The footer of an encrypted part is in ``opened``, decrypted as far as there are keys. With
-    ``group`` it is only this row group.
+    ``group`` it is only this row group. ``held`` has the bytes that were read ahead, for a part in
+    an object store.
     """
 
     name: str
@@ -79,6 +82,7 @@ class Part:
     encryption: StoreEncryption | None = None
     opened: DecryptedFooter | None = field(default=None, repr=False)
     group: int | None = None
+    held: HeldObject | None = field(default=None, repr=False)
 
     @property
     def rows(self) -> int:
@@ -138,6 +142,18 @@ class Part:
         """Decompressed bytes by top-level column, of every row group."""
         return self._sizes("total_uncompressed_size")
 
+    def places(self, names: Collection[str]) -> list[tuple[int, int]]:
+        """Offset and length of the chunks of these columns, as far as the footer says."""
+        footer = self._footer
+        if footer is None:
+            return []
+        first, data = footer.chunk("dictionary_page_offset"), footer.chunk("data_page_offset")
+        size = footer.chunk("total_compressed_size")
+        start = np.where(first > 0, np.minimum(first, data), data)
+        leaves = [at for at, name in enumerate(self._column_of_leaf) if name in names]
+        groups = range(len(size)) if self.group is None else [self.group]
+        return [(int(start[g, leaf]), int(size[g, leaf])) for g in groups for leaf in leaves]
+
     @cached_property
     def _column_of_leaf(self) -> Sequence[str]:
         """The top-level column of every leaf: its path begins with that name, which may itself
@@ -191,12 +207,15 @@ class Part:
                 raise error
         held = [name for name in names if name in self.schema.names]
         try:
-            with naming(self.path), _native(storage, self.path) as file:
+            if self.held is not None:
+                self.held.fetch(self.places(held))
+            with naming(self.path), self._file(storage) as file:
                 reader = pq.ParquetFile(
                     file,
                     metadata=self.metadata,
                     page_checksum_verification=True,
-                    pre_buffer=storage.remote,
+                    # It joins ranges, those that are held with others.
+                    pre_buffer=storage.remote and self.held is None,
                 )
                 if self.group is None:
                     table = reader.read(columns=held)
@@ -220,17 +239,18 @@ class Part:
                 )
         return pa.Table.from_arrays(columns, names=list(names))
 
+    def _file(self, storage: Storage) -> Any:
+        """A file for Arrow: a local one is Arrow's own, which needs no interpreter lock."""
+        if self.held is not None:
+            return self.held.open()
+        if isinstance(storage, LocalStorage):
+            storage.requests += 1
+            return pa.OSFile(self.path)
+        return storage.open(self.path)
+
 
 def _leaf_paths(footer: FooterArrays) -> Sequence[str]:
     return [".".join(leaf.path) for leaf in footer.schema.leaves]
-
-
-def _native(storage: Storage, path: str) -> Any:
-    """A file for Arrow: a local one is Arrow's own, which needs no interpreter lock."""
-    if isinstance(storage, LocalStorage):
-        storage.requests += 1
-        return pa.OSFile(path)
-    return storage.open(path)
 
 
 def _read_error(path: str, error: Exception) -> Exception:
@@ -248,18 +268,23 @@ def _read_error(path: str, error: Exception) -> Exception:
 
 
 def open_part(
-    path: str, size: int, mtime: int, storage: Storage, keys: LabelledKeys | None = None
+    path: str,
+    size: int,
+    mtime: int,
+    storage: Storage,
+    keys: LabelledKeys | None = None,
+    held: HeldObject | None = None,
 ) -> Part:
-    """Read and check the footer of the part at ``path``.
+    """Read and check the footer of the part at ``path``; ``held`` as in ``Part``.
 
     ``FormatError`` when it is not a complete part, ``UnsupportedError`` when it is of a newer
     version, or plaintext where there are ``keys``; ``KeyUnavailableError`` when it is encrypted and
     the keys do not open it, ``OSError`` when the store cannot read it.
     """
     name = path.rpartition("/")[2]
-    with naming(path), storage.open(path) as file:
+    with naming(path), storage.open(path) if held is None else held.open() as file:
         try:
-            tail, read = read_footer(file, guess=_TAIL, longest=_LONGEST_FOOTER)
+            tail, read = read_footer(file, guess=END, longest=_LONGEST_FOOTER)
         except FormatError as error:
             raise error.in_file(path) from error
     footer = bytes(read)
@@ -312,6 +337,7 @@ def open_part(
         schemas=_texts(document.get("schemas")),
         encryption=encryption,
         opened=opened,
+        held=held,
     )
 
 

@@ -36,6 +36,8 @@ from skipstone.pruning import Reason
 from skipstone.pruning.kind import Stored
 from skipstone.storage import ByteRange
 
+from .read_ahead import END
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
@@ -47,10 +49,7 @@ if TYPE_CHECKING:
     from .match import FileMatch, Identities
     from .part_columns import FactField
     from .parts import Part
-
-
-# Most directories are much smaller.
-_TAIL = 64 * 1024
+    from .read_ahead import ReadAhead
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -72,7 +71,10 @@ class OpenSlices:
 
 
 def open_slices(
-    parts: Sequence[Part], listed: Mapping[str, int], location: Location, storage: Storage
+    parts: Sequence[Part],
+    listed: Mapping[str, int],
+    location: Location,
+    storage: Storage | ReadAhead,
 ) -> tuple[dict[str, OpenSlices], list[Reason]]:
     """The slices of ``parts`` by the part's name, and why some are not used.
 
@@ -82,7 +84,7 @@ def open_slices(
     rows = {part.name: part.rows for part in parts}
     found: dict[str, OpenSlices] = {}
     reasons: list[Reason] = []
-    lengths = {name: min(size, _TAIL) for name, size in sizes.items()}
+    lengths = {name: min(size, END) for name, size in sizes.items()}
     for _ in range(2):  # a long directory is read again, whole
         asked = {
             name: ByteRange(location.slices(name), sizes[name] - length, length)

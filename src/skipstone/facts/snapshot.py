@@ -9,6 +9,7 @@ missing, and ``reasons`` says why.
 from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -21,25 +22,22 @@ from skipstone.pruning import Cause, Reason
 from skipstone.pruning.kind import Places, Stored
 from skipstone.pruning.table_schema import KnownSchemas
 
-from .match import FileMatch, Identities, match_files
+from .match import FileMatch, Identities, ends_of_files, match_files
 from .part_columns import (
-    ETAG,
-    FINGERPRINT,
+    FOOTER_LENGTH,
     IDENTITY,
-    MTIME,
     OWN,
-    PATH,
+    PAGE_INDEX_OFFSET,
     ROW_GROUPS,
     ROWS,
     SCHEMA,
-    SIZE,
-    UNIT,
     FactColumn,
+    fields_named,
     in_pieces,
     integers,
     nonnull,
+    own_for_plans,
     place_columns,
-    units_per_second,
 )
 from .slices import OpenSlices, SlicedField, open_slices, read_back_sliced
 
@@ -56,6 +54,7 @@ if TYPE_CHECKING:
     from .location import Location
     from .part_columns import Definition, FactField
     from .parts import Part
+    from .read_ahead import ReadAhead
 
 
 _SERIAL = 4 << 20
@@ -76,13 +75,16 @@ class Snapshot:
         warn: Callable[[Reason], None] = lambda reason: None,
         packs: EncryptedPacks | None = None,
         slices: Mapping[str, int] | None = None,
+        ahead: ReadAhead | None = None,
     ) -> None:
-        """``slices`` has the size of the bit slices of some parts, by the part's name."""
+        """``slices`` has the size of the bit slices of some parts, by the part's name; ``ahead``
+        has bytes of an object store."""
         self.location, self.storage = location, storage
         self.parts = tuple(sorted(parts, key=lambda part: (part.mtime, part.name)))
         self._reasons = dict.fromkeys(reasons)
         self._warn, self._packs = warn, packs
         self.listed_slices = slices or {}
+        self._ahead = ahead
         self._columns: dict[tuple[object, frozenset[str]], list[FactColumn]] = {}
         self._own: dict[str, pa.ChunkedArray] = {}
         self._matched: MatchedFacts | None = None
@@ -170,7 +172,8 @@ class Snapshot:
     def _opened(self) -> tuple[dict[str, OpenSlices], list[Reason]]:
         if not self.listed_slices or self.encryption is not None:
             return {}, []
-        found = open_slices(self.parts, self.listed_slices, self.location, self.storage)
+        source = self.storage if self._ahead is None else self._ahead
+        found = open_slices(self.parts, self.listed_slices, self.location, source)
         for reason in found[1]:
             self.add_reason(reason)
         return found
@@ -193,56 +196,57 @@ class Snapshot:
 
     # -- what the columns say ---------------------------------------------------------------------
 
+    def read_ahead(self, columns: Collection[str]) -> None:
+        """Reads what a plan over ``columns``, whose case does not matter, needs of an object store:
+        in one wave, as far as it is not known."""
+        if self._ahead is not None:
+            with suppress(Exception):  # whoever needs the bytes reads them, and reports the error
+                self._fetch_ahead(self._ahead, columns)
+
+    def _fetch_ahead(self, ahead: ReadAhead, columns: Collection[str]) -> None:
+        named = fields_named(self.fields, columns)
+        own = own_for_plans(named) - self._own.keys()
+        first = set() if "identities" in self.__dict__ else {*IDENTITY, ROWS}
+        keys = {field_.key for field_ in named} - {key for key, _ in self._columns}
+        ranges: list[ByteRange] = []
+        for part in self.parts:
+            sliced = self.slices.get(part.name)
+            names = {part.by_key[key].arrow.name for key in keys if key in part.by_key}
+            names = {name for name in names if sliced is None or sliced.column(name) is None}
+            if part.held is not None:
+                ranges += part.held.ranges(part.places({*own, *first, *names}))
+        ahead.fetch(ranges, {part.path: part.held.id for part in self.parts if part.held})
+        self._load(sorted(own))
+
+    def drop_read_ahead(self) -> None:
+        """Drops the bytes that were read ahead and not asked for."""
+        if self._ahead is not None:
+            self._ahead.clear()
+
     @cached_property
     def identities(self) -> Identities:
         """The identity and row count of every fact row."""
         read = self._read(self.parts, [[*IDENTITY, ROWS]] * len(self.parts))
-        starts, total = {}, 0
-        for part, _ in read:
-            starts[part.name] = total
-            total += part.rows
-        text = pa.large_string()
-
-        def strings(name: str) -> pa.ChunkedArray:
-            chunks = [chunk for _, table in read for chunk in table[name].chunks]
-            return pa.chunked_array(chunks, text)
-
-        def numbers(name: str, unknown: int) -> NDArray[np.int64]:
-            return np.concatenate(
-                [np.empty(0, np.int64)] + [integers(table[name], unknown) for _, table in read]
-            )
-
-        paths = strings(PATH)
-        per_second = units_per_second(strings(UNIT))
-        lost = np.iinfo(np.int64).min
-        mtimes = numbers(MTIME, lost)
-        in_range = (mtimes != lost) & (mtimes != np.iinfo(np.int64).max)
-        return Identities(
-            parts=tuple(part for part, _ in read),
-            starts=starts,
-            paths=paths,
-            sizes=numbers(SIZE, -1),
-            mtimes=mtimes,
-            units=per_second,
-            etags=strings(ETAG),
-            fingerprints=strings(FINGERPRINT),
-            rows=np.maximum(numbers(ROWS, -1), -1),
-            valid=in_range & (per_second > 0) & nonnull(paths),
-        )
+        return Identities.of(read)
 
     def own(self, name: str) -> pa.ChunkedArray:
         """One of the columns of ``OWN``, over the rows of ``identities``."""
         if name not in self._own:
-            parts, type_ = self.identities.parts, OWN[name]
-            read = self._read(parts, [[name]] * len(parts))
-            tables = {part.name: table for part, table in read}
+            self._load([name])
+        return self._own[name]
+
+    def _load(self, names: Sequence[str]) -> None:
+        """Reads columns of ``OWN`` together."""
+        parts = self.identities.parts
+        read = self._read(parts, [names] * len(parts)) if names else ()
+        tables = {part.name: table for part, table in read}
+        for name in names:
             chunks: list[pa.Array] = []
             for part in parts:
                 table = tables.get(part.name)
-                lost = [pa.nulls(part.rows, type_)]
-                chunks += lost if table is None else table.column(0).chunks
-            self._own[name] = pa.chunked_array(chunks, type_)
-        return self._own[name]
+                lost = [pa.nulls(part.rows, OWN[name])]
+                chunks += lost if table is None else table.column(name).chunks
+            self._own[name] = pa.chunked_array(chunks, OWN[name])
 
     def values(self, field_: FactField, without: frozenset[str] = frozenset()) -> list[FactColumn]:
         """One column over all parts that have it, except those ``without``, in pieces of at most
@@ -287,7 +291,8 @@ class Snapshot:
         if len(parts) < 2 or not (self.storage.remote or self.size > _SERIAL):
             results = list(map(read, parts, names))
         else:
-            with ThreadPoolExecutor(min(8, len(parts))) as pool:
+            most = 32 if self.storage.remote else 8
+            with ThreadPoolExecutor(min(most, len(parts))) as pool:
                 results = list(pool.map(read, parts, names))
         found = []
         for part, result in zip(parts, results, strict=True):
@@ -379,7 +384,7 @@ class MatchedFacts(FileMatch):
 
     def _read_back(self, field_: FactField) -> list[Index]:
         try:
-            index = _index(field_)
+            index = field_.index
             assert field_.types is not None
             type_ = field_.types.field(0).type
             stored = index.stored_type(type_)
@@ -483,18 +488,13 @@ class MatchedFacts(FileMatch):
         return self._known_places[sidecar]
 
     @cached_property
+    def ends(self) -> NDArray[np.int64]:
+        """Over the files of the listing: bytes from the page index, or a long footer, to the end of
+        a Parquet file; -1 unknown. They say how much to read, and not what it is."""
+        own = self.snapshot.own
+        return ends_of_files(self, self.listing, own(PAGE_INDEX_OFFSET), own(FOOTER_LENGTH))
+
+    @cached_property
     def row_groups(self) -> NDArray[np.int64]:
         """Over fact rows: row groups of the file, -1 unknown."""
         return integers(self.snapshot.own(ROW_GROUPS), -1)
-
-
-def _index(field_: FactField) -> Index:
-    if field_.definition is None:
-        from skipstone.indexes.minmax import NullCounts
-
-        assert field_.nulls is not None
-        return NullCounts(field_.nulls)
-    index = field_.definition.index
-    if index is None:
-        raise LookupError(f"kind {field_.definition.kind!r} is not known here: it says nothing")
-    return index

@@ -18,11 +18,12 @@ from typing import TYPE_CHECKING
 from skipstone.errors import KeyUnavailableError, UnsupportedError
 from skipstone.identity import UNITS_PER_SECOND
 from skipstone.pruning import Cause, Reason
-from skipstone.storage import open_storage, remove_left_overs
+from skipstone.storage import ByteRange, open_storage, remove_left_overs
 
 from .location import Location
 from .part_columns import INLINE_LIMIT
-from .parts import MERGED, PREFIX, open_part
+from .parts import MERGED, PREFIX, Part, open_part
+from .read_ahead import END, HeldObject, ReadAhead, ends_of
 from .snapshot import Snapshot
 
 if TYPE_CHECKING:
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
+    from skipstone.identity import ObjectId
     from skipstone.parquet.encryption.master_keys import LabelledKeys
     from skipstone.pruning.kind import Index
     from skipstone.storage import Storage
@@ -37,7 +39,6 @@ if TYPE_CHECKING:
     from .encode import FileFacts
     from .encrypted_packs import EncryptedPacks
     from .index_encryption import IndexEncryption, WriteEncryption
-    from .parts import Part
 
 
 log = logging.getLogger("skipstone")
@@ -45,7 +46,7 @@ log = logging.getLogger("skipstone")
 # A part that a compaction replaces while a snapshot is taken is seen in the next listing.
 _TRIES = 3
 # Footers that are read from an object store at once.
-_PARALLEL = 16
+_PARALLEL = 32
 _KEYS = "open the table with index_keys, or pass --index-key LABEL=SOURCE"
 
 
@@ -75,6 +76,8 @@ class Store:
             from .encrypted_packs import EncryptedPacks
 
             self._encrypted = EncryptedPacks(storage, keys, self.warn)
+        #: bytes of an object store that a plan will need
+        self.ahead = ReadAhead(storage) if storage.remote else None
         self._parts: dict[str, Part | Reason] = {}
         self._last: tuple[frozenset[str], Snapshot] | None = None
         self._warned: set[Reason] = set()
@@ -86,10 +89,17 @@ class Store:
         index_location: str | None = None,
         options: Mapping[str, str] | None = None,
         keys: LabelledKeys | None = None,
+        storage: Storage | None = None,
     ) -> Store:
-        """The store of the table at ``table``, in its default place or at ``index_location``."""
+        """The store of the table at ``table``, in its default place or at ``index_location``.
+
+        ``storage`` is that of the table: over the connections of one client, requests to its own
+        bucket need no new ones.
+        """
         location = Location.of_table(table, index_location)
-        return cls(location, open_storage(location.root, options), keys)
+        if storage is None or not storage.holds(location.root):
+            storage = open_storage(location.root, options)
+        return cls(location, storage, keys)
 
     def __repr__(self) -> str:
         return f"Store({self.location.root!r})"
@@ -130,6 +140,7 @@ class Store:
             key = frozenset((*names, *(f"slices of {name}" for name in slices)))
             if self._last is not None and self._last[0] == key:
                 return self._last[1]
+            self._read_ends(names, slices)
             opened = self._open(names)
             if len(opened) == len(names):
                 break
@@ -141,7 +152,14 @@ class Store:
             reasons = [Reason(cause=Cause.ABSENT, subject=self.location.root, text=text)]
         parts = [each for each in opened.values() if not isinstance(each, Reason)]
         snapshot = Snapshot(
-            self.location, self.storage, parts, reasons, self.warn, self._encrypted, slices
+            self.location,
+            self.storage,
+            parts,
+            reasons,
+            self.warn,
+            self._encrypted,
+            {name: id.size or 0 for name, id in slices.items()},
+            self.ahead,
         )
         # Parts that could not be read this time are read again the next time.
         passing = any(reason.cause is Cause.UNREADABLE for reason in reasons)
@@ -151,24 +169,37 @@ class Store:
 
     def part_names(self) -> dict[str, tuple[int, int]]:
         """Size and mtime (ns) of every part that is listed now, by name."""
-        return self._objects()[0]
+        return {
+            name: (id.size or 0, id.mtime * (10**9 // UNITS_PER_SECOND[id.unit]))
+            for name, id in self._objects()[0].items()
+        }
 
-    def _objects(self) -> tuple[dict[str, tuple[int, int]], dict[str, int]]:
-        """The parts that are listed now, as ``part_names``, and the size of their bit slices."""
+    def _objects(self) -> tuple[dict[str, ObjectId], dict[str, ObjectId]]:
+        """The parts that are listed now, and their bit slices, by the names of the parts."""
         listing = self.storage.list_all(self.location.facts)
         start = len(self.location.facts) + 1
         found, slices = {}, {}
         for at, path in enumerate(listing.paths):
             name = path[start:]
             if name.startswith(PREFIX) and "/" not in name:
-                each = listing.object_id(at)
-                scale = 10**9 // UNITS_PER_SECOND[each.unit]
-                found[name] = (each.size or 0, each.mtime * scale)
+                found[name] = listing.object_id(at)
             elif self.location.is_slices(path):
-                slices[self.location.part_of_slices(path)] = int(listing.sizes[at])
-        return found, {name: size for name, size in slices.items() if name in found}
+                slices[self.location.part_of_slices(path)] = listing.object_id(at)
+        return found, {name: id for name, id in slices.items() if name in found}
 
-    def _open(self, names: Mapping[str, tuple[int, int]]) -> dict[str, Part | Reason]:
+    def _read_ends(self, parts: Mapping[str, ObjectId], slices: Mapping[str, ObjectId]) -> None:
+        """Reads the ends of new parts and of the bit slices, in one wave of an object store."""
+        if self.ahead is None:
+            return
+        new = [id for name, id in parts.items() if not isinstance(self._parts.get(name), Part)]
+        wanted = ends_of(new)
+        for id in slices.values():
+            length = min(id.size or 0, END)
+            wanted.append(ByteRange(id.path, (id.size or 0) - length, length))
+        versions = {id.path: id for id in (*new, *slices.values())}
+        self.ahead.fetch(wanted, versions)
+
+    def _open(self, names: Mapping[str, ObjectId]) -> dict[str, Part | Reason]:
         """The parts of these names, or why one proves nothing; without those deleted meanwhile."""
         known = self._parts
 
@@ -178,7 +209,10 @@ class Store:
             if found is not None and not passing:
                 return found
             try:
-                return open_part(self.location.part(name), *names[name], self.storage, self.keys)
+                id = names[name]
+                mtime = id.mtime * (10**9 // UNITS_PER_SECOND[id.unit])
+                held = None if self.ahead is None else HeldObject(self.ahead, id)
+                return open_part(id.path, id.size or 0, mtime, self.storage, self.keys, held)
             except FileNotFoundError:
                 return None
             except Exception as error:  # whatever is wrong with a part, the query continues

@@ -7,6 +7,8 @@ opened ones are cached. To save more than it costs,
   facts with bounds or values;
 - it reads a sample first (``SAMPLE`` files, evenly spread), and the other files only if at least
   one in ``WORTH`` row groups of the sample was dropped;
+- of files in an object store that will be opened, it reads no ``_pm`` where their footers come in
+  one wave;
 - it reads at most ``MOST_FILES``, and ``MOST_BYTES`` of ``_pm``.
 
 A ``_pm`` belongs to the file of its fact row and must state that file's size. A missing or damaged
@@ -56,6 +58,8 @@ SAMPLE: Final = 16
 #: One in this many row groups of the sample must be dropped, or the other files are left out.
 #: Evaluating a ``_pm`` takes about 0.3 ms the first time; reading a file takes 3 ms or more.
 WORTH: Final = 8
+#: So many footers come from an object store together, in the time of one ``_pm``.
+_AT_ONCE: Final = 32
 #: The most files, and bytes of their ``_pm``, that are evaluated.
 MOST_FILES: Final = 10_000
 MOST_BYTES: Final = 256 * 2**20
@@ -78,6 +82,8 @@ class PmRowGroups:
     bounded: bool
     #: whether the footer of a file is at hand: it proves at least as much
     is_open: Callable[[int], bool]
+    #: with up to this many candidates no ``_pm`` is read
+    few: int = 0
     sampled: dict[int, OpenedPm] = field(default_factory=dict)
     #: the file of each unit that may hold a match
     alive: IntArray = field(default_factory=lambda: np.empty(0, np.int64))
@@ -90,9 +96,12 @@ class PmRowGroups:
         matched: MatchedFacts,
         columns: frozenset[str],
         fetch: Fetch,
+        *,
         is_open: Callable[[int], bool] = lambda file: False,
+        opened_next: bool = False,
     ) -> PmRowGroups | None:
-        """``None`` where no ``_pm`` can help; ``columns`` are those that have facts."""
+        """``None`` where no ``_pm`` can help; ``columns`` are those that have facts. With
+        ``opened_next`` the planner opens the files that are left."""
         if not matched.snapshot.in_batches:
             return None  # a foreign store
         fields: dict[str, pa.Field] = {}
@@ -112,6 +121,7 @@ class PmRowGroups:
             fetch=fetch,
             bounded=fields.keys() <= having,
             is_open=is_open,
+            few=_AT_ONCE if opened_next and matched.snapshot.storage.remote else 0,
         )
 
     @property
@@ -249,6 +259,8 @@ class _Phase(Source):
         """Positions of the units to split, and their files."""
         whole = np.flatnonzero(units.rows == self.of.matched.rows[units.file])
         files = self.of.candidates(units.file[whole])
+        if len(files) <= self.of.few:
+            files = files[:0]
         if self.sample:
             if len(files) > SAMPLE:
                 files = files[np.linspace(0, len(files) - 1, SAMPLE).astype(np.int64)]

@@ -88,6 +88,7 @@ def plan_objects(request: ObjectPlanRequest) -> Plan:
     usable = frozenset(c for c in columns if c.lower() not in shadowed and used)
     facts = _Facts(request, columns, usable)
     for matched in matches:
+        matched.snapshot.read_ahead(usable)
         facts.add(matched)
     adjacent = request.adjacent if request.file_index and used else None
     if adjacent is not None:
@@ -98,7 +99,9 @@ def plan_objects(request: ObjectPlanRequest) -> Plan:
     is_open = _never if files is None or request.shown else files.is_open
     below: list[Source] = [*request.snapshot.sources]
     for matched in matches:
-        row_groups = PmRowGroups.of(tree, matched, usable, fetch, is_open)
+        row_groups = PmRowGroups.of(
+            tree, matched, usable, fetch, is_open=is_open, opened_next=files is not None
+        )
         if row_groups is not None:
             below += row_groups.sources
     if request.data_files is not None:
@@ -128,6 +131,8 @@ def plan_objects(request: ObjectPlanRequest) -> Plan:
             shown=request.shown,
         )
     )
+    for matched in matches:
+        matched.snapshot.drop_read_ahead()
     return replace(
         plan,
         sidecars=0 if adjacent is None else adjacent.used,

@@ -247,6 +247,25 @@ def leaves(tree: Bound) -> list[Leaf]:
     return list(dict.fromkeys(node for node in pieces(tree) if isinstance(node, Leaf)))
 
 
+def columns_of(expr: Expr) -> set[str]:
+    """The columns that an expression names, as it names them."""
+    found: set[str] = set()
+    stack: list[object] = [expr]
+    while stack:
+        node = stack.pop()
+        if isinstance(node, And | Or):
+            stack.extend(node.children)
+        elif isinstance(node, Not):
+            stack.append(node.child)
+        elif isinstance(node, Comparison):
+            stack += [node.left, node.right]
+        elif isinstance(node, Membership | NullTest | PatternMatch | Truth | Cast):
+            stack.append(node.operand)
+        elif isinstance(node, ColumnRef):
+            found.add(".".join(node.path))
+    return found
+
+
 def flat(tree: And | Or) -> list[Expr | Bound]:
     """The children, those of nested nodes of the same kind among them, without recursion."""
     out: list[Expr | Bound] = []

@@ -69,7 +69,8 @@ class Costs:
     """Seconds: ``file`` to open one and decode its footer, ``chunk`` for the page index of a column
     chunk, ``page`` for its dictionary page or Bloom filter, ``rows`` to read one index for the rows
     of a file, ``read`` to begin reading a column chunk. ``bytes_per_second`` is how fast its
-    stored bytes are read and decoded; ``patience`` see the module."""
+    stored bytes are read and decoded; ``patience`` see the module. So many files as ``at_once`` are
+    opened together, and opening them before they are read costs nothing."""
 
     file: float
     chunk: float
@@ -78,6 +79,7 @@ class Costs:
     page: float = 0.0
     read: float = 0.0
     patience: float = 1.0
+    at_once: int = 0
 
     def looking(self, level: Level, columns: int) -> float:
         """Seconds of evaluating one unit: a file, or for pages a row group."""
@@ -111,7 +113,13 @@ LOCAL = Costs(
     patience=5.0,
 )
 REMOTE = Costs(
-    file=1.5e-3, chunk=0.8e-3, page=0.8e-3, rows=1.5e-3, read=0.8e-3, bytes_per_second=80e6
+    file=1.5e-3,
+    chunk=0.8e-3,
+    page=0.8e-3,
+    rows=1.5e-3,
+    read=0.8e-3,
+    bytes_per_second=80e6,
+    at_once=FEW,
 )
 #: evaluates every unit
 FREE = Costs(file=0.0, chunk=0.0, rows=0.0, bytes_per_second=1.0)
@@ -193,6 +201,8 @@ class CostGate:
         else:
             seconds = self.reading(source, asked)
         worth = EXPECTED * seconds > self.costs.looking(level, columns)
+        if level is Level.ROW_GROUP and len(undecided) <= self.costs.at_once:
+            worth = np.ones(len(undecided), np.bool_)
         if level is Level.ROW_GROUP:
             # Some units may be row groups already, but a file is opened or not as a whole.
             passed = distinct(file[~worth])

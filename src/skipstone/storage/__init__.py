@@ -49,17 +49,21 @@ def list_files(root: str, options: Mapping[str, str] | None = None) -> Listing:
     return open_storage(root, options).list_files(canonical_path(root))
 
 
-def table_format(root: str, storage: Storage) -> str | None:
+def table_format(root: str, storage: Storage, top: frozenset[str] | None = None) -> str | None:
     """``"Delta Lake"``, ``"Apache Hudi"`` or ``"Apache Iceberg"`` when ``root`` is such a table.
 
     Their directories hold files that are no longer part of the table. Reading all Parquet files
-    would give wrong rows.
+    would give wrong rows. ``top`` is that of a listing of ``root``, which saves requests.
     """
-    if storage.has_children(f"{root}/_delta_log"):
+
+    def has(name: str) -> bool:
+        return storage.has_children(f"{root}/{name}") if top is None else f"{name}/" in top
+
+    if has("_delta_log"):
         return "Delta Lake"
-    if storage.has_children(f"{root}/.hoodie"):
+    if has(".hoodie"):
         return "Apache Hudi"
-    if storage.has_children(f"{root}/metadata") and storage.has_children(f"{root}/data"):
+    if has("metadata") and has("data"):
         names = storage.list_all(f"{root}/metadata").paths
         if any(name.endswith((".metadata.json", ".metadata.json.gz")) for name in names):
             return "Apache Iceberg"

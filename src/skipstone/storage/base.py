@@ -53,11 +53,15 @@ class Storage(Protocol):
     #: True where requests are slow, so that several are sent at once.
     remote: bool
 
+    def holds(self, path: str) -> bool:
+        """Whether ``path`` (canonical) is in this storage."""
+
     def list_all(self, prefix: str) -> Listing:
         """Every object below the directory ``prefix``, also hidden; empty without one."""
 
-    def list_files(self, root: str) -> Listing:
-        """The data files below ``root`` (or ``root`` itself, a file), by Spark's rules."""
+    def list_files(self, root: str, known: Callable[[], Sequence[str]] | None = None) -> Listing:
+        """The data files below ``root`` (or ``root`` itself, a file), by Spark's rules. ``known``
+        gives paths that should be there, sorted: a store may list between them."""
 
     def summary(self, root: str) -> ObjectId | None:
         """The identity of ``_metadata`` in the directory ``root``, ``None`` if there is none. It is
@@ -78,6 +82,11 @@ class Storage(Protocol):
     def read_tail(self, path: str, length: int) -> tuple[ObjectId, memoryview]:
         """The last ``length`` bytes (all of a shorter object), and their version."""
 
+    def keep_end(self, version: ObjectId, data: memoryview) -> None:
+        """An object store keeps ``data``, the end of an object, for some time, and takes ranges of
+        the same version from there. These are then read even of an object that is gone or replaced
+        meanwhile."""
+
     def read_ranges(
         self, ranges: Sequence[ByteRange], versions: Mapping[str, ObjectId] | None = None
     ) -> dict[ByteRange, memoryview]:
@@ -86,6 +95,9 @@ class Storage(Protocol):
         A range is left out when its object is gone, too short, or not the version that
         ``versions`` names for its path. Callers must treat that as: the index cannot help.
         """
+
+    def spans(self, ranges: Sequence[ByteRange]) -> list[Span]:
+        """The requests that ``read_ranges`` makes of these ranges."""
 
     def read_into(
         self, path: str, offsets: Sequence[int], into: Sequence[memoryview], version: ObjectId

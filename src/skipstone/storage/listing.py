@@ -74,7 +74,8 @@ class Listing:
     one text or ``None`` per file, or is ``None`` where the source has none at all. ``empty`` counts
     files of 0 bytes, which are left out, as Spark does. ``recursive`` says that no folder gives a
     partition column (``files_of_table``), and ``outside`` counts the files below ``root`` that are
-    not part of the table.
+    not part of the table. ``top`` are the names directly below ``root``, hidden ones among them,
+    those of folders with a slash; ``None`` where the source did not see them.
     """
 
     #: whether it knows the snapshot of a table with a ``_txn``
@@ -89,6 +90,7 @@ class Listing:
     empty: int = 0
     recursive: bool = False
     outside: int = 0
+    top: frozenset[str] | None = None
 
     def __post_init__(self) -> None:
         n = len(self.paths)

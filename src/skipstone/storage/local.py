@@ -23,13 +23,13 @@ from skipstone._cache import LruCache
 from skipstone.errors import SkipstoneError, StaleError
 from skipstone.identity import ObjectId, local_etag
 
-from .base import count_read, is_metered, naming, parent, runs
+from .base import coalesce, count_read, is_metered, naming, parent, runs
 from .listing import SUMMARY, Directory, Listing, hidden_by_spark, int64
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
-    from .base import ByteRange
+    from .base import ByteRange, Span
 
 
 # Roots whose last walk is cached.
@@ -54,11 +54,14 @@ class LocalStorage:
 
     # -- listing ----------------------------------------------------------------------------------
 
+    def holds(self, path: str) -> bool:
+        return "://" not in path
+
     def list_all(self, prefix: str) -> Listing:
         found = self._walk(prefix, lambda name: False)
         return _listing(prefix, [] if found is None else found)
 
-    def list_files(self, root: str) -> Listing:
+    def list_files(self, root: str, known: Callable[[], Sequence[str]] | None = None) -> Listing:
         last = self._walked.get(root)
         if last is not None:
             self.requests += len(last[0])
@@ -151,6 +154,12 @@ class LocalStorage:
     def read(self, path: str) -> bytes:
         with self.open(path) as file, naming(path):
             return file.read()
+
+    def spans(self, ranges: Sequence[ByteRange]) -> list[Span]:
+        return coalesce(ranges, self.gap, self.limit)
+
+    def keep_end(self, version: ObjectId, data: memoryview) -> None:
+        pass  # the system does that
 
     def read_tail(self, path: str, length: int) -> tuple[ObjectId, memoryview]:
         self.requests += 1

@@ -18,25 +18,30 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from datetime import timedelta
+from operator import itemgetter
 from typing import TYPE_CHECKING, Any, BinaryIO, cast
 
+import numpy as np
 import obstore
 from obstore.exceptions import BaseError, PreconditionError
 
+from skipstone._cache import LruCache
 from skipstone.errors import SkipstoneError, StaleError, UnsupportedError
 from skipstone.identity import ObjectId
 
 from .base import SeekableBytes, Span, carried, coalesce, count_read, fill
 from .listing import SUMMARY, Listing, hidden_by_spark
+from .object_listing import AT_ONCE, ObjectLister
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
     from datetime import datetime
 
     from obstore import GetResult
     from obstore.store import ObjectStore
 
     from .base import ByteRange
+    from .object_listing import Meta
 
 
 # Stores with the S3 protocol and their own scheme; they need an endpoint.
@@ -56,17 +61,23 @@ _ALIASES = {
 # Environment variables for the endpoint, as in the tools of AWS; the first that is set counts.
 _ENDPOINTS = ("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL", "AWS_ENDPOINT")
 _CLIENT = {"allow_http", "allow_invalid_certificates", "connect_timeout", "timeout", "proxy_url"}
-_PARALLEL = 16
+# A request takes as long as so many bytes: of two ranges this near one is sent, unless there are
+# more than are sent at once.
+_NEAR = 4 * 1024
 # An index that does not respond must not delay a query for long.
 _PATIENCE = timedelta(seconds=30)
 _TAIL = 64 * 1024
+# Roots whose last listing is kept.
+_LISTINGS = 4
+# Bytes of ends that are kept.
+_KEPT_ENDS = 64 << 20
 
 
 class ObjectStorage:
     """One bucket (or container), named by ``base`` (``s3://bucket``).
 
-    ``gap``: the most bytes between two ranges that one request joins; ``limit``: the longest joined
-    request. Requests of one wave run in parallel.
+    ``gap``: the most bytes between two ranges that one request joins, where there are more requests
+    than run at once; ``limit``: the longest joined request. Requests of one wave run in parallel.
     """
 
     remote = True
@@ -84,6 +95,10 @@ class ObjectStorage:
         self.requests = 0
         self._counting = threading.Lock()
         self._summaries: dict[str, ObjectId | None] = {}
+        self._listings: LruCache[str, Listing] = LruCache(_LISTINGS)
+        self._lister = ObjectLister(store, self._count)
+        # Ends of objects, by their versions.
+        self._ends: LruCache[ObjectId, memoryview] = LruCache(most_bytes=_KEPT_ENDS, size=len)
 
     @classmethod
     def at(cls, path: str, options: Mapping[str, str], retries: int = 10) -> ObjectStorage:
@@ -140,53 +155,84 @@ class ObjectStorage:
 
     # -- listing ----------------------------------------------------------------------------------
 
+    def holds(self, path: str) -> bool:
+        return path == self.base or path.startswith(f"{self.base}/")
+
     def list_all(self, prefix: str) -> Listing:
-        return Listing.of(prefix, self._below(prefix), unit="s")
+        return self._listing(prefix, self._below(prefix))
 
-    def list_files(self, root: str) -> Listing:
-        start = len(root) + 1
-        below, summary = self._below(root), f"{root}/{SUMMARY}"
-        self._summaries[root] = next((each for each in below if each.path == summary), None)
-        shown = [
-            each for each in below if not any(map(hidden_by_spark, each.path[start:].split("/")))
-        ]
-        found = [each for each in shown if each.size]
-        empty = sum(not each.size and not each.path.endswith("/") for each in shown)
-        if not found:
-            found = self._itself(root)
-        return replace(Listing.of(root, found, unit="s"), empty=empty)
+    def list_files(self, root: str, known: Callable[[], Sequence[str]] | None = None) -> Listing:
+        start = len(root) - len(self.base)
+        below, summary = self._below(root, known), f"{root}/{SUMMARY}"[len(self.base) + 1 :]
+        self._summaries[root] = None
+        hidden: dict[str, bool] = {}
+        top: set[str] = set()
+        found: list[Meta] = []
+        empty = 0
+        for meta in below:
+            key = meta["path"]
+            folder, slash, name = key[start:].rpartition("/")
+            if folder not in hidden:
+                hidden[folder] = any(map(hidden_by_spark, folder.split("/")))
+            top.add(f"{folder.partition('/')[0]}/" if slash else name)
+            if key == summary:
+                self._summaries[root] = self._id(meta)
+            if hidden[folder] or hidden_by_spark(name):
+                continue
+            if meta["size"]:
+                found.append(meta)
+            else:
+                empty += not key.endswith("/")
+        listing = self._listing(root, found) if found else self._itself(root)
+        listing = replace(listing, empty=empty, top=frozenset(top))
+        last, rest = self._listings.get(root), (listing.empty, listing.top)
+        if last is not None and (last.empty, last.top) == rest and last.same_files(listing):
+            return last  # what was derived from it still holds
+        return self._listings.put(root, listing)
 
-    def _itself(self, root: str) -> list[ObjectId]:
+    def _listing(self, root: str, metas: Sequence[Meta]) -> Listing:
+        metas = sorted(metas, key=itemgetter("path"))
+        count, etags = len(metas), [meta["e_tag"] for meta in metas]
+        return Listing(
+            root=root,
+            paths=[f"{self.base}/{meta['path']}" for meta in metas],
+            sizes=np.fromiter((meta["size"] for meta in metas), np.int64, count),
+            mtimes=np.fromiter(map(_seconds, metas), np.int64, count),
+            unit="s",
+            etags=None if all(etag is None for etag in etags) else etags,
+        )
+
+    def _itself(self, root: str) -> Listing:
         """``root`` as a single object; an error when nothing exists there."""
         try:
             if root != self.base:
-                return [self.stat(root)]
+                return Listing.of(root, [self.stat(root)], unit="s")
         except FileNotFoundError:
             if not self.has_children(root):
                 raise SkipstoneError(
                     f"no objects below {root}", hint="check the spelling of the path"
                 ) from None
-        return []
+        return Listing.of(root, [], unit="s")
 
-    def _below(self, prefix: str) -> list[ObjectId]:
-        found: list[ObjectId] = []
+    def _below(self, prefix: str, known: Callable[[], Sequence[str]] | None = None) -> list[Meta]:
+        def keys() -> list[str]:
+            start, below = len(self.base) + 1, f"{prefix}/"
+            paths = () if known is None else known()
+            return [path[start:] for path in paths if path.startswith(below)]
+
         try:
-            for page in obstore.list(self.store, self._key(prefix) or None, chunk_size=1000):
-                self._count()
-                found += [self._id(meta) for meta in page]
+            return self._lister.below(self._key(prefix), None if known is None else keys)
         except (BaseError, OSError, ValueError) as error:
             raise SkipstoneError(
                 f"cannot list {prefix}: {_brief(error)}",
                 hint="check the endpoint, the keys and the names of the objects",
             ) from error
-        return found
 
     def _id(self, meta: Mapping[str, Any]) -> ObjectId:
-        modified: datetime = meta["last_modified"]
         return ObjectId(
             path=f"{self.base}/{meta['path']}",
             size=meta["size"],
-            mtime=int(modified.timestamp() // 1),
+            mtime=_seconds(meta),
             unit="s",
             etag=meta["e_tag"],
         )
@@ -259,6 +305,19 @@ class ObjectStorage:
                 raise StaleError(f"{path} is not the version that was listed")
             return _whole(path, answer)
 
+    def keep_end(self, version: ObjectId, data: memoryview) -> None:
+        if version.etag is not None and len(data):
+            self._ends.put(version, data)
+
+    def _kept(self, wanted: ByteRange, version: ObjectId | None) -> memoryview | None:
+        """A range out of an end that is kept."""
+        end = None if version is None else self._ends.get(version)
+        if end is None or version is None or version.size is None:
+            return None
+        start = wanted.offset - (version.size - len(end))
+        inside = start >= 0 and start + wanted.length <= len(end)
+        return end[start : start + wanted.length] if inside else None
+
     def read_tail(self, path: str, length: int) -> tuple[ObjectId, memoryview]:
         try:
             with self._request(path) as key:
@@ -277,10 +336,16 @@ class ObjectStorage:
     def read_ranges(
         self, ranges: Sequence[ByteRange], versions: Mapping[str, ObjectId] | None = None
     ) -> dict[ByteRange, memoryview]:
-        spans = coalesce(ranges, self.gap, self.limit)
+        versions = versions or {}
+        kept: dict[ByteRange, memoryview] = {}
+        if versions and len(self._ends):
+            for each in ranges:
+                if (data := self._kept(each, versions.get(each.path))) is not None:
+                    kept[each] = data
+        spans = self.spans([each for each in ranges if each not in kept])
 
         def fetch(span: Span) -> list[tuple[ByteRange, memoryview]]:
-            version = (versions or {}).get(span.path)
+            version = versions.get(span.path)
             try:
                 data = self.read_range(span.path, span.offset, span.length, version)
             except OSError:
@@ -288,9 +353,18 @@ class ObjectStorage:
             return list(span.cut(data))
 
         if len(spans) <= 1:
-            return dict(pair for span in spans for pair in fetch(span))
-        with ThreadPoolExecutor(min(_PARALLEL, len(spans))) as pool:
-            return dict(pair for pairs in pool.map(carried(fetch), spans) for pair in pairs)
+            return kept | dict(pair for span in spans for pair in fetch(span))
+        with ThreadPoolExecutor(min(AT_ONCE, len(spans))) as pool:
+            return kept | dict(pair for pairs in pool.map(carried(fetch), spans) for pair in pairs)
+
+    def spans(self, ranges: Sequence[ByteRange]) -> list[Span]:
+        """The requests for ``ranges``: as many as run at once, so that few other bytes are read."""
+        gap = min(_NEAR, self.gap)
+        spans = coalesce(ranges, gap, self.limit)
+        while len(spans) > AT_ONCE and gap < self.gap:
+            gap = min(4 * gap, self.gap)
+            spans = coalesce(ranges, gap, self.limit)
+        return spans
 
     def read_into(
         self, path: str, offsets: Sequence[int], into: Sequence[memoryview], version: ObjectId
@@ -353,6 +427,11 @@ def _whole(path: str, answer: GetResult) -> memoryview:
         raise OSError(f"{path}: the store sent {len(data):,} of {stop - start:,} bytes")
     count_read(path, len(data))
     return data
+
+
+def _seconds(meta: Mapping[str, Any]) -> int:
+    modified: datetime = meta["last_modified"]
+    return int(modified.timestamp() // 1)
 
 
 def _brief(error: Exception) -> str:

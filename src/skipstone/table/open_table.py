@@ -6,13 +6,14 @@ the facts of the index, and caches values that queries share. It changes nothing
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from copy import copy
 from dataclasses import replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Self, TypeAlias
 
-from skipstone.errors import KeyUnavailableError, UnsupportedError
+from skipstone.errors import KeyUnavailableError, SkipstoneError, UnsupportedError
 from skipstone.facts.location import KeyedLocation
 from skipstone.facts.store import Store
 from skipstone.identity import canonical_path
@@ -20,13 +21,14 @@ from skipstone.paimon.adjacent_index import AdjacentIndexes
 from skipstone.paimon.options import FileIndexOptions, is_option
 from skipstone.pruning.partitions import RECURSIVE, PartitionColumns, files_of_table, lookup_of
 from skipstone.pruning.table_schema import FileSchema, TableSchema
-from skipstone.questdb import is_txn_table
+from skipstone.questdb import TXN, is_txn_table
 from skipstone.storage import open_storage, table_format
+from skipstone.storage.base import carried
 
 from .file_format import DataKeys, FileFormat, ParquetFormat, SparkFormat, indexed_columns
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 
     import pyarrow as pa
     from pyspark.sql import SparkSession
@@ -34,6 +36,7 @@ if TYPE_CHECKING:
     from skipstone.execution import Engine
     from skipstone.facts import Location, MatchedFacts
     from skipstone.facts.location import XskipperLocation
+    from skipstone.facts.snapshot import Snapshot
     from skipstone.identity import ObjectId
     from skipstone.paimon.adjacent_index import AdjacentRows
     from skipstone.parquet.encryption.decryption import Decryption
@@ -96,7 +99,7 @@ class OpenTable:
             keys = labelled_keys(index_keys)
         self.store: Store
         if index_location is None:
-            self.store = Store.of_table(self.path, None, self.storage_options, keys)
+            self.store = Store.of_table(self.path, None, self.storage_options, keys, self.storage)
         else:
             from skipstone.facts.xskipper_store import find_store
 
@@ -129,18 +132,23 @@ class OpenTable:
             raise UnsupportedError(f"{self.path} is not a table of Parquet files", hint=hint)
         return self.file_format
 
-    def listing(self) -> Listing:
-        """The data files now. ``UnsupportedError`` for a table of a table format."""
-        found = table_format(self.path, self.storage)
-        if found is not None:
-            raise UnsupportedError(
-                f"{self.path} is a table of {found}: its directory holds files that are not part "
-                "of the table",
-                hint=f"read it through {found}, which has its own file statistics",
-            )
+    def listing(self, known: Callable[[], Sequence[str]] | None = None) -> Listing:
+        """The data files now. ``UnsupportedError`` for a table of a table format. ``known`` as for
+        ``Storage.list_files``."""
+        listing: Listing | None = None
+        if self.storage.remote:
+            # One listing says what several requests would ask.
+            try:
+                listing = self.storage.list_files(self.path, known)
+            except SkipstoneError:
+                self._refuse_format(None)
+                raise
+            self._top = listing.top
+        self._refuse_format(None if listing is None else listing.top)
         if self.txn is not None:
             return self.txn.listing()
-        listing = self.storage.list_files(self.path)
+        if listing is None:
+            listing = self.storage.list_files(self.path)
         if self._adjacent is not None:
             listing = self._adjacent.data_files(listing)
         if self._last is None or self._last[0] is not listing:
@@ -148,6 +156,18 @@ class OpenTable:
             own = replace(listing, recursive=True) if every else files_of_table(listing)
             self._last = (listing, own)
         return self._last[1]
+
+    def _refuse_format(self, top: frozenset[str] | None) -> None:
+        found = table_format(self.path, self.storage, top)
+        if found is not None:
+            raise UnsupportedError(
+                f"{self.path} is a table of {found}: its directory holds files that are not part "
+                "of the table",
+                hint=f"read it through {found}, which has its own file statistics",
+            )
+
+    #: ``top`` of the last listing of an object store
+    _top: frozenset[str] | None = None
 
     # The last list of all files below the path, and those of the table.
     _last: tuple[Listing, Listing] | None = None
@@ -171,7 +191,9 @@ class OpenTable:
     def txn(self) -> TxnTable | None:
         """The snapshots of a table with a ``_txn``; ``None`` for other tables."""
         if self._txn is None and self.is_parquet:
-            self._txn = _txn_table(self.path, self.storage, partial=self.partial)
+            top = self._top
+            is_txn = is_txn_table(self.path, self.storage) if top is None else TXN in top
+            self._txn = _txn_table(self.path, self.storage, is_txn, partial=self.partial)
         return self._txn
 
     _txn: TxnTable | None = None
@@ -259,10 +281,30 @@ class OpenTable:
         """``schema`` of the files with the columns of the folders."""
         return PartitionColumns.of(listing).added_to(schema)
 
-    def match(self, listing: Listing, spark: SparkSession | None = None) -> MatchedFacts:
-        """The facts of the files of ``listing``."""
+    def match(
+        self, listing: Listing, spark: SparkSession | None = None, snapshot: Snapshot | None = None
+    ) -> MatchedFacts:
+        """The facts of the files of ``listing``, by those in the store now or in ``snapshot``."""
         fingerprint = self.file_format.fingerprint(spark, self.store)
-        return self.store.snapshot().match(listing, fingerprint)
+        return (snapshot or self.store.snapshot()).match(listing, fingerprint)
+
+    def listing_and_facts(self, columns: Collection[str]) -> tuple[Listing, Snapshot | None]:
+        """The data files now, and the facts, where these are in an object store: both are read side
+        by side, and what a plan over ``columns`` needs of the facts with them."""
+        if not self.store.storage.remote:
+            return self.listing(), None
+
+        def read(_: None) -> Snapshot:
+            found = self.store.snapshot()
+            found.read_ahead(columns)
+            return found
+
+        def known() -> Sequence[str]:
+            return sorted(each for each in reading.result().identities.paths.to_pylist() if each)
+
+        with ThreadPoolExecutor(1) as pool:
+            reading = pool.submit(carried(read), None)
+            return self.listing(known), reading.result()
 
     @cached_property
     def engine(self) -> Engine:
@@ -309,9 +351,9 @@ class Partial(int):
         return (Partial, (int(self), self.coverage))
 
 
-def _txn_table(root: str, storage: Storage, *, partial: bool) -> TxnTable | None:
+def _txn_table(root: str, storage: Storage, is_txn: bool, *, partial: bool) -> TxnTable | None:
     """``None`` without a ``_txn``; with ``partial`` this is an ``UnsupportedError``."""
-    if is_txn_table(root, storage):
+    if is_txn:
         from .txn_table import TxnTable
 
         return TxnTable(root, storage, partial=partial)

@@ -12,6 +12,7 @@ import numpy as np
 
 from skipstone.errors import PredicateError, SkipstoneError, StaleError, UnsupportedError
 from skipstone.execution import TableQuery, TableScan, unreadable
+from skipstone.execution.open_files import WITH_INDEX
 from skipstone.execution.plan_rows import output_schema
 from skipstone.human import of_total, plural
 from skipstone.indexes.minmax import MinMax
@@ -20,7 +21,7 @@ from skipstone.planning.table_facts import ObjectPlanRequest, SnapshotFacts, pla
 from skipstone.predicate.binding import bind
 from skipstone.predicate.literals import Keys
 from skipstone.predicate.sql import parse_sql
-from skipstone.predicate.tree import Const, leaves
+from skipstone.predicate.tree import Const, columns_of, leaves
 from skipstone.predicate.types import UNCOMPARABLE, column_path, spark_type, split_names
 from skipstone.pruning import Cause, Reason
 from skipstone.pruning.costs import LOCAL, REMOTE
@@ -104,15 +105,15 @@ def scan_query(table: OpenTable, request: PlanRequest) -> TableScan:
         milliseconds[phase] = (now - clock) * 1e3
         clock = now
 
-    listing = table.listing()
+    expr, text = _parsed(request.where)
+    listing, snapshot = table.listing_and_facts(columns_of(expr))
     lap("listing")
-    matched = table.match(listing, request.spark)
+    matched = table.match(listing, request.spark, snapshot)
     txn = table.txn if listing.is_snapshot else None
     partitions = PartitionColumns.of(listing)
     if txn is not None:
         partitions = txn.partitions(listing)
     lap("matching")
-    expr, text = _parsed(request.where)
     schema, found = request.schema, None
     if schema is None and table.is_parquet:
         found = table.file_schema(listing, matched, or_indexed=True)
@@ -129,7 +130,7 @@ def scan_query(table: OpenTable, request: PlanRequest) -> TableScan:
     query = None
     if table.is_parquet:
         types = FileSchema(arrow=schema, spark=schema) if found is None else found.merged
-        footers = table.engine.footers(listing, types, partitions)
+        footers = table.engine.footers(listing, types, partitions, lambda: matched.ends)
         query = _query(table, tree, footers, schema, request)
     plan = plan_objects(
         ObjectPlanRequest(
@@ -149,7 +150,7 @@ def scan_query(table: OpenTable, request: PlanRequest) -> TableScan:
             adjacent=adjacent,
             data_files=query.footers if query is not None and request.inside else None,
             snapshot=SnapshotFacts() if txn is None else txn.facts(listing, schema),
-            costs=_costs(table, listing),
+            costs=_costs(table, listing, matched),
             share=min(1.0, len(named) / max(len(schema), 1)),
             shown=request.shown,
         )
@@ -276,15 +277,22 @@ def _parsed(where: Where) -> tuple[Expr, str | None]:
     return from_dnf(where), None
 
 
-# Seconds to open a file whose footer is known.
+# Seconds to open a file whose footer is known, and for a page index that came with a footer.
 _KNOWN: Final = 60e-6
+_AT_HAND: Final = 100e-6
 
 
-def _costs(table: OpenTable, listing: Listing) -> Costs:
-    """The costs of opening the files of a listing: less where a summary has their footers."""
+def _costs(table: OpenTable, listing: Listing, matched: MatchedFacts) -> Costs:
+    """The costs of opening the files of a listing: less where a summary has their footers, or facts
+    say how much to read."""
     costs = REMOTE if table.storage.remote else LOCAL
     if not isinstance(table.file_format, ParquetFormat) or not len(listing):
         return costs
+    if table.storage.remote:
+        ends = matched.ends
+        with_index = np.count_nonzero((ends > 0) & (ends <= WITH_INDEX)) / len(listing)
+        chunk = with_index * _AT_HAND + (1 - with_index) * costs.chunk
+        costs = replace(costs, chunk=chunk)
     known = table.file_format.summary.known(listing) / len(listing)
     return replace(costs, file=known * min(costs.file, _KNOWN) + (1 - known) * costs.file)
 

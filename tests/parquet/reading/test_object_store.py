@@ -47,7 +47,8 @@ def test_a_lookup_takes_few_requests_and_bytes(s3: S3, content: bytes) -> None:
     assert file.bytes_read == 64 * 1024
     before, read = len(s3.requests()), file.bytes_read
     assert file.query("id = 51234", ["text"]).to_pylist() == [{"text": f"{51234:0200}"}]
-    # The page index, the page of the predicate, the page of the text.
+    # A block of the Bloom filter, the page of the predicate, the page of the text; and the indexes
+    # of pages, as far as they are not among the last 64 KiB.
     assert len(s3.requests()) - before <= 5
     assert file.bytes_read - read < 120_000
     before, read = len(s3.requests()), file.bytes_read

@@ -48,6 +48,8 @@ from .enums import BoundaryOrder
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
+    from .footer_arrays import FooterArrays
+
 
 IntArray: TypeAlias = "NDArray[np.int64]"
 BoolArray: TypeAlias = "NDArray[np.bool_]"
@@ -273,6 +275,19 @@ class ColumnIndexArrays:
 
 
 _LISTS = frozenset((1, 2, 3, 5, 6, 7, 8))
+
+
+def place_of_index(footer: FooterArrays, end: int) -> tuple[int, int]:
+    """Offset and length of the page index of a file whose footer begins at ``end``; a length of 0,
+    at ``end``, where there is none."""
+    starts, stops = [end], []
+    for kind in ("offset_index", "column_index"):
+        offset, length = footer.chunk(f"{kind}_offset"), footer.chunk(f"{kind}_length")
+        held = (offset > 0) & (length > 0) & (length <= end) & (offset <= end - length)
+        starts += offset[held].tolist()
+        stops += (offset + length)[held].tolist()
+    start = min(starts)
+    return start, max(stops, default=start) - start
 
 
 def _check_length(name: str, values: ByteArrays | IntArray, count: int, base: int) -> None:

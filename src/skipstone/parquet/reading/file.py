@@ -23,6 +23,7 @@ from skipstone._cache import LruCache
 from skipstone.human import plural
 from skipstone.identity import canonical_path
 from skipstone.parquet.evidence import PageSource, RowGroupSource
+from skipstone.parquet.format.page_index import place_of_index
 from skipstone.predicate.binding import bind
 from skipstone.predicate.sql import parse_sql
 from skipstone.predicate.tree import (
@@ -42,7 +43,7 @@ from skipstone.predicate.types import column_path
 from skipstone.pruning import RowSet
 from skipstone.pruning.planner import ObjectLevel, PlanInput, make_plan
 from skipstone.pruning.residual import matching, require_decidable
-from skipstone.storage import open_storage
+from skipstone.storage import ByteRange, open_storage
 from skipstone.storage.listing import Listing
 
 from .file_reader import FileReader, names_its_file
@@ -83,6 +84,34 @@ class _Predicate:
 
     tree: Bound
     text: str
+
+
+def _read_end(
+    reader: PinnedReader,
+    path: str,
+    length: int,
+    decryption: Decryption | None,
+    listed: ObjectId | None = None,
+) -> tuple[ObjectId, OpenedFooter]:
+    """The version of the file now, which ``reader`` pins, and its footer; by one request where that
+    is the ``listed`` version."""
+    found, tail = listed, None
+    if listed is not None and listed.size is not None:
+        length = min(length, listed.size)
+        end = ByteRange(path, listed.size - length, length)
+        tail = reader.storage.read_ranges([end], {path: listed}).get(end)
+    if found is None or tail is None:
+        # Not every store has ranges that count from the end.
+        found, tail = reader.storage.read_tail(path, length)
+    reader.bytes_read += len(tail)
+    reader.pin(found)
+    opened = load_footer(reader, path, decryption, tail)
+    # Pages of data are kept for the reader of a table alone: it asks for the version each time.
+    start, kept = opened.tail.size - len(tail), 0
+    if listed is None:
+        kept = max(place_of_index(opened.footer, opened.tail.offset)[0] - start, 0)
+    reader.storage.keep_end(found, tail[kept:])
+    return found, opened
 
 
 class ParquetFile(FileReader):
@@ -126,15 +155,21 @@ class ParquetFile(FileReader):
             )
         where = canonical_path(path)
         reader = PinnedReader(open_storage(where, storage_options))
-        tail: memoryview | None = None
         if size is None:
-            found, tail = reader.storage.read_tail(where, TAIL_GUESS)
-            reader.bytes_read += len(tail)
-            reader.pin(found)
+            found, opened = _read_end(reader, where, TAIL_GUESS, decryption)
         else:
             found = reader.pin_beginning(reader.storage.stat(where), size)
-        opened = load_footer(reader, where, decryption, tail)
+            opened = load_footer(reader, where, decryption)
         super().__init__(found, reader, opened, verify_checksums=verify_checksums, memory=memory)
+
+    @classmethod
+    def of_tail(
+        cls, reader: PinnedReader, id: ObjectId, length: int, decryption: Decryption | None = None
+    ) -> ParquetFile:
+        """A file that was listed, through ``reader``; the first request reads its last ``length``
+        bytes, and what they hold is not read again."""
+        found, opened = _read_end(reader, id.path, length, decryption, id)
+        return cls.of_footer(found, reader, opened)
 
     @classmethod
     def of_footer(cls, id: ObjectId, reader: PinnedReader, opened: OpenedFooter) -> ParquetFile:

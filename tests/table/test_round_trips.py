@@ -1,0 +1,184 @@
+"""Queries over an object store: how many requests, and in how many round trips.
+
+The table has 60 files of 2,000 rows in pages of 250, and its facts are one part, which is too large
+to be read whole. The gate of the server gives no answer before all requests of a round trip are
+there; see ``tests/s3.py``.
+"""
+
+from __future__ import annotations
+
+import io
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+import skipstone
+from tests.s3 import s3, s3_of_module, s3_server
+
+if TYPE_CHECKING:
+    from tests.s3 import S3
+
+__all__ = ["s3", "s3_of_module", "s3_server"]  # fixtures
+
+FILES, ROWS = 60, 2_000
+INDEXES = ["key:bloom(fpp=1e-15)", "ts:minmax", "label:minmax"]
+
+# The listings of the table and of its facts; the two ends of the part.
+LISTINGS, PART = 2, 2
+# The filters; what the file ends with, which is its page index and its footer; pages of ``key``.
+FILTERS, END, KEYS = 1, 1, 1
+# Five other columns, of which the page of the row is read.
+OTHERS = 5
+
+
+def keys(number: int) -> np.ndarray[Any, np.dtype[np.int64]]:
+    return np.random.default_rng(number).integers(0, 2**60, ROWS) * 2
+
+
+def content(number: int, rows: int = ROWS) -> bytes:
+    """``key`` is spread over everything; ``ts`` and ``label`` follow from file to file."""
+    at = np.arange(rows) + number * rows
+    table = pa.table(
+        {
+            "key": keys(number)[:rows],
+            "id": [f"{value:032x}" for value in keys(number)[:rows]],
+            "ts": at,
+            "label": [f"run-{number:04d}-{row:05d}" for row in range(rows)],
+            "amount": at / 7,
+            "code": pa.array(at % 200, pa.int32()),
+        }
+    )
+    sink = io.BytesIO()
+    pq.write_table(
+        table, sink, max_rows_per_page=250, write_batch_size=250, write_page_index=True,
+        use_dictionary=["code"],
+    )  # fmt: skip
+    return sink.getvalue()
+
+
+@pytest.fixture(scope="module")
+def table(s3_of_module: S3) -> S3:
+    """The bucket with the table in it, indexed and compacted."""
+    for number in range(FILES):
+        s3_of_module.fill(f"t/part-{number:04d}.parquet", data=content(number))
+    opened = open_table(s3_of_module)
+    opened.build(indexes=INDEXES)
+    opened.compact()
+    (part,) = s3_of_module.keys("_t.skipstone/facts/part-")
+    held = s3_of_module.client.head_object(Bucket=s3_of_module.bucket, Key=part)
+    assert held["ContentLength"] > 1 << 20
+    return s3_of_module
+
+
+def open_table(s3: S3) -> skipstone.Table:
+    return skipstone.Table(f"{s3.base}/t", storage_options=s3.options)
+
+
+def needle(number: int) -> str:
+    return f"key = {keys(number)[300]}"
+
+
+def test_a_needle(table: S3) -> None:
+    opened = open_table(table)
+    with table.gate.trips(LISTINGS, PART, FILTERS, END, KEYS, OTHERS):
+        found = opened.query(needle(7))
+    assert found.column("label").to_pylist() == ["run-0007-00300"]
+    with table.gate.trips(LISTINGS, END, KEYS, OTHERS):
+        found = opened.query(needle(30))
+    assert found.column("label").to_pylist() == ["run-0030-00300"]
+    # Its footer and page index are known by now.
+    with table.gate.trips(LISTINGS, KEYS, OTHERS):
+        assert opened.query(needle(30)).equals(found)
+
+
+def test_a_small_index_is_read_whole(table: S3) -> None:
+    place = f"{table.base}/small"
+    url, options = f"{table.base}/t", table.options
+    skipstone.Table(url, index_location=place, storage_options=options).build(
+        indexes=["key:bloom(fpp=0.0001)"]
+    )
+    parts = len(table.keys("small/facts/part-"))
+    opened = skipstone.Table(url, index_location=place, storage_options=options)
+    with table.gate.trips(LISTINGS, parts, END, KEYS, OTHERS):
+        assert opened.query(needle(7)).num_rows == 1
+
+
+def test_a_forecast_counts_the_requests(table: S3) -> None:
+    """Few pages are left by the page index, and are surely read."""
+    where = f"ts between {12 * ROWS} and {12 * ROWS + 20}"
+    analysis = open_table(table).scan(where).analyze()
+    forecast = analysis.explanation.forecast
+    assert forecast is not None
+    assert forecast.certain == analysis.read
+    assert (forecast.possible.requests, forecast.possible.bytes) == (0, 0)
+
+
+def test_a_key_that_is_absent_asks_no_data_file(table: S3) -> None:
+    opened = open_table(table)
+    with table.gate.trips(LISTINGS, PART, FILTERS):
+        assert opened.query("key = 11").num_rows == 0
+    with table.gate.trips(LISTINGS):
+        assert opened.query("key = 13").num_rows == 0
+
+
+def test_a_count_reads_the_column_of_the_predicate(table: S3) -> None:
+    opened = open_table(table)
+    with table.gate.trips(LISTINGS, PART, FILTERS, END, KEYS):
+        assert opened.count(needle(5)) == 1
+    with table.gate.trips(LISTINGS, END, KEYS):
+        assert opened.count(needle(6)) == 1
+
+
+@pytest.mark.parametrize(
+    "where, rows, pages",
+    [
+        # One page of each column may hold the rows: all six are read at once.
+        (f"ts >= {9 * ROWS + 300} and ts < {9 * ROWS + 400}", 100, 6),
+        ("label like 'run-0009-003%'", 100, 6),
+        # Two pages, which are neighbours.
+        (f"ts >= {9 * ROWS + 450} and ts < {9 * ROWS + 550}", 100, 6),
+    ],
+)
+def test_a_range_and_a_prefix(table: S3, where: str, rows: int, pages: int) -> None:
+    """Their bounds are in the beginning of the part."""
+    opened = open_table(table)
+    with table.gate.trips(LISTINGS, PART, END, pages):
+        assert opened.query(where).num_rows == rows
+    other = where.replace(str(9 * ROWS)[:2], str(21 * ROWS)[:2]).replace("0009", "0021")
+    with table.gate.trips(LISTINGS, END, pages):
+        assert opened.query(other).num_rows == rows
+
+
+def test_candidates_are_opened_together(table: S3) -> None:
+    """Rows of three files, all of whose pages of the predicate are read at once."""
+    opened = open_table(table)
+    three = f"key in ({', '.join(str(keys(number)[5]) for number in (1, 2, 3))})"
+    with table.gate.trips(LISTINGS, PART, FILTERS, 3 * END, 3 * KEYS, 3 * OTHERS):
+        assert opened.query(three).num_rows == 3
+
+
+def test_the_listing_shows_a_table_format(s3: S3) -> None:
+    s3.fill("t/_delta_log/0.json", "t/part-0.parquet")
+    with (
+        s3.gate.trips(LISTINGS),
+        pytest.raises(skipstone.errors.UnsupportedError, match="Delta Lake"),
+    ):
+        open_table(s3).query("key = 1")
+
+
+def test_a_file_that_changes_is_read_anew(s3: S3) -> None:
+    """Facts that are stale cost requests, and no row."""
+    for number in range(4):
+        s3.fill(f"t/part-{number}.parquet", data=content(number, 500))
+    open_table(s3).build(indexes=INDEXES)
+    opened = open_table(s3)
+    assert opened.count(f"key = {keys(2)[3]}") == 1
+    s3.fill("t/part-1.parquet", data=content(9, 500))
+    s3.client.delete_object(Bucket=s3.bucket, Key="t/part-2.parquet")
+    assert opened.count(f"key = {keys(2)[3]}") == 0
+    assert opened.query(f"key = {keys(9)[3]}").column("ts").to_pylist() == [4503]
+    assert opened.count(f"key = {keys(1)[3]}") == 0
+    assert opened.plan(f"key = {keys(9)[3]}").facts_stale == 1
