@@ -136,6 +136,23 @@ def test_a_column_without_an_index_skips_row_groups_and_files(table: Table) -> N
     assert plan.steps[-1].bytes_read > 0 or any(step.bytes_read for step in plan.steps)
 
 
+def test_a_plan_is_the_same_whichever_footers_are_open(table: Table) -> None:
+    """A query that finds its files open needs no ``_pm`` of them, and has the same rows."""
+    where = "r between 30 and 62 or x > 380"
+    before = table.plan(where)
+    wanted = table.query(where, ["k"]).to_pylist()
+    assert len(wanted) > 40
+    again = Table(table.path)
+    for _ in range(2):
+        assert again.query(where, ["k"]).to_pylist() == wanted
+    after = again.plan(where)
+    told = [
+        [(step.index, step.column, step.kept) for step in each.steps] for each in (before, after)
+    ]
+    assert told[0] == told[1]
+    assert "_pm statistics" in {index for index, _, _ in told[0]}
+
+
 def test_an_indexed_column_skips_within_the_files_that_are_left(table: Table) -> None:
     plan = table.plan("k = 105")
     assert row_group_step(plan, "k") == (10, 1)
