@@ -160,6 +160,25 @@ def test_candidates_are_opened_together(table: S3) -> None:
         assert opened.query(three).num_rows == 3
 
 
+def test_a_damaged_column_matters_only_where_a_row_matches(s3: S3) -> None:
+    """All columns of a small file are read at once; a byte of a page of ``id`` is wrong."""
+    table = pa.table({"key": range(0, 8_000, 2), "id": [f"{each:09}" for each in range(4_000)]})
+    sink = io.BytesIO()
+    pq.write_table(
+        table, sink, max_rows_per_page=500, write_batch_size=500, write_page_index=True,
+        use_dictionary=False, compression="none", write_page_checksum=True,
+    )  # fmt: skip
+    data = bytearray(sink.getvalue())
+    data[data.index(b"000000003")] ^= 1
+    s3.fill("t/part-0.parquet", data=bytes(data))
+    opened = open_table(s3)
+    opened.build(indexes=["key:minmax"])
+    assert opened.query("key = 7").num_rows == 0
+    assert opened.query("key = 1200")["id"].to_pylist() == ["000000600"]
+    with pytest.raises(skipstone.errors.FormatError):
+        opened.query("key = 6")
+
+
 def test_the_listing_shows_a_table_format(s3: S3) -> None:
     s3.fill("t/_delta_log/0.json", "t/part-0.parquet")
     with (
