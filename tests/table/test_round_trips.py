@@ -16,6 +16,8 @@ import pyarrow.parquet as pq
 import pytest
 
 import skipstone
+from skipstone.facts.slice_upkeep import Slicing
+from skipstone.facts.upkeep import compact
 from tests.s3 import s3, s3_of_module, s3_server
 
 if TYPE_CHECKING:
@@ -32,6 +34,8 @@ LISTINGS, PART = 2, 2
 FILTERS, END, KEYS = 1, 1, 1
 # Five other columns, of which the page of the row is read.
 OTHERS = 5
+# A small part and its bit slices; the rows of the ten bits of a key.
+ENDS, BITS = 2, 10
 
 
 def keys(number: int) -> np.ndarray[Any, np.dtype[np.int64]]:
@@ -158,6 +162,22 @@ def test_candidates_are_opened_together(table: S3) -> None:
     three = f"key in ({', '.join(str(keys(number)[5]) for number in (1, 2, 3))})"
     with table.gate.trips(LISTINGS, PART, FILTERS, 3 * END, 3 * KEYS, 3 * OTHERS):
         assert opened.query(three).num_rows == 3
+
+
+def test_bit_slices_are_one_round_trip_more(table: S3) -> None:
+    """Their directory comes with the ends of the part; the rows of the asked bits together."""
+    place = f"{table.base}/sliced"
+    built = skipstone.Table(f"{table.base}/t", index_location=place, storage_options=table.options)
+    built.build(indexes=["key:bloom(fpp=0.001)"])
+    compact(built.store, built.listing, Slicing(files=1, group=1))
+    (slices,) = table.keys("sliced/facts/slices-")
+    assert slices
+    opened = skipstone.Table(f"{table.base}/t", index_location=place, storage_options=table.options)
+    near = 3  # bits of this key are so near to others that one request reads both
+    with table.gate.trips(LISTINGS, ENDS, BITS - near):
+        assert opened.query("key = 13").num_rows == 0
+    with table.gate.trips(LISTINGS, BITS, END, KEYS, OTHERS):
+        assert opened.query(needle(7)).num_rows == 1
 
 
 def test_a_damaged_column_matters_only_where_a_row_matches(s3: S3) -> None:
