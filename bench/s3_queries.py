@@ -7,6 +7,7 @@ file. Peers ask the same server for the same rows, in turns.
 
 DuckDB reads object stores by an extension, which its Python package does not have. `make httpfs`
 puts a DuckDB with it into an environment of its own; without that, there is no figure of DuckDB.
+It keeps in memory what it has read: its later queries ask for little.
 """
 
 from __future__ import annotations

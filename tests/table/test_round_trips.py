@@ -16,6 +16,8 @@ import pyarrow.parquet as pq
 import pytest
 
 import skipstone
+from skipstone.facts.slice_upkeep import Slicing
+from skipstone.facts.upkeep import compact
 from tests.s3 import s3, s3_of_module, s3_server
 
 if TYPE_CHECKING:
@@ -32,6 +34,8 @@ LISTINGS, PART = 2, 2
 FILTERS, END, KEYS = 1, 1, 1
 # Five other columns, of which the page of the row is read.
 OTHERS = 5
+# A small part and its bit slices; the rows of the ten bits of a key.
+ENDS, BITS = 2, 10
 
 
 def keys(number: int) -> np.ndarray[Any, np.dtype[np.int64]]:
@@ -158,6 +162,41 @@ def test_candidates_are_opened_together(table: S3) -> None:
     three = f"key in ({', '.join(str(keys(number)[5]) for number in (1, 2, 3))})"
     with table.gate.trips(LISTINGS, PART, FILTERS, 3 * END, 3 * KEYS, 3 * OTHERS):
         assert opened.query(three).num_rows == 3
+
+
+def test_bit_slices_are_one_round_trip_more(table: S3) -> None:
+    """Their directory comes with the ends of the part; the rows of the asked bits together."""
+    place = f"{table.base}/sliced"
+    built = skipstone.Table(f"{table.base}/t", index_location=place, storage_options=table.options)
+    built.build(indexes=["key:bloom(fpp=0.001)"])
+    compact(built.store, built.listing, Slicing(files=1, group=1))
+    (slices,) = table.keys("sliced/facts/slices-")
+    assert slices
+    opened = skipstone.Table(f"{table.base}/t", index_location=place, storage_options=table.options)
+    near = 3  # bits of this key are so near to others that one request reads both
+    with table.gate.trips(LISTINGS, ENDS, BITS - near):
+        assert opened.query("key = 13").num_rows == 0
+    with table.gate.trips(LISTINGS, BITS, END, KEYS, OTHERS):
+        assert opened.query(needle(7)).num_rows == 1
+
+
+def test_a_damaged_column_matters_only_where_a_row_matches(s3: S3) -> None:
+    """All columns of a small file are read at once; a byte of a page of ``id`` is wrong."""
+    table = pa.table({"key": range(0, 8_000, 2), "id": [f"{each:09}" for each in range(4_000)]})
+    sink = io.BytesIO()
+    pq.write_table(
+        table, sink, max_rows_per_page=500, write_batch_size=500, write_page_index=True,
+        use_dictionary=False, compression="none", write_page_checksum=True,
+    )  # fmt: skip
+    data = bytearray(sink.getvalue())
+    data[data.index(b"000000003")] ^= 1
+    s3.fill("t/part-0.parquet", data=bytes(data))
+    opened = open_table(s3)
+    opened.build(indexes=["key:minmax"])
+    assert opened.query("key = 7").num_rows == 0
+    assert opened.query("key = 1200")["id"].to_pylist() == ["000000600"]
+    with pytest.raises(skipstone.errors.FormatError):
+        opened.query("key = 6")
 
 
 def test_the_listing_shows_a_table_format(s3: S3) -> None:

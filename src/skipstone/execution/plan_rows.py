@@ -257,7 +257,7 @@ class TableReader:
     def decided(self, piece: Piece) -> tuple[RowSet, NDArray[np.int64], pa.Table]:
         """The matching rows of the file, their positions within the piece, and the columns of the
         predicate as read, with others that are read with them."""
-        mask, asked = self._matches(piece, self.with_predicate(piece))
+        mask, asked = self._matches_with(piece, self.with_predicate(piece))
         at = np.flatnonzero(mask)
         if len(at) == len(mask):
             rows = piece.rows if piece.rows is not None else RowSet.all(len(mask))
@@ -266,6 +266,15 @@ class TableReader:
         else:
             rows = RowSet.of(piece.rows.at(at))
         return rows, at, asked
+
+    def _matches_with(
+        self, piece: Piece, others: Sequence[tuple[str, ...]]
+    ) -> tuple[NDArray[np.bool_], pa.Table]:
+        if others:
+            # A column that cannot be read matters only where a row matches.
+            with suppress(SkipstoneError):
+                return self._matches(piece, others)
+        return self._matches(piece)
 
     def with_predicate(self, piece: Piece) -> list[tuple[str, ...]]:
         """The columns of the result to read with those of the predicate: all flat ones, where an
