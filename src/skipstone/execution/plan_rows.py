@@ -30,8 +30,8 @@ from skipstone.pruning import RowSet
 from skipstone.pruning.residual import matching, require_decidable
 from skipstone.pruning.table_schema import spelled_path
 
-from .batches import batches
-from .bulk_rows import MANY, BatchReader
+from .batches import MANY, batches
+from .bulk_rows import BatchReader
 from .table_files import Piece
 from .table_types import in_type, spelled
 
@@ -150,11 +150,12 @@ class TableReader:
         return self.units(self.pieces(plan), int(np.count_nonzero(plan.keep)))
 
     def units(self, pieces: Iterable[Piece], files: int) -> Iterator[Piece | Batch]:
-        """``pieces`` of so many files, those of many files in batches."""
+        """``pieces`` of so many files in batches, so that all threads have work."""
         self._scans = files > _FEW
-        if not self._scans or self.files.storage.remote:
+        if self.files.storage.remote:
             return iter(pieces)
-        return batches(pieces, list(self.asked), self.columns)
+        each = 0 if self._scans else -(-files // (2 * self.files.workers))
+        return batches(pieces, list(self.asked), self.columns, each)
 
     def batch_with_rows(self, batch: Batch) -> tuple[NDArray[np.int64], pa.Table] | None:
         """The matching rows of a batch and their positions in it; ``None`` where its pieces must be
