@@ -112,14 +112,17 @@ class TableReader:
         """Splits a piece into parts that fit into memory."""
         names = self.asked if not piece.sure else {}
         touched = self.leaves_of(piece.file, [*names, *self.columns])
-        if piece.rows is None:
-            size = piece.file.opened.read_size(touched)
-            if size <= _PIECE:
-                if piece.file.opened.num_rows:
-                    yield replace(piece, size=size)
-                return
-        for rows, size in piece.file.opened.row_waves(touched, piece.rows, _PIECE):
-            yield Piece(piece.file, rows, piece.sure, size)
+        opened, rows = piece.file.opened, piece.rows
+        size = opened.read_size(touched)
+        if size <= _PIECE:
+            if opened.num_rows and rows is None:
+                yield replace(piece, size=size)
+            elif rows:
+                # Pages are read whole, so this is too low for a few rows.
+                yield replace(piece, size=size * len(rows) // max(opened.num_rows, 1))
+            return
+        for part, size in opened.row_waves(touched, rows, _PIECE):
+            yield Piece(piece.file, part, piece.sure, size)
 
     def leaves_of(self, file: FileColumns, columns: Sequence[str]) -> list[int]:
         """Ordinals of the leaves to read for these columns of the table."""

@@ -39,8 +39,6 @@ from .bulk_chunks import (
     ROOM,
     SIZE,
     STORED,
-    VALUES,
-    VERSION,
     WIDTHS,
     number_array,
     string_array,
@@ -67,6 +65,7 @@ class FewRowsKernels:
     """The compiled loops (``few_rows_jit``)."""
 
     choose: Callable[..., Any]
+    claims: Callable[..., Any]
     walk: Callable[..., Any]
     take: Callable[..., Any]
     gather: Callable[..., Any]
@@ -84,8 +83,8 @@ DAMAGED: Final = -1
 # Pages per column that are expected at first, and the bytes of the shortest page header.
 _PAGES: Final = 8
 _SHORTEST: Final = 8
-# Output bytes by one input byte of a Snappy block, rounded up.
-_SNAPPY_RATIO: Final = 32
+#: output bytes by one input byte of a Snappy block, rounded up
+SNAPPY_RATIO: Final = 32
 # The first size of the heap of strings. Arrow's strings have 32-bit offsets.
 _HEAP: Final = 1 << 16
 _LARGEST_HEAP: Final = (1 << 31) - 64
@@ -100,7 +99,7 @@ class PageEntries:
     table: I64
     of: I64
     dictionary: I64
-    codecs: tuple[int, ...]
+    codecs: I64
 
 
 def page_entries(found: Sequence[PageTable | ChunkSpan], codecs: Sequence[int]) -> PageEntries:
@@ -118,7 +117,7 @@ def page_entries(found: Sequence[PageTable | ChunkSpan], codecs: Sequence[int]) 
         table=np.ascontiguousarray(np.concatenate(tables)),
         of=np.cumsum([0, *map(len, tables)]),
         dictionary=np.array(heads, np.int64).reshape(-1, 2),
-        codecs=tuple(codecs),
+        codecs=np.array(codecs, np.int64),
     )
 
 
@@ -209,13 +208,13 @@ class _OnePart:
         self.codes, self.starts = np.empty(0, np.int32), np.empty(0, np.int64)
         self.stack, self.none = np.empty(80, np.int64), np.zeros(ROOM, np.uint8)
         self.pages = np.empty((_PAGES * len(kinds), COLUMNS), np.int64)
-        self.columns = np.zeros((len(kinds), 3), np.int64)
+        self.columns, self.claimed = np.zeros((len(kinds), 3), np.int64), np.zeros(5, np.int64)
         for at, kind in enumerate(kinds):
             self.columns[at, :2] = WIDTHS.get(kind.physical, 0), kind.optional
 
     def read(self, part: FewRows, taken: _Taken) -> bool:
         """Adds the values of a part; whether that is possible."""
-        entries, count = part.entries, len(part.entries.codecs)
+        entries, count = part.entries, len(self.columns)
         picks = np.empty(len(entries.table), np.int64)
         ranges = np.empty((len(picks) + count, 2), np.int64)
         stops, values = np.empty(count, np.int64), np.empty(count, np.int64)
@@ -229,12 +228,14 @@ class _OnePart:
         pages = self._walk(stops, values, status)
         if pages is None or status.any():
             return False
-        ways = np.array([codec == CompressionCodec.SNAPPY for codec in entries.codecs], np.int64)
-        other = self._prepare(pages, entries.codecs, ways, limit)
+        left = self.kernels.claims(pages, entries.codecs, self.verify, self.claimed)
+        if left == DAMAGED:
+            return False
+        other = self._prepare(pages, entries.codecs, self.claimed, left, limit)
         if other is None:
             return False
-        self.columns[:, 2] = ways
-        words = int(pages[pages[:, VERSION] == 0, SIZE].max(initial=0)) + ROOM
+        self.columns[:, 2] = entries.codecs
+        words = int(self.claimed[0]) + ROOM
         while True:
             end = self.kernels.take(
                 self.buffer, other, pages, picks[:chosen], entries.table, entries.of, self.columns,
@@ -279,44 +280,36 @@ class _OnePart:
             self.pages = np.empty((min(8 * len(self.pages), bound), COLUMNS), np.int64)
 
     def _prepare(
-        self, pages: I64, codecs: Sequence[int], ways: I64, limit: int
+        self, pages: I64, codecs: I64, found: I64, left: int, limit: int
     ) -> NDArray[np.uint8] | None:
-        """Checks what pages claim, makes room for it, and decompresses what the kernel cannot;
-        ``None`` where a page is damaged, or takes more than the limit."""
-        view, snappy = memoryview(self.buffer.data), ways[pages[:, CHUNK]] == 1
-        if self.verify and np.any(pages[:, CRC] >= 0):
-            for at, stored, crc in pages[pages[:, CRC] >= 0][:, (AT, STORED, CRC)].tolist():
-                if zlib.crc32(view[at : at + stored]) != crc:
-                    return None
-        size, stored = pages[:, SIZE], pages[:, STORED]
-        if np.any(snappy & (size > _SNAPPY_RATIO * stored + 8)):
-            return None
-        is_dictionary = pages[:, VERSION] == 0
-        largest = int(size[is_dictionary].max(initial=0)) + int(size[~is_dictionary].max(initial=0))
-        entries = int(pages[is_dictionary, VALUES].max(initial=0))
-        rows = int(pages[~is_dictionary, VALUES].max(initial=0))
-        if np.any(is_dictionary & (pages[:, VALUES] > size)):
-            return None
-        codec = np.array(codecs)[pages[:, CHUNK]]
-        left = (codec > CompressionCodec.SNAPPY) & (pages[:, COMPRESSED] == 1)
-        if largest + int(size[left].sum()) + 8 * (entries + rows) > limit:
+        """Makes room for what pages claim. What is ``left`` to do: checks checksums, and
+        decompresses the pages that the kernels cannot. ``None`` where a page is damaged, or takes
+        more than the limit."""
+        words, page, entries, rows, more = found.tolist()
+        if words + page + more + 8 * (entries + rows) > limit:
             return None
         # The kernel writes a few bytes behind the dictionary, and behind the page.
-        if len(self.plain) < largest + 2 * ROOM:
-            self.plain = self.room(largest + 2 * ROOM)
+        if len(self.plain) < words + page + 2 * ROOM:
+            self.plain = self.room(words + page + 2 * ROOM)
         if len(self.starts) < entries + 2:
             self.starts = np.empty(entries + 2, np.int64)
         if len(self.codes) < rows:
             self.codes, self.valid = np.empty(rows, np.int32), _new(rows)
-        if not left.any():
+        if not left:
             return self.none
-        other, to = _new(int(size[left].sum()) + ROOM), 0
-        for n in np.flatnonzero(left).tolist():
-            levels, at, whole = max(int(pages[n, LEVELS]), 0), int(pages[n, AT]), int(size[n])
+        view = memoryview(self.buffer.data)
+        if self.verify:
+            for at, stored, crc in pages[pages[:, CRC] >= 0][:, (AT, STORED, CRC)].tolist():
+                if zlib.crc32(view[at : at + stored]) != crc:
+                    return None
+        codec = codecs[pages[:, CHUNK]]
+        other, to = _new(more + ROOM), 0
+        unknown = (codec > CompressionCodec.SNAPPY) & (pages[:, COMPRESSED] == 1)
+        for n in np.flatnonzero(unknown).tolist():
+            at, stored, whole, before = pages[n, (AT, STORED, SIZE, LEVELS)].tolist()
+            levels = max(before, 0)
             try:
-                made = decompress(
-                    int(codec[n]), view[at + levels : at + int(stored[n])], whole - levels
-                )
+                made = decompress(int(codec[n]), view[at + levels : at + stored], whole - levels)
             except SkipstoneError:
                 return None
             other[to : to + levels] = self.buffer[at : at + levels]

@@ -23,6 +23,7 @@ from .bulk_chunks import (
     CHUNK,
     COLUMNS,
     COMPRESSED,
+    CRC,
     ENCODING,
     LEVELS,
     SIZE,
@@ -31,7 +32,7 @@ from .bulk_chunks import (
     VERSION,
 )
 from .bulk_pages_jit import move, snappy_begin, snappy_some
-from .few_rows import DAMAGED, FULL, FewRowsKernels
+from .few_rows import DAMAGED, FULL, SNAPPY_RATIO, FewRowsKernels
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -87,6 +88,37 @@ def _span(ranges: Any, count: Any, offset: Any, length: Any) -> Any:
     return count + 1
 
 
+def claims(pages: Any, codecs: Any, verify: Any, found: Any) -> Any:
+    """What pages claim, into ``found``: the largest sizes of a dictionary and of a data page, the
+    most entries and rows of one, and the bytes of pages that the kernels cannot decompress.
+
+    0 where all is done, 1 where checksums must be checked or such pages decompressed, ``DAMAGED``
+    where a page claims more than its bytes can hold.
+    """
+    left = np.int64(0)
+    found[:] = 0
+    for n in range(len(pages)):
+        page = pages[n]
+        size, values, codec = page[SIZE], page[VALUES], codecs[page[CHUNK]]
+        compressed = page[COMPRESSED] == 1
+        if codec == 1 and compressed and size > SNAPPY_RATIO * page[STORED] + 8:
+            return np.int64(DAMAGED)
+        if verify and page[CRC] >= 0:
+            left = np.int64(1)
+        if page[VERSION] == 0:
+            if values > size:
+                return np.int64(DAMAGED)
+            found[0] = max(found[0], size)
+            found[2] = max(found[2], values)
+        else:
+            found[1] = max(found[1], size)
+            found[3] = max(found[3], values)
+        if codec > 1 and compressed:
+            left = np.int64(1)
+            found[4] += size
+    return left
+
+
 @register_jitable
 def _begin(data: Any, other: Any, page: Any, plain: Any, to: Any, how: Any, state: Any) -> Any:
     """Where the body of a page begins, in which array (0 ``data``, 1 ``other``, 2 ``plain``, where
@@ -95,7 +127,7 @@ def _begin(data: Any, other: Any, page: Any, plain: Any, to: Any, how: Any, stat
     at, stored, size = page[AT], page[STORED], page[SIZE]
     if page[COMPRESSED] == 2:
         return at, 1, at + size
-    if how == 0 or page[COMPRESSED] == 0:
+    if how != 1 or page[COMPRESSED] == 0:
         return at, 0 if stored == size else -1, at + size
     levels = max(page[LEVELS], np.int64(0))
     move(data, at, plain, to, levels)
@@ -158,7 +190,7 @@ def take(
     """The values of ``rows`` in all columns, into ``words``, ``sizes`` and ``set_`` from ``to`` on;
     the end of ``heap``, or ``FULL`` or ``DAMAGED``.
 
-    ``columns`` are width (0 for strings), whether a row may be null, and 1 for Snappy. ``plain``
+    ``columns`` are width (0 for strings), whether a row may be null, and the codec. ``plain``
     has ``room`` bytes for a dictionary, then a page. ``starts`` takes where the strings of a
     dictionary begin, with their lengths.
     """
@@ -344,7 +376,12 @@ def compiled() -> FewRowsKernels:
     return FewRowsKernels(
         **{
             name: compile(_versioned(kernel, found or 0))
-            for name, kernel in (("choose", choose), ("take", take), ("gather", gather))
+            for name, kernel in (
+                ("choose", choose),
+                ("claims", claims),
+                ("take", take),
+                ("gather", gather),
+            )
         },
         walk=bulk_jit.compiled().walk,
     )
@@ -357,6 +394,7 @@ def warm_up(kernels: FewRowsKernels) -> None:
     pages, some = np.zeros((0, COLUMNS), np.int64), np.zeros(0, np.int32)
     kernels.choose(table, one, pairs, numbers, numbers, pairs, numbers, numbers)
     kernels.walk(bytes_, numbers, numbers, numbers, numbers, pages, np.zeros(80, np.int64))
+    kernels.claims(pages, numbers, True, np.zeros(5, np.int64))
     kernels.take(
         bytes_, bytes_, pages, numbers, table, one, np.zeros((0, 3), np.int64), numbers, bytes_, 0,
         bytes_, some, numbers, np.zeros((0, 0), np.uint64), np.zeros((0, 0), np.int64),
