@@ -10,6 +10,7 @@ import pyarrow.parquet as pq
 
 from skipstone import Table
 from skipstone.parquet.reading.bulk_chunks import KERNELS
+from skipstone.parquet.reading.few_rows import KERNELS as FEW_ROWS
 from tests.accept.registry import point
 from tests.accept.tables import backdate, write
 from tests.oracle import matching_rows
@@ -54,6 +55,19 @@ def together(bench: Workbench) -> None:
         assert table.count(where) == len(wanted), where
     (nan,) = table.query(columns=["x"], order_by="x desc", limit=1)["x"].to_pylist()
     assert nan != nan, nan
+
+
+@point("many files: a few rows that row indexes find are those of brute force, again and again")
+def few_rows(bench: Workbench) -> None:
+    everything = lake(bench.home / "lake")
+    table = Table(str(bench.home / "lake"))
+    table.build(indexes=["kind:bitmap", "id:rangebitmap"])
+    FEW_ROWS.load()
+    for where in ("kind = 'k-7' AND id < 9000", "id IN (1, 77777, 799999)", "kind = 'k-7'"):
+        at = pa.array(matching_rows(everything, where), pa.int64())
+        for _ in range(2):
+            assert table.query(where).equals(everything.take(at)), where
+            assert table.count(where) == len(at), where
 
 
 def users(root: Path, files: range) -> None:

@@ -71,6 +71,8 @@ class BulkPiece:
 
     def split(self, rows: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         """For ``rows`` of the piece, ascending: which of its row groups, and the row in it."""
+        if len(self.groups) == 1:
+            return np.zeros(len(rows), np.int64), rows
         ends = np.cumsum(self.counts)
         group = np.searchsorted(ends, rows, side="right")
         return group, rows - (ends - self.counts)[group]
@@ -147,6 +149,8 @@ def _of_rows(piece: Piece, sources: tuple[LeafChunks | Given, ...]) -> BulkPiece
     positions = rows.positions()
     if positions[-1] >= row_starts[-1]:
         return None
+    if len(row_starts) == 2:
+        return BulkPiece(piece, (0,), row_starts[:1], row_starts[1:], sources, positions)
     group = np.searchsorted(row_starts, positions, side="right") - 1
     used = distinct(group)
     counts = np.diff(row_starts)[used]

@@ -284,9 +284,10 @@ def read_some(
     for each, mine in zip(pieces, rows, strict=True):
         opened, chunks = each.piece.file.opened, stored_chunks(each)
         group, inside = each.split(mine)
-        for one in distinct(group).tolist():
+        for one in distinct(group).tolist() if len(each.groups) > 1 else (0,):
             entries = opened.page_entries(chunks, each.groups[one])
-            parts.append(FewRows(opened.path, opened.reader, entries, inside[group == one]))
+            here = inside[group == one] if len(each.groups) > 1 else inside
+            parts.append(FewRows(opened.path, opened.reader, entries, here))
     kernels = FEW_ROWS.for_work(len(parts) * len(kinds))
     if kernels is None:
         return None
