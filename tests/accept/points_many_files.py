@@ -6,10 +6,12 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from skipstone import Table
 from skipstone.parquet.reading.bulk_chunks import KERNELS
+from skipstone.parquet.reading.few_rows import KERNELS as FEW_ROWS
 from tests.accept.registry import point
 from tests.accept.tables import backdate, write
 from tests.oracle import matching_rows
@@ -54,6 +56,24 @@ def together(bench: Workbench) -> None:
         assert table.count(where) == len(wanted), where
     (nan,) = table.query(columns=["x"], order_by="x desc", limit=1)["x"].to_pylist()
     assert nan != nan, nan
+
+
+@point("many files: a few rows that row indexes find are those of brute force, again and again")
+def few_rows(bench: Workbench) -> None:
+    everything = lake(bench.home / "lake")
+    table = Table(str(bench.home / "lake"))
+    table.build(indexes=["kind:bitmap", "id:rangebitmap"])
+    FEW_ROWS.load()
+    kind, id = pc.field("kind"), pc.field("id")
+    for where, matches in (
+        ("kind = 'k-7' AND id < 9000", (kind == "k-7") & (id < 9000)),
+        ("id IN (1, 77777, 799999)", id.isin([1, 77777, 799999])),
+        ("kind = 'k-7'", kind == "k-7"),
+    ):
+        wanted = everything.filter(matches).select(["id", "kind"])  # NaN of x equals nothing
+        for _ in range(2):
+            assert table.query(where, ["id", "kind"]).equals(wanted), where
+            assert table.count(where) == len(wanted), where
 
 
 def users(root: Path, files: range) -> None:

@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 
 from skipstone.predicate.tree import And, Bound, Const, Leaf, Op, Opaque, Or
 from skipstone.pruning import Answer, BaseEvidence, Bounds, Cause, Fetched, Level, RowSet, Units
-from skipstone.pruning.evidence import Source
+from skipstone.pruning.evidence import KnownRows, Source
 from skipstone.storage import ByteRange, Listing
 
 Row = Mapping[str, int | None]
@@ -191,6 +191,9 @@ class ModelRows:
 
     def evidence(self, file: int, columns: frozenset[str]) -> Sequence[ModelEvidence]:
         return self.told.get(file, ())
+
+    def known(self, leaves: Sequence[Leaf]) -> Sequence[KnownRows]:
+        return ()
 
 
 # -- strategies ------------------------------------------------------------------------------------

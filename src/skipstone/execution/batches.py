@@ -1,4 +1,5 @@
-"""Pieces of a plan that are read together: whole row groups, and where their columns lie."""
+"""Pieces of a plan that are read together: whole row groups or a few rows of them, and where their
+columns lie."""
 
 from __future__ import annotations
 
@@ -7,6 +8,7 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
+from skipstone._arrays import distinct
 from skipstone.parquet.reading.bulk_columns import LeafChunks
 from skipstone.predicate.types import column_path
 
@@ -22,6 +24,8 @@ if TYPE_CHECKING:
     from .table_files import FileColumns, Piece
 
 
+#: Rows are read one by one up to this share of them. Above it, nearly every page holds one.
+MANY: Final = 0.2
 # A batch has at most so many pieces, and about so many bytes, stored and decoded. Larger buffers
 # are given back to the system after each batch, and cost page faults.
 _MOST_PIECES: Final = 32
@@ -51,35 +55,45 @@ class BulkPiece:
     starts: NDArray[np.int64]
     counts: NDArray[np.int64]
     sources: tuple[LeafChunks | Given, ...]
+    #: the rows that are read, ascending, counted over its row groups; ``None`` for all
+    chosen: NDArray[np.int64] | None = None
 
     @property
     def size(self) -> int:
         """About how many bytes its columns take, stored and decoded."""
-        return sum(chunks.size(self.groups) for chunks in stored_chunks(self))
+        whole = sum(chunks.size(self.groups) for chunks in stored_chunks(self))
+        return whole if self.chosen is None else whole * self.rows // int(self.counts.sum())
 
     @property
     def rows(self) -> int:
         """Rows of the piece."""
-        return int(self.counts.sum())
+        return int(self.counts.sum()) if self.chosen is None else len(self.chosen)
 
     def split(self, rows: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         """For ``rows`` of the piece, ascending: which of its row groups, and the row in it."""
+        if len(self.groups) == 1:
+            return np.zeros(len(rows), np.int64), rows
         ends = np.cumsum(self.counts)
         group = np.searchsorted(ends, rows, side="right")
         return group, rows - (ends - self.counts)[group]
 
     def positions(self, rows: NDArray[np.int64]) -> NDArray[np.int64]:
         """Positions in the file of ``rows`` of the piece, ascending."""
-        group, inside = self.split(rows)
+        group, inside = self.split(rows if self.chosen is None else self.chosen[rows])
         return self.starts[group] + inside
 
     def is_like(self, other: BulkPiece) -> bool:
         """Whether both can be in one batch."""
-        return self.piece.sure == other.piece.sure and all(
-            one.kind == two.kind
-            if isinstance(one, LeafChunks) and isinstance(two, LeafChunks)
-            else one == two
-            for one, two in zip(self.sources, other.sources, strict=True)
+        alike = (self.chosen is None) == (other.chosen is None)
+        return (
+            alike
+            and self.piece.sure == other.piece.sure
+            and all(
+                one.kind == two.kind
+                if isinstance(one, LeafChunks) and isinstance(two, LeafChunks)
+                else one == two
+                for one, two in zip(self.sources, other.sources, strict=True)
+            )
         )
 
 
@@ -122,7 +136,29 @@ def bulk_piece(piece: Piece, names: Sequence[str]) -> BulkPiece | None:
     if sources is None:
         return None
     found = _row_groups(piece.rows, file.opened)
-    return None if found is None else BulkPiece(piece, *found, sources)
+    if found is not None:
+        return BulkPiece(piece, *found, sources)
+    return _of_rows(piece, sources) if piece.sure else None
+
+
+def _of_rows(piece: Piece, sources: tuple[LeafChunks | Given, ...]) -> BulkPiece | None:
+    """``piece`` for a few rows of its row groups; ``None`` where they are many."""
+    rows, row_starts = piece.rows, piece.file.opened.row_starts
+    if not rows or len(rows) > MANY * row_starts[-1]:
+        return None
+    positions = rows.positions()
+    if positions[-1] >= row_starts[-1]:
+        return None
+    if len(row_starts) == 2:
+        return BulkPiece(piece, (0,), row_starts[:1], row_starts[1:], sources, positions)
+    group = np.searchsorted(row_starts, positions, side="right") - 1
+    used = distinct(group)
+    counts = np.diff(row_starts)[used]
+    if len(positions) > MANY * counts.sum():
+        return None
+    first = (np.cumsum(counts) - counts)[np.searchsorted(used, group)]
+    chosen = positions - row_starts[group] + first
+    return BulkPiece(piece, tuple(used.tolist()), row_starts[used], counts, sources, chosen)
 
 
 def _sources(file: FileColumns, names: Sequence[str]) -> tuple[LeafChunks | Given, ...] | None:
@@ -173,15 +209,15 @@ def _row_groups(
 
 
 def batches(
-    pieces: Iterable[Piece], names_of: Sequence[str], sure_names: Sequence[str]
+    pieces: Iterable[Piece], names_of: Sequence[str], sure_names: Sequence[str], each: int = 0
 ) -> Iterator[Piece | Batch]:
-    """The pieces in order, those that fit together as batches.
+    """The pieces in order, those that fit together as batches of ``each``.
 
     ``names_of`` are the columns to read first, ``sure_names`` those of pieces whose rows surely
-    match. The first batches are small, so that a limit does not read too much.
+    match. With 0 the first batches are small, so that a limit does not read too much.
     """
     held: list[BulkPiece] = []
-    size, most = 0, 1
+    size, most = 0, each or 1
     for piece in pieces:
         names = sure_names if piece.sure else names_of
         found = bulk_piece(piece, names) if names else None
@@ -192,7 +228,7 @@ def batches(
             or size + found.size > _MOST_BYTES
         ):
             yield _batch(held, names_of, sure_names)
-            held, size, most = [], 0, min(2 * most, _MOST_PIECES)
+            held, size, most = [], 0, each or min(2 * most, _MOST_PIECES)
         if found is None:
             yield piece
         else:

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias
 import numpy as np
 import pyarrow as pa
 
+from skipstone._arrays import distinct
 from skipstone.errors import FormatError
 from skipstone.parquet.reading.bulk_chunks import KERNELS
 from skipstone.parquet.reading.bulk_columns import (
@@ -26,12 +27,14 @@ from skipstone.parquet.reading.decoding_memory import (
     limit_of,
     without_dictionary,
 )
+from skipstone.parquet.reading.few_rows import KERNELS as FEW_ROWS
+from skipstone.parquet.reading.few_rows import FewRows, read_few_rows
 from skipstone.parquet.reading.row_ranges import rows_alone
 from skipstone.predicate.types import column_name, column_path
 from skipstone.pruning import RowSet
 from skipstone.pruning.residual import matching, require_decidable
 
-from .batches import Given, bulk_piece, stored_chunks
+from .batches import MANY, Given, bulk_piece, stored_chunks
 from .table_types import in_type
 
 if TYPE_CHECKING:
@@ -50,9 +53,6 @@ if TYPE_CHECKING:
 #: reads columns of some rows of one file, in the types of the table
 OtherColumns: TypeAlias = "Callable[[FileColumns, Sequence[str], RowSet], pa.Table]"
 
-#: The other columns are read for the matching rows alone up to this share of matching rows. Above
-#: it, nearly every page holds one.
-MANY: Final = 0.2
 # Types of strings, and those with 32-bit offsets of the same.
 _NARROW: Final = {
     pa.string(): pa.string(),
@@ -103,13 +103,10 @@ class BatchReader:
     ) -> tuple[NDArray[np.int64] | None, pa.Table] | None:
         """The same; ``None`` for the positions where all rows match."""
         if batch.sure:
-            kernels = _kernels(batch)
-            whole = (
-                None if kernels is None else read_columns(batch.pieces, batch.names, kernels, room)
-            )
-            if whole is None:
+            columns = _all_rows(batch, room)
+            if columns is None:
                 return None
-            table = self._table(batch.pieces, _by_field(whole.columns), batch.rows)
+            table = self._table(batch.pieces, _by_field(columns), batch.rows)
             return None if table is None else (None, table)
         found = self._decided(batch, room)
         if found is None:
@@ -192,6 +189,16 @@ def _by_field(columns: Mapping[str, Any]) -> dict[str, Any]:
     return {column_path(name)[0]: column for name, column in columns.items()}
 
 
+def _all_rows(batch: Batch, room: Room) -> Mapping[str, Any] | None:
+    """The columns of a batch whose rows match."""
+    chosen = [each.chosen for each in batch.pieces if each.chosen is not None]
+    if chosen:
+        return read_some(batch.pieces, batch.names, chosen, room)
+    kernels = _kernels(batch)
+    whole = None if kernels is None else read_columns(batch.pieces, batch.names, kernels, room)
+    return None if whole is None else whole.columns
+
+
 def _kernels(batch: Batch) -> BulkKernels | None:
     """The compiled loops, where they pay for this work."""
     return KERNELS.for_work(batch.rows * len(batch.names))
@@ -222,7 +229,7 @@ def _rest(
     if len(alike) == len(hit) and all(each.is_like(alike[0]) for each in alike):
         some = None
         if len(at) <= MANY * first[-1]:
-            some = read_some(alike, names, rows, how.kernels, how.room)
+            some = read_some(alike, names, rows, how.room)
         elif len(hit) == len(pieces):
             whole = read_columns(alike, names, how.kernels, how.room)
             if whole is not None:
@@ -269,38 +276,32 @@ def read_columns(
 
 
 def read_some(
-    pieces: Sequence[BulkPiece],
-    names: Sequence[str],
-    rows: Sequence[NDArray[np.int64]],
-    kernels: BulkKernels,
-    room: Room,
+    pieces: Sequence[BulkPiece], names: Sequence[str], rows: Sequence[NDArray[np.int64]], room: Room
 ) -> dict[str, Any] | None:
     """The same for some ``rows`` of each piece, ascending: only pages that hold one are read."""
-    stored = len(stored_chunks(pieces[0]))
-    spans: list[Any] = []
-    of_column: list[list[tuple[int, NDArray[np.int64]]]] = [[] for _ in range(stored)]
+    kinds = [each.kind for each in stored_chunks(pieces[0])]
+    parts = []
     for each, mine in zip(pieces, rows, strict=True):
+        opened, chunks = each.piece.file.opened, stored_chunks(each)
         group, inside = each.split(mine)
-        used = np.flatnonzero(np.bincount(group)).tolist()
-        columns = []
-        for at, chunks in enumerate(stored_chunks(each)):
-            made = []
-            for one in used:
-                span, local = each.piece.file.opened.bulk_span(
-                    chunks, each.groups[one], inside[group == one]
-                )
-                made.append(span)
-                of_column[at].append((span.rows, local))
-            columns.append(made)
-        spans.append(tuple(columns))
-    found = _read(pieces, spans, kernels, room)
-    if found is None:
+        for one in distinct(group).tolist() if len(each.groups) > 1 else (0,):
+            entries = opened.page_entries(chunks, each.groups[one])
+            here = inside[group == one] if len(each.groups) > 1 else inside
+            parts.append(FewRows(opened.path, opened.reader, entries, here))
+    kernels = FEW_ROWS.for_work(len(parts) * len(kinds))
+    if kernels is None:
         return None
-    arrays = []
-    for array, read in zip(found.arrays, of_column, strict=True):
-        before = np.cumsum([0, *(count for count, _ in read)]).tolist()
-        at_rows = [local + first for (_, local), first in zip(read, before, strict=False)]
-        arrays.append(array.take(pa.array(np.concatenate(at_rows))))
+    opened = pieces[0].piece.file.opened
+    arrays = read_few_rows(
+        parts,
+        kinds,
+        kernels,
+        verify_checksums=opened.verify_checksums,
+        memory=opened.memory,
+        room=room,
+    )
+    if arrays is None:
+        return None
     return _columns(pieces, names, arrays, [len(each) for each in rows])
 
 

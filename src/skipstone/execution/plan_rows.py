@@ -30,8 +30,8 @@ from skipstone.pruning import RowSet
 from skipstone.pruning.residual import matching, require_decidable
 from skipstone.pruning.table_schema import spelled_path
 
-from .batches import batches
-from .bulk_rows import MANY, BatchReader
+from .batches import MANY, batches
+from .bulk_rows import BatchReader
 from .table_files import Piece
 from .table_types import in_type, spelled
 
@@ -115,14 +115,17 @@ class TableReader:
         """Splits a piece into parts that fit into memory."""
         names = self.asked if not piece.sure else {}
         touched = self.leaves_of(piece.file, [*names, *self.columns])
-        if piece.rows is None:
-            size = piece.file.opened.read_size(touched)
-            if size <= _PIECE:
-                if piece.file.opened.num_rows:
-                    yield replace(piece, size=size)
-                return
-        for rows, size in piece.file.opened.row_waves(touched, piece.rows, _PIECE):
-            yield Piece(piece.file, rows, piece.sure, size)
+        opened, rows = piece.file.opened, piece.rows
+        size = opened.read_size(touched)
+        if size <= _PIECE:
+            if opened.num_rows and rows is None:
+                yield replace(piece, size=size)
+            elif rows:
+                # Pages are read whole, so this is too low for a few rows.
+                yield replace(piece, size=size * len(rows) // max(opened.num_rows, 1))
+            return
+        for part, size in opened.row_waves(touched, rows, _PIECE):
+            yield Piece(piece.file, part, piece.sure, size)
 
     def leaves_of(self, file: FileColumns, columns: Sequence[str]) -> list[int]:
         """Ordinals of the leaves to read for these columns of the table."""
@@ -153,11 +156,12 @@ class TableReader:
         return self.units(self.pieces(plan), int(np.count_nonzero(plan.keep)))
 
     def units(self, pieces: Iterable[Piece], files: int) -> Iterator[Piece | Batch]:
-        """``pieces`` of so many files, those of many files in batches."""
+        """``pieces`` of so many files in batches, so that all threads have work."""
         self._scans = files > _FEW
-        if not self._scans or self.files.storage.remote:
+        if self.files.storage.remote:
             return iter(pieces)
-        return batches(pieces, list(self.asked), self.columns)
+        each = 0 if self._scans else -(-files // (2 * self.files.workers))
+        return batches(pieces, list(self.asked), self.columns, each)
 
     def batch_with_rows(self, batch: Batch) -> tuple[NDArray[np.int64], pa.Table] | None:
         """The matching rows of a batch and their positions in it; ``None`` where its pieces must be

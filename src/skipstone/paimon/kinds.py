@@ -17,6 +17,7 @@ import pyarrow as pa
 
 from skipstone.errors import UnsupportedError
 from skipstone.predicate.tree import Op
+from skipstone.pruning.evidence import KnownRows
 from skipstone.pruning.file_bounds import intervals_of
 from skipstone.pruning.interval import interval_bounds
 from skipstone.pruning.kind import PerFile, Rows
@@ -27,7 +28,7 @@ from .container_builder import RowsBuilder
 from .format import bitmap, bsi, range_bitmap
 from .format.bitmap import BLOCK_SIZE
 from .index_blob import SMALL
-from .row_evidence import FileRows
+from .row_evidence import FileRows, remembered_rows
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -109,6 +110,26 @@ class IndexedRows:
             if index.column in columns
         ]
         return [each for each in found if each is not None]
+
+    def known(self, leaves: Sequence[Leaf]) -> Sequence[KnownRows]:
+        """The answers that the indexes have remembered."""
+        found: list[KnownRows] = []
+        # In the order in which they are evaluated.
+        for index in sorted(self.indexes, key=lambda each: each.row_cost):
+            for leaf in leaves:
+                known = remembered_rows(index, leaf) if index.column == leaf.column else None
+                if known is not None and all(each.leaf != leaf for each in found):
+                    assert index.stored is not None
+                    found.append(
+                        KnownRows(
+                            leaf=leaf,
+                            index=index.name,
+                            cost=index.row_cost,
+                            facts=index.stored.row_of_file,
+                            bounds=known,
+                        )
+                    )
+        return found if len(found) == len(set(leaves)) else ()
 
 
 class Bitmap(RowIndex):

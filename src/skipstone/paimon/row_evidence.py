@@ -26,6 +26,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 import numpy as np
 from pyroaring import BitMap
 
+from skipstone._cache import LruCache
 from skipstone.errors import FormatError, UnsupportedError
 from skipstone.predicate.literals import order_key
 from skipstone.predicate.tree import Const, Leaf, Op
@@ -40,7 +41,7 @@ from .format.partial_blob import MissingBytes
 from .index_blob import SMALL
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from skipstone.predicate.types import Value
     from skipstone.pruning import Fetched, Units
@@ -140,9 +141,24 @@ class FileRows(BaseEvidence):
         try:
             if self._silence is None and self.blob is not None:
                 self._bytes().take(have)
-            return [self._answer(leaf) for leaf in leaves]
+            answers = [self._answer(leaf) for leaf in leaves]
+            if self.fact >= 0:
+                self._remember(leaves, answers)
+            return answers
         except Exception as error:  # as above
             return [self._fail(error)] * len(leaves)
+
+    def _remember(self, leaves: Sequence[Leaf], answers: Sequence[Answer]) -> None:
+        """Keeps answers that need no other index and no reason for the next plan. The blob never
+        changes: a file that does has another fact."""
+        assert self.index.stored is not None
+        for leaf, answer in zip(leaves, answers, strict=True):
+            bounds = answer.bounds
+            if bounds is None or bounds.must is not bounds.may or answer.reasons:
+                continue
+            if self.decides(leaf):
+                known = self.index.stored.cache.setdefault("answers", LruCache(_LEAVES))
+                (known.get(leaf) or known.setdefault(leaf, _Remembered())).add(self.fact, bounds)
 
     def _needs(self, leaves: Sequence[Leaf], have: Fetched) -> Sequence[ByteRange]:
         if self._silence is not None or self.blob is None:
@@ -260,6 +276,34 @@ class FileRows(BaseEvidence):
             self._silence = Answer.silent(cause, self.index.subject, text, 1)
             self.index.warn(text)
         return self._silence
+
+
+# Leaves whose answers are remembered for an index, and the bytes of those to one leaf.
+_LEAVES = 8
+_ANSWERS = 8 << 20
+
+
+@dataclass(slots=True, eq=False)
+class _Remembered:
+    """Exact answers to one leaf, by fact."""
+
+    bounds: dict[int, Bounds[RowSet]] = field(default_factory=dict)
+    size: int = 0
+
+    def add(self, fact: int, bounds: Bounds[RowSet]) -> None:
+        """Keeps an answer while there is room."""
+        # A Roaring bitmap takes two bytes a row at most, besides its containers.
+        size = 128 + min(2 * len(bounds.may), 1 << 16)
+        if fact not in self.bounds and self.size + size <= _ANSWERS:
+            self.size += size
+            self.bounds[fact] = bounds
+
+
+def remembered_rows(index: PaimonIndex, leaf: Leaf) -> Mapping[int, Bounds[RowSet]] | None:
+    """The exact answers to ``leaf`` that were made so far, by fact; ``None`` for none."""
+    answers = None if index.stored is None else index.stored.cache.get("answers")
+    found: _Remembered | None = None if answers is None else answers.get(leaf)
+    return None if found is None else found.bounds
 
 
 # -- leaves and questions --------------------------------------------------------------------------

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from skipstone.predicate.tree import Bound, Leaf
     from skipstone.pruning import Evidence, Fetched
     from skipstone.pruning.evaluation import Fetch
-    from skipstone.pruning.evidence import RowSource, Source
+    from skipstone.pruning.evidence import KnownRows, RowSource, Source
     from skipstone.pruning.kind import Index
     from skipstone.pruning.partitions import PartitionColumns
     from skipstone.storage import ByteRange, Listing
@@ -259,6 +259,9 @@ class _RowSources:
         if self.adjacent is not None and columns & self.usable:
             found += self.adjacent.evidence(file, columns & self.usable)
         return found
+
+    def known(self, leaves: Sequence[Leaf]) -> Sequence[KnownRows]:
+        return () if self.indexed is None else self.indexed.known(leaves)
 
 
 def _fetch(

@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from skipstone.predicate.tree import Leaf
 
     from .bounds import Bounds
+    from .row_set import RowSet
 
 
 IntArray: TypeAlias = "NDArray[np.int64]"
@@ -261,8 +262,23 @@ class Source(ABC):
         """The evidence about these units."""
 
 
+@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
+class KnownRows:
+    """Exact answers to one leaf that earlier plans have made: ``bounds`` by the fact of a file,
+    ``facts`` int64 (files,) the fact of each file of the listing, -1 for none."""
+
+    leaf: Leaf
+    index: str
+    cost: float
+    facts: NDArray[np.int64]
+    bounds: Mapping[int, Bounds[RowSet]]
+
+
 class RowSource(Protocol):
     """Evidence of the row level, file by file."""
 
     def evidence(self, file: int, columns: frozenset[str]) -> Sequence[Evidence[Leaf]]:
         """The evidence about the rows of one file; may be empty."""
+
+    def known(self, leaves: Sequence[Leaf]) -> Sequence[KnownRows]:
+        """Answers for each of the leaves, in their order; empty where any has none."""

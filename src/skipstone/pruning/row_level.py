@@ -9,6 +9,7 @@ files a sample is evaluated first, and the others only where that saves more tha
 from __future__ import annotations
 
 import logging
+import time
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
@@ -19,7 +20,8 @@ from skipstone.predicate.tree import Bound, Leaf, leaves
 from .._arrays import distinct
 from . import Bounds, Cause, Evidence, Level, Reason, RowSet, Units
 from .costs import FREE, OPENED, ROW_CPU, spread
-from .evaluation import RowTask, evaluate_rows, row_constants
+from .evaluation import RowTask, combine, evaluate_rows, row_constants
+from .plan import Step
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -29,7 +31,6 @@ if TYPE_CHECKING:
     from .costs import CostGate
     from .evaluation import Evaluation, Fetch
     from .evidence import RowSource
-    from .plan import Step
 
 
 log = logging.getLogger("skipstone")
@@ -109,6 +110,9 @@ class RowLevel:
         settled: NDArray[np.bool_],
     ) -> None:
         """Evaluates those of ``files`` whose indexes decide every row, and flags them."""
+        known = self._known(state, files, asked)
+        settled[known] = True
+        files = files[~settled[files]]
         tasks: dict[int, RowTask] = {}
         for file, mine in _units_of(state, files):
             found = self._evidence(file)
@@ -121,6 +125,63 @@ class RowLevel:
             # A damaged index decides nothing.
             settled[file] = self.found[file].exact or _decide_all(task.evidence, asked)
         self._left += [file for file in tasks if not settled[file]]
+
+    def _known(
+        self, state: Evaluation, files: NDArray[np.int64], asked: Sequence[Leaf]
+    ) -> list[int]:
+        """Settles those of ``files`` whose answers to all leaves are known from earlier plans;
+        returns them."""
+        try:
+            known = self.source.known(asked) if state.units.level is Level.OBJECT else ()
+        except Exception as error:  # as in ``_evidence``
+            self.reasons.append(failure(Level.ROW, error))
+            return []
+        if not known:
+            return []
+        done: list[int] = []
+        work = [[0, 0, 0.0] for _ in known]
+        facts = [each.facts[files].tolist() for each in known]
+        for file, *mine in zip(files.tolist(), *facts, strict=True):
+            found: dict[Leaf, Bounds[RowSet]] = {}
+            for each, fact in zip(known, mine, strict=True):
+                answer = each.bounds.get(fact)
+                if answer is None:
+                    break
+                found[each.leaf] = answer
+            started, rows = time.perf_counter(), int(self.row_counts[file])
+            if len(found) < len(known) or rows < 0:
+                continue
+            constants, told = row_constants(rows), {}
+            left, whole = rows, constants[0]
+            for each, spent in zip(known, work, strict=True):
+                told[each.leaf] = found[each.leaf]
+                whole = combine(self.tree, told, *constants)
+                spent[0] += left
+                left = len(whole.may)
+                spent[1] += left
+            work[-1][2] += time.perf_counter() - started
+            self.found[file] = whole
+            done.append(file)
+        self._tasks += len(done)
+        self._weight += len(done) * sum(each.cost for each in known)
+        for each, (considered, kept, seconds) in zip(known, work, strict=True):
+            if done:
+                self._add(
+                    Step(
+                        level=Level.ROW,
+                        index=each.index,
+                        column=each.leaf.column,
+                        used=True,
+                        considered=int(considered),
+                        kept=int(kept),
+                        milliseconds=seconds * 1e3,
+                    )
+                )
+        return done
+
+    def _add(self, step: Step) -> None:
+        key = (step.index, step.column)
+        self.steps[key] = self.steps[key].plus(step) if key in self.steps else step
 
     def _pays(self, known: NDArray[np.int64], decided: float) -> bool:
         """Whether evaluating the files ``known`` saved more than it took: they need not be read as
@@ -229,8 +290,7 @@ class RowLevel:
         results, steps = evaluate_rows(self.tree, list(tasks.values()), fetch=self.fetch)
         self.found.update(zip(tasks, results, strict=True))
         for step in steps:
-            key = (step.index, step.column)
-            self.steps[key] = self.steps[key].plus(step) if key in self.steps else step
+            self._add(step)
 
 
 def failure(level: Level, error: Exception) -> Reason:

@@ -124,6 +124,8 @@ class RowSet:
 
     def positions(self) -> IntArray:
         """All positions, ascending, shape ``(len(self),)``."""
+        if self._starts is None:
+            return np.array(self._bitmap.to_array(), np.int64)
         starts, stops = self.ranges()
         lengths = stops - starts
         if not len(lengths):

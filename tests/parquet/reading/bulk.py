@@ -10,6 +10,8 @@ import pyarrow.parquet as pq
 import skipstone
 from skipstone.parquet.reading.bulk_chunks import KERNELS
 from skipstone.parquet.reading.bulk_columns import BulkColumns, FilePart, read_bulk
+from skipstone.parquet.reading.few_rows import KERNELS as FEW
+from skipstone.parquet.reading.few_rows import FewRows, read_few_rows
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -23,6 +25,7 @@ if TYPE_CHECKING:
 
 #: Loaded before Hypothesis draws: it takes constants from the modules that are loaded.
 COMPILED = KERNELS.load()
+COMPILED_FEW = FEW.load()
 
 
 def opened(path: Path | str, **options: Any) -> skipstone.ParquetFile:
@@ -56,24 +59,20 @@ def read_together(
 
 def read_rows(
     files: Sequence[skipstone.ParquetFile], name: str, rows: Sequence[NDArray[np.int64]]
-) -> tuple[list[pa.Array | None], list[int]]:
-    """Some rows of the first row group of each file: the values, ``None`` where it is not done,
-    and the bytes read of each."""
-    parts, kinds, local = [], [], []
+) -> tuple[pa.Array | None, list[int]]:
+    """Some rows of the first row group of each file, one after another: the values, ``None`` where
+    they are not done, and the bytes read of each file."""
+    parts, kinds = [], []
     for file, mine in zip(files, rows, strict=True):
         chunks = chunks_of(file, name)
         assert chunks is not None
-        span, at = file.bulk_span(chunks, 0, mine)
-        parts.append(FilePart(file.path, file.reader, ((span,),)))
+        parts.append(FewRows(file.path, file.reader, file.page_entries([chunks], 0), mine))
         kinds.append(chunks.kind)
-        local.append(at)
     assert all(kind == kinds[0] for kind in kinds)
-    found = read_bulk(parts, kinds[:1], COMPILED)
-    made = [
-        plain(found.arrays[0].take(pa.array(at + first))) if done else None
-        for at, first, done in zip(local, found.first[0][:-1], found.done, strict=True)
-    ]
-    return made, [part.columns[0][0].length for part in parts]
+    before = [file.bytes_read for file in files]
+    found = read_few_rows(parts, kinds[:1], COMPILED_FEW)
+    lengths = [file.bytes_read - each for file, each in zip(files, before, strict=True)]
+    return None if found is None else found[0], lengths
 
 
 def part(found: BulkColumns, column: int, number: int) -> pa.Array:

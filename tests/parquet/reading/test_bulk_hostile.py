@@ -19,9 +19,10 @@ from hypothesis import strategies as st
 from skipstone.parquet.format.enums import CompressionCodec, Encoding, Type
 from skipstone.parquet.reading.bulk_chunks import BulkKind
 from skipstone.parquet.reading.bulk_columns import BulkColumns, ChunkSpan, FilePart, read_bulk
+from skipstone.parquet.reading.few_rows import FewRows, page_entries, read_few_rows
 from skipstone.parquet.reading.pinned_file import PinnedReader
 from skipstone.storage.local import LocalStorage
-from tests.parquet.reading.bulk import COMPILED, part
+from tests.parquet.reading.bulk import COMPILED, COMPILED_FEW, part
 
 ROWS = 40
 _V1, _DICTIONARY, _V2 = 5, 7, 8  # fields of a page header
@@ -248,6 +249,51 @@ def test_chunks_that_lie_harm_no_other(
         for number in range(1, len(files), 2):
             if found.done[number]:
                 assert len(part(found, 0, number)) == ROWS
+
+
+@settings(max_examples=5 * settings().max_examples)
+@given(damaged(), st.sets(st.integers(0, ROWS - 1), min_size=1), st.sampled_from([None, 1 << 20]))
+def test_a_few_rows_of_chunks_that_lie(
+    drawn: tuple[tuple[Any, ...], list[bytes]], rows: set[int], memory: int | None
+) -> None:
+    form, lies = drawn
+    physical, coded, _, optional, codec = form
+    sound = b"".join(page.bytes for page in chunk(*form))
+    at = sorted(rows)
+    with tempfile.TemporaryDirectory() as folder:
+        for number, data in enumerate([sound, *lies]):
+            path = Path(folder) / str(number)
+            found = few_rows(path, data, at, physical, optional, codec, memory)
+            if found is None:
+                assert number
+                continue
+            found.validate(full=True)
+            assert len(found) == len(at)
+            assert number or found.to_pylist() == [wanted(physical, coded)[row] for row in at]
+
+
+def few_rows(
+    path: Path,
+    data: bytes,
+    rows: list[int],
+    physical: Type,
+    optional: bool,
+    codec: int,
+    memory: int | None,
+) -> pa.Array | None:
+    type = pa.binary() if physical is Type.BYTE_ARRAY else pa.int64()
+    path.write_bytes(data)
+    storage = LocalStorage()
+    reader = PinnedReader(storage)
+    reader.pin(storage.stat(str(path)))
+    entries = page_entries([ChunkSpan(((0, len(data)),), ROWS, codec)], [codec])
+    wanted_rows = FewRows(str(path), reader, entries, np.array(rows))
+    kind = BulkKind(type, physical, optional)
+    found = read_few_rows([wanted_rows] * 2, [kind], COMPILED_FEW, memory=memory)
+    if found is None:
+        return None
+    assert found[0][: len(rows)].equals(found[0][len(rows) :])
+    return found[0][: len(rows)]
 
 
 def _one(tmp_path: Path, pages: list[Page], physical: Type, optional: bool = False) -> bool:

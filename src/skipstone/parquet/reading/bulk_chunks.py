@@ -29,7 +29,7 @@ from skipstone.parquet.encodings.codecs import decompress
 from skipstone.parquet.format.enums import CompressionCodec, Encoding, Type
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable
 
     from numpy.typing import NDArray
 
@@ -138,9 +138,7 @@ class CodedStrings:
     def dictionary(self) -> pa.Array:
         """The strings of all dictionaries, one after another."""
         words = self.words
-        return _string_array(
-            self.kind.type, len(words.offsets) - 1, None, words.offsets, words.data
-        )
+        return string_array(self.kind.type, len(words.offsets) - 1, None, words.offsets, words.data)
 
     def lookup(self, flags: NDArray[np.bool_]) -> NDArray[np.bool_]:
         """For each row the flag of its string; False for nulls."""
@@ -204,8 +202,6 @@ class BulkChunks:
     codec: NDArray[np.int64]
     first: NDArray[np.int64]
     failed: NDArray[np.bool_]
-    #: of chunks of which only some pages are there: the rows of each
-    page_rows: Mapping[int, list[int]]
     verify: bool
     limit: int
     #: gives memory for what is needed until the batch has been read
@@ -254,19 +250,10 @@ class BulkChunks:
                 pages = pages[:count]
                 if self.verify and np.any(pages[:, CRC] >= 0):
                     self._check(pages)
-                self._check_rows(pages)
                 return pages
             if most >= bound:
                 return None
             most = min(8 * most, bound)
-
-    def _check_rows(self, pages: NDArray[np.int64]) -> None:
-        """Some pages of a chunk: each must hold as many rows as the index says, not only all."""
-        data = pages[pages[:, VERSION] > 0]
-        ends = np.searchsorted(data[:, CHUNK], np.arange(len(self.stops) + 1)).tolist()
-        for chunk, rows in self.page_rows.items():
-            if data[ends[chunk] : ends[chunk + 1], VALUES].tolist() != rows:
-                self.status[chunk] = 1
 
     def _check(self, pages: NDArray[np.int64]) -> None:
         view = memoryview(self.buffer.data)
@@ -382,7 +369,7 @@ class BulkChunks:
                 self.status, self.nulls = status, nulls
                 blank(self.status, self.first, self.valid, self.nulls, None)
                 bitmap = validity_buffer(self.valid, self.nulls)
-                return _string_array(self.kind.type, rows, bitmap, offsets, out)
+                return string_array(self.kind.type, rows, bitmap, offsets, out)
             room *= 4
         return None
 
@@ -403,7 +390,7 @@ class BulkChunks:
             self.entries, out.view(np.uint8), self.status, out, self.valid, self.nulls, some,
         )  # fmt: skip
         blank(self.status, self.first, self.valid, self.nulls, out)
-        return _number_array(self.kind, out, validity_buffer(self.valid, self.nulls))
+        return number_array(self.kind, out, validity_buffer(self.valid, self.nulls))
 
 
 def blank(
@@ -435,7 +422,7 @@ def _scratch(pages: NDArray[np.int64]) -> NDArray[np.int32]:
     return np.empty(int(pages[pages[:, VERSION] > 0, VALUES].max(initial=0)), np.int32)
 
 
-def _string_array(
+def string_array(
     type: pa.DataType,
     count: int,
     validity: pa.Buffer | None,
@@ -449,7 +436,7 @@ def _string_array(
     return made if made.type == type else made.cast(type)
 
 
-def _number_array(kind: BulkKind, words: NDArray[Any], validity: pa.Buffer | None) -> pa.Array:
+def number_array(kind: BulkKind, words: NDArray[Any], validity: pa.Buffer | None) -> pa.Array:
     """Numbers of a physical type as Arrow's."""
     type, count = kind.type, len(words)
     if pa.types.is_decimal128(type):

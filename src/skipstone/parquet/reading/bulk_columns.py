@@ -96,13 +96,11 @@ def _is_number(type: pa.DataType, leaf: ColumnDescriptor) -> bool:
 
 
 class ChunkSpan(NamedTuple):
-    """What is read of a chunk: ``ranges`` of offset and length, the dictionary page first, whose
-    data pages hold ``rows``; ``page_rows`` are those of each where these are only some pages."""
+    """What is read of a chunk: ``ranges`` of offset and length, whose data pages hold ``rows``."""
 
     ranges: tuple[tuple[int, int], ...]
     rows: int
     codec: int
-    page_rows: tuple[int, ...] | None = None
 
     @property
     def length(self) -> int:
@@ -216,11 +214,6 @@ def read_bulk(
             codec=np.array([span.codec for span in spans], np.int64),
             first=np.concatenate([np.zeros(1, np.int64), np.cumsum(rows)]),
             failed=~done[part_of],
-            page_rows={
-                chunk: list(span.page_rows)
-                for chunk, span in enumerate(spans)
-                if span.page_rows is not None
-            },
             verify=verify_checksums,
             limit=limit,
             room=room,

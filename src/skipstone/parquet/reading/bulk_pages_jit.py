@@ -211,23 +211,29 @@ def move(data: Any, at: Any, out: Any, to: Any, length: Any) -> None:
 
 
 @register_jitable
-def _snappy(data: Any, at: Any, end: Any, out: Any, start: Any, size: Any) -> Any:
-    """One raw block of ``size`` bytes into ``out`` at ``start``; whether it is one."""
+def snappy_begin(data: Any, at: Any, end: Any, size: Any) -> Any:
+    """Where the elements of a raw block of ``size`` bytes begin; -1 where it has another size."""
     declared: Any = 0
     shift = 0
     while True:
         if at >= end or shift > 28:
-            return False
+            return np.int64(-1)
         byte = np.int64(data[at])
         at += 1
         declared |= (byte & 127) << shift
         if byte < 128:
             break
         shift += 7
-    if declared != size:
-        return False
-    to, stop = start, start + size
-    while at < end:
+    return np.int64(at) if declared == size else np.int64(-1)
+
+
+@register_jitable
+def snappy_some(
+    data: Any, at: Any, end: Any, out: Any, start: Any, to: Any, stop: Any, need: Any
+) -> Any:
+    """Elements of a block that begins at ``start`` of ``out``, from ``to`` until ``need``; the
+    places after them, or -1 where they are damaged."""
+    while at < end and to < need:
         # ``data`` and ``out`` go on for ROOM bytes behind the last page.
         word = load(data, at)
         tag = word & np.uint64(255)
@@ -241,7 +247,7 @@ def _snappy(data: Any, at: Any, end: Any, out: Any, start: Any, size: Any) -> An
                 length = np.int64(word >> np.uint64(8) & mask) + 1
                 at += more
             if length > end - at or length > stop - to:
-                return False
+                return np.int64(-1), to
             store(out, to, load(data, at))
             store(out, to + 8, load(data, at + 8))
             for k in range(16, length, 8):
@@ -261,7 +267,7 @@ def _snappy(data: Any, at: Any, end: Any, out: Any, start: Any, size: Any) -> An
                 back = np.int64(word >> np.uint64(8) & np.uint64(0xFFFFFFFF))
                 at += 5
             if at > end or back <= 0 or back > to - start or length > stop - to:
-                return False
+                return np.int64(-1), to
             if back >= 16:
                 store(out, to, load(out, to - back))
                 store(out, to + 8, load(out, to - back + 8))
@@ -274,7 +280,18 @@ def _snappy(data: Any, at: Any, end: Any, out: Any, start: Any, size: Any) -> An
                 for k in range(length):
                     out[to + k] = out[to - back + k]
         to += length
-    return to == stop
+    return np.int64(at), to
+
+
+@register_jitable
+def _snappy(data: Any, at: Any, end: Any, out: Any, start: Any, size: Any) -> Any:
+    """One raw block of ``size`` bytes into ``out`` at ``start``; whether it is one."""
+    at = snappy_begin(data, at, end, size)
+    if at < 0:
+        return False
+    # An element may be longer than what is needed: all are read.
+    at, to = snappy_some(data, at, end, out, start, start, start + size, np.int64(1) << 62)
+    return at >= 0 and to == start + size
 
 
 def decompress(data: Any, pages: Any, places: Any, how: Any, status: Any, out: Any) -> None:

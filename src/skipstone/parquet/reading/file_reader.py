@@ -20,12 +20,13 @@ from skipstone.parquet.evidence.indexed_file import IndexedFile
 from skipstone.parquet.format.enums import Type
 from skipstone.pruning import RowSet
 
-from .bulk_columns import ChunkSpan, LeafChunks, leaf_chunks
+from .bulk_columns import LeafChunks, leaf_chunks
 from .chunk_pages import ChunkPages
 from .decoding_memory import (
     WIDTHS,
 )
 from .fetch import Templates, read_groups
+from .few_rows import PageEntries, page_entries
 from .pinned_file import files_of_leaves
 from .row_ranges import (
     GroupRows,
@@ -238,25 +239,27 @@ class FileReader:
             self._bulk[key] = found
         return self._bulk[key]
 
-    def bulk_span(self, chunks: LeafChunks, group: int, rows: I64) -> tuple[ChunkSpan, I64]:
-        """What to read of a chunk for some of the ``rows`` of its row group, ascending, and where
-        these rows are among those that are read: the pages that hold them where the chunk is
-        large and its pages are known or indexed, else the whole chunk."""
-        whole, key = chunks.spans[group], (group, chunks.leaf)
-        pages = self.chunk_pages
-        if whole.length <= _SMALL_CHUNK or not (pages.is_known(key) or pages.has_index(key)):
-            return whole, rows
-        (table,) = pages.tables([key])
-        page = np.searchsorted(table.first_row, rows, side="right") - 1
-        held = page[np.flatnonzero(np.diff(page, prepend=-1))]
-        count = np.diff(table.first_row)[held]
-        before = np.cumsum(count) - count
-        local = rows - table.first_row[page] + before[np.searchsorted(held, page)]
-        offset, length = table.dictionary
-        ranges = [(offset, length)] if length else []
-        ranges += zip(table.offset[held].tolist(), table.length[held].tolist(), strict=True)
-        rows_of = tuple(count.tolist())
-        return ChunkSpan(tuple(ranges), int(count.sum()), whole.codec, rows_of), local
+    def page_entries(self, chunks: Sequence[LeafChunks], group: int) -> PageEntries:
+        """Where the pages of chunks of a row group lie, for ``few_rows``: by the offset indexes
+        where chunks are large and have them, else the whole chunk."""
+        key = (group, *(each.leaf for each in chunks))
+        if key not in self._entries:
+            pages, wanted = self.chunk_pages, [(group, each.leaf) for each in chunks]
+            large = [each.spans[group].length > _SMALL_CHUNK for each in chunks]
+            indexed = [
+                each
+                for each, is_large in zip(wanted, large, strict=True)
+                if pages.is_known(each) or (is_large and pages.has_index(each))
+            ]
+            tables = dict(zip(indexed, pages.tables(indexed), strict=True))
+            spans = [each.spans[group] for each in chunks]
+            found = [tables.get(each) or span for each, span in zip(wanted, spans, strict=True)]
+            self._entries[key] = page_entries(found, [each.codec for each in spans])
+        return self._entries[key]
+
+    @cached_property
+    def _entries(self) -> dict[tuple[int, ...], PageEntries]:
+        return {}
 
     @cached_property
     def _bulk(self) -> dict[tuple[int, ...], LeafChunks | None]:

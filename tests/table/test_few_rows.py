@@ -1,0 +1,200 @@
+"""A few rows of many files, chosen by row indexes or by the predicate, are those of brute force.
+
+Such rows are read value by value in compiled code. Here small tables take that way too
+(``together``), and the tests hold that they do.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import tempfile
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from hypothesis import assume, event, given, note
+
+import skipstone
+from skipstone.errors import FormatError, SkipstoneError
+from skipstone.execution import bulk_rows
+from skipstone.parquet.reading.few_rows import KERNELS
+from skipstone.predicate.binding import bind
+from skipstone.predicate.render import to_sql
+from tests.oracle import NotModelled, SparkError, matching_rows
+from tests.predicate.bound_rows import opaques
+from tests.table.brute_force import picked, rows_of, skipstone_name
+from tests.table.test_many_files import lakes, lay
+from tests.table.together import together
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from skipstone.predicate.tree import Expr
+
+KERNELS.load()  # before Hypothesis draws: it takes constants from the modules that are loaded
+
+
+@contextlib.contextmanager
+def few(share: float = 1.0) -> Iterator[list[bool]]:
+    """Up to this ``share`` of the rows are read one by one; whether they were, each time."""
+    taken: list[bool] = []
+    real = bulk_rows.read_few_rows
+
+    def counted(*arguments: Any, **options: Any) -> Any:
+        found = real(*arguments, **options)
+        taken.append(found is not None)
+        return found
+
+    with together(), pytest.MonkeyPatch.context() as patch:
+        patch.setattr(bulk_rows, "read_few_rows", counted)
+        patch.setattr("skipstone.execution.batches.MANY", share)
+        patch.setattr("skipstone.execution.bulk_rows.MANY", share)
+        yield taken
+
+
+@given(lakes())
+def test_rows_that_indexes_choose_are_those_of_brute_force(
+    lake: tuple[list[tuple[str, pa.Table, dict[str, Any]]], pa.Table, Expr, int],
+) -> None:
+    files, whole, where, _ = lake
+    text = to_sql(where)
+    note(text)
+    try:
+        expected = matching_rows(whole, where)
+    except (SparkError, NotModelled, OverflowError):
+        assume(False)
+    with tempfile.TemporaryDirectory() as folder, few() as taken:
+        root = Path(folder) / "t"
+        lay(root, files)
+        table = skipstone.Table(str(root))
+        schema = table.schema(table.listing())
+        assume(sorted(schema.names) == sorted(whole.column_names))
+        if opaques(bind(where, schema)):
+            return
+        for name in schema.names:
+            for kind in ("bitmap", "rangebitmap"):
+                with contextlib.suppress(SkipstoneError):
+                    table.build(indexes=[f"{skipstone_name(name)}:{kind}"])
+        right = picked(whole, expected).select(schema.names)
+        # The second time, exact answers of the indexes are known.
+        for _ in range(2):
+            found = table.query(text)
+            found.validate(full=True)
+            assert rows_of(found) == rows_of(right)
+            assert table.count(text) == len(expected)
+        last = [skipstone_name(schema.names[-1])]
+        assert rows_of(table.query(text, columns=last)) == rows_of(right.select([-1]))
+    event("one by one" if taken else "otherwise")
+
+
+FILES, ROWS = 30, 400
+
+
+def part(number: int) -> pa.Table:
+    at = np.arange(ROWS) + number * ROWS
+    return pa.table({
+        "id": pa.array(at, pa.int64()),
+        "kind": pa.array([f"k{each}" if each % 9 else None for each in at * 7 % 23]),
+        "x": pa.array(at / 3, mask=at % 5 == 0),
+        "small": pa.array(at % 100, pa.int8()),
+        "unique": [f"row {each} {'é' * (each % 30)}" for each in at],
+    })  # fmt: skip
+
+
+@pytest.fixture(params=["snappy", "zstd", "none"])
+def lake(tmp_path: Path, request: pytest.FixtureRequest) -> Path:
+    """Dictionaries that end in the middle of a chunk, so that plain pages follow."""
+    root = tmp_path / "lake"
+    root.mkdir()
+    for number in range(FILES):
+        table = part(number)
+        if number % 4 == 1:
+            table = table.drop_columns("x")
+        pq.write_table(
+            table, root / f"{number:02}.parquet", compression=request.param,
+            data_page_version=("1.0", "2.0")[number % 2], max_rows_per_page=70,
+            write_batch_size=10, dictionary_pagesize_limit=1000, write_page_index=number % 3 > 0,
+            write_page_checksum=number % 5 > 0, row_group_size=ROWS // (1 + number % 2),
+        )  # fmt: skip
+    return root
+
+
+def every() -> pa.Table:
+    return pa.concat_tables(
+        [
+            part(number).set_column(2, "x", pa.nulls(ROWS, pa.float64()))
+            if number % 4 == 1
+            else part(number)
+            for number in range(FILES)
+        ]
+    )
+
+
+CONDITIONS = (
+    "kind = 'k3' AND small = 7",
+    "kind IS NULL AND small IN (1, 2, 99)",
+    "small = 50",
+    "NOT (small <> 51) AND kind IS NOT NULL",
+    "id = 4321 OR id = 17",
+    "unique = 'row 1205 ééééé'",
+)
+
+
+@pytest.mark.parametrize("where", CONDITIONS)
+def test_lookups(lake: Path, where: str) -> None:
+    right = picked(every(), matching_rows(every(), where))
+    assert 0 < len(right) < 150
+    plain, indexed = skipstone.Table(str(lake)), skipstone.Table(str(lake))
+    indexed.build(indexes=["kind:bitmap", "small:bitmap", "id:rangebitmap"])
+    for table in (plain, indexed):
+        for columns in (None, ["unique"], ["x", "small"]):
+            with few(0.2) as taken:
+                for _ in range(2):
+                    found = table.query(where, columns=columns)
+                    assert found.equals(right if columns is None else right.select(columns))
+                assert table.count(where) == len(right)
+            # A file without x is read by itself, and a column of the predicate only once.
+            assert all(taken)
+            assert taken or columns is not None
+
+
+def test_known_answers_are_of_the_versions_that_were_indexed(tmp_path: Path) -> None:
+    """A file that is replaced has no fact: its rows are read, whatever was known of them."""
+    for number in range(4):
+        pq.write_table(part(number), tmp_path / f"{number}.parquet")
+    table = skipstone.Table(str(tmp_path))
+    table.build(indexes=["small:bitmap"])
+    assert [table.count("small = 50") for _ in range(3)] == [16] * 3
+    pq.write_table(part(0).slice(0, 20), tmp_path / "0.parquet")
+    assert [table.count("small = 50") for _ in range(2)] == [12] * 2
+    table.refresh()
+    assert [table.count("small = 50") for _ in range(2)] == [12] * 2
+    pq.write_table(part(7), tmp_path / "1.parquet")
+    assert [table.count("small = 50") for _ in range(2)] == [12] * 2
+    assert table.query("small = 50", ["id"])["id"].to_pylist() == [
+        *range(2850, 3200, 100), *range(850, 1600, 100),
+    ]  # fmt: skip
+
+
+def test_a_damaged_page_is_an_error(tmp_path: Path) -> None:
+    """Compiled code leaves it to the reader of single files, whose error names the file."""
+    for number in range(20):
+        pq.write_table(
+            part(number), tmp_path / f"{number:02}.parquet", use_dictionary=False,
+            write_page_checksum=True,
+        )  # fmt: skip
+    table = skipstone.Table(str(tmp_path))
+    table.build(indexes=["small:bitmap"])
+    path = tmp_path / "07.parquet"
+    place = pq.ParquetFile(path).metadata.row_group(0).column(4)
+    data = bytearray(path.read_bytes())
+    data[place.data_page_offset + place.total_compressed_size - 20] ^= 0x55
+    path.write_bytes(data)
+    table.build(indexes=["small:bitmap"])
+    with few(), pytest.raises(FormatError, match=r"07\.parquet"):
+        table.query("small = 50", ["unique"])
+    with few():
+        assert table.query("small = 50", ["id"]).num_rows == 80
