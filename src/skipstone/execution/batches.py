@@ -76,7 +76,7 @@ class BulkPiece:
     def is_like(self, other: BulkPiece) -> bool:
         """Whether both can be in one batch."""
         return self.piece.sure == other.piece.sure and all(
-            one.kind == two.kind
+            one.kind is two.kind or one.kind == two.kind
             if isinstance(one, LeafChunks) and isinstance(two, LeafChunks)
             else one == two
             for one, two in zip(self.sources, other.sources, strict=True)

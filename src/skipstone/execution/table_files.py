@@ -433,13 +433,17 @@ class Engine:
         else:
             left = list(range(n))
         failures: list[Exception] = []
+        shared: set[object] = set()
         for at, file in zip(
             left, self.files.open([listing.object_id(i) for i in left]), strict=True
         ):
             try:
                 if isinstance(file, Exception):
                     raise file
+                if file.selection.shared in shared:
+                    continue
                 found.setdefault(file.file_schema, listing.paths[at])
+                shared.add(file.selection.shared)
             except (SkipstoneError, OSError, ValueError, LookupError) as error:
                 failures.append(_said(error, listing.paths[at]))
         if failures and not found:

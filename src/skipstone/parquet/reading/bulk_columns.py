@@ -22,14 +22,16 @@ from __future__ import annotations
 
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import numpy as np
 import pyarrow as pa
 
 from skipstone.errors import SkipstoneError
-from skipstone.parquet.arrow.arrow_types import ShapeKind, leaf_type
+from skipstone.parquet.arrow.arrow_types import leaf_type
 from skipstone.parquet.format.enums import Encoding, Type
+from skipstone.parquet.pages.page import dictionaries_lack_headers
 
 from .bulk_chunks import (
     ROOM,
@@ -50,7 +52,6 @@ if TYPE_CHECKING:
     from skipstone.parquet.format.schema import ColumnDescriptor
 
     from .bulk_chunks import Room
-    from .chunk_pages import ChunkPages
     from .pinned_file import PinnedReader
     from .selection import SelectedField
 
@@ -124,41 +125,51 @@ class LeafChunks:
         return sum(2 * span.length + VALUE * span.rows for span in spans)
 
 
-def leaf_chunks(
-    footer: FooterArrays, chunk_pages: ChunkPages, selected: SelectedField
-) -> LeafChunks | None:
-    """The chunks of a field of the root; ``None`` where they are not of the usual forms."""
-    if selected.shape.kind is not ShapeKind.LEAF or not footer.num_row_groups:
+def leaf_chunks(footer: FooterArrays, size: int, selected: SelectedField) -> LeafChunks | None:
+    """The chunks of a field of the root in a file of ``size`` bytes; ``None`` where they are not of
+    the usual forms."""
+    kind = _kind(selected)
+    if kind is None or not footer.num_row_groups or dictionaries_lack_headers(footer.created_by):
         return None
     leaf = selected.shape.leaves[0]
-    described = footer.schema.leaves[leaf]
-    if described.max_repetition_level or described.max_definition_level > 1:
-        return None
-    type, is_string = selected.field.type, described.type is Type.BYTE_ARRAY
-    encodings = footer.chunk("encodings")[:, leaf]
-    values, rows = footer.chunk("num_values")[:, leaf], footer.group("num_rows")
-    try:
-        if is_string:
-            usual = _is_string(type) and _is_string(leaf_type(described))
-        else:
-            usual = _is_number(type, described)
-        if (
-            not usual
-            or np.any(encodings & ~_READABLE)
-            or np.any(values != rows)
-            or np.any(footer.chunk("encrypted")[:, leaf] > 0)
-            or np.any(footer.chunk("has_meta_data")[:, leaf] != 1)
-            or np.any(footer.places("file_path")[0][:, leaf] >= 0)
-        ):
-            return None
-        places = [chunk_pages.place((group, leaf)) for group in range(len(rows))]
-    except SkipstoneError:
+    places = footer.by_row_group(_places, leaf).tolist()
+    if any(start < 0 or stop > size for start, stop, _, _ in places):
         return None
     spans = [
-        ChunkSpan(((each.start, each.stop - each.start),), each.rows, each.codec) for each in places
+        ChunkSpan(((start, stop - start),), rows, codec) for start, stop, rows, codec in places
     ]
-    kind = BulkKind(type, described.type, described.max_definition_level == 1)
     return LeafChunks(leaf, kind, tuple(spans))
+
+
+@lru_cache(maxsize=256)
+def _kind(selected: SelectedField) -> BulkKind | None:
+    """``None`` where chunks of this field are not of a usual type."""
+    type, leaf = selected.field.type, selected.leaf
+    if leaf is None or leaf.max_repetition_level or leaf.max_definition_level > 1:
+        return None
+    try:
+        if leaf.type is Type.BYTE_ARRAY:
+            usual = _is_string(type) and _is_string(leaf_type(leaf))
+        else:
+            usual = _is_number(type, leaf)
+    except SkipstoneError:
+        return None
+    return BulkKind(type, leaf.type, leaf.max_definition_level == 1) if usual else None
+
+
+def _places(footer: FooterArrays, leaf: int) -> NDArray[np.int64]:
+    """Start, stop, rows and codec of the chunks of a leaf; a start of -1 where one is unusual."""
+    rows, stop = footer.group("num_rows"), footer.chunk("stop")[:, leaf]
+    usual = (
+        (footer.chunk("encodings")[:, leaf] & ~_READABLE == 0)
+        & (footer.chunk("num_values")[:, leaf] == rows)
+        & (footer.chunk("encrypted")[:, leaf] <= 0)
+        & (footer.chunk("has_meta_data")[:, leaf] == 1)
+        & (footer.places("file_path")[0][:, leaf] < 0)
+        & (stop >= 0)
+    )
+    start = np.where(usual, footer.chunk("start")[:, leaf], -1)
+    return np.stack([start, stop, rows, footer.chunk("codec")[:, leaf]], axis=1)
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -234,7 +234,7 @@ class FileReader:
         key = field.shape.leaves
         if key not in self._bulk:
             usual = not self.encrypted_footer and not self.unavailable
-            found = leaf_chunks(self.footer, self.chunk_pages, field) if usual else None
+            found = leaf_chunks(self.footer, self.size, field) if usual else None
             self._bulk[key] = found
         return self._bulk[key]
 
@@ -393,16 +393,8 @@ class FileReader:
 
     def read_size(self, leaves: Sequence[int]) -> int:
         """The bytes of all chunks of ``leaves``, stored and decoded."""
-        key = tuple(leaves)
-        if key not in self._read_sizes:
-            self.row_starts  # noqa: B018 - FormatError where the counts of rows contradict each other
-            stored = self.footer.chunk("total_compressed_size")[:, leaves].sum()
-            self._read_sizes[key] = int(stored + self._decoded_size[:, leaves].sum())
-        return self._read_sizes[key]
-
-    @cached_property
-    def _read_sizes(self) -> dict[tuple[int, ...], int]:
-        return {}
+        self.row_starts  # noqa: B018 - FormatError where the counts of rows contradict each other
+        return int(self.footer.by_row_group(_read_sizes, tuple(leaves)).sum())
 
     def row_waves(
         self, leaves: Sequence[int], rows: RowSet | None, limit: int
@@ -416,10 +408,16 @@ class FileReader:
 
     @cached_property
     def _decoded_size(self) -> NDArray[np.int64]:
-        return decoded_size(self.footer)
+        return self.footer.by_row_group(decoded_size)
 
 
 _OFFSET = 8
+
+
+def _read_sizes(footer: FooterArrays, leaves: tuple[int, ...]) -> NDArray[np.int64]:
+    at = list(leaves)
+    stored, decoded = footer.chunk("total_compressed_size"), footer.by_row_group(decoded_size)
+    return np.asarray(stored[:, at].sum(axis=1) + decoded[:, at].sum(axis=1))
 
 
 def decoded_size(footer: FooterArrays) -> NDArray[np.int64]:

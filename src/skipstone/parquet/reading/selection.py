@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 
     from skipstone.parquet.format.footer_arrays import FooterArrays
     from skipstone.parquet.format.metadata import KeyValue
-    from skipstone.parquet.format.schema import Node, Schema
+    from skipstone.parquet.format.schema import ColumnDescriptor, Node, Schema
 
 
 # Where Spark writes the schema of its own files.
@@ -54,11 +54,13 @@ _SHARED = 32 << 10
 
 @dataclass(frozen=True, slots=True, eq=False)
 class SelectedField:
-    """One column of the result: ``field`` is its Arrow field, ``shape`` its structure."""
+    """One column of the result: ``field`` is its Arrow field, ``shape`` its structure; ``leaf`` is
+    set where it is one."""
 
     node: Node
     field: pa.Field
     shape: Shape
+    leaf: ColumnDescriptor | None
 
 
 _Names: TypeAlias = tuple[str, ...]
@@ -76,6 +78,7 @@ class _OfSchema:
         self.paths: LruCache[tuple[tuple[str, ...], ...], tuple[SelectedField, ...]] = LruCache(
             _REMEMBERED
         )
+        self.empty: LruCache[tuple[str, ...] | None, pa.Table] = LruCache(_REMEMBERED)
 
 
 @lru_cache(maxsize=64)
@@ -95,7 +98,6 @@ class Selection:
         self._footer, self.path = footer, path
         self._of_schema = _of_schema(footer)
         self._fields = self._of_schema.fields
-        self._empty: LruCache[tuple[str, ...] | None, pa.Table] = LruCache(_REMEMBERED)
 
     @property
     def shared(self) -> object:
@@ -192,11 +194,12 @@ class Selection:
     def empty_table(self, columns: Sequence[str] | None) -> pa.Table:
         """These columns without rows."""
         key = None if columns is None else tuple(columns)
-        found = self._empty.get(key)
+        kept = self._of_schema.empty
+        found = kept.get(key)
         if found is None:
             fields = [each.field for each in self.fields(columns)]
             found = no_rows(pa.schema(fields, self.schema.metadata))
-            self._empty.put(key, found)
+            kept.put(key, found)
         return found
 
     def _every(self) -> Iterable[tuple[int, set[int]]]:
@@ -255,7 +258,8 @@ class Selection:
     def _field(self, at: int, leaves: set[int]) -> SelectedField:
         node, field = self.tree.root.children[at], self.schema.field(at)
         shape = shape_of(node, field.type, leaves)
-        return SelectedField(node, field.with_type(shape.type), shape)
+        leaf = self.tree.leaves[node.first_leaf] if shape.kind is ShapeKind.LEAF else None
+        return SelectedField(node, field.with_type(shape.type), shape, leaf)
 
 
 def _spark_schema(
