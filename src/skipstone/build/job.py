@@ -21,6 +21,7 @@ from skipstone.pruning.kind import column_fields
 from skipstone.storage import open_storage
 
 from .data_file import build_file
+from .footers import known_footers
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -42,6 +43,8 @@ FILES_PER_PART = 256
 SECONDS_PER_PART = 20.0
 # A part is also published when the sidecars in memory reach this many bytes.
 BYTES_PER_PART = 64 * 2**20
+# Files whose footers are read together.
+_TOGETHER = 128
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -90,8 +93,13 @@ class BuildJob:
         data = open_storage(self.table, self.storage_options)
 
         def facts() -> Iterator[FileFacts]:
-            for id_ in files:
-                yield build_file(id_, data, self.definitions, self.schema, self.settings)
+            for first in range(0, len(files), _TOGETHER):
+                some = files[first : first + _TOGETHER]
+                footers = known_footers(some, data, self.settings)
+                for id_, footer in zip(some, footers, strict=True):
+                    yield build_file(
+                        id_, data, self.definitions, self.schema, self.settings, footer
+                    )
 
         return self.publish(facts())
 

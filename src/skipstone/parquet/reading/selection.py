@@ -10,7 +10,7 @@ from __future__ import annotations
 import difflib
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import pyarrow as pa
 
@@ -66,8 +66,8 @@ class SelectedField:
 _Names: TypeAlias = tuple[str, ...]
 
 
-class _OfSchema:
-    """What was derived from one schema."""
+class OfSchema:
+    """What was derived from one schema; ``frames`` are those of ``arrow_footer``."""
 
     def __init__(self) -> None:
         self.schema: pa.Schema | None = None
@@ -78,17 +78,18 @@ class _OfSchema:
         self.paths: LruCache[tuple[tuple[str, ...], ...], tuple[SelectedField, ...]] = LruCache(
             _REMEMBERED
         )
+        self.frames: LruCache[Any, Any] = LruCache(_REMEMBERED)
         self.empty: LruCache[tuple[str, ...] | None, pa.Table] = LruCache(_REMEMBERED)
 
 
 @lru_cache(maxsize=64)
-def _shared(schema: bytes, pairs: bytes) -> _OfSchema:
-    return _OfSchema()
+def _shared(schema: bytes, pairs: bytes) -> OfSchema:
+    return OfSchema()
 
 
-def _of_schema(footer: FooterArrays) -> _OfSchema:
+def _of_schema(footer: FooterArrays) -> OfSchema:
     written = footer.schema_bytes, footer.key_value_bytes
-    return _OfSchema() if sum(map(len, written)) > _SHARED else _shared(*written)
+    return OfSchema() if sum(map(len, written)) > _SHARED else _shared(*written)
 
 
 class Selection:
@@ -100,7 +101,7 @@ class Selection:
         self._fields = self._of_schema.fields
 
     @property
-    def shared(self) -> object:
+    def shared(self) -> OfSchema:
         """What all open files with the same schema have in common."""
         return self._of_schema
 
