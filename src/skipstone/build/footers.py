@@ -16,7 +16,8 @@ from skipstone.identity import UNITS_PER_SECOND
 from skipstone.parquet.format.column_files import KEY as COLUMN_FILES
 from skipstone.parquet.format.footer import Tail, read_footer
 from skipstone.parquet.format.footer_arrays import FooterArrays
-from skipstone.parquet.format.footer_lanes import FEW, scan_many
+from skipstone.parquet.format.footer_lanes import scan_many
+from skipstone.parquet.thrift.kernel_lanes import FEW
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
@@ -51,16 +51,9 @@ class BulkPiece:
     starts: NDArray[np.int64]
     counts: NDArray[np.int64]
     sources: tuple[LeafChunks | Given, ...]
-
-    @property
-    def size(self) -> int:
-        """About how many bytes its columns take, stored and decoded."""
-        return sum(chunks.size(self.groups) for chunks in stored_chunks(self))
-
-    @property
-    def rows(self) -> int:
-        """Rows of the piece."""
-        return int(self.counts.sum())
+    #: about how many bytes its columns take, stored and decoded; and rows
+    size: int
+    rows: int
 
     def split(self, rows: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         """For ``rows`` of the piece, ascending: which of its row groups, and the row in it."""
@@ -118,11 +111,25 @@ class Batch:
 def bulk_piece(piece: Piece, names: Sequence[str]) -> BulkPiece | None:
     """``piece`` for a batch of these columns of the table; ``None`` where it does not fit one."""
     file = piece.file
+    if piece.rows is not None:
+        held = _described(file, names, piece.rows)
+    else:
+        key = tuple(names)
+        if key not in file.whole:
+            file.whole[key] = _described(file, names, None)
+        held = file.whole[key]
+    return None if held is None else BulkPiece(piece, *held)
+
+
+def _described(file: FileColumns, names: Sequence[str], rows: RowSet | None) -> Any:
+    """The fields of a ``BulkPiece`` behind the first."""
     sources = _sources(file, names)
-    if sources is None:
+    found = None if sources is None else _row_groups(rows, file.opened)
+    if found is None or sources is None:
         return None
-    found = _row_groups(piece.rows, file.opened)
-    return None if found is None else BulkPiece(piece, *found, sources)
+    groups, starts, counts = found
+    size = sum(each.size(groups) for each in sources if isinstance(each, LeafChunks))
+    return groups, starts, counts, sources, size, int(counts.sum())
 
 
 def _sources(file: FileColumns, names: Sequence[str]) -> tuple[LeafChunks | Given, ...] | None:

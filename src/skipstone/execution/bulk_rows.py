@@ -103,10 +103,7 @@ class BatchReader:
     ) -> tuple[NDArray[np.int64] | None, pa.Table] | None:
         """The same; ``None`` for the positions where all rows match."""
         if batch.sure:
-            kernels = _kernels(batch)
-            whole = (
-                None if kernels is None else read_columns(batch.pieces, batch.names, kernels, room)
-            )
+            whole = read_columns(batch.pieces, batch.names, _kernels(batch), room)
             if whole is None:
                 return None
             table = self._table(batch.pieces, _by_field(whole.columns), batch.rows)
@@ -136,12 +133,10 @@ class BatchReader:
 
     def _decided(
         self, batch: Batch, room: Room
-    ) -> tuple[BatchColumns, NDArray[np.bool_], BulkKernels] | None:
+    ) -> tuple[BatchColumns, NDArray[np.bool_], BulkKernels | None] | None:
         """The columns of the predicate, and for each row whether it matches."""
         require_decidable(self.tree)
         kernels = _kernels(batch)
-        if kernels is None:
-            return None
         read = read_columns(batch.pieces, batch.names, kernels, room, lazy=True)
         if read is None:
             return None
@@ -193,7 +188,7 @@ def _by_field(columns: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _kernels(batch: Batch) -> BulkKernels | None:
-    """The compiled loops, where they pay for this work."""
+    """The compiled loops, where they pay for this work. Without them Arrow reads numbers."""
     return KERNELS.for_work(batch.rows * len(batch.names))
 
 
@@ -201,7 +196,7 @@ def _kernels(batch: Batch) -> BulkKernels | None:
 class Reading:
     """The compiled loops, memory for a batch, and the reader of other columns."""
 
-    kernels: BulkKernels
+    kernels: BulkKernels | None
     room: Room
     other: OtherColumns
 
@@ -249,7 +244,7 @@ class BatchColumns:
 def read_columns(
     pieces: Sequence[BulkPiece],
     names: Sequence[str],
-    kernels: BulkKernels,
+    kernels: BulkKernels | None,
     room: Room,
     *,
     lazy: bool = False,
@@ -272,7 +267,7 @@ def read_some(
     pieces: Sequence[BulkPiece],
     names: Sequence[str],
     rows: Sequence[NDArray[np.int64]],
-    kernels: BulkKernels,
+    kernels: BulkKernels | None,
     room: Room,
 ) -> dict[str, Any] | None:
     """The same for some ``rows`` of each piece, ascending: only pages that hold one are read."""
@@ -307,7 +302,7 @@ def read_some(
 def _read(
     pieces: Sequence[BulkPiece],
     spans: Sequence[Any],
-    kernels: BulkKernels,
+    kernels: BulkKernels | None,
     room: Room,
     *,
     lazy: bool = False,

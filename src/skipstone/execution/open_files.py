@@ -25,7 +25,6 @@ from skipstone.errors import FormatError, SkipstoneError, StaleError, Unsupporte
 from skipstone.human import of_total, size
 from skipstone.identity import ObjectId
 from skipstone.parquet.format.footer import TAIL_LENGTH, Tail
-from skipstone.parquet.format.footer_lanes import FEW
 from skipstone.parquet.format.summary_file import Summary, is_own
 from skipstone.parquet.reading.bulk_columns import Scratch
 from skipstone.parquet.reading.file import ParquetFile
@@ -48,12 +47,14 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 R = TypeVar("R")
 
-# Files whose footers are held. A footer takes a few kilobytes, of a wide table a few megabytes.
-_KEPT = 4096
+#: Files whose footers are held. A footer takes a few kilobytes, of a wide table a few megabytes.
+KEPT = 4096
 # Concurrent requests to an object store.
 _REMOTE = 32
 # Fewer calls run on the calling thread: a local open is faster than another thread.
 _FEW = 4
+# So many footers are scanned together, and not one by one.
+_MANY = 24
 # Of many files the first show how long footers are, and whether reading waits: more seconds each.
 _FIRST = 8
 _WAITS = 2e-4
@@ -76,7 +77,7 @@ class OpenFiles:
         self.summary: SummaryFooters | None = None
         #: memory for batches of chunks
         self.scratch = Scratch()
-        self._kept: LruCache[str, ParquetFile] = LruCache(_KEPT)
+        self._kept: LruCache[str, ParquetFile] = LruCache(KEPT)
         #: the number of concurrent calls
         self.workers = _REMOTE if storage.remote else min(os.cpu_count() or 1, 16)
 
@@ -105,7 +106,7 @@ class OpenFiles:
         return [found[at] for at in range(len(ids))]
 
     def _opened(self, ids: Sequence[ObjectId]) -> Iterable[ParquetFile | Exception]:
-        if len(ids) < FEW or any(map(self.opening, ids)):
+        if len(ids) < _MANY or any(map(self.opening, ids)):
             return self.map(self._open, ids)
         tails = self._tails([id.path for id in ids])
         read = [each for each in tails if not isinstance(each, Exception)]

@@ -15,7 +15,8 @@ from hypothesis import strategies as st
 
 from skipstone.parquet.format.footer import find_footer
 from skipstone.parquet.format.footer_arrays import FooterArrays
-from skipstone.parquet.format.footer_lanes import FEW, scan_many
+from skipstone.parquet.format.footer_lanes import scan_many
+from skipstone.parquet.thrift.kernel_lanes import FEW
 from tests.fuzz.mutate import mutated
 from tests.parquet.format.files import golden_files
 from tests.parquet.format.wire import footer_of

@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import zlib
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Final, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
 
 import numpy as np
 import pyarrow as pa
@@ -102,6 +102,21 @@ class BulkKind:
     type: pa.DataType
     physical: Type
     optional: bool
+
+
+class ChunkSpan(NamedTuple):
+    """What is read of a chunk: ``ranges`` of offset and length, the dictionary page first, whose
+    data pages hold ``rows``; ``page_rows`` are those of each where these are only some pages."""
+
+    ranges: tuple[tuple[int, int], ...]
+    rows: int
+    codec: int
+    page_rows: tuple[int, ...] | None = None
+
+    @property
+    def length(self) -> int:
+        """Bytes of all ranges."""
+        return sum(length for _, length in self.ranges)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -403,7 +418,7 @@ class BulkChunks:
             self.entries, out.view(np.uint8), self.status, out, self.valid, self.nulls, some,
         )  # fmt: skip
         blank(self.status, self.first, self.valid, self.nulls, out)
-        return _number_array(self.kind, out, validity_buffer(self.valid, self.nulls))
+        return number_array(self.kind, out, validity_buffer(self.valid, self.nulls))
 
 
 def blank(
@@ -449,7 +464,7 @@ def _string_array(
     return made if made.type == type else made.cast(type)
 
 
-def _number_array(kind: BulkKind, words: NDArray[Any], validity: pa.Buffer | None) -> pa.Array:
+def number_array(kind: BulkKind, words: NDArray[Any], validity: pa.Buffer | None) -> pa.Array:
     """Numbers of a physical type as Arrow's."""
     type, count = kind.type, len(words)
     if pa.types.is_decimal128(type):

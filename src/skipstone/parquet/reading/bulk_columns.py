@@ -23,7 +23,7 @@ from __future__ import annotations
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 import pyarrow as pa
@@ -40,6 +40,7 @@ from .bulk_chunks import (
     BulkChunks,
     BulkKernels,
     BulkKind,
+    ChunkSpan,
 )
 from .decoding_memory import limit_of
 
@@ -94,21 +95,6 @@ def _is_number(type: pa.DataType, leaf: ColumnDescriptor) -> bool:
         or t.is_decimal128(type)
     )  # fmt: skip
     return bool(usual and type == natural)
-
-
-class ChunkSpan(NamedTuple):
-    """What is read of a chunk: ``ranges`` of offset and length, the dictionary page first, whose
-    data pages hold ``rows``; ``page_rows`` are those of each where these are only some pages."""
-
-    ranges: tuple[tuple[int, int], ...]
-    rows: int
-    codec: int
-    page_rows: tuple[int, ...] | None = None
-
-    @property
-    def length(self) -> int:
-        """Bytes of all ranges."""
-        return sum(length for _, length in self.ranges)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -198,7 +184,7 @@ class BulkColumns:
 def read_bulk(
     parts: Sequence[FilePart],
     kinds: Sequence[BulkKind],
-    kernels: BulkKernels,
+    kernels: BulkKernels | None,
     *,
     lazy: bool = False,
     verify_checksums: bool = True,
@@ -206,7 +192,10 @@ def read_bulk(
     room: Room | None = None,
 ) -> BulkColumns:
     """Columns of these ``kinds``, each of the chunks of all parts. A file that cannot be read is
-    not ``done``. With ``lazy``, strings by dictionary are ``CodedStrings``."""
+    not ``done``. With ``lazy``, strings by dictionary are ``CodedStrings``. Without ``kernels``
+    only whole columns of numbers are done."""
+    if kernels is None and not all(kind.physical in WIDTHS for kind in kinds):
+        return _none(parts, kinds)
     done = np.ones(len(parts), np.bool_)
     room = _new if room is None else room
     fetched = _fetched(parts, len(kinds), done, room)
@@ -216,6 +205,15 @@ def read_bulk(
         part_of = np.repeat(np.arange(len(parts)), [len(part.columns[at]) for part in parts])
         buffer, stops = fetched[at]
         limit = limit_of(memory, len(buffer))
+        if kernels is None:
+            from .bulk_arrow import decoded
+
+            whole = decoded(kind, spans, buffer, verify_checksums=verify_checksums, memory=memory)
+            if whole is None or not done.all():
+                return _none(parts, kinds)
+            arrays.append(whole)
+            firsts.append(_first_rows(part_of, np.array([span.rows for span in spans]), len(parts)))
+            continue
         every = [span.rows for span in spans]
         if sum(every) * VALUE > limit:
             return _none(parts, kinds)
@@ -242,9 +240,15 @@ def read_bulk(
             made, failed = chunks.nothing
         arrays.append(made)
         done[part_of[failed]] = False
-        held = np.bincount(part_of, weights=rows, minlength=len(parts)).astype(np.int64)
-        firsts.append(np.concatenate([np.zeros(1, np.int64), np.cumsum(held)]))
+        firsts.append(_first_rows(part_of, rows, len(parts)))
     return BulkColumns(tuple(arrays), tuple(firsts), done)
+
+
+def _first_rows(
+    part_of: NDArray[np.int64], rows: NDArray[np.int64], parts: int
+) -> NDArray[np.int64]:
+    held = np.bincount(part_of, weights=rows, minlength=parts).astype(np.int64)
+    return np.concatenate([np.zeros(1, np.int64), np.cumsum(held)])
 
 
 def _none(parts: Sequence[FilePart], kinds: Sequence[BulkKind]) -> BulkColumns:

@@ -20,7 +20,8 @@ from skipstone.parquet.evidence.indexed_file import IndexedFile
 from skipstone.parquet.format.enums import Type
 from skipstone.pruning import RowSet
 
-from .bulk_columns import ChunkSpan, LeafChunks, leaf_chunks
+from .bulk_chunks import ChunkSpan
+from .bulk_columns import LeafChunks, leaf_chunks
 from .chunk_pages import ChunkPages
 from .decoding_memory import (
     WIDTHS,

@@ -25,7 +25,6 @@ from skipstone.identity import ObjectId
 from skipstone.parquet.encryption.open_footer import open_footer
 from skipstone.parquet.format.column_files import column_files
 from skipstone.parquet.format.footer import Tail
-from skipstone.parquet.format.footer_lanes import scan_many
 from skipstone.storage import ByteRange, LocalStorage
 
 from .page_tables import adjacent_path
@@ -112,6 +111,8 @@ def load_footers(
 ) -> list[tuple[PinnedReader, OpenedFooter] | Exception]:
     """As ``load_footer`` for each of many files, in the versions whose last bytes were read; an
     exception for one that cannot be opened. Files of the same structure take little time."""
+    from skipstone.parquet.format.footer_lanes import scan_many
+
     ends: list[Tail | None] = []
     footers: list[bytes] = []
     for id, tail in tails:
