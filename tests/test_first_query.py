@@ -4,6 +4,7 @@ module comes with the first call that needs it. The table has 12 files of 50 row
 from __future__ import annotations
 
 import json
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -122,6 +123,18 @@ def test_a_query_of_one_value_loads_what_it_needs(indexed: str) -> None:
     assert {"skipstone.indexes.bloom", "skipstone.planning.table_facts"} <= loaded
 
 
+def test_an_index_in_another_place_loads_no_more(plain: str, tmp_path: Path) -> None:
+    place = str(tmp_path / "index")
+    skipstone.Table(plain, index_location=place).build(indexes=["key:bloom", "ts:minmax"])
+    found, loaded = fresh(
+        f"import skipstone\ntable = skipstone.Table({plain!r}, index_location={place!r})\n"
+        "found = table.query('key = 125')['user'].to_pylist()"
+    )
+    assert found == ["u-125"]
+    seldom = {"html", "zoneinfo", "skipstone.parquet.reading.bulk_arrow"}
+    assert loaded & (ABROAD | OTHER_VERBS | seldom) == set()
+
+
 def test_a_table_alone_reads_nothing(indexed: str) -> None:
     _, loaded = fresh(f"import skipstone\nfound = repr(skipstone.Table({indexed!r}))")
     assert loaded & (ABROAD | OTHER_VERBS | {"skipstone.execution.table_scan"}) <= {
@@ -157,7 +170,18 @@ def test_no_query_imports_pandas(table: str, request: pytest.FixtureRequest) -> 
     assert loaded & ABROAD == set()
 
 
-def test_small_files_are_counted_without_compiled_code(plain: str) -> None:
+def test_small_files_are_counted_without_compiled_code(plain: str, tmp_path: Path) -> None:
+    for number in range(FILES, 3 * FILES):
+        table = pq.read_table(f"{plain}/part-{number % FILES:02}.parquet", partitioning=None)
+        pq.write_table(table, tmp_path / f"part-{number:02}.parquet")
+    for number in range(FILES):
+        shutil.copy(f"{plain}/part-{number:02}.parquet", tmp_path)
+    found, loaded = fresh_query(str(tmp_path), "count('key = 125')")
+    assert found == 3
+    assert {"skipstone.parquet.format.footer_lanes", "skipstone.parquet.reading.bulk_arrow"} <= (
+        loaded
+    )
+    assert loaded & (ABROAD | {"skipstone.parquet.format.footer_jit"}) == set()
     found, loaded = fresh_query(plain, "count('key = 125')")
     assert found == 1
     assert loaded & (ABROAD | {"skipstone.parquet.format.footer_jit"}) == set()

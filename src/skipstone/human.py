@@ -9,7 +9,6 @@ import datetime
 from collections.abc import Mapping
 from dataclasses import fields
 from decimal import Decimal
-from html import escape
 from typing import TYPE_CHECKING, Any, ClassVar
 
 if TYPE_CHECKING:
@@ -103,6 +102,8 @@ def plain(value: Any, *, whole: bool = False) -> Any:
 
 def html_table(headings: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
     """A table for notebooks: no script, no outside resource."""
+    from html import escape
+
     head = "".join(f"<th>{escape(name)}</th>" for name in headings)
     body = "".join(
         "<tr>" + "".join(f"<td>{escape(cell)}</td>" for cell in row) + "</tr>" for row in rows

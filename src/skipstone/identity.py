@@ -37,6 +37,10 @@ _ESCAPED = re.compile(
 )
 
 
+# A path without any of these is its own shortest form.
+_UNUSUAL = ("//", "/.", "\0")
+
+
 def canonical_path(path: str | os.PathLike[str]) -> str:
     """``path`` in the only spelling that identities compare: raw, absolute, family and bucket.
 
@@ -44,6 +48,8 @@ def canonical_path(path: str | os.PathLike[str]) -> str:
     directory. A trailing ``/`` is dropped, repeated ones within a local path collapse.
     """
     path = os.fspath(path)
+    if path[:1] == "/" and path[-1] != "/" and not any(each in path for each in _UNUSUAL):
+        return path  # most are canonical already
     if "\0" in path:
         raise SkipstoneError(f"no path: {path!r}", hint="a path has no NUL character")
     match = _SCHEME.match(path)
@@ -120,6 +126,15 @@ class ObjectId:
         if self.etag is not None and other.etag is not None and self.etag != other.etag:
             return False
         return same_instant(self.mtime, self.unit, other.mtime, other.unit)
+
+    def is_local(self, path: str, stat: os.stat_result) -> bool:
+        """Whether the local file at ``path``, which has this status, is this version."""
+        return (
+            self.size in (None, stat.st_size)
+            and self.path in (path, canonical_path(path))
+            and same_instant(self.mtime, self.unit, stat.st_mtime_ns, "ns")
+            and (self.etag is None or self.etag == local_etag(stat))
+        )
 
     @classmethod
     def of_local(cls, path: str, stat: os.stat_result) -> ObjectId:

@@ -11,8 +11,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
+import numpy as np
+
 from skipstone.inspect.parquet_file import inspect_file
+from skipstone.parquet.format.footer import find_footer
+from skipstone.parquet.format.footer_arrays import FooterArrays
+from skipstone.parquet.format.footer_lanes import scan_many
 from skipstone.parquet.reading.file import ParquetFile
+from skipstone.parquet.thrift.kernel_lanes import FEW
 from skipstone.predicate.types import column_name
 from skipstone.salvage import salvage
 from tests.parquet.whole_file import read_table
@@ -55,6 +61,23 @@ def _metadata(damaged: Damaged, attempt: Attempt) -> None:
         attempt(lambda: file.row_groups().validate())
         attempt(lambda: file.chunks().validate())
         attempt(repr, file)
+
+
+def _footers_together(damaged: Damaged, attempt: Attempt) -> None:
+    """The footer among copies of it, and alone: the same, or left to the scan of one."""
+
+    def scanned() -> None:
+        tail, footer = find_footer(damaged.data)
+        together = scan_many([bytes(footer)] * FEW, [tail.offset] * FEW)
+        alone = FooterArrays.scan(footer, tail.offset)
+        for each in together:
+            if each is not None:
+                assert each.scanned.fields == alone.scanned.fields
+                assert np.array_equal(each.scanned.groups, alone.scanned.groups)
+                assert np.array_equal(each.scanned.wide, alone.scanned.wide)
+                assert np.array_equal(each.scanned.narrow, alone.scanned.narrow)
+
+    attempt(scanned)
 
 
 def _inspection(damaged: Damaged, attempt: Attempt) -> None:
@@ -149,6 +172,7 @@ def _own(damaged: Damaged, attempt: Attempt) -> None:
 #: by name
 BATTERIES: Mapping[str, Callable[[Damaged, Attempt], None]] = {
     "metadata": _metadata,
+    "footers_together": _footers_together,
     "inspection": _inspection,
     "indexes": _indexes,
     "plans": _plans,

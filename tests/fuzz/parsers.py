@@ -443,13 +443,14 @@ _FORMAT = tuple(
     f"parquet/format/{name}.py"
     for name in (
         "footer", "metadata", "footer_arrays", "footer_scan", "footer_kernel", "footer_jit",
-        "footer_layout", "enums", "schema",
+        "footer_layout", "footer_lanes", "enums", "schema",
     )
 )  # fmt: skip
 _THRIFT = (
     "parquet/thrift/compact.py",
     "parquet/thrift/structs.py",
     "parquet/thrift/kernel_wire.py",
+    "parquet/thrift/kernel_lanes.py",
 )
 _PAIMON = tuple(
     f"paimon/format/{name}.py"
@@ -467,7 +468,7 @@ _XSKIPPER = (
 
 #: by name
 PARSERS: Mapping[str, Parser] = {
-    "footer": Parser((*_FORMAT, *_THRIFT), _parquet, _batteries("metadata")),
+    "footer": Parser((*_FORMAT, *_THRIFT), _parquet, _batteries("metadata", "footers_together")),
     "inspection": Parser(_FORMAT, _parquet, _batteries("inspection")),
     "page-index": Parser(
         ("parquet/format/page_index.py", "parquet/format/bloom_filter.py",

@@ -16,8 +16,8 @@ import pyarrow as pa
 from hypothesis import event, given, settings
 from hypothesis import strategies as st
 
+from skipstone.facts.find import find_store
 from skipstone.facts.location import XskipperLocation
-from skipstone.facts.xskipper_store import find_store
 from skipstone.planning.table_facts import ObjectPlanRequest, plan_objects
 from skipstone.predicate.binding import bind
 from skipstone.pruning.partitions import PartitionColumns

@@ -16,8 +16,8 @@ import pytest
 
 import skipstone
 from skipstone.errors import UnsupportedError
+from skipstone.facts.find import find_store
 from skipstone.facts.location import XskipperLocation
-from skipstone.facts.xskipper_store import find_store
 from skipstone.planning.explain import Explanation
 from skipstone.planning.table_facts import ObjectPlanRequest, plan_objects
 from skipstone.predicate.binding import bind

@@ -14,8 +14,9 @@ import pytest
 import skipstone
 from skipstone.errors import SkipstoneError, UnsupportedError
 from skipstone.facts import Store
+from skipstone.facts.find import find_store
 from skipstone.facts.location import XskipperLocation
-from skipstone.facts.xskipper_store import XskipperStore, find_store
+from skipstone.facts.xskipper_store import XskipperStore
 from skipstone.storage import Listing, LocalStorage
 from skipstone.xskipper.format.java_bloom import BloomFilterMetaData
 from skipstone.xskipper.format.naming import directory_name

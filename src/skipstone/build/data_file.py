@@ -14,9 +14,7 @@ The footer also gives the file's row group metadata (``questdb/pm_of_data_file``
 
 from __future__ import annotations
 
-import time
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO
 
 import numpy as np
@@ -32,11 +30,8 @@ from skipstone.errors import (
     UnsupportedError,
 )
 from skipstone.facts.encode import FileFacts
-from skipstone.identity import UNITS_PER_SECOND
-from skipstone.parquet.format.column_files import KEY as COLUMN_FILES
 from skipstone.parquet.format.enums import Type
-from skipstone.parquet.format.footer import TAIL_LENGTH, read_footer
-from skipstone.parquet.format.footer_arrays import FooterArrays
+from skipstone.parquet.format.footer import TAIL_LENGTH
 from skipstone.parquet.format.metadata import bytes_of_pairs
 from skipstone.parquet.format.page_index import place_of_index
 from skipstone.parquet.reading.arrow_footer import ArrowColumns
@@ -47,11 +42,13 @@ from skipstone.pruning.kind import column_fields
 from skipstone.questdb.pm_of_data_file import PM, make_pm
 
 from .column_indexes import BuildSettings, Columns, ColumnsBuilder
+from .footers import EncryptedError, Footer, read_checked, settled
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from skipstone.identity import ObjectId
+    from skipstone.parquet.format.footer_arrays import FooterArrays
     from skipstone.parquet.reading.file_reader import FileReader
     from skipstone.pruning import Fetched
     from skipstone.pruning.kind import Index
@@ -59,9 +56,6 @@ if TYPE_CHECKING:
     from skipstone.storage import ByteRange, Storage
 
 
-_SECOND = 1_000_000_000
-# Seconds. For a file older than this, the store's clock is not read.
-_SURELY_OLD = 86_400 * _SECOND
 # Bytes of a decoded value of a type without a fixed width.
 _WIDTH = 16
 _NOT_IN_CLEAR = (
@@ -76,8 +70,10 @@ def build_file(
     definitions: Sequence[Index],
     schema: pa.Schema,
     settings: BuildSettings | None = None,
+    footer: Footer | None = None,
 ) -> FileFacts:
-    """The facts of one Parquet file; ``schema`` is the table's, in canonical types.
+    """The facts of one Parquet file; ``schema`` is the table's, in canonical types, ``footer`` that
+    of the file, where ``known_footers`` has it.
 
     ``UnsupportedError`` where a definition does not fit the schema; errors of the file itself are
     in ``error``.
@@ -89,7 +85,8 @@ def build_file(
             text = f"too fresh: changed less than {settings.settle:g} s ago"
             return FileFacts(id=object, error=text, too_fresh=True)
         with storage.open(object.path, object) as source:
-            facts = _read(object, source, definitions, schema, settings, storage)
+            opened = Opened(object, source, footer)
+            facts = _read(opened, definitions, schema, settings, storage)
         if not storage.stat(object.path).same_version(object):
             raise StaleError(f"{object.path} changed while it was read")
     except StaleError as error:
@@ -97,39 +94,6 @@ def build_file(
     except Exception as error:  # an error in one file must not end the build of the others
         return FileFacts(id=object, error=_why(error))
     return facts
-
-
-def settled(object: ObjectId, storage: Storage, seconds: float) -> bool:
-    """Waits until the file is ``seconds`` old; False if it is still too young after that."""
-    tick = _SECOND // UNITS_PER_SECOND[object.unit]
-    # A coarse mtime is rounded down: the true time may be up to a tick later.
-    ripe = object.mtime * tick + (tick if tick > 1 else 0) + round(seconds * _SECOND)
-    if ripe + _SURELY_OLD < time.time_ns():
-        return True
-    wait = ripe - storage.now()
-    if wait <= 0:
-        return True
-    longest = ripe - object.mtime * tick
-    if wait > longest:
-        return _settled_in_future(object, storage, longest)
-    time.sleep(wait / _SECOND)
-    return storage.now() >= ripe
-
-
-def _settled_in_future(object: ObjectId, storage: Storage, wait: int) -> bool:
-    """Whether a file whose time is in the future stays as it is for ``wait`` nanoseconds.
-
-    A clock was wrong, or a user set the time. The next change gives the file another time in any
-    case, if it comes more than a tick after the last one.
-    """
-    try:
-        # The time of the last change of any kind, which no user can set.
-        changed = 0 if storage.remote else Path(object.path).stat().st_ctime_ns
-        if storage.remote or time.time_ns() - changed <= wait:
-            time.sleep(wait / _SECOND)
-        return storage.stat(object.path).same_version(object)
-    except OSError:
-        return False
 
 
 def _why(error: Exception) -> str:
@@ -157,52 +121,29 @@ def build_parquet(
 ) -> Columns:
     """The facts of an open Parquet file; ``FormatError`` where it cannot be read."""
     settings = settings or BuildSettings()
-    return _columns(source, _footer(source), "", definitions, schema, settings)
-
-
-# Bytes read from the end of a file first; most footers are shorter.
-_GUESS = 64 * 1024
+    return _columns(source, read_checked(source), "", definitions, schema, settings)
 
 
 @dataclass(frozen=True, slots=True)
-class _Footer:
-    """The checked footer of a file in the clear, its bytes, and the ``size`` of the file."""
+class Opened:
+    """This version of a file, open, and its footer if it is known."""
 
-    arrays: FooterArrays
-    data: bytes
-    size: int
-
-
-class _EncryptedError(OSError):
-    """The footer, or columns under it, are encrypted."""
-
-
-def _footer(source: BinaryIO) -> _Footer:
-    """The footer; ``_EncryptedError`` also where columns are encrypted under a footer in clear."""
-    tail, read = read_footer(source, guess=_GUESS)
-    if tail.encrypted:
-        raise _EncryptedError("the footer is encrypted")
-    data = bytes(read)
-    footer = FooterArrays.scan(data, tail.offset)
-    # A signature follows a footer in clear whose columns are encrypted.
-    if footer.end != len(data) or footer.encryption_algorithm is not None:
-        raise _EncryptedError("columns are encrypted under a signed footer")
-    if COLUMN_FILES.encode() in data or (footer.places("file_path")[0] >= 0).any():
-        raise UnsupportedError("its columns lie in other files")
-    return _Footer(footer, data, tail.size)
+    id: ObjectId
+    source: BinaryIO
+    footer: Footer | None
 
 
 def _read(
-    object: ObjectId,
-    source: BinaryIO,
+    opened: Opened,
     definitions: Sequence[Index],
     schema: pa.Schema,
     settings: BuildSettings,
     storage: Storage,
 ) -> FileFacts:
+    object, source = opened.id, opened.source
     try:
-        footer = _footer(source)
-    except _EncryptedError:
+        footer = opened.footer or read_checked(source)
+    except EncryptedError:
         return _read_encrypted(object, definitions, schema, settings, storage)
     if settings.decryption is not None and not settings.decryption.allow_plaintext_files:
         raise UnsupportedError(
@@ -226,7 +167,7 @@ def _read(
     )
 
 
-def _schema(object: ObjectId, footer: _Footer) -> FileSchema | None:
+def _schema(object: ObjectId, footer: Footer) -> FileSchema | None:
     """The columns of a file with this footer; ``None`` where they are unknown: readers of the table
     open the file then."""
     try:
@@ -236,7 +177,7 @@ def _schema(object: ObjectId, footer: _Footer) -> FileSchema | None:
 
 
 def _pm(
-    object: ObjectId, footer: _Footer, settings: BuildSettings, storage: Storage
+    object: ObjectId, footer: Footer, settings: BuildSettings, storage: Storage
 ) -> tuple[bytes | None, str | None]:
     """The file's row group metadata, or why it has none."""
     if settings.pm == "none":
@@ -254,7 +195,7 @@ def _pm(
 
 def _columns(
     source: BinaryIO,
-    footer: _Footer,
+    footer: Footer,
     path: str,
     definitions: Sequence[Index],
     schema: pa.Schema,

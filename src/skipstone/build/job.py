@@ -22,6 +22,7 @@ from skipstone.pruning.kind import column_fields
 from skipstone.storage import open_storage
 
 from .data_file import build_file
+from .footers import Footer, known_footers
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -46,6 +47,8 @@ BYTES_PER_PART = 64 * 2**20
 # Files of an object store that a task reads at a time, of so many bytes.
 _AT_ONCE = 8
 _BYTES_AT_ONCE = 64 * 2**20
+# Files whose footers are read together.
+_TOGETHER = 128
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -93,10 +96,15 @@ class BuildJob:
         """Builds and publishes the facts of ``files``; one outcome per file, after publishing."""
         data = open_storage(self.table, self.storage_options)
 
-        def build(id_: ObjectId) -> FileFacts:
-            return build_file(id_, data, self.definitions, self.schema, self.settings)
+        def build(id_: ObjectId, footer: Footer | None = None) -> FileFacts:
+            return build_file(id_, data, self.definitions, self.schema, self.settings, footer)
 
-        return self.publish(in_order(build, files) if data.remote else map(build, files))
+        def together() -> Iterator[FileFacts]:
+            for first in range(0, len(files), _TOGETHER):
+                some = files[first : first + _TOGETHER]
+                yield from map(build, some, known_footers(some, data, self.settings))
+
+        return self.publish(in_order(build, files) if data.remote else together())
 
     def publish(self, facts: Iterator[FileFacts]) -> Iterator[Outcome]:
         """Writes facts into parts as they arrive; yields one outcome per file."""

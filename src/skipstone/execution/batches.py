@@ -4,7 +4,7 @@ columns lie."""
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
@@ -55,19 +55,11 @@ class BulkPiece:
     starts: NDArray[np.int64]
     counts: NDArray[np.int64]
     sources: tuple[LeafChunks | Given, ...]
+    #: about how many bytes its columns take, stored and decoded; and rows
+    size: int
+    rows: int
     #: the rows that are read, ascending, counted over its row groups; ``None`` for all
     chosen: NDArray[np.int64] | None = None
-
-    @property
-    def size(self) -> int:
-        """About how many bytes its columns take, stored and decoded."""
-        whole = sum(chunks.size(self.groups) for chunks in stored_chunks(self))
-        return whole if self.chosen is None else whole * self.rows // int(self.counts.sum())
-
-    @property
-    def rows(self) -> int:
-        """Rows of the piece."""
-        return int(self.counts.sum()) if self.chosen is None else len(self.chosen)
 
     def split(self, rows: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         """For ``rows`` of the piece, ascending: which of its row groups, and the row in it."""
@@ -84,12 +76,11 @@ class BulkPiece:
 
     def is_like(self, other: BulkPiece) -> bool:
         """Whether both can be in one batch."""
-        alike = (self.chosen is None) == (other.chosen is None)
         return (
-            alike
+            (self.chosen is None) == (other.chosen is None)
             and self.piece.sure == other.piece.sure
             and all(
-                one.kind == two.kind
+                one.kind is two.kind or one.kind == two.kind
                 if isinstance(one, LeafChunks) and isinstance(two, LeafChunks)
                 else one == two
                 for one, two in zip(self.sources, other.sources, strict=True)
@@ -132,33 +123,54 @@ class Batch:
 def bulk_piece(piece: Piece, names: Sequence[str]) -> BulkPiece | None:
     """``piece`` for a batch of these columns of the table; ``None`` where it does not fit one."""
     file = piece.file
+    if piece.rows is not None:
+        held = _described(file, names, piece.rows, sure=piece.sure)
+    else:
+        key = tuple(names)
+        if key not in file.whole:
+            file.whole[key] = _described(file, names, None, sure=piece.sure)
+        held = file.whole[key]
+    return None if held is None else BulkPiece(piece, *held)
+
+
+def _described(file: FileColumns, names: Sequence[str], rows: RowSet | None, *, sure: bool) -> Any:
+    """The fields of a ``BulkPiece`` behind the first. Where the rows are not known to match
+    (``sure``), only whole row groups make one."""
     sources = _sources(file, names)
     if sources is None:
         return None
-    found = _row_groups(piece.rows, file.opened)
-    if found is not None:
-        return BulkPiece(piece, *found, sources)
-    return _of_rows(piece, sources) if piece.sure else None
+    whole = _row_groups(rows, file.opened)
+    found = _few_rows(rows, file.opened) if whole is None and sure else whole and (*whole, None)
+    if found is None:
+        return None
+    groups, starts, counts, chosen = found
+    size = sum(each.size(groups) for each in sources if isinstance(each, LeafChunks))
+    every = int(counts.sum())
+    if chosen is None:
+        return groups, starts, counts, sources, size, every, None
+    return groups, starts, counts, sources, size * len(chosen) // every, len(chosen), chosen
 
 
-def _of_rows(piece: Piece, sources: tuple[LeafChunks | Given, ...]) -> BulkPiece | None:
-    """``piece`` for a few rows of its row groups; ``None`` where they are many."""
-    rows, row_starts = piece.rows, piece.file.opened.row_starts
+def _few_rows(
+    rows: RowSet | None, opened: ParquetFile
+) -> tuple[tuple[int, ...], NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]] | None:
+    """The row groups of a few rows, with their first rows and counts, and the rows counted over
+    them; ``None`` where they are many."""
+    row_starts = opened.row_starts
     if not rows or len(rows) > MANY * row_starts[-1]:
         return None
     positions = rows.positions()
     if positions[-1] >= row_starts[-1]:
         return None
     if len(row_starts) == 2:
-        return BulkPiece(piece, (0,), row_starts[:1], row_starts[1:], sources, positions)
+        return (0,), row_starts[:1], row_starts[1:], positions
     group = np.searchsorted(row_starts, positions, side="right") - 1
     used = distinct(group)
     counts = np.diff(row_starts)[used]
     if len(positions) > MANY * counts.sum():
         return None
     first = (np.cumsum(counts) - counts)[np.searchsorted(used, group)]
-    chosen = positions - row_starts[group] + first
-    return BulkPiece(piece, tuple(used.tolist()), row_starts[used], counts, sources, chosen)
+    return tuple(used.tolist()), row_starts[used], counts, positions - row_starts[group] + first
 
 
 def _sources(file: FileColumns, names: Sequence[str]) -> tuple[LeafChunks | Given, ...] | None:

@@ -133,12 +133,10 @@ class BatchReader:
 
     def _decided(
         self, batch: Batch, room: Room
-    ) -> tuple[BatchColumns, NDArray[np.bool_], BulkKernels] | None:
+    ) -> tuple[BatchColumns, NDArray[np.bool_], BulkKernels | None] | None:
         """The columns of the predicate, and for each row whether it matches."""
         require_decidable(self.tree)
         kernels = _kernels(batch)
-        if kernels is None:
-            return None
         read = read_columns(batch.pieces, batch.names, kernels, room, lazy=True)
         if read is None:
             return None
@@ -194,13 +192,12 @@ def _all_rows(batch: Batch, room: Room) -> Mapping[str, Any] | None:
     chosen = [each.chosen for each in batch.pieces if each.chosen is not None]
     if chosen:
         return read_some(batch.pieces, batch.names, chosen, room)
-    kernels = _kernels(batch)
-    whole = None if kernels is None else read_columns(batch.pieces, batch.names, kernels, room)
+    whole = read_columns(batch.pieces, batch.names, _kernels(batch), room)
     return None if whole is None else whole.columns
 
 
 def _kernels(batch: Batch) -> BulkKernels | None:
-    """The compiled loops, where they pay for this work."""
+    """The compiled loops, where they pay for this work. Without them Arrow reads numbers."""
     return KERNELS.for_work(batch.rows * len(batch.names))
 
 
@@ -208,7 +205,7 @@ def _kernels(batch: Batch) -> BulkKernels | None:
 class Reading:
     """The compiled loops, memory for a batch, and the reader of other columns."""
 
-    kernels: BulkKernels
+    kernels: BulkKernels | None
     room: Room
     other: OtherColumns
 
@@ -256,7 +253,7 @@ class BatchColumns:
 def read_columns(
     pieces: Sequence[BulkPiece],
     names: Sequence[str],
-    kernels: BulkKernels,
+    kernels: BulkKernels | None,
     room: Room,
     *,
     lazy: bool = False,
@@ -308,7 +305,7 @@ def read_some(
 def _read(
     pieces: Sequence[BulkPiece],
     spans: Sequence[Any],
-    kernels: BulkKernels,
+    kernels: BulkKernels | None,
     room: Room,
     *,
     lazy: bool = False,

@@ -17,17 +17,23 @@ import os
 from collections import deque
 from concurrent.futures import Future, ThreadPoolExecutor
 from threading import Lock
+from time import perf_counter
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from skipstone._cache import LruCache
 from skipstone.errors import FormatError, SkipstoneError, StaleError, UnsupportedError
 from skipstone.human import of_total, size
 from skipstone.identity import ObjectId
-from skipstone.parquet.format.footer import Tail
+from skipstone.parquet.format.footer import TAIL_LENGTH, Tail
 from skipstone.parquet.format.summary_file import Summary, is_own
 from skipstone.parquet.reading.bulk_columns import Scratch
 from skipstone.parquet.reading.file import ParquetFile
-from skipstone.parquet.reading.pinned_file import TAIL_GUESS, OpenedFooter, PinnedReader
+from skipstone.parquet.reading.pinned_file import (
+    TAIL_GUESS,
+    OpenedFooter,
+    PinnedReader,
+    load_footers,
+)
 from skipstone.pruning import Cause, Reason
 from skipstone.storage.base import carried
 from skipstone.storage.listing import SUMMARY
@@ -41,14 +47,20 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 R = TypeVar("R")
 
-# Files whose footers are held. A footer takes a few kilobytes, of a wide table a few megabytes.
-_KEPT = 4096
+#: Files whose footers are held. A footer takes a few kilobytes, of a wide table a few megabytes.
+KEPT = 4096
 # Concurrent requests to an object store.
 _REMOTE = 32
 #: a longer page index is read for the columns of a query only
 WITH_INDEX = 512 << 10
 # Fewer calls run on the calling thread: a local open is faster than another thread.
 _FEW = 4
+# So many footers are scanned together, and not one by one.
+_MANY = 24
+# Of many files the first show how long footers are, and whether reading waits: more seconds each.
+_FIRST = 8
+_WAITS = 2e-4
+_LEAST_TAIL = 4096
 
 
 class OpenFiles:
@@ -67,7 +79,7 @@ class OpenFiles:
         self.summary: SummaryFooters | None = None
         #: memory for batches of chunks
         self.scratch = Scratch()
-        self._kept: LruCache[str, ParquetFile] = LruCache(_KEPT)
+        self._kept: LruCache[str, ParquetFile] = LruCache(KEPT)
         #: the number of concurrent calls
         self.workers = _REMOTE if storage.remote else min(os.cpu_count() or 1, 16)
 
@@ -95,13 +107,55 @@ class OpenFiles:
                 file.verify_checksums, file.memory = self.verify_checksums, self.memory
             found.update({at: self._kept.put(file.path, file) for at, file in known_.items()})
             missing = [at for at in missing if at not in known_]
-        opened = self.map(lambda at: self._open(ids[at], -1 if ends is None else ends[at]), missing)
+        ends_of = [-1 if ends is None else ends[at] for at in missing]
+        opened = self._opened([ids[at] for at in missing], ends_of)
         found.update(zip(missing, opened, strict=True))
         return [found[at] for at in range(len(ids))]
 
     def holds(self, id: ObjectId) -> bool:
         """Whether this version of a file is open."""
         return self._known(id) is not None
+
+    def _opened(
+        self, ids: Sequence[ObjectId], ends: Sequence[int]
+    ) -> Iterable[ParquetFile | Exception]:
+        if self.storage.remote or len(ids) < _MANY or any(map(self.opening, ids)):
+            return self.map(lambda one: self._open(*one), list(zip(ids, ends, strict=True)))
+        tails = self._tails([id.path for id in ids])
+        read = [each for each in tails if not isinstance(each, Exception)]
+        loaded = iter(zip(read, load_footers(self.storage, read), strict=True))
+        return [
+            each if isinstance(each, Exception) else self._made(*next(loaded)) for each in tails
+        ]
+
+    def _made(
+        self,
+        read: tuple[ObjectId, memoryview],
+        loaded: tuple[PinnedReader, OpenedFooter] | Exception,
+    ) -> ParquetFile | Exception:
+        if isinstance(loaded, Exception):
+            return loaded
+        file = ParquetFile.of_footer(
+            read[0], *loaded, verify_checksums=self.verify_checksums, memory=self.memory
+        )
+        return self._kept.put(file.path, file)
+
+    def _tails(self, paths: Sequence[str]) -> list[tuple[ObjectId, memoryview] | Exception]:
+        """The last bytes of each file: about as many as the footers of the first ones take."""
+
+        def tail(path: str) -> tuple[ObjectId, memoryview] | Exception:
+            try:
+                return self.storage.read_tail(path, guess)
+            except (OSError, ValueError, LookupError) as error:
+                return error
+
+        guess, started = TAIL_GUESS, perf_counter()
+        found = [tail(path) for path in paths[:_FIRST]]
+        waits = perf_counter() - started > _WAITS * len(found)
+        guess = _guess(found)
+        # Where nothing waits for a disk, another thread takes more time than the reading.
+        rest = self.map(tail, paths[_FIRST:]) if waits else map(tail, paths[_FIRST:])
+        return [*found, *rest]
 
     def map(self, call: Callable[[T], R], items: Sequence[T]) -> Iterable[R]:
         """The results of ``call`` in order; several calls run at a time."""
@@ -175,6 +229,16 @@ class OpenFiles:
             # A file that only grew still begins with the listed bytes.
             file.id = id
         return self._kept.put(file.path, file)
+
+
+def _guess(read: Sequence[tuple[ObjectId, memoryview] | Exception]) -> int:
+    """The bytes at the end of other files of the table that probably hold the footer."""
+    longest = 0
+    for each in read:
+        if not isinstance(each, Exception):
+            length = int.from_bytes(each[1][-TAIL_LENGTH:-4], "little")
+            longest = max(longest, length + TAIL_LENGTH)
+    return min(max(2 * longest, _LEAST_TAIL), TAIL_GUESS)
 
 
 def _same_file(one: ObjectId, other: ObjectId) -> bool:

@@ -80,6 +80,8 @@ class TableReader:
         self.columns = names if columns is None else resolved(table.schema, columns)
         self._wanted = _by_field(self.columns)
         self._batches = BatchReader(tree, self.schema, self._wanted, footers.files.scratch)
+        #: the leaves to read in files of one schema, and whether all rows match
+        self._touched: dict[tuple[object, bool], list[int]] = {}
         # Arrow takes longer to start, and less time of the interpreter.
         self._scans = False
 
@@ -113,9 +115,13 @@ class TableReader:
 
     def cut(self, piece: Piece) -> Iterator[Piece]:
         """Splits a piece into parts that fit into memory."""
-        names = self.asked if not piece.sure else {}
-        touched = self.leaves_of(piece.file, [*names, *self.columns])
         opened, rows = piece.file.opened, piece.rows
+        key = opened.selection.shared, piece.sure
+        touched = self._touched.get(key)
+        if touched is None:
+            names = self.asked if not piece.sure else {}
+            touched = self.leaves_of(piece.file, [*names, *self.columns])
+            self._touched[key] = touched
         size = opened.read_size(touched)
         if size <= _PIECE:
             if opened.num_rows and rows is None:

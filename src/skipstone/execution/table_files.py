@@ -12,7 +12,7 @@ reader reports the error.
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 import pyarrow as pa
@@ -29,7 +29,7 @@ from skipstone.pruning.evidence import Source
 from skipstone.pruning.table_schema import FileSchema, TableSchema, merge_schemas
 
 from .._arrays import distinct
-from .open_files import OpenFiles
+from .open_files import KEPT, OpenFiles
 from .table_types import spelled
 
 if TYPE_CHECKING:
@@ -90,7 +90,8 @@ class TableColumns:
 
 
 class FileColumns:
-    """One file's columns by the table's names; ``file`` is its ordinal in the listing."""
+    """One file's columns by the table's names; ``ordinal`` is its place in the listing, and
+    ``fresh`` says whether it is open in the version of the listing."""
 
     def __init__(
         self,
@@ -98,10 +99,14 @@ class FileColumns:
         opened: ParquetFile,
         ordinal: int,
         found: dict[str, tuple[str, ...] | None] | None = None,
+        *,
+        fresh: bool = True,
     ) -> None:
         """``found`` are the paths of columns in files of the same schema, which files share."""
-        self.table, self.opened, self.ordinal = table, opened, ordinal
+        self.table, self.opened, self.ordinal, self.fresh = table, opened, ordinal, fresh
         self._found: dict[str, tuple[str, ...] | None] = {} if found is None else found
+        #: what ``batches`` knows of the whole file, by the names of columns
+        self.whole: dict[tuple[str, ...], Any] = {}
 
     @property
     def locked(self) -> Mapping[int, SkipstoneError]:
@@ -224,10 +229,13 @@ class Footers:
         files: OpenFiles,
         listing: Listing,
         table: TableColumns,
+        known: dict[int, FileColumns] | None = None,
         ends: Callable[[], IntArray] | None = None,
     ) -> None:
-        """``ends`` as for ``OpenFiles.open``, over the listing."""
+        """``known`` are files that earlier queries of the same listing have opened; ``ends`` as for
+        ``OpenFiles.open``, over the listing."""
         self.files, self.listing, self.table = files, listing, table
+        self._known = {} if known is None else known
         self._ends = ends if files.storage.remote else None
         self.opened: dict[int, FileColumns] = {}
         self.failed: dict[int, Exception] = {}
@@ -242,15 +250,21 @@ class Footers:
 
     def open(self, ordinals: Sequence[int]) -> None:
         """Opens the files that are not open yet; ``failed`` keeps the errors."""
+        known = self._known
+        self.opened.update({at: known[at] for at in ordinals if at in known})
         wanted = [at for at in ordinals if at not in self.opened and at not in self.failed]
-        ends = None
-        if self._ends is not None and wanted:
-            ends = self._ends()[wanted].tolist()
-        files = self.files.open([self.listing.object_id(at) for at in wanted], ends)
-        for at, file in zip(wanted, files, strict=True):
+        if not wanted:
+            return
+        ids = [self.listing.object_id(at) for at in wanted]
+        ends = None if self._ends is None else self._ends()[wanted].tolist()
+        for at, id, file in zip(wanted, ids, self.files.open(ids, ends), strict=True):
             if isinstance(file, ParquetFile):
                 found = self._paths.setdefault(file.selection.shared, {})
-                self.opened[at] = FileColumns(self.table, file, at, found)
+                fresh = file.id.same_version(id)
+                made = FileColumns(self.table, file, at, found, fresh=fresh)
+                self.opened[at] = made
+                if fresh and len(known) < KEPT:
+                    known[at] = made
             else:
                 self.failed[at] = _said(file, self.listing.paths[at])
 
@@ -261,7 +275,7 @@ class Footers:
     def fresh(self, ordinal: int) -> bool:
         """Whether a file is open in the version of the listing."""
         found = self.opened.get(ordinal)
-        return found is not None and found.opened.id.same_version(self.listing.object_id(ordinal))
+        return found is not None and found.fresh
 
     def index(self, ordinals: Sequence[int], columns: frozenset[str]) -> dict[int, IndexedFile]:
         """The files whose own indexes can be used, with the leaves of these columns."""
@@ -338,7 +352,9 @@ class FooterRowGroups(Source):
         whole = np.flatnonzero(counted | ((units.rows < 0) & (total[units.file] >= 0)))
         parts, parent = self._source.split(units.where(whole), columns)
         parent = whole[parent]
-        cut = np.setdiff1d(np.arange(len(units)), whole)
+        rest = np.ones(len(units), np.bool_)
+        rest[whole] = False
+        cut = np.flatnonzero(rest)
         same = cut[_Groups(found, len(total)).holds(units.where(cut))] if found else cut[:0]
         if not len(same):
             return parts, parent
@@ -425,6 +441,7 @@ class Engine:
     def __init__(self, storage: Storage, storage_options: Mapping[str, str] | None = None) -> None:
         self.files = OpenFiles(storage, storage_options)
         self._schema: tuple[Listing, TableSchema] | None = None
+        self._last: tuple[Listing, FileSchema, TableColumns, dict[int, FileColumns]] | None = None
 
     def schema(self, listing: Listing, facts: KnownSchemas | None = None) -> TableSchema:
         """The schema of all files of ``listing``: from ``facts`` where they have it, else from the
@@ -448,13 +465,17 @@ class Engine:
         else:
             left = list(range(n))
         failures: list[Exception] = []
+        shared: set[object] = set()
         for at, file in zip(
             left, self.files.open([listing.object_id(i) for i in left]), strict=True
         ):
             try:
                 if isinstance(file, Exception):
                     raise file
+                if file.selection.shared in shared:
+                    continue
                 found.setdefault(file.file_schema, listing.paths[at])
+                shared.add(file.selection.shared)
             except (SkipstoneError, OSError, ValueError, LookupError) as error:
                 failures.append(_said(error, listing.paths[at]))
         if failures and not found:
@@ -480,4 +501,8 @@ class Engine:
     ) -> Footers:
         """The footers of these files; none is opened yet. ``schema`` is that of all files; its
         canonical types are those that predicates are bound to. ``ends`` as for ``Footers``."""
-        return Footers(self.files, listing, TableColumns.of(schema, partitions), ends)
+        last = self._last
+        # A listing is the same object where nothing has changed since the last one.
+        if last is None or last[0] is not listing or last[1] is not schema or partitions.values:
+            last = self._last = listing, schema, TableColumns.of(schema, partitions), {}
+        return Footers(self.files, listing, *last[2:], ends)

@@ -73,6 +73,8 @@ INLINE_LIMIT = 500
 
 # Arrow's 32-bit offsets end at 2 GiB; a column beyond this is kept in several pieces.
 _PIECE = 1 << 30
+# Bytes of a chunk that takes longer to copy than to ask, and how many are asked one by one.
+_LARGE, _MOST_ALONE = 8 << 20, 8
 
 #: Identifies one version of one file under one set of reader options.
 IDENTITY = (PATH, SIZE, MTIME, UNIT, ETAG, FINGERPRINT)
@@ -411,13 +413,17 @@ class FactColumn:
 def in_pieces(
     chunks: Iterable[tuple[int, pa.Array, Mapping[str, NDArray[Any]]]],
 ) -> Iterator[FactColumn]:
-    """Join chunks to columns of at most about 1 GiB. A chunk has its first row, its values, and
-    arrays over these for the ``cache``."""
+    """Join chunks to columns of at most about 1 GiB; the first large ones stay alone, as joining
+    copies them. A chunk has its first row, its values, and arrays over these for the ``cache``."""
     rows: list[NDArray[np.int64]] = []
     held: list[pa.Array] = []
     derived: list[Mapping[str, NDArray[Any]]] = []
-    nbytes = 0
+    nbytes = alone = 0
     for first, values, arrays in chunks:
+        if values.nbytes >= _LARGE and alone < _MOST_ALONE:
+            yield _column([np.arange(first, first + len(values))], [values], [arrays])
+            alone += 1
+            continue
         if held and nbytes + values.nbytes > _PIECE:
             yield _column(rows, held, derived)
             rows, held, derived, nbytes = [], [], [], 0

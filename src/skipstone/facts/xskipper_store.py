@@ -31,8 +31,8 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
+from skipstone import _compute as pc
 from skipstone.errors import KeyUnavailableError, SkipstoneError, UnsupportedError
 from skipstone.identity import canonical_path
 from skipstone.indexes.bloom import Bloom
@@ -41,10 +41,9 @@ from skipstone.indexes.valuelist import ValueList
 from skipstone.predicate.types import spark_name
 from skipstone.pruning import Answer, Cause, Reason
 from skipstone.pruning.kind import PerFile, Rows, Stored
-from skipstone.storage import open_storage
 from skipstone.xskipper.format.naming import table_identifier
 
-from .location import KeyedLocation, Location, XskipperLocation
+from .location import Location, XskipperLocation
 from .match import Identities, match_files
 from .part_columns import OWN, Definition, FactField, integers, nonnull
 from .parts import Part
@@ -452,42 +451,32 @@ class XskipperStore(Store):
         self.require_own()
 
 
-def find_store(
-    table: str,
-    index_location: str | XskipperLocation | KeyedLocation | None = None,
-    options: Mapping[str, str] | None = None,
-    keys: LabelledKeys | None = None,
-) -> Store:
-    """The store of ``table``: in its default place, or at ``index_location``.
+def foreign_store(
+    table: str, named: XskipperLocation, storage: Storage, keys: LabelledKeys | None = None
+) -> XskipperStore | None:
+    """The store of Xskipper for ``table`` at or below the path of ``named``, if there is one.
 
-    ``keys`` open an encrypted one, ours or foreign. ``UnsupportedError`` as for
-    ``Location.of_table``. An empty place is for our own facts.
+    ``keys`` open an encrypted one.
     """
     from skipstone.xskipper.store import find_directory
 
-    if isinstance(index_location, KeyedLocation):
-        keys, index_location = index_location.keys, index_location.path
-    if index_location is None:
-        return Store.of_table(table, None, options, keys)
-    named = index_location
-    if isinstance(named, str):
-        named = XskipperLocation(named)
     base = canonical_path(named.path)
-    storage = open_storage(base, options)
     try:
         directory = find_directory(storage, base, canonical_path(table))
     except SkipstoneError:  # it cannot be listed: the next reader reports it
         directory = None
-    if directory is None and isinstance(index_location, str):
-        return Store.of_table(table, index_location, options, keys)
+    return None if directory is None else store_in(directory, named, storage, keys)
+
+
+def store_in(
+    directory: str, named: XskipperLocation, storage: Storage, keys: LabelledKeys | None = None
+) -> XskipperStore:
+    """The store in ``directory``."""
     decryption = named.decryption
     if decryption is None and keys is not None:
         from skipstone.parquet.encryption.master_keys import arrow_decryption
 
         decryption = arrow_decryption(keys)
     return XskipperStore(
-        Location(directory or base),
-        storage,
-        decryption=decryption,
-        same_reader=named.same_reader,
+        Location(directory), storage, decryption=decryption, same_reader=named.same_reader
     )

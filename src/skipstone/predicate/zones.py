@@ -24,7 +24,6 @@ from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta, tzinfo
 from functools import lru_cache
 from typing import TypeAlias
-from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 SECOND = 1_000_000
 HOUR, DAY = 3_600 * SECOND, 86_400 * SECOND
@@ -138,6 +137,8 @@ def zone(name: str) -> Zone | None:
     # Names without a slash (EST, CST, Japan) are read differently by different libraries.
     if not _REGION.fullmatch(name):
         return None
+    from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
+
     try:
         rules = ZoneInfo(name)
     except (ZoneInfoNotFoundError, ValueError, OSError):

@@ -29,7 +29,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final, Literal
 
-from skipstone.build.data_file import settled
+from skipstone.build.footers import settled
 from skipstone.errors import FormatError, SkipstoneError, StaleError, UnsupportedError
 from skipstone.execution.open_files import load_summary
 from skipstone.human import SHOWN, Report, duration, of_total, plural, size

@@ -33,7 +33,7 @@ import pyarrow.compute as pc
 from skipstone._cache import LruCache
 from skipstone.errors import SkipstoneError
 from skipstone.facts import Store
-from skipstone.facts.xskipper_store import find_store
+from skipstone.facts.find import find_store
 from skipstone.identity import ObjectId
 from skipstone.paimon.adjacent_index import AdjacentIndexes, without_sidecars
 from skipstone.planning.fact_runs import IN_MEMORY, RunSettings, in_turn

@@ -33,7 +33,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from skipstone.build.column_indexes import ColumnsBuilder
-from skipstone.build.data_file import settled
+from skipstone.build.footers import settled
 from skipstone.build.job import Outcome
 from skipstone.errors import SkipstoneError, UnsupportedError
 from skipstone.facts.encode import FileFacts

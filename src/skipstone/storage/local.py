@@ -211,7 +211,7 @@ class LocalStorage:
         status = os.fstat(descriptor)
         if not modes.S_ISREG(status.st_mode):
             return {}
-        if expected and not expected.same_version(ObjectId.of_local(path, status)):
+        if expected and not expected.is_local(path, status):
             return {}
         found: dict[ByteRange, memoryview] = {}
         size, counts = status.st_size, is_metered()
@@ -248,7 +248,7 @@ class LocalStorage:
             status = os.fstat(descriptor)
             if not modes.S_ISREG(status.st_mode):
                 return False
-            if not version.same_version(ObjectId.of_local(path, status)):
+            if not version.is_local(path, status):
                 return False
             with naming(path):
                 for offset, view in zip(offsets, into, strict=True):

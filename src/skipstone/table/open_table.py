@@ -14,8 +14,8 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any, Self, TypeAlias
 
 from skipstone.errors import KeyUnavailableError, SkipstoneError, UnsupportedError
+from skipstone.facts.find import find_store
 from skipstone.facts.location import KeyedLocation
-from skipstone.facts.store import Store
 from skipstone.identity import canonical_path
 from skipstone.paimon.adjacent_index import AdjacentIndexes
 from skipstone.paimon.options import FileIndexOptions, is_option
@@ -97,13 +97,7 @@ class OpenTable:
             from skipstone.parquet.encryption.master_keys import labelled_keys
 
             keys = labelled_keys(index_keys)
-        self.store: Store
-        if index_location is None:
-            self.store = Store.of_table(self.path, None, self.storage_options, keys, self.storage)
-        else:
-            from skipstone.facts.xskipper_store import find_store
-
-            self.store = find_store(self.path, index_location, self.storage_options, keys)
+        self.store = find_store(self.path, index_location, self.storage_options, keys, self.storage)
         self.partial, self.verify_checksums = partial, verify_checksums
         self.memory = memory
         #: where transparent reading looks for the index

@@ -35,14 +35,14 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
+from skipstone import _compute as pc
 from skipstone.errors import KeyUnavailableError, SkipstoneError, UnsupportedError
 from skipstone.identity import UNITS_PER_SECOND
 from skipstone.pruning import Cause, Reason
 from skipstone.storage import hidden_by_spark, remove_left_overs
 
-from .format.naming import directory_name, table_identifier
+from .format.naming import directory_names
 from .format.part import part_name, read_footer, read_part
 from .format.rows import (
     BloomRows,
@@ -63,13 +63,11 @@ if TYPE_CHECKING:
     from skipstone.pruning import BoolArray
     from skipstone.storage import Storage
 
-    from .format.naming import IdentifierStyle
     from .format.part import Footer, PartContents
     from .format.rows import IndexRows, StoreRows
     from .format.schema import StoreSchema
 
 
-_STYLES: tuple[IdentifierStyle, ...] = ("bucket", "cos", "path")
 _NEXT = re.compile(r"_next-([0-9a-f]{32})-\d+-of-(\d+)")
 # Parts to open before a directory counts as something else.
 _LOOKS = 4
@@ -103,10 +101,9 @@ def part_files(storage: Storage, directory: str) -> dict[str, tuple[int, int]]:
 
 def find_directory(storage: Storage, base: str, table: str) -> str | None:
     """The directory of the Xskipper store of ``table`` at or below ``base``, if there is one."""
-    for identifier in dict.fromkeys(table_identifier(table, style) for style in _STYLES):
-        directory = f"{base}/{directory_name(identifier)}"
-        if storage.has_children(directory):
-            return directory
+    for name in directory_names(table):
+        if storage.has_children(f"{base}/{name}"):
+            return f"{base}/{name}"
     if not storage.has_children(base) or storage.has_children(f"{base}/facts"):
         return None
     for path in list(part_files(storage, base))[:_LOOKS]:

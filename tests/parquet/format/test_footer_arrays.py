@@ -19,6 +19,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from skipstone.errors import FormatError, SkipstoneError, UnsupportedError
+from skipstone.parquet.encryption.open_footer import adopt
 from skipstone.parquet.format.enums import Encoding, PageType, Type
 from skipstone.parquet.format.footer import TAIL_LENGTH, Tail
 from skipstone.parquet.format.footer_arrays import FooterArrays
@@ -141,9 +142,9 @@ def check_chunk(footer: FooterArrays, r: int, c: int, chunk: ColumnChunk) -> Non
         assert of(name) == (-1 if name == "dictionary_page_offset" and not value else value), name
     assert of("encodings") == sum(1 << each for each in set(meta.encodings))
     assert of("dict_only") == dictionary_only(meta)
-    start = meta.data_page_offset
-    if 0 < (meta.dictionary_page_offset or 0) < start:
-        start = meta.dictionary_page_offset or 0
+    start, dictionary = meta.data_page_offset, meta.dictionary_page_offset or 0
+    if dictionary > 0 and (dictionary < start or start < 4):
+        start = dictionary
     assert (of("start"), of("stop")) == (start, start + meta.total_compressed_size)
     statistics = meta.statistics or Statistics()
     for name in _COUNTS:
@@ -587,7 +588,7 @@ def test_decrypted_metadata_is_adopted_in_place_of_what_the_footer_says() -> Non
         bloom_filter_offset=800,
     )
     bare = dataclasses.replace(META, num_values=78)
-    adopted = footer.adopt({(0, 1): whole.to_bytes(), (0, 2): bare.to_bytes()})
+    adopted = adopt(footer, {(0, 1): whole.to_bytes(), (0, 2): bare.to_bytes()})
     assert adopted.chunk("num_values").tolist() == [[3, 77, 78]]
     check_chunk(adopted, 0, 0, CHUNK)
     check_chunk(adopted, 0, 1, dataclasses.replace(sealed, meta_data=whole))
@@ -595,13 +596,13 @@ def test_decrypted_metadata_is_adopted_in_place_of_what_the_footer_says() -> Non
     assert adopted.row_group(0).columns[1].meta_data == whole
     assert adopted.metadata.row_groups[0].columns[2].meta_data == bare
     assert footer.chunk("has_meta_data").tolist() == [[1, 0, 1]]
-    again = adopted.adopt({(0, 1): bare.to_bytes()})
+    again = adopt(adopted, {(0, 1): bare.to_bytes()})
     check_chunk(again, 0, 1, dataclasses.replace(sealed, meta_data=bare))
     check_chunk(again, 0, 2, dataclasses.replace(partial, meta_data=bare))
-    assert footer.adopt({}) is footer
+    assert adopt(footer, {}) is footer
     for stop in range(len(whole.to_bytes())):
         with pytest.raises(FormatError, match="row group 0, column 1"):
-            footer.adopt({(0, 1): whole.to_bytes()[:stop]})
+            adopt(footer, {(0, 1): whole.to_bytes()[:stop]})
 
 
 def test_a_selection_is_a_footer_of_its_own() -> None:

@@ -37,7 +37,10 @@ def chunks_of(file: skipstone.ParquetFile, name: str) -> LeafChunks | None:
 
 
 def read_together(
-    files: Sequence[skipstone.ParquetFile], names: Sequence[str], **options: Any
+    files: Sequence[skipstone.ParquetFile],
+    names: Sequence[str],
+    kernels: Any = COMPILED,
+    **options: Any,
 ) -> BulkColumns | None:
     """All rows of these columns; ``None`` where a chunk has another form, or kinds differ."""
     parts = []
@@ -54,7 +57,7 @@ def read_together(
     kinds_of = kinds[: len(names)]
     if any(kinds[at] != kinds_of[at % len(names)] for at in range(len(kinds))):
         return None
-    return read_bulk(parts, kinds_of, COMPILED, **options)
+    return read_bulk(parts, kinds_of, kernels, **options)
 
 
 def read_rows(

@@ -17,8 +17,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from skipstone.parquet.format.enums import CompressionCodec, Encoding, Type
-from skipstone.parquet.reading.bulk_chunks import BulkKind
-from skipstone.parquet.reading.bulk_columns import BulkColumns, ChunkSpan, FilePart, read_bulk
+from skipstone.parquet.reading.bulk_chunks import BulkKind, ChunkSpan
+from skipstone.parquet.reading.bulk_columns import BulkColumns, FilePart, read_bulk
 from skipstone.parquet.reading.few_rows import FewRows, page_entries, read_few_rows
 from skipstone.parquet.reading.pinned_file import PinnedReader
 from skipstone.storage.local import LocalStorage

@@ -22,6 +22,8 @@ from skipstone.errors import FormatError, KeyUnavailableError, UnsupportedError
 from skipstone.human import Report
 from skipstone.parquet.format.footer import read_footer
 from skipstone.parquet.format.footer_arrays import FooterArrays
+from skipstone.parquet.format.footer_layout import BYTES, NARROW, PARTS, UNENCODED
+from skipstone.parquet.format.footer_scan import LONGEST, scan_one
 from skipstone.parquet.format.metadata import ColumnCryptoMetaData
 from skipstone.parquet.thrift.compact import Reader
 from skipstone.predicate.types import column_name
@@ -193,7 +195,52 @@ def _decrypt_columns(
             unavailable[leaf] = error.with_traceback(None)
         else:
             adopted |= found
-    return footer.adopt(adopted), unavailable
+    return adopt(footer, adopted), unavailable
+
+
+# The slots of ColumnMetaData; places in it move with it.
+_ADOPTED_WIDE = range(UNENCODED + 1)
+_BOUNDS = ("max", "min", "max_value", "min_value")
+_ADOPTED_VALUES = (
+    *(NARROW[each] for each in ("codec", "bloom_filter_length", "dict_only")),
+    *(NARROW[each] for each in ("is_max_value_exact", "is_min_value_exact")),
+    *(BYTES[each] + 1 for each in _BOUNDS),
+)
+_ADOPTED_PLACES = (
+    *(BYTES[each] for each in _BOUNDS),
+    *(slot for name, slot in PARTS.items() if name != "crypto_metadata"),
+)
+
+
+def adopt(footer: FooterArrays, decrypted: Mapping[tuple[int, int], bytes]) -> FooterArrays:
+    """``footer`` with the decrypted ``ColumnMetaData`` bytes of chunks (row group, leaf) filled in.
+
+    They replace the plaintext metadata of these chunks.
+    """
+    if not decrypted:
+        return footer
+    wide, narrow = footer.scanned.wide.copy(), footer.scanned.narrow.copy()
+    pieces, total = [footer.data], len(footer.data)
+    for (r, c), piece in decrypted.items():
+        row = footer.row_of(r, c)
+        if total + len(piece) > LONGEST:
+            raise UnsupportedError("column metadata of more than 2 GiB")
+        mine, small = scan_one(piece, int(footer.scanned.types[c]), f"row group {r}, column {c}")
+        for slot in _ADOPTED_WIDE:
+            wide[slot, row] = mine[slot]
+        for slot in _ADOPTED_VALUES:
+            narrow[slot, row] = small[slot]
+        for slot in _ADOPTED_PLACES:
+            narrow[slot, row] = small[slot] + total if small[slot] else 0
+        pieces.append(piece)
+        total += len(piece)
+    return FooterArrays(
+        data=b"".join(pieces),
+        base=footer.base,
+        scanned=replace(footer.scanned, wide=wide, narrow=narrow),
+        adopted=footer.adopted | set(decrypted),
+        selected=footer.selected,
+    )
 
 
 # -- open files ----------------------------------------------------------------------------------

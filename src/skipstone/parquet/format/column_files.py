@@ -18,10 +18,14 @@ import json
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
+import numpy as np
+
 from skipstone.errors import FormatError, UnsupportedError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
+
+    from numpy.typing import NDArray
 
     from .footer_arrays import FooterArrays
 
@@ -58,12 +62,16 @@ def note_of(files: Mapping[str, ColumnFile]) -> str:
     )
 
 
+def _elsewhere(footer: FooterArrays) -> NDArray[np.bool_]:
+    return np.asarray((footer.places("file_path")[0] >= 0).any(axis=1))
+
+
 def column_files(footer: FooterArrays) -> dict[str, ColumnFile]:
     """The files that contain columns, by ``file_path``; empty where the footer does not name any.
 
     ``FormatError`` where the key is malformed, ``UnsupportedError`` for a later version.
     """
-    if not (footer.places("file_path")[0] >= 0).any():
+    if not footer.by_row_group(_elsewhere).any():
         return {}
     notes = [each.value for each in footer.key_value_metadata or () if each.key == KEY]
     if not notes:

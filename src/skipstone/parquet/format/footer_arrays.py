@@ -19,10 +19,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from skipstone.errors import FormatError, UnsupportedError
+from skipstone.errors import FormatError
 from skipstone.parquet.thrift.compact import BINARY, I32, I64, LIST, STRUCT, Limits, Reader
 from skipstone.parquet.thrift.structs import field_ids, list_of, struct
 
+from .footer import MAGIC
 from .footer_layout import (
     AT_CHUNK,
     BYTES,
@@ -31,10 +32,9 @@ from .footer_layout import (
     GROUPS,
     NARROW,
     PARTS,
-    UNENCODED,
     WIDE,
 )
-from .footer_scan import COMPILED, LONGEST, PLAIN, FooterKernels, Scanned, scan, scan_one
+from .footer_scan import COMPILED, PLAIN, FooterKernels, Scanned, scan
 from .metadata import (
     ColumnChunk,
     ColumnMetaData,
@@ -49,7 +49,7 @@ from .metadata import (
 from .schema import Schema
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Hashable, Sequence
 
     from numpy.typing import NDArray
 
@@ -70,9 +70,18 @@ def _shared(schema: bytes) -> tuple[tuple[SchemaElement, ...], Schema]:
     return found, Schema.of(found)
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class Part:
+    """Row groups of a footer among those of footers that were scanned together: they are in
+    ``whole`` from row group ``first`` on."""
+
+    whole: FooterArrays
+    first: int
+
+
 @dataclass(frozen=True, eq=False, kw_only=True, repr=False)
 class FooterArrays:
-    """The metadata of one file; made by ``scan``.
+    """The metadata of one file; made by ``scan``, or for many files by ``footer_lanes``.
 
     ``data`` holds the Thrift bytes, and after them the bytes that ``adopt`` added; places are
     indices into it. ``base`` is where ``data`` begins in the file. Do not write to the arrays.
@@ -83,6 +92,7 @@ class FooterArrays:
     scanned: Scanned
     adopted: frozenset[tuple[int, int]] = frozenset()
     selected: tuple[int, ...] | None = None
+    part: Part | None = None
 
     @classmethod
     def scan(
@@ -248,7 +258,7 @@ class FooterArrays:
     # Values of row groups and chunks.
 
     @cached_property
-    def _cache(self) -> dict[str, Any]:
+    def _cache(self) -> dict[Any, Any]:
         return {}
 
     def group(self, field: str) -> I64Array:
@@ -288,8 +298,29 @@ class FooterArrays:
         """
         found: I64Array | None = self._cache.get(field)
         if found is None:
-            found = self._cache[field] = self._find(field)
+            part = self.part
+            if part is None:
+                found = self._find(field)
+            else:
+                found = self._of_part(part, part.whole.chunk(field))
+            self._cache[field] = found
         return found
+
+    def _of_part(self, part: Part, rows: NDArray[Any]) -> NDArray[Any]:
+        return rows[part.first : part.first + self.num_row_groups]
+
+    def by_row_group(
+        self, derive: Callable[..., NDArray[Any]], *arguments: Hashable
+    ) -> NDArray[Any]:
+        """``derive(footer, *arguments)``, which gives a value for each row group: of footers that
+        were scanned together it is computed once for all. It may use the schema and the fields of
+        row groups and chunks, no bytes and nothing of the file."""
+        part, key = self.part, (derive, arguments)
+        held = (self if part is None else part.whole)._cache
+        found: NDArray[Any] | None = held.get(key)
+        if found is None:
+            found = held[key] = derive(self if part is None else part.whole, *arguments)
+        return found if part is None else self._of_part(part, found)
 
     def _slot(self, array: NDArray[Any], slot: int) -> I64Array:
         values: I64Array = array[slot].astype(np.int64)
@@ -304,8 +335,10 @@ class FooterArrays:
         if field == "start":
             data = self.chunk("data_page_offset")
             dictionary = self.chunk("dictionary_page_offset")
-            # Some writers store the dictionary's place only in data_page_offset.
-            return np.where((dictionary > 0) & (dictionary < data), dictionary, data)
+            # Some writers store the dictionary's place only in data_page_offset. A place within the
+            # magic is that of a chunk without data pages.
+            before = (dictionary < data) | (data < len(MAGIC))
+            return np.where((dictionary > 0) & before, dictionary, data)
         if field == "stop":
             size = self.chunk("total_compressed_size")
             return np.where(size >= 0, self.chunk("start") + size, -1)
@@ -348,7 +381,7 @@ class FooterArrays:
         return None if start < 0 else self.data[start : start + length]
 
     def _place(self, slot: int, r: int, c: int) -> tuple[int, int]:
-        row = self._row(r, c)
+        row = self.row_of(r, c)
         start, length = self.scanned.narrow[slot, row], self.scanned.narrow[slot + 1, row]
         return int(start) - 1, int(length) - 1
 
@@ -357,7 +390,7 @@ class FooterArrays:
         """``data`` as an array, for gathering from places."""
         return np.frombuffer(self.data, np.uint8)
 
-    def _row(self, r: int, c: int) -> int:
+    def row_of(self, r: int, c: int) -> int:
         if not (0 <= r < self.num_row_groups and 0 <= c < self.num_leaves):
             raise IndexError(f"no chunk ({r}, {c}) in {self!r}")
         return r * self.num_leaves + c
@@ -372,7 +405,7 @@ class FooterArrays:
 
     def column_meta_data(self, r: int, c: int) -> ColumnMetaData | None:
         """The metadata of one chunk, ``None`` where it is encrypted and was not adopted."""
-        start = int(self.scanned.narrow[PARTS["meta_data"], self._row(r, c)]) - 1
+        start = int(self.scanned.narrow[PARTS["meta_data"], self.row_of(r, c)]) - 1
         return None if start < 0 else ColumnMetaData.read(self._reader(start))
 
     def row_group(self, r: int) -> RowGroup:
@@ -429,36 +462,6 @@ class FooterArrays:
                     got=int(stop[r, c]),
                 )
 
-    def adopt(self, decrypted: Mapping[tuple[int, int], bytes]) -> FooterArrays:
-        """With the decrypted ``ColumnMetaData`` bytes of chunks (row group, leaf) filled in.
-
-        They replace the plaintext metadata of these chunks.
-        """
-        if not decrypted:
-            return self
-        wide, narrow = self.scanned.wide.copy(), self.scanned.narrow.copy()
-        pieces, total = [self.data], len(self.data)
-        for (r, c), piece in decrypted.items():
-            row = self._row(r, c)
-            if total + len(piece) > LONGEST:
-                raise UnsupportedError("column metadata of more than 2 GiB")
-            mine, small = scan_one(piece, int(self.scanned.types[c]), f"row group {r}, column {c}")
-            for slot in _ADOPTED_WIDE:
-                wide[slot, row] = mine[slot]
-            for slot in _ADOPTED_VALUES:
-                narrow[slot, row] = small[slot]
-            for slot in _ADOPTED_PLACES:
-                narrow[slot, row] = small[slot] + total if small[slot] else 0
-            pieces.append(piece)
-            total += len(piece)
-        return FooterArrays(
-            data=b"".join(pieces),
-            base=self.base,
-            scanned=replace(self.scanned, wide=wide, narrow=narrow),
-            adopted=self.adopted | set(decrypted),
-            selected=self.selected,
-        )
-
     def select(self, row_groups: Sequence[int]) -> FooterArrays:
         """Some of the row groups, in this order, as a footer of their own over the same bytes."""
         rows = np.asarray(row_groups, np.int64)
@@ -481,17 +484,3 @@ class FooterArrays:
             ),
             selected=tuple([before[r] for r in chosen]),
         )
-
-
-# The slots of ColumnMetaData; places in it move with it.
-_ADOPTED_WIDE = range(UNENCODED + 1)
-_BOUNDS = ("max", "min", "max_value", "min_value")
-_ADOPTED_VALUES = (
-    *(NARROW[each] for each in ("codec", "bloom_filter_length", "dict_only")),
-    *(NARROW[each] for each in ("is_max_value_exact", "is_min_value_exact")),
-    *(BYTES[each] + 1 for each in _BOUNDS),
-)
-_ADOPTED_PLACES = (
-    *(BYTES[each] for each in _BOUNDS),
-    *(slot for name, slot in PARTS.items() if name != "crypto_metadata"),
-)

@@ -142,6 +142,11 @@ def check_crc(body: bytes | memoryview, crc: int | None, offset: int) -> None:
         )
 
 
+def dictionaries_lack_headers(created_by: str | None) -> bool:
+    """Whether this writer may have left the header of a dictionary out of the size of its chunk."""
+    return created_by is not None and _WITHOUT_HEADER.match(created_by) is not None
+
+
 def chunk_range(
     meta: ColumnMetaData, *, file_size: int, created_by: str | None = None
 ) -> tuple[int, int]:
@@ -163,7 +168,7 @@ def chunk_range(
             got=start + length if length >= 0 else length,
         )
     stop = start + length
-    if created_by is not None and _WITHOUT_HEADER.match(created_by):
+    if dictionaries_lack_headers(created_by):
         stop = min(stop + _HEADER_ALLOWANCE, file_size)
     return start, stop
 

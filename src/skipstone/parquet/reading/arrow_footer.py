@@ -20,15 +20,16 @@ from __future__ import annotations
 import base64
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 from skipstone.errors import UnsupportedError
 from skipstone.parquet.arrow.arrow_types import ShapeKind
 from skipstone.parquet.format.enums import Encoding
-from skipstone.parquet.format.footer import MAGIC, TAIL_LENGTH
+from skipstone.parquet.format.footer import TAIL_LENGTH, file_of
 from skipstone.parquet.format.metadata import (
     ColumnChunk,
     ColumnMetaData,
@@ -38,15 +39,18 @@ from skipstone.parquet.format.metadata import (
     SchemaElement,
 )
 from skipstone.parquet.format.schema import arrow_name
+from skipstone.parquet.thrift.compact import STRUCT, Writer
 
 from .row_ranges import check_row_counts
 from .selection import Selection
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-    from typing import Any
+    from collections.abc import Callable, Iterator, Sequence
+
+    from numpy.typing import NDArray
 
     from skipstone.parquet.arrow.arrow_types import Shape
+    from skipstone.parquet.format.enums import Type
     from skipstone.parquet.format.footer_arrays import FooterArrays
     from skipstone.parquet.format.schema import Node
 
@@ -98,12 +102,28 @@ class ArrowColumns:
     @cached_property
     def metadata(self) -> pq.FileMetaData:
         """For ``pyarrow.parquet.ParquetFile`` over the bytes of the file."""
-        made = self._made().to_bytes()
-        whole = MAGIC + made + len(made).to_bytes(4, "little") + MAGIC
-        return pq.read_metadata(pa.py_buffer(whole))
+        return pq.read_metadata(pa.py_buffer(file_of(self._made())))
 
-    def _made(self) -> FileMetaData:
-        footer = self.footer
+    def _made(self) -> bytes:
+        footer, frame = self.footer, self._frame
+        leaves = list(frame.leaves)
+        self._require_here(leaves)
+        chunks = ArrowChunks(
+            numbers=np.stack([footer.chunk(name)[:, leaves] for name in _NUMBERS], axis=2),
+            rows=footer.group("num_rows"),
+        )
+        return frame.footer_of(chunks)
+
+    @property
+    def _frame(self) -> ArrowFrame:
+        """What the footers of files of this schema and writer have in common."""
+        key, frames = (self.paths, self.footer.created_by), self.selection.shared.frames
+        found: ArrowFrame | None = frames.get(key)
+        if found is None:
+            found = frames.put(key, self._new_frame())
+        return found
+
+    def _new_frame(self) -> ArrowFrame:
         elements = [SchemaElement(name="schema", num_children=len(self.fields))]
         leaves: list[int] = []
         paths: list[tuple[str, ...]] = []
@@ -113,24 +133,13 @@ class ArrowColumns:
                 if node.is_leaf:
                     leaves.append(node.first_leaf)
                     paths.append(path)
-        self._require_here(leaves)
-        columns = [_chunks(footer, leaf, path) for leaf, path in zip(leaves, paths, strict=True)]
-        groups = [
-            RowGroup(columns=chunks, total_byte_size=size, num_rows=rows)
-            for chunks, size, rows in zip(
-                zip(*columns, strict=True) if columns else [()] * footer.num_row_groups,
-                footer.chunk("total_uncompressed_size")[:, leaves].sum(axis=1).tolist(),
-                footer.group("num_rows").tolist(),
-                strict=True,
-            )
-        ]
-        return FileMetaData(
-            version=2,
-            schema=tuple(elements),
-            num_rows=int(footer.row_starts[-1]),
-            row_groups=tuple(groups),
-            key_value_metadata=self._types() if self.selection.typed else None,
-            created_by=footer.created_by,
+        types = [self.footer.schema.leaves[leaf].type for leaf in leaves]
+        return ArrowFrame.of(
+            tuple(elements),
+            tuple(zip(types, paths, strict=True)),
+            tuple(leaves),
+            key_values=self._types() if self.selection.typed else None,
+            created_by=self.footer.created_by,
         )
 
     def _require_here(self, leaves: Sequence[int]) -> None:
@@ -173,37 +182,133 @@ def _elements(
         yield from _elements(child, kept, (*path, name))
 
 
-def _chunks(footer: FooterArrays, leaf: int, path: tuple[str, ...]) -> list[ColumnChunk]:
-    """The chunks of a leaf, in all row groups."""
+# -- bytes -----------------------------------------------------------------------------------------
 
-    def values(field: str) -> list[int]:
-        found: list[int] = footer.chunk(field)[:, leaf].tolist()
-        return found
+# The numbers of a chunk, in the order of their field ids.
+_NUMBERS: Final = (
+    "codec",
+    "num_values",
+    "total_uncompressed_size",
+    "total_compressed_size",
+    "data_page_offset",
+    "dictionary_page_offset",
+)
+_DICTIONARY: Final = _NUMBERS.index("dictionary_page_offset")
+_DECODED: Final = _NUMBERS.index("total_uncompressed_size")
 
-    type_ = footer.schema.leaves[leaf].type
-    places: Any = zip(
-        values("codec"),
-        values("num_values"),
-        values("total_uncompressed_size"),
-        values("total_compressed_size"),
-        values("data_page_offset"),
-        values("dictionary_page_offset"),
-        strict=True,
-    )
-    return [
-        ColumnChunk(
-            file_offset=0,
-            meta_data=ColumnMetaData(
-                type=type_,
-                encodings=_ENCODINGS,
-                path_in_schema=path,
-                codec=codec,
-                num_values=count,
-                total_uncompressed_size=plain,
-                total_compressed_size=stored,
-                data_page_offset=data,
-                dictionary_page_offset=dictionary if dictionary > 0 else None,
-            ),
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ArrowChunks:
+    """``numbers`` int64 (R, C, 6): codec, values, bytes decoded and stored, first data page and
+    dictionary page (0 or less: none) of each chunk; ``rows`` int64 (R,)."""
+
+    numbers: NDArray[np.int64]
+    rows: NDArray[np.int64]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Form:
+    """Bytes with holes for numbers: the place of each byte of a hole, which number it belongs to,
+    its shift, and the bit that says that more bytes follow."""
+
+    data: NDArray[np.uint8]
+    place: NDArray[np.int64]
+    number: NDArray[np.int64]
+    shift: NDArray[np.uint64]
+    more: NDArray[np.uint8]
+
+    @classmethod
+    def of(cls, make: Callable[[int, int], bytes]) -> _Form:
+        """``make`` gives the bytes with an i64 and an i32 in place of all numbers.
+
+        It is asked twice, for varints of the largest width whose bytes all differ: where the two
+        results differ, there the numbers lie.
+        """
+        one, other = (np.frombuffer(make(*each), np.uint8) for each in _MARKS)
+        place = np.flatnonzero(one != other)
+        first = np.flatnonzero(np.diff(place, prepend=-2) > 1)
+        number = np.searchsorted(first, np.arange(len(place)), side="right") - 1
+        shift = 7 * (np.arange(len(place)) - first[number])
+        more = np.full(len(place), 0x80, np.uint8)
+        more[[*(first[1:] - 1), -1]] = 0
+        return cls(one, place, number, shift.astype(np.uint64), more)
+
+    def filled(self, numbers: NDArray[np.int64]) -> bytes:
+        """One copy for each row of ``numbers``, int64 (R, holes)."""
+        raw = ((numbers << 1) ^ (numbers >> 63)).view(np.uint64)
+        out = np.tile(self.data, (len(numbers), 1))
+        out[:, self.place] = (raw[:, self.number] >> self.shift) & np.uint64(0x7F)
+        out[:, self.place] |= self.more
+        return out.tobytes()
+
+
+def _mark(bits: int, top: int) -> tuple[int, int]:
+    low = [bits << 7 * at for at in range(9)]
+    return sum(low) >> 1, (sum(low[:4]) | top << 28) >> 1
+
+
+_MARKS: Final = (_mark(0x2A, 2), _mark(0x54, 4))
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ArrowFrame:
+    """A footer without its row groups; ``leaves`` are the ordinals of its columns in the file."""
+
+    leaves: tuple[int, ...]
+    head: _Form
+    group: _Form
+    rest: bytes
+
+    @classmethod
+    def of(
+        cls,
+        elements: tuple[SchemaElement, ...],
+        columns: Sequence[tuple[Type, tuple[str, ...]]],
+        leaves: tuple[int, ...],
+        *,
+        key_values: tuple[KeyValue, ...] | None = None,
+        created_by: str | None = None,
+    ) -> ArrowFrame:
+        """``columns`` are types and paths of the leaves of ``elements``."""
+        bare = FileMetaData(version=2, schema=elements, num_rows=0, row_groups=())
+        whole = replace(bare, key_value_metadata=key_values, created_by=created_by)
+
+        # The list of row groups ends with its size, and then comes the end of the struct.
+        return cls(
+            leaves,
+            _Form.of(lambda wide, narrow: replace(bare, num_rows=wide).to_bytes()[:-2]),
+            _Form.of(lambda wide, narrow: _row_group(columns, wide, narrow).to_bytes()),
+            whole.to_bytes()[len(bare.to_bytes()) - 1 :],
         )
-        for codec, count, plain, stored, data, dictionary in places
-    ]
+
+    def footer_of(self, chunks: ArrowChunks) -> bytes:
+        """The footer with these chunks."""
+        count = len(chunks.rows)
+        numbers = chunks.numbers.copy()
+        numbers[:, :, _DICTIONARY] = np.maximum(numbers[:, :, _DICTIONARY], 0)
+        decoded = numbers[:, :, _DECODED].sum(axis=1)
+        every = [numbers.reshape(count, -1), np.stack([decoded, chunks.rows], axis=1)]
+        size = Writer()
+        size.list_head(STRUCT, count)
+        head = self.head.filled(chunks.rows.sum().reshape(1, 1))
+        groups = self.group.filled(np.concatenate(every, axis=1))
+        return b"".join([head, bytes(size.out), groups, self.rest])
+
+
+def _row_group(columns: Sequence[tuple[Type, tuple[str, ...]]], wide: int, narrow: int) -> RowGroup:
+    def chunk(type: Type, path: tuple[str, ...]) -> ColumnChunk:
+        meta = ColumnMetaData(
+            type=type,
+            encodings=_ENCODINGS,
+            path_in_schema=path,
+            codec=narrow,
+            num_values=wide,
+            total_uncompressed_size=wide,
+            total_compressed_size=wide,
+            data_page_offset=wide,
+            dictionary_page_offset=wide,
+        )
+        return ColumnChunk(file_offset=0, meta_data=meta)
+
+    chunks = tuple([chunk(type, path) for type, path in columns])
+    return RowGroup(columns=chunks, total_byte_size=wide, num_rows=wide)

@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import zlib
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Final, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
 
 import numpy as np
 import pyarrow as pa
@@ -102,6 +102,19 @@ class BulkKind:
     type: pa.DataType
     physical: Type
     optional: bool
+
+
+class ChunkSpan(NamedTuple):
+    """What is read of a chunk: ``ranges`` of offset and length, whose data pages hold ``rows``."""
+
+    ranges: tuple[tuple[int, int], ...]
+    rows: int
+    codec: int
+
+    @property
+    def length(self) -> int:
+        """Bytes of all ranges."""
+        return sum(length for _, length in self.ranges)
 
 
 @dataclass(frozen=True, slots=True, eq=False)

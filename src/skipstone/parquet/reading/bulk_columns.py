@@ -22,14 +22,16 @@ from __future__ import annotations
 
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 import pyarrow as pa
 
 from skipstone.errors import SkipstoneError
-from skipstone.parquet.arrow.arrow_types import ShapeKind, leaf_type
+from skipstone.parquet.arrow.arrow_types import leaf_type
 from skipstone.parquet.format.enums import Encoding, Type
+from skipstone.parquet.pages.page import dictionaries_lack_headers
 
 from .bulk_chunks import (
     ROOM,
@@ -38,6 +40,7 @@ from .bulk_chunks import (
     BulkChunks,
     BulkKernels,
     BulkKind,
+    ChunkSpan,
 )
 from .decoding_memory import limit_of
 
@@ -50,7 +53,6 @@ if TYPE_CHECKING:
     from skipstone.parquet.format.schema import ColumnDescriptor
 
     from .bulk_chunks import Room
-    from .chunk_pages import ChunkPages
     from .pinned_file import PinnedReader
     from .selection import SelectedField
 
@@ -95,19 +97,6 @@ def _is_number(type: pa.DataType, leaf: ColumnDescriptor) -> bool:
     return bool(usual and type == natural)
 
 
-class ChunkSpan(NamedTuple):
-    """What is read of a chunk: ``ranges`` of offset and length, whose data pages hold ``rows``."""
-
-    ranges: tuple[tuple[int, int], ...]
-    rows: int
-    codec: int
-
-    @property
-    def length(self) -> int:
-        """Bytes of all ranges."""
-        return sum(length for _, length in self.ranges)
-
-
 @dataclass(frozen=True, slots=True, eq=False)
 class LeafChunks:
     """The whole chunks of one leaf of a file, by row group."""
@@ -122,41 +111,51 @@ class LeafChunks:
         return sum(2 * span.length + VALUE * span.rows for span in spans)
 
 
-def leaf_chunks(
-    footer: FooterArrays, chunk_pages: ChunkPages, selected: SelectedField
-) -> LeafChunks | None:
-    """The chunks of a field of the root; ``None`` where they are not of the usual forms."""
-    if selected.shape.kind is not ShapeKind.LEAF or not footer.num_row_groups:
+def leaf_chunks(footer: FooterArrays, size: int, selected: SelectedField) -> LeafChunks | None:
+    """The chunks of a field of the root in a file of ``size`` bytes; ``None`` where they are not of
+    the usual forms."""
+    kind = _kind(selected)
+    if kind is None or not footer.num_row_groups or dictionaries_lack_headers(footer.created_by):
         return None
     leaf = selected.shape.leaves[0]
-    described = footer.schema.leaves[leaf]
-    if described.max_repetition_level or described.max_definition_level > 1:
-        return None
-    type, is_string = selected.field.type, described.type is Type.BYTE_ARRAY
-    encodings = footer.chunk("encodings")[:, leaf]
-    values, rows = footer.chunk("num_values")[:, leaf], footer.group("num_rows")
-    try:
-        if is_string:
-            usual = _is_string(type) and _is_string(leaf_type(described))
-        else:
-            usual = _is_number(type, described)
-        if (
-            not usual
-            or np.any(encodings & ~_READABLE)
-            or np.any(values != rows)
-            or np.any(footer.chunk("encrypted")[:, leaf] > 0)
-            or np.any(footer.chunk("has_meta_data")[:, leaf] != 1)
-            or np.any(footer.places("file_path")[0][:, leaf] >= 0)
-        ):
-            return None
-        places = [chunk_pages.place((group, leaf)) for group in range(len(rows))]
-    except SkipstoneError:
+    places = footer.by_row_group(_places, leaf).tolist()
+    if any(start < 0 or stop > size for start, stop, _, _ in places):
         return None
     spans = [
-        ChunkSpan(((each.start, each.stop - each.start),), each.rows, each.codec) for each in places
+        ChunkSpan(((start, stop - start),), rows, codec) for start, stop, rows, codec in places
     ]
-    kind = BulkKind(type, described.type, described.max_definition_level == 1)
     return LeafChunks(leaf, kind, tuple(spans))
+
+
+@lru_cache(maxsize=256)
+def _kind(selected: SelectedField) -> BulkKind | None:
+    """``None`` where chunks of this field are not of a usual type."""
+    type, leaf = selected.field.type, selected.leaf
+    if leaf is None or leaf.max_repetition_level or leaf.max_definition_level > 1:
+        return None
+    try:
+        if leaf.type is Type.BYTE_ARRAY:
+            usual = _is_string(type) and _is_string(leaf_type(leaf))
+        else:
+            usual = _is_number(type, leaf)
+    except SkipstoneError:
+        return None
+    return BulkKind(type, leaf.type, leaf.max_definition_level == 1) if usual else None
+
+
+def _places(footer: FooterArrays, leaf: int) -> NDArray[np.int64]:
+    """Start, stop, rows and codec of the chunks of a leaf; a start of -1 where one is unusual."""
+    rows, stop = footer.group("num_rows"), footer.chunk("stop")[:, leaf]
+    usual = (
+        (footer.chunk("encodings")[:, leaf] & ~_READABLE == 0)
+        & (footer.chunk("num_values")[:, leaf] == rows)
+        & (footer.chunk("encrypted")[:, leaf] <= 0)
+        & (footer.chunk("has_meta_data")[:, leaf] == 1)
+        & (footer.places("file_path")[0][:, leaf] < 0)
+        & (stop >= 0)
+    )
+    start = np.where(usual, footer.chunk("start")[:, leaf], -1)
+    return np.stack([start, stop, rows, footer.chunk("codec")[:, leaf]], axis=1)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -185,7 +184,7 @@ class BulkColumns:
 def read_bulk(
     parts: Sequence[FilePart],
     kinds: Sequence[BulkKind],
-    kernels: BulkKernels,
+    kernels: BulkKernels | None,
     *,
     lazy: bool = False,
     verify_checksums: bool = True,
@@ -193,7 +192,10 @@ def read_bulk(
     room: Room | None = None,
 ) -> BulkColumns:
     """Columns of these ``kinds``, each of the chunks of all parts. A file that cannot be read is
-    not ``done``. With ``lazy``, strings by dictionary are ``CodedStrings``."""
+    not ``done``. With ``lazy``, strings by dictionary are ``CodedStrings``. Without ``kernels``
+    only whole columns of numbers are done."""
+    if kernels is None and not all(kind.physical in WIDTHS for kind in kinds):
+        return _none(parts, kinds)
     done = np.ones(len(parts), np.bool_)
     room = _new if room is None else room
     fetched = _fetched(parts, len(kinds), done, room)
@@ -203,6 +205,15 @@ def read_bulk(
         part_of = np.repeat(np.arange(len(parts)), [len(part.columns[at]) for part in parts])
         buffer, stops = fetched[at]
         limit = limit_of(memory, len(buffer))
+        if kernels is None:
+            from .bulk_arrow import decoded
+
+            whole = decoded(kind, spans, buffer, verify_checksums=verify_checksums, memory=memory)
+            if whole is None or not done.all():
+                return _none(parts, kinds)
+            arrays.append(whole)
+            firsts.append(_first_rows(part_of, np.array([span.rows for span in spans]), len(parts)))
+            continue
         every = [span.rows for span in spans]
         if sum(every) * VALUE > limit:
             return _none(parts, kinds)
@@ -224,9 +235,15 @@ def read_bulk(
             made, failed = chunks.nothing
         arrays.append(made)
         done[part_of[failed]] = False
-        held = np.bincount(part_of, weights=rows, minlength=len(parts)).astype(np.int64)
-        firsts.append(np.concatenate([np.zeros(1, np.int64), np.cumsum(held)]))
+        firsts.append(_first_rows(part_of, rows, len(parts)))
     return BulkColumns(tuple(arrays), tuple(firsts), done)
+
+
+def _first_rows(
+    part_of: NDArray[np.int64], rows: NDArray[np.int64], parts: int
+) -> NDArray[np.int64]:
+    held = np.bincount(part_of, weights=rows, minlength=parts).astype(np.int64)
+    return np.concatenate([np.zeros(1, np.int64), np.cumsum(held)])
 
 
 def _none(parts: Sequence[FilePart], kinds: Sequence[BulkKind]) -> BulkColumns:

@@ -40,11 +40,11 @@ from .bulk_chunks import (
     SIZE,
     STORED,
     WIDTHS,
+    ChunkSpan,
     number_array,
     string_array,
     validity_buffer,
 )
-from .bulk_columns import ChunkSpan
 from .decoding_memory import limit_of
 
 if TYPE_CHECKING:

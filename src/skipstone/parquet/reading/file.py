@@ -172,10 +172,20 @@ class ParquetFile(FileReader):
         return cls.of_footer(found, reader, opened)
 
     @classmethod
-    def of_footer(cls, id: ObjectId, reader: PinnedReader, opened: OpenedFooter) -> ParquetFile:
+    def of_footer(
+        cls,
+        id: ObjectId,
+        reader: PinnedReader,
+        opened: OpenedFooter,
+        *,
+        verify_checksums: bool = True,
+        memory: int | None = None,
+    ) -> ParquetFile:
         """The version of a file that ``reader`` has pinned, by its footer, which is known."""
         made = object.__new__(cls)
-        FileReader.__init__(made, id, reader, opened)
+        FileReader.__init__(
+            made, id, reader, opened, verify_checksums=verify_checksums, memory=memory
+        )
         return made
 
     def __repr__(self) -> str:

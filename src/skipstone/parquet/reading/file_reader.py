@@ -235,7 +235,7 @@ class FileReader:
         key = field.shape.leaves
         if key not in self._bulk:
             usual = not self.encrypted_footer and not self.unavailable
-            found = leaf_chunks(self.footer, self.chunk_pages, field) if usual else None
+            found = leaf_chunks(self.footer, self.size, field) if usual else None
             self._bulk[key] = found
         return self._bulk[key]
 
@@ -377,7 +377,7 @@ class FileReader:
     ) -> Iterator[tuple[list[GroupRows], int]]:
         """``rows`` in runs of row groups whose chunks of ``leaves`` take, stored and decoded, up to
         ``limit`` bytes, each with its bytes; a single row group may take more."""
-        (size, _), counts = self._chunk_sizes(tuple(leaves)), self.footer.group("num_rows")
+        size, counts = self._chunk_sizes(tuple(leaves)), self.footer.group("num_rows")
         wave: list[GroupRows] = []
         held = 0
         for group in group_rows(rows, self.row_starts):
@@ -394,21 +394,12 @@ class FileReader:
     def read_size(self, leaves: Sequence[int]) -> int:
         """The bytes of all chunks of ``leaves``, stored and decoded."""
         self.row_starts  # noqa: B018 - FormatError where the counts of rows contradict each other
-        return self._chunk_sizes(tuple(leaves))[1]
+        return int(self._chunk_sizes(tuple(leaves)).sum())
 
-    def _chunk_sizes(self, leaves: tuple[int, ...]) -> tuple[NDArray[np.int64], int]:
-        """The bytes of the chunks of ``leaves`` in each row group, and in all: of their pages as
-        stored, and of their decoded values, which are held at once."""
-        found = self._sizes.get(leaves)
-        if found is None:
-            stored = self.footer.chunk("total_compressed_size")[:, leaves].sum(axis=1)
-            size = stored + self._decoded_size[:, leaves].sum(axis=1)
-            found = self._sizes[leaves] = size, int(size.sum())
-        return found
-
-    @cached_property
-    def _sizes(self) -> dict[tuple[int, ...], tuple[NDArray[np.int64], int]]:
-        return {}
+    def _chunk_sizes(self, leaves: tuple[int, ...]) -> NDArray[np.int64]:
+        """The bytes of the chunks of ``leaves`` in each row group: of their pages as stored, and of
+        their decoded values, which are held at once."""
+        return self.footer.by_row_group(_read_sizes, leaves)
 
     def row_waves(
         self, leaves: Sequence[int], rows: RowSet | None, limit: int
@@ -422,10 +413,16 @@ class FileReader:
 
     @cached_property
     def _decoded_size(self) -> NDArray[np.int64]:
-        return decoded_size(self.footer)
+        return self.footer.by_row_group(decoded_size)
 
 
 _OFFSET = 8
+
+
+def _read_sizes(footer: FooterArrays, leaves: tuple[int, ...]) -> NDArray[np.int64]:
+    at = list(leaves)
+    stored, decoded = footer.chunk("total_compressed_size"), footer.by_row_group(decoded_size)
+    return np.asarray(stored[:, at].sum(axis=1) + decoded[:, at].sum(axis=1))
 
 
 def decoded_size(footer: FooterArrays) -> NDArray[np.int64]:

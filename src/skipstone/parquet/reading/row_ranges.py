@@ -33,6 +33,8 @@ if TYPE_CHECKING:
 #: half-open ranges of row positions: pairs, an integer array of two columns, or a ``RowSet``
 RowRanges: TypeAlias = "RowSet | Sequence[tuple[int, int]] | NDArray[np.integer]"
 
+# No number of values: an absent one is -1.
+_AGREES = -2
 # Ranges of rows up to which slices are cheaper than a take.
 _SLICES = 16
 
@@ -58,20 +60,28 @@ def check_row_counts(footer: FooterArrays) -> None:
     Chunks of columns without lists have one value per row. If all chunks that have metadata
     contradict their row group, its rows cannot be counted or separated.
     """
-    flat = [leaf.ordinal for leaf in footer.schema.leaves if not leaf.max_repetition_level]
-    if not flat:
-        return
-    rows = footer.group("num_rows")[:, None]
-    known = footer.chunk("has_meta_data")[:, flat] == 1
-    values = footer.chunk("num_values")[:, flat]
-    wrong = known.any(axis=1) & ~(known & (values == rows)).any(axis=1)
+    values = footer.by_row_group(_contradicting)
+    wrong = values != _AGREES
     if wrong.any():
         at = int(np.argmax(wrong))
         raise FormatError(
             f"num_rows of row group {at} agrees with none of its columns",
-            expected=int(values[at][np.argmax(known[at])]),
-            got=int(rows[at, 0]),
+            expected=int(values[at]),
+            got=int(footer.group("num_rows")[at]),
         )
+
+
+def _contradicting(footer: FooterArrays) -> I64:
+    """The values of the first column of row groups whose columns contradict them."""
+    flat = [leaf.ordinal for leaf in footer.schema.leaves if not leaf.max_repetition_level]
+    rows = footer.group("num_rows")
+    if not flat:
+        return np.full_like(rows, _AGREES)
+    known = footer.chunk("has_meta_data")[:, flat] == 1
+    values = footer.chunk("num_values")[:, flat]
+    wrong = known.any(axis=1) & ~(known & (values == rows[:, None])).any(axis=1)
+    first = values[np.arange(len(rows)), np.argmax(known, axis=1)]
+    return np.where(wrong, first, _AGREES)
 
 
 @dataclass(frozen=True, slots=True, eq=False)

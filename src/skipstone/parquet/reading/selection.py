@@ -10,7 +10,7 @@ from __future__ import annotations
 import difflib
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import pyarrow as pa
 
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 
     from skipstone.parquet.format.footer_arrays import FooterArrays
     from skipstone.parquet.format.metadata import KeyValue
-    from skipstone.parquet.format.schema import Node, Schema
+    from skipstone.parquet.format.schema import ColumnDescriptor, Node, Schema
 
 
 # Where Spark writes the schema of its own files.
@@ -54,18 +54,20 @@ _SHARED = 32 << 10
 
 @dataclass(frozen=True, slots=True, eq=False)
 class SelectedField:
-    """One column of the result: ``field`` is its Arrow field, ``shape`` its structure."""
+    """One column of the result: ``field`` is its Arrow field, ``shape`` its structure; ``leaf`` is
+    set where it is one."""
 
     node: Node
     field: pa.Field
     shape: Shape
+    leaf: ColumnDescriptor | None
 
 
 _Names: TypeAlias = tuple[str, ...]
 
 
-class _OfSchema:
-    """What was derived from one schema."""
+class OfSchema:
+    """What was derived from one schema; ``frames`` are those of ``arrow_footer``."""
 
     def __init__(self) -> None:
         self.schema: pa.Schema | None = None
@@ -76,16 +78,18 @@ class _OfSchema:
         self.paths: LruCache[tuple[tuple[str, ...], ...], tuple[SelectedField, ...]] = LruCache(
             _REMEMBERED
         )
+        self.frames: LruCache[Any, Any] = LruCache(_REMEMBERED)
+        self.empty: LruCache[tuple[str, ...] | None, pa.Table] = LruCache(_REMEMBERED)
 
 
 @lru_cache(maxsize=64)
-def _shared(schema: bytes, pairs: bytes) -> _OfSchema:
-    return _OfSchema()
+def _shared(schema: bytes, pairs: bytes) -> OfSchema:
+    return OfSchema()
 
 
-def _of_schema(footer: FooterArrays) -> _OfSchema:
+def _of_schema(footer: FooterArrays) -> OfSchema:
     written = footer.schema_bytes, footer.key_value_bytes
-    return _OfSchema() if sum(map(len, written)) > _SHARED else _shared(*written)
+    return OfSchema() if sum(map(len, written)) > _SHARED else _shared(*written)
 
 
 class Selection:
@@ -95,10 +99,9 @@ class Selection:
         self._footer, self.path = footer, path
         self._of_schema = _of_schema(footer)
         self._fields = self._of_schema.fields
-        self._empty: LruCache[tuple[str, ...] | None, pa.Table] = LruCache(_REMEMBERED)
 
     @property
-    def shared(self) -> object:
+    def shared(self) -> OfSchema:
         """What all open files with the same schema have in common."""
         return self._of_schema
 
@@ -192,11 +195,12 @@ class Selection:
     def empty_table(self, columns: Sequence[str] | None) -> pa.Table:
         """These columns without rows."""
         key = None if columns is None else tuple(columns)
-        found = self._empty.get(key)
+        kept = self._of_schema.empty
+        found = kept.get(key)
         if found is None:
             fields = [each.field for each in self.fields(columns)]
             found = no_rows(pa.schema(fields, self.schema.metadata))
-            self._empty.put(key, found)
+            kept.put(key, found)
         return found
 
     def _every(self) -> Iterable[tuple[int, set[int]]]:
@@ -255,7 +259,8 @@ class Selection:
     def _field(self, at: int, leaves: set[int]) -> SelectedField:
         node, field = self.tree.root.children[at], self.schema.field(at)
         shape = shape_of(node, field.type, leaves)
-        return SelectedField(node, field.with_type(shape.type), shape)
+        leaf = self.tree.leaves[node.first_leaf] if shape.kind is ShapeKind.LEAF else None
+        return SelectedField(node, field.with_type(shape.type), shape, leaf)
 
 
 def _spark_schema(

@@ -32,7 +32,6 @@ written by releases of Xskipper.
 
 from __future__ import annotations
 
-import hashlib
 import re
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
@@ -118,7 +117,18 @@ def file_identifier(uri: str, style: IdentifierStyle = "path") -> str:
 
 def directory_name(identifier: str) -> str:
     """The name of the directory of a table's metadata: 64 hexadecimal digits."""
+    import hashlib
+
     return hashlib.sha256(identifier.encode("utf-8", "surrogatepass")).hexdigest()
+
+
+_STYLES: tuple[IdentifierStyle, ...] = ("bucket", "cos", "path")
+
+
+def directory_names(table: str) -> list[str]:
+    """The names under which the metadata of a table may lie, by all rules for identifiers."""
+    found = dict.fromkeys(table_identifier(table, style) for style in _STYLES)
+    return [directory_name(each) for each in found]
 
 
 def obj_name(path: str, mtime_ms: int) -> str:

@@ -1,0 +1,139 @@
+"""The footers of files that are built: of one file, or of many at once; and when a file is settled.
+
+A footer is read only from a file that nothing has changed for some seconds by the store's clock.
+"""
+
+from __future__ import annotations
+
+import time
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, BinaryIO
+
+from skipstone.errors import FormatError, UnsupportedError
+from skipstone.identity import UNITS_PER_SECOND
+from skipstone.parquet.format.column_files import KEY as COLUMN_FILES
+from skipstone.parquet.format.footer import Tail, read_footer
+from skipstone.parquet.format.footer_arrays import FooterArrays
+from skipstone.parquet.format.footer_lanes import scan_many
+from skipstone.parquet.thrift.kernel_lanes import FEW
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from skipstone.identity import ObjectId
+    from skipstone.storage import Storage
+
+    from .column_indexes import BuildSettings
+
+
+_SECOND = 1_000_000_000
+# Seconds. For a file older than this, the store's clock is not read.
+_SURELY_OLD = 86_400 * _SECOND
+
+
+def settled(object: ObjectId, storage: Storage, seconds: float) -> bool:
+    """Waits until the file is ``seconds`` old; False if it is still too young after that."""
+    ripe = _ripe(object, seconds)
+    if ripe + _SURELY_OLD < time.time_ns():
+        return True
+    wait = ripe - storage.now()
+    if wait <= 0:
+        return True
+    longest = ripe - object.mtime * _tick(object)
+    if wait > longest:
+        return _settled_in_future(object, storage, longest)
+    time.sleep(wait / _SECOND)
+    return storage.now() >= ripe
+
+
+def _tick(object: ObjectId) -> int:
+    return _SECOND // UNITS_PER_SECOND[object.unit]
+
+
+def _ripe(object: ObjectId, seconds: float) -> int:
+    """When the file is ``seconds`` old, in nanoseconds."""
+    tick = _tick(object)
+    # A coarse mtime is rounded down: the true time may be up to a tick later.
+    return object.mtime * tick + (tick if tick > 1 else 0) + round(seconds * _SECOND)
+
+
+def _settled_in_future(object: ObjectId, storage: Storage, wait: int) -> bool:
+    """Whether a file whose time is in the future stays as it is for ``wait`` nanoseconds.
+
+    A clock was wrong, or a user set the time. The next change gives the file another time in any
+    case, if it comes more than a tick after the last one.
+    """
+    try:
+        # The time of the last change of any kind, which no user can set.
+        changed = 0 if storage.remote else Path(object.path).stat().st_ctime_ns
+        if storage.remote or time.time_ns() - changed <= wait:
+            time.sleep(wait / _SECOND)
+        return storage.stat(object.path).same_version(object)
+    except OSError:
+        return False
+
+
+# Bytes read from the end of a file first; most footers are shorter.
+_GUESS = 16 * 1024
+
+
+@dataclass(frozen=True, slots=True)
+class Footer:
+    """The checked footer of a file in the clear, its bytes, and the ``size`` of the file."""
+
+    arrays: FooterArrays
+    data: bytes
+    size: int
+
+
+class EncryptedError(OSError):
+    """The footer, or columns under it, are encrypted."""
+
+
+def read_checked(source: BinaryIO) -> Footer:
+    """The footer; ``EncryptedError`` also where columns are encrypted under a footer in clear."""
+    tail, read = read_footer(source, guess=_GUESS)
+    if tail.encrypted:
+        raise EncryptedError("the footer is encrypted")
+    data = bytes(read)
+    return _checked(FooterArrays.scan(data, tail.offset), data, tail.size)
+
+
+def _checked(footer: FooterArrays, data: bytes, size: int) -> Footer:
+    # A signature follows a footer in clear whose columns are encrypted.
+    if footer.end != len(data) or footer.encryption_algorithm is not None:
+        raise EncryptedError("columns are encrypted under a signed footer")
+    if COLUMN_FILES.encode() in data or (footer.places("file_path")[0] >= 0).any():
+        raise UnsupportedError("its columns lie in other files")
+    return Footer(footer, data, size)
+
+
+def known_footers(
+    files: Sequence[ObjectId], storage: Storage, settings: BuildSettings
+) -> list[Footer | None]:
+    """The footers of many local files, read and scanned together; ``None`` where ``build_file``
+    must read it: of files that are too fresh or have changed, and of unusual ones."""
+    found: list[Footer | None] = [None] * len(files)
+    if storage.remote or len(files) < FEW:
+        return found
+    now = storage.now()
+    read: list[tuple[int, Tail, bytes]] = []
+    for at, each in enumerate(files):
+        if _ripe(each, settings.settle) > now:
+            continue
+        try:
+            version, end = storage.read_tail(each.path, _GUESS)
+            tail = Tail.from_bytes(end, version.size or 0)
+        except (OSError, FormatError):
+            continue
+        data = tail.footer_in(end)
+        if data is not None and not tail.encrypted and version.same_version(each):
+            read.append((at, tail, bytes(data)))
+    scanned = scan_many([data for _, _, data in read], [tail.offset for _, tail, _ in read])
+    for (at, tail, footer), arrays in zip(read, scanned, strict=True):
+        if arrays is not None:
+            with suppress(UnsupportedError, EncryptedError):
+                found[at] = _checked(arrays, footer, tail.size)
+    return found

@@ -1,0 +1,126 @@
+"""Columns of numbers of many files that Arrow decodes as one, before compiled code is there."""
+
+from __future__ import annotations
+
+from decimal import Decimal
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.fuzz.mutate import mutated
+from tests.parquet.reading.bulk import by_arrow, opened, part, read_together, same
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+FILES = 20
+TYPES = [
+    pa.int64(), pa.int32(), pa.int8(), pa.uint16(), pa.float32(), pa.float64(), pa.date32(),
+    pa.timestamp("us", "UTC"), pa.timestamp("ms"), pa.time64("us"), pa.decimal128(9, 2),
+    pa.decimal128(18, 6),
+]  # fmt: skip
+
+
+def lay(folder: Path, type: pa.DataType, *, nulls: bool = True, **options: Any) -> list[Path]:
+    """Files of different lengths, of two row groups each; half of the values repeat."""
+    paths = []
+    for number in range(FILES):
+        rows = 40 + 3 * number
+        values = (np.arange(rows) % (rows // 2) + 1).tolist()
+        if pa.types.is_decimal(type):
+            column = pa.array([Decimal(value) for value in values], type)
+        else:
+            width = pa.int32() if pa.types.is_date(type) else pa.int64()
+            column = pa.array(values, width).cast(type)
+        if nulls:
+            column = pa.array([*column.to_pylist()[:-1], None], type)
+        paths.append(folder / f"{number}.parquet")
+        pq.write_table(pa.table({"a": column}), paths[-1], row_group_size=rows // 2 + 1, **options)
+    return paths
+
+
+@pytest.mark.parametrize("type", TYPES, ids=str)
+@pytest.mark.parametrize(
+    "options",
+    [
+        {},
+        {"use_dictionary": False, "compression": "zstd", "nulls": False},
+        {"data_page_version": "2.0", "compression": "none", "write_page_checksum": True},
+    ],
+)
+def test_files_of_one_writer_are_decoded(
+    tmp_path: Path, type: pa.DataType, options: dict[str, Any]
+) -> None:
+    paths = lay(tmp_path, type, store_decimal_as_integer=True, **options)
+    found = read_together([opened(path) for path in paths], ["a"], None)
+    assert found is not None
+    assert found.done.all()
+    found.arrays[0].validate(full=True)
+    for number, path in enumerate(paths):
+        assert same(part(found, 0, number), by_arrow(path, "a", type)), path
+
+
+def test_texts_are_left_to_other_readers(tmp_path: Path) -> None:
+    for number in range(FILES):
+        pq.write_table(pa.table({"a": ["x", "y"]}), tmp_path / f"{number}.parquet")
+    found = read_together([opened(path) for path in sorted(tmp_path.iterdir())], ["a"], None)
+    assert found is not None
+    assert not found.done.any()
+
+
+@pytest.mark.parametrize("times", [1, 2, FILES])
+def test_few_files_too(tmp_path: Path, times: int) -> None:
+    path = lay(tmp_path, pa.int64())[0]
+    found = read_together([opened(path)] * times, ["a"], None)
+    assert found is not None
+    assert found.done.all()
+    assert same(part(found, 0, times - 1), by_arrow(path, "a"))
+
+
+def test_a_chunk_of_another_number_of_values_moves_no_others(tmp_path: Path) -> None:
+    """One footer claims a row more than there is, another one less: the sum is right."""
+    paths = lay(tmp_path, pa.int64(), nulls=False, use_dictionary=False)
+    for path, rows, claimed in ((paths[3], 25, 26), (paths[4], 27, 26)):
+        data = path.read_bytes()
+        assert pq.read_metadata(path).row_group(0).num_rows == rows
+        footer = len(data) - 8 - int.from_bytes(data[-8:-4], "little")
+        # num_values of the chunk, and num_rows of the row group: 0x16 and a zigzag varint.
+        old, new = bytes([0x16, 2 * rows]), bytes([0x16, 2 * claimed])
+        assert data[footer:].count(old) >= 2
+        path.write_bytes(data[:footer] + data[footer:].replace(old, new))
+        assert opened(path).row_group_rows[2][0] == claimed
+    found = read_together([opened(path) for path in paths], ["a"], None)
+    assert found is not None
+    assert not found.done.any()
+
+
+@given(st.integers(0, 1 << 32), st.integers(0, FILES - 1))
+def test_damaged_pages_are_refused_or_read_as_alone(
+    tmp_path_factory: pytest.TempPathFactory, seed: int, number: int
+) -> None:
+    folder = tmp_path_factory.mktemp("damaged")
+    paths = lay(folder, pa.int32())
+    data = paths[number].read_bytes()
+    footer = int.from_bytes(data[-8:-4], "little") + 8
+    pages = mutated(data[4:-footer] + bytes(8), seed)[: len(data) - footer - 4]
+    paths[number].write_bytes(
+        data[:4] + pages.ljust(len(data) - footer - 4, b"\0") + data[-footer:]
+    )
+    files = [opened(path) for path in paths]
+    found = read_together(files, ["a"], None)
+    assert found is not None
+    if not found.done.all():
+        return
+    for at, file in enumerate(files):
+        if at != number:
+            assert same(part(found, 0, at), by_arrow(file.path, "a"))
+    try:
+        alone = files[number].read_rows(["a"]).column(0).combine_chunks()
+    except (ValueError, OSError):
+        return
+    assert same(part(found, 0, number), alone)
