@@ -254,8 +254,8 @@ def read_columns(
     *,
     lazy: bool = False,
 ) -> BatchColumns | None:
-    """The columns of a batch as the files store them, strings by dictionary (``lazy``: decoded when
-    they are needed); ``None`` where a piece cannot be read this way."""
+    """The columns of a batch as the files store them (``lazy``: decoded when they are needed);
+    ``None`` where a piece cannot be read this way."""
     spans = [
         tuple([[chunks.spans[group] for group in each.groups] for chunks in stored_chunks(each)])
         for each in pieces
@@ -293,14 +293,14 @@ def read_some(
                 of_column[at].append((span.rows, local))
             columns.append(made)
         spans.append(tuple(columns))
-    found = _read(pieces, spans, kernels, room)
+    found = _read(pieces, spans, kernels, room, lazy=True)
     if found is None:
         return None
     arrays = []
     for array, read in zip(found.arrays, of_column, strict=True):
         before = np.cumsum([0, *(count for count, _ in read)]).tolist()
         at_rows = [local + first for (_, local), first in zip(read, before, strict=False)]
-        arrays.append(array.take(pa.array(np.concatenate(at_rows))))
+        arrays.append(array.take(np.concatenate(at_rows)))
     return _columns(pieces, names, arrays, [len(each) for each in rows])
 
 

@@ -38,7 +38,9 @@ from .bulk_chunks import (
     BulkChunks,
     BulkKernels,
     BulkKind,
+    is_text,
 )
+from .bulk_values import StoredColumn
 from .decoding_memory import limit_of
 
 if TYPE_CHECKING:
@@ -69,13 +71,6 @@ _READABLE: Final = sum(
         Encoding.BIT_PACKED,
     )
 )
-
-
-def _is_string(type: pa.DataType) -> bool:
-    t = pa.types
-    return bool(
-        t.is_string(type) or t.is_binary(type) or t.is_large_string(type) or t.is_large_binary(type)
-    )
 
 
 def _is_number(type: pa.DataType, leaf: ColumnDescriptor) -> bool:
@@ -139,7 +134,7 @@ def leaf_chunks(
     values, rows = footer.chunk("num_values")[:, leaf], footer.group("num_rows")
     try:
         if is_string:
-            usual = _is_string(type) and _is_string(leaf_type(described))
+            usual = is_text(type) and is_text(leaf_type(described))
         else:
             usual = _is_number(type, described)
         if (
@@ -178,7 +173,7 @@ class BulkColumns:
     ``first[c]`` are the rows of column ``c`` before each part, and all its rows at the end.
     """
 
-    #: Arrow arrays, or ``CodedStrings``
+    #: Arrow arrays, or each a ``StoredColumn``
     arrays: tuple[Any, ...]
     first: tuple[NDArray[np.int64], ...]
     done: NDArray[np.bool_]
@@ -195,7 +190,7 @@ def read_bulk(
     room: Room | None = None,
 ) -> BulkColumns:
     """Columns of these ``kinds``, each of the chunks of all parts. A file that cannot be read is
-    not ``done``. With ``lazy``, strings by dictionary are ``CodedStrings``."""
+    not ``done``. With ``lazy``, columns are not decoded yet (``StoredColumn``)."""
     done = np.ones(len(parts), np.bool_)
     room = _new if room is None else room
     fetched = _fetched(parts, len(kinds), done, room)
@@ -224,9 +219,16 @@ def read_bulk(
             verify=verify_checksums,
             limit=limit,
             room=room,
+            kernels=kernels,
         )
+        made: pa.Array | StoredColumn
         try:
-            made, failed = chunks.decoded(kernels, lazy=lazy)
+            if not lazy:
+                made, failed = chunks.decoded()
+            elif chunks.walked():
+                made, failed = StoredColumn(chunks), chunks.status != 0
+            else:
+                made, failed = chunks.nothing
         except MemoryError:  # pages that claim much, where less is allowed to the process
             made, failed = chunks.nothing
         arrays.append(made)
