@@ -55,7 +55,7 @@ class BulkPiece:
     @property
     def size(self) -> int:
         """About how many bytes its columns take, stored and decoded."""
-        return sum(chunks.size(self.groups) for chunks in stored_chunks(self))
+        return sum([chunks.size(self.groups) for chunks in stored_chunks(self)])
 
     @property
     def rows(self) -> int:
@@ -76,7 +76,7 @@ class BulkPiece:
     def is_like(self, other: BulkPiece) -> bool:
         """Whether both can be in one batch."""
         return self.piece.sure == other.piece.sure and all(
-            one.kind == two.kind
+            one.kind is two.kind or one.kind == two.kind
             if isinstance(one, LeafChunks) and isinstance(two, LeafChunks)
             else one == two
             for one, two in zip(self.sources, other.sources, strict=True)
@@ -185,11 +185,12 @@ def batches(
     for piece in pieces:
         names = sure_names if piece.sure else names_of
         found = bulk_piece(piece, names) if names else None
+        more = 0 if found is None else found.size
         if held and (
             found is None
             or not found.is_like(held[0])
             or len(held) >= most
-            or size + found.size > _MOST_BYTES
+            or size + more > _MOST_BYTES
         ):
             yield _batch(held, names_of, sure_names)
             held, size, most = [], 0, min(2 * most, _MOST_PIECES)
@@ -197,7 +198,7 @@ def batches(
             yield piece
         else:
             held.append(found)
-            size += found.size
+            size += more
     if held:
         yield _batch(held, names_of, sure_names)
 

@@ -21,7 +21,8 @@ limit of memory before anything is allocated.
 from __future__ import annotations
 
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import numpy as np
@@ -112,11 +113,15 @@ class LeafChunks:
     leaf: int
     kind: BulkKind
     spans: tuple[ChunkSpan, ...]
+    _sizes: tuple[int, ...] = field(init=False)
+
+    def __post_init__(self) -> None:
+        sizes = tuple([2 * span.length + VALUE * span.rows for span in self.spans])
+        object.__setattr__(self, "_sizes", sizes)
 
     def size(self, groups: Sequence[int]) -> int:
         """About how many bytes some chunks take, stored and decoded."""
-        spans = [self.spans[group] for group in groups]
-        return sum(2 * span.length + VALUE * span.rows for span in spans)
+        return sum([self._sizes[group] for group in groups])
 
 
 def leaf_chunks(
@@ -152,8 +157,12 @@ def leaf_chunks(
     spans = [
         ChunkSpan(((each.start, each.stop - each.start),), each.rows, each.codec) for each in places
     ]
-    kind = BulkKind(type, described.type, described.max_definition_level == 1)
+    kind = _kind(type, described.type, described.max_definition_level == 1)
     return LeafChunks(leaf, kind, tuple(spans))
+
+
+# One object for equal kinds: types of Arrow take long to compare.
+_kind = lru_cache(1024)(BulkKind)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
