@@ -234,6 +234,10 @@ def test_views_are_filled_by_one_open_file(tmp_path: Path) -> None:
     assert storage.read_into(path, [90, 3, 0], views, version)
     assert bytes(into) == bytes([90, 91, 92, 93, 0, 1, 2, 3, 4, 5, 0, 0])
     assert storage.requests == before + 4  # one open, three reads
+    views = [memoryview(into)[8:], memoryview(into)[:6], memoryview(into)[6:8]]
+    assert storage.read_into(path, [18, 10, 16], views, version)
+    assert bytes(into) == bytes(range(10, 22))
+    assert storage.requests == before + 6  # ranges that follow one another are one read
 
 
 def test_views_are_not_filled_from_another_version_nor_beyond_the_end(tmp_path: Path) -> None:

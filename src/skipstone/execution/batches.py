@@ -233,11 +233,12 @@ def batches(
     for piece in pieces:
         names = sure_names if piece.sure else names_of
         found = bulk_piece(piece, names) if names else None
+        more = 0 if found is None else found.size
         if held and (
             found is None
             or not found.is_like(held[0])
             or len(held) >= most
-            or size + found.size > _MOST_BYTES
+            or size + more > _MOST_BYTES
         ):
             yield _batch(held, names_of, sure_names)
             held, size, most = [], 0, each or min(2 * most, _MOST_PIECES)
@@ -245,7 +246,7 @@ def batches(
             yield piece
         else:
             held.append(found)
-            size += found.size
+            size += more
     if held:
         yield _batch(held, names_of, sure_names)
 

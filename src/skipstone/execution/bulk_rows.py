@@ -258,8 +258,8 @@ def read_columns(
     *,
     lazy: bool = False,
 ) -> BatchColumns | None:
-    """The columns of a batch as the files store them, strings by dictionary (``lazy``: decoded when
-    they are needed); ``None`` where a piece cannot be read this way."""
+    """The columns of a batch as the files store them (``lazy``: decoded when they are needed);
+    ``None`` where a piece cannot be read this way."""
     spans = [
         tuple([[chunks.spans[group] for group in each.groups] for chunks in stored_chunks(each)])
         for each in pieces

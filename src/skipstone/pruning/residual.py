@@ -8,24 +8,28 @@ predicate that Skipstone does not model (``Opaque``) raises ``UnsupportedError``
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from typing import TYPE_CHECKING, Protocol, TypeAlias
 
 import numpy as np
 import pyarrow as pa
 
 from skipstone import _compute as pc
-from skipstone._arrays import numbers, whole
+from skipstone._arrays import arrow, numbers, whole
 from skipstone.errors import UnsupportedError
 from skipstone.predicate.literals import compare, isin, order_key, order_keys
-from skipstone.predicate.tree import And, Bound, Const, Leaf, Op, Opaque, pieces
+from skipstone.predicate.tree import And, Bound, Const, Leaf, Op, Opaque, leaves, pieces
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping, Sequence
 
     from numpy.typing import NDArray
 
     from skipstone.predicate.literals import Keys
 
+    from .sought import Sought
+
+from .sought import sought
 
 BoolArray: TypeAlias = "NDArray[np.bool_]"
 
@@ -34,17 +38,20 @@ _SLICE = 1 << 22
 
 
 class CodedValues(Protocol):
-    """The values of rows by a dictionary, decoded when they are needed."""
+    """The values of rows, decoded when they are needed."""
 
     @property
-    def dictionary(self) -> pa.Array:
-        """The values, none of them null."""
+    def cost(self) -> int:
+        """What it takes to decode them all, in bytes."""
 
-    def lookup(self, flags: BoolArray) -> BoolArray:
-        """For each row the flag of its value; False for nulls."""
+    def matches(self, exact: Callable[[pa.Array], BoolArray], sought: Sought) -> BoolArray:
+        """For each row whether ``exact`` holds for its value; False for nulls."""
 
     def valid(self) -> BoolArray:
         """For each row whether it is not null."""
+
+    def at(self, rows: NDArray[np.int64]) -> CodedValues:
+        """Some rows, ascending."""
 
 
 Column: TypeAlias = "pa.ChunkedArray | pa.Array | CodedValues"
@@ -103,12 +110,37 @@ class _Evaluation:
         if isinstance(tree, Opaque):
             require_decidable(tree)
         assert not isinstance(tree, Opaque)
-        conjunction = isinstance(tree, And)
-        result = np.full(self.rows, conjunction)
+        if isinstance(tree, And):
+            return self._all(sorted(tree.children, key=self._cost))  # type: ignore[arg-type]
+        result = np.zeros(self.rows, np.bool_)
         for child in tree.children:
-            part = self.of(child)  # type: ignore[arg-type]  # the children of a bound node are bound
-            result = result & part if conjunction else result | part
+            result |= self.of(child)  # type: ignore[arg-type]  # the children of a bound node are bound
         return result
+
+    def _all(self, children: Sequence[Bound]) -> BoolArray:
+        """Where all hold: columns that are not decoded yet are decoded for the rows that are left,
+        if these are few."""
+        result = np.ones(self.rows, np.bool_)
+        for child in children:
+            left = np.count_nonzero(result)
+            if not left:
+                break
+            if left <= _FEW * self.rows and self._cost(child):
+                at = np.flatnonzero(result)
+                part = {leaf.column: _some(self.columns[leaf.column], at) for leaf in leaves(child)}
+                result[at] = _Evaluation(part, len(at), self.path).of(child)
+            else:
+                result &= self.of(child)
+        return result
+
+    def _cost(self, tree: Bound) -> int:
+        """Bytes to decode for a condition; the levels alone are half of the work."""
+        cost = 0
+        for leaf in leaves(tree):
+            column = self.columns[leaf.column]
+            if not isinstance(column, pa.ChunkedArray | pa.Array):
+                cost += column.cost >> (leaf.op in (Op.IS_NULL, Op.NOT_NULL))
+        return cost
 
     def leaf(self, leaf: Leaf) -> BoolArray:
         column = self.columns[leaf.column]
@@ -137,13 +169,35 @@ class _Evaluation:
         return matching_values(leaf, keys)
 
     def _coded(self, leaf: Leaf, column: CodedValues) -> BoolArray:
-        """The leaf, decided for each value of the dictionary."""
+        """The leaf, decided for values that are decoded when they are needed."""
         if leaf.op in (Op.IS_NULL, Op.NOT_NULL):
             return column.valid() ^ (leaf.op is Op.IS_NULL)
-        words = column.dictionary
-        alone = _Evaluation({leaf.column: words}, len(words), self.path).leaf(leaf)
-        found = column.lookup(alone)
-        return found | ~column.valid() if leaf.op is Op.NE_OR_NULL else found
+        positive = replace(leaf, op=_POSITIVE.get(leaf.op, leaf.op))
+
+        def exact(words: pa.Array) -> BoolArray:
+            return _Evaluation({leaf.column: words}, len(words), self.path).leaf(positive)
+
+        found = column.matches(exact, sought(positive))
+        if leaf.op is Op.NE_OR_NULL:
+            return ~found
+        return found if leaf.op is positive.op else column.valid() & ~found
+
+
+_POSITIVE = {
+    Op.NE: Op.EQ,
+    Op.NE_OR_NULL: Op.EQ,
+    Op.NOT_IN: Op.IN,
+    Op.NOT_LIKE: Op.LIKE,
+    Op.NOT_STARTS_WITH: Op.STARTS_WITH,
+}
+# Above this share of rows, columns are decoded for all of them.
+_FEW = 1 / 8
+
+
+def _some(column: Column, at: NDArray[np.int64]) -> Column:
+    if isinstance(column, pa.ChunkedArray | pa.Array):
+        return column.take(arrow(at))
+    return column.at(at)
 
 
 def _is_dense(words: pa.Array) -> bool:
@@ -153,19 +207,22 @@ def _is_dense(words: pa.Array) -> bool:
 class _Coded:
     """An Arrow array as ``CodedValues``."""
 
-    def __init__(self, array: pa.DictionaryArray) -> None:
-        self.array, self.dictionary = array, array.dictionary
+    cost = 0
 
-    def lookup(self, flags: BoolArray) -> BoolArray:
-        indices = self.array.indices
+    def __init__(self, array: pa.DictionaryArray) -> None:
+        self.array = array
+
+    def matches(self, exact: Callable[[pa.Array], BoolArray], sought: Sought) -> BoolArray:
+        flags, indices = exact(self.array.dictionary), self.array.indices
         if not self.array.null_count:
             return np.asarray(flags.take(numbers(indices)))
-        if not len(flags):
-            return np.zeros(len(self.array), np.bool_)
         return np.asarray(flags.take(numbers(indices))) & self.valid()
 
     def valid(self) -> BoolArray:
         return _flags(self.array.is_valid())
+
+    def at(self, rows: NDArray[np.int64]) -> _Coded:
+        return _Coded(self.array.take(arrow(rows)))
 
 
 def _floats(leaf: Leaf, column: pa.ChunkedArray | pa.Array) -> BoolArray | None:

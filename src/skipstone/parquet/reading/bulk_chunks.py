@@ -1,14 +1,20 @@
 """The chunks of one column of many files while they are decoded together (``bulk_columns``).
 
-A page table is int64 (n, 10), a row per page:
+A page table is int64 (n, 15), a row per page:
 
-    CHUNK VERSION ENCODING AT STORED SIZE VALUES LEVELS COMPRESSED CRC
+    CHUNK VERSION ENCODING AT STORED SIZE VALUES LEVELS COMPRESSED CRC FIRST PLACE HOW READY NEXT
 
 ``VERSION`` is 1 or 2, and 0 for a dictionary. ``AT`` and ``STORED`` are place and length of the
 body in the buffer of all chunks, ``SIZE`` its length after decompression. ``LEVELS`` are the bytes
 of the levels of a v2 page, -1 for v1, -2 for v1 with levels that are not RLE. ``COMPRESSED`` is 0
-or 1, ``CRC`` the checksum or -1. The ``status`` of a chunk says why it was given up: 1 page
-headers, 2 compression, 3 encoding, 4 values.
+or 1, ``CRC`` the checksum or -1. ``FIRST`` is the first row.
+
+Pages are decompressed when they are needed, a dictionary by Snappy as far as it is needed:
+``PLACE`` is where the body goes, ``READY`` how many bytes of it are there (-1 before the first),
+``NEXT`` where decompression goes on, ``HOW`` one of ``COPIED``, ``SNAPPY`` and ``OTHER``.
+
+The ``status`` of a chunk says why it was given up: 1 page headers, 2 compression, 3 encoding,
+4 values.
 
 Every size that a page claims is checked before it is used: against its chunk, against what its
 codec can yield, and in sum against the limit of memory.
@@ -24,7 +30,7 @@ import numpy as np
 import pyarrow as pa
 
 from skipstone._numba import CompiledKernels
-from skipstone.errors import FormatError, SkipstoneError
+from skipstone.errors import SkipstoneError
 from skipstone.parquet.encodings.codecs import decompress
 from skipstone.parquet.format.enums import CompressionCodec, Encoding, Type
 
@@ -45,9 +51,18 @@ VALUES: Final = 6
 LEVELS: Final = 7
 COMPRESSED: Final = 8
 CRC: Final = 9
-COLUMNS: Final = 10
-#: bytes that kernels may write beyond the last page
-ROOM: Final = 32
+FIRST: Final = 10
+PLACE: Final = 11
+HOW: Final = 12
+READY: Final = 13
+NEXT: Final = 14
+COLUMNS: Final = 15
+#: how a page is decompressed
+COPIED, SNAPPY, OTHER = 0, 1, 2
+#: bytes that kernels may read or write beyond the last page
+ROOM: Final = 96
+# Bytes that they may write beyond any page.
+_BEHIND: Final = 32
 
 
 #: gives so many bytes, whose content means nothing
@@ -59,13 +74,17 @@ class BulkKernels:
     """The compiled loops (``bulk_jit``)."""
 
     walk: Callable[..., Any]
-    decompress: Callable[..., Any]
+    unpack: Callable[..., Any]
     indices: Callable[..., Any]
     flags: Callable[..., Any]
     validity: Callable[..., Any]
     fixed: Callable[..., Any]
     words: Callable[..., Any]
     strings: Callable[..., Any]
+    candidates: Callable[..., Any]
+    locate: Callable[..., Any]
+    gather: Callable[..., Any]
+    copy_some: Callable[..., Any]
 
 
 #: In values: below the total, other readers take less time than the kernels take to load.
@@ -91,8 +110,8 @@ _SHORTEST = 8
 _STACK = 80
 # Output bytes by one input byte of a Snappy block, rounded up.
 _SNAPPY_RATIO = 32
-# Arrow's strings have 32-bit offsets.
-_MOST_STRINGS = (1 << 31) - 64
+#: Arrow's strings have 32-bit offsets
+MOST_STRINGS = (1 << 31) - 64
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,85 +145,6 @@ class _DictionaryStrings:
     data: NDArray[np.uint8]
 
 
-@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
-class CodedStrings:
-    """Strings by dictionary, whose indices are decoded when they are needed.
-
-    ``lookup`` and ``valid`` raise ``FormatError`` where a chunk does not decode.
-    """
-
-    kind: BulkKind
-    kernels: BulkKernels
-    pages: NDArray[np.int64]
-    places: NDArray[np.int64]
-    plain: NDArray[np.uint8]
-    first: NDArray[np.int64]
-    words: _DictionaryStrings
-    entries: NDArray[np.int64]
-    #: of each chunk; decoding adds failures
-    status: NDArray[np.int64]
-
-    def __len__(self) -> int:
-        return int(self.first[-1])
-
-    @property
-    def dictionary(self) -> pa.Array:
-        """The strings of all dictionaries, one after another."""
-        words = self.words
-        return string_array(self.kind.type, len(words.offsets) - 1, None, words.offsets, words.data)
-
-    def lookup(self, flags: NDArray[np.bool_]) -> NDArray[np.bool_]:
-        """For each row the flag of its string; False for nulls."""
-        out, valid, nulls = np.zeros(len(self), np.bool_), self._room, np.zeros_like(self.status)
-        self.kernels.flags(
-            self.plain, self.pages, self.places, self.kind.optional, self.first[:-1],
-            self.words.base, self.entries, self.status, flags.view(np.uint8), out.view(np.uint8),
-            valid, nulls, _scratch(self.pages),
-        )  # fmt: skip
-        self._check()
-        return out
-
-    def valid(self) -> NDArray[np.bool_]:
-        """For each row whether it is not null."""
-        if not self.kind.optional:
-            return np.ones(len(self), np.bool_)
-        valid, nulls = np.zeros(len(self), np.uint8), np.zeros_like(self.status)
-        self.kernels.validity(
-            self.plain, self.pages, self.places, True, self.first[:-1], self.status, valid, nulls
-        )
-        self._check()
-        return valid.view(np.bool_)
-
-    def to_arrow(self) -> pa.Array:
-        """The rows as a ``DictionaryArray``; null in chunks that do not decode."""
-        indices, valid = np.zeros(len(self), np.int32), self._room
-        nulls = np.zeros_like(self.status)
-        self.kernels.indices(
-            self.plain, self.pages, self.places, self.kind.optional, self.first[:-1],
-            self.words.base, self.entries, self.status, indices, valid, nulls,
-        )  # fmt: skip
-        blank(self.status, self.first, valid, nulls, indices)
-        if len(self.words.offsets) == 1:  # no value at all
-            return pa.nulls(len(indices), self.kind.type)
-        buffers = [validity_buffer(valid, nulls), pa.py_buffer(indices)]
-        places = pa.Array.from_buffers(pa.int32(), len(indices), buffers)
-        return pa.DictionaryArray.from_arrays(places, self.dictionary, safe=False)
-
-    def take(self, at: pa.Array) -> pa.Array:
-        """Some rows."""
-        found = self.to_arrow().take(at)
-        self._check()
-        return found
-
-    @property
-    def _room(self) -> NDArray[np.uint8]:
-        return np.empty(len(self) if self.kind.optional else 0, np.uint8)
-
-    def _check(self) -> None:
-        if self.status.any():
-            raise FormatError("a chunk of strings does not decode")
-
-
 @dataclass(slots=True, eq=False, kw_only=True)
 class BulkChunks:
     """The chunks of one column while they are decoded, and which of them have ``failed``."""
@@ -219,45 +159,51 @@ class BulkChunks:
     limit: int
     #: gives memory for what is needed until the batch has been read
     room: Room
+    kernels: BulkKernels
     status: NDArray[np.int64] = field(init=False)
-    places: NDArray[np.int64] = field(init=False)
+    pages: NDArray[np.int64] = field(init=False)
+    #: the bodies of pages, as far as they are decompressed
+    plain: NDArray[np.uint8] = field(init=False)
+    #: values of the dictionary of each chunk
     entries: NDArray[np.int64] = field(init=False)
     valid: NDArray[np.uint8] = field(init=False)
     nulls: NDArray[np.int64] = field(init=False)
 
-    def decoded(
-        self, kernels: BulkKernels, *, lazy: bool = False
-    ) -> tuple[pa.Array | CodedStrings, NDArray[np.bool_]]:
-        """All rows as one array, and the chunks that have failed; with ``lazy`` strings by
-        dictionary are not decoded yet."""
+    def walked(self) -> bool:
+        """Finds the pages; whether they are there and may be decompressed."""
         self.status = self.failed.astype(np.int64)
-        pages = self._walked(kernels)
-        plain = None if pages is None else self._decompressed(pages, kernels)
+        pages = self._walked()
+        if pages is None:
+            return False
+        self.pages = pages
+        return self._placed()
+
+    def decoded(self) -> tuple[pa.Array, NDArray[np.bool_]]:
+        """All rows as one array, and the chunks that have failed."""
         made = None
-        if pages is not None and plain is not None:
-            made = self._values(pages, plain, kernels)
-            if isinstance(made, CodedStrings) and not lazy:
-                made = made.to_arrow()
-        if made is None:
-            return self.nothing
-        return made, self.status != 0
+        if self.walked():
+            self.unpack(np.ones(len(self.pages), np.bool_))
+            made = self.values()
+        return self.nothing if made is None else (made, self.status != 0)
 
     @property
     def nothing(self) -> tuple[pa.Array, NDArray[np.bool_]]:
         """No rows, and all chunks as failed."""
         return pa.nulls(0, self.kind.type), np.ones(len(self.stops), np.bool_)
 
-    def _walked(self, kernels: BulkKernels) -> NDArray[np.int64] | None:
+    def _walked(self) -> NDArray[np.int64] | None:
         stops = self.stops
         size = np.diff(stops, prepend=0)
-        values, most = np.diff(self.first), _PAGES * len(size)
+        most = _PAGES * len(size)
         # One more for each chunk: a row is taken before its header is read.
         bound = len(size) + int(size.sum()) // _SHORTEST
         while True:
             pages = np.empty((most, COLUMNS), np.int64)
             status = self.status.copy()
             stack = np.empty(_STACK, np.int64)
-            count = kernels.walk(self.buffer, stops - size, stops, values, status, pages, stack)
+            count = self.kernels.walk(
+                self.buffer, stops - size, stops, self.first, status, pages, stack
+            )
             if count >= 0:
                 self.status = status
                 pages = pages[:count]
@@ -275,108 +221,100 @@ class BulkChunks:
             if zlib.crc32(view[at : at + stored]) != crc:
                 self.status[chunk] = 1
 
-    def _decompressed(
-        self, pages: NDArray[np.int64], kernels: BulkKernels
-    ) -> NDArray[np.uint8] | None:
-        """The bodies of all pages; ``None`` where they take more memory than the limit."""
+    def _placed(self) -> bool:
+        """Gives each page its place; False where they take more memory than the limit."""
+        pages = self.pages
         codec = self.codec[pages[:, CHUNK]]
         snappy = codec == CompressionCodec.SNAPPY
-        size, stored = pages[:, SIZE], pages[:, STORED]
+        size, stored, version = pages[:, SIZE], pages[:, STORED], pages[:, VERSION]
         self.status[pages[snappy & (size > _SNAPPY_RATIO * stored + 8), CHUNK]] = 1
-        sound = self.status[pages[:, CHUNK]] == 0
-        size = np.where(sound, size, 0)
-        if int(size.sum()) > self.limit:
-            return None
-        self.places = np.cumsum(size) - size
-        plain = self.room(int(size.sum()) + ROOM)
-        plain[-ROOM:] = 0
-        # What the kernel does with a body: copy it, decompress it, pass it over.
-        how = np.where(snappy & (pages[:, COMPRESSED] == 1), 1, 0)
-        other = (codec != CompressionCodec.UNCOMPRESSED) & ~snappy & (pages[:, COMPRESSED] == 1)
-        how[other] = 2
-        kernels.decompress(self.buffer, pages, self.places, how, self.status, plain)
-        # The kernel writes a few bytes behind a page, so these come after it.
-        view = memoryview(self.buffer.data)
-        for n in np.flatnonzero(other & (self.status[pages[:, CHUNK]] == 0)).tolist():
-            levels, at = max(int(pages[n, LEVELS]), 0), int(pages[n, AT])
-            body = view[at + levels : at + int(pages[n, STORED])]
-            to, count = int(self.places[n]), int(size[n])
-            try:
-                made = decompress(int(codec[n]), body, count - levels)
-            except SkipstoneError:
-                self.status[pages[n, CHUNK]] = 2
-                continue
-            plain[to : to + levels] = self.buffer[at : at + levels]
-            plain[to + levels : to + count] = np.frombuffer(made, np.uint8)
-        return plain
-
-    def _values(
-        self, pages: NDArray[np.int64], plain: NDArray[np.uint8], kernels: BulkKernels
-    ) -> pa.Array | CodedStrings | None:
-        chunks, rows = len(self.stops), int(self.first[-1])
-        is_dictionary = pages[:, VERSION] == 0
-        self.entries = np.zeros(chunks, np.int64)
-        self.entries[pages[is_dictionary, CHUNK]] = pages[is_dictionary, VALUES]
-        self.valid = np.empty(rows if self.kind.optional else 0, np.uint8)
-        self.nulls = np.zeros(chunks, np.int64)
-        if self.kind.physical in WIDTHS:
-            return self._numbers(pages, plain, kernels)
-        coded = (1 << pages[~is_dictionary, ENCODING]) & _DICTIONARY != 0
         # A dictionary page has four bytes per string at least.
-        sizes = np.zeros(chunks, np.int64)
-        sizes[pages[is_dictionary, CHUNK]] = pages[is_dictionary, SIZE]
-        self.status[4 * self.entries > sizes] = 3
+        width, words = WIDTHS.get(self.kind.physical, 4), version == 0
+        self.status[pages[words & (width * pages[:, VALUES] > size), CHUNK]] = 3
+        self.entries = np.zeros(len(self.stops), np.int64)
+        self.entries[pages[words, CHUNK]] = pages[words, VALUES]
         self.entries[self.status != 0] = 0
-        if len(plain) > _MOST_STRINGS or int(self.entries.sum()) > _MOST_STRINGS:
-            return None
-        words = self._words(pages, plain, kernels)
-        return (self._coded if coded.all() else self._strings)(pages, plain, kernels, words)
+        sound = self.status[pages[:, CHUNK]] == 0
+        room = np.where(sound, size + _BEHIND, 0)
+        if int(size[sound].sum()) > self.limit:
+            return False
+        pages[:, PLACE] = np.cumsum(room) - room
+        packed = (codec != CompressionCodec.UNCOMPRESSED) & (pages[:, COMPRESSED] == 1)
+        pages[:, HOW] = np.where(packed, np.where(snappy, SNAPPY, OTHER), COPIED)
+        self.plain = self.room(int(room.sum()) + ROOM)
+        self.plain[-ROOM:] = 0
+        return True
 
-    def _words(
-        self, pages: NDArray[np.int64], plain: NDArray[np.uint8], kernels: BulkKernels
-    ) -> _DictionaryStrings:
+    def unpack(self, wanted: NDArray[np.bool_]) -> None:
+        """Decompresses these pages."""
+        self.unpack_others(wanted)
+        self.kernels.unpack(self.buffer, self.pages, wanted, self.status, self.plain)
+
+    def unpack_others(self, wanted: NDArray[np.bool_]) -> None:
+        """Decompresses those of these pages that the kernels leave to others."""
+        pages, view = self.pages, memoryview(self.buffer.data)
+        others = wanted & (pages[:, HOW] == OTHER) & (pages[:, READY] < 0)
+        for n in np.flatnonzero(others & (self.status[pages[:, CHUNK]] == 0)).tolist():
+            page = pages[n]
+            levels, at, codec = max(int(page[LEVELS]), 0), int(page[AT]), self.codec[page[CHUNK]]
+            body = view[at + levels : at + int(page[STORED])]
+            to, count = int(page[PLACE]), int(page[SIZE])
+            try:
+                made = decompress(int(codec), body, count - levels)
+            except SkipstoneError:
+                self.status[page[CHUNK]] = 2
+                continue
+            self.plain[to : to + levels] = self.buffer[at : at + levels]
+            self.plain[to + levels : to + count] = np.frombuffer(made, np.uint8)
+            page[READY] = count
+
+    def values(self) -> pa.Array | None:
+        """All rows, once all pages are decompressed; null in chunks that do not decode."""
+        pages = self.pages
+        rows, version = int(self.first[-1]), pages[:, VERSION]
+        self.valid = np.empty(rows if self.kind.optional else 0, np.uint8)
+        self.nulls = np.zeros(len(self.stops), np.int64)
+        if self.kind.physical in WIDTHS:
+            return self._numbers()
+        if len(self.plain) > MOST_STRINGS or int(self.entries.sum()) > MOST_STRINGS:
+            return None
+        words = self._words()
+        coded = (1 << pages[version > 0, ENCODING]) & _DICTIONARY != 0
+        return self._coded(words) if coded.all() else self._strings(words)
+
+    def _words(self) -> _DictionaryStrings:
         """The strings of all dictionaries."""
         base = np.cumsum(self.entries) - self.entries
         offsets = np.zeros(int(self.entries.sum()) + 1, np.int32)
-        out = np.empty(len(plain) + ROOM, np.uint8)
-        kernels.words(plain, pages, self.places, base, self.entries, self.status, offsets, out)
+        out = np.empty(len(self.plain) + ROOM, np.uint8)
+        self.kernels.words(self.plain, self.pages, base, self.entries, self.status, offsets, out)
         return _DictionaryStrings(base, offsets, out)
 
-    def _coded(
-        self,
-        pages: NDArray[np.int64],
-        plain: NDArray[np.uint8],
-        kernels: BulkKernels,
-        words: _DictionaryStrings,
-    ) -> CodedStrings:
-        return CodedStrings(
-            kind=self.kind,
-            kernels=kernels,
-            pages=pages,
-            places=self.places,
-            plain=plain,
-            first=self.first,
-            words=words,
-            entries=self.entries,
-            status=self.status,
+    def _coded(self, words: _DictionaryStrings) -> pa.Array:
+        indices = np.zeros(int(self.first[-1]), np.int32)
+        self.kernels.indices(
+            self.plain, self.pages, self.kind.optional, words.base, self.entries, self.status,
+            indices, self.valid, self.nulls,
+        )  # fmt: skip
+        blank(self.status, self.first, self.valid, self.nulls, indices)
+        if len(words.offsets) == 1:  # no value at all
+            return pa.nulls(len(indices), self.kind.type)
+        buffers = [validity_buffer(self.valid, self.nulls), pa.py_buffer(indices)]
+        places = pa.Array.from_buffers(pa.int32(), len(indices), buffers)
+        dictionary = string_array(
+            self.kind.type, len(words.offsets) - 1, None, words.offsets, words.data
         )
+        return pa.DictionaryArray.from_arrays(places, dictionary, safe=False)
 
-    def _strings(
-        self,
-        pages: NDArray[np.int64],
-        plain: NDArray[np.uint8],
-        kernels: BulkKernels,
-        words: _DictionaryStrings,
-    ) -> pa.Array | None:
-        rows, room = int(self.first[-1]), 2 * len(plain) + ROOM
-        some = _scratch(pages)
-        while room <= min(self.limit, _MOST_STRINGS):
+    def _strings(self, words: _DictionaryStrings) -> pa.Array | None:
+        rows, room = int(self.first[-1]), 2 * len(self.plain) + ROOM
+        some = self.scratch(np.int32)
+        while room <= min(self.limit, MOST_STRINGS):
             status, nulls = self.status.copy(), self.nulls.copy()
             offsets, out = np.zeros(rows + 1, np.int32), np.empty(room, np.uint8)
-            end = kernels.strings(
-                plain, pages, self.places, self.kind.optional, self.first, words.base,
-                self.entries, words.offsets, words.data, status, offsets, out, self.valid, nulls,
-                some,
+            end = self.kernels.strings(
+                self.plain, self.pages, self.kind.optional, self.first, words.base, self.entries,
+                words.offsets, words.data, status, offsets, out, self.valid, nulls, some,
             )  # fmt: skip
             if end >= 0:
                 self.status, self.nulls = status, nulls
@@ -386,24 +324,23 @@ class BulkChunks:
             room *= 4
         return None
 
-    def _numbers(
-        self, pages: NDArray[np.int64], plain: NDArray[np.uint8], kernels: BulkKernels
-    ) -> pa.Array:
-        width, rows = WIDTHS[self.kind.physical], int(self.first[-1])
+    def _numbers(self) -> pa.Array:
+        width, rows, pages = WIDTHS[self.kind.physical], int(self.first[-1]), self.pages
         out = np.empty(rows, f"u{width}")
         is_dictionary = pages[:, VERSION] == 0
         dictionary = np.zeros(len(self.stops), np.int64)
-        dictionary[pages[is_dictionary, CHUNK]] = self.places[is_dictionary]
-        sizes = np.zeros(len(self.stops), np.int64)
-        sizes[pages[is_dictionary, CHUNK]] = pages[is_dictionary, SIZE]
-        self.status[width * self.entries > sizes] = 3
-        some = _scratch(pages)
-        kernels.fixed(
-            plain, pages, self.places, self.kind.optional, self.first[:-1], dictionary,
-            self.entries, out.view(np.uint8), self.status, out, self.valid, self.nulls, some,
+        dictionary[pages[is_dictionary, CHUNK]] = pages[is_dictionary, PLACE]
+        self.kernels.fixed(
+            self.plain, pages, self.kind.optional, dictionary, self.entries, out.view(np.uint8),
+            self.status, out, self.valid, self.nulls, self.scratch(np.int32),
         )  # fmt: skip
         blank(self.status, self.first, self.valid, self.nulls, out)
         return number_array(self.kind, out, validity_buffer(self.valid, self.nulls))
+
+    def scratch(self, type: Any) -> NDArray[Any]:
+        """Room for a number per value of any data page: at most the rows of its chunk."""
+        data = self.pages[self.pages[:, VERSION] > 0, VALUES]
+        return np.empty(int(data.max(initial=0)), type)
 
 
 def blank(
@@ -430,9 +367,12 @@ def validity_buffer(valid: NDArray[np.uint8], nulls: NDArray[np.int64]) -> pa.Bu
     return pa.py_buffer(np.packbits(valid, bitorder="little"))
 
 
-def _scratch(pages: NDArray[np.int64]) -> NDArray[np.int32]:
-    """Room for the indices of any data page: at most as many as the rows of its chunk."""
-    return np.empty(int(pages[pages[:, VERSION] > 0, VALUES].max(initial=0)), np.int32)
+def is_text(type: pa.DataType) -> bool:
+    """Whether values are strings or binary, with offsets."""
+    t = pa.types
+    return bool(
+        t.is_string(type) or t.is_binary(type) or t.is_large_string(type) or t.is_large_binary(type)
+    )
 
 
 def string_array(

@@ -21,7 +21,7 @@ limit of memory before anything is allocated.
 from __future__ import annotations
 
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Final
 
@@ -41,7 +41,9 @@ from .bulk_chunks import (
     BulkKernels,
     BulkKind,
     ChunkSpan,
+    is_text,
 )
+from .bulk_values import StoredColumn
 from .decoding_memory import limit_of
 
 if TYPE_CHECKING:
@@ -73,13 +75,6 @@ _READABLE: Final = sum(
 )
 
 
-def _is_string(type: pa.DataType) -> bool:
-    t = pa.types
-    return bool(
-        t.is_string(type) or t.is_binary(type) or t.is_large_string(type) or t.is_large_binary(type)
-    )
-
-
 def _is_number(type: pa.DataType, leaf: ColumnDescriptor) -> bool:
     """Whether Arrow's ``type`` holds the numbers of a leaf as they are stored, or narrower.
 
@@ -104,11 +99,15 @@ class LeafChunks:
     leaf: int
     kind: BulkKind
     spans: tuple[ChunkSpan, ...]
+    _sizes: tuple[int, ...] = field(init=False)
+
+    def __post_init__(self) -> None:
+        sizes = tuple([2 * span.length + VALUE * span.rows for span in self.spans])
+        object.__setattr__(self, "_sizes", sizes)
 
     def size(self, groups: Sequence[int]) -> int:
         """About how many bytes some chunks take, stored and decoded."""
-        spans = [self.spans[group] for group in groups]
-        return sum(2 * span.length + VALUE * span.rows for span in spans)
+        return sum([self._sizes[group] for group in groups])
 
 
 def leaf_chunks(footer: FooterArrays, size: int, selected: SelectedField) -> LeafChunks | None:
@@ -135,12 +134,16 @@ def _kind(selected: SelectedField) -> BulkKind | None:
         return None
     try:
         if leaf.type is Type.BYTE_ARRAY:
-            usual = _is_string(type) and _is_string(leaf_type(leaf))
+            usual = is_text(type) and is_text(leaf_type(leaf))
         else:
             usual = _is_number(type, leaf)
     except SkipstoneError:
         return None
-    return BulkKind(type, leaf.type, leaf.max_definition_level == 1) if usual else None
+    return _shared(type, leaf.type, leaf.max_definition_level == 1) if usual else None
+
+
+# One object for equal kinds: types of Arrow take long to compare.
+_shared = lru_cache(1024)(BulkKind)
 
 
 def _places(footer: FooterArrays, leaf: int) -> NDArray[np.int64]:
@@ -175,7 +178,7 @@ class BulkColumns:
     ``first[c]`` are the rows of column ``c`` before each part, and all its rows at the end.
     """
 
-    #: Arrow arrays, or ``CodedStrings``
+    #: Arrow arrays, or each a ``StoredColumn``
     arrays: tuple[Any, ...]
     first: tuple[NDArray[np.int64], ...]
     done: NDArray[np.bool_]
@@ -192,7 +195,7 @@ def read_bulk(
     room: Room | None = None,
 ) -> BulkColumns:
     """Columns of these ``kinds``, each of the chunks of all parts. A file that cannot be read is
-    not ``done``. With ``lazy``, strings by dictionary are ``CodedStrings``. Without ``kernels``
+    not ``done``. With ``lazy``, columns are not decoded yet (``StoredColumn``). Without ``kernels``
     only whole columns of numbers are done."""
     if kernels is None and not all(kind.physical in WIDTHS for kind in kinds):
         return _none(parts, kinds)
@@ -228,9 +231,16 @@ def read_bulk(
             verify=verify_checksums,
             limit=limit,
             room=room,
+            kernels=kernels,
         )
+        made: pa.Array | StoredColumn
         try:
-            made, failed = chunks.decoded(kernels, lazy=lazy)
+            if not lazy:
+                made, failed = chunks.decoded()
+            elif chunks.walked():
+                made, failed = StoredColumn(chunks), chunks.status != 0
+            else:
+                made, failed = chunks.nothing
         except MemoryError:  # pages that claim much, where less is allowed to the process
             made, failed = chunks.nothing
         arrays.append(made)

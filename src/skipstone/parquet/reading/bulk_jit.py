@@ -1,9 +1,8 @@
 """Compiled loops over the column chunks of many files: levels and values.
 
 Each function works on all chunks of a batch in one call, without the lock of the interpreter.
-``pages`` is the page table of ``bulk_chunks``; ``plain`` holds the decompressed bodies, each at its
-place in ``places``. A chunk with anything unexpected gets a ``status`` other than 0, and is left to
-the readers that explain errors.
+``pages`` is the page table of ``bulk_chunks``, ``plain`` the decompressed bodies. A chunk with
+anything unexpected gets a ``status`` other than 0, and is left to the readers that explain errors.
 
 Source: Encodings.md (PLAIN, RLE, RLE_DICTIONARY).
 """
@@ -22,9 +21,26 @@ from skipstone.parquet.encodings.jit_runs import CHECKED, load
 from skipstone.parquet.format.enums import Encoding
 from skipstone.parquet.thrift import compact, kernel_wire
 
-from . import bulk_chunks, bulk_pages_jit
-from .bulk_chunks import CHUNK, COLUMNS, ENCODING, LEVELS, SIZE, VALUES, VERSION, BulkKernels
-from .bulk_pages_jit import decompress, move, walk
+from . import bulk_chunks, bulk_pages_jit, bulk_search_jit, bulk_select_jit, bulk_words_jit
+from .bulk_chunks import (
+    CHUNK,
+    COLUMNS,
+    ENCODING,
+    FIRST,
+    PLACE,
+    SIZE,
+    VALUES,
+    VERSION,
+    BulkKernels,
+)
+from .bulk_pages_jit import move, unpack, unpacked, walk
+from .bulk_search_jit import candidates
+from .bulk_select_jit import (
+    after_levels,
+    copy_some,
+    gather,
+    locate,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -34,52 +50,6 @@ _PLAIN_DICTIONARY: Final = int(Encoding.PLAIN_DICTIONARY)
 _RLE_DICTIONARY: Final = int(Encoding.RLE_DICTIONARY)
 
 _hybrid = register_jitable(runs.hybrid)
-
-
-@register_jitable
-def _validity(body: Any, count: Any, valid: Any, to: Any) -> Any:
-    """Levels of one bit into flags; how many are set, or -1."""
-    # Nearly always one run of ones.
-    if len(body) >= 2:
-        head: Any = np.int64(0)
-        shift, at, byte = 0, 0, np.int64(128)
-        while byte >= 128 and at < len(body) and at < 5:
-            byte = np.int64(body[at])
-            head |= (byte & 127) << shift
-            at += 1
-            shift += 7
-        is_run = byte < 128 and head & 1 == 0 and head >> 1 >= count
-        if is_run and at < len(body) and body[at] == 1:
-            return count
-    flags = valid[to : to + count]
-    if _hybrid(body, 1, flags) < 0:
-        return -1
-    total: Any = 0
-    for k in range(count):
-        total += np.int64(flags[k])
-    return total
-
-
-@register_jitable
-def _after_levels(plain: Any, page: Any, place: Any, optional: Any, valid: Any, to: Any) -> Any:
-    """Where the values of a page begin, and how many there are; -1 where levels are wrong."""
-    start, count = place, page[VALUES]
-    if not optional:
-        return start + max(page[LEVELS], np.int64(0)), count
-    stop = place + page[SIZE]
-    if page[VERSION] == 2:
-        length = page[LEVELS]
-    elif page[LEVELS] == -2:
-        return start, np.int64(-1)
-    else:
-        if stop - start < 4:
-            return start, np.int64(-1)
-        length = np.int64(load(plain, start) & np.uint64(0xFFFFFFFF))
-        start += 4
-        if length > stop - start:
-            return start, np.int64(-1)
-    found = _validity(plain[start : start + length], count, valid, to)
-    return start + length, found
 
 
 @register_jitable
@@ -126,21 +96,18 @@ def _noted(
 
 
 def indices(
-    plain: Any, pages: Any, places: Any, optional: Any, first: Any, base: Any, entries: Any,
-    status: Any, out: Any, valid: Any, nulls: Any,
+    plain: Any, pages: Any, optional: Any, base: Any, entries: Any, status: Any,
+    out: Any, valid: Any, nulls: Any,
 ) -> None:  # fmt: skip
     """Indices into the dictionaries of all chunks, that of chunk ``c`` beginning at ``base[c]``
-    with ``entries[c]`` values. ``first[c]`` is the first row of a chunk in ``out``."""
-    before, to = np.int64(-1), np.int64(0)
+    with ``entries[c]`` values."""
     for n in range(len(pages)):
         page = pages[n]
-        chunk = page[CHUNK]
-        if chunk != before:
-            before, to = chunk, first[chunk]
+        chunk, to = page[CHUNK], page[FIRST]
         if page[VERSION] == 0 or status[chunk] != 0:
             continue
-        count, stop = page[VALUES], places[n] + page[SIZE]
-        start, held = _after_levels(plain, page, places[n], optional, valid, to)
+        count, stop = page[VALUES], page[PLACE] + page[SIZE]
+        start, held = after_levels(plain, page, optional, valid, to)
         if held < 0 or start > stop:
             status[chunk] = 4
             continue
@@ -154,75 +121,75 @@ def indices(
                 some[k] += shift
         if _noted(optional, valid, nulls, chunk, to, count, held):
             _spread(out, valid, to, count, held)
-        to += count
 
 
 def flags(
-    plain: Any, pages: Any, places: Any, optional: Any, first: Any, base: Any, entries: Any,
+    data: Any, plain: Any, pages: Any, optional: Any, base: Any, entries: Any,
     status: Any, of_words: Any, out: Any, valid: Any, nulls: Any, some: Any,
 ) -> None:  # fmt: skip
-    """For each row the flag in ``of_words`` of its dictionary entry, 0 for nulls. The indices stay
-    in ``some``, which the processor's cache holds."""
-    before, to = np.int64(-1), np.int64(0)
+    """For each row of a page by dictionary the flag in ``of_words`` of its entry, 0 for nulls.
+    Chunks without a flag are passed over: ``out`` is 0. The indices stay in ``some``, which the
+    processor's cache holds."""
     for n in range(len(pages)):
         page = pages[n]
-        chunk = page[CHUNK]
-        if chunk != before:
-            before, to = chunk, first[chunk]
-        if page[VERSION] == 0 or status[chunk] != 0:
+        chunk, to = page[CHUNK], page[FIRST]
+        encoding = page[ENCODING]
+        if page[VERSION] == 0 or status[chunk] != 0 or encoding == _PLAIN:
             continue
-        count, stop = page[VALUES], places[n] + page[SIZE]
-        start, held = _after_levels(plain, page, places[n], optional, valid, to)
+        if encoding != _RLE_DICTIONARY and encoding != _PLAIN_DICTIONARY:
+            status[chunk] = 3
+            continue
+        mine = of_words[base[chunk] : base[chunk] + entries[chunk]]
+        if entries[chunk] > 0 and mine.max() == 0:
+            continue
+        if not unpacked(data, page, plain, page[SIZE]):
+            status[chunk] = 2
+            continue
+        count, stop = page[VALUES], page[PLACE] + page[SIZE]
+        start, held = after_levels(plain, page, optional, valid, to)
         codes = some[: max(held, np.int64(0))]
         if held < 0 or (held > 0 and not _codes(plain, start, stop, entries[chunk], codes)):
             status[chunk] = 4
             continue
-        mine = of_words[base[chunk] : base[chunk] + entries[chunk]]
         for k in range(held):
             out[to + k] = mine[np.uint64(np.int64(codes[k]))]
         if _noted(optional, valid, nulls, chunk, to, count, held):
             _spread(out, valid, to, count, held)
-        to += count
 
 
 def validity(
-    plain: Any, pages: Any, places: Any, optional: Any, first: Any, status: Any, valid: Any,
-    nulls: Any,
-) -> None:  # fmt: skip
+    data: Any, plain: Any, pages: Any, optional: Any, status: Any, valid: Any, nulls: Any
+) -> None:
     """For each row whether it has a value, by the levels alone."""
-    before, to = np.int64(-1), np.int64(0)
     for n in range(len(pages)):
         page = pages[n]
-        chunk = page[CHUNK]
-        if chunk != before:
-            before, to = chunk, first[chunk]
+        chunk, to = page[CHUNK], page[FIRST]
         if page[VERSION] == 0 or status[chunk] != 0:
             continue
-        _, held = _after_levels(plain, page, places[n], optional, valid, to)
+        if not unpacked(data, page, plain, page[SIZE]):
+            status[chunk] = 2
+            continue
+        _, held = after_levels(plain, page, optional, valid, to)
         if held < 0:
             status[chunk] = 4
             continue
         _noted(optional, valid, nulls, chunk, to, page[VALUES], held)
-        to += page[VALUES]
 
 
 def fixed(
-    plain: Any, pages: Any, places: Any, optional: Any, first: Any, dictionary: Any,
+    plain: Any, pages: Any, optional: Any, dictionary: Any,
     entries: Any, items: Any, status: Any, out: Any, valid: Any, nulls: Any, some: Any,
 ) -> None:  # fmt: skip
     """Values of a fixed width, plain or by a dictionary at byte ``dictionary[c]`` of ``plain``.
     ``items`` is ``out`` as bytes; ``some`` is scratch."""
     width = len(items) // max(len(out), 1)
-    before, to = np.int64(-1), np.int64(0)
     for n in range(len(pages)):
         page = pages[n]
-        chunk = page[CHUNK]
-        if chunk != before:
-            before, to = chunk, first[chunk]
+        chunk, to = page[CHUNK], page[FIRST]
         if page[VERSION] == 0 or status[chunk] != 0:
             continue
-        count, stop = page[VALUES], places[n] + page[SIZE]
-        start, held = _after_levels(plain, page, places[n], optional, valid, to)
+        count, stop = page[VALUES], page[PLACE] + page[SIZE]
+        start, held = after_levels(plain, page, optional, valid, to)
         if held < 0 or start > stop:
             status[chunk] = 4
             continue
@@ -245,11 +212,10 @@ def fixed(
             continue
         if _noted(optional, valid, nulls, chunk, to, count, held):
             _spread(out, valid, to, count, held)
-        to += count
 
 
 def words(
-    plain: Any, pages: Any, places: Any, base: Any, entries: Any, status: Any, offsets: Any,
+    plain: Any, pages: Any, base: Any, entries: Any, status: Any, offsets: Any,
     out: Any,
 ) -> None:  # fmt: skip
     """The strings of the dictionary pages, those of chunk ``c`` from ``base[c]`` on."""
@@ -260,7 +226,7 @@ def words(
         if page[VERSION] != 0 or entries[chunk] == 0:
             continue
         encoding, to = page[ENCODING], base[chunk]
-        at, stop, k = places[n], places[n] + page[SIZE], np.int64(0)
+        at, stop, k = page[PLACE], page[PLACE] + page[SIZE], np.int64(0)
         good = status[chunk] == 0 and encoding in (_PLAIN, _PLAIN_DICTIONARY)
         while good and k < entries[chunk]:
             if stop - at < 4:
@@ -280,7 +246,7 @@ def words(
 
 
 def strings(
-    plain: Any, pages: Any, places: Any, optional: Any, first: Any, base: Any, entries: Any,
+    plain: Any, pages: Any, optional: Any, first: Any, base: Any, entries: Any,
     starts: Any, letters: Any, status: Any, offsets: Any, out: Any, valid: Any, nulls: Any,
     some: Any,
 ) -> Any:  # fmt: skip
@@ -290,12 +256,12 @@ def strings(
     for chunk in range(len(first) - 1):
         to = first[chunk]
         while n < len(pages) and pages[n, CHUNK] == chunk:
-            page, place = pages[n], places[n]
+            page = pages[n]
             n += 1
             if page[VERSION] == 0 or status[chunk] != 0:
                 continue
-            count, stop, encoding = page[VALUES], place + page[SIZE], page[ENCODING]
-            at, held = _after_levels(plain, page, place, optional, valid, to)
+            count, stop, encoding = page[VALUES], page[PLACE] + page[SIZE], page[ENCODING]
+            at, held = after_levels(plain, page, optional, valid, to)
             if held < 0 or at > stop:
                 status[chunk] = 4
                 continue
@@ -353,20 +319,33 @@ def _versioned(kernel: Callable[..., Any], version: int) -> Callable[..., Any]:
 
 
 def compiled() -> BulkKernels:
-    found = fingerprint(bulk_chunks, bulk_pages_jit, runs, kernel_wire, compact)
+    found = fingerprint(
+        bulk_chunks,
+        bulk_pages_jit,
+        bulk_search_jit,
+        bulk_select_jit,
+        bulk_words_jit,
+        runs,
+        kernel_wire,
+        compact,
+    )
     compile = partial(compile_kernel, cache=found is not None and not CHECKED)
     return BulkKernels(
         **{
             name: compile(_versioned(kernel, found or 0))
             for name, kernel in (
                 ("walk", walk),
-                ("decompress", decompress),
+                ("unpack", unpack),
                 ("indices", indices),
                 ("flags", flags),
                 ("validity", validity),
                 ("fixed", fixed),
                 ("words", words),
                 ("strings", strings),
+                ("candidates", candidates),
+                ("locate", locate),
+                ("gather", gather),
+                ("copy_some", copy_some),
             )
         }
     )
@@ -374,29 +353,37 @@ def compiled() -> BulkKernels:
 
 def warm_up(kernels: BulkKernels) -> None:
     """Compiles every kernel for the types of its arguments, by calls without chunks."""
-    bytes_, numbers = np.zeros(64, np.uint8), np.zeros(0, np.int64)
+    bytes_, numbers = np.zeros(128, np.uint8), np.zeros(0, np.int64)
     pages, some, status = np.zeros((0, COLUMNS), np.int64), np.zeros(0, np.int32), numbers.copy()
     valid, nulls, offsets = np.zeros(0, np.uint8), numbers.copy(), np.zeros(1, np.int32)
-    one = np.zeros(1, np.int64)
-    kernels.walk(bytes_, numbers, numbers, numbers, status, pages, np.zeros(80, np.int64))
-    kernels.decompress(bytes_, pages, numbers, numbers, status, bytes_)
-    kernels.words(bytes_, pages, numbers, numbers, numbers, status, offsets, bytes_)
+    one, bounds = np.zeros(1, np.int64), np.zeros(0, np.uint64)
+    kernels.walk(bytes_, numbers, numbers, one, status, pages, np.zeros(80, np.int64))
+    kernels.unpack(bytes_, pages, np.zeros(0, np.bool_), status, bytes_)
+    kernels.words(bytes_, pages, numbers, numbers, status, offsets, bytes_)
     for optional in (False, True):
-        kernels.indices(
-            bytes_, pages, numbers, optional, numbers, numbers, numbers, status, some, valid, nulls
-        )
+        kernels.indices(bytes_, pages, optional, numbers, numbers, status, some, valid, nulls)
         kernels.flags(
-            bytes_, pages, numbers, optional, numbers, numbers, numbers, status, valid, valid,
-            valid, nulls, some,
+            bytes_, bytes_, pages, optional, numbers, numbers, status, valid, valid, valid, nulls,
+            some,
         )  # fmt: skip
-        kernels.validity(bytes_, pages, numbers, optional, numbers, status, valid, nulls)
+        kernels.validity(bytes_, bytes_, pages, optional, status, valid, nulls)
         kernels.strings(
-            bytes_, pages, numbers, optional, one, numbers, numbers, offsets, bytes_, status,
-            offsets, bytes_, valid, nulls, some,
+            bytes_, pages, optional, one, numbers, numbers, offsets, bytes_, status, offsets,
+            bytes_, valid, nulls, some,
+        )  # fmt: skip
+        kernels.candidates(
+            bytes_, pages, bytes_, optional, numbers, numbers, status, 0, bounds, bounds, bounds,
+            bytes_, 0, 0, numbers, numbers, numbers, valid,
+        )  # fmt: skip
+        kernels.locate(
+            bytes_, pages, bytes_, optional, numbers, status, numbers, 0, numbers, numbers, valid,
+            numbers, numbers, some, numbers,
         )  # fmt: skip
         for width in (4, 8):
             out = np.zeros(0, f"u{width}")
             kernels.fixed(
-                bytes_, pages, numbers, optional, numbers, numbers, numbers, out.view(np.uint8),
-                status, out, valid, nulls, some,
+                bytes_, pages, optional, numbers, numbers, out.view(np.uint8), status, out, valid,
+                nulls, some,
             )  # fmt: skip
+            kernels.gather(bytes_, numbers, numbers, out, valid)
+    kernels.copy_some(bytes_, numbers, numbers, offsets, bytes_)

@@ -31,14 +31,22 @@ from .bulk_chunks import (
     AT,
     CHUNK,
     COMPRESSED,
+    COPIED,
     CRC,
     ENCODING,
+    FIRST,
+    HOW,
     LEVELS,
+    NEXT,
+    PLACE,
+    READY,
     SIZE,
+    SNAPPY,
     STORED,
     VALUES,
     VERSION,
-)  # fmt: skip
+)
+from .bulk_words_jit import copy32
 
 _HEADER = field_ids(PageHeader)
 _TYPE: Final = _HEADER["type"]
@@ -63,6 +71,8 @@ _PLAIN: Final = int(Encoding.PLAIN)
 _PLAIN_DICTIONARY: Final = int(Encoding.PLAIN_DICTIONARY)
 _RLE: Final = int(Encoding.RLE)
 _RLE_DICTIONARY: Final = int(Encoding.RLE_DICTIONARY)
+# Decompression goes on so many bytes at a time.
+_STEP: Final = 1 << 12
 # The integers of page headers have 32 bits. Sums of larger ones might wrap.
 _MOST: Final = 0x7FFF_FFFF
 
@@ -118,14 +128,12 @@ def _inner(data: Any, at: Any, end: Any, id: Any, page: Any, stack: Any) -> Any:
     return at
 
 
-def walk(
-    data: Any, starts: Any, stops: Any, values: Any, status: Any, pages: Any, stack: Any
-) -> Any:
-    """Fills ``pages`` with those of all chunks; their number, or -1 where there are more rows than
-    fit. A walk ends when a chunk has its ``values``."""
+def walk(data: Any, starts: Any, stops: Any, rows: Any, status: Any, pages: Any, stack: Any) -> Any:
+    """Fills ``pages`` with those of all chunks; their number, or -1 where there are more than fit.
+    A walk ends when a chunk has its values: ``rows[c]`` are those before it."""
     n: Any = 0
     for chunk in range(len(starts)):
-        at, end, left, first = starts[chunk], stops[chunk], values[chunk], True
+        at, end, left, first = starts[chunk], stops[chunk], rows[chunk + 1] - rows[chunk], True
         while left > 0:
             if n == len(pages):
                 return -1
@@ -139,6 +147,10 @@ def walk(
             page[CRC] = -1
             page[SIZE] = -1
             page[STORED] = -1
+            page[FIRST] = rows[chunk + 1] - left
+            page[HOW] = COPIED
+            page[READY] = -1
+            page[NEXT] = 0
             what, last, inside = np.int64(-1), 0, np.int64(-1)
             while True:
                 kind, last, at = _field(data, at, end, last)
@@ -196,14 +208,14 @@ def walk(
     return n
 
 
-@register_jitable
+@register_jitable(forceinline=True)
 def move(data: Any, at: Any, out: Any, to: Any, length: Any) -> None:
-    """Copies bytes; up to 7 more where both have them."""
+    """Copies bytes; up to 31 more where both have them."""
     k = 0
-    if at + length + 8 <= len(data) and to + length + 8 <= len(out):
+    if at + length + 32 <= len(data) and to + length + 32 <= len(out):
         while k < length:
-            store(out, to + k, load(data, at + k))
-            k += 8
+            copy32(out, to + k, data, at + k)
+            k += 32
     else:
         while k < length:
             out[to + k] = data[at + k]
@@ -211,30 +223,33 @@ def move(data: Any, at: Any, out: Any, to: Any, length: Any) -> None:
 
 
 @register_jitable
-def snappy_begin(data: Any, at: Any, end: Any, size: Any) -> Any:
-    """Where the elements of a raw block of ``size`` bytes begin; -1 where it has another size."""
+def snappy_length(data: Any, at: Any, end: Any) -> Any:
+    """The length before a raw block of Snappy, and the place behind it, or -1."""
     declared: Any = 0
     shift = 0
-    while True:
-        if at >= end or shift > 28:
-            return np.int64(-1)
+    while at < end and shift <= 28:
         byte = np.int64(data[at])
         at += 1
         declared |= (byte & 127) << shift
         if byte < 128:
-            break
+            return declared, at
         shift += 7
-    return np.int64(at) if declared == size else np.int64(-1)
+    return declared, np.int64(-1)
 
 
 @register_jitable
-def snappy_some(
-    data: Any, at: Any, end: Any, out: Any, start: Any, to: Any, stop: Any, need: Any
+def snappy(
+    data: Any, at: Any, end: Any, out: Any, start: Any, to: Any, stop: Any, goal: Any
 ) -> Any:
-    """Elements of a block that begins at ``start`` of ``out``, from ``to`` until ``need``; the
-    places after them, or -1 where they are damaged."""
-    while at < end and to < need:
-        # ``data`` and ``out`` go on for ROOM bytes behind the last page.
+    """Goes on with a raw block, whose output is from ``start`` to ``stop``, until it has reached
+    ``goal``: the places in ``data`` and ``out``, -1 where it is not a block.
+
+    ``data`` and ``out`` go on for ROOM bytes behind the last page.
+    """
+    no = np.int64(-1)
+    while to < goal:
+        if at >= end:
+            return no, to
         word = load(data, at)
         tag = word & np.uint64(255)
         kind = tag & np.uint64(3)
@@ -247,11 +262,10 @@ def snappy_some(
                 length = np.int64(word >> np.uint64(8) & mask) + 1
                 at += more
             if length > end - at or length > stop - to:
-                return np.int64(-1), to
-            store(out, to, load(data, at))
-            store(out, to + 8, load(data, at + 8))
-            for k in range(16, length, 8):
-                store(out, to + k, load(data, at + k))
+                return no, to
+            copy32(out, to, data, at)
+            for k in range(32, length, 32):
+                copy32(out, to + k, data, at + k)
             at += length
         else:
             length = np.int64(tag >> np.uint64(2)) + 1
@@ -267,7 +281,7 @@ def snappy_some(
                 back = np.int64(word >> np.uint64(8) & np.uint64(0xFFFFFFFF))
                 at += 5
             if at > end or back <= 0 or back > to - start or length > stop - to:
-                return np.int64(-1), to
+                return no, to
             if back >= 16:
                 store(out, to, load(out, to - back))
                 store(out, to + 8, load(out, to - back + 8))
@@ -280,36 +294,51 @@ def snappy_some(
                 for k in range(length):
                     out[to + k] = out[to - back + k]
         to += length
-    return np.int64(at), to
+    return at, to
 
 
 @register_jitable
-def _snappy(data: Any, at: Any, end: Any, out: Any, start: Any, size: Any) -> Any:
-    """One raw block of ``size`` bytes into ``out`` at ``start``; whether it is one."""
-    at = snappy_begin(data, at, end, size)
-    if at < 0:
+def unpacked(data: Any, page: Any, plain: Any, enough: Any) -> Any:
+    """Decompresses a page up to ``enough`` bytes of its body, and some more, if it is not yet;
+    whether it is."""
+    if page[READY] >= enough:
+        return True
+    enough = min(page[SIZE], enough + _STEP)
+    size, place, at = page[SIZE], page[PLACE], page[AT]
+    end = at + page[STORED]
+    if page[HOW] == COPIED:
+        if page[STORED] != size:
+            return False
+        move(data, at, plain, place, size)
+        page[READY] = size
+        return True
+    if page[HOW] != SNAPPY:
         return False
-    # An element may be longer than what is needed: all are read.
-    at, to = snappy_some(data, at, end, out, start, start, start + size, np.int64(1) << 62)
-    return at >= 0 and to == start + size
+    start = place + max(page[LEVELS], np.int64(0))
+    if page[READY] < 0:
+        # The levels of a v2 page are not compressed, nor is an empty rest.
+        move(data, at, plain, place, start - place)
+        at += start - place
+        if at < end or start < place + size:
+            declared, at = snappy_length(data, at, end)
+            if at < 0 or declared != size - (start - place):
+                return False
+        page[READY], page[NEXT] = start - place, at
+    at, to = snappy(
+        data, page[NEXT], end, plain, start, place + page[READY], place + size, place + enough
+    )
+    if at < 0 or (to == place + size and at != end):
+        return False
+    page[READY], page[NEXT] = to - place, at
+    return True
 
 
-def decompress(data: Any, pages: Any, places: Any, how: Any, status: Any, out: Any) -> None:
-    """Every page's body into ``out`` at its place: as it is where ``how`` is 0, decompressed by
-    Snappy where it is 1."""
+def unpack(data: Any, pages: Any, wanted: Any, status: Any, plain: Any) -> None:
+    """Decompresses the ``wanted`` pages into ``plain``, each to its place."""
     for n in range(len(pages)):
-        page, to = pages[n], places[n]
-        chunk, at, stored, size = page[CHUNK], page[AT], page[STORED], page[SIZE]
-        if status[chunk] != 0 or how[n] == 2:
+        page = pages[n]
+        chunk = page[CHUNK]
+        if not wanted[n] or status[chunk] != 0:
             continue
-        if how[n] == 1:
-            levels = max(page[LEVELS], np.int64(0))
-            move(data, at, out, to, levels)
-            rest = size - levels
-            empty = stored == levels and rest == 0
-            if not empty and not _snappy(data, at + levels, at + stored, out, to + levels, rest):
-                status[chunk] = 2
-        elif stored != size:
+        if not unpacked(data, page, plain, page[SIZE]):
             status[chunk] = 2
-        else:
-            move(data, at, out, to, size)

@@ -269,9 +269,11 @@ class _OnePart:
         """The headers of all pages; ``None`` where there are more than the bytes can hold."""
         starts, bound = np.empty_like(stops), len(stops) + int(stops[-1]) // _SHORTEST
         starts[0], starts[1:] = 0, stops[:-1]
+        before = np.zeros(len(values) + 1, np.int64)
+        np.cumsum(values, out=before[1:])
         while True:
             count = self.kernels.walk(
-                self.buffer, starts, stops, values, status, self.pages, self.stack
+                self.buffer, starts, stops, before, status, self.pages, self.stack
             )
             if count >= 0:
                 return self.pages[:count]

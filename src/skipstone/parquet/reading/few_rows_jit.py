@@ -31,7 +31,7 @@ from .bulk_chunks import (
     VALUES,
     VERSION,
 )
-from .bulk_pages_jit import move, snappy_begin, snappy_some
+from .bulk_pages_jit import move, snappy, snappy_length
 from .few_rows import DAMAGED, FULL, SNAPPY_RATIO, FewRowsKernels
 
 if TYPE_CHECKING:
@@ -133,7 +133,9 @@ def _begin(data: Any, other: Any, page: Any, plain: Any, to: Any, how: Any, stat
     move(data, at, plain, to, levels)
     if stored == levels and size == levels:
         return to, 2, to + size
-    block = snappy_begin(data, at + levels, at + stored, size - levels)
+    declared, block = snappy_length(data, at + levels, at + stored)
+    if declared != size - levels:
+        block = np.int64(-1)
     state[0], state[1] = block, at + stored
     state[2], state[3], state[4] = to + levels, to + levels, to + size
     return to, 2 if block >= 0 else -1, to + levels
@@ -148,7 +150,7 @@ def _until(data: Any, plain: Any, state: Any, have: Any, need: Any, stop: Any) -
         return np.int64(-1)
     # Few bytes at a time would be many calls.
     most = min(need + _STEP, stop)
-    at, to = snappy_some(data, state[0], state[1], plain, state[2], state[3], state[4], most)
+    at, to = snappy(data, state[0], state[1], plain, state[2], state[3], state[4], most)
     if at < 0 or to < need:
         return np.int64(-1)
     state[0], state[3] = at, to
@@ -393,7 +395,7 @@ def warm_up(kernels: FewRowsKernels) -> None:
     table, pairs = np.zeros((0, 4), np.int64), np.zeros((0, 2), np.int64)
     pages, some = np.zeros((0, COLUMNS), np.int64), np.zeros(0, np.int32)
     kernels.choose(table, one, pairs, numbers, numbers, pairs, numbers, numbers)
-    kernels.walk(bytes_, numbers, numbers, numbers, numbers, pages, np.zeros(80, np.int64))
+    kernels.walk(bytes_, numbers, numbers, one, numbers, pages, np.zeros(80, np.int64))
     kernels.claims(pages, numbers, True, np.zeros(5, np.int64))
     kernels.take(
         bytes_, bytes_, pages, numbers, table, one, np.zeros((0, 3), np.int64), numbers, bytes_, 0,

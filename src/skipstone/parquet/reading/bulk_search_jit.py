@@ -1,0 +1,266 @@
+"""Compiled loops that find the values that a condition may hold for, where they are stored plainly:
+in plain pages, and in dictionaries.
+
+Numbers, and the first eight bytes of texts, are compared as unsigned numbers with spans; or a text
+is searched for in all bytes of a page at once (``pruning.sought`` says why that is sound).
+
+Every length and place in a page is checked before use. See ``bulk_jit``.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import numpy as np
+from numba.extending import register_jitable
+
+from skipstone.parquet.encodings.jit_runs import load
+from skipstone.parquet.format.enums import Encoding
+
+from .bulk_chunks import CHUNK, ENCODING, FIRST, PLACE, SIZE, VALUES, VERSION
+from .bulk_pages_jit import unpacked
+from .bulk_select_jit import after_levels
+from .bulk_words_jit import as_float, as_word, equal64, lowest, swapped
+
+_PLAIN: Final = int(Encoding.PLAIN)
+# Physical types of ``candidates``.
+_STRING: Final = 0
+_INT32: Final = 1
+_INT64: Final = 2
+_FLOAT: Final = 3
+_DOUBLE: Final = 4
+# Numbers that are compared before one is looked at.
+_BLOCK: Final = 64
+
+
+# A call passes arrays with their reference counts, which takes longer than these.
+@register_jitable(forceinline=True)
+def _text_key(plain: Any, at: Any, length: Any) -> Any:
+    """The first eight bytes of a text as a number."""
+    word = swapped(load(plain, at))
+    if length < 8:
+        word = word >> np.uint64(64 - 8 * max(length, 1)) << np.uint64(64 - 8 * max(length, 1))
+    return word if length > 0 else np.uint64(0)
+
+
+@register_jitable(forceinline=True)
+def _number_key(plain: Any, at: Any, kind: Any) -> Any:
+    """A number as an unsigned one of the same order."""
+    word, high = load(plain, at), np.uint64(1) << np.uint64(63)
+    if kind == _INT64:
+        key = word ^ high
+    elif kind == _INT32:
+        key = np.uint64(np.int64(np.int32(word & np.uint64(0xFFFFFFFF)))) ^ high
+    else:
+        if kind == _FLOAT:
+            word = as_word(np.float64(as_float(word)))
+        key = ~word if word & high else word | high
+    return key
+
+
+@register_jitable(forceinline=True)
+def _hash(key: Any) -> Any:
+    return (key * np.uint64(0x9E3779B97F4A7C15)) >> np.uint64(48)
+
+
+@register_jitable
+def _inside(key: Any, lows: Any, highs: Any) -> Any:
+    """Whether a key is in one of the spans, which ascend."""
+    first, last = 0, len(lows)
+    while first < last:
+        middle = (first + last) >> 1
+        if highs[middle] < key:
+            first = middle + 1
+        else:
+            last = middle
+    return first < len(lows) and lows[first] <= key
+
+
+@register_jitable
+def _ends(lows: Any, highs: Any) -> Any:
+    """The first and the last span; two empty ones where there is none."""
+    if len(lows) == 0:
+        one, none = np.uint64(1), np.uint64(0)
+        return one, none, one, none
+    return lows[0], highs[0], lows[-1], highs[-1]
+
+
+@register_jitable
+def _search(plain: Any, at: Any, stop: Any, needle: Any, one: Any, two: Any) -> Any:
+    """Where ``needle`` is between ``at`` and ``stop`` for the first time, or -1. Two of its bytes
+    are compared in 64 places at once."""
+    last = stop - len(needle)
+    while at <= last:
+        bits = equal64(plain, at + one, needle[one]) & equal64(plain, at + two, needle[two])
+        while bits:
+            found = at + lowest(bits)
+            bits &= bits - np.uint64(1)
+            if found > last:
+                return np.int64(-1)
+            k = 0
+            while k < len(needle) and plain[found + k] == needle[k]:
+                k += 1
+            if k == len(needle):
+                return found
+        at += 64
+    return np.int64(-1)
+
+
+@register_jitable
+def _texts(
+    plain: Any, start: Any, stop: Any, count: Any, needle: Any, one: Any, two: Any, lows: Any,
+    highs: Any, bits: Any, slot: Any, where: Any, size: Any, m: Any,
+) -> Any:  # fmt: skip
+    """Adds the candidates among ``count`` strings; how many there are then, -1 where there is no
+    room for them, -2 where a length is wrong."""
+    at, to, found = start, start, np.int64(-1)
+    searched, spans = len(needle) > 0, len(lows)
+    low, high, low2, high2 = _ends(lows, highs)
+    if searched:
+        found = _search(plain, at, stop, needle, one, two)
+        if found < 0:  # whatever the lengths are
+            return m
+    for k in range(count):
+        if stop - at < 4:
+            return np.int64(-2)
+        length = np.int64(load(plain, at) & np.uint64(0xFFFFFFFF))
+        at += 4
+        if length > stop - at:
+            return np.int64(-2)
+        to = at + length
+        if searched:
+            if found < at:
+                found = _search(plain, at, stop, needle, one, two)
+            if found < 0:
+                return m
+            if found + len(needle) > to:
+                at = to
+                continue
+        elif spans > 0:
+            key = _text_key(plain, at, length)
+            if spans > 2:
+                hash = _hash(key)
+                if not bits[hash >> np.uint64(6)] >> (hash & np.uint64(63)) & np.uint64(1):
+                    at = to
+                    continue
+                if not _inside(key, lows, highs):
+                    at = to
+                    continue
+            elif not (low <= key <= high or low2 <= key <= high2):
+                at = to
+                continue
+        if m == len(slot):
+            return np.int64(-1)
+        slot[m], where[m], size[m] = k, at, length
+        m += 1
+        at = to
+    return m
+
+
+@register_jitable
+def _numbers(
+    plain: Any, start: Any, stop: Any, count: Any, width: Any, kind: Any, lows: Any, highs: Any,
+    bits: Any, slot: Any, where: Any, size: Any, m: Any,
+) -> Any:  # fmt: skip
+    """The same among numbers."""
+    if count * width > stop - start:
+        return np.int64(-2)
+    if len(lows) > 2:
+        for k in range(count):
+            key = _number_key(plain, start + k * width, kind)
+            hash = _hash(key)
+            if not bits[hash >> np.uint64(6)] >> (hash & np.uint64(63)) & np.uint64(1):
+                continue
+            if _inside(key, lows, highs):
+                if m == len(slot):
+                    return np.int64(-1)
+                slot[m], where[m], size[m] = k, start + k * width, width
+                m += 1
+        return m
+    low, high, low2, high2 = _ends(lows, highs)
+    # Most blocks have none, and a loop without branches compares several at once.
+    for block in range(0, count, _BLOCK):
+        end, some = min(block + _BLOCK, count), False
+        for k in range(block, end):
+            key = _number_key(plain, start + k * width, kind)
+            some |= ((low <= key) & (key <= high)) | ((low2 <= key) & (key <= high2))
+        if not some:
+            continue
+        for k in range(block, end):
+            key = _number_key(plain, start + k * width, kind)
+            if (low <= key <= high) or (low2 <= key <= high2):
+                if m == len(slot):
+                    return np.int64(-1)
+                slot[m], where[m], size[m] = k, start + k * width, width
+                m += 1
+    return m
+
+
+def candidates(
+    data: Any, pages: Any, plain: Any, optional: Any, base: Any, entries: Any, status: Any,
+    kind: Any, lows: Any, highs: Any, bits: Any, needle: Any, one: Any, two: Any, slot: Any,
+    where: Any, size: Any, valid: Any,
+) -> Any:  # fmt: skip
+    """Place and length in ``plain`` of the values of plain pages and of dictionaries that are in
+    one of the spans, or contain ``needle``; of all where there is neither. Their number, or -1
+    where there is no room for them.
+
+    ``slot`` is the row, or ``~w`` for entry ``w`` of the dictionaries, which begin at ``base``.
+    """
+    m: Any = np.int64(0)
+    for n in range(len(pages)):
+        page = pages[n]
+        chunk, count, first = page[CHUNK], page[VALUES], page[FIRST]
+        is_words = page[VERSION] == 0
+        if status[chunk] != 0 or (not is_words and page[ENCODING] != _PLAIN):
+            continue
+        if not unpacked(data, page, plain, page[SIZE]):
+            status[chunk] = 2
+            continue
+        start, stop, held = page[PLACE], page[PLACE] + page[SIZE], entries[chunk]
+        if not is_words:
+            start, held = after_levels(plain, page, optional, valid, 0)
+        if held < 0 or start > stop:
+            status[chunk] = 4
+            continue
+        before = m
+        if kind == _STRING:
+            m = _texts(
+                plain, start, stop, held, needle, one, two, lows, highs, bits, slot, where, size, m
+            )
+        elif kind == _INT32:
+            m = _numbers(
+                plain, start, stop, held, 4, _INT32, lows, highs, bits, slot, where, size, m
+            )
+        elif kind == _INT64:
+            m = _numbers(
+                plain, start, stop, held, 8, _INT64, lows, highs, bits, slot, where, size, m
+            )
+        elif kind == _FLOAT:
+            m = _numbers(
+                plain, start, stop, held, 4, _FLOAT, lows, highs, bits, slot, where, size, m
+            )
+        else:
+            m = _numbers(
+                plain, start, stop, held, 8, _DOUBLE, lows, highs, bits, slot, where, size, m
+            )
+        if m == -1:
+            return m
+        if m < 0:
+            status[chunk] = 4
+            m = before
+        elif is_words:
+            for k in range(before, m):
+                slot[k] = ~(base[chunk] + slot[k])
+        elif held == count:
+            for k in range(before, m):
+                slot[k] += first
+        else:
+            k, rank = before, np.int64(0)
+            for row in range(count):
+                if valid[row]:
+                    if k < m and slot[k] == rank:
+                        slot[k] = first + row
+                        k += 1
+                    rank += 1
+    return m

@@ -1,0 +1,299 @@
+"""Compiled loops that take a few values among many.
+
+``locate`` finds where chosen rows are stored, and decompresses no more than that takes: the pages
+that hold one, and the beginning of a dictionary.
+
+Every length and place in a page is checked before use. See ``bulk_jit``.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import numpy as np
+from numba.extending import register_jitable
+
+from skipstone.parquet.encodings import jit_runs as runs
+from skipstone.parquet.encodings.jit_runs import load
+from skipstone.parquet.format.enums import Encoding
+
+from .bulk_chunks import (
+    CHUNK,
+    ENCODING,
+    FIRST,
+    LEVELS,
+    PLACE,
+    READY,
+    SIZE,
+    VALUES,
+    VERSION,
+)
+from .bulk_pages_jit import move, unpacked
+
+_PLAIN: Final = int(Encoding.PLAIN)
+_PLAIN_DICTIONARY: Final = int(Encoding.PLAIN_DICTIONARY)
+_RLE_DICTIONARY: Final = int(Encoding.RLE_DICTIONARY)
+_hybrid = register_jitable(runs.hybrid)
+_number = register_jitable(runs.number)
+_leb128 = runs._leb128  # registered there
+
+
+@register_jitable
+def _validity(body: Any, count: Any, valid: Any, to: Any) -> Any:
+    """Levels of one bit into flags; how many are set, or -1."""
+    # Nearly always one run of ones.
+    if len(body) >= 2:
+        head: Any = np.int64(0)
+        shift, at, byte = 0, 0, np.int64(128)
+        while byte >= 128 and at < len(body) and at < 5:
+            byte = np.int64(body[at])
+            head |= (byte & 127) << shift
+            at += 1
+            shift += 7
+        is_run = byte < 128 and head & 1 == 0 and head >> 1 >= count
+        if is_run and at < len(body) and body[at] == 1:
+            return count
+    flags = valid[to : to + count]
+    if _hybrid(body, 1, flags) < 0:
+        return -1
+    total: Any = 0
+    for k in range(count):
+        total += np.int64(flags[k])
+    return total
+
+
+@register_jitable
+def after_levels(plain: Any, page: Any, optional: Any, valid: Any, to: Any) -> Any:
+    """Where the values of a page begin, and how many there are; -1 where levels are wrong."""
+    start, count = page[PLACE], page[VALUES]
+    if not optional:
+        return start + max(page[LEVELS], np.int64(0)), count
+    stop = start + page[SIZE]
+    if page[VERSION] == 2:
+        length = page[LEVELS]
+    elif page[LEVELS] == -2:
+        return start, np.int64(-1)
+    else:
+        if stop - start < 4:
+            return start, np.int64(-1)
+        length = np.int64(load(plain, start) & np.uint64(0xFFFFFFFF))
+        start += 4
+        if length > stop - start:
+            return start, np.int64(-1)
+    found = _validity(plain[start : start + length], count, valid, to)
+    return start + length, found
+
+
+@register_jitable
+def _some_codes(body: Any, width: Any, wanted: Any, out: Any) -> Any:
+    """The indices at the places ``wanted``, ascending; whether the runs hold them all."""
+    at: Any = 0
+    first: Any = np.int64(0)
+    k, size = 0, (width + 7) >> 3
+    while k < len(wanted):
+        word, start = _leb128(body, at)
+        header = np.int64(word)
+        if start < 0 or header < 0:
+            return False
+        run, rest = header >> 1, len(body) - start
+        if header & 1:
+            if run > rest // width:
+                held, at = 8 * rest // width, len(body)
+            else:
+                held, at = 8 * run, start + run * width
+            while k < len(wanted) and wanted[k] - first < held:
+                bit = 8 * start + (wanted[k] - first) * width
+                byte = bit >> 3
+                if byte + 8 <= len(body):
+                    mask = (np.uint64(1) << np.uint64(width)) - np.uint64(1)
+                    out[k] = np.int32(load(body, byte) >> np.uint64(bit & 7) & mask)
+                else:
+                    out[k] = np.int32(_number(body, bit, width))
+                k += 1
+        else:
+            if size > rest:
+                return False
+            value = _number(body, 8 * start, 8 * size)
+            if value >> np.uint64(width):
+                return False
+            held, at = run, start + size
+            while k < len(wanted) and wanted[k] - first < held:
+                out[k] = np.int32(value)
+                k += 1
+        first += held
+        if at >= len(body) and k < len(wanted):
+            return False
+    return True
+
+
+@register_jitable
+def _coded(plain: Any, start: Any, stop: Any, entries: Any, wanted: Any, out: Any) -> Any:
+    """The largest of the indices of a page at the places ``wanted``; -1 where one is wrong."""
+    if start >= stop:
+        return np.int64(-1)
+    width = np.int64(plain[start])
+    if width == 0:
+        out[:] = 0
+    elif width > 31 or not _some_codes(plain[start + 1 : stop], width, wanted, out):
+        return np.int64(-1)
+    most = np.int64(0)
+    for k in range(len(wanted)):
+        most = max(most, np.int64(out[k]))
+    return most if most < entries else np.int64(-1)
+
+
+@register_jitable
+def _in_page(
+    plain: Any, page: Any, rows: Any, width: Any, optional: Any, entries: Any, where: Any,
+    size: Any, valid: Any, wanted: Any, slot: Any, codes: Any,
+) -> Any:  # fmt: skip
+    """Where the values of ``rows`` of one page are: for a page by dictionary their indices, and -2
+    as sizes. The largest index, -1 where there is none, or -2 where the page is wrong."""
+    wrong, stop = np.int64(-2), page[PLACE] + page[SIZE]
+    start, held = after_levels(plain, page, optional, valid, 0)
+    if held < 0 or start > stop:
+        return wrong
+    found: Any = np.int64(0)
+    if held == page[VALUES]:
+        for k in range(len(rows)):
+            wanted[k], slot[k] = rows[k] - page[FIRST], k
+        found = len(rows)
+    else:
+        rank, row = np.int64(0), np.int64(0)
+        for k in range(len(rows)):
+            at = rows[k] - page[FIRST]
+            while row < at:
+                rank += np.int64(valid[row])
+                row += 1
+            if valid[at]:
+                wanted[found], slot[found] = rank, k
+                found += 1
+            else:
+                where[k], size[k] = 0, -1
+    if found == 0:
+        return np.int64(-1)
+    encoding = page[ENCODING]
+    if encoding in (_RLE_DICTIONARY, _PLAIN_DICTIONARY):
+        some = codes[:found]
+        most = _coded(plain, start, stop, entries, wanted[:found], some)
+        if most < 0:
+            return wrong
+        for k in range(found):
+            where[slot[k]], size[slot[k]] = np.int64(some[k]), -2
+        return most
+    if encoding != _PLAIN:
+        return wrong
+    if width > 0:
+        if held * width > stop - start:
+            return wrong
+        for k in range(found):
+            where[slot[k]], size[slot[k]] = start + wanted[k] * width, width
+        return np.int64(-1)
+    passed: Any = np.int64(0)
+    place: Any = start
+    for n in range(found):
+        while True:
+            if stop - place < 4:
+                return wrong
+            length = np.int64(load(plain, place) & np.uint64(0xFFFFFFFF))
+            place += 4
+            if length > stop - place:
+                return wrong
+            passed += 1
+            if passed > wanted[n]:
+                break
+            place += length
+        where[slot[n]], size[slot[n]] = place, length
+        place += length
+    return np.int64(-1)
+
+
+@register_jitable
+def _of_dictionary(
+    data: Any, page: Any, plain: Any, width: Any, most: Any, where: Any, size: Any, starts: Any
+) -> Any:
+    """Indices, at most ``most``, into places; whether the dictionary has them."""
+    place = page[PLACE]
+    if width > 0:
+        if (most + 1) * width > page[SIZE]:
+            return False
+        if not unpacked(data, page, plain, (most + 1) * width):
+            return False
+        for k in range(len(where)):
+            if size[k] == -2:
+                where[k], size[k] = place + where[k] * width, width
+        return True
+    at: Any = np.int64(0)
+    for k in range(most + 1):
+        if page[SIZE] - at < 4:
+            return False
+        if page[READY] < at + 4 and not unpacked(data, page, plain, at + 4):
+            return False
+        at += 4
+        starts[k] = place + at
+        at += np.int64(load(plain, place + at - 4) & np.uint64(0xFFFFFFFF))
+        if at > page[SIZE]:
+            return False
+    if not unpacked(data, page, plain, at):
+        return False
+    for k in range(len(where)):
+        if size[k] == -2:
+            where[k] = starts[where[k]]
+            size[k] = np.int64(load(plain, where[k] - 4) & np.uint64(0xFFFFFFFF))
+    return True
+
+
+def locate(
+    data: Any, pages: Any, plain: Any, optional: Any, entries: Any, status: Any, rows: Any,
+    width: Any, where: Any, size: Any, valid: Any, wanted: Any, slot: Any, codes: Any, starts: Any,
+) -> None:  # fmt: skip
+    """Place and length in ``plain`` of the values of ``rows``, ascending; the length is -1 for
+    nulls. ``width`` is that of a number, 0 for strings. The last five are scratch."""
+    j, n = 0, 0
+    while n < len(pages) and j < len(rows):
+        chunk, lo, most, dictionary = pages[n, CHUNK], j, np.int64(-1), -1
+        while n < len(pages) and pages[n, CHUNK] == chunk:
+            page, k = pages[n], j
+            n += 1
+            if page[VERSION] == 0:
+                dictionary = n - 1
+                continue
+            while k < len(rows) and rows[k] < page[FIRST] + page[VALUES]:
+                k += 1
+            if k > j and status[chunk] == 0:
+                if unpacked(data, page, plain, page[SIZE]):
+                    found = _in_page(
+                        plain, page, rows[j:k], width, optional, entries[chunk], where[j:k],
+                        size[j:k], valid, wanted, slot, codes,
+                    )  # fmt: skip
+                    most = max(most, found)
+                    if found < -1:
+                        status[chunk] = 4
+                else:
+                    status[chunk] = 2
+            j = k
+        if most < 0 or status[chunk] != 0:
+            continue
+        if dictionary < 0 or not _of_dictionary(
+            data, pages[dictionary], plain, width, most, where[lo:j], size[lo:j], starts
+        ):
+            status[chunk] = 4
+
+
+def gather(plain: Any, where: Any, size: Any, out: Any, valid: Any) -> Any:
+    """Numbers that ``locate`` found, and flags of those that are not null; how many are null."""
+    nulls = 0
+    for k in range(len(where)):
+        if size[k] < 0:
+            out[k], valid[k] = 0, 0
+            nulls += 1
+        else:
+            out[k], valid[k] = load(plain, where[k]), 1
+    return nulls
+
+
+def copy_some(plain: Any, where: Any, size: Any, offsets: Any, out: Any) -> None:
+    """Strings that were found, one after another; ``offsets`` say where each begins."""
+    for k in range(len(where)):
+        if size[k] > 0:
+            move(plain, where[k], out, np.int64(offsets[k]), size[k])

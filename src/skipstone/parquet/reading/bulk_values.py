@@ -1,0 +1,271 @@
+"""A column of many files whose values are decoded when they are needed.
+
+A condition is decided in three steps: compiled code leaves out the values that cannot meet it
+(``Sought``), the rest is decided exactly as Arrow values, and rows by dictionary take the result of
+their entry. Where few rows are left, only these are located and copied.
+
+All methods raise ``FormatError`` where a chunk does not decode.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+import numpy as np
+import pyarrow as pa
+
+from skipstone.errors import FormatError
+from skipstone.parquet.format.enums import Encoding, Type
+from skipstone.pruning.sought import Sought
+
+from .bulk_chunks import (
+    CHUNK,
+    ENCODING,
+    FIRST,
+    HOW,
+    MOST_STRINGS,
+    OTHER,
+    ROOM,
+    VALUES,
+    VERSION,
+    WIDTHS,
+    is_text,
+    number_array,
+    string_array,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from numpy.typing import NDArray
+
+    from .bulk_chunks import BulkChunks
+
+
+# Above this share of rows, decoding all of them takes less time than locating each.
+_MANY: Final = 1 / 8
+# The physical types as ``bulk_select_jit.candidates`` counts them.
+_KINDS: Final = {
+    Type.BYTE_ARRAY: 0,
+    Type.INT32: 1,
+    Type.INT64: 2,
+    Type.FLOAT: 3,
+    Type.DOUBLE: 4,
+}
+# So many spans are tried for each key; of more, the kernels look at a hash of the key first.
+_FEW_SPANS: Final = 2
+_MIX: Final = np.uint64(0x9E37_79B9_7F4A_7C15)
+# A longer text is searched by its beginning: a long one takes long to compare.
+_LONGEST: Final = 32
+# Bytes from the most usual to the least in texts; others are rarer.
+_USUAL: Final = b"\0 etaoinsrhldcumfpgwybvk0123456789.,-_/:xjqz"
+
+
+class StoredColumn:
+    """The rows ``at`` (ascending; ``None`` for all) of walked ``chunks``."""
+
+    def __init__(self, chunks: BulkChunks, at: NDArray[np.int64] | None = None) -> None:
+        self.chunks, self._at = chunks, at
+
+    def __len__(self) -> int:
+        return int(self.chunks.first[-1]) if self._at is None else len(self._at)
+
+    @property
+    def type(self) -> pa.DataType:
+        """Arrow's type of the values."""
+        return self.chunks.kind.type
+
+    @property
+    def cost(self) -> int:
+        """Bytes to decompress."""
+        return len(self.chunks.plain)
+
+    def at(self, rows: NDArray[np.int64]) -> StoredColumn:
+        """Some rows, ascending."""
+        return StoredColumn(self.chunks, rows if self._at is None else self._at[rows])
+
+    def take(self, rows: pa.Array | NDArray[np.int64]) -> pa.Array:
+        """Values of some rows, ascending."""
+        return self.at(np.asarray(rows)).to_arrow()
+
+    def to_arrow(self) -> pa.Array:
+        """The values."""
+        at, chunks = self._at, self.chunks
+        if at is not None and len(at) <= _MANY * int(chunks.first[-1]):
+            return self._located(at)
+        chunks.unpack(np.ones(len(chunks.pages), np.bool_))
+        made = chunks.values()
+        self._check()
+        if made is None:
+            raise FormatError("strings of a batch take more memory than the limit")
+        return made if at is None else made.take(pa.array(at))
+
+    def valid(self) -> NDArray[np.bool_]:
+        """For each row whether it is not null."""
+        chunks, every = self.chunks, int(self.chunks.first[-1])
+        if not chunks.kind.optional:
+            return np.ones(len(self), np.bool_)
+        if self._at is not None and len(self._at) <= _MANY * every:
+            return self._places(self._at)[1] >= 0
+        self._unpack_others()
+        valid, nulls = np.zeros(every, np.uint8), np.zeros_like(chunks.status)
+        chunks.kernels.validity(
+            chunks.buffer, chunks.plain, chunks.pages, True, chunks.status, valid, nulls
+        )
+        self._check()
+        found = valid.view(np.bool_)
+        return found if self._at is None else found[self._at]
+
+    def matches(
+        self, exact: Callable[[pa.Array], NDArray[np.bool_]], sought: Sought
+    ) -> NDArray[np.bool_]:
+        """For each row whether ``exact`` holds for its value; False for nulls."""
+        chunks = self.chunks
+        kind = _KINDS[chunks.kind.physical]
+        if not _is_comparable(chunks.kind.type, sought.type):
+            sought = Sought(sought.type)
+        if self._at is not None or (kind and not sought.lows):
+            return exact(self.to_arrow())
+        found = self._candidates(kind, sought)
+        if found is None:
+            return exact(self.to_arrow())
+        slot, where, size = found
+        out = np.zeros(len(self), np.bool_)
+        if not len(slot):
+            return out
+        good = slot[exact(self._values(where, size))]
+        out[good[good >= 0]] = True
+        entries = np.zeros(int(chunks.entries.sum()), np.uint8)
+        entries[~good[good < 0]] = 1
+        if entries.any():
+            room = np.empty(len(self) if chunks.kind.optional else 0, np.uint8)
+            chunks.kernels.flags(
+                chunks.buffer, chunks.plain, chunks.pages, chunks.kind.optional, self._base,
+                chunks.entries, chunks.status, entries, out.view(np.uint8), room,
+                np.zeros_like(chunks.status), chunks.scratch(np.int32),
+            )  # fmt: skip
+            self._check()
+        return out
+
+    @property
+    def _base(self) -> NDArray[np.int64]:
+        return np.cumsum(self.chunks.entries) - self.chunks.entries
+
+    def _candidates(
+        self, kind: int, sought: Sought
+    ) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]] | None:
+        """Rows or entries, and place and length of their values; ``None`` where there are so many
+        numbers that they are compared faster in one array."""
+        chunks, pages = self.chunks, self.chunks.pages
+        self._unpack_others()
+        plain = (pages[:, VERSION] == 0) | (pages[:, ENCODING] == Encoding.PLAIN)
+        every = int(pages[plain, VALUES].sum())
+        lows = np.array(sought.lows, np.uint64)
+        highs = np.array(sought.highs, np.uint64)
+        needle = np.frombuffer(sought.needle[:_LONGEST], np.uint8)
+        one, two = _rarest(sought.needle[:_LONGEST])
+        room = min(every, 1024 + every // 8)
+        while True:
+            slot, where, size = (np.empty(room, np.int64) for _ in range(3))
+            count = chunks.kernels.candidates(
+                chunks.buffer, pages, chunks.plain, chunks.kind.optional, self._base,
+                chunks.entries, chunks.status, kind, lows, highs, _hashes(lows, highs), needle,
+                one, two, slot, where, size, chunks.scratch(np.uint8),
+            )  # fmt: skip
+            self._check()
+            if count >= 0:
+                return slot[:count], where[:count], size[:count]
+            if kind:
+                return None
+            room = every
+
+    def _located(self, at: NDArray[np.int64]) -> pa.Array:
+        where, size = self._places(at)
+        return self._values(where, size)
+
+    def _places(self, at: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """Place and length of the values of some rows; the length is -1 for nulls."""
+        chunks = self.chunks
+        self._unpack_others(at)
+        where, size = np.zeros(len(at), np.int64), np.zeros(len(at), np.int64)
+        chunks.kernels.locate(
+            chunks.buffer, chunks.pages, chunks.plain, chunks.kind.optional, chunks.entries,
+            chunks.status, at, WIDTHS.get(chunks.kind.physical, 0), where, size,
+            chunks.scratch(np.uint8), chunks.scratch(np.int64), chunks.scratch(np.int64),
+            chunks.scratch(np.int32), np.empty(int(chunks.entries.max(initial=0)), np.int64),
+        )  # fmt: skip
+        self._check()
+        return where, size
+
+    def _values(self, where: NDArray[np.int64], size: NDArray[np.int64]) -> pa.Array:
+        chunks, kind = self.chunks, self.chunks.kind
+        if kind.physical in WIDTHS:
+            out = np.empty(len(where), f"u{WIDTHS[kind.physical]}")
+            valid = np.empty(len(where), np.uint8)
+            nulls = chunks.kernels.gather(chunks.plain, where, size, out, valid)
+            return number_array(kind, out, _bitmap(valid) if nulls else None)
+        lengths = np.maximum(size, 0)
+        total = int(lengths.sum())
+        if total > min(chunks.limit, MOST_STRINGS):
+            raise FormatError("strings of a batch take more memory than the limit")
+        offsets = np.zeros(len(where) + 1, np.int32)
+        np.cumsum(lengths, out=offsets[1:])
+        text = np.empty(total + ROOM, np.uint8)
+        chunks.kernels.copy_some(chunks.plain, where, size, offsets, text)
+        is_null = size < 0
+        bitmap = _bitmap(~is_null) if is_null.any() else None
+        return string_array(kind.type, len(where), bitmap, offsets, text)
+
+    def _unpack_others(self, at: NDArray[np.int64] | None = None) -> None:
+        """Decompresses the pages that hold rows, and that the kernels cannot decompress."""
+        pages = self.chunks.pages
+        if not np.any(pages[:, HOW] == OTHER):
+            return
+        wanted = np.ones(len(pages), np.bool_)
+        if at is not None:
+            first = pages[:, FIRST]
+            stop = np.where(pages[:, VERSION] > 0, first + pages[:, VALUES], first)
+            wanted = np.searchsorted(at, first) < np.searchsorted(at, stop)
+            hit = np.zeros(len(self.chunks.stops), np.bool_)
+            hit[pages[wanted, CHUNK]] = True
+            wanted |= (pages[:, VERSION] == 0) & hit[pages[:, CHUNK]]
+        self.chunks.unpack_others(wanted)
+
+    def _check(self) -> None:
+        if self.chunks.status.any():
+            raise FormatError("a chunk does not decode")
+
+
+def _bitmap(valid: NDArray[np.uint8] | NDArray[np.bool_]) -> pa.Buffer:
+    return pa.py_buffer(np.packbits(valid, bitorder="little"))
+
+
+def _is_comparable(type: pa.DataType, other: pa.DataType) -> bool:
+    """Whether values of ``type``, as they are stored, are in the order and unit of ``other``."""
+    t = pa.types
+    if is_text(type):
+        return is_text(other)
+    if t.is_floating(type):
+        return bool(t.is_floating(other))
+    if t.is_signed_integer(type):
+        return type.bit_width >= 32 and bool(t.is_signed_integer(other))
+    if t.is_timestamp(type):
+        return bool(t.is_timestamp(other) and type.unit == other.unit)
+    return bool(t.is_date32(type) and t.is_date32(other))
+
+
+def _rarest(needle: bytes) -> tuple[int, int]:
+    """Places of two bytes of a text that are probably rare."""
+    if not needle:
+        return 0, 0
+    order = sorted(range(len(needle)), key=lambda at: -_USUAL.find(needle[at]) % 256)
+    return order[0], order[1 % len(order)]
+
+
+def _hashes(lows: NDArray[np.uint64], highs: NDArray[np.uint64]) -> NDArray[np.uint64]:
+    """A set of 2^16 bits that has the hashes of all keys of many spans."""
+    if len(lows) <= _FEW_SPANS:
+        return np.zeros(0, np.uint64)
+    flags = np.zeros(1 << 16, np.uint8)
+    flags[lows * _MIX >> np.uint64(48) if np.array_equal(lows, highs) else slice(None)] = 1
+    return np.packbits(flags, bitorder="little").view(np.uint64)
