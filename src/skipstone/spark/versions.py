@@ -20,7 +20,7 @@ from __future__ import annotations
 
 import importlib.util
 import inspect
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -28,7 +28,18 @@ if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
     from pyspark.sql.types import StructType
 
-    from .session import JavaObject, Jvm
+
+JavaObject: TypeAlias = Any  # py4j brings no types
+
+
+class Jvm(Protocol):
+    """What is used of ``session.Jvm`` here."""
+
+    context: JavaObject
+
+    def type(self, name: str) -> Any: ...
+
+    def module(self, name: str) -> JavaObject: ...
 
 
 class Scala213:
