@@ -20,7 +20,7 @@ from hypothesis import assume, event, given, note
 import skipstone
 from skipstone.errors import FormatError, SkipstoneError
 from skipstone.execution import bulk_rows
-from skipstone.parquet.reading.few_rows import KERNELS, read_few_rows
+from skipstone.parquet.reading import few_rows
 from skipstone.predicate.binding import bind
 from skipstone.predicate.render import to_sql
 from tests.oracle import NotModelled, SparkError, matching_rows
@@ -34,16 +34,17 @@ if TYPE_CHECKING:
 
     from skipstone.predicate.tree import Expr
 
-KERNELS.load()  # before Hypothesis draws: it takes constants from the modules that are loaded
+few_rows.KERNELS.load()  # Hypothesis takes constants from the modules that are loaded
 
 
 @contextlib.contextmanager
 def few(share: float = 1.0) -> Iterator[list[bool]]:
     """Up to this ``share`` of the rows are read one by one; whether they were, each time."""
     taken: list[bool] = []
+    real = few_rows.read_few_rows
 
     def counted(*arguments: Any, **options: Any) -> Any:
-        found = read_few_rows(*arguments, **options)
+        found = real(*arguments, **options)
         taken.append(found is not None)
         return found
 
