@@ -152,10 +152,21 @@ class TableReader:
 
     def counted(self, plan: Plan) -> int:
         """How many rows match."""
+        sure = np.flatnonzero(plan.keep & plan.must).tolist()
+        self.footers.open(sure)
+        keep, total = plan.keep.copy(), 0
+        for at in sure:
+            if self.footers.fresh(at) and at not in plan.details:
+                total += int(self.footers.opened[at].opened.row_starts[-1])
+                keep[at] = False
+        if not keep.any():
+            return total
         every = self.files.ahead(
-            self._count_unit, self._units(plan), lambda unit: unit.is_small and not self._scans
+            self._count_unit,
+            self._units(replace(plan, keep=keep)),
+            lambda unit: unit.is_small and not self._scans,
         )
-        return sum(every)
+        return total + sum(every)
 
     def _units(self, plan: Plan) -> Iterator[Piece | Batch]:
         """The pieces of the plan, of many files in batches."""
