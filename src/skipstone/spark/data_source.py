@@ -170,14 +170,8 @@ class SkipstoneReader(DataSourceReader):
         if partition.value is None:
             return
         with _as_spark_takes_it():
-            wanted = to_arrow_schema(self.spark_schema, timezone="UTC")
             for table in partition.value.tables():
-                columns = [
-                    _exactly(column, field.type)
-                    for column, field in zip(table.columns, wanted, strict=True)
-                ]
-                exact = pa.Table.from_arrays(columns, schema=wanted)
-                yield from exact.to_batches(max_chunksize=_BATCH)
+                yield from in_types(table, self.spark_schema).to_batches(max_chunksize=_BATCH)
 
 
 def _tasks_of(storage_options: Mapping[str, str], scan: TableScan) -> list[ScanTask]:
@@ -272,6 +266,15 @@ def _flag(name: str, text: str) -> bool:
     if text.lower() not in ("true", "false"):
         raise SkipstoneError(f"{name} is {text!r}", hint="give true or false")
     return text.lower() == "true"
+
+
+def in_types(table: pa.Table, schema: StructType) -> pa.Table:
+    """The rows in exactly the types of ``schema``."""
+    wanted = to_arrow_schema(schema, timezone="UTC")
+    pairs = zip(table.columns, wanted, strict=True)
+    return pa.Table.from_arrays(
+        [_exactly(column, field.type) for column, field in pairs], schema=wanted
+    )
 
 
 def _exactly(column: pa.ChunkedArray, type: pa.DataType) -> pa.ChunkedArray:

@@ -18,6 +18,7 @@ import secrets
 import sys
 import threading
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
+from weakref import WeakKeyDictionary
 
 import numpy as np
 
@@ -83,6 +84,21 @@ def default_session(master: str = "local[*]") -> SparkSession:
     return session
 
 
+ZONE: Final = "spark.sql.session.timeZone"
+
+
+def settings_of(spark: SparkSession) -> dict[str, str]:
+    """The settings that were made in a session or for it, and its time zone, in few calls."""
+    if is_connect(spark):
+        made = dict(spark.conf.getAll)
+    else:
+        jvm = Jvm.of(spark)
+        made = jvm.pairs(spark._jsparkSession.conf().getAll())
+    if ZONE not in made:
+        made[ZONE] = str(spark.conf.get(ZONE))  # that of the JVM
+    return made
+
+
 _FACTORY: Final = "parquet.crypto.factory.class"
 _HERE: Final = "read them in this process: skipstone.Table(path, decryption=…).query(where)"
 _HINT: Final = (
@@ -132,11 +148,14 @@ class Jvm:
     @classmethod
     def of(cls, spark: SparkSession) -> Jvm:
         """The JVM of a classic session; from now on it can call back into Python."""
-        from pyspark.java_gateway import ensure_callback_server_started
+        context = spark.sparkContext
+        found = _JVMS.get(context)
+        if found is None:
+            from pyspark.java_gateway import ensure_callback_server_started
 
-        gateway = spark.sparkContext._gateway
-        ensure_callback_server_started(gateway)  # type: ignore[no-untyped-call]
-        return cls(gateway, spark.sparkContext._jsc.sc())
+            ensure_callback_server_started(context._gateway)  # type: ignore[no-untyped-call]
+            found = _JVMS[context] = cls(context._gateway, context._jsc.sc())
+        return found
 
     @property
     def pinned(self) -> bool:
@@ -211,6 +230,14 @@ class Jvm:
             return []
         return text.split(separator)
 
+    def pairs(self, options: JavaObject) -> dict[str, str]:
+        """A Scala ``Map[String, String]``; its pairs print as ``(key,value)``."""
+        out = {}
+        for text in self.join(options.toSeq()):
+            key, _, value = text[1:-1].partition(",")
+            out[key] = value
+        return out
+
     def strings(self, array: JavaObject) -> list[str]:
         """A ``String[]`` in one call."""
         return self.join(self.type(_ARRAY_SEQ).unsafeWrapArray(array))
@@ -248,6 +275,10 @@ class Jvm:
         known = self.type("java.util.IdentityHashMap")()
         known.put(item, True)
         return known
+
+
+#: by SparkContext, so that classes are looked up once
+_JVMS: WeakKeyDictionary[Any, Jvm] = WeakKeyDictionary()
 
 
 def simple_name(java_class: str) -> str:
