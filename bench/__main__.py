@@ -43,6 +43,7 @@ TOPICS = (
     "engine_big",
     "engine_planning",
     "lake_queries",
+    "spark_lake",
     "summary",
     "s3_queries",
     "handover",

@@ -22,7 +22,7 @@ from pyspark.errors import AnalysisException
 import skipstone
 from skipstone.errors import UnsupportedError
 from skipstone.pruning import costs as cost
-from skipstone.spark.read_path import by_cost
+from skipstone.spark.read_choice import Way, by_cost
 from skipstone.spark.session import is_connect
 from tests.spark.layout import rows, ten_files
 from tools.scanned import scanned
@@ -34,8 +34,8 @@ if TYPE_CHECKING:
 
 pytestmark = pytest.mark.spark
 
-# As if Spark's reader were slow and pages cost nothing to begin with.
-QUICK_PAGES = replace(cost.SPARK, native=1.0, pages=1e12, start=0.0)
+# As if Spark's reader were slow, pages cost nothing to begin with, and this process had no time.
+QUICK_PAGES = replace(cost.SPARK, native=1.0, pages=1e12, start=0.0, longest=0.0)
 
 
 @pytest.fixture(scope="module")
@@ -87,7 +87,7 @@ def test_both_choices_give_the_same_rows(
     assert "less than it takes to start" in said()
     if not is_connect(session):
         assert "read by: Spark's own reader" in told(native, session)
-    monkeypatch.setattr("skipstone.spark.read_path.SPARK", QUICK_PAGES)
+    monkeypatch.setattr("skipstone.spark.read_choice.SPARK", QUICK_PAGES)
     paged = table.read(session, where, columns=["s", "id"])
     assert said().startswith("planned pages: about ")
     assert "of row groups" in said()
@@ -195,7 +195,7 @@ def test_awkward_values_are_the_same_by_pages(
     table.build(indexes=["p:bitmap"])
     native = table.read(spark, "p = 0 OR `a.b` = 'NaN'")
     assert said().startswith("Spark's own reader")
-    monkeypatch.setattr("skipstone.spark.read_path.SPARK", QUICK_PAGES)
+    monkeypatch.setattr("skipstone.spark.read_choice.SPARK", QUICK_PAGES)
     paged = table.read(spark, "p = 0")
     assert said().startswith("planned pages")
     assert rows(paged) == rows(native.where("p = 0"))
@@ -204,9 +204,13 @@ def test_awkward_values_are_the_same_by_pages(
     assert [row.p for row in nan.collect()] == [0]
 
 
-def test_explain_points_to_what_was_planned(spark: SparkSession, table: skipstone.Table) -> None:
+def test_explain_has_what_was_planned(spark: SparkSession, table: skipstone.Table) -> None:
     found = table.read(spark, "id = 42", limit=1)
-    assert "last_scan shows them" in str(skipstone.explain(found))
+    told = skipstone.explain(found.where("parity = 0").select("s"))
+    assert "read by: planned pages: the first 1 rows" in str(told)
+    assert (told.files_kept, told.files_total) == (1, 10)
+    own = spark.read.format("skipstone").option("where", "id = 42").load(table.path)
+    assert "last_scan shows them" in str(skipstone.explain(own))
 
 
 @pytest.mark.parametrize(
@@ -300,8 +304,8 @@ def test_what_is_cheaper_by_the_constants(tmp_path: Path) -> None:
 
     def chosen(where: str, costs: cost.SparkCosts) -> bool:
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr("skipstone.spark.read_path.SPARK", costs)
-            return by_cost(table.scan(where, inside=False)).pages
+            patch.setattr("skipstone.spark.read_choice.SPARK", costs)
+            return by_cost(table.scan(where, inside=False)).way is Way.PAGES
 
     assert chosen("rare = 77", scale)
     assert not chosen("rare = 77", cost.SPARK)

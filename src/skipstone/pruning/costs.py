@@ -20,14 +20,15 @@ The constants were measured on local files in the page cache, and against an obj
 per request with 32 concurrent requests. Sizes of columns come from open footers; in unopened files
 each column has the same share.
 
-``SPARK`` is for the choice between Spark's own reader on the remaining files and Python workers
-that read planned pages, measured with two cores. A Python worker has a start-up time and plans
-again; after that both take the same time per byte.
+``SPARK`` is for the choice between Spark's own reader on the remaining files, Python workers that
+read planned pages, and this process, which reads few rows at once; measured with two cores. Spark
+lists all files and runs a job. A Python worker has a start-up time and plans again. After that all
+take about the same time per byte; Spark's reader reads all columns of the files that are left.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, TypeAlias, cast
 
 import numpy as np
@@ -321,21 +322,51 @@ def _is_conjunction(tree: Bound) -> bool:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SparkCosts:
     """``native``, ``pages``: stored bytes per second that Spark's own reader and a page reader read
-    and decode; ``start``: seconds until the first page arrives; ``most_rows``: above this ``limit``
-    Spark sorts the rows, in parts."""
+    and decode; ``job``, ``listed``: seconds that Spark takes for a job, and to list a file;
+    ``start``: seconds until the first page arrives from a worker; ``file``: to open a file here;
+    ``most_rows``: above this ``limit`` Spark sorts the rows, in parts.
+
+    Rows are read ahead, in this process, where Spark takes more than ``worth`` seconds and they
+    take at most ``longest``; at most ``few_rows`` rows of ``few_bytes`` in memory."""
 
     native: float
     pages: float
+    job: float
+    listed: float
     start: float
+    file: float
+    worth: float
+    longest: float
+    few_rows: int
+    few_bytes: int
     most_rows: int
 
-    def native_seconds(self, stored: int) -> float:
-        """Seconds of Spark's own reader for this many bytes of undecided row groups."""
-        return stored / self.native
+    def native_seconds(self, stored: float, listed: int) -> float:
+        """Seconds of Spark's own reader for this many bytes of undecided row groups, in a table of
+        ``listed`` files."""
+        return self.job + self.listed * listed + stored / self.native
 
-    def pages_seconds(self, stored: int) -> float:
-        """Seconds for this many bytes of planned pages."""
-        return self.start + stored / self.pages
+    def pages_seconds(self, stored: float, listed: int) -> float:
+        """Seconds for this many bytes of planned pages in workers; Spark lists the files too."""
+        return self.job + self.listed * listed + self.start + stored / self.pages
+
+    def ahead_seconds(self, stored: float, files: int) -> float:
+        """Seconds for this many bytes of so many files in this process."""
+        return self.file * files + stored / self.pages
 
 
-SPARK = SparkCosts(native=40e6, pages=40e6, start=0.3, most_rows=1_000_000)
+SPARK = SparkCosts(
+    native=1e9,
+    pages=1e9,
+    job=0.05,
+    listed=100e-6,
+    start=1.0,
+    file=250e-6,
+    worth=0.1,
+    longest=5.0,
+    few_rows=10_000,
+    few_bytes=16 << 20,
+    most_rows=1_000_000,
+)
+#: the same for an object store
+SPARK_REMOTE = replace(SPARK, native=80e6, pages=80e6, file=1.5e-3)

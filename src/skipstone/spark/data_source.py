@@ -31,7 +31,6 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
-import pyarrow as pa
 from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 
 from skipstone.errors import (
@@ -52,13 +51,13 @@ from skipstone.pruning.partitions import RECURSIVE
 from skipstone.pruning.plan import FileDetail
 from skipstone.storage import open_storage
 
-from .schemas import spark_schema
+from .schemas import in_types, spark_schema
 from .session import locked
-from .versions import to_arrow
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
+    import pyarrow as pa
     from numpy.typing import NDArray
     from pyspark.sql.types import StructType
 
@@ -171,14 +170,8 @@ class SkipstoneReader(DataSourceReader):
         if partition.value is None:
             return
         with _as_spark_takes_it():
-            wanted = to_arrow(self.spark_schema)
             for table in partition.value.tables():
-                columns = [
-                    _exactly(column, field.type)
-                    for column, field in zip(table.columns, wanted, strict=True)
-                ]
-                exact = pa.Table.from_arrays(columns, schema=wanted)
-                yield from exact.to_batches(max_chunksize=_BATCH)
+                yield from in_types(table, self.spark_schema).to_batches(max_chunksize=_BATCH)
 
 
 def _tasks_of(storage_options: Mapping[str, str], scan: TableScan) -> list[ScanTask]:
@@ -241,15 +234,6 @@ def _flag(name: str, text: str) -> bool:
     if text.lower() not in ("true", "false"):
         raise SkipstoneError(f"{name} is {text!r}", hint="give true or false")
     return text.lower() == "true"
-
-
-def _exactly(column: pa.ChunkedArray, type: pa.DataType) -> pa.ChunkedArray:
-    if column.type.equals(type):
-        return column
-    if pa.types.is_timestamp(type) and pa.types.is_timestamp(column.type):
-        # Finer units are truncated to microseconds, as Spark does.
-        return column.cast(type, safe=False)
-    return column.cast(type)
 
 
 #: Bytes of files in one task; a larger file is split over several.

@@ -1,11 +1,5 @@
-"""How ``Table.read`` reads: by Spark's own reader over the remaining files, or by planned pages.
-
-Spark's reader accepts a list of files, and finds row groups and pages itself; it does not accept
-rows that an index selects. ``format("skipstone")`` fetches the pages of those rows in Python
-workers. So pages are for the first rows of an order, and for large files of which row indexes leave
-few rows; the choice is by cost, with the constants of ``pruning/costs.py``. Spark's reader is used
-wherever the two could differ in rows or types: settings that change the meaning of a text or a
-value, types that differ, parts of a predicate that only Spark decides.
+"""What ``Table.read`` adds to Spark's own reader: the filter on files under Spark Connect, and the
+nulls that Spark's reader would lose.
 
 **Under Spark Connect** a client cannot change the plan, but every file relation has a hidden column
 ``_metadata``, and Spark applies filters on its fields while it lists files. So the filter is
@@ -32,16 +26,12 @@ from __future__ import annotations
 import logging
 import os.path
 import re
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
 
-from skipstone.errors import PredicateError, SkipstoneError, UnsupportedError
-from skipstone.execution.plan_rows import plan_of
-from skipstone.execution.table_scan import io_forecast
-from skipstone.human import duration, of_total, size
+from skipstone.errors import PredicateError, SkipstoneError
 from skipstone.identity import UNITS_PER_SECOND, encode_uri
 from skipstone.predicate.sql import parse_sql
 from skipstone.predicate.tree import (
@@ -60,10 +50,11 @@ from skipstone.predicate.tree import (
     Truth,
 )
 from skipstone.predicate.types import schema_from_spark, spark_type
-from skipstone.pruning.costs import SPARK
-from skipstone.pruning.residual import require_decidable
 
+from .read_choice import TEXT, harmful_of
 from .relation import HARMLESS
+from .session import ZONE, settings_of
+from .versions import ansi_by_default
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -71,129 +62,8 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.types import StructType
 
-    from skipstone.execution import TableScan
-    from skipstone.execution.plan_rows import TableReader
     from skipstone.predicate.tree import Expr, Operand
     from skipstone.pruning.plan import Plan
-
-
-# Most files whose pages are counted for a choice; more are sampled evenly.
-_COUNTED = 64
-
-# Settings under which Spark reads other rows than ``format("skipstone")``, each with its harmless
-# value; and those under which a predicate's text means something else.
-_VALUES = {
-    **HARMLESS,
-    "spark.sql.caseSensitive": "false",
-    "spark.sql.files.ignoreCorruptFiles": "false",
-    "spark.sql.files.ignoreMissingFiles": "false",
-    "spark.sql.parquet.mergeSchema": "false",
-    "spark.sql.parquet.datetimeRebaseModeInRead": "corrected",
-    "spark.sql.parquet.int96RebaseModeInRead": "corrected",
-}
-_TEXT = {
-    "spark.sql.caseSensitive": "false",
-    "spark.sql.parser.escapedStringLiterals": "false",
-    "spark.sql.ansi.doubleQuotedIdentifiers": "false",
-    "spark.sql.timestampType": "timestamp_ltz",
-}
-
-
-@dataclass(frozen=True, slots=True)
-class Choice:
-    """Whether pages are fetched, and why."""
-
-    pages: bool
-    why: str
-
-    def __str__(self) -> str:
-        way = "planned pages" if self.pages else "Spark's own reader"
-        return f"{way}: {self.why}"
-
-
-def against_pages(spark: SparkSession, where: str | None) -> str | None:
-    """The setting of the session that excludes pages; ``None`` if there is none."""
-    if where is None:
-        return _harmful(spark, _VALUES)
-    return _harmful(spark, {**_VALUES, **_TEXT, "spark.sql.ansi.enabled": "true"})
-
-
-def _harmful(spark: SparkSession, settings: Mapping[str, str]) -> str | None:
-    """The first of ``settings`` with another value than the harmless one, in words."""
-    for key, harmless in settings.items():
-        value = spark.conf.get(key, None)
-        if value is not None and value.lower() != harmless:
-            return f"{key} is {value}"
-    return None
-
-
-def undecidable(scan: TableScan) -> str | None:
-    """Why only Spark can decide the rows of a scan; ``None`` where it is not needed."""
-    if scan.query is None:
-        return "the table is not of Parquet files"
-    try:
-        require_decidable(scan.query.tree)
-    except UnsupportedError as error:
-        return error.message
-    return None
-
-
-def by_cost(scan: TableScan) -> Choice:
-    """The quicker way to the rows of a scan that was planned without opening files.
-
-    It opens the files that it counts: their footers and page indexes.
-    """
-    plan, query = scan.plan, scan.query
-    assert query is not None
-    narrowed = [
-        at
-        for at, detail in plan.details.items()
-        if plan.keep[at] and detail.rows is not None and len(detail.rows) < plan.row_counts[at]
-    ]
-    if not narrowed:
-        return Choice(False, "no index selects rows, and both ways skip the files")
-    kept = np.flatnonzero(plan.keep)
-    whole = int(plan.listing.sizes[kept].sum())
-    if SPARK.native_seconds(whole) <= SPARK.start:
-        return Choice(
-            False,
-            f"{size(whole)} of files take less than it takes to start ({_seconds(SPARK.start)})",
-        )
-    spread = np.unique(np.linspace(0, len(kept) - 1, min(len(kept), _COUNTED)).astype(np.int64))
-    counted = kept[spread]
-    table = query.reader()
-    table.footers.open(counted.tolist())
-    some = plan_of(plan, counted)
-    try:
-        pages = io_forecast(table, some, look=True, at_most=False).total.bytes
-        chunks = sum(_chunks(table, some, at) for at in counted.tolist())
-    except SkipstoneError as error:
-        return Choice(False, f"a file could not be opened: {error.message}")
-    share = whole / max(int(plan.listing.sizes[counted].sum()), 1)
-    native = SPARK.native_seconds(round(chunks * share))
-    paged = SPARK.pages_seconds(round(pages * share))
-    text = (
-        f"about {size(pages * share)} of pages ({_seconds(paged)}) against {size(chunks * share)} "
-        f"of row groups ({_seconds(native)}) in {of_total(len(kept), plan.files_total, 'files')}"
-    )
-    return Choice(paged < native, text)
-
-
-def _chunks(table: TableReader, plan: Plan, at: int) -> int:
-    """Stored bytes of the chunks that Spark's reader would read of a file."""
-    if not table.footers.fresh(at):
-        return int(plan.listing.sizes[at])
-    file = table.footers.opened[at]
-    leaves = table.leaves_of(file, [*table.asked, *table.columns])
-    stored = file.opened.footer.chunk("total_compressed_size")[:, leaves].sum(axis=1)
-    detail = plan.details.get(at)
-    if detail is not None and detail.row_groups is not None:
-        stored = stored[list(detail.row_groups)]
-    return int(stored.sum())
-
-
-def _seconds(seconds: float) -> str:
-    return duration(seconds * 1e3)
 
 
 #: options under which Spark's reader skips no row groups and pages
@@ -202,10 +72,10 @@ UNFILTERED = {
 }
 
 
-def wanted_nulls(spark: SparkSession, where: str) -> set[str]:
+def wanted_nulls(settings: Mapping[str, str], where: str) -> set[str]:
     """Names of columns, and texts with names in them, of whose nulls ``where`` may be TRUE; in
     lower case, without backquotes."""
-    if _harmful(spark, _TEXT) is not None:
+    if harmful_of(settings, TEXT) is not None:
         return {_plain_text(where)}
     try:
         stack: list[Expr] = [parse_sql(where)]
@@ -310,17 +180,17 @@ def read_connect(
 def _filter(
     spark: SparkSession, path: str, plan: Callable[..., Plan], where: str, frame: DataFrame
 ) -> str | None:
-    why = _harmful(spark, {**HARMLESS, **_TEXT})
+    settings = settings_of(spark)
+    why = harmful_of(settings, {**HARMLESS, **TEXT})
     if why is not None:
         _LOG.warning("%s is read in full: %s", path, why)
         return None
     if any(name.lower() == "_metadata" for name in frame.columns):
         _LOG.warning("%s is read in full: it has its own column _metadata", path)
         return None
-    zone = spark.conf.get("spark.sql.session.timeZone", "UTC") or "UTC"
-    ansi = str(spark.conf.get("spark.sql.ansi.enabled")).lower() == "true"  # 3.5: off by default
+    ansi = (settings.get("spark.sql.ansi.enabled") or ansi_by_default(spark)).lower() == "true"
     schema = schema_from_spark(frame.schema.json())
-    return skip_filter(plan(where, time_zone=zone, schema=schema, ansi=ansi))
+    return skip_filter(plan(where, time_zone=settings[ZONE], schema=schema, ansi=ansi))
 
 
 def skip_filter(plan: Plan, *, limit: int = LIMIT) -> str | None:

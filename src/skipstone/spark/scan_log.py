@@ -74,6 +74,7 @@ class ScanLog:
         self._last: LruCache[int, _Query] = LruCache(_REMEMBERED)
         self._captures: dict[int, list[Scan]] = {}
         self._indexes: WeakValueDictionary[int, LocatedIndex] = WeakValueDictionary()
+        self._kept: LruCache[int, Scan] = LruCache(_REMEMBERED)
         self._numbers = itertools.count(1)
         self._local = threading.local()
 
@@ -163,6 +164,18 @@ class ScanLog:
         thread = self.thread()
         with self._lock:
             self._last.put(thread, _Query(None, [(object(), scan)]))
+
+    def keep(self, scan: Scan) -> int:
+        """A number for a scan that a plan holds, to find it by."""
+        number = next(self._numbers)
+        with self._lock:
+            self._kept.put(number, scan)
+        return number
+
+    def kept(self, number: int) -> Scan | None:
+        """The scan of that number; ``None`` where many came after it."""
+        with self._lock:
+            return self._kept.get(number)
 
     def _outside(self, thread: int, source: object, scan: Scan) -> _Query:
         """The query of a scan outside any execution (``df.rdd``, no pinned threads).

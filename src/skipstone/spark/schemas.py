@@ -10,6 +10,8 @@ from skipstone.errors import UnsupportedError
 from skipstone.execution.plan_rows import output_schema
 from skipstone.predicate.types import spark_type
 
+from .versions import to_arrow
+
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
@@ -48,3 +50,21 @@ def _canonical(type: pa.DataType, name: str) -> pa.DataType:
             hint='name the columns to read: .option("columns", "a, b")',
         )
     return found
+
+
+def in_types(table: pa.Table, schema: StructType) -> pa.Table:
+    """The rows in exactly the types of ``schema``."""
+    wanted = to_arrow(schema)
+    pairs = zip(table.columns, wanted, strict=True)
+    return pa.Table.from_arrays(
+        [_exactly(column, field.type) for column, field in pairs], schema=wanted
+    )
+
+
+def _exactly(column: pa.ChunkedArray, type: pa.DataType) -> pa.ChunkedArray:
+    if column.type.equals(type):
+        return column
+    if pa.types.is_timestamp(type) and pa.types.is_timestamp(column.type):
+        # Finer units are truncated to microseconds, as Spark does.
+        return column.cast(type, safe=False)
+    return column.cast(type)

@@ -19,12 +19,13 @@ import sys
 import threading
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
+from weakref import WeakKeyDictionary
 
 import numpy as np
 
 from skipstone.errors import KeyUnavailableError, UnsupportedError
 
-from .versions import Scala213, scala_of
+from .versions import Scala213, scala_of, settings_of_connect
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -86,6 +87,21 @@ def default_session(master: str = "local[*]") -> SparkSession:
     return session
 
 
+ZONE: Final = "spark.sql.session.timeZone"
+
+
+def settings_of(spark: SparkSession) -> dict[str, str]:
+    """The settings that were made in a session or for it, and its time zone, in few calls."""
+    if is_connect(spark):
+        made = settings_of_connect(spark)
+    else:
+        jvm = Jvm.of(spark)
+        made = jvm.pairs(spark._jsparkSession.conf().getAll())
+    if ZONE not in made:
+        made[ZONE] = str(spark.conf.get(ZONE))  # that of the JVM
+    return made
+
+
 _FACTORY: Final = "parquet.crypto.factory.class"
 _HERE: Final = "read them in this process: skipstone.Table(path, decryption=…).query(where)"
 _HINT: Final = (
@@ -134,11 +150,14 @@ class Jvm:
     @classmethod
     def of(cls, spark: SparkSession) -> Jvm:
         """The JVM of a classic session; from now on it can call back into Python."""
-        from pyspark.java_gateway import ensure_callback_server_started
+        context = spark.sparkContext
+        found = _JVMS.get(context)
+        if found is None:
+            from pyspark.java_gateway import ensure_callback_server_started
 
-        gateway = spark.sparkContext._gateway
-        ensure_callback_server_started(gateway)  # type: ignore[no-untyped-call]
-        return cls(gateway, spark.sparkContext._jsc.sc())
+            ensure_callback_server_started(context._gateway)  # type: ignore[no-untyped-call]
+            found = _JVMS[context] = cls(context._gateway, context._jsc.sc())
+        return found
 
     @cached_property
     def scala(self) -> Scala213:
@@ -218,6 +237,14 @@ class Jvm:
             return []
         return text.split(separator)
 
+    def pairs(self, options: JavaObject) -> dict[str, str]:
+        """A Scala ``Map[String, String]``; its pairs print as ``(key,value)``."""
+        out = {}
+        for text in self.join(options.toSeq()):
+            key, _, value = text[1:-1].partition(",")
+            out[key] = value
+        return out
+
     def strings(self, array: JavaObject) -> list[str]:
         """A ``String[]`` in one call."""
         return self.join(self.scala.wrap(array))
@@ -255,6 +282,10 @@ class Jvm:
         known = self.type("java.util.IdentityHashMap")()
         known.put(item, True)
         return known
+
+
+#: by SparkContext, so that classes are looked up once
+_JVMS: WeakKeyDictionary[Any, Jvm] = WeakKeyDictionary()
 
 
 def simple_name(java_class: str) -> str:

@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
     from .relation import FindPruner
-    from .scan_log import ScanLog
+    from .scan_log import Scan, ScanLog
     from .session import JavaObject, Jvm
 
 
@@ -119,16 +119,38 @@ def explain(df: DataFrame) -> QueryScans:
     log = scan_log(df.sparkSession)
     analyzed = df._jdf.queryExecution().analyzed()
     untouched = []
+    planned = []
     for leaf in _leaves(analyzed):
-        reason = _why_not(leaf, log)
-        if reason is not None:
+        scan = _marked(leaf, log)
+        if scan is not None:
+            planned.append(scan)
+        elif (reason := _why_not(leaf, log)) is not None:
             untouched.append(reason)
     # Another plan: Spark keeps the list of files with the plan that requested it.
     again = _frame(df, log.jvm, analyzed)
     with log.capture() as scans:
         for scan in _file_scans(again._jdf.queryExecution().executedPlan()):
             scan.selectedPartitions()
-    return QueryScans(scans=tuple(scans), untouched=tuple(dict.fromkeys(untouched)))
+    return QueryScans(scans=(*planned, *scans), untouched=tuple(dict.fromkeys(untouched)))
+
+
+_TAG = "skipstone"
+_MARKED = ("LocalRelation", "DataSourceV2Relation", "DataSourceV2ScanRelation")
+
+
+def mark(df: DataFrame, log: ScanLog, scan: Scan) -> None:
+    """Let ``explain`` find ``scan`` by the one leaf of ``df``, of whatever plan it becomes part."""
+    tag = log.jvm.type("org.apache.spark.sql.catalyst.trees.TreeNodeTag")(_TAG)
+    (leaf,) = _leaves(df._jdf.queryExecution().analyzed())
+    leaf.setTagValue(tag, log.keep(scan))
+
+
+def _marked(leaf: JavaObject, log: ScanLog) -> Scan | None:
+    if simple_name(str(leaf.getClass().getName())) not in _MARKED:
+        return None
+    tag = log.jvm.type("org.apache.spark.sql.catalyst.trees.TreeNodeTag")(_TAG)
+    found = leaf.getTagValue(tag)
+    return log.kept(int(found.get())) if found.isDefined() else None
 
 
 def _frame(df: DataFrame, jvm: Jvm, plan: JavaObject) -> DataFrame:
@@ -259,7 +281,7 @@ def _info(
     location: JavaObject,
     format: str,
 ) -> RelationInfo:
-    options = _pairs(jvm, relation.options())
+    options = jvm.pairs(relation.options())
     session = df.sparkSession
     settings = partial(session_settings, session, format) if format in FORMATS else None
     table = leaf.catalogTable()
@@ -275,15 +297,6 @@ def _info(
         confs={key: value for key in _CONFS if (value := conf.get(key, None)) is not None},
         settings=settings,
     )
-
-
-def _pairs(jvm: Jvm, options: JavaObject) -> dict[str, str]:
-    """A Scala ``Map[String, String]``; its pairs print as ``(key,value)``."""
-    out = {}
-    for text in jvm.join(options.toSeq()):
-        key, _, value = text[1:-1].partition(",")
-        out[key] = value
-    return out
 
 
 def unusable_columns(schema: str) -> Mapping[tuple[str, ...], str]:

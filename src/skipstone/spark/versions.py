@@ -4,6 +4,7 @@
 |---|---|---|
 | ``Dataset.ofRows`` | ``sql.Dataset`` | ``sql.classic.Dataset`` |
 | ``LogicalRelation`` | 4 fields | 5 fields: ``stream`` |
+| ``conf.getAll`` | none | of a session |
 | ``DataFrame.metadataColumn`` | in the JVM alone | in Python too |
 | Python data sources | none | ``spark.read.format("skipstone")`` |
 | ANSI mode | off by default | on by default |
@@ -25,7 +26,7 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.errors import PySparkException
-    from pyspark.sql import Column, DataFrame
+    from pyspark.sql import Column, DataFrame, SparkSession
     from pyspark.sql.types import StructType
 
 
@@ -116,6 +117,18 @@ def file_path(frame: DataFrame) -> Column:
 
         hidden = Column(frame._jdf.metadataColumn("_metadata"))
     return hidden.getField("file_path")
+
+
+def settings_of_connect(spark: SparkSession) -> dict[str, str]:
+    """The settings that were made in a session of Spark Connect or for it."""
+    if hasattr(spark.conf, "getAll"):
+        return dict(spark.conf.getAll)
+    return {row["key"]: row["value"] for row in spark.sql("SET").collect()}
+
+
+def ansi_by_default(spark: SparkSession) -> str:
+    """The default of ``spark.sql.ansi.enabled``."""
+    return "true" if int(spark.version.partition(".")[0]) >= 4 else "false"
 
 
 def condition_of(error: PySparkException) -> str | None:

@@ -1,47 +1,65 @@
-"""``Table.read``: a table as a DataFrame, by Spark's own reader or page by page."""
+"""``Table.read``: a table as a DataFrame, by Spark's own reader, page by page, or as rows.
+
+**Rows read ahead.** Few rows of many files take this process less time than Spark takes to list the
+files and to start a job. They are read when ``Table.read`` is called, and the plan holds them. The
+types are those that Spark would find: where that is not certain from the schema of all files, Spark
+is asked (``schema_without_spark``).
+"""
 
 from __future__ import annotations
 
 import logging
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING
 
 from skipstone.errors import SkipstoneError, UnsupportedError
+from skipstone.human import plural, size
 from skipstone.identity import canonical_path
 from skipstone.parquet.format.footer import MAGIC_ENCRYPTED
-from skipstone.predicate.types import column_name, column_path
+from skipstone.predicate.types import column_path
 from skipstone.pruning import Cause, Reason
 from skipstone.pruning.costs import SPARK
 from skipstone.pruning.partitions import RECURSIVE
 from skipstone.questdb.txn_snapshot import ready_for_spark
 from skipstone.spark.facts import FactsPruner, finder, store_cache
-from skipstone.spark.read_path import (
-    UNFILTERED,
+from skipstone.spark.read_choice import (
     Choice,
+    Way,
     against_pages,
     by_cost,
-    miscounted,
-    read_connect,
+    few_rows,
     undecidable,
-    wanted_nulls,
 )
+from skipstone.spark.read_path import UNFILTERED, miscounted, read_connect, wanted_nulls
 from skipstone.spark.scan_log import Scan, scan_log
-from skipstone.spark.schemas import spark_schema
-from skipstone.spark.session import Jvm, is_connect, require_kms, require_session
-from skipstone.spark.skip import skip
+from skipstone.spark.schemas import in_types
+from skipstone.spark.session import (
+    ZONE,
+    is_connect,
+    require_kms,
+    require_session,
+    settings_of,
+)
+from skipstone.spark.skip import mark, skip
 from skipstone.spark.txn_scan import TxnPruner, read_txn_table
 from skipstone.spark.versions import no_data_sources
+from skipstone.storage.base import metered
 
-from .planning import PlanRequest, orders_of, planned
-from .spark_read_schema import schema_for_spark
+from .planning import PlanRequest, of_one_listing, orders_of, planned
+from .spark_read_schema import (
+    plain_frame,
+    schema_by_spark,
+    schema_for_spark,
+    schema_without_spark,
+    without_sidecars,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     import pyarrow as pa
     from pyspark.sql import Column, DataFrame, SparkSession
-    from pyspark.sql.types import StructType
 
     from skipstone.execution import TableScan
     from skipstone.pruning.plan import Plan, SortKey
@@ -52,10 +70,6 @@ if TYPE_CHECKING:
 
 
 _LOG = logging.getLogger("skipstone")
-# Hadoop's patterns cannot negate a text: names that differ from .index in one of the last letters.
-_FILTER = "pathGlobFilter"
-_NO_INDEX = "{*[^x],*[^e]x,*[^d]ex,*[^n]dex,*[^i]ndex,*[^.]index}"
-_SUFFIX = ".index"
 
 
 def read_table(
@@ -76,23 +90,25 @@ def read_table(
         _require_kms(table, spark, options)
     orders = [] if order_by is None else orders_of(order_by)
     if where is None and columns is None and order_by is None and limit is None:
-        return _native(table, spark, where, options, None)
+        return _native(table, spark, where, options, {}, None)
     _check_columns(columns)
-    scan: TableScan | None = None
-    against = _against(table, spark, where, options)
+    settings = settings_of(spark)
+    request = replace(request, time_zone=settings[ZONE])
+    against = _against(table, settings, where, options)
     if against is None:
-        scan, choice = _choice(table, spark, request)
+        found = _by_plan(table, spark, settings, request)
     else:
-        choice = Choice(False, against)
-    if choice.pages and scan is not None:
-        native = _finished(_plain(table, spark, options), columns, [], None)
-        paged, why = _paged(table, spark, native, request)
+        found = _Found(Choice(Way.NATIVE, against))
+    if found.frame is not None:
+        return _finished(found.frame, columns if orders else None, orders, None)
+    choice = found.choice
+    if choice.way is Way.PAGES and found.scan is not None:
+        paged, why = _paged(table, spark, request)
         if paged is not None:
-            _log_pages(spark, table, scan, where, choice)
-            return paged
-        choice = Choice(False, why)
+            return _marked(spark, table, paged, found.scan, choice)
+        choice = Choice(Way.NATIVE, why)
     _LOG.info("%s is read by %s", table.path, choice)
-    frame = _native(table, spark, where, options, choice)
+    frame = _native(table, spark, where, options, settings, choice)
     return _finished(frame, columns, orders, limit)
 
 
@@ -120,7 +136,10 @@ def _require_kms(table: OpenTable, spark: SparkSession, options: Mapping[str, st
 
 
 def _against(
-    table: OpenTable, spark: SparkSession, where: str | None, options: Mapping[str, str]
+    table: OpenTable,
+    settings: Mapping[str, str],
+    where: str | None,
+    options: Mapping[str, str],
 ) -> str | None:
     """Why pages are not an option, whatever their cost."""
     if not table.is_parquet:
@@ -138,29 +157,54 @@ def _against(
         return "the index is encrypted, or a store of Xskipper's: its keys stay in this process"
     if table.storage_options:
         return "Spark's plans would show options of the object store"
-    return against_pages(spark, where)
+    return against_pages(settings, where)
 
 
-def _choice(
-    table: OpenTable, spark: SparkSession, request: PlanRequest
-) -> tuple[TableScan | None, Choice]:
-    zone = spark.conf.get("spark.sql.session.timeZone", "UTC") or "UTC"
+@dataclass(frozen=True, slots=True)
+class _Found:
+    """The choice for a scan, and the rows where they were read ahead: without order, and with all
+    columns where there is one."""
+
+    choice: Choice
+    scan: TableScan | None = None
+    frame: DataFrame | None = None
+
+
+def _by_plan(
+    table: OpenTable, spark: SparkSession, settings: Mapping[str, str], request: PlanRequest
+) -> _Found:
+    names, limit = request.columns, request.limit
+    if names is not None and not 0 < len({name.lower() for name in names}) == len(names):
+        twice = "a column is asked for twice" if names else "no columns are asked for"
+        return _Found(Choice(Way.NATIVE, twice))
+    if limit is None and request.order_by is not None:
+        request = replace(request, order_by=None, columns=None)
+    request = replace(request, inside=False)
+
+    def read(scan: TableScan) -> _Found:
+        why = undecidable(scan)
+        if why is not None:
+            return _Found(Choice(Way.NATIVE, why), scan)
+        if limit is not None:
+            return _Found(_of_limit(request, limit), scan)
+        choice = by_cost(scan, ahead=True)
+        if choice.way is not Way.AHEAD:
+            return _Found(choice, scan)
+        return _ahead(table, spark, settings, request, scan, choice)
+
     try:
-        scan = planned(table, replace(request, time_zone=zone, inside=False))
-    except SkipstoneError as error:  # Spark may accept the text, or reports the error
-        return None, Choice(False, error.message)
+        return of_one_listing(table, request, read)
+    except SkipstoneError as error:  # Spark may accept the text, has the keys, or has an error
+        return _Found(Choice(Way.NATIVE, error.message))
     except OSError as error:
-        return None, Choice(False, str(error))
-    why = undecidable(scan)
-    if why is not None:
-        return scan, Choice(False, why)
-    limit = request.limit
-    if limit is not None:
-        if limit > SPARK.most_rows:
-            return scan, Choice(False, f"a limit of more than {SPARK.most_rows:,} rows")
-        what = "rows" if request.order_by is None else "rows of an order"
-        return scan, Choice(True, f"the first {limit:,} {what}: reading ends there")
-    return scan, by_cost(scan)
+        return _Found(Choice(Way.NATIVE, str(error)))
+
+
+def _of_limit(request: PlanRequest, limit: int) -> Choice:
+    if limit > SPARK.most_rows:
+        return Choice(Way.NATIVE, f"a limit of more than {SPARK.most_rows:,} rows")
+    what = "rows" if request.order_by is None else "rows of an order"
+    return Choice(Way.PAGES, f"the first {limit:,} {what}: reading ends there")
 
 
 def _check_columns(columns: Sequence[str] | None) -> None:
@@ -177,57 +221,18 @@ def _check_columns(columns: Sequence[str] | None) -> None:
 # -- Spark's own reader ----------------------------------------------------------------------------
 
 
-def _plain(table: OpenTable, spark: SparkSession, options: Mapping[str, str]) -> DataFrame:
-    """The table as plain Spark reads it without sidecars; ``options`` of the reader."""
-    options, whole = schema_for_spark(table, spark, options)
-    with whole.in_words(table.path):
-        frame = _unordered(table, spark, options, whole.given)
-    return whole.in_order(frame)
-
-
-def _unordered(
-    table: OpenTable, spark: SparkSession, options: Mapping[str, str], schema: StructType | None
-) -> DataFrame:
-    hidden = partial(_without_sidecars, table, options)
-    if is_connect(spark):
-        return table.file_format.frame(spark, hidden(), schema)
-    try:
-        frame = table.file_format.frame(spark, options, schema)
-    except Exception:  # Spark may have taken the schema of a sidecar
-        if not table.has_sidecars():
-            raise
-        return table.file_format.frame(spark, hidden(), schema)
-    if _lists_sidecars(frame, spark):
-        return table.file_format.frame(spark, hidden(), schema)
-    return frame
-
-
-def _without_sidecars(table: OpenTable, options: Mapping[str, str]) -> dict[str, str]:
-    """``options`` with a filter that hides sidecars from Spark, if the table has any."""
-    if any(key.lower() == _FILTER.lower() for key in options) or not table.has_sidecars():
-        return dict(options)
-    return {**options, _FILTER: _NO_INDEX}
-
-
-def _lists_sidecars(frame: DataFrame, spark: SparkSession) -> bool:
-    """Whether Spark lists a file named like a sidecar; the names stay in the JVM."""
-    jvm = Jvm.of(spark)
-    files = jvm.scala.wrap(frame._jdf.inputFiles())
-    text = jvm.type("scala.collection.mutable.StringBuilder")()
-    return int(files.addString(text, "", "\n", "\n").indexOf(f"{_SUFFIX}\n")) >= 0
-
-
 def _native(
     table: OpenTable,
     spark: SparkSession,
     where: str | None,
     options: Mapping[str, str],
+    settings: Mapping[str, str],
     choice: Choice | None,
 ) -> DataFrame:
     if table.txn is not None:
         return _snapshot(table, table.txn, spark, where, options)
     reasons = () if choice is None else (_reason(choice),)
-    unsure = _miscounted(table, spark, where)
+    unsure = _miscounted(table, settings, where)
     if unsure:
         options = {**options, **UNFILTERED}
         _LOG.info("%s: Spark's own reader skips no row groups: %s", table.path, unsure)
@@ -242,7 +247,7 @@ def _native(
                 table.path,
                 partial(_planned, table),
                 where,
-                _without_sidecars(table, options),
+                without_sidecars(table, options),
                 schema=whole.given,
             )
         return whole.in_order(frame)
@@ -254,13 +259,13 @@ def _native(
             pruner.reasons = (*pruner.reasons, *reasons)
         return pruner
 
-    frame = skip(_plain(table, spark, options), find_with_choice)
+    frame = skip(plain_frame(table, spark, options), find_with_choice)
     return frame if where is None else frame.where(where)
 
 
-def _miscounted(table: OpenTable, spark: SparkSession, where: str | None) -> str:
+def _miscounted(table: OpenTable, settings: Mapping[str, str], where: str | None) -> str:
     """Why Spark's reader could lose rows of ``where`` by null counts; "" where it does not."""
-    texts = wanted_nulls(spark, where) if where is not None and table.is_parquet else set()
+    texts = wanted_nulls(settings, where) if where is not None and table.is_parquet else set()
     if not texts:
         return ""
     try:
@@ -343,29 +348,51 @@ def _snapshot(
     return frame if where is None else frame.where(where)
 
 
-# -- pages -----------------------------------------------------------------------------------------
+# -- rows and pages --------------------------------------------------------------------------------
+
+
+def _ahead(
+    table: OpenTable,
+    spark: SparkSession,
+    settings: Mapping[str, str],
+    request: PlanRequest,
+    scan: TableScan,
+    choice: Choice,
+) -> _Found:
+    """The rows of ``scan``; another choice where they are more than a few, or of other types."""
+    schema = schema_without_spark(table, scan.plan, settings, request.columns)
+    if schema is None:
+        schema, why = schema_by_spark(table, spark, request.columns)
+        if schema is None:
+            return _Found(Choice(Way.NATIVE, why), scan)
+    with metered() as meter:
+        if choice.inside:
+            inside = replace(request, inside=True)
+            scan, rows = of_one_listing(table, inside, lambda scan: (scan, few_rows(scan)))
+        else:
+            rows = few_rows(scan)
+    if rows is None:
+        return _Found(by_cost(scan), scan)
+    frame = spark.createDataFrame(in_types(rows.select(schema.names), schema), schema)
+    took = f"{plural(rows.num_rows, 'row')} from {size(meter.bytes_read)}"
+    choice = Choice(Way.AHEAD, f"{took}, planned as {choice.why}")
+    return _Found(choice, scan, _marked(spark, table, frame, scan, choice))
 
 
 def _paged(
-    table: OpenTable, spark: SparkSession, native: DataFrame, request: PlanRequest
+    table: OpenTable, spark: SparkSession, request: PlanRequest
 ) -> tuple[DataFrame | None, str]:
-    """The rows by pages, in the columns of ``native``; or why that is impossible."""
-    names = native.columns
-    try:
-        own = spark_schema(table, [column_name((name,)) for name in names])
-    except SkipstoneError as error:
-        return None, error.message
-    theirs = native.schema
-    for mine, other in zip(own, theirs, strict=True):
-        if (mine.name, mine.dataType) != (other.name, other.dataType):
-            return None, f"{other.name} is {other.dataType.simpleString()} to Spark here"
+    """The rows by pages in workers; or why that is impossible."""
+    own, why = schema_by_spark(table, spark, request.columns)
+    if own is None:
+        return None, why
     order_by, limit = request.order_by, request.limit
     order = order_by if isinstance(order_by, str) or order_by is None else ", ".join(order_by)
     given = {
         "where": request.where,
         "orderBy": order,
         "limit": None if limit is None else str(limit),
-        "timeZone": spark.conf.get("spark.sql.session.timeZone", "UTC"),
+        "timeZone": request.time_zone,
         "indexLocation": table.index_location,
         "memory": table.memory,
         "verifyChecksums": None if table.verify_checksums else "false",
@@ -374,7 +401,7 @@ def _paged(
     options = {key: str(value) for key, value in given.items() if value is not None}
     try:
         frame = spark.read.schema(own).format("skipstone").options(**options).load(table.path)
-        if frame.columns != names:  # a request to the server, under Connect
+        if frame.columns != own.names:  # a request to the server, under Connect
             return None, "Spark gives the columns in another order"
     except Exception as error:  # such as a server without Skipstone: Spark's reader remains
         return None, f"format skipstone is not available: {str(error).partition(chr(10))[0]}"
@@ -388,29 +415,34 @@ def _reason(choice: Choice) -> Reason:
     return Reason(cause=Cause.COSTLY, subject="read by", text=str(choice))
 
 
-def _log_pages(
-    spark: SparkSession, table: OpenTable, scan: TableScan, where: str | None, choice: Choice
-) -> None:
-    """Log the plan for ``last_scan``: Spark does not call back for pages."""
+def _marked(
+    spark: SparkSession, table: OpenTable, frame: DataFrame, scan: TableScan, choice: Choice
+) -> DataFrame:
+    """``frame`` with the plan for ``last_scan`` and ``explain``: Spark calls back for neither rows
+    nor pages."""
     _LOG.info("%s is read by %s", table.path, choice)
     if is_connect(spark):
-        return
-    explanation = scan.explain(look=False)
-    plan = explanation.plan
-    scan_log(spark).planned(
-        Scan(
-            table=table.path,
-            format="skipstone",
-            predicate=where,
-            files_listed=plan.files_total,
-            bytes_listed=plan.bytes_total,
-            files_total=plan.files_total,
-            bytes_total=plan.bytes_total,
-            files_kept=plan.files_kept,
-            bytes_kept=plan.bytes_kept,
-            report=plan,
-            forecast=explanation.forecast,
-            reasons=(_reason(choice),),
-            milliseconds=plan.milliseconds,
-        )
+        return frame
+    plan, forecast = scan.plan, None
+    if choice.way is Way.PAGES:
+        explanation = scan.explain(look=False)
+        plan, forecast = explanation.plan, explanation.forecast
+    found = Scan(
+        table=table.path,
+        format="skipstone",
+        predicate=plan.predicate,
+        files_listed=plan.files_total,
+        bytes_listed=plan.bytes_total,
+        files_total=plan.files_total,
+        bytes_total=plan.bytes_total,
+        files_kept=plan.files_kept,
+        bytes_kept=plan.bytes_kept,
+        report=plan,
+        forecast=forecast,
+        reasons=(_reason(choice),),
+        milliseconds=plan.milliseconds,
     )
+    log = scan_log(spark)
+    log.planned(found)
+    mark(frame, log, found)
+    return frame

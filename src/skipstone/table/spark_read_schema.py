@@ -1,4 +1,4 @@
-"""The schema of a table whose files differ, for Spark's own reader.
+"""A table as plain Spark reads it: the DataFrame, and its schema, of files that differ too.
 
 Spark takes the schema of one file. Its ``mergeSchema`` refuses most types that widen, so the schema
 of all files is given to it.
@@ -8,26 +8,39 @@ from __future__ import annotations
 
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from skipstone.errors import FormatError, KeyUnavailableError, UnsupportedError
-from skipstone.predicate.types import column_name
+from skipstone.errors import (
+    FormatError,
+    KeyUnavailableError,
+    SkipstoneError,
+    UnsupportedError,
+)
+from skipstone.predicate.types import column_name, column_path
 from skipstone.pruning.partitions import PartitionColumns
-from skipstone.spark.schemas import spark_types
+from skipstone.spark.schemas import spark_schema, spark_types
+from skipstone.spark.session import Jvm, is_connect
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterator, Mapping, Sequence
 
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.types import StructType
+
+    from skipstone.pruning.plan import Plan
 
     from .open_table import OpenTable
 
 
 _MERGE = "mergeschema"
 _CASE_SENSITIVE = "spark.sql.caseSensitive"
+# Hadoop's patterns cannot negate a text: names that differ from .index in one of the last letters.
+_FILTER = "pathGlobFilter"
+_NO_INDEX = "{*[^x],*[^e]x,*[^d]ex,*[^n]dex,*[^i]ndex,*[^.]index}"
+_SUFFIX = ".index"
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,6 +89,49 @@ class WholeSchema:
         return name if self.case_sensitive else name.lower()
 
 
+# Types that Spark's reader always finds as they are here; others depend on settings.
+_CERTAIN = (
+    pa.types.is_boolean,
+    pa.types.is_signed_integer,
+    pa.types.is_float32,
+    pa.types.is_float64,
+    pa.types.is_string,
+    pa.types.is_binary,
+    pa.types.is_date,
+    pa.types.is_decimal128,
+)
+_SETTINGS = ("spark.sql.parquet.", "spark.sql.legacy.")
+_SUMMARIES = ("_common_metadata", "_metadata")
+
+
+def schema_without_spark(
+    table: OpenTable, plan: Plan, settings: Mapping[str, str], columns: Sequence[str] | None
+) -> StructType | None:
+    """The schema that Spark would find for ``columns``, where it is certain without asking Spark to
+    list the files: all files have one schema of plain types, and no setting is about schemas."""
+    found, listing = plan.schema, plan.listing
+    if found is None or found.distinct != 1 or not len(listing):
+        return None
+    if any(key.startswith(_SETTINGS) for key in settings):
+        return None
+    schema = found.merged.spark
+    names = [each.lower() for each in schema.names]
+    if len(set(names)) < len(names) or PartitionColumns.of(listing).values:
+        return None
+    if any(table.storage.exists(f"{table.path}/{name}") for name in _SUMMARIES):
+        return None  # Spark takes the schema of one of these
+    for each in schema:
+        instant = pa.types.is_timestamp(each.type) and each.type.tz is not None
+        if each.metadata or not (instant or any(fits(each.type) for fits in _CERTAIN)):
+            return None
+    if columns is None:
+        return spark_types(schema)
+    wanted = [path[0] for each in columns if len(path := column_path(each)) == 1]
+    if len(wanted) < len(columns) or not set(wanted) <= set(schema.names):
+        return None  # Spark has an error, or the column's name in another case
+    return spark_types(pa.schema([schema.field(name) for name in wanted]))
+
+
 def schema_for_spark(
     table: OpenTable, spark: SparkSession, options: Mapping[str, str]
 ) -> tuple[Mapping[str, str], WholeSchema]:
@@ -113,3 +169,62 @@ def schema_for_spark(
         with suppress(UnsupportedError):
             return options, replace(whole, given=spark_types(files))
     return {**options, _MERGE: "true"}, WholeSchema(only_spark=marked)
+
+
+def plain_frame(table: OpenTable, spark: SparkSession, options: Mapping[str, str]) -> DataFrame:
+    """The table as plain Spark reads it without sidecars; ``options`` of the reader."""
+    options, whole = schema_for_spark(table, spark, options)
+    with whole.in_words(table.path):
+        frame = _unordered(table, spark, options, whole.given)
+    return whole.in_order(frame)
+
+
+def _unordered(
+    table: OpenTable, spark: SparkSession, options: Mapping[str, str], schema: StructType | None
+) -> DataFrame:
+    hidden = partial(without_sidecars, table, options)
+    if is_connect(spark):
+        return table.file_format.frame(spark, hidden(), schema)
+    try:
+        frame = table.file_format.frame(spark, options, schema)
+    except Exception:  # Spark may have taken the schema of a sidecar
+        if not table.has_sidecars():
+            raise
+        return table.file_format.frame(spark, hidden(), schema)
+    if _lists_sidecars(frame, spark):
+        return table.file_format.frame(spark, hidden(), schema)
+    return frame
+
+
+def without_sidecars(table: OpenTable, options: Mapping[str, str]) -> dict[str, str]:
+    """``options`` with a filter that hides sidecars from Spark, if the table has any."""
+    if any(key.lower() == _FILTER.lower() for key in options) or not table.has_sidecars():
+        return dict(options)
+    return {**options, _FILTER: _NO_INDEX}
+
+
+def _lists_sidecars(frame: DataFrame, spark: SparkSession) -> bool:
+    """Whether Spark lists a file named like a sidecar; the names stay in the JVM."""
+    jvm = Jvm.of(spark)
+    files = jvm.scala.wrap(frame._jdf.inputFiles())
+    text = jvm.type("scala.collection.mutable.StringBuilder")()
+    return int(files.addString(text, "", "\n", "\n").indexOf(f"{_SUFFIX}\n")) >= 0
+
+
+def schema_by_spark(
+    table: OpenTable, spark: SparkSession, columns: Sequence[str] | None
+) -> tuple[StructType | None, str]:
+    """The schema that Spark finds, where a reader of pages gives exactly these types; or why it
+    does not."""
+    native = plain_frame(table, spark, {})
+    if columns is not None:
+        native = native.select(*columns)
+    names = native.columns
+    try:
+        own = spark_schema(table, [column_name((name,)) for name in names])
+    except SkipstoneError as error:
+        return None, error.message
+    for mine, other in zip(own, native.schema, strict=True):
+        if (mine.name, mine.dataType) != (other.name, other.dataType):
+            return None, f"{other.name} is {other.dataType.simpleString()} to Spark here"
+    return own, ""

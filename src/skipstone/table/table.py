@@ -227,10 +227,11 @@ class Table(EncryptVerbs, UpkeepVerbs, AggregateVerbs):
 
         >>> table.read(spark, "user_id = 'u-8814'").groupBy("day").count().show()
 
-        Spark's own reader reads it, or ``format("skipstone")`` page by page where that takes less:
-        for a ``limit``, and where row indexes leave few rows of large files. ``last_scan`` says
-        which and why; the rows are the same. On a classic session any later filter skips too; under
-        Spark Connect only ``where`` skips. ``options`` are the Parquet reader's.
+        Spark's own reader reads it, or ``format("skipstone")`` page by page where that takes less,
+        and for a ``limit``. Few rows of many files are read by this call, and the DataFrame holds
+        them. ``last_scan`` and ``explain`` say which and why; the rows are the same. Under Spark's
+        reader any later filter skips too on a classic session; under Spark Connect only ``where``
+        skips. ``options`` are the Parquet reader's.
         """
         from .spark_read import read_table
 
