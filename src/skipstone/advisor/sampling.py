@@ -20,7 +20,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from skipstone.errors import SkipstoneError
-from skipstone.execution.table_files import Engine
+from skipstone.execution.table_engine import Engine
 from skipstone.parquet.reading.file import ParquetFile
 from skipstone.predicate.literals import from_key
 from skipstone.predicate.types import column_name, spark_type

@@ -42,7 +42,8 @@ from skipstone.errors import (
 )
 from skipstone.execution.ordering import first_rows, sorted_rows
 from skipstone.execution.plan_rows import TableReader, plan_of
-from skipstone.execution.table_files import Engine, Footers
+from skipstone.execution.table_engine import Engine
+from skipstone.execution.table_files import Footers
 from skipstone.execution.table_scan import limited
 from skipstone.predicate.binding import bind
 from skipstone.predicate.sql import parse_sql
