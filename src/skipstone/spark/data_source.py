@@ -28,6 +28,7 @@ from __future__ import annotations
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
+from inspect import signature
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
@@ -268,9 +269,16 @@ def _flag(name: str, text: str) -> bool:
     return text.lower() == "true"
 
 
+def arrow_types(schema: StructType) -> pa.Schema:
+    """Spark's Arrow types for ``schema``, instants in UTC; Spark 4.1 has no parameter for it."""
+    asks = "timezone" in signature(to_arrow_schema).parameters
+    zone: dict[str, Any] = {"timezone": "UTC"} if asks else {}
+    return to_arrow_schema(schema, **zone)
+
+
 def in_types(table: pa.Table, schema: StructType) -> pa.Table:
     """The rows in exactly the types of ``schema``."""
-    wanted = to_arrow_schema(schema, timezone="UTC")
+    wanted = arrow_types(schema)
     pairs = zip(table.columns, wanted, strict=True)
     return pa.Table.from_arrays(
         [_exactly(column, field.type) for column, field in pairs], schema=wanted

@@ -246,9 +246,9 @@ _ROW_GROUPS = 4
 
 def arrow_schema(df: DataFrame) -> pa.Schema:
     """The schema of a live table with these rows; instants in UTC."""
-    from pyspark.sql.pandas.types import to_arrow_schema
+    from skipstone.spark.data_source import arrow_types
 
-    schema: pa.Schema = to_arrow_schema(df.schema, timezone="UTC")
+    schema: pa.Schema = arrow_types(df.schema)
     return schema
 
 
