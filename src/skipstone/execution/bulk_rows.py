@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias
 import numpy as np
 import pyarrow as pa
 
-from skipstone._arrays import distinct
+from skipstone._arrays import arrow, distinct
 from skipstone.errors import FormatError
 from skipstone.parquet.reading.bulk_chunks import KERNELS
 from skipstone.parquet.reading.bulk_columns import (
@@ -53,6 +53,8 @@ if TYPE_CHECKING:
 #: reads columns of some rows of one file, in the types of the table
 OtherColumns: TypeAlias = "Callable[[FileColumns, Sequence[str], RowSet], pa.Table]"
 
+# Without compiled loops, fewer pieces are read one by one.
+_LEAST: Final = 8
 # Types of strings, and those with 32-bit offsets of the same.
 _NARROW: Final = {
     pa.string(): pa.string(),
@@ -115,7 +117,7 @@ class BatchReader:
         at = np.flatnonzero(matches)
         if not len(at):
             return at, self.schema.empty_table()
-        places = pa.array(at)
+        places = arrow(at)
         try:
             have = {
                 name: column.take(places)
@@ -230,7 +232,7 @@ def _rest(
         elif len(hit) == len(pieces):
             whole = read_columns(alike, names, how.kernels, how.room)
             if whole is not None:
-                places = pa.array(at)
+                places = arrow(at)
                 some = {name: each.take(places) for name, each in whole.columns.items()}
         if some is not None:
             return some
@@ -264,6 +266,8 @@ def read_columns(
         tuple([[chunks.spans[group] for group in each.groups] for chunks in stored_chunks(each)])
         for each in pieces
     ]
+    if kernels is None and len(pieces) < _LEAST:
+        return None
     found = _read(pieces, spans, kernels, room, lazy=lazy)
     if found is None:
         return None
