@@ -132,3 +132,28 @@ def test_plain_code_does_the_same_where_numba_is_disabled() -> None:
         check=True,
     )
     assert done.stdout.splitlines() == ["70000 131072"] * 2
+
+
+def test_a_process_that_ends_waits_for_the_kernel_that_compiles_and_no_other() -> None:
+    code = """
+import sys, threading, types
+from skipstone._numba import CompiledKernels
+
+class Kernels:
+    def first(self):
+        threading.main_thread().join()
+        print("first", flush=True)
+
+    def second(self):
+        print("second", flush=True)
+
+made = types.ModuleType("made")
+made.compiled = Kernels
+made.warm_up = lambda kernels: (kernels.first(), kernels.second())
+sys.modules["made"] = made
+assert CompiledKernels(module="made", once=0, patience=0.0).for_work(1) is None
+print("ends", flush=True)
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.split() == ["ends", "first"]
+    assert done.stderr == ""

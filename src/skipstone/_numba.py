@@ -18,7 +18,7 @@ A module of kernels is named by a string: it imports its plain twin, the twin do
 Kernels that take long to compile have a ``patience``: another thread compiles them, by the function
 ``warm_up`` of their module, and the plain twins run until they are there. The caller waits for the
 patience alone, which is enough where the machine code is on disk. A process that ends meanwhile
-waits for the thread, so that the next one finds the machine code.
+waits for one kernel at most; the next process goes on, because each is on disk by itself.
 """
 
 from __future__ import annotations
@@ -108,11 +108,29 @@ class CompiledKernels(Generic[K]):
         try:
             module = import_module(self.module)
             kernels = module.compiled()
-            module.warm_up(kernels)
+            module.warm_up(_UntilExit(kernels))
             self._loaded = kernels
+        except _ExitingError:
+            return
         except Exception as error:  # the plain twin works everywhere
             log.warning("%s does not load, plain code runs instead: %r", self.module, error)
             self.disabled = True
+
+
+class _ExitingError(Exception):
+    """The process ends."""
+
+
+class _UntilExit:
+    """Kernels that are not called any more once the main thread has ended."""
+
+    def __init__(self, kernels: object) -> None:
+        self._kernels = kernels
+
+    def __getattr__(self, name: str) -> Any:
+        if not threading.main_thread().is_alive():
+            raise _ExitingError
+        return getattr(self._kernels, name)
 
 
 def is_imported() -> bool:
