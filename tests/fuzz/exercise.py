@@ -93,7 +93,7 @@ class _Found:
             except FormatError as error:
                 self.counts["FormatError"] += 1
                 self.counts["with offset"] += error.offset is not None
-                if error.file != str(target) and battery != "own":
+                if error.file != str(target) and battery not in ("own", "footers_together"):
                     self._fail(path, seed, battery, error)
             except (UnsupportedError, KeyUnavailableError) as error:
                 self.counts[type(error).__name__] += 1

@@ -29,7 +29,7 @@ from skipstone.parquet.encryption.modules import AuthenticationError
 from skipstone.parquet.reading.row_ranges import group_rows, joined
 from skipstone.predicate.tree import leaves
 from skipstone.pruning import Cause, Reason
-from skipstone.storage import ByteRange
+from skipstone.storage import ByteRange, coalesce
 from skipstone.storage.base import is_current, metered
 
 from .plan_rows import TableReader, output_schema, plan_of
@@ -329,13 +329,19 @@ class _Sum:
             first, later, certain = self._leaves(piece)
             self._prepare(file, wanted, [*first, *later])
             for wanted_leaves, sure in ((first, True), (later, certain)):
-                spans = self.storage.spans(self._ranges(file, wanted, wanted_leaves))
+                ranges = self._ranges(file, wanted, wanted_leaves)
+                spans = self.storage.spans(ranges)
                 made += [ByteRange(each.path, each.offset, each.length) for each in spans]
                 amount = Amount(bytes=sum(each.length for each in spans), requests=len(spans))
                 if sure:
                     self.certain += amount
                 else:
                     self.possible += amount
+                if not self.storage.remote and (piece.sure or piece.rows is None):
+                    # Batches of files join only ranges that follow one another, and of columns that
+                    # are read next some pages alone.
+                    apart = len(coalesce(ranges, 0, 1 << 62)) if sure else len(ranges)
+                    self.possible += Amount(requests=max(apart - len(spans), 0))
         self.files += 1
         kept, total = self.row_groups
         self.row_groups = kept + groups, total + self.footers.opened[at].opened.num_row_groups

@@ -88,6 +88,10 @@ SNAPPY_RATIO: Final = 32
 # The first size of the heap of strings. Arrow's strings have 32-bit offsets.
 _HEAP: Final = 1 << 16
 _LARGEST_HEAP: Final = (1 << 31) - 64
+# Ranges of a file so near are read by one call, as by ``LocalStorage``. What lies between them goes
+# where nobody reads it.
+_GAP: Final = 16 * 1024
+_UNWANTED: Final = memoryview(bytearray(_GAP))
 
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
@@ -260,6 +264,12 @@ class _OnePart:
         for length in lengths:
             into.append(view[at : at + length])
             at += length
+        stop = None
+        for offset, length in sorted(zip(offsets, lengths, strict=True)):
+            if stop is not None and 0 < offset - stop <= _GAP:
+                offsets.append(stop)
+                into.append(_UNWANTED[: offset - stop])
+            stop = offset + length
         try:
             return part.reader.read_into(part.path, offsets, into)
         except (SkipstoneError, OSError):  # the reader of single files reports it
