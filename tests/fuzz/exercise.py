@@ -22,7 +22,12 @@ from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from skipstone.errors import FormatError, KeyUnavailableError, UnsupportedError
+from skipstone.errors import (
+    FormatError,
+    KeyUnavailableError,
+    PredicateError,
+    UnsupportedError,
+)
 from skipstone.parquet.encodings import kernels
 from skipstone.parquet.encryption.key_material import key_material_path
 from skipstone.parquet.format import footer_scan
@@ -97,6 +102,11 @@ class _Found:
                     self._fail(path, seed, battery, error)
             except (UnsupportedError, KeyUnavailableError) as error:
                 self.counts[type(error).__name__] += 1
+            except PredicateError as error:
+                # Damage may give two columns one name: a query by it must be refused.
+                self.counts["PredicateError"] += 1
+                if "could be any of" not in error.message:
+                    self._fail(path, seed, battery, error)
             except Exception as error:
                 self._fail(path, seed, battery, error)
             refused = True
