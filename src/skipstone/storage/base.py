@@ -287,7 +287,7 @@ def naming(path: str | os.PathLike[str]) -> Iterator[None]:
 
 
 def is_metered() -> bool:
-    """Whether somebody counts the reads."""
+    """Whether reads are counted."""
     return _METER.get() is not None
 
 

@@ -76,7 +76,7 @@ class PlanOptions(TypedDict, total=False):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlanRequest:
-    """A query to plan; see ``Table.scan``. ``shown``: somebody sees the plan, not only the rows."""
+    """A query to plan; see ``Table.scan``. ``shown``: the plan is shown, not only the rows."""
 
     where: Where = None
     columns: Sequence[str] | None = None

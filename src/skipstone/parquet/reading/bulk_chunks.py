@@ -108,8 +108,8 @@ _PAGES = 8
 _SHORTEST = 8
 # Scratch of ``kernel_wire.skip``.
 _STACK = 80
-# Output bytes by one input byte of a Snappy block, rounded up.
-_SNAPPY_RATIO = 32
+#: output bytes by one input byte of a Snappy block, rounded up
+SNAPPY_RATIO = 32
 #: Arrow's strings have 32-bit offsets
 MOST_STRINGS = (1 << 31) - 64
 
@@ -227,7 +227,7 @@ class BulkChunks:
         codec = self.codec[pages[:, CHUNK]]
         snappy = codec == CompressionCodec.SNAPPY
         size, stored, version = pages[:, SIZE], pages[:, STORED], pages[:, VERSION]
-        self.status[pages[snappy & (size > _SNAPPY_RATIO * stored + 8), CHUNK]] = 1
+        self.status[pages[snappy & (size > SNAPPY_RATIO * stored + 8), CHUNK]] = 1
         # A dictionary page has four bytes per string at least.
         width, words = WIDTHS.get(self.kind.physical, 4), version == 0
         self.status[pages[words & (width * pages[:, VALUES] > size), CHUNK]] = 3

@@ -1,7 +1,7 @@
 """A few rows of many files: of each page only the wanted values are decoded.
 
 Where an index has found the rows, a file has one or two of them. Most of the time would go into the
-calls for its columns and pages, and into values that nobody wants. Here one call of compiled code
+calls for its columns and pages, and into values that are not wanted. Here one call of compiled code
 finds the pages of all columns that hold a row, and one takes the values from them: it decompresses
 only these pages, and decodes the dictionary only as far as the index of a value. The values of all
 files become one Arrow array per column.
@@ -36,6 +36,7 @@ from .bulk_chunks import (
     COMPRESSED,
     CRC,
     LEVELS,
+    MOST_STRINGS,
     ROOM,
     SIZE,
     STORED,
@@ -83,13 +84,10 @@ DAMAGED: Final = -1
 # Pages per column that are expected at first, and the bytes of the shortest page header.
 _PAGES: Final = 8
 _SHORTEST: Final = 8
-#: output bytes by one input byte of a Snappy block, rounded up
-SNAPPY_RATIO: Final = 32
-# The first size of the heap of strings. Arrow's strings have 32-bit offsets.
+# The first size of the heap of strings.
 _HEAP: Final = 1 << 16
-_LARGEST_HEAP: Final = (1 << 31) - 64
 # Ranges of a file so near are read by one call, as by ``LocalStorage``. What lies between them goes
-# where nobody reads it.
+# where it is not read.
 _GAP: Final = 16 * 1024
 _UNWANTED: Final = memoryview(bytearray(_GAP))
 
@@ -171,7 +169,7 @@ class _Taken:
     def grow(self, limit: int) -> bool:
         """Makes the heap larger; whether it may be."""
         size = 4 * len(self.heap)
-        if size > min(limit, _LARGEST_HEAP):
+        if size > min(limit, MOST_STRINGS):
             return False
         heap = _new(size)
         heap[: self.end] = self.heap[: self.end]

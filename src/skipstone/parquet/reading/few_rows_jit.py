@@ -27,12 +27,13 @@ from .bulk_chunks import (
     ENCODING,
     LEVELS,
     SIZE,
+    SNAPPY_RATIO,
     STORED,
     VALUES,
     VERSION,
 )
 from .bulk_pages_jit import move, snappy, snappy_length
-from .few_rows import DAMAGED, FULL, SNAPPY_RATIO, FewRowsKernels
+from .few_rows import DAMAGED, FULL, FewRowsKernels
 
 if TYPE_CHECKING:
     from collections.abc import Callable
