@@ -77,7 +77,7 @@ def test_readers_during_appends(tmp_path: Path, kind: str) -> None:
             table.append(rows(start, start + 1, start + 2, first=first), batch_id=batch)
             if kind == "compacted" and batch % 10 == 0:
                 assert table.compact("1970-01-01") == ("1970-01-01",)
-    for reader in readers:
-        told, errors = reader.communicate()
+    ended = [(reader, *reader.communicate()) for reader in readers]
+    for reader, told, errors in ended:
         assert reader.returncode == 0, errors
         assert json.loads(told)["reads"] >= 1
