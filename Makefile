@@ -25,8 +25,9 @@ help:
 	echo "make versions  reading through an index on every version of Spark that is supported"
 	echo "make venv    only set up .venv; make clean removes what was made, not .venv and .interop"
 
+# Modules run in the order of their folders: by the number of tests, a few long ones would come last.
 test: java $(VENV)/.stamp $(SPARKS:%=.venv-spark%/.stamp)
-	$(PY) -m pytest -n $(JOBS) --dist loadfile $(ARGS)
+	$(PY) -m pytest -n $(JOBS) --dist loadfile --no-loadscope-reorder $(ARGS)
 
 lint: $(VENV)/.stamp
 	$(PY) -m ruff check .

@@ -78,6 +78,11 @@ class _Lake:
     files: int
     rows: int
 
+    @property
+    def warm(self) -> int:
+        """Queries before those that count."""
+        return min(_WARM, self.bench.sizes.runs)
+
     def table(self) -> skipstone.Table:
         return skipstone.Table(self.path, index_location=self.location)
 
@@ -139,7 +144,7 @@ def _first(lake: _Lake) -> Figure:
 
 
 def _needles(lake: _Lake) -> Iterator[Figure]:
-    count = _WARM + lake.bench.sizes.runs
+    count = lake.warm + lake.bench.sizes.runs
     keys = {"user": lake.users, "absent user": lake.absent, "id": lake.ids}
     for name, of in keys.items():
         each = of()
@@ -150,7 +155,7 @@ def _needles(lake: _Lake) -> Iterator[Figure]:
     for name, of in keys.items():
         each = of()
         asked = [next(each) for _ in range(count)]
-        taken, _ = _turns({"plain": plain.where, "skip": skipping.where}, asked)
+        taken, _ = _turns({"plain": plain.where, "skip": skipping.where}, asked, lake.warm)
         yield _figure(f"skip {name}", taken["skip"], taken["plain"], None, {})
 
 
@@ -162,15 +167,15 @@ def _read(name: str, lake: _Lake, asked: list[str], target: float) -> Figure:
         "Table.read": lambda where: table.read(spark, where),
     }
     if len(asked) == 1:
-        asked = asked * (_WARM + lake.bench.sizes.runs)
-    taken, why = _turns(ways, asked)
+        asked = asked * (lake.warm + lake.bench.sizes.runs)
+    taken, why = _turns(ways, asked, lake.warm)
     return _figure(name, taken["Table.read"], taken["plain"], target, {"read": why})
 
 
 def _turns(
-    ways: dict[str, Callable[[str], DataFrame]], asked: list[str]
+    ways: dict[str, Callable[[str], DataFrame]], asked: list[str], warm: int
 ) -> tuple[dict[str, list[float]], str]:
-    """Seconds of every way for all predicates but the first ones, and how the last was read."""
+    """Seconds of every way for all predicates after the ``warm`` ones; how the last was read."""
     taken: dict[str, list[float]] = {name: [] for name in ways}
     why = ""
     for turn, where in enumerate(asked):
@@ -179,7 +184,7 @@ def _turns(
             started = time.perf_counter()
             frame = way(where)
             rows[name] = frame.collect()
-            if turn >= _WARM:
+            if turn >= warm:
                 taken[name].append(time.perf_counter() - started)
             if name != "plain":
                 (scan,) = skipstone.last_scan(frame.sparkSession).scans
@@ -211,7 +216,7 @@ def _added(lake: _Lake) -> Iterator[Figure]:
             "plain": lambda work=work: work(plain),
             "skip": lambda work=work: work(skipping),
         }
-        taken = interleaved(2 * lake.bench.sizes.runs, both, warm=_WARM)
+        taken = interleaved(2 * lake.bench.sizes.runs, both, warm=lake.warm)
         mine, peer = median(taken["skip"]), median(taken["plain"])
         yield Figure(
             name=f"spark_lake.nothing skipped, {name}",
