@@ -1,4 +1,5 @@
-# Needs Python >= 3.11 and Java >= 17; everything else goes into .venv by itself.
+# Needs Python >= 3.11 and Java >= 17; everything else goes into .venv by itself. For another Python:
+# make test VENV=.venv-3.13 PYTHON=python3.13
 SHELL := /bin/sh
 VENV  := .venv
 PY    := $(VENV)/bin/python

@@ -46,6 +46,7 @@ ORDER: tuple[str, ...] = (
     "advisor",
     "spark",
     "table",
+    "doctor",
     "inspect",
     "report",
     "cli",

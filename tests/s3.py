@@ -102,6 +102,11 @@ class S3:
 
 @pytest.fixture(scope="session")
 def s3_server() -> Iterator[tuple[str, list[str], Gate]]:
+    yield from serve()
+
+
+def serve() -> Iterator[tuple[str, list[str], Gate]]:
+    """The server: its URL, the requests that it saw, and the gate."""
     from moto.moto_server.werkzeug_app import DomainDispatcherApplication, create_backend_app
     from werkzeug.serving import WSGIRequestHandler, make_server
 
@@ -144,14 +149,14 @@ def s3_of_module(s3_server: tuple[str, list[str], Gate]) -> Iterator[S3]:
     yield from bucket_of(s3_server)
 
 
-def bucket_of(s3_server: tuple[str, list[str], Gate]) -> Iterator[S3]:
-    """A new bucket."""
+def bucket_of(s3_server: tuple[str, list[str], Gate], name: str | None = None) -> Iterator[S3]:
+    """A new bucket, of a random name if none is given."""
     import boto3  # type: ignore[import-untyped]
 
     endpoint, seen, gate = s3_server
     keys = {"aws_access_key_id": "any", "aws_secret_access_key": "any"}
     client = boto3.client("s3", endpoint_url=endpoint, region_name="us-east-1", **keys)
-    bucket = f"bucket-{uuid.uuid4().hex[:12]}"
+    bucket = name or f"bucket-{uuid.uuid4().hex[:12]}"
     client.create_bucket(Bucket=bucket)
     options = {
         "endpoint": endpoint,

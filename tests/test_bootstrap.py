@@ -135,6 +135,15 @@ def test_shims_that_fail_and_old_pythons_are_passed_over(path: Path, tmp_path: P
     assert (done.returncode, done.stderr) == (0, "")
 
 
+def test_a_python_of_ones_choice(path: Path) -> None:
+    base = Path(sys.base_prefix) / "bin" / f"python3.{sys.version_info.minor}"
+    if not base.exists():
+        pytest.skip("this Python has no interpreter beside its library")
+    assert run(path, "python", PYTHON=str(base)).stdout == f"{base}\n"
+    program(path / "python3", "too old", code=1)
+    assert_refused(run(path, "python", PYTHON="python3"), "PYTHON is python3, which is no Python")
+
+
 @pytest.mark.parametrize(
     "step, error",
     [

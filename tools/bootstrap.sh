@@ -2,7 +2,8 @@
 # What a machine must have, looked for and said in plain words.
 #
 #   bootstrap.sh java                     is there a Java that Spark can use?
-#   bootstrap.sh python                   print the Python that the environment will be made with
+#   bootstrap.sh python                   print the Python that the environment will be made with:
+#                                         $PYTHON, else the newest of the PATH that can
 #   bootstrap.sh venv DIR PIP-ARGUMENT…   make or repair DIR and install into it
 #
 # A failure is one line "error: …" and one line "hint: …" on stderr, and exit code 1.
@@ -53,6 +54,12 @@ usable() {
 }
 
 find_python() {
+    if [ -n "${PYTHON:-}" ]; then
+        usable "$PYTHON" || die "PYTHON is $PYTHON, which is no Python 3.11 or newer with the venv module" \
+            "name another one, or unset PYTHON"
+        printf '%s\n' "$PYTHON"
+        return 0
+    fi
     for name in python3.13 python3.12 python3.11 python3 python; do
         # every match on the PATH: a broken shim may hide a good one behind it
         old_ifs=$IFS

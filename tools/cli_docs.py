@@ -22,8 +22,8 @@ This page is what `--help` says, verb by verb; `python -m tools.cli_docs` writes
 - **stdout** carries the result and nothing else: aligned text, or one JSON document with `--json`.
   Progress, warnings and errors go to **stderr**; progress only when that is a terminal. `NO_COLOR`
   is respected.
-- **Exit codes**: 0 done; 1 it failed, with a line `error: …` and a line `hint: …`; 2 wrong usage;
-  3 `check` found something.
+- **Exit codes**: 0 done; 1 it failed, with a line `error: …` and a line `hint: …`, or `doctor`
+  found a problem; 2 wrong usage; 3 `check` found something.
 - **Settings**: a flag wins over its environment variable `SKIPSTONE_…`, that over
   `skipstone.toml` (or `[tool.skipstone]` of `pyproject.toml`) in the directory where the table
   lies, that over the default. The file may have `index-location`, `memory` and

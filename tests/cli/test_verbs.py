@@ -38,6 +38,7 @@ SIMPLE = {
 ELSEWHERE = {
     "count",
     "decrypt",
+    "doctor",
     "encrypt",
     "ingest",
     "inspect",
@@ -52,7 +53,7 @@ ELSEWHERE = {
 
 
 #: Verbs that take other things than a table: functions of the package.
-NO_METHODS = {"ingest", "inspect", "report"}
+NO_METHODS = {"doctor", "ingest", "inspect", "report"}
 
 
 @pytest.mark.parametrize("verb", sorted(VERBS.keys() - NO_METHODS))

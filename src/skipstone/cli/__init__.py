@@ -45,6 +45,7 @@ VERBS: dict[str, tuple[str, str]] = {
     "rekey": ("rewrite", "Wrap the data keys of encrypted Parquet files with new master keys."),
     "write-metadata": ("table_files", "Write the footers of all files of a table into one file."),
     "inspect": ("inspect", "Show what is inside an index store, or any Parquet file."),
+    "doctor": ("inspect", "Show what is slow or missing on this machine, and what to do."),
 }
 #: earlier names of verbs, which scripts may use
 _FORMER = {"metadata": "write-metadata"}

@@ -1,15 +1,18 @@
-"""`inspect`: shows what is inside a store or a file."""
+"""`inspect`: shows what is inside a store or a file. `doctor`: whether all is fit for work."""
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from .keys import column_pairs, index_key_options, index_keys
-from .options import reporting, storage_option
+from .options import index_options, reporting, storage_option
+from .output import FAILED
 
 if TYPE_CHECKING:
+    from .options import TableArguments
     from .output import Output
 
 
@@ -98,3 +101,42 @@ def inspect(path: str, storage_options: dict[str, str], out: Output, **asked: An
     except WrongOptionError as error:
         raise click.UsageError(error.message) from error
     out.verdict(found)
+
+
+@click.command()
+@partial(index_options, required=False)
+@click.option("--spark", is_flag=True, help="Also start a Spark session; takes seconds.")
+@click.option(
+    "--master",
+    default="local[1]",
+    show_default=True,
+    envvar="SKIPSTONE_MASTER",
+    show_envvar=True,
+    help="The Spark master of that session.",
+)
+@click.option(
+    "--write",
+    is_flag=True,
+    help="Also write an empty object where the index of TABLE lies, and remove it.",
+)
+@reporting
+def doctor(
+    table: TableArguments | None, spark: bool, master: str, write: bool, out: Output
+) -> None:
+    """Show what is there, what is slow or missing, and what to do about it.
+
+    Examines Python, the packages, Java, Spark, the caches on disk and the limits of this process;
+    with TABLE also its storage, who may read and write, and the state of its index. TABLE may be
+    any directory or URI. The result holds no secret, so it can be pasted into a report of a fault.
+
+    Exit code 1 when there is a problem; notes are none.
+
+    \b
+      skipstone doctor
+      skipstone doctor s3://bucket/events --write
+      skipstone doctor data/events --spark --json
+    """
+    from skipstone.doctor import diagnose
+
+    opens = None if table is None else table.open
+    out.verdict(diagnose(opens, spark=master if spark else None, write=write), FAILED)

@@ -133,7 +133,7 @@ def storage_option(function: Function) -> Function:
     )(function)
 
 
-def index_options(function: Function) -> Function:
+def index_options(function: Function, *, required: bool = True) -> Function:
     """Adds TABLE, and where its index lies."""
     location = click.option(
         "--index-location",
@@ -150,7 +150,7 @@ def index_options(function: Function) -> Function:
         help="For a QuestDB table: read the partitions that are Parquet, and leave out the others.",
     )
     shared = storage_option(index_key_options(lookup_option(partial(function))))
-    return click.argument("table")(location(shared))
+    return click.argument("table", required=required)(location(shared))
 
 
 def source_options(function: Function) -> Function:
@@ -251,7 +251,8 @@ class TableArguments:
 def reporting(function: Callable[..., Any]) -> Callable[..., Any]:
     """Adds ``--json``, ``--quiet`` and ``--debug``; the verb receives an ``Output`` as ``out``.
 
-    A verb with ``--index-location`` receives ``TableArguments`` as ``table``.
+    A verb with ``--index-location`` receives ``TableArguments`` as ``table``, or ``None`` where
+    none was named.
     """
 
     @click.option("--json", "as_json", is_flag=True, help="One JSON document on stdout.")
@@ -261,17 +262,16 @@ def reporting(function: Callable[..., Any]) -> Callable[..., Any]:
     def run(*args: Any, as_json: bool, quiet: bool, debug: bool, **options: Any) -> Any:
         out = Output(as_json=as_json, quiet=quiet)
         with out.warnings():
-            if "table" in options:
+            if options.get("table") is not None:
                 _add_settings(options)
             if "decoding_memory" in options:
                 meta = click.get_current_context().meta
                 meta["skipstone.memory"] = options.pop("decoding_memory")
             if "index_location" in options:
-                options["table"] = TableArguments(
-                    options["table"],
-                    options.pop("index_location"),
-                    options.pop("storage_options", None) or None,
-                )
+                location = options.pop("index_location")
+                store = options.pop("storage_options", None) or None
+                if options["table"] is not None:
+                    options["table"] = TableArguments(options["table"], location, store)
             return function(*args, out=out, **options)
 
     return run

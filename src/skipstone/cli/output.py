@@ -64,11 +64,11 @@ class Output:
             text = json.dumps(document, indent=2, allow_nan=False)
         _write(sys.stdout, f"{text}\n")
 
-    def verdict(self, report: Verdict) -> None:
-        """The result; the verb ends here with exit code ``FOUND`` unless it is ``ok``."""
+    def verdict(self, report: Verdict, code: int = FOUND) -> None:
+        """The result; the verb ends here with exit code ``code`` unless it is ``ok``."""
         self.result(report)
         if not report.ok:
-            click.get_current_context().exit(FOUND)
+            click.get_current_context().exit(code)
 
     def lines(self, texts: Iterable[str]) -> None:
         """A result that is printed while it is made; called once, instead of ``result``."""

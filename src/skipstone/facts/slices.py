@@ -24,14 +24,6 @@ import numpy as np
 import pyarrow as pa
 
 from skipstone.errors import FormatError, SkipstoneError
-from skipstone.indexes.bloom_slices import (
-    SliceColumn,
-    SliceDirectory,
-    directory_bytes,
-    members_of,
-    rest_of,
-)
-from skipstone.indexes.sliced_bloom import AskedGroup, AskedPart, SlicedBloom
 from skipstone.pruning import Reason
 from skipstone.pruning.kind import Stored
 from skipstone.storage import ByteRange
@@ -43,6 +35,8 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
+    from skipstone.indexes.bloom_slices import SliceColumn, SliceDirectory
+    from skipstone.indexes.sliced_bloom import SlicedBloom
     from skipstone.storage import Storage
 
     from .location import Location
@@ -81,6 +75,10 @@ def open_slices(
     ``listed`` has the size of each part's slices.
     """
     sizes = {part.name: listed[part.name] for part in parts if part.name in listed}
+    if not sizes:
+        return {}, []
+    from skipstone.indexes.bloom_slices import SliceDirectory, directory_bytes
+
     rows = {part.name: part.rows for part in parts}
     found: dict[str, OpenSlices] = {}
     reasons: list[Reason] = []
@@ -150,6 +148,8 @@ def read_back_sliced(
     covered = covered_parts(field, identities.parts, opened)
     if not covered:
         return SlicedField()
+    from skipstone.indexes.sliced_bloom import AskedGroup, AskedPart, SlicedBloom
+
     assert field.types is not None
     column, type_ = field.types.field(0).name, field.types.field(0).type
     parts: list[AskedPart] = []
@@ -204,6 +204,8 @@ def load_members(
     opened: OpenSlices, column: SliceColumn, storage: Storage
 ) -> tuple[list[NDArray[np.int64] | None], tuple[NDArray[np.int64], pa.Array] | None]:
     """The rows of each group (``None``: all), and the rest."""
+    from skipstone.indexes.bloom_slices import members_of, rest_of
+
     rows, path = opened.directory.rows, opened.path
     width = -(-rows // 8)
     asked = [ByteRange(path, g.members, width) for g in column.groups if g.members is not None]

@@ -32,8 +32,6 @@ import numpy as np
 
 from skipstone.errors import FormatError, UnsupportedError
 from skipstone.identity import TimeUnit
-from skipstone.parquet.arrow.metadata_tables import gathered
-from skipstone.parquet.writing.footer_editor import FooterEditor
 
 from .footer import MAGIC, file_of, find_footer
 from .footer_arrays import FooterArrays
@@ -196,6 +194,8 @@ def summary_file(
 
     ``row_groups`` are those of the files, in their order; their chunks name the files.
     """
+    from skipstone.parquet.writing.footer_editor import FooterEditor
+
     editor = FooterEditor.of(top).with_row_groups([num_rows], row_groups)
     bare = FooterArrays.scan(editor.to_bytes())
     _, start, stop = bare.scanned.fields[FILE_ROW_GROUPS]
@@ -358,6 +358,8 @@ class Summary:
 def head_of(footer: FooterArrays) -> bytes:
     """A footer without its row groups. ``UnsupportedError`` for a file with encrypted columns,
     because their statistics must not leak."""
+    from skipstone.parquet.writing.footer_editor import FooterEditor
+
     if footer.encryption_algorithm is not None:
         raise UnsupportedError("its columns are encrypted, and a summary would show them")
     return FooterEditor.of(footer).with_row_groups((), ()).to_bytes()
@@ -376,6 +378,8 @@ def row_groups_by_file(footer: FooterArrays) -> dict[str | None, NDArray[np.int6
     count, leaves = footer.num_row_groups, footer.num_leaves
     if not leaves or not is_summary(footer):
         return {None: np.arange(count)} if count else {}
+    from skipstone.parquet.arrow.metadata_tables import gathered
+
     start, length = footer.places("file_path")
     encoded = gathered(footer.buffer, start, length).dictionary_encode("encode")
     codes = encoded.indices.to_numpy(zero_copy_only=False).reshape(count, leaves)

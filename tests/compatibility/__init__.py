@@ -1,0 +1,1 @@
+"""Tables and indexes as each released version wrote them; later versions must read them."""
