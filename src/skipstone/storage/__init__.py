@@ -1,4 +1,5 @@
-"""Where bytes are stored: list, read ranges, put. One protocol for local files and object stores.
+"""Where bytes are stored: list, read ranges, put. One protocol for local files, object stores and
+Hadoop's filesystems.
 
 Paths are canonical and absolute (``/data/t/a b.parquet``, ``s3://bucket/t/x``), so a ``ByteRange``
 means the same to every caller.
@@ -8,7 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from skipstone.identity import canonical_path
+from skipstone.identity import canonical_path, is_hadoop
 
 from .base import ByteRange, Storage, coalesce, remove_left_overs
 from .listing import Listing, hidden_by_spark, int64
@@ -33,9 +34,14 @@ __all__ = [
 
 
 def open_storage(path: str, options: Mapping[str, str] | None = None) -> Storage:
-    """The storage of ``path``; ``options`` are those of an object store (``ObjectStorage``)."""
+    """The storage of ``path``; ``options`` are those of an object store (``ObjectStorage``) or of
+    HDFS (``webhdfs.py``)."""
     if "://" not in (canonical := canonical_path(path)):
         return LocalStorage()
+    if is_hadoop(canonical):
+        from .hadoop import hadoop_storage
+
+        return hadoop_storage(canonical, options or {})
     from .objects import ObjectStorage
 
     return ObjectStorage.at(canonical, options or {})
