@@ -18,7 +18,7 @@ from skipstone.errors import UnsupportedError
 from skipstone.identity import ObjectId
 
 from .file_status import FileStatuses, is_directory
-from .hadoop import error_of
+from .hadoop_files import error_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -34,7 +34,7 @@ from skipstone.errors import UnsupportedError
 from skipstone.identity import ObjectId
 
 from .file_status import FileStatuses
-from .hadoop import WEBHDFS, error_of
+from .hadoop_files import WEBHDFS, error_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
