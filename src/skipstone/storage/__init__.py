@@ -24,9 +24,11 @@ __all__ = [
     "LocalStorage",
     "Storage",
     "coalesce",
+    "full_path",
     "hidden_by_spark",
     "int64",
     "list_files",
+    "needs_session",
     "open_storage",
     "remove_left_overs",
     "table_format",
@@ -45,6 +47,27 @@ def open_storage(path: str, options: Mapping[str, str] | None = None) -> Storage
     from .objects import ObjectStorage
 
     return ObjectStorage.at(canonical, options or {})
+
+
+def needs_session(path: str, options: Mapping[str, str] | None = None) -> bool:
+    """Whether this process reaches ``path`` through its session, and Spark's workers do not."""
+    canonical = canonical_path(path)
+    if not is_hadoop(canonical):
+        return False
+    from .hadoop import hadoop_storage, has_libhdfs
+
+    return not has_libhdfs() and hadoop_storage(canonical, options or {}).files.needs_session
+
+
+def full_path(path: str, options: Mapping[str, str] | None = None) -> str:
+    """The canonical ``path``, with the authority that Hadoop gives to one that has none
+    (``hdfs:///t``)."""
+    canonical = canonical_path(path)
+    if not is_hadoop(canonical) or not canonical.partition("://")[2].startswith("/"):
+        return canonical
+    from .hadoop import hadoop_storage
+
+    return canonical_path(hadoop_storage(canonical, options or {}).files.qualified(canonical))
 
 
 def list_files(root: str, options: Mapping[str, str] | None = None) -> Listing:

@@ -32,7 +32,7 @@ import numpy as np
 
 from skipstone._cache import LruCache
 from skipstone.errors import SkipstoneError, StaleError, UnsupportedError
-from skipstone.identity import UNITS_PER_SECOND, canonical_path, is_hadoop
+from skipstone.identity import UNITS_PER_SECOND
 
 from .atomic_replace import PREFIX, TEMPORARY
 from .base import count_read, parent
@@ -307,19 +307,3 @@ def has_libhdfs() -> bool:
         if folder and Path(folder, below, "libhdfs.so").exists():
             return True
     return False
-
-
-def needs_session(path: str, options: Mapping[str, str] | None = None) -> bool:
-    """Whether this process reaches ``path`` through its session, and Spark's workers do not."""
-    path = canonical_path(path)
-    if not is_hadoop(path) or has_libhdfs():
-        return False
-    return hadoop_storage(path, options or {}).files.needs_session
-
-
-def full_path(path: str, options: Mapping[str, str] | None = None) -> str:
-    """The canonical ``path``, with the authority that Hadoop adds to one that has none."""
-    path = canonical_path(path)
-    if not is_hadoop(path) or not path.partition("://")[2].startswith("/"):
-        return path
-    return canonical_path(hadoop_storage(path, options or {}).files.qualified(path))
