@@ -19,6 +19,7 @@ Hadoop shows one. HDFS sets the time when the file is closed.
 
 from __future__ import annotations
 
+import errno
 import os
 import secrets
 import sys
@@ -36,7 +37,7 @@ from skipstone.identity import UNITS_PER_SECOND
 
 from .atomic_replace import PREFIX, TEMPORARY
 from .base import count_read, parent
-from .hadoop_files import WEBHDFS
+from .hadoop_files import HINT, WEBHDFS
 from .listing import SUMMARY, Listing
 from .remote import RemoteReads, data_files
 
@@ -51,6 +52,7 @@ if TYPE_CHECKING:
 # Reads at a time: each takes a thread, and one of the JVM or of a server.
 _AT_ONCE: Final = 8
 _LISTINGS: Final = 4
+_READABLE: Final = "check the address, and that this user may read it"
 # Nanoseconds after which a temporary file belongs to no running writer.
 _LEFT_OVER: Final = 86_400 * 10**9
 
@@ -118,7 +120,7 @@ class HadoopStorage(RemoteReads):
         except (OSError, ValueError) as error:
             raise SkipstoneError(
                 f"cannot list {root}: {_text(error)}",
-                hint="check the address, and that the user of the session may read it",
+                hint=HINT if getattr(error, "errno", None) == errno.EHOSTUNREACH else _READABLE,
             ) from error
         paths = []
         for path in found.paths:

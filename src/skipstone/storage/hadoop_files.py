@@ -13,6 +13,12 @@ if TYPE_CHECKING:
 
 #: option: addresses of WebHDFS, with commas between them
 WEBHDFS: Final = "webhdfs"
+#: where the name node's HTTP server listens by default
+PORT: Final = 9870
+HINT: Final = (
+    f"name the HTTP address of the name node: the storage option {WEBHDFS}=http://HOST:{PORT}, or"
+    " HADOOP_CONF_DIR with an hdfs-site.xml"
+)
 
 
 class HadoopFiles(Protocol):

@@ -21,6 +21,7 @@ import getpass
 import json
 import os
 import threading
+import weakref
 import xml.etree.ElementTree as ET
 from concurrent.futures import ThreadPoolExecutor
 from http.client import HTTPConnection, HTTPException, HTTPSConnection
@@ -34,22 +35,17 @@ from skipstone.errors import UnsupportedError
 from skipstone.identity import ObjectId
 
 from .file_status import FileStatuses
-from .hadoop_files import WEBHDFS, error_of
+from .hadoop_files import HINT, PORT, WEBHDFS, error_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
 
-_PORT: Final = 9870
 _TIMEOUT: Final = 60.0
-# Directories that are listed at a time.
+# Directories that are listed at a time, and connections to one server that are kept.
 _AT_ONCE: Final = 8
 _ASCII: Final = "".join(map(chr, range(0x21, 0x7F)))
 _STANDBY: Final = ("StandbyException", "RetriableException")
-_HINT: Final = (
-    f"name the HTTP address of the name node: the storage option {WEBHDFS}=http://HOST:{_PORT}, or"
-    " HADOOP_CONF_DIR with an hdfs-site.xml"
-)
 
 
 class WebFiles:
@@ -63,7 +59,10 @@ class WebFiles:
         token = options.get("token")
         user = options.get("user") or os.environ.get("HADOOP_USER_NAME") or getpass.getuser()
         self._who = {"delegation": token} if token else {"user.name": user}
-        self._held = threading.local()
+        # Connections that nobody uses now, by address.
+        self._idle: dict[str, list[HTTPConnection]] = {}
+        self._lock = threading.Lock()
+        weakref.finalize(self, _close, self._idle)
 
     @classmethod
     def at(cls, base: str, options: Mapping[str, str]) -> Self:
@@ -81,10 +80,10 @@ class WebFiles:
         if not given:
             given = _configured(authority)
         if not given:
-            raise UnsupportedError(f"{base}: no name node is named", hint=_HINT)
+            raise UnsupportedError(f"{base}// names no name node", hint=HINT)
         for each in given:
             if urlsplit(each).scheme not in ("http", "https") or not urlsplit(each).netloc:
-                raise UnsupportedError(f"{each!r} is no address of WebHDFS", hint=_HINT)
+                raise UnsupportedError(f"{each!r} is no address of WebHDFS", hint=HINT)
         return cls(base, given, options)
 
     # -- requests ---------------------------------------------------------------------------------
@@ -114,27 +113,35 @@ class WebFiles:
     def _send(
         self, address: str, method: str, target: str, data: memoryview | None = None
     ) -> tuple[int, bytes]:
-        """Status and body, over a connection of this thread that stays open."""
-        held: dict[str, HTTPConnection] = self._held.__dict__
+        """Status and body, over a connection that stays open for the next request."""
         url = urlsplit(address)
         headers = {} if data is None else {"Content-Type": "application/octet-stream"}
         for again in (True, False):
-            connection = held.get(address)
+            with self._lock:
+                idle = self._idle.setdefault(address, [])
+                connection = idle.pop() if idle else None
+            fresh = connection is None
             if connection is None:
                 kind = HTTPSConnection if url.scheme == "https" else HTTPConnection
-                connection = held[address] = kind(url.netloc, timeout=_TIMEOUT)
-            fresh = connection.sock is None
+                connection = kind(url.netloc, timeout=_TIMEOUT)
             try:
                 connection.request(
                     method, url.path.rstrip("/") + target, body=data, headers=headers
                 )
                 answer = connection.getresponse()
-                return answer.status, answer.read()
+                found = answer.status, answer.read()
             except (OSError, HTTPException):
                 connection.close()
                 # The server may have closed a connection that was not used for a while.
                 if fresh or not again:
                     raise
+                continue
+            with self._lock:
+                if len(idle) < _AT_ONCE:
+                    idle.append(connection)
+                    return found
+            connection.close()
+            return found
         raise AssertionError
 
     def _of_data_node(
@@ -228,6 +235,12 @@ class WebFiles:
         self._ask("DELETE", path, "DELETE", recursive="false")
 
 
+def _close(idle: Mapping[str, list[HTTPConnection]]) -> None:
+    for connections in idle.values():
+        for connection in connections:
+            connection.close()
+
+
 def _etag(status: Mapping[str, Any]) -> str | None:
     """HDFS numbers its files, and never gives a number twice."""
     number = status.get("fileId")
@@ -269,5 +282,5 @@ def _configured(authority: str) -> list[str]:
         # The address that a server listens on may be that of every interface.
         found = [own.replace("0.0.0.0", host)]
     if not found and host:
-        found = [f"{host}:{_PORT}"]
+        found = [f"{host}:{PORT}"]
     return [f"{scheme}://{each}" for each in found]
