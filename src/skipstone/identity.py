@@ -7,7 +7,9 @@ is ``<inode>-<ctime_ns>``, which catches a file replaced by one of equal size wi
 restored.
 
 Canonical paths: local files are absolute raw paths (``/data/a b.parquet``); object stores keep
-scheme family and bucket (``s3a://b/k`` and ``s3://b/k`` are ``s3://b/k``). Paths are raw
+scheme family and bucket (``s3a://b/k`` and ``s3://b/k`` are ``s3://b/k``). Other filesystems of
+Hadoop keep scheme and authority (``hdfs://nn:8020/t``); a path without an authority has three
+slashes (``dbfs:/t`` is ``dbfs:///t``). Paths are raw
 everywhere; only Spark's ``_metadata.file_path`` is URI-encoded, and ``encode_uri`` /
 ``decode_uri`` are the one place where the two meet. Its encoding is that of ``java.net.URI`` with
 several arguments, which is not the one of browsers: letters outside ASCII stay as they are, and a
@@ -28,7 +30,11 @@ TimeUnit: TypeAlias = Literal["s", "ms", "us", "ns"]
 UNITS_PER_SECOND: dict[str, int] = {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9}
 
 _SCHEME = re.compile(r"^([A-Za-z][A-Za-z0-9+.\-]*):(?=/|$)")
-_FAMILY = {"s3a": "s3", "s3n": "s3", "gcs": "gs", "wasbs": "wasb", "abfss": "abfs", "oss": "oss"}
+_FAMILY = {"s3a": "s3", "s3n": "s3", "gcs": "gs", "wasbs": "wasb", "abfss": "abfs"}
+#: Families of object stores: a path begins with a bucket or container, whatever its slashes.
+OBJECT_STORES = frozenset(
+    {"s3", "gs", "abfs", "az", "azure", "adl", "http", "https", "oss", "cos", "obs", "r2"}
+)
 # What java.net.URI escapes in a path when Hadoop's Path.toUri prints it: ASCII that is not legal in
 # a path, ISO controls, and Unicode's space, line and paragraph separators; nothing else outside
 # ASCII.
@@ -36,6 +42,8 @@ _ESCAPED = re.compile(
     '[\x00-\x20"#%<>?\\[\\\\\\]^`{|}\x7f-\xa0\u1680\u2000-\u200a\u2028\u2029\u202f\u205f\u3000]'
 )
 
+
+_SLASHES = re.compile("//+")
 
 # A path without any of these is its own shortest form.
 _UNUSUAL = ("//", "/.", "\0")
@@ -59,8 +67,23 @@ def canonical_path(path: str | os.PathLike[str]) -> str:
         local = os.path.abspath(local or "/")  # noqa: PTH100
         return local if not local.startswith("//") else local[1:]
     scheme = match.group(1).lower()
-    rest = path[match.end() :].lstrip("/")
-    return f"{_FAMILY.get(scheme, scheme)}://{rest.rstrip('/')}"
+    scheme = _FAMILY.get(scheme, scheme)
+    rest = path[match.end() :]
+    if scheme in OBJECT_STORES:
+        return f"{scheme}://{rest.strip('/')}"
+    # As Hadoop's Path, which keeps "." and "..", and drops repeated slashes.
+    authority, below = "", rest
+    if rest.startswith("//") and not rest.startswith("///"):
+        authority, slash, below = rest[2:].partition("/")
+        below = slash + below
+    below = _SLASHES.sub("/", below)
+    return f"{scheme}://{authority}{below.rstrip('/')}"
+
+
+def is_hadoop(path: str) -> bool:
+    """Whether the canonical ``path`` lies in a filesystem that only Hadoop knows."""
+    scheme, slashes, _ = path.partition("://")
+    return bool(slashes) and scheme not in OBJECT_STORES
 
 
 def encode_uri(path: str) -> str:
@@ -72,6 +95,8 @@ def encode_uri(path: str) -> str:
     if match is None or match.group(1) == "file":
         local = path if match is None else "/" + path[match.end() :].lstrip("/")
         return "file:" + _escape(local)
+    if path.startswith("///", match.end()):  # Hadoop prints no empty authority
+        return path[: match.end()] + _escape(path[match.end() + 2 :])
     return path[: match.end()] + _escape(path[match.end() :])
 
 

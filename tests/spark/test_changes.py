@@ -10,10 +10,11 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from skipstone.spark.relation import FileListing, ListingError
+from skipstone.spark.relation import FileListing
 from skipstone.spark.scan_log import last_scan
 from skipstone.spark.session import Jvm
 from skipstone.spark.skip import skip
+from skipstone.storage.file_status import ListingError
 from tests.spark.fake import finder
 from tests.spark.layout import read_by_spark, rows, ten_files, write
 

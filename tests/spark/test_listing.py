@@ -11,7 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from skipstone.identity import encode_uri, local_etag
-from skipstone.spark.relation import FileListing, ListingError
+from skipstone.spark.relation import FileListing
+from skipstone.storage.file_status import ListingError
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -632,13 +632,13 @@ def test_settings_that_change_during_a_build_end_it(
 ) -> None:
     from skipstone.spark import text_sources as sources
 
-    listed = sources._waves
+    listed = sources.waves
 
     def change(*args: Any) -> Any:
         conf("spark.sql.legacy.timeParserPolicy", "LEGACY")
         return listed(*args)
 
-    monkeypatch.setattr(sources, "_waves", change)
+    monkeypatch.setattr(sources, "waves", change)
     with pytest.raises(SkipstoneError, match="changed during the build"):
         table.build()
 
@@ -650,11 +650,12 @@ def test_waves_publish_as_they_go(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Two files per wave: the job of the third is cut off, and four files keep their facts."""
+    from skipstone.spark import jobs
     from skipstone.spark import text_sources as sources
 
     root = tmp_path / "t"
     write_csv(root, {f"{i}.csv": [f"{i},n{i},0"] for i in range(6)})
-    monkeypatch.setattr(sources, "FILES_PER_WAVE", 2)
+    monkeypatch.setattr(jobs, "FILES_PER_WAVE", 2)
     run, calls = sources._Build.run, []
 
     def stop(*args: Any) -> list[Outcome]:

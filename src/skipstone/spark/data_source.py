@@ -27,7 +27,7 @@ from __future__ import annotations
 
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from functools import partial
+from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
@@ -102,7 +102,7 @@ class SkipstoneSource(DataSource):
         """The name for ``format`` and ``USING``."""
         return "skipstone"
 
-    def _table(self) -> Any:
+    def _opening(self) -> Callable[[], Any]:
         options = {key.lower(): value for key, value in self.options.items()}
         known = {key for key in options if key in _KNOWN or key.startswith(_STORAGE)}
         strange = sorted(options.keys() - known)
@@ -119,7 +119,8 @@ class SkipstoneSource(DataSource):
             for key, value in options.items()
             if key.startswith(_STORAGE)
         }
-        return type(self).open_table(
+        return partial(
+            type(self).open_table,
             path,
             index_location=options.get("indexlocation"),
             storage_options=storage or None,
@@ -131,20 +132,30 @@ class SkipstoneSource(DataSource):
     def schema(self) -> StructType:
         """The requested columns, with Spark's types."""
         with _as_spark_takes_it():
-            return spark_schema(self._table(), _names(self.options.get("columns")))
+            return spark_schema(self._opening()(), _names(self.options.get("columns")))
 
     def reader(self, schema: StructType) -> SkipstoneReader:
         """A reader; it plans when Spark requests the partitions."""
         return SkipstoneReader(
-            self._table(), {k.lower(): v for k, v in self.options.items()}, schema
+            self._opening(), {k.lower(): v for k, v in self.options.items()}, schema
         )
 
 
 class SkipstoneReader(DataSourceReader):
     """Plans in ``partitions``, and reads the rows of the plan."""
 
-    def __init__(self, table: Any, options: Mapping[str, str], spark_schema: StructType) -> None:
-        self.table, self.options, self.spark_schema = table, dict(options), spark_schema
+    def __init__(
+        self, opening: Callable[[], Any], options: Mapping[str, str], spark_schema: StructType
+    ) -> None:
+        self.opening, self.options, self.spark_schema = opening, dict(options), spark_schema
+
+    @cached_property
+    def table(self) -> Any:
+        """The opened table; connections are not pickled."""
+        return self.opening()
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {name: value for name, value in self.__dict__.items() if name != "table"}
 
     def partitions(self) -> list[InputPartition]:
         """The scan tasks. Spark treats ``[]`` as one empty partition, so there is one at least."""

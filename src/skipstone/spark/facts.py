@@ -44,7 +44,7 @@ from skipstone.predicate.tree import leaves
 from skipstone.predicate.types import schema_from_spark
 from skipstone.pruning import Cause, Reason
 from skipstone.pruning.partitions import PartitionColumns
-from skipstone.storage import Listing, open_storage
+from skipstone.storage import Listing, needs_session, open_storage
 
 from .relation import FACTS_MEMORY, FILE_INDEX, FORMATS, HARMLESS, Pruner, Pruning, fingerprint
 
@@ -263,12 +263,15 @@ def _memory(setting: str | None) -> int:
 
 
 def _by_a_job(job: RunJob, runs: Sequence[PartBatch]) -> Iterable[RunAnswer]:
-    """As tasks of the active session; in this process without one."""
+    """As tasks of the active session; in this process without one, or where tasks do not reach the
+    facts."""
     from pyspark.sql import SparkSession
 
     from .jobs import plan_on_spark
 
     session = SparkSession.getActiveSession()
+    if needs_session(job.location, job.storage_options):
+        session = None
     return in_turn(job, runs) if session is None else plan_on_spark(session)(job, runs)
 
 

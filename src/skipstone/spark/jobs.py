@@ -45,6 +45,9 @@ BYTES_PER_TASK = 256 * 2**20
 TASKS_PER_CORE = 3
 # Bytes of facts that one task of a plan reads.
 FACT_BYTES_PER_TASK = 64 * 2**20
+# The most that one Spark job reads: a kill loses it, and a corrupt file repeats it.
+FILES_PER_WAVE = 1_000
+BYTES_PER_WAVE = 16 * 2**30
 
 RESULT_SCHEMA = "result binary"
 _DESCRIPTION = "spark.job.description"
@@ -118,6 +121,21 @@ def _fact_shares(runs: Sequence[PartBatch]) -> list[list[PartBatch]]:
 def _parts(spark: SparkSession, listing: Listing) -> list[Any]:
     wanted = max(TASKS_PER_CORE * parallelism(spark), int(listing.sizes.sum()) // BYTES_PER_TASK)
     return shares(listing, wanted)
+
+
+def waves(todo: Listing, ready: Sequence[int]) -> Iterator[list[int]]:
+    """The files at ``ready`` in shares, each of one Spark job."""
+    wave: list[int] = []
+    held = 0
+    for at in ready:
+        size = int(todo.sizes[at])
+        if wave and (len(wave) == FILES_PER_WAVE or held + size > BYTES_PER_WAVE):
+            yield wave
+            wave, held = [], 0
+        wave.append(at)
+        held += size
+    if wave:
+        yield wave
 
 
 def _run(

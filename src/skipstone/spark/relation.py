@@ -6,14 +6,8 @@ index, and decides per predicate; ``file_index`` knows only this protocol.
 **The files** come from one text. Local files: Spark's URIs are fetched in one call, and the
 attributes from the file system, so that facts are matched with the current versions (``of_local``).
 Elsewhere ``mkString`` of Spark's ``FileStatus`` objects brings path, length and modification time
-of every file in one call, with a random separator between them (``parse``). Each prints as
-
-    LocatedFileStatus{path=<raw path>; isDirectory=false; length=814; replication=1; blocksize=…;
-    modification_time=1795219866252; access_time=…; owner=…; …}
-
-where a path may contain any text, also ``; length=``. It is parsed from the right: only numbers,
-flags and names without ``;`` follow the path, so the last ``; isDirectory=`` ends the path. A text
-that does not match from end to end raises ``ListingError``, and every file is read.
+of every file in one call, with a random separator between them (``storage/file_status.py``). A text
+that does not parse raises ``ListingError``, and every file is read.
 
 **The fingerprint of a CSV, JSON or ORC relation.** A Parquet file stores typed values; in these
 formats the reader determines them. Indexed as int and queried as string, ``'10' < '2'`` differs
@@ -36,7 +30,6 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-import re
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
@@ -45,6 +38,7 @@ from urllib.parse import unquote
 import numpy as np
 
 from skipstone.identity import canonical_path, encode_uri
+from skipstone.storage.file_status import FileStatuses
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -277,22 +271,6 @@ def _mentions(node: Any, type: str) -> bool:
     return isinstance(node, list) and any(_mentions(each, type) for each in node)
 
 
-# The text before the path, and after ``; isDirectory=``. One pattern for all of it would backtrack
-# over every status character by character.
-_BEFORE = re.compile(r"(?:FileStatusWithMetadata\()?\w+")
-_AFTER = re.compile(
-    r"(?:true|false); length=(\d+); replication=\d+; blocksize=\d+; "
-    r"modification_time=(-?\d+); access_time=-?\d+; owner=[^;]*; group=[^;]*; "
-    r"permission=[^;]*; isSymlink=(?:true|false)(?:; symlink=[^;]*)?"
-    r"(?:; (?:hasAcl|isEncrypted|isErasureCoded)=(?:true|false))*\}([^{};]*)"
-)
-_ETAG = re.compile(r"eTag='?\"?([^'\",\]\s]+)", re.IGNORECASE)
-
-
-class ListingError(ValueError):
-    """The text of a listing does not parse for certain."""
-
-
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
 class FileStats:
     """The current attributes of files, as parallel arrays; ``size`` -1 where a file is gone.
@@ -394,29 +372,9 @@ class FileListing:
     @classmethod
     def parse(cls, texts: Sequence[str]) -> FileListing:
         """The listing from one text per file. Raises ``ListingError``."""
-        after, before = _AFTER.fullmatch, set[str]()
-        fields: list[tuple[str, str, str]] = []
-        spelled: list[str] = []
-        for text in texts:
-            head, _, tail = text.rpartition("; isDirectory=")
-            start, opened, path = head.partition("{path=")
-            found = after(tail)
-            if start not in before and _BEFORE.fullmatch(start):
-                before.add(start)
-            if found is None or not opened or start not in before:
-                raise ListingError(f"unknown text of a file status: {text[:200]}")
-            spelled.append(path)
-            length, mtime, rest = found.groups()
-            fields.append((length, mtime, rest))
-        etags = None
-        if any("tag=" in rest.lower() for rest in {rest for _, _, rest in fields}):
-            tags = [_ETAG.search(rest) for _, _, rest in fields]
-            etags = tuple(tag and tag[1] for tag in tags)
+        found = FileStatuses.parse(texts)
         return cls(
-            spelled=tuple(spelled),
-            sizes=np.array([int(length) for length, _, _ in fields], np.int64),
-            mtimes=np.array([int(mtime) for _, mtime, _ in fields], np.int64),
-            etags=etags,
+            spelled=tuple(found.paths), sizes=found.sizes, mtimes=found.mtimes, etags=found.etags
         )
 
     def stat(self, indices: NDArray[np.int64]) -> FileStats:

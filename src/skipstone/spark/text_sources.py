@@ -41,8 +41,9 @@ from skipstone.identity import canonical_path, decode_uri, encode_uri
 from skipstone.predicate.types import schema_from_spark
 from skipstone.pruning.kind import column_fields
 from skipstone.pruning.partitions import folder_columns, lookup_of
-from skipstone.storage import open_storage
+from skipstone.storage import needs_session, open_storage
 
+from .hadoop_build import published
 from .jobs import (
     BYTES_PER_TASK,
     RESULT_SCHEMA,
@@ -53,6 +54,7 @@ from .jobs import (
     results_of,
     unpacked,
     watched,
+    waves,
 )
 from .relation import CORRUPT_NAME, FORMATS, fingerprint, session_settings
 from .session import is_connect
@@ -71,9 +73,6 @@ if TYPE_CHECKING:
     from skipstone.storage import Listing, Storage
 
 
-# The most that one Spark job reads: a kill loses it, and a corrupt file repeats it.
-FILES_PER_WAVE = 1_000
-BYTES_PER_WAVE = 16 * 2**30
 # After this many failures the remaining files are tried in halves.
 _FAILURES = 3
 
@@ -218,7 +217,7 @@ def build_source(
         else:
             ready.append(at)
     reached = 0
-    for wave in _waves(todo, ready):
+    for wave in waves(todo, ready):
         base = len(outcomes)
 
         def report(done: int, _: int, base: int = base) -> None:
@@ -234,20 +233,6 @@ def build_source(
 
 def _left_out(object: ObjectId, error: str, *, too_fresh: bool = False) -> Outcome:
     return Outcome(path=object.path, size=object.size or 0, error=error, too_fresh=too_fresh)
-
-
-def _waves(todo: Listing, ready: Sequence[int]) -> Iterator[list[int]]:
-    wave: list[int] = []
-    held = 0
-    for at in ready:
-        size = int(todo.sizes[at])
-        if wave and (len(wave) == FILES_PER_WAVE or held + size > BYTES_PER_WAVE):
-            yield wave
-            wave, held = [], 0
-        wave.append(at)
-        held += size
-    if wave:
-        yield wave
 
 
 @dataclass(frozen=True, slots=True)
@@ -306,14 +291,21 @@ class _Build:
         rows = _rows(spark, table, [table.uris[each.path] for each in keys.values()], columns)
         cores, size = parallelism(spark), sum(each.size or 0 for each in keys.values())
         parts = min(len(keys), max(TASKS_PER_CORE * cores, size // BYTES_PER_TASK))
-        work = packed((job, keys, columns))
+        needs = needs_session(job.table, job.storage_options)
+        needs = needs or needs_session(job.location, job.storage_options)
+        work = packed((job, keys, columns, not needs))
 
         def task(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
             return run_task(work, batches)
 
         shared = rows.repartition(parts, "key").sortWithinPartitions("key")
-        with watched(spark, parts, len(keys), progress):
-            found: list[Outcome] = results_of(shared.mapInArrow(task, RESULT_SCHEMA))
+        made = shared.mapInArrow(task, RESULT_SCHEMA)
+        found: list[Outcome]
+        if needs:
+            found = published(spark, job, made, len(keys), progress)
+        else:
+            with watched(spark, parts, len(keys), progress):
+                found = results_of(made)
         seen = {outcome.path for outcome in found}
         # A file without rows gives no row, so no task reports it.
         silent = [each for each in keys.values() if each.path not in seen]
@@ -419,7 +411,11 @@ def run_task(work: bytes, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.Reco
     Rows are sorted by the key of their file: column 0 is the key, column 1 the state of the row;
     the indexed columns follow. Rows with a key that was not requested are ignored.
     """
-    job, keys, columns = unpacked(work)
+    job, keys, columns, publishes = unpacked(work)
+    if not publishes:  # the driver does, and looks for changes
+        for found in _facts(job, None, keys, columns, batches):
+            yield result_batch([found])
+        return
     storage = open_storage(job.table, job.storage_options)
     for outcome in job.publish(_facts(job, storage, keys, columns, batches)):
         yield result_batch([outcome])
@@ -427,7 +423,7 @@ def run_task(work: bytes, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.Reco
 
 def _facts(
     job: BuildJob,
-    storage: Storage,
+    storage: Storage | None,
     keys: Mapping[int, ObjectId],
     columns: Sequence[str],
     batches: Iterator[pa.RecordBatch],
@@ -473,7 +469,7 @@ class _File:
         except Exception as error:  # one file must not end the build of the others
             self.error = f"{type(error).__name__}: {error}"
 
-    def finish(self, storage: Storage) -> FileFacts:
+    def finish(self, storage: Storage | None) -> FileFacts:
         """The facts, if there is no error and the file is still the listed version."""
         if self.malformed:
             text = f"{self.malformed:,} of {self.rows:,} rows are malformed under these options"
@@ -482,7 +478,7 @@ class _File:
             return FileFacts(id=self.object, error=self.error)
         try:
             found = self.builder.finish(self.rows)
-            if not storage.stat(self.object.path).same_version(self.object):
+            if storage is not None and not storage.stat(self.object.path).same_version(self.object):
                 raise OSError("changed while it was read")
         except FileNotFoundError:
             return FileFacts(id=self.object, error="gone")

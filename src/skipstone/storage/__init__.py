@@ -1,4 +1,5 @@
-"""Where bytes are stored: list, read ranges, put. One protocol for local files and object stores.
+"""Where bytes are stored: list, read ranges, put. One protocol for local files, object stores and
+Hadoop's filesystems.
 
 Paths are canonical and absolute (``/data/t/a b.parquet``, ``s3://bucket/t/x``), so a ``ByteRange``
 means the same to every caller.
@@ -8,7 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from skipstone.identity import canonical_path
+from skipstone.identity import canonical_path, is_hadoop
 
 from .base import ByteRange, Storage, coalesce, remove_left_overs
 from .listing import Listing, hidden_by_spark, int64
@@ -23,9 +24,11 @@ __all__ = [
     "LocalStorage",
     "Storage",
     "coalesce",
+    "full_path",
     "hidden_by_spark",
     "int64",
     "list_files",
+    "needs_session",
     "open_storage",
     "remove_left_overs",
     "table_format",
@@ -33,12 +36,38 @@ __all__ = [
 
 
 def open_storage(path: str, options: Mapping[str, str] | None = None) -> Storage:
-    """The storage of ``path``; ``options`` are those of an object store (``ObjectStorage``)."""
+    """The storage of ``path``; ``options`` are those of an object store (``ObjectStorage``) or of
+    HDFS (``webhdfs.py``)."""
     if "://" not in (canonical := canonical_path(path)):
         return LocalStorage()
+    if is_hadoop(canonical):
+        from .hadoop import hadoop_storage
+
+        return hadoop_storage(canonical, options or {})
     from .objects import ObjectStorage
 
     return ObjectStorage.at(canonical, options or {})
+
+
+def needs_session(path: str, options: Mapping[str, str] | None = None) -> bool:
+    """Whether this process reaches ``path`` through its session, and Spark's workers do not."""
+    canonical = canonical_path(path)
+    if not is_hadoop(canonical):
+        return False
+    from .hadoop import hadoop_storage, has_libhdfs
+
+    return not has_libhdfs() and hadoop_storage(canonical, options or {}).files.needs_session
+
+
+def full_path(path: str, options: Mapping[str, str] | None = None) -> str:
+    """The canonical ``path``, with the authority that Hadoop gives to one that has none
+    (``hdfs:///t``)."""
+    canonical = canonical_path(path)
+    if not is_hadoop(canonical) or not canonical.partition("://")[2].startswith("/"):
+        return canonical
+    from .hadoop import hadoop_storage
+
+    return canonical_path(hadoop_storage(canonical, options or {}).files.qualified(canonical))
 
 
 def list_files(root: str, options: Mapping[str, str] | None = None) -> Listing:

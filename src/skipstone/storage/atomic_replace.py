@@ -52,7 +52,8 @@ _ATTEMPTS: Final = 4
 # The longest name of a file in bytes is 255.
 _LONGEST: Final = 255 - len(PREFIX) - 33
 _RANDOM: Final = re.compile(r"[0-9a-f]{32}")
-_TEMPORARY: Final = re.compile(rf"{PREFIX}.+-[0-9a-f]{{32}}", re.DOTALL)
+#: the name of a temporary file
+TEMPORARY: Final = re.compile(rf"{PREFIX}.+-[0-9a-f]{{32}}", re.DOTALL)
 # File systems without locks: the name is random, so writers do not meet.
 _NO_LOCKS: Final = (errno.ENOLCK, errno.ENOTSUP, errno.ENOSYS, errno.EINVAL)
 
@@ -327,7 +328,7 @@ def left_overs(directory: str | Path) -> dict[Path, OSError | None]:
     except OSError as error:
         return {Path(directory): error}
     found: dict[Path, OSError | None] = {}
-    for place in (Path(directory, name) for name in names if _TEMPORARY.fullmatch(name)):
+    for place in (Path(directory, name) for name in names if TEMPORARY.fullmatch(name)):
         try:
             if _is_left_over(place):
                 found[place] = None

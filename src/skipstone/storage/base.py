@@ -135,15 +135,15 @@ def is_current(storage: Storage, version: ObjectId) -> bool:
 
 
 def fill(
-    storage: Storage,
+    read_ranges: Callable[..., Mapping[ByteRange, memoryview]],
     path: str,
     offsets: Sequence[int],
     into: Sequence[memoryview],
     version: ObjectId,
 ) -> bool:
-    """``Storage.read_into`` by ``read_ranges``."""
+    """``Storage.read_into`` by ``Storage.read_ranges``."""
     ranges = [ByteRange(path, at, len(view)) for at, view in zip(offsets, into, strict=True)]
-    found = storage.read_ranges(ranges, {path: version})
+    found = read_ranges(ranges, {path: version})
     if any(each not in found for each in ranges):
         return False
     for each, view in zip(ranges, into, strict=True):

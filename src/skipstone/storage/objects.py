@@ -10,16 +10,14 @@ mtimes are in seconds: a HEAD request has no finer unit, though listings of some
 from __future__ import annotations
 
 import errno
-import io
 import os
 import threading
 import time
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from datetime import timedelta
 from operator import itemgetter
-from typing import TYPE_CHECKING, Any, BinaryIO, cast
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 import obstore
@@ -29,9 +27,10 @@ from skipstone._cache import LruCache
 from skipstone.errors import SkipstoneError, StaleError, UnsupportedError
 from skipstone.identity import ObjectId
 
-from .base import SeekableBytes, Span, carried, coalesce, count_read, fill
-from .listing import SUMMARY, Listing, hidden_by_spark
+from .base import count_read
+from .listing import SUMMARY, Listing
 from .object_listing import AT_ONCE, ObjectLister
+from .remote import RemoteReads, data_files
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -40,7 +39,6 @@ if TYPE_CHECKING:
     from obstore import GetResult
     from obstore.store import ObjectStore
 
-    from .base import ByteRange
     from .object_listing import Meta
 
 
@@ -61,26 +59,16 @@ _ALIASES = {
 # Environment variables for the endpoint, as in the tools of AWS; the first that is set counts.
 _ENDPOINTS = ("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL", "AWS_ENDPOINT")
 _CLIENT = {"allow_http", "allow_invalid_certificates", "connect_timeout", "timeout", "proxy_url"}
-# A request takes as long as so many bytes: of two ranges this near one is sent, unless there are
-# more than are sent at once.
-_NEAR = 4 * 1024
 # An index that does not respond must not delay a query for long.
 _PATIENCE = timedelta(seconds=30)
-_TAIL = 64 * 1024
 # Roots whose last listing is kept.
 _LISTINGS = 4
-# Bytes of ends that are kept.
-_KEPT_ENDS = 64 << 20
 
 
-class ObjectStorage:
-    """One bucket (or container), named by ``base`` (``s3://bucket``).
+class ObjectStorage(RemoteReads):
+    """One bucket (or container), named by ``base`` (``s3://bucket``)."""
 
-    ``gap``: the most bytes between two ranges that one request joins, where there are more requests
-    than run at once; ``limit``: the longest joined request. Requests of one wave run in parallel.
-    """
-
-    remote = True
+    at_once = AT_ONCE
 
     def __init__(
         self,
@@ -90,15 +78,13 @@ class ObjectStorage:
         gap: int = 1024 * 1024,
         limit: int = 16 * 1024 * 1024,
     ) -> None:
+        super().__init__(gap, limit)
         self.base, self.store = base, store
-        self.gap, self.limit = gap, limit
         self.requests = 0
         self._counting = threading.Lock()
         self._summaries: dict[str, ObjectId | None] = {}
         self._listings: LruCache[str, Listing] = LruCache(_LISTINGS)
         self._lister = ObjectLister(store, self._count)
-        # Ends of objects, by their versions.
-        self._ends: LruCache[ObjectId, memoryview] = LruCache(most_bytes=_KEPT_ENDS, size=len)
 
     @classmethod
     def at(cls, path: str, options: Mapping[str, str], retries: int = 10) -> ObjectStorage:
@@ -165,26 +151,14 @@ class ObjectStorage:
         start = len(root) - len(self.base)
         below, summary = self._below(root, known), f"{root}/{SUMMARY}"[len(self.base) + 1 :]
         self._summaries[root] = None
-        hidden: dict[str, bool] = {}
-        top: set[str] = set()
-        found: list[Meta] = []
-        empty = 0
+        keys = [(meta["path"][start:], meta["size"]) for meta in below]
+        chosen = data_files(keys)
         for meta in below:
-            key = meta["path"]
-            folder, slash, name = key[start:].rpartition("/")
-            if folder not in hidden:
-                hidden[folder] = any(map(hidden_by_spark, folder.split("/")))
-            top.add(f"{folder.partition('/')[0]}/" if slash else name)
-            if key == summary:
+            if meta["path"] == summary:
                 self._summaries[root] = self._id(meta)
-            if hidden[folder] or hidden_by_spark(name):
-                continue
-            if meta["size"]:
-                found.append(meta)
-            else:
-                empty += not key.endswith("/")
+        found = [below[at] for at in chosen.positions]
         listing = self._listing(root, found) if found else self._itself(root)
-        listing = replace(listing, empty=empty, top=frozenset(top))
+        listing = replace(listing, empty=chosen.empty, top=chosen.top)
         last, rest = self._listings.get(root), (listing.empty, listing.top)
         if last is not None and (last.empty, last.top) == rest and last.same_files(listing):
             return last  # what was derived from it still holds
@@ -278,13 +252,6 @@ class ObjectStorage:
         with self._request(path) as key:
             return self._id(cast("Mapping[str, Any]", obstore.head(self.store, key)))
 
-    def exists(self, path: str) -> bool:
-        try:
-            self.stat(path)
-        except FileNotFoundError:
-            return False
-        return True
-
     def read(self, path: str) -> bytes:
         with self._request(path) as key:
             return bytes(_whole(path, obstore.get(self.store, key)))
@@ -306,17 +273,8 @@ class ObjectStorage:
             return _whole(path, answer)
 
     def keep_end(self, version: ObjectId, data: memoryview) -> None:
-        if version.etag is not None and len(data):
-            self._ends.put(version, data)
-
-    def _kept(self, wanted: ByteRange, version: ObjectId | None) -> memoryview | None:
-        """A range out of an end that is kept."""
-        end = None if version is None else self._ends.get(version)
-        if end is None or version is None or version.size is None:
-            return None
-        start = wanted.offset - (version.size - len(end))
-        inside = start >= 0 and start + wanted.length <= len(end)
-        return end[start : start + wanted.length] if inside else None
+        if version.etag is not None:
+            super().keep_end(version, data)
 
     def read_tail(self, path: str, length: int) -> tuple[ObjectId, memoryview]:
         try:
@@ -332,51 +290,6 @@ class ObjectStorage:
         size = version.size or 0
         start = max(0, size - length)
         return version, self.read_range(path, start, size - start, version)
-
-    def read_ranges(
-        self, ranges: Sequence[ByteRange], versions: Mapping[str, ObjectId] | None = None
-    ) -> dict[ByteRange, memoryview]:
-        versions = versions or {}
-        kept: dict[ByteRange, memoryview] = {}
-        if versions and len(self._ends):
-            for each in ranges:
-                if (data := self._kept(each, versions.get(each.path))) is not None:
-                    kept[each] = data
-        spans = self.spans([each for each in ranges if each not in kept])
-
-        def fetch(span: Span) -> list[tuple[ByteRange, memoryview]]:
-            version = versions.get(span.path)
-            try:
-                data = self.read_range(span.path, span.offset, span.length, version)
-            except OSError:
-                return []
-            return list(span.cut(data))
-
-        if len(spans) <= 1:
-            return kept | dict(pair for span in spans for pair in fetch(span))
-        with ThreadPoolExecutor(min(AT_ONCE, len(spans))) as pool:
-            return kept | dict(pair for pairs in pool.map(carried(fetch), spans) for pair in pairs)
-
-    def spans(self, ranges: Sequence[ByteRange]) -> list[Span]:
-        """The requests for ``ranges``: as many as run at once, so that few other bytes are read."""
-        gap = min(_NEAR, self.gap)
-        spans = coalesce(ranges, gap, self.limit)
-        while len(spans) > AT_ONCE and gap < self.gap:
-            gap = min(4 * gap, self.gap)
-            spans = coalesce(ranges, gap, self.limit)
-        return spans
-
-    def read_into(
-        self, path: str, offsets: Sequence[int], into: Sequence[memoryview], version: ObjectId
-    ) -> bool:
-        return fill(self, path, offsets, into, version)
-
-    def open(self, path: str, version: ObjectId | None = None) -> BinaryIO:
-        current = version if version is not None and version.size is not None else self.stat(path)
-        if version is not None and not version.same_version(current):
-            raise StaleError(f"{path} is not the version that was listed")
-        # All reads must be of one version, also when the caller did not name it.
-        return cast("BinaryIO", io.BufferedReader(_RangedFile(self, path, current), 1))
 
     # -- writing ----------------------------------------------------------------------------------
 
@@ -398,25 +311,6 @@ class ObjectStorage:
 
     def now(self) -> int:
         return time.time_ns()
-
-
-class _RangedFile(SeekableBytes):
-    """A seekable view of one version of an object; one request reads its last 64 KiB."""
-
-    def __init__(self, storage: ObjectStorage, path: str, version: ObjectId) -> None:
-        super().__init__(version.size or 0)
-        self._storage, self._path, self._version = storage, path, version
-        self._tail: memoryview | None = None
-
-    def _fetch(self, offset: int, length: int) -> memoryview:
-        start = max(0, self._size - _TAIL)
-        if offset < start:
-            return self._storage.read_range(self._path, offset, length, self._version)
-        if self._tail is None:
-            self._tail = self._storage.read_range(
-                self._path, start, self._size - start, self._version
-            )
-        return self._tail[offset - start : offset - start + length]
 
 
 def _whole(path: str, answer: GetResult) -> memoryview:

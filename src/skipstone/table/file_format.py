@@ -58,6 +58,12 @@ class ParquetFormat:
 
         if spark is None:
             return run_here(job, files, progress)
+        from skipstone.storage import needs_session
+
+        if any(needs_session(each, job.storage_options) for each in (job.table, job.location)):
+            from skipstone.spark.hadoop_build import build_through_spark
+
+            return build_through_spark(spark, job, files, progress)
         from skipstone.spark.jobs import build_on_spark
 
         return build_on_spark(spark, job, files, progress)

@@ -16,13 +16,12 @@ from typing import TYPE_CHECKING, Any, Self, TypeAlias
 from skipstone.errors import KeyUnavailableError, SkipstoneError, UnsupportedError
 from skipstone.facts.find import find_store
 from skipstone.facts.location import KeyedLocation
-from skipstone.identity import canonical_path
 from skipstone.paimon.adjacent_index import AdjacentIndexes
 from skipstone.paimon.options import FileIndexOptions, is_option
 from skipstone.pruning.partitions import RECURSIVE, PartitionColumns, files_of_table, lookup_of
 from skipstone.pruning.table_schema import FileSchema, TableSchema
 from skipstone.questdb import TXN, is_txn_table
-from skipstone.storage import open_storage, table_format
+from skipstone.storage import full_path, open_storage, table_format
 from skipstone.storage.base import carried
 
 from .file_format import DataKeys, FileFormat, ParquetFormat, SparkFormat, indexed_columns
@@ -73,8 +72,10 @@ class OpenTable:
         verify_checksums: bool = True,
         memory: int | None = None,
     ) -> None:
-        self.path = canonical_path(path)
         self.storage_options = dict(storage_options or {})
+        self.path = full_path(path, self.storage_options)
+        if isinstance(index_location, str):
+            index_location = full_path(index_location, self.storage_options)
         self.storage: Storage = open_storage(self.path, self.storage_options)
         given = options or {}
         #: Paimon's options of file indexes

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Protocol, TypeVar
 
 from skipstone.errors import FormatError, KeyUnavailableError, SkipstoneError, UnsupportedError
+from skipstone.identity import is_hadoop
 from skipstone.questdb import is_txn_table
 
 from .build import BuildVerbs
@@ -243,7 +244,8 @@ def require_local(table: OpenTable, what: str, hint: str | None = None) -> None:
     """``UnsupportedError`` where the files of a table cannot be replaced."""
 
     if "://" in table.path:
-        raise UnsupportedError(f"{table.path} lies in an object store: only local files are {what}")
+        place = "a filesystem of Hadoop's" if is_hadoop(table.path) else "an object store"
+        raise UnsupportedError(f"{table.path} lies in {place}: only local files are {what}")
     if is_txn_table(table.path, table.storage):
         raise UnsupportedError(
             f"{table.path} names the sizes of its files in _txn: they cannot be replaced", hint=hint

@@ -44,6 +44,7 @@ from skipstone.spark.session import (
 from skipstone.spark.skip import mark, skip
 from skipstone.spark.txn_scan import TxnPruner, read_txn_table
 from skipstone.spark.versions import no_data_sources
+from skipstone.storage import needs_session
 from skipstone.storage.base import metered
 
 from .planning import PlanRequest, of_one_listing, orders_of, planned
@@ -155,6 +156,8 @@ def _against(
         return f"options of Spark's reader are given ({', '.join(sorted(options))})"
     if not isinstance(table.index_location, str):
         return "the index is encrypted, or a store of Xskipper's: its keys stay in this process"
+    if needs_session(table.path) or needs_session(table.location.root):
+        return "only the session reaches its files, and not Spark's workers"
     if table.storage_options:
         return "Spark's plans would show options of the object store"
     return against_pages(settings, where)

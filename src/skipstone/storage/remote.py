@@ -1,0 +1,176 @@
+"""What the storages of other machines share: the choice of data files, and reads of ranges.
+
+A range is read by one request. Requests of one wave run in parallel. The ends of objects, which
+hold footers, are kept for some time by the version of the object.
+"""
+
+from __future__ import annotations
+
+import io
+from concurrent.futures import ThreadPoolExecutor
+from typing import TYPE_CHECKING, BinaryIO, Final, NamedTuple, cast
+
+from skipstone._cache import LruCache
+from skipstone.errors import StaleError
+
+from .base import SeekableBytes, Span, carried, coalesce, fill
+from .listing import hidden_by_spark
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+
+    from skipstone.identity import ObjectId
+
+    from .base import ByteRange
+
+
+# A request takes as long as so many bytes: of two ranges this near one is sent, unless there are
+# more than are sent at once.
+_NEAR: Final = 4 * 1024
+_TAIL: Final = 64 * 1024
+# Bytes of ends that are kept.
+_KEPT_ENDS: Final = 64 << 20
+
+
+class DataFiles(NamedTuple):
+    """Positions of the data files among entries, how many are empty, and ``Listing.top``."""
+
+    positions: list[int]
+    empty: int
+    top: frozenset[str]
+
+
+def data_files(entries: Iterable[tuple[str, int]]) -> DataFiles:
+    """The data files among the names below a root, each with its size, by Spark's rules. A name
+    that ends in a slash is a folder."""
+    hidden: dict[str, bool] = {}
+    top: set[str] = set()
+    positions: list[int] = []
+    empty = 0
+    for at, (key, size) in enumerate(entries):
+        folder, slash, name = key.rpartition("/")
+        if folder not in hidden:
+            hidden[folder] = any(map(hidden_by_spark, folder.split("/")))
+        top.add(f"{folder.partition('/')[0]}/" if slash else name)
+        if hidden[folder] or hidden_by_spark(name):
+            continue
+        if size:
+            positions.append(at)
+        else:
+            empty += not key.endswith("/")
+    return DataFiles(positions, empty, frozenset(top))
+
+
+class RemoteReads:
+    """Reads of ranges by ``read_range`` and ``stat``, at most ``at_once`` at a time.
+
+    ``gap``: the most bytes between two ranges that one request joins, where there are more requests
+    than run at once; ``limit``: the longest joined request.
+    """
+
+    remote = True
+    at_once: int
+
+    def __init__(self, gap: int, limit: int) -> None:
+        self.gap, self.limit = gap, limit
+        # Ends of objects, by their versions.
+        self._ends: LruCache[ObjectId, memoryview] = LruCache(most_bytes=_KEPT_ENDS, size=len)
+
+    def stat(self, path: str) -> ObjectId:
+        """See ``Storage``."""
+        raise NotImplementedError
+
+    def read_range(
+        self, path: str, offset: int, length: int, version: ObjectId | None = None
+    ) -> memoryview:
+        """``length`` bytes from ``offset``, fewer at the end; checked against ``version``."""
+        raise NotImplementedError
+
+    def exists(self, path: str) -> bool:
+        """See ``Storage``."""
+        try:
+            self.stat(path)
+        except FileNotFoundError:
+            return False
+        return True
+
+    def keep_end(self, version: ObjectId, data: memoryview) -> None:
+        """See ``Storage``."""
+        if len(data):
+            self._ends.put(version, data)
+
+    def _kept(self, wanted: ByteRange, version: ObjectId | None) -> memoryview | None:
+        """A range out of an end that is kept."""
+        end = None if version is None else self._ends.get(version)
+        if end is None or version is None or version.size is None:
+            return None
+        start = wanted.offset - (version.size - len(end))
+        inside = start >= 0 and start + wanted.length <= len(end)
+        return end[start : start + wanted.length] if inside else None
+
+    def read_ranges(
+        self, ranges: Sequence[ByteRange], versions: Mapping[str, ObjectId] | None = None
+    ) -> dict[ByteRange, memoryview]:
+        """See ``Storage``."""
+        versions = versions or {}
+        kept: dict[ByteRange, memoryview] = {}
+        if versions and len(self._ends):
+            for each in ranges:
+                if (data := self._kept(each, versions.get(each.path))) is not None:
+                    kept[each] = data
+        spans = self.spans([each for each in ranges if each not in kept])
+
+        def fetch(span: Span) -> list[tuple[ByteRange, memoryview]]:
+            version = versions.get(span.path)
+            try:
+                data = self.read_range(span.path, span.offset, span.length, version)
+            except OSError:
+                return []
+            return list(span.cut(data))
+
+        if len(spans) <= 1:
+            return kept | dict(pair for span in spans for pair in fetch(span))
+        with ThreadPoolExecutor(min(self.at_once, len(spans))) as pool:
+            return kept | dict(pair for pairs in pool.map(carried(fetch), spans) for pair in pairs)
+
+    def spans(self, ranges: Sequence[ByteRange]) -> list[Span]:
+        """The requests for ``ranges``: as many as run at once, so that few other bytes are read."""
+        gap = min(_NEAR, self.gap)
+        spans = coalesce(ranges, gap, self.limit)
+        while len(spans) > self.at_once and gap < self.gap:
+            gap = min(4 * gap, self.gap)
+            spans = coalesce(ranges, gap, self.limit)
+        return spans
+
+    def read_into(
+        self, path: str, offsets: Sequence[int], into: Sequence[memoryview], version: ObjectId
+    ) -> bool:
+        """See ``Storage``."""
+        return fill(self.read_ranges, path, offsets, into, version)
+
+    def open(self, path: str, version: ObjectId | None = None) -> BinaryIO:
+        """See ``Storage``."""
+        current = version if version is not None and version.size is not None else self.stat(path)
+        if version is not None and not version.same_version(current):
+            raise StaleError(f"{path} is not the version that was listed")
+        # All reads must be of one version, also when the caller did not name it.
+        return cast("BinaryIO", io.BufferedReader(_RangedFile(self, path, current), 1))
+
+
+class _RangedFile(SeekableBytes):
+    """A seekable view of one version of an object; one request reads its last 64 KiB."""
+
+    def __init__(self, storage: RemoteReads, path: str, version: ObjectId) -> None:
+        super().__init__(version.size or 0)
+        self._storage, self._path, self._version = storage, path, version
+        self._tail: memoryview | None = None
+
+    def _fetch(self, offset: int, length: int) -> memoryview:
+        start = max(0, self._size - _TAIL)
+        if offset < start:
+            return self._storage.read_range(self._path, offset, length, self._version)
+        if self._tail is None:
+            self._tail = self._storage.read_range(
+                self._path, start, self._size - start, self._version
+            )
+        return self._tail[offset - start : offset - start + length]
