@@ -63,6 +63,16 @@ FACTS_MEMORY = "spark.skipstone.facts.memory"
 #: Setting: ``false`` to ignore Paimon's file indexes.
 FILE_INDEX = "spark.skipstone.file-index.read.enabled"
 
+#: Setting: whether the DataFrames of a session skip (``enable``).
+ENABLED = "spark.skipstone.enabled"
+
+#: Setting: where indexes lie that are not next to their table: one location, or a JSON object.
+INDEX_LOCATION = "spark.skipstone.index.location"
+
+#: Settings of the log of scans: ``text`` or ``json``, and a local file for JSON lines.
+LOG_FORMAT = "spark.skipstone.log.format"
+LOG_FILE = "spark.skipstone.log.file"
+
 #: Settings under which Spark reads values that differ from the indexed ones, each with its harmless
 #: value. Spark reads them when a query runs.
 HARMLESS = {

@@ -28,17 +28,17 @@ from .relation import (
     session_settings,
 )
 from .scan_log import QueryScans, scan_log
-from .session import is_connect, simple_name
+from .session import Jvm, is_connect, simple_name
 from .versions import copy_relation, dataset_class
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-    from pyspark.sql import DataFrame
+    from pyspark.sql import DataFrame, SparkSession
 
     from .relation import FindPruner
     from .scan_log import Scan, ScanLog
-    from .session import JavaObject, Jvm
+    from .session import JavaObject
 
 
 _LOG = logging.getLogger("skipstone")
@@ -54,12 +54,14 @@ _FORMATS = {
 _CONFS = (*HARMLESS, FACTS_MEMORY, FILE_INDEX)
 
 
-def skip(df: DataFrame, find: FindPruner) -> DataFrame:
+def skip(df: DataFrame, find: FindPruner, *, switch: str | None = None) -> DataFrame:
     """``df`` with each file relation reading through its index; ``df`` itself if none has an index.
 
     ``find`` is called once per relation. Relations that are wrapped already, streams, table formats
-    and other relations stay as they are; ``explain`` has the reasons. Raises ``UnsupportedError``
-    under Spark Connect, where a client cannot change the plan.
+    and other relations stay as they are; ``explain`` has the reasons. With ``switch``, the name of
+    a setting, it holds while a session has the setting; a relation that is wrapped in that way
+    is wrapped anew by a call without. Raises ``UnsupportedError`` under Spark Connect, where a
+    client cannot change the plan.
     """
     if is_connect(df):
         raise UnsupportedError(
@@ -74,7 +76,7 @@ def skip(df: DataFrame, find: FindPruner) -> DataFrame:
     swaps = log.jvm.module("scala.collection.immutable.Map").empty()
     proxies = []
     for leaf in _leaves(plan):
-        proxy = _proxy(df, leaf, find, log)
+        proxy = _proxy(df, leaf, find, log, switch)
         if proxy is not None:
             swaps = swaps.updated(leaf, _through(leaf, proxy))
             proxies.append(proxy)
@@ -84,7 +86,7 @@ def skip(df: DataFrame, find: FindPruner) -> DataFrame:
     swapped.setAnalyzed()
     for proxy in proxies:
         proxy.settled = True
-    return _frame(df, log.jvm, swapped)
+    return frame_of(df.sparkSession, swapped)
 
 
 def relation_of(df: DataFrame) -> RelationInfo:
@@ -127,7 +129,7 @@ def explain(df: DataFrame) -> QueryScans:
         elif (reason := _why_not(leaf, log)) is not None:
             untouched.append(reason)
     # Another plan: Spark keeps the list of files with the plan that requested it.
-    again = _frame(df, log.jvm, analyzed)
+    again = frame_of(df.sparkSession, analyzed)
     with log.capture() as scans:
         for scan in _file_scans(again._jdf.queryExecution().executedPlan()):
             scan.selectedPartitions()
@@ -153,10 +155,11 @@ def _marked(leaf: JavaObject, log: ScanLog) -> Scan | None:
     return log.kept(int(found.get())) if found.isDefined() else None
 
 
-def _frame(df: DataFrame, jvm: Jvm, plan: JavaObject) -> DataFrame:
+def frame_of(session: SparkSession, plan: JavaObject) -> DataFrame:
+    """The DataFrame of a plan; a command is run."""
     from pyspark.sql import DataFrame as ClassicFrame
 
-    session = df.sparkSession
+    jvm = Jvm.of(session)
     return ClassicFrame(dataset_class(jvm).ofRows(session._jsparkSession, plan), session)
 
 
@@ -230,7 +233,7 @@ def _why_not(leaf: JavaObject, log: ScanLog) -> Reason | None:
 
 
 def _proxy(
-    df: DataFrame, leaf: JavaObject, find: FindPruner, log: ScanLog
+    df: DataFrame, leaf: JavaObject, find: FindPruner, log: ScanLog, switch: str | None
 ) -> SkippingFileIndex | None:
     """The file index for a leaf; ``None`` to leave the leaf as it is."""
     found = _relation(leaf)
@@ -238,6 +241,9 @@ def _proxy(
         return None
     relation, format = found
     location = relation.location()
+    known = log.find(location)
+    if known is not None and switch is None and known.switch is not None:
+        location = known.original
     if simple_name(str(location.getClass().getName())) not in _LOCATIONS:
         return None
     info = _info(df, log.jvm, leaf, relation, location, format)
@@ -250,7 +256,7 @@ def _proxy(
         return None
     unusable = unusable_columns(info.schema)
     return SkippingFileIndex(
-        log.jvm, location, pruner=pruner, info=info, unusable=unusable, log=log
+        log.jvm, location, pruner=pruner, info=info, unusable=unusable, log=log, switch=switch
     )
 
 

@@ -47,6 +47,7 @@ from .jobs import (
     BYTES_PER_TASK,
     RESULT_SCHEMA,
     TASKS_PER_CORE,
+    described_build,
     packed,
     parallelism,
     result_batch,
@@ -312,7 +313,8 @@ class _Build:
             return run_task(work, batches)
 
         shared = rows.repartition(parts, "key").sortWithinPartitions("key")
-        with watched(spark, parts, len(keys), progress):
+        text = described_build(job, len(keys))
+        with watched(spark, parts, len(keys), progress, text):
             found: list[Outcome] = results_of(shared.mapInArrow(task, RESULT_SCHEMA))
         seen = {outcome.path for outcome in found}
         # A file without rows gives no row, so no task reports it.

@@ -429,6 +429,7 @@ def _marked(
         plan, forecast = explanation.plan, explanation.forecast
     found = Scan(
         table=table.path,
+        roots=(table.path,),
         format="skipstone",
         predicate=plan.predicate,
         files_listed=plan.files_total,
