@@ -69,6 +69,9 @@ ENABLED = "spark.skipstone.enabled"
 #: Setting: where indexes lie that are not next to their table: one location, or a JSON object.
 INDEX_LOCATION = "spark.skipstone.index.location"
 
+#: Property of a table in the catalog: where its index lies.
+INDEX_PROPERTY = "skipstone.index.location"
+
 #: Settings of the log of scans: ``text`` or ``json``, and a local file for JSON lines.
 LOG_FORMAT = "spark.skipstone.log.format"
 LOG_FILE = "spark.skipstone.log.file"
@@ -98,6 +101,7 @@ class RelationInfo:
     """A file relation of a plan. Schemas are Spark's JSON.
 
     ``roots`` are canonical paths as the user named them: the table, a folder in it, single files.
+    ``index_location`` is that of the table's properties in the catalog.
     ``settings`` returns the session's settings that change values, for formats that need them.
     """
 
@@ -108,6 +112,7 @@ class RelationInfo:
     data_schema: str
     partition_schema: str
     table: str | None = None
+    index_location: str | None = None
     confs: Mapping[str, str] | None = None
     settings: Callable[[], Mapping[str, str]] | None = None
 

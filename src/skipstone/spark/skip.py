@@ -24,6 +24,7 @@ from .relation import (
     FILE_INDEX,
     FORMATS,
     HARMLESS,
+    INDEX_PROPERTY,
     RelationInfo,
     session_settings,
 )
@@ -43,7 +44,9 @@ if TYPE_CHECKING:
 
 _LOG = logging.getLogger("skipstone")
 # File indexes that list plain files. Those of Delta and Hudi do more.
-_LOCATIONS = frozenset({"InMemoryFileIndex", "CatalogFileIndex", "MetadataLogFileIndex"})
+#: the file index of tables whose partitions the catalog lists
+CATALOG_INDEX = "CatalogFileIndex"
+_LOCATIONS = frozenset({"InMemoryFileIndex", CATALOG_INDEX, "MetadataLogFileIndex"})
 _FORMATS = {
     "ParquetFileFormat": "parquet",
     "OrcFileFormat": "orc",
@@ -97,9 +100,10 @@ def relation_of(df: DataFrame) -> RelationInfo:
     log = scan_log(df.sparkSession)
     found = []
     for leaf in _leaves(df._jdf.queryExecution().analyzed()):
-        if isinstance(pair := _relation(leaf), tuple):
+        if isinstance(pair := file_relation(leaf), tuple):
             relation, format = pair
-            found.append(_info(df, log.jvm, leaf, relation, relation.location(), format))
+            place = relation.location()
+            found.append(relation_info(df.sparkSession, log.jvm, leaf, relation, place, format))
     if len(found) != 1:
         raise UnsupportedError(
             f"reads {len(found)} file relations, but only one can be indexed at a time",
@@ -189,7 +193,7 @@ def _file_scans(plan: JavaObject) -> Iterator[JavaObject]:
         stack.extend(_items(node.subqueries()))
 
 
-def _relation(leaf: JavaObject) -> tuple[JavaObject, str] | Reason | None:
+def file_relation(leaf: JavaObject) -> tuple[JavaObject, str] | Reason | None:
     """A leaf's file relation and format, the reason without one, or ``None`` for other leaves."""
     kind = simple_name(str(leaf.getClass().getName()))
     if kind in ("DataSourceV2Relation", "DataSourceV2ScanRelation"):
@@ -218,7 +222,7 @@ def _left(subject: str, text: str) -> Reason:
 
 def _why_not(leaf: JavaObject, log: ScanLog) -> Reason | None:
     """Why a relation does not read through an index; ``None`` if it does, or is not a relation."""
-    found = _relation(leaf)
+    found = file_relation(leaf)
     if found is None or isinstance(found, Reason):
         return found
     location = found[0].location()
@@ -236,7 +240,7 @@ def _proxy(
     df: DataFrame, leaf: JavaObject, find: FindPruner, log: ScanLog, switch: str | None
 ) -> SkippingFileIndex | None:
     """The file index for a leaf; ``None`` to leave the leaf as it is."""
-    found = _relation(leaf)
+    found = file_relation(leaf)
     if found is None or isinstance(found, Reason):
         return None
     relation, format = found
@@ -246,7 +250,7 @@ def _proxy(
         location = known.original
     if simple_name(str(location.getClass().getName())) not in _LOCATIONS:
         return None
-    info = _info(df, log.jvm, leaf, relation, location, format)
+    info = relation_info(df.sparkSession, log.jvm, leaf, relation, location, format)
     try:
         pruner = find(info)
     except Exception as error:
@@ -279,18 +283,21 @@ def _roots(location: JavaObject) -> tuple[str, ...]:
     return tuple(canonical_path(str(root.toString())) for root in _items(location.rootPaths()))
 
 
-def _info(
-    df: DataFrame,
+def relation_info(
+    session: SparkSession,
     jvm: Jvm,
     leaf: JavaObject,
     relation: JavaObject,
     location: JavaObject,
     format: str,
 ) -> RelationInfo:
+    """A file relation as a pruner receives it."""
     options = jvm.pairs(relation.options())
-    session = df.sparkSession
     settings = partial(session_settings, session, format) if format in FORMATS else None
-    table = leaf.catalogTable()
+    name = place = None
+    if (table := leaf.catalogTable()).isDefined():
+        name = str(table.get().identifier().unquotedString())
+        place = jvm.pairs(table.get().properties()).get(INDEX_PROPERTY)
     conf = session.conf
     return RelationInfo(
         roots=_roots(location),
@@ -299,7 +306,8 @@ def _info(
         schema=str(relation.schema().json()),
         data_schema=str(relation.dataSchema().json()),
         partition_schema=str(relation.partitionSchema().json()),
-        table=str(table.get().identifier().unquotedString()) if table.isDefined() else None,
+        table=name,
+        index_location=place,
         confs={key: value for key in _CONFS if (value := conf.get(key, None)) is not None},
         settings=settings,
     )

@@ -144,6 +144,8 @@ def _against(
     """Why pages are not an option, whatever their cost."""
     if not table.is_parquet:
         return "source files"
+    if table.catalog is not None:
+        return "a table of the catalog, which has its schema and partitions"
     missing = no_data_sources()
     if missing is not None:
         return missing

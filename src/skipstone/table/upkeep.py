@@ -53,7 +53,8 @@ class UpkeepVerbs(OpenTable):
         listing = self.listing()
         found = describe(self.path, self.match(listing))
         coverage = self.coverage(listing)
-        notes = [] if coverage is None else [f"these are {coverage}"]
+        notes = [] if self.catalog is None else list(self.catalog.notes)
+        notes += [] if coverage is None else [f"these are {coverage}"]
         notes += [str(reason) for reason in outside(listing)]
         return replace(found, notes=(*notes, *found.notes))
 
