@@ -50,6 +50,7 @@ ORDER: tuple[str, ...] = (
     "inspect",
     "report",
     "cli",
+    "run",
     "__main__",
 )
 RANK = {name: rank for rank, name in enumerate(ORDER)}

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from skipstone.parquet.writing.table_writer import write_table
     from skipstone.pruning.plan import Plan
     from skipstone.questdb.pm_file import PmFile
+    from skipstone.spark.enable import disable, enable
     from skipstone.table import Table, explain, last_scan, read, skip, watch
     from skipstone.table.ingest import ingest
 
@@ -45,6 +46,8 @@ __all__ = [
     "SkipstoneError",
     "Table",
     "XskipperLocation",
+    "disable",
+    "enable",
     "explain",
     "ingest",
     "last_scan",
@@ -69,6 +72,8 @@ _HOMES = {
     "SkipstoneError": "skipstone.errors",
     "Table": "skipstone.table",
     "XskipperLocation": "skipstone.facts.location",
+    "disable": "skipstone.spark.enable",
+    "enable": "skipstone.spark.enable",
     "explain": "skipstone.table",
     "ingest": "skipstone.table.ingest",
     "last_scan": "skipstone.table",

@@ -31,6 +31,7 @@ VERBS: dict[str, tuple[str, str]] = {
     "query": ("query", "Print the rows that match, or the first by an order, without Spark."),
     "count": ("query", "Print how many rows match."),
     "report": ("explain", "Draw what a query reads and skips as a page of HTML, or one file."),
+    "usage": ("explain", "Show which indexes the scans of a log used, and which did not pay."),
     "check": ("explain", "Find stale, missing or wrong facts, and files in wrong places."),
     "drop": ("maintenance", "Remove one index of a table, or all of them."),
     "compact": ("maintenance", "Merge the parts of an index, and leave out useless facts."),

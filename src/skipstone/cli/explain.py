@@ -1,5 +1,5 @@
-"""`advise`, `describe`, `explain`, `report` and `check`: verbs that only show. They show which
-indexes pay, what an index covers and skips, and whether it is right.
+"""`advise`, `usage`, `describe`, `explain`, `report` and `check`: verbs that only show. They show
+which indexes pay, what an index covers and skips, and whether it is right.
 """
 
 from __future__ import annotations
@@ -12,6 +12,8 @@ from .keys import data_keys, file_keys
 from .options import columns_of, index_options, reporting, source_options
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from skipstone.table.planning import PlanOptions
 
     from .options import TableArguments
@@ -193,3 +195,37 @@ def check(
     tables without a list of their encrypted files.
     """
     out.verdict(table.open().check(deep=deep, sample=sample))
+
+
+@click.command()
+@index_options
+@source_options
+@click.option(
+    "--log",
+    "logs",
+    type=click.File("r", encoding="utf-8", errors="replace"),
+    multiple=True,
+    required=True,
+    help="A log with the lines of scans; may be given again; - for stdin.",
+)
+@click.option(
+    "--name",
+    "names",
+    metavar="NAME",
+    multiple=True,
+    help="A name of the table in the log, where its path is not enough; may be given again.",
+)
+@reporting
+def usage(table: TableArguments, logs: Sequence[TextIO], names: Sequence[str], out: Output) -> None:
+    """Show which indexes of TABLE the scans of a log used, and which did not pay.
+
+    The log has one line per scan: set spark.skipstone.log.file in Spark's configuration, or send
+    the messages of Python's logger skipstone (level INFO) anywhere. Other lines are ignored. What
+    an index saved is the files that it ruled out, at their mean size. An index is proposed to be
+    dropped where no scan used it, or where it ruled out nothing, out of at least 20 scans.
+
+    \b
+      skipstone usage data/events --log scans.log
+    """
+    lines = (line for log in logs for line in log)
+    out.result(table.open().usage(lines, names))

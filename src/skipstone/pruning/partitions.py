@@ -54,6 +54,8 @@ from .interval import Intervals, interval_bounds
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
 
+    from numpy.typing import NDArray
+
     from skipstone.predicate.tree import Leaf
     from skipstone.storage import ByteRange, Listing
 
@@ -93,7 +95,24 @@ class PartitionColumns:
     @classmethod
     def of(cls, listing: Listing) -> PartitionColumns:
         """Those of the files of a table (``files_of_table``)."""
+        if listing.folder_values is not None:
+            return cls(listing.folder_values)
         return cls({}) if listing.recursive else cls._of(listing.folders, {})
+
+    @classmethod
+    def of_values(
+        cls,
+        texts: Mapping[str, Sequence[str | None]],
+        types: Mapping[str, pa.DataType],
+        of_file: NDArray[np.int64],
+    ) -> PartitionColumns:
+        """Columns by the values of some partitions, as a catalog has them, in the types ``types``;
+        ``of_file`` is the ordinal of each file's partition."""
+        escaped = {
+            name: [None if text is None else text.replace("%", "%25") for text in values]
+            for name, values in texts.items()
+        }
+        return cls({name: _typed(escaped[name], types[name]).take(of_file) for name in texts})
 
     @classmethod
     def of_paths(

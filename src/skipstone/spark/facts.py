@@ -124,7 +124,9 @@ class FactsPruner(Pruner):
 
     def _partitions(self, files: Listing) -> PartitionColumns:
         types = {field.name: field.type for field in schema_from_spark(self.info.partition_schema)}
-        if not types:
+        if not types or self.info.table is not None:
+            # A partition of the catalog may lie in a folder of any name. Spark has pruned by its
+            # values already.
             return PartitionColumns({})
         # Spark finds partition folders from the base path on, which may lie above the roots.
         found = PartitionColumns.of_paths("/", files.paths, types)
@@ -226,9 +228,10 @@ def finder(locations: Locations = None, kept: StoreCache | None = None) -> FindP
                 places[place] = stores.setdefault(root, store if store.exists() else None)
         return places[place]
 
-    def of_root(root: str) -> Store | None:
+    def of_root(root: str, property_: str | None) -> Store | None:
         for folder in _folders(root):
             named = locations.get(folder) if isinstance(locations, Mapping) else locations
+            named = property_ if named is None else named
             found = at(folder, named)
             if found is not None:
                 return found
@@ -236,7 +239,9 @@ def finder(locations: Locations = None, kept: StoreCache | None = None) -> FindP
 
     def find(relation: RelationInfo) -> FactsPruner | None:
         found = {
-            id(store): store for root in relation.roots if (store := of_root(root)) is not None
+            id(store): store
+            for root in relation.roots
+            if (store := of_root(root, relation.index_location)) is not None
         }
         sidecars = ListedSidecars.of(relation)
         if not found and sidecars is None:

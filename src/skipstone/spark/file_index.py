@@ -97,7 +97,8 @@ class _Clock:
 
 
 class SkippingFileIndex:
-    """See the module. ``unusable``: columns that no index may decide, with the reason."""
+    """See the module. ``unusable``: columns that no index may decide, with the reason; ``switch``:
+    the setting without which all files are read."""
 
     def __init__(
         self,
@@ -108,8 +109,9 @@ class SkippingFileIndex:
         info: RelationInfo,
         unusable: Mapping[tuple[str, ...], str],
         log: ScanLog,
+        switch: str | None = None,
     ) -> None:
-        self.jvm, self.original = jvm, original
+        self.jvm, self.original, self.switch = jvm, original, switch
         self.pruner, self.info, self.unusable, self.log = pruner, info, unusable, log
         self.catalog = str(original.getClass().getSimpleName()) == "CatalogFileIndex"
         self.partitioned = int(original.partitionSchema().size()) > 0
@@ -270,8 +272,12 @@ class SkippingFileIndex:
         self, partition_filters: JavaObject, data_filters: JavaObject, clock: _Clock
     ) -> tuple[JavaObject, Scan]:
         if data_filters.isEmpty():
-            return self._unfiltered(partition_filters, data_filters, clock)
+            text = "no predicate on columns of the files"
+            return self._unfiltered(partition_filters, data_filters, text, clock)
         settings = self._settings()
+        if self.switch is not None and settings.confs[self.switch].strip().lower() != "true":
+            text = f"{self.switch} is not true"
+            return self._unfiltered(partition_filters, data_filters, text, clock)
         predicate = conjunction(
             self.jvm, data_filters, time_zone=settings.time_zone, unusable=self.unusable
         )
@@ -299,10 +305,11 @@ class SkippingFileIndex:
     def _settings(self) -> ReadSettings:
         """The settings as Spark has them on the planning thread."""
         conf = self.jvm.module("org.apache.spark.sql.internal.SQLConf").get()
+        wanted = HARMLESS if self.switch is None else {**HARMLESS, self.switch: "false"}
         return ReadSettings(
             time_zone=str(conf.sessionLocalTimeZone()),
             case_sensitive=bool(conf.caseSensitiveAnalysis()),
-            confs={key: str(conf.getConfString(key, safe)) for key, safe in HARMLESS.items()},
+            confs={key: str(conf.getConfString(key, safe)) for key, safe in wanted.items()},
         )
 
     def _scope(
@@ -394,6 +401,7 @@ class SkippingFileIndex:
             reasons = (Reason(cause=Cause.STALE, subject="files", text=text, units=revived),)
         return Scan(
             table=self.name,
+            roots=self.info.roots,
             format=self.info.format,
             predicate=predicate,
             files_listed=len(data),
@@ -413,11 +421,10 @@ class SkippingFileIndex:
         return self.info.table or ", ".join(self.info.roots)
 
     def _unfiltered(
-        self, partition_filters: JavaObject, data_filters: JavaObject, clock: _Clock
+        self, partition_filters: JavaObject, data_filters: JavaObject, text: str, clock: _Clock
     ) -> tuple[JavaObject, Scan]:
         result = self.original.listFiles(partition_filters, data_filters)
         clock.lap("listing")
-        text = "no predicate on columns of the files"
         reason = Reason(cause=Cause.NOT_APPLICABLE, subject="index", text=text)
         return result, self._whole(result, partition_filters, reason, clock)
 
@@ -441,6 +448,7 @@ class SkippingFileIndex:
             files, total = int(result.head().files().size()), self.sizeInBytes()
         return Scan(
             table=self.name,
+            roots=self.info.roots,
             format=self.info.format,
             predicate=None,
             files_listed=files,

@@ -25,7 +25,16 @@ from skipstone.identity import canonical_path
 from skipstone.storage import open_storage
 from skipstone.storage.remote import RemoteReads
 
-from .jobs import BYTES_PER_TASK, RESULT_SCHEMA, packed, result_batch, unpacked, watched, waves
+from .jobs import (
+    BYTES_PER_TASK,
+    RESULT_SCHEMA,
+    described_build,
+    packed,
+    result_batch,
+    unpacked,
+    watched,
+    waves,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -86,19 +95,29 @@ def published(
 
     kept = facts.persist(StorageLevel.DISK_ONLY)
     try:
-        with watched(spark, kept.rdd.getNumPartitions(), files, progress):
+        text = described_build(job, files)
+        with watched(spark, kept.rdd.getNumPartitions(), files, progress, text):
             kept.count()
         storage = open_storage(job.table, job.storage_options)
         now = storage.list_all(job.table)
-        current = {path: at for at, path in enumerate(now.paths)}
+        places = {path: at for at, path in enumerate(now.paths)}
+
+        def version(path: str) -> ObjectId | None:
+            at = places.get(path)
+            if at is not None:
+                return now.object_id(at)
+            try:  # a partition of the catalog may lie outside the table
+                return None if path.startswith(f"{job.table}/") else storage.stat(path)
+            except OSError:
+                return None
 
         def checked() -> Iterator[FileFacts]:
             for row in kept.toLocalIterator():
                 found: FileFacts = pickle.loads(row["result"])
-                at = current.get(found.id.path)
-                if found.error is None and at is None:
+                current = version(found.id.path)
+                if found.error is None and current is None:
                     found = replace(found, error="gone")
-                elif at is not None and not now.object_id(at).same_version(found.id):
+                elif current is not None and not current.same_version(found.id):
                     error = f"{found.id.path} changed while it was read"
                     found = FileFacts(id=found.id, error=error)
                 yield found

@@ -23,6 +23,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from skipstone.build.job import shares
+from skipstone.human import plural
 
 from .session import is_connect
 
@@ -51,6 +52,7 @@ BYTES_PER_WAVE = 16 * 2**30
 
 RESULT_SCHEMA = "result binary"
 _DESCRIPTION = "spark.job.description"
+_GROUP = "spark.jobGroup.id"
 
 
 def build_on_spark(
@@ -63,8 +65,14 @@ def build_on_spark(
     if not len(listing):
         return []
     parts = _parts(spark, listing)
-    with watched(spark, len(parts), len(listing), progress):
+    with watched(spark, len(parts), len(listing), progress, described_build(job, len(listing))):
         return _run(spark, job.run, parts)
+
+
+def described_build(job: BuildJob, files: int) -> str:
+    """The description of a build in Spark's UI."""
+    indexes = ", ".join(map(repr, job.definitions)) or "row group metadata"
+    return f"skipstone build: {indexes} for {plural(files, 'file')} of {job.table}"
 
 
 def files_on_spark(
@@ -72,10 +80,13 @@ def files_on_spark(
     opened: Callable[[], Callable[[str, int], Result]],
     listing: Listing,
     progress: Callable[[int, int], None] | None,
+    verb: str = "files",
 ) -> list[Result]:
-    """Call a function with the path and size of each file; ``opened`` makes it in each task."""
+    """Call a function with the path and size of each file; ``opened`` makes it in each task.
+    Spark's UI shows ``verb``."""
     parts = [[(each.path, each.size or 0) for each in part] for part in _parts(spark, listing)]
-    with watched(spark, len(parts), len(listing), progress):
+    text = f"skipstone {verb}: {plural(len(listing), 'file')} of {listing.root}"
+    with watched(spark, len(parts), len(listing), progress, text):
         return _run(spark, partial(_each_file, opened), parts)
 
 
@@ -92,7 +103,8 @@ def plan_on_spark(spark: SparkSession) -> Runner:
     def run(job: RunJob, runs: Sequence[PartBatch]) -> Iterable[RunAnswer]:
         if not runs:
             return []
-        with _described(spark, "skipstone: facts of a plan"):
+        text = f"skipstone plan: facts in {plural(len(runs), 'piece')}"
+        with described(spark, text):
             return _run(spark, partial(_answers, job), _fact_shares(runs))
 
     return run
@@ -185,7 +197,7 @@ def results_of(frame: DataFrame) -> list[Any]:
 
 
 @contextmanager
-def _described(spark: SparkSession, text: str) -> Iterator[None]:
+def described(spark: SparkSession, text: str) -> Iterator[None]:
     """Jobs started meanwhile have this description in Spark's UI."""
     if is_connect(spark):
         yield
@@ -214,10 +226,15 @@ def watched(
     tasks: int,
     total: int,
     progress: Callable[[int, int], None] | None,
+    text: str,
 ) -> Iterator[None]:
-    """Report finished tasks, in files, while the job runs; on Connect only its end is known."""
+    """Report finished tasks, in files, while the job runs; on Connect only its end is known.
+
+    Spark's UI shows ``text`` as the description of the job.
+    """
     if progress is None:
-        yield
+        with described(spark, text):
+            yield
         return
     progress(0, total)
     if is_connect(spark):
@@ -241,13 +258,14 @@ def watched(
             progress(min(total, round(finished * per_task)), total)
 
     watcher = threading.Thread(target=watch, name="skipstone-progress", daemon=True)
-    context.setJobGroup(tag, "skipstone build")
-    watcher.start()
-    try:
-        yield
-    finally:
-        done.set()
-        watcher.join()
-        context.setLocalProperty("spark.jobGroup.id", None)  # type: ignore[arg-type]
-        context.setLocalProperty(_DESCRIPTION, None)  # type: ignore[arg-type]
+    before = context.getLocalProperty(_GROUP)
+    with described(spark, text):
+        context.setLocalProperty(_GROUP, tag)
+        watcher.start()
+        try:
+            yield
+        finally:
+            done.set()
+            watcher.join()
+            context.setLocalProperty(_GROUP, before)  # type: ignore[arg-type]
     progress(total, total)

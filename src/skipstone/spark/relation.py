@@ -57,6 +57,19 @@ FACTS_MEMORY = "spark.skipstone.facts.memory"
 #: Setting: ``false`` to ignore Paimon's file indexes.
 FILE_INDEX = "spark.skipstone.file-index.read.enabled"
 
+#: Setting: whether the DataFrames of a session skip (``enable``).
+ENABLED = "spark.skipstone.enabled"
+
+#: Setting: where indexes lie that are not next to their table: one location, or a JSON object.
+INDEX_LOCATION = "spark.skipstone.index.location"
+
+#: Property of a table in the catalog: where its index lies.
+INDEX_PROPERTY = "skipstone.index.location"
+
+#: Settings of the log of scans: ``text`` or ``json``, and a local file for JSON lines.
+LOG_FORMAT = "spark.skipstone.log.format"
+LOG_FILE = "spark.skipstone.log.file"
+
 #: Settings under which Spark reads values that differ from the indexed ones, each with its harmless
 #: value. Spark reads them when a query runs.
 HARMLESS = {
@@ -82,6 +95,7 @@ class RelationInfo:
     """A file relation of a plan. Schemas are Spark's JSON.
 
     ``roots`` are canonical paths as the user named them: the table, a folder in it, single files.
+    ``index_location`` is that of the table's properties in the catalog.
     ``settings`` returns the session's settings that change values, for formats that need them.
     """
 
@@ -92,6 +106,7 @@ class RelationInfo:
     data_schema: str
     partition_schema: str
     table: str | None = None
+    index_location: str | None = None
     confs: Mapping[str, str] | None = None
     settings: Callable[[], Mapping[str, str]] | None = None
 

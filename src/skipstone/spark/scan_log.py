@@ -17,22 +17,26 @@ Without pinned threads (``PYSPARK_PIN_THREAD=false``) there is one last query fo
 from __future__ import annotations
 
 import itertools
+import logging
+import os
 import re
 import threading
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from html import escape
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 from weakref import WeakKeyDictionary, WeakValueDictionary
 
 from skipstone._cache import LruCache
 from skipstone.human import duration, of_total, percent, plural, size
 from skipstone.planning.explain import Explanation
+from skipstone.planning.scan_lines import ScanLine, uses_of
 
+from .relation import LOG_FILE, LOG_FORMAT
 from .session import Jvm
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Callable, Iterator, Mapping
 
     from pyspark import SparkContext
     from pyspark.sql import SparkSession
@@ -44,16 +48,22 @@ if TYPE_CHECKING:
     from .session import JavaObject
 
 
+_LOG = logging.getLogger("skipstone")
 _REMEMBERED = 1_000  # queries, and threads
 _PRINTED = re.compile(r"Skipstone#(\d+)\(")
 _EXECUTION = "spark.sql.execution.id"
 _THREAD = "skipstone.thread"
 
 
+#: what ``enable(spark, on_scan=…)`` takes
+OnScan: TypeAlias = "Callable[[Scan], object]"
+
+
 class LocatedIndex(Protocol):
     """A file index that stands in for the one of a relation (``SkippingFileIndex``)."""
 
     original: JavaObject
+    switch: str | None
 
 
 @dataclass(slots=True, eq=False)
@@ -77,6 +87,8 @@ class ScanLog:
         self._kept: LruCache[int, Scan] = LruCache(_REMEMBERED)
         self._numbers = itertools.count(1)
         self._local = threading.local()
+        #: called with each scan
+        self.on_scan: OnScan | None = None
 
     def register(self, index: LocatedIndex) -> int:
         """A number for a file index, to find it by."""
@@ -157,6 +169,7 @@ class ScanLog:
             if query is None:
                 query = self._outside(thread, source, scan)
             query.scans.append((source, scan))
+        self._tell(scan, query.execution)
 
     def planned(self, scan: Scan) -> None:
         """Record a scan that Spark does not call back for, as the calling thread's last query."""
@@ -164,6 +177,26 @@ class ScanLog:
         thread = self.thread()
         with self._lock:
             self._last.put(thread, _Query(None, [(object(), scan)]))
+        self._tell(scan, None)
+
+    def _tell(self, scan: Scan, execution: int | None) -> None:
+        """The line of the log, and the callback; a failure of either is a warning."""
+        try:
+            conf = self.jvm.module("org.apache.spark.sql.internal.SQLConf").get()
+            file = str(conf.getConfString(LOG_FILE, ""))
+            if file or _LOG.isEnabledFor(logging.INFO):
+                line = scan.line(execution)
+                as_json = str(conf.getConfString(LOG_FORMAT, "text")).strip().lower() == "json"
+                _LOG.info("%s", line.to_json() if as_json else line.to_text())
+                if file:
+                    _append(file, line.to_json())
+        except Exception as error:
+            _LOG.warning("the scan is not in the log: %s", error)
+        if self.on_scan is not None:
+            try:
+                self.on_scan(scan)
+            except Exception as error:  # of the user's code
+                _LOG.warning("on_scan failed: %s: %s", type(error).__name__, error)
 
     def keep(self, scan: Scan) -> int:
         """A number for a scan that a plan holds, to find it by."""
@@ -215,6 +248,15 @@ class ScanLog:
             )
 
 
+def _append(file: str, line: str) -> None:
+    """One write, so that lines of several processes do not mix."""
+    descriptor = os.open(file, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o666)
+    try:
+        os.write(descriptor, f"{line}\n".encode("utf-8", "backslashreplace"))
+    finally:
+        os.close(descriptor)
+
+
 _LOGS: WeakKeyDictionary[Any, ScanLog] = WeakKeyDictionary()
 _LOGS_LOCK = threading.Lock()
 
@@ -242,6 +284,7 @@ class Scan:
     - ``files_total``, ``bytes_total``: what plain Spark would have read, after partition pruning;
     - ``files_kept``, ``bytes_kept``: what remained to read.
 
+    ``roots`` are the paths that the relation reads, ``table`` is its name in the catalog, or these.
     ``report`` is the pruner's: a ``Plan`` with a step for every index; ``forecast`` is the cost of
     reading where pages are read. ``reasons`` are those of the scan itself: why no index was used,
     or which files changed meanwhile.
@@ -256,6 +299,7 @@ class Scan:
     bytes_total: int
     files_kept: int
     bytes_kept: int
+    roots: tuple[str, ...] = ()
     report: Plan | None = None
     forecast: Forecast | None = None
     reasons: tuple[Reason, ...] = ()
@@ -304,11 +348,31 @@ class Scan:
             f"planned in {duration(sum(self.milliseconds.values()))}"
         )
 
+    def line(self, execution: int | None = None) -> ScanLine:
+        """The scan as a line of the log."""
+        reasons = (*self.reasons, *(() if self.report is None else self.report.reasons))
+        return ScanLine(
+            time=ScanLine.now(),
+            table=self.table,
+            roots=self.roots,
+            format=self.format,
+            files_kept=self.files_kept,
+            files_total=self.files_total,
+            bytes_kept=self.bytes_kept,
+            bytes_total=self.bytes_total,
+            milliseconds=sum(self.milliseconds.values()),
+            predicate=self.predicate if self.report is None else self.report.predicate,
+            indexes=() if self.report is None else uses_of(self.report.steps),
+            reasons=tuple(map(str, reasons)),
+            execution=execution,
+        )
+
     def to_dict(self) -> dict[str, Any]:
         """As JSON-ready values."""
         report = None if self.report is None else Explanation(self.report, self.forecast).to_dict()
         return {
             "table": self.table,
+            "roots": list(self.roots),
             "format": self.format,
             "predicate": self.predicate,
             "files": {

@@ -24,26 +24,29 @@ from .relation import (
     FILE_INDEX,
     FORMATS,
     HARMLESS,
+    INDEX_PROPERTY,
     RelationInfo,
     session_settings,
 )
 from .scan_log import QueryScans, scan_log
-from .session import is_connect, simple_name
+from .session import Jvm, is_connect, simple_name
 from .versions import copy_relation, dataset_class
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-    from pyspark.sql import DataFrame
+    from pyspark.sql import DataFrame, SparkSession
 
     from .relation import FindPruner
     from .scan_log import Scan, ScanLog
-    from .session import JavaObject, Jvm
+    from .session import JavaObject
 
 
 _LOG = logging.getLogger("skipstone")
 # File indexes that list plain files. Those of Delta and Hudi do more.
-_LOCATIONS = frozenset({"InMemoryFileIndex", "CatalogFileIndex", "MetadataLogFileIndex"})
+#: the file index of tables whose partitions the catalog lists
+CATALOG_INDEX = "CatalogFileIndex"
+_LOCATIONS = frozenset({"InMemoryFileIndex", CATALOG_INDEX, "MetadataLogFileIndex"})
 _FORMATS = {
     "ParquetFileFormat": "parquet",
     "OrcFileFormat": "orc",
@@ -54,12 +57,14 @@ _FORMATS = {
 _CONFS = (*HARMLESS, FACTS_MEMORY, FILE_INDEX)
 
 
-def skip(df: DataFrame, find: FindPruner) -> DataFrame:
+def skip(df: DataFrame, find: FindPruner, *, switch: str | None = None) -> DataFrame:
     """``df`` with each file relation reading through its index; ``df`` itself if none has an index.
 
     ``find`` is called once per relation. Relations that are wrapped already, streams, table formats
-    and other relations stay as they are; ``explain`` has the reasons. Raises ``UnsupportedError``
-    under Spark Connect, where a client cannot change the plan.
+    and other relations stay as they are; ``explain`` has the reasons. With ``switch``, the name of
+    a setting, it holds while a session has the setting; a relation that is wrapped in that way
+    is wrapped anew by a call without. Raises ``UnsupportedError`` under Spark Connect, where a
+    client cannot change the plan.
     """
     if is_connect(df):
         raise UnsupportedError(
@@ -74,7 +79,7 @@ def skip(df: DataFrame, find: FindPruner) -> DataFrame:
     swaps = log.jvm.module("scala.collection.immutable.Map").empty()
     proxies = []
     for leaf in _leaves(plan):
-        proxy = _proxy(df, leaf, find, log)
+        proxy = _proxy(df, leaf, find, log, switch)
         if proxy is not None:
             swaps = swaps.updated(leaf, _through(leaf, proxy))
             proxies.append(proxy)
@@ -84,7 +89,7 @@ def skip(df: DataFrame, find: FindPruner) -> DataFrame:
     swapped.setAnalyzed()
     for proxy in proxies:
         proxy.settled = True
-    return _frame(df, log.jvm, swapped)
+    return frame_of(df.sparkSession, swapped)
 
 
 def relation_of(df: DataFrame) -> RelationInfo:
@@ -95,9 +100,10 @@ def relation_of(df: DataFrame) -> RelationInfo:
     log = scan_log(df.sparkSession)
     found = []
     for leaf in _leaves(df._jdf.queryExecution().analyzed()):
-        if isinstance(pair := _relation(leaf), tuple):
+        if isinstance(pair := file_relation(leaf), tuple):
             relation, format = pair
-            found.append(_info(df, log.jvm, leaf, relation, relation.location(), format))
+            place = relation.location()
+            found.append(relation_info(df.sparkSession, log.jvm, leaf, relation, place, format))
     if len(found) != 1:
         raise UnsupportedError(
             f"reads {len(found)} file relations, but only one can be indexed at a time",
@@ -127,7 +133,7 @@ def explain(df: DataFrame) -> QueryScans:
         elif (reason := _why_not(leaf, log)) is not None:
             untouched.append(reason)
     # Another plan: Spark keeps the list of files with the plan that requested it.
-    again = _frame(df, log.jvm, analyzed)
+    again = frame_of(df.sparkSession, analyzed)
     with log.capture() as scans:
         for scan in _file_scans(again._jdf.queryExecution().executedPlan()):
             scan.selectedPartitions()
@@ -153,10 +159,11 @@ def _marked(leaf: JavaObject, log: ScanLog) -> Scan | None:
     return log.kept(int(found.get())) if found.isDefined() else None
 
 
-def _frame(df: DataFrame, jvm: Jvm, plan: JavaObject) -> DataFrame:
+def frame_of(session: SparkSession, plan: JavaObject) -> DataFrame:
+    """The DataFrame of a plan; a command is run."""
     from pyspark.sql import DataFrame as ClassicFrame
 
-    session = df.sparkSession
+    jvm = Jvm.of(session)
     return ClassicFrame(dataset_class(jvm).ofRows(session._jsparkSession, plan), session)
 
 
@@ -186,7 +193,7 @@ def _file_scans(plan: JavaObject) -> Iterator[JavaObject]:
         stack.extend(_items(node.subqueries()))
 
 
-def _relation(leaf: JavaObject) -> tuple[JavaObject, str] | Reason | None:
+def file_relation(leaf: JavaObject) -> tuple[JavaObject, str] | Reason | None:
     """A leaf's file relation and format, the reason without one, or ``None`` for other leaves."""
     kind = simple_name(str(leaf.getClass().getName()))
     if kind in ("DataSourceV2Relation", "DataSourceV2ScanRelation"):
@@ -215,7 +222,7 @@ def _left(subject: str, text: str) -> Reason:
 
 def _why_not(leaf: JavaObject, log: ScanLog) -> Reason | None:
     """Why a relation does not read through an index; ``None`` if it does, or is not a relation."""
-    found = _relation(leaf)
+    found = file_relation(leaf)
     if found is None or isinstance(found, Reason):
         return found
     location = found[0].location()
@@ -230,17 +237,20 @@ def _why_not(leaf: JavaObject, log: ScanLog) -> Reason | None:
 
 
 def _proxy(
-    df: DataFrame, leaf: JavaObject, find: FindPruner, log: ScanLog
+    df: DataFrame, leaf: JavaObject, find: FindPruner, log: ScanLog, switch: str | None
 ) -> SkippingFileIndex | None:
     """The file index for a leaf; ``None`` to leave the leaf as it is."""
-    found = _relation(leaf)
+    found = file_relation(leaf)
     if found is None or isinstance(found, Reason):
         return None
     relation, format = found
     location = relation.location()
+    known = log.find(location)
+    if known is not None and switch is None and known.switch is not None:
+        location = known.original
     if simple_name(str(location.getClass().getName())) not in _LOCATIONS:
         return None
-    info = _info(df, log.jvm, leaf, relation, location, format)
+    info = relation_info(df.sparkSession, log.jvm, leaf, relation, location, format)
     try:
         pruner = find(info)
     except Exception as error:
@@ -250,7 +260,7 @@ def _proxy(
         return None
     unusable = unusable_columns(info.schema)
     return SkippingFileIndex(
-        log.jvm, location, pruner=pruner, info=info, unusable=unusable, log=log
+        log.jvm, location, pruner=pruner, info=info, unusable=unusable, log=log, switch=switch
     )
 
 
@@ -273,18 +283,21 @@ def _roots(location: JavaObject) -> tuple[str, ...]:
     return tuple(canonical_path(str(root.toString())) for root in _items(location.rootPaths()))
 
 
-def _info(
-    df: DataFrame,
+def relation_info(
+    session: SparkSession,
     jvm: Jvm,
     leaf: JavaObject,
     relation: JavaObject,
     location: JavaObject,
     format: str,
 ) -> RelationInfo:
+    """A file relation as a pruner receives it."""
     options = jvm.pairs(relation.options())
-    session = df.sparkSession
     settings = partial(session_settings, session, format) if format in FORMATS else None
-    table = leaf.catalogTable()
+    name = place = None
+    if (table := leaf.catalogTable()).isDefined():
+        name = str(table.get().identifier().unquotedString())
+        place = jvm.pairs(table.get().properties()).get(INDEX_PROPERTY)
     conf = session.conf
     return RelationInfo(
         roots=_roots(location),
@@ -293,7 +306,8 @@ def _info(
         schema=str(relation.schema().json()),
         data_schema=str(relation.dataSchema().json()),
         partition_schema=str(relation.partitionSchema().json()),
-        table=str(table.get().identifier().unquotedString()) if table.isDefined() else None,
+        table=name,
+        index_location=place,
         confs={key: value for key in _CONFS if (value := conf.get(key, None)) is not None},
         settings=settings,
     )

@@ -48,6 +48,7 @@ from .jobs import (
     BYTES_PER_TASK,
     RESULT_SCHEMA,
     TASKS_PER_CORE,
+    described_build,
     packed,
     parallelism,
     result_batch,
@@ -304,7 +305,8 @@ class _Build:
         if needs:
             found = published(spark, job, made, len(keys), progress)
         else:
-            with watched(spark, parts, len(keys), progress):
+            text = described_build(job, len(keys))
+            with watched(spark, parts, len(keys), progress, text):
                 found = results_of(made)
         seen = {outcome.path for outcome in found}
         # A file without rows gives no row, so no task reports it.

@@ -25,7 +25,7 @@ from skipstone.questdb.txn_snapshot import ready_for_spark
 from .facts import FactsPruner, MatchedListing
 from .relation import FileListing, Pruning
 from .scan_log import scan_log
-from .skip import _frame, _through, skip
+from .skip import _through, frame_of, skip
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -115,7 +115,7 @@ def read_txn_table(
     base = _any_frame(spark, jvm, listing, statuses, options)
     leaf = base._jdf.queryExecution().analyzed().collectLeaves().head()
     relation = _through(leaf, _index(spark, jvm, listing, statuses))
-    return skip(_frame(base, jvm, relation), find)
+    return skip(frame_of(spark, relation), find)
 
 
 def _statuses(jvm: Jvm, listing: TxnListing) -> JavaObject:

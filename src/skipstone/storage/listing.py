@@ -38,7 +38,7 @@ from skipstone._numba import CompiledKernels
 from skipstone.identity import ObjectId
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
     import pyarrow as pa
     from numpy.typing import NDArray
@@ -75,7 +75,9 @@ class Listing:
     files of 0 bytes, which are left out, as Spark does. ``recursive`` says that no folder gives a
     partition column (``files_of_table``), and ``outside`` counts the files below ``root`` that are
     not part of the table. ``top`` are the names directly below ``root``, hidden ones among them,
-    those of folders with a slash; ``None`` where the source did not see them.
+    those of folders with a slash; ``None`` where the source did not see them. ``folder_values`` has
+    one Arrow array ``(n,)`` per partition column where a catalog has the values, and not the names
+    of the folders.
     """
 
     #: whether it knows the snapshot of a table with a ``_txn``
@@ -91,6 +93,7 @@ class Listing:
     recursive: bool = False
     outside: int = 0
     top: frozenset[str] | None = None
+    folder_values: Mapping[str, pa.Array] | None = None
 
     def __post_init__(self) -> None:
         n = len(self.paths)
@@ -144,6 +147,9 @@ class Listing:
             unit=self.unit,
             etags=None if self.etags is None else [self.etags[i] for i in chosen],
             recursive=self.recursive,
+            folder_values=None
+            if self.folder_values is None
+            else {name: values.take(at) for name, values in self.folder_values.items()},
         )
 
     @cached_property

@@ -88,7 +88,10 @@ class BuildVerbs(OpenTable):
 
         self.store.require_own()
         own = self.file_index if options is None else FileIndexOptions.parse(options)
-        wanted = parse_indexes([*_listed(indexes), *own.indexes])
+        named = _listed(indexes)
+        if not named and options is None and self.catalog is not None:
+            named = list(self.catalog.indexes)
+        wanted = parse_indexes([*named, *own.indexes])
         if not wanted:
             hint, session = "`skipstone advise TABLE` proposes some", cast("object", spark)
             if isinstance(session, str | list | tuple):

@@ -43,6 +43,7 @@ if TYPE_CHECKING:
     from skipstone.predicate.dnf import Filter
     from skipstone.pruning.plan import Coverage
     from skipstone.rewrite.file_jobs import Given
+    from skipstone.spark.catalog_table import CatalogTable
     from skipstone.storage import Listing, Storage
 
     from .txn_table import TxnTable
@@ -57,7 +58,8 @@ class OpenTable:
 
     def __init__(
         self,
-        path: str,
+        path: str | SparkSession,
+        name: str | None = None,
         *,
         index_location: str | XskipperLocation | None = None,
         storage_options: Mapping[str, str] | None = None,
@@ -72,6 +74,22 @@ class OpenTable:
         verify_checksums: bool = True,
         memory: int | None = None,
     ) -> None:
+        #: the table in the catalog, where it was named
+        self.catalog: CatalogTable | None = None
+        if not isinstance(path, str):
+            self.catalog = catalog = _of_catalog(path, name)
+            if format != "parquet" or options or schema or recursive_file_lookup or partial:
+                raise UnsupportedError(
+                    f"{catalog.name}: the catalog has the format, options and schema of a table",
+                    hint="leave them out, or open the table by its path",
+                )
+            path, format = catalog.location, catalog.info.format
+            options = {k: v for k, v in catalog.properties.items() if is_option(k)}
+            if format != "parquet":
+                options, schema = {**options, **catalog.reader_options}, catalog.info.schema
+            index_location = index_location or catalog.index_location
+        elif name is not None:
+            raise TypeError(f"Table(spark, {name!r}): the session comes first, not {path!r}")
         self.storage_options = dict(storage_options or {})
         self.path = full_path(path, self.storage_options)
         if isinstance(index_location, str):
@@ -130,6 +148,8 @@ class OpenTable:
     def listing(self, known: Callable[[], Sequence[str]] | None = None) -> Listing:
         """The data files now. ``UnsupportedError`` for a table of a table format. ``known`` as for
         ``Storage.list_files``."""
+        if self.catalog is not None:
+            return self._of_catalog(self.catalog)
         listing: Listing | None = None
         if self.storage.remote:
             # One listing says what several requests would ask.
@@ -150,6 +170,15 @@ class OpenTable:
             every = self.recursive_file_lookup
             own = replace(listing, recursive=True) if every else files_of_table(listing)
             self._last = (listing, own)
+        return self._last[1]
+
+    def _of_catalog(self, catalog: CatalogTable) -> Listing:
+        """The files of the partitions that the catalog has now."""
+        listing = catalog.listing(self.storage)
+        if self._adjacent is not None:
+            listing = self._adjacent.data_files(listing)
+        if self._last is None or not self._last[1].same_files(listing):
+            self._last = (listing, listing)
         return self._last[1]
 
     def _refuse_format(self, top: frozenset[str] | None) -> None:
@@ -185,7 +214,7 @@ class OpenTable:
     @property
     def txn(self) -> TxnTable | None:
         """The snapshots of a table with a ``_txn``; ``None`` for other tables."""
-        if self._txn is None and self.is_parquet:
+        if self._txn is None and self.is_parquet and self.catalog is None:
             top = self._top
             is_txn = is_txn_table(self.path, self.storage) if top is None else TXN in top
             self._txn = _txn_table(self.path, self.storage, is_txn, partial=self.partial)
@@ -325,6 +354,16 @@ class OpenTable:
 
         engine.files.opening = with_keys
         return engine
+
+
+def _of_catalog(spark: Any, name: str | None) -> CatalogTable:
+    if name is None:
+        raise TypeError(
+            f"a table is a path, or a session and a name: Table(spark, 'db.events'), not {spark!r}"
+        )
+    from skipstone.spark.catalog_table import CatalogTable
+
+    return CatalogTable.of(spark, name)
 
 
 class Partial(int):

@@ -68,7 +68,9 @@ def each_file(
         return sorted(found, key=lambda each: each.path)
     from skipstone.spark.jobs import files_on_spark
 
-    return sorted(files_on_spark(spark, job.opened, listing, progress), key=lambda each: each.path)
+    verb = type(job).__name__.removesuffix("Files").lower()  # RetrofitFiles
+    done = files_on_spark(spark, job.opened, listing, progress, verb)
+    return sorted(done, key=lambda each: each.path)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

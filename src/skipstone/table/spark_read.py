@@ -145,6 +145,8 @@ def _against(
     """Why pages are not an option, whatever their cost."""
     if not table.is_parquet:
         return "source files"
+    if table.catalog is not None:
+        return "a table of the catalog, which has its schema and partitions"
     missing = no_data_sources()
     if missing is not None:
         return missing
@@ -432,6 +434,7 @@ def _marked(
         plan, forecast = explanation.plan, explanation.forecast
     found = Scan(
         table=table.path,
+        roots=(table.path,),
         format="skipstone",
         predicate=plan.predicate,
         files_listed=plan.files_total,

@@ -173,6 +173,8 @@ def schema_for_spark(
 
 def plain_frame(table: OpenTable, spark: SparkSession, options: Mapping[str, str]) -> DataFrame:
     """The table as plain Spark reads it without sidecars; ``options`` of the reader."""
+    if table.catalog is not None:
+        return table.catalog.frame(options)
     options, whole = schema_for_spark(table, spark, options)
     with whole.in_words(table.path):
         frame = _unordered(table, spark, options, whole.given)

@@ -58,6 +58,13 @@ class Table(EncryptVerbs, UpkeepVerbs, AggregateVerbs):
 
     >>> events = skipstone.Table("lake/events")
     >>> logs = skipstone.Table("lake/logs", format="csv", options={"header": "true"})
+    >>> sales = skipstone.Table(spark, "db.sales")
+
+    A session and a name open a table of the session's catalog: its location, format, options and
+    schema, and its partitions, which may lie anywhere, are those of the catalog at each call.
+    ``TBLPROPERTIES`` may have ``skipstone.index.location``, ``skipstone.indexes`` (what ``build``
+    builds by default: ``"id:bloom; ts:minmax"``), and Paimon's options of file indexes. Views are
+    an ``UnsupportedError``.
 
     ``index_location`` is the directory of the index, by default next to the table
     (``lake/_events.skipstone``), or one of Xskipper's stores, which is only read
@@ -96,6 +103,8 @@ class Table(EncryptVerbs, UpkeepVerbs, AggregateVerbs):
     """
 
     def __repr__(self) -> str:
+        if self.catalog is not None:
+            return f"Table(spark, {self.catalog.name!r})"
         if not self.partial:
             return f"Table({self.path!r})"
         try:

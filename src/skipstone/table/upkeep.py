@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from skipstone.advisor import Advice, Query, Savings, WeightedPredicate
+    from skipstone.advisor.usage import UsageReport
     from skipstone.facts.reports import (
         CheckReport,
         CompactReport,
@@ -52,7 +53,8 @@ class UpkeepVerbs(OpenTable):
         listing = self.listing()
         found = describe(self.path, self.match(listing))
         coverage = self.coverage(listing)
-        notes = [] if coverage is None else [f"these are {coverage}"]
+        notes = [] if self.catalog is None else list(self.catalog.notes)
+        notes += [] if coverage is None else [f"these are {coverage}"]
         notes += [str(reason) for reason in outside(listing)]
         return replace(found, notes=(*notes, *found.notes))
 
@@ -91,6 +93,18 @@ class UpkeepVerbs(OpenTable):
             )
         schema = self.schema(listing) if len(listing) else None
         return advise_queries(replace(request, schema=schema), queries_of(queries))
+
+    def usage(self, log: Iterable[str], names: Iterable[str] = ()) -> UsageReport:
+        """Which indexes the scans of a log used, how often, and what they saved against their size.
+
+        >>> print(table.usage(open("scans.log")))
+
+        ``log`` are lines, with those of the logger ``skipstone`` among them, or those of the file
+        ``spark.skipstone.log.file``. A scan is of this table by its path, or by one of ``names``.
+        """
+        from skipstone.advisor.usage import usage
+
+        return usage(self.describe(), log, names)
 
     def check(
         self, deep: bool = False, *, sample: int = 20, decryption: Decryption | None = None
