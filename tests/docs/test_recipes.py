@@ -9,7 +9,6 @@ import shutil
 import subprocess
 import sys
 from datetime import timedelta
-from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
@@ -23,6 +22,7 @@ from tests.folders import ROOT
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from pathlib import Path
 
     from pyspark.sql import SparkSession
 
