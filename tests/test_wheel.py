@@ -104,6 +104,23 @@ def test_it_works_without_pyspark(clean: Path, tmp_path: Path) -> None:
     assert "1 of 2 files" in run(clean / "skipstone", "explain", "t", "id = 1500", cwd=tmp_path)
 
 
+def test_pip_brings_no_spark(wheel: Path) -> None:
+    archive = zipfile.ZipFile(wheel)
+    [metadata] = [name for name in archive.namelist() if name.endswith(".dist-info/METADATA")]
+    lines = archive.read(metadata).decode().splitlines()
+    needed = [
+        line for line in lines if line.startswith("Requires-Dist:") and "extra ==" not in line
+    ]
+    assert any("pyarrow" in line for line in needed)
+    assert not any("pyspark" in line or "pandas" in line for line in needed)
+
+
+def test_doctor_finds_nothing_wrong_in_the_clean_environment(clean: Path, tmp_path: Path) -> None:
+    text = run(clean / "skipstone", "doctor", cwd=tmp_path)
+    assert " packages, imported in " in text
+    assert "\n0 problems, " in text
+
+
 @pytest.mark.spark
 def test_the_main_job_runs_in_the_clean_environment(clean: Path, wheel: Path) -> None:
     run(clean / "pip", "install", "--disable-pip-version-check", "-q", f"{wheel}[spark]", cwd=ROOT)

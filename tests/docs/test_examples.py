@@ -65,9 +65,9 @@ def commands() -> list[tuple[str, list[str]]]:
     for page in PAGES:
         for _, text in blocks(page, "console", "bash"):
             for line in text.splitlines():
-                words = shlex.split(line.removeprefix("$ "), comments=True)
-                if words[:1] == ["skipstone"]:
-                    found.append((page, words[1:]))
+                command = line.removeprefix("$ ")
+                if command.startswith("skipstone "):
+                    found.append((page, shlex.split(command, comments=True)[1:]))
     return found
 
 

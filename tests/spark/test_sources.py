@@ -26,7 +26,6 @@ from skipstone.spark.scan_log import last_scan
 from skipstone.spark.skip import skip
 from skipstone.spark.text_sources import FileSource, build_source, open_source
 from skipstone.storage import open_storage
-from tests.spark.since import since
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -384,7 +383,6 @@ def test_malformed_json_and_a_corrupt_record_column_of_the_users_own(
         assert made.read("a = 5") == {"bad.json", "cut.json"}
 
 
-@since(4, 0, "the name of a text or ORC file that cannot be read in its errors")
 def test_files_that_cannot_be_read_are_named_and_the_rest_is_built(
     spark: SparkSession, tmp_path: Path
 ) -> None:
@@ -405,7 +403,6 @@ def test_files_that_cannot_be_read_are_named_and_the_rest_is_built(
     assert made.read("id = 9") == {"whole.csv.gz"}
 
 
-@since(4, 0, "the name of a text or ORC file that cannot be read in its errors")
 def test_an_orc_file_that_is_none(spark: SparkSession, tmp_path: Path) -> None:
     root = tmp_path / "t"
     spark.range(10).coalesce(1).write.orc(str(root))

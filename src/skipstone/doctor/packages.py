@@ -45,6 +45,8 @@ NEEDED: Final[Mapping[str, str]] = {
 }
 #: what is said of an import that no ``try`` catches
 ENDS: Final = "the process ends"
+# Without these, plain code does the same; ``caches`` has the note.
+_OPTIONAL: Final = ("numba",)
 _PATIENCE: Final = 120.0
 _SLOW: Final = 5_000.0
 # Java by the first number of the version of Spark. 3.5 runs on 8 and 11 too.
@@ -80,6 +82,8 @@ def packages() -> Iterator[Finding]:
     for name, held in found.items():
         error, milliseconds = imported.get(name, (None, 0.0))
         taken += milliseconds
+        if held is None and name in _OPTIONAL:
+            continue
         if held is None:
             said = "is not installed"
         elif _numbers(held) < _numbers(NEEDED[name]):

@@ -19,24 +19,20 @@ What makes a fact true of *every* query with the same fingerprint:
 - The identity of a file is taken before it is read and again after its last row, and a file that
   changed just now is left for a later build.
 - A file that cannot be read to its end (truncated, of another format) fails the job under Spark's
-  rules. The error names it; the build reports it and tries again without it.
+  rules. The error names it (Spark 3.5 names none: halves are tried); the build reports it and tries
+  again without it.
 """
 
 from __future__ import annotations
 
-import itertools
 import json
 import re
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-import numpy as np
-
-from skipstone.build.column_indexes import ColumnsBuilder
 from skipstone.build.footers import settled
 from skipstone.build.job import Outcome
 from skipstone.errors import SkipstoneError, UnsupportedError
-from skipstone.facts.encode import FileFacts
 from skipstone.identity import canonical_path, decode_uri, encode_uri
 from skipstone.predicate.types import schema_from_spark
 from skipstone.pruning.kind import column_fields
@@ -51,21 +47,19 @@ from .jobs import (
     described_build,
     packed,
     parallelism,
-    result_batch,
     results_of,
-    unpacked,
     watched,
     waves,
 )
 from .relation import CORRUPT_NAME, FORMATS, fingerprint, session_settings
 from .session import is_connect
+from .source_task import MALFORMED, WHOLE, WITH_NULLS, SourceFile, run_task
 from .versions import file_path
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
     import pyarrow as pa
-    from numpy.typing import NDArray
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.types import StructType
 
@@ -76,9 +70,10 @@ if TYPE_CHECKING:
 
 # After this many failures the remaining files are tried in halves.
 _FAILURES = 3
-
-# States of a row.
-WHOLE, WITH_NULLS, MALFORMED = 0, 1, 2
+# Of an error that names no file: Spark's scan of files, in its stack.
+_SCAN = "FileScanRDD"
+# So many files side by side that fail alike are not broken, but cannot be reached.
+_IN_A_ROW = 8
 
 _CORRUPT = "_skipstone_corrupt"
 _FAILED = re.compile(r"reading file (\S+?)\.(?:\s|$)")
@@ -257,9 +252,11 @@ class _Build:
         except Exception as error:
             failed = _failed_file(error)
             broken = [each for each in files if each.path == failed]
-            if not broken:
+            if not broken and _SCAN not in str(error):
                 raise  # leaving out a file would not help
-            why = _why(error, self.table.source.format)
+            why, cause = _why(error, self.table.source.format), error
+        if not broken:
+            return self.search(files, why, cause, progress)
         rest = [each for each in files if each.path != failed]
         outcomes = [_left_out(each, why) for each in broken]
         pieces = [rest]
@@ -268,6 +265,25 @@ class _Build:
             pieces = [rest[: len(rest) // 2], rest[len(rest) // 2 :]]
         for piece in pieces:
             outcomes += self.attempt(piece, failures + 1, progress)
+        return outcomes
+
+    def search(
+        self,
+        files: Sequence[ObjectId],
+        why: str,
+        cause: Exception,
+        progress: Callable[[int, int], None] | None,
+    ) -> list[Outcome]:
+        """Index the files by halves, until those that Spark cannot read are alone: it did not name
+        them. Where many files in a row fail, it is not the files, and ``cause`` is raised."""
+        if len(files) == 1:
+            return [_left_out(files[0], why)]
+        outcomes: list[Outcome] = []
+        for piece in (files[: len(files) // 2], files[len(files) // 2 :]):
+            found = self.attempt(piece, 0, progress)
+            if len(piece) >= _IN_A_ROW and all(each.error == why for each in found):
+                raise cause
+            outcomes += found
         return outcomes
 
     def run(
@@ -318,7 +334,7 @@ class _Build:
             if each.path not in listed
         ]
         empty = (each for each in silent if each.path in listed)
-        facts = (_File(0, each, job).finish(self.storage) for each in empty)
+        facts = (SourceFile(0, each, job).finish(self.storage) for each in empty)
         return [*outcomes, *found, *job.publish(facts)]
 
 
@@ -402,94 +418,3 @@ def _rows(
 
 def _quoted(name: str) -> str:
     return "`" + name.replace("`", "``") + "`"
-
-
-# -- the worker -----------------------------------------------------------------------------------
-
-
-def run_task(work: bytes, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Index the rows of one file after the other, in a Spark worker.
-
-    Rows are sorted by the key of their file: column 0 is the key, column 1 the state of the row;
-    the indexed columns follow. Rows with a key that was not requested are ignored.
-    """
-    job, keys, columns, publishes = unpacked(work)
-    if not publishes:  # the driver does, and looks for changes
-        for found in _facts(job, None, keys, columns, batches):
-            yield result_batch([found])
-        return
-    storage = open_storage(job.table, job.storage_options)
-    for outcome in job.publish(_facts(job, storage, keys, columns, batches)):
-        yield result_batch([outcome])
-
-
-def _facts(
-    job: BuildJob,
-    storage: Storage | None,
-    keys: Mapping[int, ObjectId],
-    columns: Sequence[str],
-    batches: Iterator[pa.RecordBatch],
-) -> Iterator[FileFacts]:
-    current: _File | None = None
-    for batch in batches:
-        for start, stop in _runs(batch.column(0).to_numpy()):
-            key = batch.column(0)[start].as_py()
-            if current is None or current.key != key:
-                if current is not None:
-                    yield current.finish(storage)
-                current = _File(key, keys[key], job) if key in keys else None
-            if current is not None:
-                current.add(batch.slice(start, stop - start), columns)
-    if current is not None:
-        yield current.finish(storage)
-
-
-def _runs(keys: NDArray[np.int64]) -> Iterator[tuple[int, int]]:
-    starts = np.flatnonzero(np.diff(keys)) + 1
-    if len(keys):
-        yield from itertools.pairwise([0, *starts.tolist(), len(keys)])
-
-
-class _File:
-    """One file while its rows arrive."""
-
-    def __init__(self, key: int, object: ObjectId, job: BuildJob) -> None:
-        self.key, self.object = key, object
-        self.rows = self.malformed = 0
-        self.error: str | None = None
-        self.builder = ColumnsBuilder(job.definitions, job.schema, job.settings)
-
-    def add(self, batch: pa.RecordBatch, columns: Sequence[str]) -> None:
-        self.rows += batch.num_rows
-        self.malformed += int(np.count_nonzero(batch.column(1).to_numpy() == MALFORMED))
-        if self.malformed or self.error is not None:
-            return  # the rest is only counted
-        try:
-            for at, column in enumerate(columns):
-                if column in self.builder.columns:
-                    self.builder.add(column, batch.column(2 + at))
-        except Exception as error:  # one file must not end the build of the others
-            self.error = f"{type(error).__name__}: {error}"
-
-    def finish(self, storage: Storage | None) -> FileFacts:
-        """The facts, if there is no error and the file is still the listed version."""
-        if self.malformed:
-            text = f"{self.malformed:,} of {self.rows:,} rows are malformed under these options"
-            return FileFacts(id=self.object, error=text)
-        if self.error is not None:
-            return FileFacts(id=self.object, error=self.error)
-        try:
-            found = self.builder.finish(self.rows)
-            if storage is not None and not storage.stat(self.object.path).same_version(self.object):
-                raise OSError("changed while it was read")
-        except FileNotFoundError:
-            return FileFacts(id=self.object, error="gone")
-        except OSError as error:
-            return FileFacts(id=self.object, error=f"{self.object.path} {error}")
-        return FileFacts(
-            id=self.object,
-            row_count=found.row_count,
-            null_counts=found.null_counts,
-            values=found.values,
-            reasons=found.reasons,
-        )
