@@ -1,4 +1,4 @@
-"""Points about Hadoop's filesystems: their tests, as they are, on a real HDFS."""
+"""Points about Hadoop's filesystems: their tests, as they are, on a real HDFS and by S3A."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ if TYPE_CHECKING:
     from tests.accept.workbench import Workbench
 
 
-def hold(words: str) -> None:
-    """The tests of HDFS whose names contain ``words``; not tried without the jars."""
+def hold(words: str, file: str = "test_hdfs.py") -> None:
+    """The tests whose names contain ``words``; not tried without the jars."""
     command = [sys.executable, "-m", "pytest", "-q", "-rs", "-p", "no:cacheprovider"]
     done = subprocess.run(
-        [*command, "-m", "interop", "tests/interop/test_hdfs.py", "-k", words],
+        [*command, "-m", "interop", f"tests/interop/{file}", "-k", words],
         cwd=ROOT,
         capture_output=True,
         text=True,
@@ -49,3 +49,8 @@ def without_session(bench: Workbench) -> None:
 @point("hadoop: a listing of many files takes no more calls into the JVM than one of a few")
 def listing(bench: Workbench) -> None:
     hold("long_listing")
+
+
+@point("hadoop: over S3A, the session's configuration is enough to build, skip and read")
+def s3a(bench: Workbench) -> None:
+    hold("s3a", "test_s3a.py")
