@@ -84,7 +84,7 @@ class MemoryStorage:
     def read_into(
         self, path: str, offsets: Sequence[int], into: Sequence[memoryview], version: ObjectId
     ) -> bool:
-        return fill(self, path, offsets, into, version)
+        return fill(self.read_ranges, path, offsets, into, version)
 
     def open(self, path: str, version: ObjectId | None = None) -> BinaryIO:
         return io.BytesIO(self.read(path))

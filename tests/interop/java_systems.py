@@ -32,9 +32,18 @@ def jar(artifact: str) -> Path:
         for each in ET.parse(HERE / "pom.xml").iter(f"{_POM}dependency")
     }
     found = JARS / f"{artifact}-{versions[artifact]}.jar"
-    if not found.exists() and (why := _fetch()):
+    if not found.exists() and (why := _fetch(HERE / "pom.xml", JARS, transitive=False)):
         pytest.skip(f"no {found.name}: {why}")
     return found
+
+
+def all_jars(pom: str) -> list[Path]:
+    """The jars of the POM of this name, with all that they need; else skips."""
+    java_tool("java")
+    folder = JARS / pom
+    if not folder.exists() and (why := _fetch(HERE / pom, folder, transitive=True)):
+        pytest.skip(f"no jars of {pom}: {why}")
+    return sorted(folder.glob("*.jar"))
 
 
 def java_tool(name: str) -> str:
@@ -47,14 +56,17 @@ def java_tool(name: str) -> str:
 
 
 @cache
-def _fetch() -> str:
-    """Why Maven cannot fetch the jars of the POM; "" where it did. Asked once per process."""
+def _fetch(pom: Path, into: Path, *, transitive: bool) -> str:
+    """Why Maven cannot fetch the jars of a POM; "" where it did. Asked once per process."""
     if shutil.which("mvn") is None:
         return "mvn is not installed"
     # Into a folder of its own: a copy that was cut short is not taken for a jar.
     fresh = JARS.parent / f"fetch-{os.getpid()}"
-    command = ["mvn", "-q", "-B", "-Dstyle.color=never", "-f", str(HERE / "pom.xml"), _COPY]
-    options = ["-DexcludeTransitive=true", f"-DoutputDirectory={fresh}"]
+    command = ["mvn", "-q", "-B", "-Dstyle.color=never", "-f", str(pom), _COPY]
+    options = [
+        f"-DexcludeTransitive={'false' if transitive else 'true'}",
+        f"-DoutputDirectory={fresh}",
+    ]
     try:
         done = subprocess.run(
             [*command, *options], capture_output=True, text=True, timeout=900, check=False
@@ -64,9 +76,13 @@ def _fetch() -> str:
     if done.returncode != 0:
         errors = [line for line in done.stdout.splitlines() if "ERROR" in line]
         return f"Maven cannot fetch it: {errors[0] if errors else done.stderr[:200]}"
-    JARS.mkdir(parents=True, exist_ok=True)
+    if transitive:  # a folder of its own, whole or not there
+        into.parent.mkdir(parents=True, exist_ok=True)
+        fresh.replace(into)
+        return ""
+    into.mkdir(parents=True, exist_ok=True)
     for each in fresh.iterdir():
-        each.replace(JARS / each.name)
+        each.replace(into / each.name)
     fresh.rmdir()
     return ""
 

@@ -82,7 +82,7 @@ def parquet(table: pa.Table, size: int = 4_000) -> bytes:
             writer.add_key_value_metadata({"fill": "x" * (200 + missing)})
         missing = size - sink.getvalue().size
     assert missing == 0
-    return sink.getvalue().to_pybytes()
+    return bytes(sink.getvalue())
 
 
 def write_events(storage: Storage, root: str, files: range = range(FILES)) -> None:
@@ -109,7 +109,7 @@ def test_files_are_listed_and_read_as_they_were_written(storage: Storage, folder
     assert listing.paths == [f"{folder}/k=1/{name}" for name in names]
     assert listing.sizes.tolist() == [len(data)] * len(names)
     assert (listing.unit, listing.empty) == ("ms", 1)
-    assert listing.top == {"k=1/", "_hidden/", "empty", "_metadata"}
+    assert set(listing.top or ()) == {"k=1/", "_hidden/", "empty", "_metadata"}
     assert storage.list_files(folder) is listing, "nothing has changed"
     assert len(storage.list_all(folder)) == len(names) + 3
     assert storage.list_files(listing.paths[0]).paths == listing.paths[:1]
@@ -364,7 +364,7 @@ def test_without_a_session_the_same_index_serves(
     where = "id BETWEEN 2190 AND 3005 AND name = 'n3'"
     expected = sorted_rows(spark.read.parquet(folder).where(where))
     found = cli("query", folder, where, "--json", *way)
-    assert sorted(tuple(row.values()) for row in json.loads(found)) == expected
+    assert sorted(map(tuple, json.loads(found)["rows"])) == expected
     assert f"read 2 of {FILES} files" in cli("explain", folder, where, *way)
     assert "fresh" in cli("check", folder, *way)
     # The address from Hadoop's configuration, as a nameservice of one node.
@@ -382,7 +382,7 @@ def test_without_a_session_the_same_index_serves(
     (conf / "hdfs-site.xml").write_text(f"<configuration>{site}</configuration>")
     by_name = folder.replace(hdfs.root, "hdfs://cluster")
     found = cli("query", by_name, "id = 4017", "--json", env={"HADOOP_CONF_DIR": str(conf)})
-    assert [row["id"] for row in json.loads(found)] == [4017]
+    assert [row[0] for row in json.loads(found)["rows"]] == [4017]
     # A table of its own, built by the process itself.
     table = Table(f"{folder}-own", storage_options=hdfs.options)
     write_events(table.storage, f"{folder}-own")

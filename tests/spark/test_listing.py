@@ -59,6 +59,20 @@ def test_paths_are_canonical() -> None:
     assert listing.local
 
 
+def test_a_located_status_of_s3a_lies_within_another() -> None:
+    """As Hadoop 3.5 prints it, and Spark around it."""
+    inner = printed("/x", 814, 1_795_668_323_000, kind="S3ALocatedFileStatus").replace(
+        "file:/x", "s3a://b/k"
+    )
+    text = f"S3ALocatedFileStatus{{{inner}[eTag='\"2cb9\"', versionId='']}}"
+    for each in (text.replace("']}", "'}"), f"FileStatusWithMetadata({text},Map())"):
+        listing = FileListing.parse([each])
+        assert listing.paths == ["s3://b/k"]
+        assert listing.sizes.tolist() == [814]
+        assert listing.mtimes.tolist() == [1_795_668_323_000]
+        assert listing.etags == ('"2cb9"',)
+
+
 def test_object_stores_keep_bucket_and_etag() -> None:
     text = printed("/x", 1, 2, kind="S3ALocatedFileStatus").replace(
         "file:/x", "s3a://b/k %.parquet"
@@ -66,7 +80,7 @@ def test_object_stores_keep_bucket_and_etag() -> None:
     listing = FileListing.parse([f"{text}[eTag='\"0af3\"', versionId='null']"])
     assert listing.paths == ["s3://b/k %.parquet"]
     assert listing.uris(np.array([0])) == ["s3a://b/k%20%25.parquet"]
-    assert listing.etags == ("0af3",)
+    assert listing.etags == ('"0af3"',)
     assert not listing.local
 
 

@@ -627,9 +627,10 @@ def test_a_zone_that_changes_after_skip_is_heard(
 def test_settings_that_change_during_a_build_end_it(
     table: Indexed, conf: Callable[[str, str], None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    from skipstone.spark import jobs
     from skipstone.spark import text_sources as sources
 
-    listed = sources.waves
+    listed = jobs.waves
 
     def change(*args: Any) -> Any:
         conf("spark.sql.legacy.timeParserPolicy", "LEGACY")

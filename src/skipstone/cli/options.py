@@ -121,14 +121,15 @@ def columns_of(ctx: click.Context, param: click.Parameter, value: str | None) ->
 
 
 def storage_option(function: Function) -> Function:
-    """Adds ``--storage-option``: how to reach an object store."""
+    """Adds ``--storage-option``: how to reach an object store or HDFS."""
     return click.option(
         "--storage-option",
         "storage_options",
         metavar="KEY=VALUE",
         multiple=True,
         callback=_storage_options,
-        help="An option of the object store (endpoint, region, ...); may be given again. "
+        help="An option of the object store (endpoint, region, ...) or of HDFS (webhdfs, "
+        "user); may be given again. "
         "Secrets come from the environment.",
     )(function)
 

@@ -87,6 +87,15 @@ def default_session(master: str = "local[*]") -> SparkSession:
     return session
 
 
+def path_for_spark(spark: SparkSession, path: str) -> str:
+    """``path`` (canonical) by a scheme that the session's Hadoop has: plain Hadoop reads S3 as
+    ``s3a``."""
+    if not path.startswith("s3://") or is_connect(spark):
+        return path
+    conf = spark._jsparkSession.sessionState().newHadoopConf()
+    return path if conf.get("fs.s3.impl") is not None else f"s3a{path[2:]}"
+
+
 ZONE: Final = "spark.sql.session.timeZone"
 
 

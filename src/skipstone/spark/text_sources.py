@@ -52,7 +52,7 @@ from .jobs import (
     waves,
 )
 from .relation import CORRUPT_NAME, FORMATS, fingerprint, session_settings
-from .session import is_connect
+from .session import is_connect, path_for_spark
 from .source_task import MALFORMED, WHOLE, WITH_NULLS, SourceFile, run_task
 from .versions import file_path
 
@@ -103,7 +103,7 @@ class FileSource:
         reader = spark.read.format(self.format).options(**self.options)
         if self.schema is not None:
             reader = reader.schema(_schema(self.schema))
-        return reader.load(root)
+        return reader.load(path_for_spark(spark, root))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -358,7 +358,7 @@ def _listed(spark: SparkSession, table: SourceTable, files: Sequence[ObjectId]) 
         return set()
     wanted = {table.uris[each.path]: each.path for each in files}
     reader = spark.read.format("binaryFile").option("recursiveFileLookup", "true")
-    frame = reader.load(table.root)
+    frame = reader.load(path_for_spark(spark, table.root))
     path = file_path(frame)
     rows = frame.where(path.isin(list(wanted))).select(path).collect()
     return {wanted[row[0]] for row in rows}
@@ -408,7 +408,7 @@ def _rows(
             .otherwise(WHOLE)
         )
     reader = spark.read.format(source.format).options(**options)
-    frame = reader.schema(_schema(json.dumps(struct))).load(table.root)
+    frame = reader.schema(_schema(json.dumps(struct))).load(path_for_spark(spark, table.root))
     path = file_path(frame)
     if len(uris) < len(table.uris):
         frame = frame.where(path.isin(list(uris)))

@@ -31,6 +31,7 @@ __all__ = [
     "needs_session",
     "open_storage",
     "remove_left_overs",
+    "storage_options",
     "table_format",
 ]
 
@@ -46,7 +47,19 @@ def open_storage(path: str, options: Mapping[str, str] | None = None) -> Storage
         return hadoop_storage(canonical, options or {})
     from .objects import ObjectStorage
 
-    return ObjectStorage.at(canonical, options or {})
+    return ObjectStorage.at(canonical, storage_options(canonical, options))
+
+
+def storage_options(path: str, options: Mapping[str, str] | None = None) -> dict[str, str]:
+    """``options``, or for an object store those of the Spark session of this process: its workers
+    have no session."""
+    canonical = canonical_path(path)
+    if options or "://" not in canonical or is_hadoop(canonical):
+        return dict(options or {})
+    from .session import active_session, options_of_session
+
+    session = active_session()
+    return {} if session is None else options_of_session(session, canonical)
 
 
 def needs_session(path: str, options: Mapping[str, str] | None = None) -> bool:

@@ -29,16 +29,18 @@ if TYPE_CHECKING:
 
 # The text before the path, and after ``; isDirectory=``. One pattern for all of it would backtrack
 # over every status character by character.
-_BEFORE = re.compile(r"(?:FileStatusWithMetadata\()?\w+")
+# S3A prints a located status within another one.
+_BEFORE = re.compile(r"(?:FileStatusWithMetadata\()?(?:\w+\{)?\w+")
 _AFTER = re.compile(
     r"(?:true|false); length=(\d+); replication=\d+; blocksize=\d+; "
     r"modification_time=(-?\d+); access_time=-?\d+; owner=[^;]*; group=[^;]*; "
     r"permission=[^;]*; isSymlink=(?:true|false)(?:; symlink=[^;]*)?"
-    r"(?:; (?:hasAcl|isEncrypted|isErasureCoded)=(?:true|false))*\}([^{};]*)"
+    r"(?:; (?:hasAcl|isEncrypted|isErasureCoded)=(?:true|false))*\}([^{};]*(?:\}[^{};]*)?)"
 )
 # A directory has neither a length nor a replication.
 _DIRECTORY = re.compile(r"true; modification_time=-?\d+; [^{}]*\}[^{};]*")
-_ETAG = re.compile(r"eTag='?\"?([^'\",\]\s]+)", re.IGNORECASE)
+# As the store gives it: that of S3 has double quotes.
+_ETAG = re.compile(r"eTag='([^']+)'", re.IGNORECASE)
 
 
 class ListingError(ValueError):

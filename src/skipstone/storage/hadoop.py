@@ -27,7 +27,7 @@ import time
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
@@ -40,6 +40,7 @@ from .base import count_read, parent
 from .hadoop_files import HINT, WEBHDFS
 from .listing import SUMMARY, Listing
 from .remote import RemoteReads, data_files
+from .session import active_session
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -283,22 +284,6 @@ def _way(base: str, options: Mapping[str, str]) -> HadoopFiles:
         hint="start one first (SparkSession.builder.getOrCreate()); without a session, paths are"
         " local, s3://, gs://, abfs:// or hdfs://",
     )
-
-
-def active_session() -> Any:
-    """The classic Spark session of this process, ``None`` without one. Nothing is imported."""
-    pyspark = sys.modules.get("pyspark")
-    context = getattr(pyspark, "SparkContext", None)
-    if context is None or context._active_spark_context is None:
-        return None
-    if context._active_spark_context._jsc is None:
-        return None
-    sql = sys.modules.get("pyspark.sql")
-    session = getattr(sql, "SparkSession", None)
-    if session is None:
-        return None
-    found = session.getActiveSession()
-    return session._instantiatedSession if found is None else found
 
 
 def has_libhdfs() -> bool:

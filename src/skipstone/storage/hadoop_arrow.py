@@ -50,6 +50,10 @@ class ArrowFiles:
     def _inside(self, path: str) -> str:
         return path[len(self.base) :] or "/"
 
+    def _outside(self, path: str) -> str:
+        """``path`` as Arrow lists it: with or without the address, and the first slash."""
+        return f"{self.base}/{path.removeprefix(self.base).lstrip('/')}"
+
     def qualified(self, path: str) -> str:
         return path
 
@@ -70,7 +74,7 @@ class ArrowFiles:
                 each for each in self._files.get_file_info(selector) if each.type == FileType.File
             ]
         return FileStatuses(
-            paths=[self.base + each.path for each in found],
+            paths=[self._outside(each.path) for each in found],
             sizes=np.array([each.size for each in found], np.int64),
             mtimes=np.array([_seconds(each) for each in found], np.int64),
             unit="s",

@@ -80,7 +80,7 @@ class WebFiles:
         if not given:
             given = _configured(authority)
         if not given:
-            raise UnsupportedError(f"{base}// names no name node", hint=HINT)
+            raise UnsupportedError(f"{base}/ names no name node", hint=HINT)
         for each in given:
             if urlsplit(each).scheme not in ("http", "https") or not urlsplit(each).netloc:
                 raise UnsupportedError(f"{each!r} is no address of WebHDFS", hint=HINT)

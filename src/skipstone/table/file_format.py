@@ -72,8 +72,11 @@ class ParquetFormat:
         self, spark: SparkSession, options: Mapping[str, str], schema: StructType | None = None
     ) -> DataFrame:
         """``spark.read.parquet``, with ``schema`` if it is given."""
+        from skipstone.spark.session import path_for_spark
+
         reader = spark.read.options(**options)
-        frame: DataFrame = (reader if schema is None else reader.schema(schema)).parquet(self.root)
+        reader = reader if schema is None else reader.schema(schema)
+        frame: DataFrame = reader.parquet(path_for_spark(spark, self.root))
         return frame
 
 

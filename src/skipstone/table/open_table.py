@@ -22,6 +22,7 @@ from skipstone.pruning.partitions import RECURSIVE, PartitionColumns, files_of_t
 from skipstone.pruning.table_schema import FileSchema, TableSchema
 from skipstone.questdb import TXN, is_txn_table
 from skipstone.storage import full_path, open_storage, table_format
+from skipstone.storage import storage_options as options_for
 from skipstone.storage.base import carried
 
 from .file_format import DataKeys, FileFormat, ParquetFormat, SparkFormat, indexed_columns
@@ -90,8 +91,9 @@ class OpenTable:
             index_location = index_location or catalog.index_location
         elif name is not None:
             raise TypeError(f"Table(spark, {name!r}): the session comes first, not {path!r}")
-        self.storage_options = dict(storage_options or {})
-        self.path = full_path(path, self.storage_options)
+        self.path = full_path(path, storage_options)
+        #: as given, or by the configuration of a Spark session: tasks have none
+        self.storage_options = options_for(self.path, storage_options)
         if isinstance(index_location, str):
             index_location = full_path(index_location, self.storage_options)
         self.storage: Storage = open_storage(self.path, self.storage_options)
