@@ -138,30 +138,38 @@ def spark_connect(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSes
         server.stop()
 
 
-@pytest.fixture(scope="session")
-def spark_cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """The master URL of a standalone cluster of one worker with two cores and 1 GiB."""
-    home = tmp_path_factory.mktemp("cluster")
+@contextlib.contextmanager
+def standalone(home: Path, workers: int) -> Iterator[tuple[str, list[Server]]]:
+    """A standalone cluster of workers with two cores and 1 GiB each: its URL, and the workers."""
     port = free_port()
     place = ["--host", "127.0.0.1", "--webui-port", "0"]
     package = "org.apache.spark.deploy"
     master = Server(
         home, "master", "spark-class", f"{package}.master.Master", *place, "--port", str(port)
     )
-    servers = [master]
+    started: list[Server] = []
     try:
         master.wait_for(port=port)
         url = f"spark://127.0.0.1:{port}"
         size = ["--cores", "2", "--memory", "1g"]
-        worker = Server(
-            home, "worker", "spark-class", f"{package}.worker.Worker", *place, *size, url
-        )
-        servers.append(worker)
-        worker.wait_for(text="Successfully registered with master")
-        yield url
+        for number in range(workers):
+            name = f"worker{number}"
+            started.append(
+                Server(home, name, "spark-class", f"{package}.worker.Worker", *place, *size, url)
+            )
+        for worker in started:
+            worker.wait_for(text="Successfully registered with master")
+        yield url, started
     finally:
-        for server in reversed(servers):
+        for server in (*reversed(started), master):
             server.stop()
+
+
+@pytest.fixture(scope="session")
+def spark_cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """The master URL of a standalone cluster of one worker."""
+    with standalone(tmp_path_factory.mktemp("cluster"), 1) as (url, _):
+        yield url
 
 
 #: the beginning of a driver's script: ``builder`` of a session on the cluster ``sys.argv[1]``

@@ -78,7 +78,8 @@ class Verbs(click.Group):
             near = get_close_matches(args[0], VERBS, n=1)
             meant = f", did you mean {near[0]!r}?" if near else ""
             raise click.UsageError(f"no verb {args[0]!r}{meant}", ctx)
-        return super().resolve_command(ctx, args)
+        name, command, rest = super().resolve_command(ctx, args)
+        return name, command, rest if command is None else _with_name(command, rest)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         with formatter.section("Verbs"):
@@ -103,6 +104,20 @@ class Verbs(click.Group):
         sys.exit(code if isinstance(code, int) else 0)
 
 
+def _with_name(command: click.Command, args: list[str]) -> list[str]:
+    """``args`` with the name of ``--table`` in the place of TABLE, for a verb that has both."""
+    if not any("--table" in each.opts for each in command.params):
+        return args
+    for at, each in enumerate(args):
+        if each == "--":
+            break
+        if each.startswith("--table="):
+            return [*args[: at + 1], each.partition("=")[2], *args[at + 1 :]]
+        if each == "--table" and at + 1 < len(args):
+            return [*args[: at + 2], args[at + 1], *args[at + 2 :]]
+    return args
+
+
 @click.command(
     cls=Verbs,
     no_args_is_help=False,
@@ -114,7 +129,8 @@ class Verbs(click.Group):
 def cli() -> None:
     """Data skipping and secondary indexes for plain Parquet, on Spark.
 
-    TABLE is a directory of Parquet files, or its URI in an object store. The index lies next to it:
+    TABLE is a directory of Parquet files, or its URI in an object store; --table db.events is a
+    table of Spark's catalog instead. The index lies next to it:
     that of data/events in data/_events.skipstone. Only these verbs change the table's directory:
     ingest, retrofit, encrypt, decrypt and rekey change files; write-metadata adds two files,
     migrate adds _pm files to QuestDB tables, and salvage adds the files that it saves.

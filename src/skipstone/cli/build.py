@@ -2,26 +2,17 @@
 
 from __future__ import annotations
 
-import importlib.util
-import os
 import re
-import shutil
-import sys
-import tempfile
-from contextlib import contextmanager
-from typing import IO, TYPE_CHECKING
+from typing import TYPE_CHECKING
 
 import click
 
-from skipstone.errors import SkipstoneError
-
 from .keys import column_pairs, data_keys, index_encryption_of
 from .options import index_options, reporting, size, source_options, spark_options
+from .spark_session import session
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-
-    from pyspark.sql import SparkSession
+    from collections.abc import Sequence
 
     from skipstone.pruning.kind import Index
     from skipstone.questdb.pm_of_data_file import PmMode
@@ -33,80 +24,6 @@ if TYPE_CHECKING:
 
 # Paimon's way to name columns.
 _LISTS_COLUMNS = re.compile(r"file-index\.[a-z-]+\.columns$")
-_MOST_OUTPUT = 1 << 20
-_EXCEPTION = re.compile(r"^(?:Exception in thread \S+|Error:) (?:[\w.]+: )?(.+)$", re.MULTILINE)
-_JAVA = "install Java 17 or newer, or build without Spark: --no-spark"
-
-
-@contextmanager
-def session(master: str, *, no_spark: bool) -> Iterator[SparkSession | None]:
-    """A session for this call, stopped afterwards; ``None`` without Spark."""
-    if no_spark:
-        yield None
-        return
-    if not (shutil.which("java") or os.environ.get("JAVA_HOME")):
-        raise SkipstoneError("Spark needs Java, and there is none on the PATH", hint=_JAVA)
-    if importlib.util.find_spec("pyspark") is None:
-        raise SkipstoneError(
-            "PySpark is not installed",
-            hint="pip install 'skipstone[spark]', or build without Spark: --no-spark",
-        )
-    from pyspark.errors import PySparkRuntimeError
-    from pyspark.sql import SparkSession
-
-    from skipstone.spark.session import default_session
-    from skipstone.spark.versions import condition_of
-
-    running = SparkSession.getActiveSession()
-    with _java_output() as output:
-        try:
-            spark = default_session(master=master)
-        except PySparkRuntimeError as error:
-            if condition_of(error) != "JAVA_GATEWAY_EXITED":
-                raise
-            reason, hint = _first_exception(output), _JAVA
-            if "Master" in reason:
-                hint = "--master is local[*], spark://HOST:PORT, yarn, or k8s://…"
-            raise SkipstoneError(f"Java did not start Spark{reason}", hint=hint) from error
-    try:
-        yield spark
-    finally:
-        if running is None:
-            spark.stop()
-
-
-@contextmanager
-def _java_output() -> Iterator[IO[bytes] | None]:
-    """Sends what Java writes to stderr to a temporary file, unless ``--debug`` is set.
-
-    Java inherits the descriptor, so its later lines go there too. A failure of the build is still
-    raised as an exception.
-    """
-    context = click.get_current_context(silent=True)
-    if context is not None and context.params.get("debug"):
-        yield None
-        return
-    sys.stderr.flush()
-    with tempfile.TemporaryFile() as output:
-        shown = os.dup(2)
-        os.dup2(output.fileno(), 2)
-        try:
-            yield output
-        finally:
-            os.dup2(shown, 2)
-            os.close(shown)
-
-
-def _first_exception(output: IO[bytes] | None) -> str:
-    """The first exception in the output of Java, as ``: …``."""
-    if output is None:
-        return ""
-    output.seek(0)
-    text = output.read(_MOST_OUTPUT).decode(errors="replace")
-    found = _EXCEPTION.search(text)
-    return f": {found[1].strip()}" if found else ""
-
-
 _pm = click.option(
     "--pm",
     type=click.Choice(["external", "inlined", "none"]),
@@ -221,8 +138,11 @@ def build(
     An encrypted index needs key labels (--index-footer-key, --key-metadata) and the sources of
     these keys (--index-key). --footer-key and --column-key are for encrypted data files.
 
+    Without -c, a table of the catalog gets what its TBLPROPERTIES name (skipstone.indexes).
+
     \b
       skipstone build data/events -c user_id:bloom -c ts:minmax
+      skipstone build --table db.events -c user_id:bloom
       skipstone build data/events -c "country:valuelist" -c "user.name:minmax,bloom(fpp=0.001)"
       skipstone build data/events -c city:bitmap -c age:rangebitmap
       skipstone build data/events --option file-index.bitmap.columns=city,zip \\
@@ -231,7 +151,8 @@ def build(
                                   --index-key kf=env:KF --index-key k1=file:k1.key
     """
     options = click.get_current_context().meta.get("skipstone.options") or {}
-    if not columns and not any(_LISTS_COLUMNS.match(key) for key in options):
+    listed = any(_LISTS_COLUMNS.match(key) for key in options)
+    if not columns and not listed and not table.is_name:
         raise click.UsageError(
             "nothing to build: name columns and kinds with -c; `skipstone advise` proposes some"
         )

@@ -155,7 +155,7 @@ def report(
     from skipstone.storage import open_storage
 
     path, options = canonical_path(table.path), table.storage_options
-    if open_storage(path, options).has_children(path):
+    if table.is_name or open_storage(path, options).has_children(path):
         out.result(write(table.open().scan(where), output, storage_options=options))
         return
     keys = file_keys()

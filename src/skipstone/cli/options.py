@@ -40,6 +40,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from datetime import timedelta
 
+    from pyspark.sql import SparkSession
+
     from skipstone.table import Table
 
 
@@ -143,6 +145,15 @@ def index_options(function: Function, *, required: bool = True) -> Function:
         show_envvar=True,
         help="Where the index lies, if not next to the table.",
     )
+    name = click.option(
+        "--table",
+        "catalog_table",
+        metavar="NAME",
+        expose_value=False,
+        callback=keep,
+        help="In place of TABLE: a table of Spark's catalog, such as db.events. Spark's "
+        "configuration says which catalog (hive-site.xml).",
+    )
     partial = click.option(
         "--partial",
         is_flag=True,
@@ -151,7 +162,7 @@ def index_options(function: Function, *, required: bool = True) -> Function:
         help="For a QuestDB table: read the partitions that are Parquet, and leave out the others.",
     )
     shared = storage_option(index_key_options(lookup_option(partial(function))))
-    return click.argument("table", required=required)(location(shared))
+    return click.argument("table", required=required)(name(location(shared)))
 
 
 def source_options(function: Function) -> Function:
@@ -223,12 +234,29 @@ class TableArguments:
     index_location: str | None
     storage_options: dict[str, str] | None
 
+    @property
+    def is_name(self) -> bool:
+        """Whether ``path`` is a name in Spark's catalog."""
+        return click.get_current_context().meta.get("skipstone.catalog_table") is not None
+
+    def _session(self, context: click.Context) -> SparkSession:
+        """The session whose catalog has the table, for as long as the verb runs."""
+        from .spark_session import session
+
+        if context.params.get("no_spark"):
+            raise click.UsageError("--table needs Spark, whose catalog has the table")
+        master = context.params.get("master") or os.environ.get("SKIPSTONE_MASTER") or "local[*]"
+        made = context.with_resource(session(master, hive=True))
+        assert made is not None
+        return made
+
     def open(self) -> Table:
         """The ``Table``, with the values that other shared options keep in the context."""
         hide_pandas()
         from skipstone.table import Table
 
-        meta = click.get_current_context().meta
+        context = click.get_current_context()
+        meta = context.meta
         said: dict[str, Any] = {"partial": True} if meta.get("skipstone.partial") else {}
         said |= index_keys()
         if meta.get("skipstone.recursive_file_lookup"):
@@ -238,8 +266,9 @@ class TableArguments:
             said["decryption"] = keys
         if meta.get("skipstone.memory") is not None:
             said["memory"] = meta["skipstone.memory"]
+        place: Any = (self._session(context), self.path) if self.is_name else (self.path,)
         return Table(
-            self.path,
+            *place,
             index_location=self.index_location,
             storage_options=self.storage_options,
             format=meta.get("skipstone.format", "parquet"),
@@ -263,7 +292,8 @@ def reporting(function: Callable[..., Any]) -> Callable[..., Any]:
     def run(*args: Any, as_json: bool, quiet: bool, debug: bool, **options: Any) -> Any:
         out = Output(as_json=as_json, quiet=quiet)
         with out.warnings():
-            if options.get("table") is not None:
+            named = click.get_current_context().meta.get("skipstone.catalog_table")
+            if options.get("table") is not None and named is None:
                 _add_settings(options)
             if "decoding_memory" in options:
                 meta = click.get_current_context().meta

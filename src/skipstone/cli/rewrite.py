@@ -40,7 +40,7 @@ def _run(
     do: Callable[..., TableReport],
 ) -> None:
     """Process the files of a table, here or with a session; exit code 3 when some file failed."""
-    from .build import session
+    from .spark_session import session
 
     with session(master or "", no_spark=master is None) as spark, out.progress(verb) as progress:
         report = do(table.open(), spark, progress=progress)

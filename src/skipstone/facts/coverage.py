@@ -16,7 +16,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from skipstone.errors import UnsupportedError
-from skipstone.predicate.types import spark_name
+from skipstone.predicate.types import column_path, spark_name
 from skipstone.pruning.kind import column_fields
 from skipstone.questdb.pm_of_data_file import PM
 
@@ -25,13 +25,13 @@ from .parts import Part
 from .reports import Description, IndexInfo
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
 
     from numpy.typing import NDArray
 
     from skipstone.pruning.kind import Index
 
-    from .part_columns import FactField
+    from .part_columns import Definition, FactField
     from .snapshot import MatchedFacts, Snapshot
 
 
@@ -275,3 +275,11 @@ def _bytes_by_field(snapshot: Snapshot) -> Counter[tuple[str, str, str]]:
         for field in part.fields:
             total[field.key] += part.column_bytes.get(field.arrow.name, 0)
     return total
+
+
+def indexed_names(definitions: Iterable[Definition]) -> tuple[str, ...]:
+    """The columns, without what lies below them, that have an index, as their facts spell them; a
+    column that facts spell in two ways is not among them."""
+    names = {str(column_path(name)[0]) for each in definitions for name in each.columns}
+    lower = Counter(name.lower() for name in names)
+    return tuple(sorted(name for name in names if lower[name.lower()] == 1))

@@ -36,7 +36,7 @@ from skipstone.predicate.types import (
 from .column_types import widens
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from numpy.typing import NDArray
 
@@ -80,6 +80,22 @@ def spelled_path(schema: pa.Schema, column: str) -> tuple[str, ...] | None:
         part if isinstance(part, MapKey) else field.name
         for part, field in zip(column_path(column), found, strict=True)
     )
+
+
+def spelled_as(schema: pa.Schema, names: Iterable[str]) -> pa.Schema:
+    """``schema`` with its top columns in the case of ``names``, the first of which counts; as it is
+    where two of its columns differ in case alone."""
+    known: dict[str, str] = {}
+    for name in names:
+        known.setdefault(name.lower(), name)
+    lower = [name.lower() for name in schema.names]
+    if len(set(lower)) < len(lower):
+        return schema
+    fields = [
+        field.with_name(known.get(key, field.name))
+        for key, field in zip(lower, schema, strict=True)
+    ]
+    return pa.schema(fields, metadata=schema.metadata)
 
 
 def schema_of_columns(columns: Mapping[str, pa.Field]) -> pa.Schema:

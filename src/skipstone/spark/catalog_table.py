@@ -21,6 +21,7 @@ A value may hold any text. Where a text can be read in two ways, that partition 
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Final
 
@@ -42,6 +43,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import DataFrame, SparkSession
 
+    from skipstone.pruning import Reason
     from skipstone.storage import Storage
 
     from .relation import RelationInfo
@@ -100,10 +102,10 @@ class CatalogTable:
         leaf = _leaf(spark, name)
         found = file_relation(leaf)
         if not isinstance(found, tuple):
-            why = f"{simple_name(str(leaf.getClass().getName()))}" if found is None else str(found)
             raise UnsupportedError(
-                f"{name} is not a table of Parquet, ORC, CSV or JSON files that Spark reads itself:"
-                f" {why}"
+                f"{name} is not a table of files that Spark reads itself: {_why_not(leaf, found)}",
+                hint="Parquet, ORC, CSV and JSON are; Hive's tables of Parquet and ORC with"
+                " spark.sql.hive.convertMetastoreParquet and …Orc, which are true by default",
             )
         relation, format = found
         jvm = Jvm.of(spark)
@@ -125,6 +127,11 @@ class CatalogTable:
             properties=jvm.pairs(table.properties()),
             identifier=table.identifier(),
         )
+
+    @property
+    def columns(self) -> list[str]:
+        """The columns of the files, as the catalog spells them."""
+        return [each["name"] for each in json.loads(self.info.data_schema)["fields"]]
 
     @property
     def reader_options(self) -> dict[str, str]:
@@ -231,6 +238,16 @@ def _leaf(spark: SparkSession, name: str) -> JavaObject:
             hint="index the tables that it reads; queries of the view then skip too",
         )
     return plan
+
+
+def _why_not(leaf: JavaObject, found: Reason | None) -> str:
+    if found is not None:
+        return str(found)
+    kind = simple_name(str(leaf.getClass().getName()))
+    if kind != "HiveTableRelation":
+        return kind
+    serde = leaf.tableMeta().storage().serde()
+    return f"Hive reads it by {serde.get() if serde.isDefined() else 'a SerDe'}"
 
 
 def _parsed(text: str, names: Sequence[str]) -> Partition | None:

@@ -33,6 +33,7 @@ import pyarrow.compute as pc
 from skipstone._cache import LruCache
 from skipstone.errors import SkipstoneError
 from skipstone.facts import Store
+from skipstone.facts.coverage import indexed_names
 from skipstone.facts.find import find_store
 from skipstone.identity import ObjectId
 from skipstone.paimon.adjacent_index import AdjacentIndexes, without_sidecars
@@ -44,6 +45,7 @@ from skipstone.predicate.tree import leaves
 from skipstone.predicate.types import schema_from_spark
 from skipstone.pruning import Cause, Reason
 from skipstone.pruning.partitions import PartitionColumns
+from skipstone.pruning.table_schema import spelled_as
 from skipstone.storage import Listing, needs_session, open_storage
 
 from .relation import FACTS_MEMORY, FILE_INDEX, FORMATS, HARMLESS, Pruner, Pruning, fingerprint
@@ -139,7 +141,7 @@ class FactsPruner(Pruner):
         assert isinstance(matched, MatchedListing)
         tree = bind(
             predicate,
-            self.schema,
+            _spelled(self.schema, matched.matches),
             case_sensitive=settings.case_sensitive,
             session_zone=settings.time_zone,
             map_keys=True,
@@ -205,6 +207,15 @@ class FactsPruner(Pruner):
             same = [was is None or was == tag for was, tag in zip(known, tags, strict=True)]
             valid &= np.array(same, np.bool_)
         return valid
+
+
+def _spelled(schema: pa.Schema, matches: Sequence[MatchedFacts]) -> pa.Schema:
+    """``schema`` with columns spelled as the facts spell them: a catalog may have lower case.
+
+    Facts are of a column in any case; they are not used where the session tells cases apart.
+    """
+    definitions = (known for each in matches for known in each.snapshot.definitions)
+    return spelled_as(schema, indexed_names(definitions))
 
 
 def finder(locations: Locations = None, kept: StoreCache | None = None) -> FindPruner:

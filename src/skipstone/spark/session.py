@@ -64,8 +64,9 @@ def _is(thing: Any, name: str) -> bool:
     )
 
 
-def default_session(master: str = "local[*]") -> SparkSession:
-    """The active session, else a local one, without UI and progress bars.
+def default_session(master: str = "local[*]", *, hive: bool = False) -> SparkSession:
+    """The active session, else a local one, without UI and progress bars; ``hive``: with Hive's
+    catalog.
 
     Workers run this Python: Spark would use ``python3`` of the PATH, which may lack Arrow.
     """
@@ -82,7 +83,9 @@ def default_session(master: str = "local[*]") -> SparkSession:
         .config("spark.ui.enabled", "false")
         .config("spark.ui.showConsoleProgress", "false")
     )
-    session = builder.getOrCreate()
+    if hive:
+        builder = builder.enableHiveSupport()
+    session: SparkSession = builder.getOrCreate()
     session.sparkContext.setLogLevel("ERROR")
     return session
 

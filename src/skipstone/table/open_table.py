@@ -19,7 +19,7 @@ from skipstone.facts.location import KeyedLocation
 from skipstone.paimon.adjacent_index import AdjacentIndexes
 from skipstone.paimon.options import FileIndexOptions, is_option
 from skipstone.pruning.partitions import RECURSIVE, PartitionColumns, files_of_table, lookup_of
-from skipstone.pruning.table_schema import FileSchema, TableSchema
+from skipstone.pruning.table_schema import FileSchema, TableSchema, spelled_as
 from skipstone.questdb import TXN, is_txn_table
 from skipstone.storage import full_path, open_storage, table_format
 from skipstone.storage import storage_options as options_for
@@ -278,7 +278,9 @@ class OpenTable:
         ``KeyUnavailableError``.
         """
         try:
-            return self.engine.schema(listing, (matched or self.match(listing)).schemas)
+            matched = matched or self.match(listing)
+            found = self.engine.schema(listing, matched.schemas)
+            return found if self.catalog is None else self._spelled(found, matched, self.catalog)
         except KeyUnavailableError as error:
             indexed = indexed_columns(self.store)
             if or_indexed and len(indexed):
@@ -292,6 +294,18 @@ class OpenTable:
             if self.keys or self.require_parquet().decryption is not None:
                 raise
             raise self.keys.none_given(listing.paths[0]) from error
+
+    def _spelled(
+        self, found: TableSchema, matched: MatchedFacts, catalog: CatalogTable
+    ) -> TableSchema:
+        """The columns in the case of the facts, else of the catalog; that of files may differ."""
+        from skipstone.facts.coverage import indexed_names
+
+        names = [*indexed_names(matched.snapshot.definitions), *catalog.columns]
+        arrow, spark = (
+            spelled_as(each, names) for each in (found.merged.arrow, found.merged.spark)
+        )
+        return replace(found, merged=FileSchema(arrow=arrow, spark=spark))
 
     def file_columns(self, listing: Listing, spark: SparkSession | None = None) -> pa.Schema:
         """The columns in the files, in canonical types."""
