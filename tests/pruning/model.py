@@ -146,6 +146,8 @@ class ModelSource(Source):
     told: Sequence[ModelEvidence] = ()
     closed: frozenset[int] = frozenset()  # files that cannot be split
     uncounted: frozenset[int] = frozenset()  # files whose parts have no row counts
+    chunk: int = -1  # stored bytes of the columns in each unit
+    dictionary: int = 0  # those of the dictionaries in it
     split_units: list[Units] = field(default_factory=list)
 
     def split(
@@ -181,6 +183,14 @@ class ModelSource(Source):
 
     def evidence(self, units: Units, columns: frozenset[str]) -> Sequence[ModelEvidence]:
         return self.told
+
+    def stored(
+        self, units: Units, columns: frozenset[str]
+    ) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
+        return np.full(len(units), self.chunk, np.int64)
+
+    def decoded(self, index: str, column: str, units: Units) -> int:
+        return self.dictionary * len(units)
 
 
 @dataclass
