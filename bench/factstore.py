@@ -31,7 +31,7 @@ from skipstone.facts.part_columns import (
 from skipstone.facts.part_writer import encode_part
 from skipstone.facts.slice_upkeep import Slicing
 from skipstone.facts.upkeep import compact
-from skipstone.indexes.bloom import size_class
+from skipstone.indexes.bloom import sized
 from skipstone.indexes.registry import parse_index
 from skipstone.storage import Listing, open_storage
 from skipstone.xskipper.format.java_bloom import BloomFilterMetaData
@@ -39,8 +39,6 @@ from skipstone.xskipper.format.naming import OBJ_NAME
 from skipstone.xskipper.format.sketch import (
     SketchFilter,
     hash_longs,
-    optimal_bits,
-    optimal_hashes,
     positions,
 )
 
@@ -142,9 +140,7 @@ def lay_filters(home: Path, count: int, fpp: float = FPP) -> None:
 
 def _filters(numbers: NDArray[np.int64], fpp: float) -> pa.Array:
     """The serialised filters of these files: equal in all but their words, so made as arrays."""
-    bits = optimal_bits(KEYS_PER_FILE, fpp)
-    hashes = optimal_hashes(KEYS_PER_FILE, bits)
-    words = size_class(-(-bits // 64))
+    words, hashes = sized(KEYS_PER_FILE, fpp)
     empty = SketchFilter(version=1, num_hash_functions=hashes, words=np.zeros(words, np.uint64))
     blank = np.frombuffer(BloomFilterMetaData.of(empty).to_bytes(), np.uint8)
     keys = np.concatenate([keys_of_file(number) for number in numbers.tolist()])

@@ -10,7 +10,7 @@ from __future__ import annotations
 import random
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
@@ -20,6 +20,9 @@ from skipstone.predicate.tree import And, Bound, Const, Leaf, Op, Opaque, Or
 from skipstone.pruning import Answer, BaseEvidence, Bounds, Cause, Fetched, Level, RowSet, Units
 from skipstone.pruning.evidence import KnownRows, Source
 from skipstone.storage import ByteRange, Listing
+
+if TYPE_CHECKING:
+    from skipstone.pruning.evaluation import Fetch
 
 Row = Mapping[str, int | None]
 COLUMNS = ("a", "b")
@@ -146,6 +149,8 @@ class ModelSource(Source):
     told: Sequence[ModelEvidence] = ()
     closed: frozenset[int] = frozenset()  # files that cannot be split
     uncounted: frozenset[int] = frozenset()  # files whose parts have no row counts
+    chunk: int = -1  # stored bytes of the columns in each unit
+    dictionary: int = 0  # those of the dictionaries in it
     split_units: list[Units] = field(default_factory=list)
 
     def split(
@@ -182,6 +187,14 @@ class ModelSource(Source):
     def evidence(self, units: Units, columns: frozenset[str]) -> Sequence[ModelEvidence]:
         return self.told
 
+    def stored(
+        self, units: Units, columns: frozenset[str]
+    ) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
+        return np.full(len(units), self.chunk, np.int64)
+
+    def decoded(self, index: str, column: str, units: Units) -> int:
+        return self.dictionary * len(units)
+
 
 @dataclass
 class ModelRows:
@@ -192,7 +205,12 @@ class ModelRows:
     def evidence(self, file: int, columns: frozenset[str]) -> Sequence[ModelEvidence]:
         return self.told.get(file, ())
 
-    def known(self, leaves: Sequence[Leaf]) -> Sequence[KnownRows]:
+    def known(
+        self,
+        leaves: Sequence[Leaf],
+        files: np.ndarray[tuple[int], np.dtype[np.int64]],
+        fetch: Fetch,
+    ) -> Sequence[KnownRows]:
         return ()
 
 

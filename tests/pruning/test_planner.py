@@ -150,6 +150,8 @@ def plan_of(
     finer: list[ModelSource] | None = None,
     rows: ModelRows | None = None,
     costs: Costs = FREE,
+    *,
+    shown: bool = True,
 ) -> Plan:
     plan = make_plan(
         PlanInput(
@@ -164,6 +166,7 @@ def plan_of(
             finer=finer or [],
             rows=rows,
             costs=costs,
+            shown=shown,
         )
     )
     check(plan, table, tree)

@@ -36,7 +36,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from skipstone.indexes.bloom import MAX_BYTES as BLOOM_BYTES
-from skipstone.indexes.bloom import fpp_for, size_class
+from skipstone.indexes.bloom import fpp_for, sized
 from skipstone.pruning.column_types import is_text
 from skipstone.pruning.file_bounds import TRUNCATE
 
@@ -236,8 +236,8 @@ def valuelist_bytes(
 
 def bloom_bytes(distinct: float, files: int) -> float:
     """Bytes of one file's filter in a table of ``files`` files."""
-    bits = -max(distinct, 1) * math.log(fpp_for(files)) / math.log(2) ** 2
-    return min(8 * size_class(math.ceil(bits / 64)), BLOOM_BYTES) + _BLOOM_HEADER
+    words, _ = sized(max(math.ceil(distinct), 1), fpp_for(files))
+    return min(8 * words, BLOOM_BYTES) + _BLOOM_HEADER
 
 
 def _of_value(type: pa.DataType, width: float) -> float:

@@ -21,15 +21,19 @@ nothing, so a build that is not told ``fpp`` chooses
 
     fpp = min(0.01, max(0.00001, 1 / N)), of two significant digits
 
-for the ``N`` files that the table has then: about one file is read for nothing. A key takes
-``-ln(fpp) / (ln 2)^2`` bits:
+for the ``N`` files that the table has then: about one file is read for nothing.
 
-| files | fpp | bits per key |
-|---|---|---|
-| up to 100 | 0.01 | 9.6 |
-| 1,000 | 0.001 | 14.4 |
-| 10,000 | 0.0001 | 19.2 |
-| 100,000 and more | 0.00001 | 24.0 |
+**Hash functions** are the best number for the size, and at most ``MOST_HASHES``: a lookup by bit
+slices (``bloom_slices.py``) reads a row of one bit per file for each of them. With seven it reads
+less than 1 MB for a million files. A filter with ``k`` of them, fewer than the best, needs more
+bits for ``n`` keys and the same ``fpp``, ``-k n / ln(1 - fpp^(1/k))``:
+
+| files | fpp | bits per key | with the best ``k`` |
+|---|---|---|---|
+| up to 100 | 0.01 | 9.6 | 9.6, k = 7 |
+| 1,000 | 0.001 | 15.0 | 14.4, k = 10 |
+| 10,000 | 0.0001 | 22.4 | 19.2, k = 13 |
+| 100,000 and more | 0.00001 | 32.6 | 24.0, k = 17 |
 
 The two hashes of the sketch set a floor: of filters of ``m`` bits about ``1 / m`` of all absent
 values get through whatever ``fpp`` says, so the default is not reached where files have few values.
@@ -87,6 +91,8 @@ MOST_IN_VAIN = 4
 #: most bytes of one filter by default
 MAX_BYTES = 8 * 1024 * 1024
 
+#: of a filter
+MOST_HASHES = 7
 # A filter that reports a larger share of absent values as present is not worth its bytes.
 _WORTHLESS = 0.25
 # The number of hash functions depends on the number of values only where they are few.
@@ -275,20 +281,19 @@ class BloomBuilder(Builder):
             # A power of two can be halved all the way down.
             self.words = np.zeros(1 << ((self.max_bytes // 8).bit_length() - 1), np.uint64)
         for pairs in self.pairs:
-            self.kernels.put(pairs, _hashes(_MANY, self.fpp), self.words)
+            self.kernels.put(pairs, sized(_MANY, self.fpp)[1], self.words)
         self.pairs, self.held = [], 0
 
     def finish(self) -> Built:
         if self.words is None:
             distinct = max(1, distinct_pairs(self.pairs, self.kernels))
-            hashes = _hashes(distinct, self.fpp)
-            wanted = size_class(-(-optimal_bits(distinct, self.fpp) // 64))
+            wanted, hashes = sized(distinct, self.fpp)
             words = np.zeros(min(wanted, self.max_bytes // 8), np.uint64)
             for pairs in self.pairs:
                 self.kernels.put(pairs, hashes, words)
             found = SketchFilter(version=1, num_hash_functions=hashes, words=words)
         else:
-            hashes = _hashes(_MANY, self.fpp)
+            hashes = sized(_MANY, self.fpp)[1]
             found = SketchFilter(version=1, num_hash_functions=hashes, words=self.words)
             found = found.fold_down(self.fpp)
         if found.expected_fpp() > _WORTHLESS:
@@ -305,8 +310,14 @@ def size_class(words: int) -> int:
     return -(-words >> shift) << shift
 
 
-def _hashes(distinct: int, fpp: float) -> int:
-    return optimal_hashes(distinct, optimal_bits(distinct, fpp))
+def sized(distinct: int, fpp: float) -> tuple[int, int]:
+    """Words and hash functions of a filter; see the module."""
+    bits = optimal_bits(distinct, fpp)
+    hashes = optimal_hashes(distinct, bits)
+    if hashes > MOST_HASHES:
+        hashes = MOST_HASHES
+        bits = math.ceil(-hashes * distinct / math.log1p(-(fpp ** (1 / hashes))))
+    return size_class(-(-bits // 64)), hashes
 
 
 def _repeats(values: pa.Array) -> bool:

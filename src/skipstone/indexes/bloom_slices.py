@@ -33,9 +33,9 @@ Its section at ``slices`` has a row for each of ``64 x words`` positions::
 
 since Java writes the words big-endian, and the rows keep the order of the stored bytes. A row is
 ``ceil(files / 8) + 4`` bytes long. ``k`` rows for ``N`` files are ``k (N / 8 + 4)`` bytes: 875 kB
-for a million files at fpp = 0.01 (k = 7), 2.1 MB at 0.00001 (k = 17). The members are the fact rows
-of the part that are set, ascending, in a bitmap of ``ceil(rows / 8)`` bytes at ``members`` with
-CRC-32 ``crc``; without ``members`` every row is one.
+for a million files and ``k = 7``, the most that builds choose. The members are the fact rows of the
+part that are set, ascending, in a bitmap of ``ceil(rows / 8)`` bytes at ``members`` with CRC-32
+``crc``; without ``members`` every row is one.
 
 The **rest** are filters of sizes that fewer than ``LEAST_GROUP`` files have. They are stored as
 they are: ``files`` fact rows (int32), ``files + 1`` offsets (int64), and the filters. A fact row in

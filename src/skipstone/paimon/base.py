@@ -143,11 +143,13 @@ class Kept:
     the facts never changes.
     """
 
-    __slots__ = ("_room", "opened", "parsed", "parts", "sums")
+    __slots__ = ("_room", "_size", "held", "opened", "parsed", "sums")
 
     def __init__(self, room: Room | None = None) -> None:
         self._room = Room(KEPT) if room is None else room
-        self.parts: tuple[tuple[int, bytes], ...] = ()
+        #: the bytes by where they begin
+        self.held: dict[int, bytes] = {}
+        self._size = 0
         #: the parsed head
         self.opened: BitmapIndex | None = None
         #: the parsed heads of a range-bitmap
@@ -156,15 +158,12 @@ class Kept:
 
     def add(self, parts: Sequence[tuple[int, bytes | memoryview]]) -> None:
         """Keep these bytes too, if there is room."""
-        held = dict(self.parts)
         for at, part in parts:
-            known = len(held.get(at, b""))
-            size = sum(map(len, held.values())) - known
-            more = len(part) - known
-            if more > 0 and size + len(part) <= KEPT and more <= self._room.left:
+            more = len(part) - len(self.held.get(at, b""))
+            if more > 0 and self._size + more <= KEPT and more <= self._room.left:
                 self._room.left -= more
-                held[at] = bytes(part)
-        self.parts = tuple(held.items())  # one assignment: other threads read it
+                self._size += more
+                self.held[at] = bytes(part)  # at once: other threads read it
 
 
 class VerifiedBlob:
@@ -192,8 +191,8 @@ class VerifiedBlob:
         else:
             known = self._kept
             self.pieces = Pieces(blob.length, parsed=None if known is None else known.parsed)
-            if known is not None and known.parts:
-                self.pieces.add(list(known.parts))
+            if known is not None and known.held:
+                self.pieces.add(list(known.held.items()))
 
     def ask(self, spans: Iterable[tuple[int, int]]) -> list[ByteRange]:
         """The ranges to fetch so that these bytes (offset, length) can be verified."""

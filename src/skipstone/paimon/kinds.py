@@ -10,6 +10,7 @@ file (``row_evidence``).
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, Self
 
@@ -35,7 +36,8 @@ if TYPE_CHECKING:
 
     from skipstone.predicate.tree import Leaf
     from skipstone.pruning import BoolArray, Bounds
-    from skipstone.pruning.kind import Builder, Index
+    from skipstone.pruning.evaluation import Fetch
+    from skipstone.pruning.kind import Builder, Index, IntArray
 
     from .format.column_keys import CodedColumn
     from .format.keys import PaimonType
@@ -111,25 +113,35 @@ class IndexedRows:
         ]
         return [each for each in found if each is not None]
 
-    def known(self, leaves: Sequence[Leaf]) -> Sequence[KnownRows]:
-        """The answers that the indexes have remembered."""
+    def known(self, leaves: Sequence[Leaf], files: IntArray, fetch: Fetch) -> Sequence[KnownRows]:
+        """The answers that the indexes have remembered, and those of many files that are made at
+        once (``bulk_rows.py``)."""
+        from .bulk_rows import answers_many, learn
+
+        chosen: list[tuple[Leaf, RowIndex]] = []
+        for leaf in dict.fromkeys(leaves):
+            for index in sorted(self.indexes, key=lambda each: each.row_cost):
+                if index.column == leaf.column and (
+                    remembered_rows(index, leaf) is not None or answers_many(index, leaf)
+                ):
+                    chosen.append((leaf, index))
+                    break
+            else:
+                return ()
         found: list[KnownRows] = []
         # In the order in which they are evaluated.
-        for index in sorted(self.indexes, key=lambda each: each.row_cost):
-            for leaf in leaves:
-                known = remembered_rows(index, leaf) if index.column == leaf.column else None
-                if known is not None and all(each.leaf != leaf for each in found):
-                    assert index.stored is not None
-                    found.append(
-                        KnownRows(
-                            leaf=leaf,
-                            index=index.name,
-                            cost=index.row_cost,
-                            facts=index.stored.row_of_file,
-                            bounds=known,
-                        )
-                    )
-        return found if len(found) == len(set(leaves)) else ()
+        for leaf, index in sorted(chosen, key=lambda each: each[1].row_cost):
+            assert index.stored is not None
+            facts = index.stored.row_of_file
+            took = learn(index, leaf, facts[files].tolist(), fetch)
+            known = remembered_rows(index, leaf)
+            if known is None:
+                return ()
+            made = KnownRows(
+                leaf=leaf, index=index.name, cost=index.row_cost, facts=facts, bounds=known
+            )
+            found.append(made if took is None else replace(made, **took))
+        return found
 
 
 class Bitmap(RowIndex):

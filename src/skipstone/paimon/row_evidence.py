@@ -151,14 +151,12 @@ class FileRows(BaseEvidence):
     def _remember(self, leaves: Sequence[Leaf], answers: Sequence[Answer]) -> None:
         """Keeps answers that need no other index and no reason for the next plan. The blob never
         changes: a file that does has another fact."""
-        assert self.index.stored is not None
         for leaf, answer in zip(leaves, answers, strict=True):
             bounds = answer.bounds
             if bounds is None or bounds.must is not bounds.may or answer.reasons:
                 continue
             if self.decides(leaf):
-                known = self.index.stored.cache.setdefault("answers", LruCache(_LEAVES))
-                (known.get(leaf) or known.setdefault(leaf, _Remembered())).add(self.fact, bounds)
+                answers_to(self.index, leaf).add(self.fact, bounds)
 
     def _needs(self, leaves: Sequence[Leaf], have: Fetched) -> Sequence[ByteRange]:
         if self._silence is not None or self.blob is None:
@@ -284,7 +282,7 @@ _ANSWERS = 8 << 20
 
 
 @dataclass(slots=True, eq=False)
-class _Remembered:
+class Remembered:
     """Exact answers to one leaf, by fact."""
 
     bounds: dict[int, Bounds[RowSet]] = field(default_factory=dict)
@@ -299,10 +297,18 @@ class _Remembered:
             self.bounds[fact] = bounds
 
 
+def answers_to(index: PaimonIndex, leaf: Leaf) -> Remembered:
+    """What is remembered of ``leaf``, to add to it."""
+    assert index.stored is not None
+    known = index.stored.cache.setdefault("answers", LruCache(_LEAVES))
+    found: Remembered = known.get(leaf) or known.setdefault(leaf, Remembered())
+    return found
+
+
 def remembered_rows(index: PaimonIndex, leaf: Leaf) -> Mapping[int, Bounds[RowSet]] | None:
     """The exact answers to ``leaf`` that were made so far, by fact; ``None`` for none."""
     answers = None if index.stored is None else index.stored.cache.get("answers")
-    found: _Remembered | None = None if answers is None else answers.get(leaf)
+    found: Remembered | None = None if answers is None else answers.get(leaf)
     return None if found is None else found.bounds
 
 

@@ -260,8 +260,10 @@ class _RowSources:
             found += self.adjacent.evidence(file, columns & self.usable)
         return found
 
-    def known(self, leaves: Sequence[Leaf]) -> Sequence[KnownRows]:
-        return () if self.indexed is None else self.indexed.known(leaves)
+    def known(
+        self, leaves: Sequence[Leaf], files: NDArray[np.int64], fetch: Fetch
+    ) -> Sequence[KnownRows]:
+        return () if self.indexed is None else self.indexed.known(leaves, files, fetch)
 
 
 def _fetch(

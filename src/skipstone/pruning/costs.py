@@ -13,7 +13,10 @@ sample is evaluated first. Each index is then evaluated for the other units only
     share of the sample that it decided  x  seconds of reading  >  seconds of evaluating it
 
 Up to ``FEW`` units are weighed by all of their bytes, times ``patience``: evaluating them takes
-little time, and other engines that read a plan read all columns.
+little time, and other engines that read a plan read all columns. Where the rows are read here right
+after (``own``), only the columns of the predicate count, and the reader looks at dictionaries
+itself: those that are more than ``EXPECTED`` of these columns are left to it. Pages of more than
+``_FEW_OWN`` row groups are sampled then.
 
 A file that is read must be opened in any case, so opening it counts only ``OPENED`` of its time.
 The constants were measured on local files in the page cache, and against an object store at 20 ms
@@ -61,6 +64,8 @@ ROW_CPU = 50e-6
 #: of more units an eighth is the sample: at least ``FEW // 2``, at most ``_SAMPLE``
 FEW = 16
 _SAMPLE = 32
+#: the same for pages of row groups that are read here
+_FEW_OWN = 4
 #: evidence about row groups up to this ``cost`` reads nothing
 _FREE_COST = 1.0
 
@@ -126,12 +131,12 @@ REMOTE = Costs(
 FREE = Costs(file=0.0, chunk=0.0, rows=0.0, bytes_per_second=1.0)
 
 
-def spread(at: IntArray) -> IntArray | None:
-    """An evenly spread sample of ``at``; ``None`` for few, which are evaluated together."""
+def spread(at: IntArray, few: int = FEW) -> IntArray | None:
+    """An evenly spread sample of ``at``; ``None`` for ``few``, which are evaluated together."""
     count = len(at)
-    if count <= FEW:
+    if count <= few:
         return None
-    size = min(max(count // 8, FEW // 2, 1), _SAMPLE)
+    size = min(max(count // 8, min(few, FEW) // 2, 1), _SAMPLE)
     return at[np.linspace(0, count - 1, size).astype(np.int64)]
 
 
@@ -154,7 +159,8 @@ class SampleResult:
 class CostGate:
     """Decides which units a source evaluates, and counts those that do not pay.
 
-    ``share`` estimates how much of an unopened file lies in the columns of the predicate.
+    ``share`` estimates how much of an unopened file lies in the columns of the predicate. ``own``:
+    the rows are read here, as the module says.
     """
 
     def __init__(
@@ -164,9 +170,11 @@ class CostGate:
         rows: IntArray,
         columns: frozenset[str],
         share: float = 1.0,
+        *,
+        own: bool = False,
     ) -> None:
         self.costs, self.sizes, self.rows, self.columns = costs, sizes, rows, columns
-        self.share = share
+        self.share, self.own = share, own
         self.passed = np.zeros(len(sizes), np.bool_)  # files that were left out
         #: how many were in the last sample, of how many, of what
         self.sampled = (0, 0, Level.OBJECT.unit)
@@ -213,9 +221,11 @@ class CostGate:
             self._count(level, units.level, int(np.sum(~worth)), len(worth))
         return undecided[worth]
 
-    def sample(self, undecided: IntArray) -> IntArray | None:
+    def sample(self, undecided: IntArray, level: Level = Level.OBJECT) -> IntArray | None:
         """Those of the ``undecided`` to evaluate before the others, ``None`` for all."""
-        return None if self.costs is FREE else spread(undecided)
+        if self.costs is FREE:
+            return None
+        return spread(undecided, _FEW_OWN if self.own and level is Level.PAGE else FEW)
 
     def reading(self, source: Source | None, units: Units) -> NDArray[np.float64]:
         """Seconds of reading the columns of the predicate in each unit."""
@@ -225,6 +235,26 @@ class CostGate:
             if known is not None:
                 stored = np.where(known >= 0, known, stored)
         return self.costs.reading(stored, len(self.columns))
+
+    def worthwhile(
+        self, source: Source, units: Units, evidence: Sequence[Evidence[Leaf]]
+    ) -> list[Evidence[Leaf]]:
+        """The evidence to ask where rows are read here: a reason for each that is left to the
+        reader, which decodes nearly as much for it as for the column itself."""
+        if not self.own or source.level is not Level.ROW_GROUP or self.costs is FREE:
+            return list(evidence)
+        known = source.stored(units, self.columns)
+        held = -1 if known is None or (known < 0).any() else int(known.sum())
+        chosen = []
+        for each in evidence:
+            size = 0 if each.cost <= _FREE_COST else source.decoded(each.name, each.column, units)
+            if held >= 0 and size > EXPECTED * held:
+                text = f"left to the reader: {size:,} of the {held:,} bytes that it reads"
+                subject = f"{each.name}({each.column})"
+                self._left.append(Reason(cause=Cause.COSTLY, subject=subject, text=text))
+            else:
+                chosen.append(each)
+        return chosen
 
     def affordable(
         self, source: Source, units: Units, evidence: Sequence[Evidence[Leaf]]

@@ -32,6 +32,8 @@ from skipstone.errors import FormatError, KeyUnavailableError, SkipstoneError, U
 from skipstone.storage import ByteRange
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from numpy.typing import NDArray
 
     from skipstone.predicate.tree import Leaf
@@ -264,14 +266,18 @@ class Source(ABC):
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
 class KnownRows:
-    """Exact answers to one leaf that earlier plans have made: ``bounds`` by the fact of a file,
-    ``facts`` int64 (files,) the fact of each file of the listing, -1 for none."""
+    """Exact answers to one leaf that are at hand: ``bounds`` by the fact of a file, ``facts`` int64
+    (files,) the fact of each file of the listing, -1 for none. ``bytes_read``, ``requests`` and
+    ``milliseconds`` are what those that were made now have taken."""
 
     leaf: Leaf
     index: str
     cost: float
     facts: NDArray[np.int64]
     bounds: Mapping[int, Bounds[RowSet]]
+    bytes_read: int = 0
+    requests: int = 0
+    milliseconds: float = 0.0
 
 
 class RowSource(Protocol):
@@ -280,5 +286,11 @@ class RowSource(Protocol):
     def evidence(self, file: int, columns: frozenset[str]) -> Sequence[Evidence[Leaf]]:
         """The evidence about the rows of one file; may be empty."""
 
-    def known(self, leaves: Sequence[Leaf]) -> Sequence[KnownRows]:
-        """Answers for each of the leaves, in their order; empty where any has none."""
+    def known(
+        self,
+        leaves: Sequence[Leaf],
+        files: NDArray[np.int64],
+        fetch: Callable[[Sequence[ByteRange]], Fetched],
+    ) -> Sequence[KnownRows]:
+        """Answers for each of the leaves, in their order; empty where any has none. Those of
+        ``files`` that are cheaper to ask together are asked here."""

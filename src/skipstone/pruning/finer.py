@@ -123,7 +123,7 @@ class FinerLevels:
             if not len(at):
                 return state
             source.observe(state.units.where(state.bounds.may))
-            sample = None if many or source.limits_cost else self.gate.sample(at)
+            sample = None if many or source.limits_cost else self.gate.sample(at, source.level)
             if sample is None:
                 fine, parent = self._fine(state, source, at, verdict, many=many)
                 if verdicts is not None:
@@ -179,6 +179,7 @@ class FinerLevels:
         def evidence(parts: Units) -> Sequence[Evidence[Leaf]]:
             found = source.evidence(parts, columns)
             if verdict is None:
+                found = self.gate.worthwhile(source, parts, found)
                 return self.gate.affordable(source, parts, found) if many else found
             return [each for each in found if (each.name, each.column) in verdict.chosen]
 

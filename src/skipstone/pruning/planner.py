@@ -81,7 +81,8 @@ def make_plan(given: PlanInput) -> Plan:
     steps: list[Step] = [*objects.asked, *state.steps, *objects.idle]
     dropped = np.full(len(listing), -1, np.int8)
     dropped[~alive_files(state, len(listing))] = Level.OBJECT
-    gate = CostGate(costs, listing.sizes, row_counts, columns, given.share)
+    own = not given.shown
+    gate = CostGate(costs, listing.sizes, row_counts, columns, given.share, own=own)
     level = None
     if given.rows is not None:
         from .row_level import RowLevel

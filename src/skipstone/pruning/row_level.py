@@ -131,8 +131,10 @@ class RowLevel:
     ) -> list[int]:
         """Settles those of ``files`` whose answers to all leaves are known from earlier plans;
         returns them."""
+        if state.units.level is not Level.OBJECT:
+            return []
         try:
-            known = self.source.known(asked) if state.units.level is Level.OBJECT else ()
+            known = self.source.known(asked, files, self.fetch)
         except Exception as error:  # as in ``_evidence``
             self.reasons.append(failure(Level.ROW, error))
             return []
@@ -141,6 +143,18 @@ class RowLevel:
         done: list[int] = []
         work = [[0, 0, 0.0] for _ in known]
         facts = [each.facts[files].tolist() for each in known]
+        if isinstance(self.tree, Leaf):  # the answer is that of the predicate
+            started, (bounds,) = time.perf_counter(), [each.bounds for each in known]
+            counts = self.row_counts[files].tolist()
+            for file, fact, rows in zip(files.tolist(), *facts, counts, strict=True):
+                answer = bounds.get(fact)
+                if answer is not None and rows >= 0:
+                    self.found[file] = answer
+                    work[0][0] += rows
+                    work[0][1] += len(answer.may)
+                    done.append(file)
+            work[0][2], facts = time.perf_counter() - started, [[] for _ in known]
+            files = files[:0]
         for file, *mine in zip(files.tolist(), *facts, strict=True):
             found: dict[Leaf, Bounds[RowSet]] = {}
             for each, fact in zip(known, mine, strict=True):
@@ -165,7 +179,7 @@ class RowLevel:
         self._tasks += len(done)
         self._weight += len(done) * sum(each.cost for each in known)
         for each, (considered, kept, seconds) in zip(known, work, strict=True):
-            if done:
+            if done or each.requests:
                 self._add(
                     Step(
                         level=Level.ROW,
@@ -174,7 +188,9 @@ class RowLevel:
                         used=True,
                         considered=int(considered),
                         kept=int(kept),
-                        milliseconds=seconds * 1e3,
+                        bytes_read=each.bytes_read,
+                        requests=each.requests,
+                        milliseconds=each.milliseconds + seconds * 1e3,
                     )
                 )
         return done

@@ -120,7 +120,7 @@ class AggregateVerbs(OpenTable):
 
         In other files the pages that may hold matches are read; Parquet tables only.
         """
-        request = PlanRequest(where=where, time_zone=time_zone)
+        request = PlanRequest(where=where, time_zone=time_zone, shown=False)
         return of_one_listing(self, request, self._counted)
 
     def _counted(self, scan: TableScan) -> int:

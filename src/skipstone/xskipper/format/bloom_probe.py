@@ -20,6 +20,7 @@ about two bytes of any other.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
@@ -50,6 +51,8 @@ _FRAMED = BLOCK + 5
 # A store has one header, or two after a change of Spark. Beyond this many, blobs prove nothing.
 _MAX_HEADERS, _MAX_ATTEMPTS, _MAX_SEEDS = 32, 256, 16
 _MAX_HEADER_BYTES = 1 << 16
+# Items whose hashes are kept for the next filters.
+_FEW = 4
 # Blobs compared, headers of blocks checked, and (filter, item) pairs probed, at a time.
 _ROWS, _HEADERS, _PAIRS = 1 << 13, 1 << 21, 1 << 18
 
@@ -139,6 +142,25 @@ def _any_in(chunk: BlobChunk, rows: I64, items: Items) -> Mask:
 
 
 def _hashes(items: Items, seed: int) -> tuple[U32, U32]:
+    # A plan asks the filters of each part for the same few items.
+    if len(items) <= _FEW:
+        if isinstance(items, np.ndarray):
+            return _hashes_of_longs(items.tobytes(), seed)
+        return _hashes_of_texts(tuple(items), seed)
+    return _hashed(items, seed)
+
+
+@lru_cache(maxsize=64)
+def _hashes_of_longs(items: bytes, seed: int) -> tuple[U32, U32]:
+    return _hashed(np.frombuffer(items, np.int64), seed)
+
+
+@lru_cache(maxsize=64)
+def _hashes_of_texts(items: tuple[bytes, ...], seed: int) -> tuple[U32, U32]:
+    return _hashed(items, seed)
+
+
+def _hashed(items: Items, seed: int) -> tuple[U32, U32]:
     if isinstance(items, np.ndarray):
         return hash_longs(items, seed)
     offsets = np.zeros(len(items) + 1, dtype=np.int64)

@@ -1,0 +1,116 @@
+"""Bitmaps of many files asked together: the counts and rows of the files one by one, whatever else
+the predicate names, and damage costs time alone.
+
+The bitmaps of each file take more than is read at once. The first query parses their heads; the
+next ones ask all files together, with one read for each.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+import skipstone
+from skipstone.pruning import Cause
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from skipstone.pruning.plan import Plan
+
+FILES, ROWS = 24, 30_000
+
+
+@pytest.fixture(scope="module")
+def laid(tmp_path_factory: pytest.TempPathFactory) -> tuple[str, pa.Table]:
+    """A table of 24 files and its rows."""
+    home = tmp_path_factory.mktemp("bulk") / "table"
+    home.mkdir()
+    pieces = []
+    for number in range(FILES):
+        rng = np.random.default_rng(number)
+        # `rare` and `late` are in some files only, once; `c` lacks a value in some.
+        text = rng.integers(0, 40, ROWS)
+        text[text == number % 40] = 39
+        city = np.array([f"c-{each:02d}" for each in range(40)])[text].astype(object)
+        if number % 3 == 0:
+            city[17] = "rare"
+        piece = pa.table(
+            {
+                "city": pa.array(city, mask=rng.random(ROWS) < 0.01 * (number % 2)),
+                "kind": pa.array(rng.integers(0, 30, ROWS)),
+                "amount": pa.array(rng.random(ROWS)),
+            }
+        )
+        pq.write_table(piece, home / f"part-{number:02d}.parquet")
+        pieces.append(piece)
+    skipstone.Table(str(home)).build(indexes=["city:bitmap", "kind:bitmap"])
+    return str(home), pa.concat_tables(pieces)
+
+
+def warm(path: str) -> skipstone.Table:
+    """The table after a query that has parsed the heads of all bitmaps."""
+    table = skipstone.Table(path)
+    table.count("city = 'c-39' and kind = 29")
+    table.count("city = 'c-01'")
+    return table
+
+
+def requests(plan: Plan, column: str) -> int:
+    return sum(step.requests for step in plan.steps if step.column == column)
+
+
+PREDICATES = {
+    "city = 'c-07'": lambda city, kind: city == "c-07",
+    "city = 'rare'": lambda city, kind: city == "rare",
+    "city = 'nowhere'": lambda city, kind: city == "nowhere",
+    "city in ('c-03', 'rare', 'c-11')": lambda city, kind: city in ("c-03", "rare", "c-11"),
+    "city is null": lambda city, kind: city is None,
+    "city <> 'c-07'": lambda city, kind: city is not None and city != "c-07",
+    "city = 'c-07' and kind = 3": lambda city, kind: city == "c-07" and kind == 3,
+    "city = 'c-07' or kind = 3": lambda city, kind: city == "c-07" or kind == 3,
+    "city is null and kind = 4": lambda city, kind: city is None and kind == 4,
+    "city = 'c-07' and kind < 3": lambda city, kind: city == "c-07" and kind < 3,
+}
+
+
+@pytest.mark.parametrize("where", PREDICATES)
+def test_counts_are_those_of_the_rows(laid: tuple[str, pa.Table], where: str) -> None:
+    path, rows = laid
+    cities, kinds = rows["city"].to_pylist(), rows["kind"].to_pylist()
+    expected = sum(map(PREDICATES[where], cities, kinds))
+    table = warm(path)
+    assert table.count(where) == expected
+    assert table.count(where) == expected, "as they are remembered"
+    assert table.query(where, ["kind"]).num_rows == expected
+
+
+def test_one_read_for_each_file_and_none_the_second_time(laid: tuple[str, pa.Table]) -> None:
+    table = warm(laid[0])
+    plan = table.plan("city = 'c-30'")
+    assert plan.count() is not None
+    assert 0 < requests(plan, "city") <= FILES
+    assert requests(table.plan("city = 'c-30'"), "city") == 0
+
+
+def test_damage_costs_time_and_is_told(laid: tuple[str, pa.Table], tmp_path: Path) -> None:
+    """Every byte of the packs is inverted once the heads are parsed."""
+    path, rows = laid
+    expected = rows["city"].to_pylist().count("c-07")
+    location = tmp_path / "index"
+    table = skipstone.Table(path, index_location=str(location))
+    table.build(indexes=["city:bitmap"])
+    table.count("city = 'c-39'")
+    table.count("city = 'c-20'")
+    packs = list(location.rglob("*.pack"))
+    assert packs
+    for pack in packs:
+        data = np.frombuffer(pack.read_bytes(), np.uint8)
+        pack.write_bytes((~data).tobytes())
+    plan = table.plan("city = 'c-07'")
+    assert any(reason.cause is Cause.CORRUPT for step in plan.steps for reason in step.reasons)
+    assert table.count("city = 'c-07'") == expected
