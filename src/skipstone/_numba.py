@@ -124,13 +124,21 @@ class _ExitingError(Exception):
 class _UntilExit:
     """Kernels that are not called any more once the main thread has ended."""
 
-    def __init__(self, kernels: object) -> None:
+    def __init__(self, kernels: Any) -> None:
         self._kernels = kernels
 
     def __getattr__(self, name: str) -> Any:
+        self._check()
+        return getattr(self._kernels, name)
+
+    def __call__(self, *arguments: Any) -> Any:
+        self._check()
+        return self._kernels(*arguments)
+
+    @staticmethod
+    def _check() -> None:
         if not threading.main_thread().is_alive():
             raise _ExitingError
-        return getattr(self._kernels, name)
 
 
 def is_imported() -> bool:

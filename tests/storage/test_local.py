@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import os
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from skipstone.errors import SkipstoneError, StaleError
@@ -16,9 +18,11 @@ from skipstone.storage import (
     LocalStorage,
     atomic_replace,
     list_files,
+    local,
     open_storage,
     table_format,
 )
+from skipstone.storage.base import metered
 
 ODD_NAMES = ["a b.parquet", "é.parquet", "%.parquet", "a%2Fb", "x=y", "new\nline", "日本", "'\"\\"]
 
@@ -250,6 +254,87 @@ def test_views_are_not_filled_from_another_version_nor_beyond_the_end(tmp_path: 
     assert not storage.read_into(path, [0], [view], version)
     (tmp_path / "a").unlink()
     assert not storage.read_into(path, [0], [view], version)
+
+
+@pytest.fixture
+def together(monkeypatch: pytest.MonkeyPatch) -> Any:
+    """``read_files`` of versions, by ranges for each, in compiled code."""
+    monkeypatch.setattr(local.COMPILED, "least", 0)
+    local.COMPILED.load()
+
+    def read(
+        storage: LocalStorage,
+        versions: list[ObjectId],
+        ranges: list[list[tuple[int, int, int]]],
+        size: int,
+    ) -> tuple[list[bool], bytes]:
+        first = np.cumsum([0, *map(len, ranges)])
+        every = np.array([one for mine in ranges for one in mine], np.int64).reshape(-1, 3)
+        into = np.zeros(size, np.uint8)
+        found = storage.read_files(versions, first, every, into)
+        assert found is not None
+        return found.tolist(), into.tobytes()
+
+    return read
+
+
+def test_ranges_of_many_files_are_read_by_one_call(tmp_path: Path, together: Any) -> None:
+    fill(tmp_path, "a", "b \u00e9", data=bytes(range(100)))
+    storage = LocalStorage()
+    versions = [storage.stat(str(tmp_path / name)) for name in ("a", "b \u00e9", "a")]
+    before = storage.requests
+    with metered() as meter:
+        done, found = together(
+            storage, versions, [[(0, 3, 4), (3, 2, 0), (50, 1, 3)], [], [(90, 4, 7)]], 11
+        )
+    assert done == [True, True, True]
+    assert found == bytes([3, 4, 0, 50, 0, 1, 2, 90, 91, 92, 93])
+    assert storage.requests == before + 6  # three files; ranges that follow one another are one
+    assert (meter.requests, meter.bytes_read) == (3, 10)
+    assert meter.paths == {versions[0].path}
+
+
+def test_of_many_files_other_versions_are_not_read(tmp_path: Path, together: Any) -> None:
+    names = ["same", "longer", "touched", "replaced", "mode", "gone", "folder", "short", "pipe"]
+    fill(tmp_path, *names, data=b"0123456789")
+    storage = LocalStorage()
+    versions = [storage.stat(str(tmp_path / name)) for name in names]
+    fill(tmp_path, "longer", data=b"0123456789x")
+    os.utime(tmp_path / "touched", ns=(0, 0))
+    same = (tmp_path / "replaced").stat()
+    fill(tmp_path, "new", data=b"9876543210")
+    os.utime(tmp_path / "new", ns=(same.st_atime_ns, same.st_mtime_ns))
+    (tmp_path / "new").rename(tmp_path / "replaced")
+    (tmp_path / "mode").chmod(0o400)  # only its change time is another
+    for name in ("gone", "folder", "pipe"):
+        (tmp_path / name).unlink()
+    (tmp_path / "folder").mkdir()
+    os.mkfifo(tmp_path / "pipe")
+    ranges = [[(5, 4, 4 * at)] for at in range(len(names))]
+    ranges[names.index("short")] = [(0, 2, 28), (8, 4, 28)]
+    done, found = together(storage, versions, ranges, 4 * len(names))
+    assert done == [name == "same" for name in names]
+    assert found[:4] == b"5678"
+
+
+def test_versions_that_are_not_exact_are_left_to_other_readers(
+    tmp_path: Path, together: Any
+) -> None:
+    fill(tmp_path, "a", data=b"0123456789")
+    storage = LocalStorage()
+    exact = storage.stat(str(tmp_path / "a"))
+    one, into = np.array([(0, 4, 0)], np.int64), np.zeros(4, np.uint8)
+    first = np.array([0, 1])
+    for other in (
+        replace(exact, etag=None),
+        replace(exact, etag="x-y"),
+        replace(exact, unit="s", mtime=exact.mtime // 10**9),
+        replace(exact, size=None),
+        replace(exact, mtime=1 << 70),
+    ):
+        assert storage.read_files([other], first, one, into) is None
+    with pytest.raises(ValueError, match="beyond the memory"):
+        storage.read_files([exact], first, one + np.array([0, 0, 1]), into)
 
 
 # -- writing ---------------------------------------------------------------------------------------

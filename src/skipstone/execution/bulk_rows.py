@@ -262,13 +262,9 @@ def read_columns(
 ) -> BatchColumns | None:
     """The columns of a batch as the files store them (``lazy``: decoded when they are needed);
     ``None`` where a piece cannot be read this way."""
-    spans = [
-        tuple([[chunks.spans[group] for group in each.groups] for chunks in stored_chunks(each)])
-        for each in pieces
-    ]
     if kernels is None and len(pieces) < _LEAST:
         return None
-    found = _read(pieces, spans, kernels, room, lazy=lazy)
+    found = _read(pieces, kernels, room, lazy=lazy)
     if found is None:
         return None
     counts = [each.rows for each in pieces]
@@ -308,15 +304,18 @@ def read_some(
 
 def _read(
     pieces: Sequence[BulkPiece],
-    spans: Sequence[Any],
     kernels: BulkKernels | None,
     room: Room,
     *,
     lazy: bool = False,
 ) -> BulkColumns | None:
     parts = [
-        FilePart(each.piece.file.opened.path, each.piece.file.opened.reader, columns)
-        for each, columns in zip(pieces, spans, strict=True)
+        FilePart(
+            each.piece.file.opened.path,
+            each.piece.file.opened.reader,
+            tuple([chunks.of(each.groups) for chunks in stored_chunks(each)]),
+        )
+        for each in pieces
     ]
     opened = pieces[0].piece.file.opened
     found = read_bulk(

@@ -229,7 +229,8 @@ def read_row_groups(
             page_checksum_verification=True,
         ) as file:
             for row_group in row_groups:
-                rows = file.read_row_group(row_group)
+                # Arrow's threads may hold the bytes after Python has ended, and then abort.
+                rows = file.read_row_group(row_group, use_threads=False)
                 yield rows.rename_columns(names).cast(definition.schema)
     except FormatError as error:
         raise error.in_file(path) from error
@@ -299,7 +300,9 @@ def placeable(
     if len(columns) == 1 and (follows or not definition.ordered):
         return encoded
     read = [
-        pq.read_table(pa.BufferReader(pa.py_buffer(each.data)), page_checksum_verification=True)
+        pq.ParquetFile(
+            pa.BufferReader(pa.py_buffer(each.data)), page_checksum_verification=True
+        ).read(use_threads=False)
         for each in encoded
     ]
     exact = [each.select(definition.schema.names).cast(definition.schema) for each in read]

@@ -15,11 +15,12 @@ from contextlib import suppress
 from dataclasses import replace
 from itertools import groupby
 from pathlib import Path
-from typing import TYPE_CHECKING, BinaryIO
+from typing import TYPE_CHECKING, Any, BinaryIO, Final
 
 import numpy as np
 
 from skipstone._cache import LruCache
+from skipstone._numba import CompiledKernels
 from skipstone.errors import SkipstoneError, StaleError
 from skipstone.identity import ObjectId, local_etag
 
@@ -28,6 +29,8 @@ from .listing import SUMMARY, Directory, Listing, hidden_by_spark, int64
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+
+    from numpy.typing import NDArray
 
     from .base import ByteRange, Span
 
@@ -38,6 +41,11 @@ _ROOTS = 4
 _ATTEMPTS = 3
 # Views that one call fills; Linux takes 1,024.
 _MOST_VIEWS = 512
+
+#: The unit of work is a file.
+COMPILED: Final[CompiledKernels[Callable[..., Any]]] = CompiledKernels(
+    module=f"{__package__}.read_jit", total=4_000, share=1 / 16, least=4, patience=1.0
+)
 
 
 class LocalStorage:
@@ -263,6 +271,59 @@ class LocalStorage:
         finally:
             os.close(descriptor)
 
+    def read_files(
+        self,
+        versions: Sequence[ObjectId],
+        first: NDArray[np.int64],
+        ranges: NDArray[np.int64],
+        into: NDArray[np.uint8],
+    ) -> NDArray[np.bool_] | None:
+        """``read_into`` for many files, without the interpreter: which of them could be read, or
+        ``None`` where that must be done one by one.
+
+        ``ranges`` are offset, length, and the place in ``into``; ``first[n]`` to ``first[n + 1]``
+        are those of version ``n``.
+        """
+        call = COMPILED.for_work(len(versions))
+        if call is None:
+            return None
+        try:
+            states = np.array([_state(each) for each in versions], np.int64).reshape(-1, 4)
+        except (ValueError, OverflowError):
+            return None
+        names = [os.fsencode(each.path) + b"\0" for each in versions]
+        ends = np.cumsum([len(name) for name in names])
+        offset, length, place = ranges.T
+        if np.any(length < 0) or np.any(place < 0) or np.any(place + length > len(into)):
+            raise ValueError("ranges beyond the memory for them")
+        vectors = np.stack([into.ctypes.data + place, length], axis=1)
+        done = np.zeros(len(names), np.uint8)
+        text = np.frombuffer(b"".join(names), np.uint8)
+        call(text, np.diff(ends, prepend=0), states, first, offset.copy(), vectors, done)
+        self._count(versions, first, ranges, done)
+        return done.view(np.bool_)
+
+    def _count(
+        self,
+        versions: Sequence[ObjectId],
+        first: NDArray[np.int64],
+        ranges: NDArray[np.int64],
+        done: NDArray[np.uint8],
+    ) -> None:
+        """Counts a request for each file, and for the ranges that follow one another."""
+        offset, length = ranges[:, 0], ranges[:, 1]
+        begins = np.ones(len(ranges), np.bool_)
+        begins[1:] = offset[1:] != (offset + length)[:-1]
+        begins[first[:-1][np.diff(first) > 0]] = True
+        at = np.flatnonzero(begins)
+        self.requests += len(versions) + len(at)
+        if is_metered() and len(at):
+            files = np.searchsorted(first, at, side="right") - 1
+            sizes = np.add.reduceat(length, at)
+            for file, size in zip(files.tolist(), sizes.tolist(), strict=True):
+                if done[file]:
+                    count_read(versions[file].path, size)
+
     def open(self, path: str, version: ObjectId | None = None) -> BinaryIO:
         self.requests += 1
         try:
@@ -320,6 +381,14 @@ class LocalStorage:
 
     def now(self) -> int:
         return time.time_ns()
+
+
+def _state(version: ObjectId) -> tuple[int, int, int, int]:
+    """Size, mtime, inode and change time; ``ValueError`` where they are not known."""
+    inode, _, changed = (version.etag or "").partition("-")
+    if version.unit != "ns" or version.size is None:
+        raise ValueError(f"no version of a local file: {version}")
+    return version.size, version.mtime, int(inode), int(changed)
 
 
 def _neighbours(

@@ -22,6 +22,7 @@ from hypothesis import event, given
 from hypothesis import strategies as st
 
 from skipstone.parquet.reading import file_reader
+from skipstone.parquet.reading.bulk_chunks import LENGTH, ROWS
 from skipstone.parquet.reading.bulk_columns import FilePart, read_bulk
 from tests.parquet.reading.bulk import (
     COMPILED,
@@ -200,8 +201,8 @@ def test_some_rows_are_read_from_their_pages_alone(
             assert same(values_read, by_arrow(path, "a", type).take(pa.array(mine)))
             chunks = chunks_of(files[at], "a")
             assert chunks is not None
-            assert lengths[at] <= chunks.spans[0].length
-            event("fewer bytes" if lengths[at] < chunks.spans[0].length else "all bytes")
+            assert lengths[at] <= chunks.spans[0, LENGTH]
+            event("fewer bytes" if lengths[at] < chunks.spans[0, LENGTH] else "all bytes")
 
 
 def test_files_of_all_codecs_are_one_batch(tmp_path: Path) -> None:
@@ -373,7 +374,9 @@ def test_rows_whose_number_no_memory_holds_are_not_done(tmp_path: Path) -> None:
     chunks = chunks_of(file, "a")
     assert chunks is not None
     usual = FilePart(file.path, file.reader, (chunks.spans,))
-    claim = FilePart(file.path, file.reader, ((chunks.spans[0]._replace(rows=1 << 62),),))
+    spans = chunks.spans.copy()
+    spans[:, ROWS] = 1 << 62
+    claim = FilePart(file.path, file.reader, (spans,))
     for parts in ([claim], [claim, usual, claim, claim, claim, usual]):
         found = read_bulk(parts, [chunks.kind], COMPILED)
         assert not found.done.any()
@@ -411,6 +414,7 @@ def test_no_part_and_no_row(tmp_path: Path) -> None:
         kinds.append(chunks.kind)
     found = read_bulk([], kinds, COMPILED)
     assert [len(each) for each in found.arrays] == [0, 0]
-    found = read_bulk([FilePart(file.path, file.reader, ((), ()))], kinds, COMPILED)
+    none = np.empty((0, 4), np.int64)
+    found = read_bulk([FilePart(file.path, file.reader, (none, none))], kinds, COMPILED)
     assert found.done.all()
     assert [plain(each).to_pylist() for each in found.arrays] == [[], []]

@@ -17,7 +17,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from skipstone.parquet.format.enums import CompressionCodec, Encoding, Type
-from skipstone.parquet.reading.bulk_chunks import BulkKind, ChunkSpan
+from skipstone.parquet.reading.bulk_chunks import BulkKind
 from skipstone.parquet.reading.bulk_columns import BulkColumns, FilePart, read_bulk
 from skipstone.parquet.reading.few_rows import FewRows, page_entries, read_few_rows
 from skipstone.parquet.reading.pinned_file import PinnedReader
@@ -157,8 +157,8 @@ def read(
         storage = LocalStorage()
         reader = PinnedReader(storage)
         reader.pin(storage.stat(str(path)))
-        span = ChunkSpan(((0, len(data)),), ROWS, codec)
-        parts.append(FilePart(str(path), reader, ((span,),)))
+        span = np.array([(0, len(data), ROWS, codec)])
+        parts.append(FilePart(str(path), reader, (span,)))
     found = read_bulk(parts, [BulkKind(type, physical, optional)], COMPILED, **options)
     for array in found.arrays if not options.get("lazy") else ():
         array.validate(full=True)
@@ -286,7 +286,7 @@ def few_rows(
     storage = LocalStorage()
     reader = PinnedReader(storage)
     reader.pin(storage.stat(str(path)))
-    entries = page_entries([ChunkSpan(((0, len(data)),), ROWS, codec)], [codec])
+    entries = page_entries([np.array((0, len(data), ROWS, codec))], [codec])
     wanted_rows = FewRows(str(path), reader, entries, np.array(rows))
     kind = BulkKind(type, physical, optional)
     found = read_few_rows([wanted_rows] * 2, [kind], COMPILED_FEW, memory=memory)

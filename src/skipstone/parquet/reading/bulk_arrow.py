@@ -29,16 +29,15 @@ from skipstone.parquet.thrift.kernel_wire import ENDS, STACK, failed, field, ski
 from skipstone.parquet.thrift.structs import field_ids
 
 from .arrow_footer import ArrowChunks, ArrowFrame
-from .bulk_chunks import VALUE, WIDTHS, number_array
+from .bulk_chunks import CODEC, LENGTH, ROWS, VALUE, WIDTHS, number_array
 from .decoding_memory import limit_of
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
     from types import FunctionType
 
     from numpy.typing import NDArray
 
-    from .bulk_chunks import BulkKind, ChunkSpan
+    from .bulk_chunks import BulkKind
 
 
 _HEADER = field_ids(PageHeader)
@@ -101,7 +100,7 @@ _pages = over_lanes(cast("FunctionType", pages))
 
 def decoded(
     kind: BulkKind,
-    spans: Sequence[ChunkSpan],
+    spans: NDArray[np.int64],
     buffer: NDArray[np.uint8],
     *,
     verify_checksums: bool = True,
@@ -111,16 +110,16 @@ def decoded(
     not what is expected."""
     import pyarrow.parquet as pq
 
-    rows = np.array([span.rows for span in spans], np.int64)
-    length = np.array([span.length for span in spans], np.int64)
+    rows, length = spans[:, ROWS], spans[:, LENGTH]
     starts = np.cumsum(length) - length
-    total, limit = int(rows.sum()), limit_of(memory, len(buffer))
-    if total * VALUE > limit:
+    limit = limit_of(memory, len(buffer))
+    if float(rows.sum(dtype=np.float64)) * VALUE > limit:
         return None
+    total = int(rows.sum())
     if not _are_whole(buffer, starts, length, rows, limit):
         return None
     numbers = np.zeros((len(spans), 1, 6), np.int64)
-    numbers[:, 0, 0] = [span.codec for span in spans]
+    numbers[:, 0, 0] = spans[:, CODEC]
     numbers[:, 0, 1] = rows
     numbers[:, 0, 3] = length
     numbers[:, 0, 4] = starts

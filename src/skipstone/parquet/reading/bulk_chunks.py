@@ -13,6 +13,10 @@ Pages are decompressed when they are needed, a dictionary by Snappy as far as it
 ``PLACE`` is where the body goes, ``READY`` how many bytes of it are there (-1 before the first),
 ``NEXT`` where decompression goes on, ``HOW`` one of ``COPIED``, ``SNAPPY`` and ``OTHER``.
 
+A span is where a chunk lies, its rows and its codec, int64 (n, 4):
+
+    OFFSET LENGTH ROWS CODEC
+
 The ``status`` of a chunk says why it was given up: 1 page headers, 2 compression, 3 encoding,
 4 values.
 
@@ -24,7 +28,7 @@ from __future__ import annotations
 
 import zlib
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 import numpy as np
 import pyarrow as pa
@@ -40,7 +44,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 
-# Columns of a page table; see the module.
+# Columns of a page table, and of spans; see the module.
 CHUNK: Final = 0
 VERSION: Final = 1
 ENCODING: Final = 2
@@ -57,6 +61,10 @@ HOW: Final = 12
 READY: Final = 13
 NEXT: Final = 14
 COLUMNS: Final = 15
+OFFSET: Final = 0
+LENGTH: Final = 1
+ROWS: Final = 2
+CODEC: Final = 3
 #: how a page is decompressed
 COPIED, SNAPPY, OTHER = 0, 1, 2
 #: bytes that kernels may read or write beyond the last page
@@ -121,19 +129,6 @@ class BulkKind:
     type: pa.DataType
     physical: Type
     optional: bool
-
-
-class ChunkSpan(NamedTuple):
-    """What is read of a chunk: ``ranges`` of offset and length, whose data pages hold ``rows``."""
-
-    ranges: tuple[tuple[int, int], ...]
-    rows: int
-    codec: int
-
-    @property
-    def length(self) -> int:
-        """Bytes of all ranges."""
-        return sum(length for _, length in self.ranges)
 
 
 @dataclass(frozen=True, slots=True, eq=False)

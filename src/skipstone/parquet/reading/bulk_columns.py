@@ -23,6 +23,7 @@ from __future__ import annotations
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import lru_cache
+from itertools import accumulate, pairwise
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
@@ -34,17 +35,21 @@ from skipstone.parquet.format.enums import Encoding, Type
 from skipstone.parquet.pages.page import dictionaries_lack_headers
 
 from .bulk_chunks import (
+    CODEC,
+    LENGTH,
+    OFFSET,
     ROOM,
+    ROWS,
     VALUE,
     WIDTHS,
     BulkChunks,
     BulkKernels,
     BulkKind,
-    ChunkSpan,
     is_text,
 )
 from .bulk_values import StoredColumn
 from .decoding_memory import limit_of
+from .pinned_file import read_files
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -94,16 +99,21 @@ def _is_number(type: pa.DataType, leaf: ColumnDescriptor) -> bool:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class LeafChunks:
-    """The whole chunks of one leaf of a file, by row group."""
+    """The whole chunks of one leaf of a file: ``spans`` by row group (``bulk_chunks``)."""
 
     leaf: int
     kind: BulkKind
-    spans: tuple[ChunkSpan, ...]
+    spans: NDArray[np.int64]
     _sizes: tuple[int, ...] = field(init=False)
 
     def __post_init__(self) -> None:
-        sizes = tuple([2 * span.length + VALUE * span.rows for span in self.spans])
+        rows = self.spans[:, (LENGTH, ROWS)].tolist()
+        sizes = tuple([2 * length + VALUE * count for length, count in rows])
         object.__setattr__(self, "_sizes", sizes)
+
+    def of(self, groups: Sequence[int]) -> NDArray[np.int64]:
+        """The spans of some row groups, ascending."""
+        return self.spans if len(groups) == len(self.spans) else self.spans[list(groups)]
 
     def size(self, groups: Sequence[int]) -> int:
         """About how many bytes some chunks take, stored and decoded."""
@@ -117,13 +127,11 @@ def leaf_chunks(footer: FooterArrays, size: int, selected: SelectedField) -> Lea
     if kind is None or not footer.num_row_groups or dictionaries_lack_headers(footer.created_by):
         return None
     leaf = selected.shape.leaves[0]
-    places = footer.by_row_group(_places, leaf).tolist()
-    if any(start < 0 or stop > size for start, stop, _, _ in places):
+    spans = footer.by_row_group(_spans, leaf)
+    start, length = spans[:, OFFSET], spans[:, LENGTH]
+    if np.any(start < 0) or np.any(length > size - start):
         return None
-    spans = [
-        ChunkSpan(((start, stop - start),), rows, codec) for start, stop, rows, codec in places
-    ]
-    return LeafChunks(leaf, kind, tuple(spans))
+    return LeafChunks(leaf, kind, spans)
 
 
 @lru_cache(maxsize=256)
@@ -146,28 +154,30 @@ def _kind(selected: SelectedField) -> BulkKind | None:
 _shared = lru_cache(1024)(BulkKind)
 
 
-def _places(footer: FooterArrays, leaf: int) -> NDArray[np.int64]:
-    """Start, stop, rows and codec of the chunks of a leaf; a start of -1 where one is unusual."""
+def _spans(footer: FooterArrays, leaf: int) -> NDArray[np.int64]:
+    """The spans of the chunks of a leaf; an offset of -1 where one is unusual."""
     rows, stop = footer.group("num_rows"), footer.chunk("stop")[:, leaf]
+    start = footer.chunk("start")[:, leaf]
     usual = (
         (footer.chunk("encodings")[:, leaf] & ~_READABLE == 0)
         & (footer.chunk("num_values")[:, leaf] == rows)
         & (footer.chunk("encrypted")[:, leaf] <= 0)
         & (footer.chunk("has_meta_data")[:, leaf] == 1)
         & (footer.places("file_path")[0][:, leaf] < 0)
-        & (stop >= 0)
+        & (start >= 0)
+        & (stop >= start)
     )
-    start = np.where(usual, footer.chunk("start")[:, leaf], -1)
-    return np.stack([start, stop, rows, footer.chunk("codec")[:, leaf]], axis=1)
+    offset, length = np.where(usual, start, -1), np.where(usual, stop - start, 0)
+    return np.stack([offset, length, rows, footer.chunk("codec")[:, leaf]], axis=1)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class FilePart:
-    """What is read of the file at ``path``: for each column the chunks."""
+    """What is read of the file at ``path``: for each column the spans of chunks."""
 
     path: str
     reader: PinnedReader
-    columns: tuple[Sequence[ChunkSpan], ...]
+    columns: tuple[NDArray[np.int64], ...]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -199,33 +209,34 @@ def read_bulk(
     only whole columns of numbers are done."""
     if kernels is None and not all(kind.physical in WIDTHS for kind in kinds):
         return _none(parts, kinds)
-    done = np.ones(len(parts), np.bool_)
     room = _new if room is None else room
-    fetched = _fetched(parts, len(kinds), done, room)
+    columns = [
+        [part.columns[at] for part in parts] or [np.empty((0, 4), np.int64)]
+        for at in range(len(kinds))
+    ]
+    counts = [[len(each) for each in column] for column in columns]
+    spans = [np.concatenate(column) for column in columns]
+    buffers, done = _fetched(parts, spans, counts, room)
     arrays, firsts = [], []
-    for at, kind in enumerate(kinds):
-        spans = [span for part in parts for span in part.columns[at]]
-        part_of = np.repeat(np.arange(len(parts)), [len(part.columns[at]) for part in parts])
-        buffer, stops = fetched[at]
-        limit = limit_of(memory, len(buffer))
+    for kind, mine, count, buffer in zip(kinds, spans, counts, buffers, strict=True):
+        part_of = np.repeat(np.arange(len(count)), count)
+        rows, limit = mine[:, ROWS], limit_of(memory, len(buffer))
         if kernels is None:
             from .bulk_arrow import decoded
 
-            whole = decoded(kind, spans, buffer, verify_checksums=verify_checksums, memory=memory)
+            whole = decoded(kind, mine, buffer, verify_checksums=verify_checksums, memory=memory)
             if whole is None or not done.all():
                 return _none(parts, kinds)
             arrays.append(whole)
-            firsts.append(_first_rows(part_of, np.array([span.rows for span in spans]), len(parts)))
+            firsts.append(_first_rows(part_of, rows, len(parts)))
             continue
-        every = [span.rows for span in spans]
-        if sum(every) * VALUE > limit:
+        if float(rows.sum(dtype=np.float64)) * VALUE > limit:
             return _none(parts, kinds)
-        rows = np.array(every, np.int64)
         chunks = BulkChunks(
             kind=kind,
             buffer=buffer,
-            stops=stops,
-            codec=np.array([span.codec for span in spans], np.int64),
+            stops=np.cumsum(mine[:, LENGTH]),
+            codec=mine[:, CODEC],
             first=np.concatenate([np.zeros(1, np.int64), np.cumsum(rows)]),
             failed=~done[part_of],
             verify=verify_checksums,
@@ -297,27 +308,25 @@ class Scratch:
 
 
 def _fetched(
-    parts: Sequence[FilePart], columns: int, done: NDArray[np.bool_], room: Room
-) -> list[tuple[NDArray[np.uint8], NDArray[np.int64]]]:
-    """For each column the bytes of all chunks, one after another, and where each ends."""
-    found, views = [], []
-    for at in range(columns):
-        lengths = [span.length for part in parts for span in part.columns[at]]
-        stops = np.cumsum(np.array(lengths, np.int64))
-        buffer = room((int(stops[-1]) if len(stops) else 0) + ROOM)
-        found.append((buffer, stops))
-        views.append(memoryview(buffer.data))
-    ends = [0] * columns
-    for number, part in enumerate(parts):
-        wanted: list[tuple[int, memoryview]] = []
-        for at, (spans, view) in enumerate(zip(part.columns, views, strict=True)):
-            for span in spans:
-                for offset, length in span.ranges:
-                    wanted.append((offset, view[ends[at] : ends[at] + length]))
-                    ends[at] += length
-        offsets, into = [each[0] for each in wanted], [each[1] for each in wanted]
-        try:
-            done[number] = part.reader.read_into(part.path, offsets, into)
-        except (SkipstoneError, OSError):  # the reader of single files reports it
-            done[number] = False
-    return found
+    parts: Sequence[FilePart],
+    spans: Sequence[NDArray[np.int64]],
+    counts: Sequence[Sequence[int]],
+    room: Room,
+) -> tuple[list[NDArray[np.uint8]], NDArray[np.bool_]]:
+    """For each column the bytes of all its spans, one after another, of which each part has
+    ``counts``; and which parts could be read."""
+    sizes = [int(mine[:, LENGTH].sum()) + ROOM for mine in spans]
+    ends = list(accumulate(sizes, initial=0))
+    into = room(ends[-1])
+    ranges, owners = [], []
+    for mine, count, start in zip(spans, counts, ends, strict=False):
+        length = mine[:, LENGTH]
+        place = np.cumsum(length) - length + start
+        ranges.append(np.stack([mine[:, OFFSET], length, place], axis=1))
+        owners.append(np.repeat(np.arange(len(count)), count))
+    every, owner = np.concatenate(ranges), np.concatenate(owners)
+    order = np.lexsort((every[:, 0], owner))
+    first = np.searchsorted(owner[order], np.arange(len(parts) + 1))
+    files = [(part.reader, part.path) for part in parts]
+    done = read_files(files, first, every[order], into)
+    return [into[a:b] for a, b in pairwise(ends)], done

@@ -20,6 +20,7 @@ from __future__ import annotations
 
 import zlib
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
@@ -35,18 +36,21 @@ from .bulk_chunks import (
     COLUMNS,
     COMPRESSED,
     CRC,
+    LENGTH,
     LEVELS,
     MOST_STRINGS,
+    OFFSET,
     ROOM,
+    ROWS,
     SIZE,
     STORED,
     WIDTHS,
-    ChunkSpan,
     number_array,
     string_array,
     validity_buffer,
 )
 from .decoding_memory import limit_of
+from .pinned_file import PinnedReader, read_files
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -56,7 +60,6 @@ if TYPE_CHECKING:
 
     from .bulk_chunks import BulkKind, Room
     from .page_tables import PageTable
-    from .pinned_file import PinnedReader
 
     I64 = NDArray[np.int64]
 
@@ -89,7 +92,8 @@ _HEAP: Final = 1 << 16
 # Ranges of a file so near are read by one call, as by ``LocalStorage``. What lies between them goes
 # where it is not read.
 _GAP: Final = 16 * 1024
-_UNWANTED: Final = memoryview(bytearray(_GAP))
+# Bytes of parts that are read together.
+_TOGETHER: Final = 8 << 20
 
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
@@ -104,12 +108,13 @@ class PageEntries:
     codecs: I64
 
 
-def page_entries(found: Sequence[PageTable | ChunkSpan], codecs: Sequence[int]) -> PageEntries:
-    """The entries of columns by their page tables, or as a whole."""
+def page_entries(found: Sequence[PageTable | I64], codecs: Sequence[int]) -> PageEntries:
+    """The entries of columns by their page tables, or as a whole by their spans
+    (``bulk_chunks``)."""
     tables, heads = [], []
     for each in found:
-        if isinstance(each, ChunkSpan):
-            tables.append(np.array([(*each.ranges[0], 0, each.rows)], np.int64))
+        if isinstance(each, np.ndarray):
+            tables.append(np.array([(each[OFFSET], each[LENGTH], 0, each[ROWS])], np.int64))
             heads.append((0, 0))
             continue
         rows = np.diff(each.first_row)
@@ -145,10 +150,75 @@ def read_few_rows(
     """An array per column of these ``kinds``: the rows of all parts, one after another."""
     taken = _Taken(kinds, sum(len(part.rows) for part in parts))
     one = _OnePart(kinds, kernels, verify_checksums, memory, room or _new)
-    for part in parts:
-        if not one.read(part, taken):
+    chosen = [_Chosen.of(part, kernels) for part in parts]
+    at = 0
+    while at < len(parts):
+        size, stop = 0, at
+        while stop < len(parts) and (stop == at or size + chosen[stop].size <= _TOGETHER):
+            size += chosen[stop].size + ROOM
+            stop += 1
+        buffers = _fetched(parts[at:stop], chosen[at:stop], size, one.buffer_of)
+        if buffers is None:
             return None
+        for part, picked, buffer in zip(parts[at:stop], chosen[at:stop], buffers, strict=True):
+            if not one.read(part, picked, buffer, taken):
+                return None
+        at = stop
     return taken.arrays(kernels)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Chosen:
+    """The entries of a part that hold one of its rows, and the ranges to read for them; ``stops``
+    and ``values`` are the bytes up to the end of each column, and the rows of its entries."""
+
+    picks: I64
+    ranges: I64
+    stops: I64
+    values: I64
+
+    @classmethod
+    def of(cls, part: FewRows, kernels: FewRowsKernels) -> _Chosen:
+        entries, count = part.entries, len(part.entries.codecs)
+        picks = np.empty(len(entries.table), np.int64)
+        ranges = np.empty((len(picks) + count, 2), np.int64)
+        stops, values = np.empty(count, np.int64), np.empty(count, np.int64)
+        chosen, spans = kernels.choose(
+            entries.table, entries.of, entries.dictionary, part.rows, picks, ranges, stops, values
+        )
+        return cls(picks[:chosen], ranges[:spans], stops, values)
+
+    @property
+    def size(self) -> int:
+        """Bytes of all ranges."""
+        return int(self.stops[-1])
+
+
+def _fetched(
+    parts: Sequence[FewRows], chosen: Sequence[_Chosen], size: int, room: Room
+) -> list[NDArray[np.uint8]] | None:
+    """The ranges of each part, one after another; ``None`` where one cannot be read."""
+    counts = [len(each.ranges) for each in chosen]
+    pairs = np.concatenate([each.ranges for each in chosen])
+    owner = np.repeat(np.arange(len(parts)), counts)
+    length = pairs[:, 1]
+    if np.any(length < 0):
+        return None
+    # Behind the ranges of a part there is room for what the kernels read.
+    place = np.cumsum(length) - length + ROOM * owner
+    starts = np.cumsum([0, *(each.size + ROOM for each in chosen)])
+    order = np.lexsort((pairs[:, 0], owner))
+    pairs, place, owner = pairs[order], place[order], owner[order]
+    stop = pairs[:-1, 0] + pairs[:-1, 1]
+    gap = pairs[1:, 0] - stop
+    near = np.flatnonzero((owner[1:] == owner[:-1]) & (gap > 0) & (gap <= _GAP))
+    into = room(size + _GAP)
+    between = np.stack([stop[near], gap[near], np.full(len(near), size)], axis=1)
+    ranges = np.insert(np.column_stack([pairs, place]), near + 1, between, axis=0)
+    first = np.searchsorted(np.insert(owner, near + 1, owner[near]), np.arange(len(parts) + 1))
+    if not read_files([(part.reader, part.path) for part in parts], first, ranges, into).all():
+        return None
+    return [into[a:b] for a, b in pairwise(starts.tolist())]
 
 
 def _new(size: int) -> NDArray[np.uint8]:
@@ -206,7 +276,7 @@ class _OnePart:
         room: Room,
     ) -> None:
         self.kernels, self.verify, self.memory, self.room = kernels, verify, memory, room
-        self.buffer = self.plain = self.valid = _new(0)
+        self.buffer = self.held = self.plain = self.valid = _new(0)
         self.codes, self.starts = np.empty(0, np.int32), np.empty(0, np.int64)
         self.stack, self.none = np.empty(80, np.int64), np.zeros(ROOM, np.uint8)
         self.pages = np.empty((_PAGES * len(kinds), COLUMNS), np.int64)
@@ -214,20 +284,20 @@ class _OnePart:
         for at, kind in enumerate(kinds):
             self.columns[at, :2] = WIDTHS.get(kind.physical, 0), kind.optional
 
-    def read(self, part: FewRows, taken: _Taken) -> bool:
-        """Adds the values of a part; whether that is possible."""
-        entries, count = part.entries, len(self.columns)
-        picks = np.empty(len(entries.table), np.int64)
-        ranges = np.empty((len(picks) + count, 2), np.int64)
-        stops, values = np.empty(count, np.int64), np.empty(count, np.int64)
-        chosen, spans = self.kernels.choose(
-            entries.table, entries.of, entries.dictionary, part.rows, picks, ranges, stops, values
-        )
-        if not self._fetch(part, ranges[:spans]):
-            return False
-        limit = limit_of(self.memory, int(stops[-1]))
-        status = np.zeros(count, np.int64)
-        pages = self._walk(stops, values, status)
+    def buffer_of(self, size: int) -> NDArray[np.uint8]:
+        """Memory for the bytes of some parts, which those of the next ones take the place of."""
+        if len(self.held) < size:
+            self.held = self.room(size)
+        return self.held
+
+    def read(
+        self, part: FewRows, chosen: _Chosen, buffer: NDArray[np.uint8], taken: _Taken
+    ) -> bool:
+        """Adds the values of a part, whose ranges are in ``buffer``; whether that is possible."""
+        entries, self.buffer = part.entries, buffer
+        limit = limit_of(self.memory, chosen.size)
+        status = np.zeros(len(self.columns), np.int64)
+        pages = self._walk(chosen.stops, chosen.values, status)
         if pages is None or status.any():
             return False
         left = self.kernels.claims(pages, entries.codecs, self.verify, self.claimed)
@@ -240,7 +310,7 @@ class _OnePart:
         words = int(self.claimed[0]) + ROOM
         while True:
             end = self.kernels.take(
-                self.buffer, other, pages, picks[:chosen], entries.table, entries.of, self.columns,
+                self.buffer, other, pages, chosen.picks, entries.table, entries.of, self.columns,
                 part.rows, self.plain, words, self.valid, self.codes, self.starts, taken.words,
                 taken.sizes, taken.valid, taken.rows, taken.heap, taken.end,
             )  # fmt: skip
@@ -252,26 +322,6 @@ class _OnePart:
             return False
         taken.end, taken.rows = int(end), taken.rows + len(part.rows)
         return True
-
-    def _fetch(self, part: FewRows, ranges: I64) -> bool:
-        offsets, lengths = ranges[:, 0].tolist(), ranges[:, 1].tolist()
-        size = sum(lengths)
-        if len(self.buffer) < size + ROOM:
-            self.buffer = self.room(size + ROOM)
-        view, at, into = memoryview(self.buffer.data), 0, []
-        for length in lengths:
-            into.append(view[at : at + length])
-            at += length
-        stop = None
-        for offset, length in sorted(zip(offsets, lengths, strict=True)):
-            if stop is not None and 0 < offset - stop <= _GAP:
-                offsets.append(stop)
-                into.append(_UNWANTED[: offset - stop])
-            stop = offset + length
-        try:
-            return part.reader.read_into(part.path, offsets, into)
-        except (SkipstoneError, OSError):  # the reader of single files reports it
-            return False
 
     def _walk(self, stops: I64, values: I64, status: I64) -> I64 | None:
         """The headers of all pages; ``None`` where there are more than the bytes can hold."""

@@ -20,6 +20,7 @@ from skipstone.parquet.evidence.indexed_file import IndexedFile
 from skipstone.parquet.format.enums import Type
 from skipstone.pruning import RowSet
 
+from .bulk_chunks import CODEC, LENGTH
 from .bulk_columns import LeafChunks, leaf_chunks
 from .chunk_pages import ChunkPages
 from .decoding_memory import (
@@ -245,7 +246,7 @@ class FileReader:
         key = (group, *(each.leaf for each in chunks))
         if key not in self._entries:
             pages, wanted = self.chunk_pages, [(group, each.leaf) for each in chunks]
-            large = [each.spans[group].length > _SMALL_CHUNK for each in chunks]
+            large = [each.spans[group, LENGTH] > _SMALL_CHUNK for each in chunks]
             indexed = [
                 each
                 for each, is_large in zip(wanted, large, strict=True)
@@ -254,7 +255,7 @@ class FileReader:
             tables = dict(zip(indexed, pages.tables(indexed), strict=True))
             spans = [each.spans[group] for each in chunks]
             found = [tables.get(each) or span for each, span in zip(wanted, spans, strict=True)]
-            self._entries[key] = page_entries(found, [each.codec for each in spans])
+            self._entries[key] = page_entries(found, [each[CODEC] for each in spans])
         return self._entries[key]
 
     @cached_property

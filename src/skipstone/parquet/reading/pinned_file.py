@@ -17,8 +17,11 @@ from __future__ import annotations
 import io
 import zlib
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
+
+import numpy as np
 
 from skipstone.errors import FormatError, SkipstoneError, StaleError
 from skipstone.identity import ObjectId
@@ -32,6 +35,8 @@ from .page_tables import adjacent_path
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from typing import BinaryIO
+
+    from numpy.typing import NDArray
 
     from skipstone.parquet.encryption.decryption import Decryption
     from skipstone.parquet.encryption.file_decryptor import FileDecryptor
@@ -280,8 +285,8 @@ class PinnedReader:
     def read_into(self, path: str, offsets: Sequence[int], into: Sequence[memoryview]) -> bool:
         """Fills each view from its offset on; False where that is not possible, and ``read`` has
         the error. Columns in other files and files that grow are left to ``read``."""
-        version = self._exact.get(path)
-        if version is None or version.size is None or path in self._growing:
+        version = self.exact(path)
+        if version is None or version.size is None:
             return False
         if any(at + len(view) > version.size for at, view in zip(offsets, into, strict=True)):
             return False
@@ -289,6 +294,10 @@ class PinnedReader:
             return False
         self.bytes_read += sum(map(len, into))
         return True
+
+    def exact(self, path: str) -> ObjectId | None:
+        """The version of ``path`` that ``read_into`` reads."""
+        return None if path in self._growing else self._exact.get(path)
 
     def _read(self, ranges: Sequence[ByteRange]) -> Mapping[ByteRange, memoryview]:
         inside = [each for each in ranges if self._has(each)]
@@ -375,8 +384,38 @@ class OpenFileReader(PinnedReader):
                 return False
         return True
 
+    def exact(self, path: str) -> ObjectId | None:
+        return None
+
     def _check(self, path: str) -> None:
         pass
+
+
+def read_files(
+    files: Sequence[tuple[PinnedReader, str]],
+    first: NDArray[np.int64],
+    ranges: NDArray[np.int64],
+    into: NDArray[np.uint8],
+) -> NDArray[np.bool_]:
+    """``PinnedReader.read_into`` for the paths of many files: which of them were read. The
+    arguments are those of ``LocalStorage.read_files``."""
+    storage = files[0][0].storage if files else None
+    versions = [each for reader, path in files if (each := reader.exact(path)) is not None]
+    if len(versions) == len(files) and isinstance(storage, LocalStorage):
+        done = storage.read_files(versions, first, ranges, into)
+        if done is not None:
+            ends = np.concatenate([[0], np.cumsum(ranges[:, 1])])[first]
+            sizes = np.diff(ends) * done
+            for (reader, _), size in zip(files, sizes.tolist(), strict=True):
+                reader.bytes_read += size
+            return done
+    done, view = np.zeros(len(files), np.bool_), memoryview(into.data)
+    for n, (reader, path) in enumerate(files):
+        mine = ranges[first[n] : first[n + 1]].tolist()
+        views = [view[place : place + length] for _, length, place in mine]
+        with suppress(SkipstoneError, OSError):  # the reader of single files reports it
+            done[n] = reader.read_into(path, [offset for offset, _, _ in mine], views)
+    return done
 
 
 def _is_longer(current: ObjectId, beginning: ObjectId) -> bool:

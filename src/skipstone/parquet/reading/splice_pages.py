@@ -119,7 +119,9 @@ class Template:
             ):
                 self._tail = _tail(pa.schema(fields), created_by)
 
-    def file(self, groups: Sequence[SplicedGroup]) -> bytes:
+    def file(self, groups: Sequence[SplicedGroup]) -> pa.Buffer:
+        """The bytes of the file, in memory of Arrow: its threads may hold them a little longer than
+        Python runs, and cannot give back an object of Python then."""
         parts: list[Buffer] = [MAGIC]
         at = len(MAGIC)
         footer = [self._head, b"\x16", _zigzag(sum(group.rows for group in groups))]
@@ -145,7 +147,12 @@ class Template:
         footer.append(self._tail)
         made = b"".join(footer)
         parts += [made, len(made).to_bytes(4, "little"), MAGIC]
-        return b"".join(parts)
+        held = pa.allocate_buffer(sum(map(len, parts)))
+        view, at = memoryview(held).cast("B"), 0
+        for part in parts:
+            view[at : at + len(part)] = part
+            at += len(part)
+        return held
 
     def decode(
         self, groups: Sequence[SplicedGroup], *, threads: bool = False, verify_crc: bool = True

@@ -154,7 +154,7 @@ class ArrowBlocks:
         values = None
         if not self.keys.isdisjoint(leaf.ordinal for leaf, _ in found):
             file = pq.ParquetFile(pa.BufferReader(pa.py_buffer(encoded.data)))
-            values = file.read_row_group(0).column(0)
+            values = file.read_row_group(0, use_threads=False).column(0)
         return [self._looked_at(encoded, leaf, chunk) for leaf, chunk in found], values
 
     def _encoded(self, rows: pa.Table, block: Block) -> EncodedRowGroups:

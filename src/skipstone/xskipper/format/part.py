@@ -190,7 +190,9 @@ def _encrypted(reader: pa.NativeFile, file: str | None, decryption: object) -> _
     )
     pairs = found.metadata.metadata or {}
     rows, columns = found.metadata.num_rows, found.schema_arrow
-    return _OpenPart(pairs, rows, columns, lambda names: found.read(columns=names))
+    return _OpenPart(
+        pairs, rows, columns, lambda names: found.read(columns=names, use_threads=False)
+    )
 
 
 def _decrypted_footer(reader: pa.NativeFile, file: str | None, decryption: object) -> Any:
