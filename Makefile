@@ -74,6 +74,7 @@ versions: java $(SPARKS:%=.venv-spark%/.stamp)
 	  .venv-spark$$version/bin/python -m pytest -W ignore -p no:cacheprovider \
 	    tests/spark/test_skip.py tests/spark/test_catalyst.py tests/spark/test_scans.py \
 	    tests/spark/test_txn_scan.py tests/spark/test_sources.py tests/spark/test_watch.py \
+	    tests/spark/test_connect.py \
 	    $(ARGS) || exit 1; \
 	done
 
@@ -92,7 +93,7 @@ $(VENV)/.stamp: pyproject.toml tools/bootstrap.sh
 	touch $@
 
 .venv-spark%/.stamp: pyproject.toml tools/bootstrap.sh
-	sh tools/bootstrap.sh venv .venv-spark$* -e '.[spark]' 'pyspark==$*.*' pytest hypothesis
+	sh tools/bootstrap.sh venv .venv-spark$* -e '.[spark]' 'pyspark[connect]==$*.*' pytest hypothesis
 	touch $@
 
 clean:

@@ -117,10 +117,20 @@ def connect_server(home: Path) -> tuple[Server, str]:
         "--driver-memory",
         "1g",
         *settings(home, {"spark.connect.grpc.binding.port": str(port)}),
+        *_connect_jars(),
         "spark-internal",
     )
     server.wait_for(port=port)
     return server, f"sc://127.0.0.1:{port}"
+
+
+def _connect_jars() -> list[str]:
+    """The PySpark of Spark 3.5 has no server of Connect; Maven has."""
+    import pyspark
+
+    if any(spark_home().glob("jars/spark-connect_*.jar")):
+        return []
+    return ["--packages", f"org.apache.spark:spark-connect_2.12:{pyspark.__version__}"]
 
 
 @pytest.fixture(scope="session")

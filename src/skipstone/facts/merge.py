@@ -99,7 +99,9 @@ def merge(
             newest = _newest(group, count, np.ones(len(group), np.bool_))
         else:
             usable = np.any([nonnull(each) for each in stacked], axis=0)
-            newest = _newest(group, count, usable & ~spent.get(names[0], False))
+            if names[0] in spent:
+                usable &= ~spent[names[0]]
+            newest = _newest(group, count, usable)
         row_of[names[0]] = newest
         for name, values in zip(names, stacked, strict=True):
             columns[name] = _pick(values, newest)
