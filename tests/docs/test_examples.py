@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import logging
+import os
 import shlex
 from typing import TYPE_CHECKING, Any
 
@@ -19,7 +21,7 @@ if TYPE_CHECKING:
 
 # Pages whose examples need a session; the example of own-index-kinds.md is a package of its own,
 # which tests/indexes/test_registry.py installs and uses.
-WITH_SPARK = {"README.md", "docs/guide.md"}
+WITH_SPARK = {"README.md", "docs/guide.md", "docs/spark.md"}
 ELSEWHERE = {"docs/own-index-kinds.md"}
 ALONE = [p for p in PAGES if p not in WITH_SPARK | ELSEWHERE and python_examples(p)]
 
@@ -57,6 +59,28 @@ def test_the_examples_of_the_readme(spark: SparkSession, tmp_path: Path) -> None
     run_examples("README.md", names, {"events": str(tmp_path)})
     [scan] = skipstone.explain(names["df"].where("user_id = 'u-8814'")).scans
     assert scan.files_kept == 1
+
+
+@pytest.mark.spark
+def test_the_examples_of_spark(spark: SparkSession, tmp_path: Path) -> None:
+    """About a table ``db.events`` of the catalog."""
+    spark.sql("CREATE DATABASE db")
+    try:
+        spark.sql(
+            f"CREATE TABLE db.events USING parquet LOCATION '{(tmp_path / 'events').as_uri()}' AS "
+            "SELECT concat('u-', id) AS user_id, timestamp_seconds(1700000000 + id) AS ts "
+            "FROM range(8000, 9000)"
+        )
+        for file in (tmp_path / "events").glob("*.parquet"):
+            os.utime(file, (1_700_000_000, 1_700_000_000))
+        names: dict[str, Any] = {"spark": spark}
+        run_examples("docs/spark.md", names)
+        assert spark.table("db.events").where("user_id = 'u-8814'").count() == 1
+        assert skipstone.last_scan(spark).files_kept == 1
+    finally:
+        logging.getLogger("skipstone").setLevel(logging.NOTSET)
+        skipstone.disable(spark)
+        spark.sql("DROP DATABASE db CASCADE")
 
 
 def commands() -> list[tuple[str, list[str]]]:

@@ -414,3 +414,22 @@ def test_rows_are_those_of_plain_spark(
                 assert skipping_rows == plain_rows, f"after {what}: {query}"
         finally:
             world.close()
+
+
+def test_jobs_say_what_they_do(spark: SparkSession, tmp_path: Path) -> None:
+    for number in range(3):
+        write(tmp_path / "t", number, range(number * 10, number * 10 + 10))
+    spark.sparkContext.setJobDescription("nightly load")
+    try:
+        Table(str(tmp_path / "t")).build(spark, indexes=["id:minmax"])
+        Table(str(tmp_path / "t")).build(spark, ["s:bloom"], progress=lambda done, total: None)
+        assert spark.sparkContext.getLocalProperty("spark.job.description") == "nightly load"
+    finally:
+        spark.sparkContext.setJobDescription(None)  # type: ignore[arg-type]
+    context = spark.sparkContext._jsc.sc()
+    context.listenerBus().waitUntilEmpty()
+    jobs = context.statusStore().jobsList(None)
+    told = [str(jobs.apply(at).description()) for at in range(jobs.size())]
+    for index in ("id:minmax", "s:bloomfilter"):
+        wanted = f"skipstone build: {index}"
+        assert [text for text in told if wanted in text and "3 files" in text], told[:5]

@@ -20,7 +20,7 @@ import pytest
 import skipstone.run
 from skipstone import Table
 from skipstone.spark.relation import ENABLED
-from tests.spark_servers import READY, environment, spark_home, standalone
+from tests.spark_servers import environment, spark_home, standalone
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -75,10 +75,8 @@ def test_a_worker_is_killed_in_the_middle_of_a_build(tmp_path: Path) -> None:
                 stdout=subprocess.PIPE,
                 stderr=log,
             )
-        end = time.monotonic() + READY
         while not (parts.is_dir() and any(parts.glob("part-*"))):
             assert driver.poll() is None, (tmp_path / "driver.log").read_text()[-4_000:]
-            assert time.monotonic() < end, "no part of the index was published"
             time.sleep(0.02)  # between two looks; the loop ends by what it sees
         os.killpg(workers[0].process.pid, signal.SIGKILL)
         covered = Table(str(root)).describe().fresh

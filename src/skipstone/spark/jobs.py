@@ -71,7 +71,8 @@ def build_on_spark(
 
 def described_build(job: BuildJob, files: int) -> str:
     """The description of a build in Spark's UI."""
-    indexes = ", ".join(map(repr, job.definitions)) or "row group metadata"
+    named = [f"{each.column}:{each.name}" for each in job.definitions]
+    indexes = ", ".join(named) or "row group metadata"
     return f"skipstone build: {indexes} for {plural(files, 'file')} of {job.table}"
 
 

@@ -104,7 +104,8 @@ class UpkeepVerbs(OpenTable):
         """
         from skipstone.advisor.usage import usage
 
-        return usage(self.describe(), log, names)
+        named = [] if self.catalog is None else [self.catalog.name]
+        return usage(self.describe(), log, [*named, *names])
 
     def check(
         self, deep: bool = False, *, sample: int = 20, decryption: Decryption | None = None
