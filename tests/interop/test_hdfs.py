@@ -273,6 +273,13 @@ def test_build_refresh_and_every_way_to_read(hdfs: Hdfs, spark: SparkSession, fo
     assert table.refresh(spark).files_built == 0
     assert table.plan("id = 11003").files_kept == 1
     assert [row.id for row in table.read(spark, "id = 11003").collect()] == [11003]
+    table.compact()
+    assert table.plan("id = 11003").files_kept == 1
+    assert table.check().ok
+    table.vacuum()
+    table.drop()
+    assert not open_storage(folder).has_children(report.location)
+    assert len(table.query("id = 11003")) == 1
 
 
 def test_a_replaced_file_is_read_until_it_is_indexed(

@@ -22,7 +22,6 @@ from __future__ import annotations
 import errno
 import os
 import secrets
-import sys
 import time
 from contextlib import suppress
 from dataclasses import replace
@@ -40,7 +39,7 @@ from .base import count_read, parent
 from .hadoop_files import HINT, WEBHDFS
 from .listing import SUMMARY, Listing
 from .remote import RemoteReads, data_files
-from .session import active_session
+from .session import active_session, has_connect_session
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -274,7 +273,7 @@ def _way(base: str, options: Mapping[str, str]) -> HadoopFiles:
 
         return WebFiles.at(base, options)
     where = f"{scheme}://{authority}" if authority else f"{scheme}:"
-    if "pyspark.sql.connect.session" in sys.modules and "pyspark.core.context" not in sys.modules:
+    if has_connect_session():
         raise UnsupportedError(
             f"{where} is read through Hadoop, and a session of Spark Connect has no JVM here",
             hint="use a classic session, or install libhdfs and set HADOOP_HOME",
@@ -282,7 +281,8 @@ def _way(base: str, options: Mapping[str, str]) -> HadoopFiles:
     raise UnsupportedError(
         f"{where} is read through Hadoop, and this process has no Spark session",
         hint="start one first (SparkSession.builder.getOrCreate()); without a session, paths are"
-        " local, s3://, gs://, abfs:// or hdfs://",
+        " local, s3://, gs://, abfs:// or hdfs://. Spark's workers, where format('skipstone') plans"
+        " and reads, have none: use Table.read or skip(df)",
     )
 
 

@@ -66,6 +66,18 @@ def active_session() -> Any:
     return session._instantiatedSession if found is None else found
 
 
+def has_connect_session() -> bool:
+    """Whether this process has a session of Spark Connect, which has no JVM here."""
+    connect = sys.modules.get("pyspark.sql.connect.session")
+    if connect is None:
+        return False
+    session = connect.SparkSession
+    try:
+        return (session.getActiveSession() or session._default_session) is not None
+    except Exception:  # another version of Spark keeps it elsewhere
+        return False
+
+
 def options_of_session(session: Any, path: str) -> dict[str, str]:
     """The options of the store of ``path`` (canonical) by the configuration of ``session``."""
     conf = session._jsparkSession.sessionState().newHadoopConf()
