@@ -6,6 +6,7 @@ need none.
 | one user, absent user, id, user or id, time, 100 users | decides: at least 5 x the fastest peer |
 | rare pair, top amount, null, count, sum, like, like inside | excludes no file: not behind |
 | ten | bounds in the facts, then pages |
+| index size | two Bloom filters, two ranges and two lists of values: at most 4 % of the data |
 | the same with row indexes | bitmaps and a range bitmap decide the rows |
 
 All run the same query in turns; if the rows differ, there is no figure. Warm is the same for all.
@@ -39,6 +40,8 @@ __all__ = ["figures"]
 
 ROW_INDEXES = ("country:bitmap", "kind:bitmap", "referrer:bitmap", "amount:rangebitmap")
 _AHEAD, _EQUAL = 5.0, 1.0
+# Of the data, all facts included.
+_LARGEST = 0.04
 _FIRST_MICROSECOND = 1_767_225_600_000_000
 
 
@@ -69,6 +72,16 @@ def figures(bench: Workbench) -> Iterator[Figure]:
     peers = engines(path)
     for query in queries:
         yield _figure(bench, query, table, peers, "lake_queries")
+    told = table.describe()
+    share = told.bytes_index / told.bytes_data
+    yield Figure(
+        name="lake_queries.index size",
+        value=share,
+        unit="of the data",
+        target=f"<= {_LARGEST:g} of the data",
+        met=share <= _LARGEST,
+        details={"bytes": {f"{each.column} {each.name}": each.bytes for each in told.indexes}},
+    )
     of_rows = skipstone.Table(path, index_location=str(folder / "rows"))
     of_rows.build(indexes=[*INDEXES, *ROW_INDEXES], memory=4 << 30)
     for query in queries:

@@ -108,3 +108,41 @@ def slices(bench: Workbench) -> None:
     assert list(after.keep) == list(before.keep)
     assert after.files_kept <= 10, after.files_kept
     assert Table(str(root)).count("user = 'u-1003-7'") == 1
+
+
+@point("many files: a lookup by bit position reads at most seven rows of a bit per file")
+def seven_rows(bench: Workbench) -> None:
+    root = bench.home / "sliced"
+    users(root, range(1_100))
+    table = Table(str(root))
+    table.build(indexes=["user:bloom(files=1000000)"])
+    table.compact()
+    plan = Table(str(root)).plan("user = 'u-1003-7'")
+    (step,) = (each for each in plan.steps if each.index == "bloom slices")
+    assert step.requests <= 7, step
+    assert step.bytes_read <= 7 * (1_100 // 8 + 5), step
+    assert plan.files_kept == 1, plan.files_kept
+
+
+@point("many files: two filters as they are for 1,000 files take at most 4 % of everyday rows")
+def share_of_the_data(bench: Workbench) -> None:
+    """A row has two keys, a number, and two texts that do not repeat: 120 bytes."""
+    root, rows = bench.home / "everyday", 50_000
+    root.mkdir(parents=True)
+    rng = np.random.default_rng(4)
+    letters = [rng.integers(97, 123, (rows, width), dtype=np.uint8) for width in (16, 60)]
+    table = pa.table(
+        {
+            "id": rng.integers(0, 2**62, rows),
+            "user": [f"u-{each:07d}" for each in rng.integers(0, 5_000_000, rows)],
+            "amount": rng.random(rows),
+            "session": [bytes(each).decode() for each in letters[0]],
+            "note": [bytes(each).decode() for each in letters[1]],
+        }
+    )
+    pq.write_table(table, root / "part-0.parquet")
+    backdate(root / "part-0.parquet")
+    indexed = Table(str(root))
+    indexed.build(indexes=["id:bloom(files=1000)", "user:bloom(files=1000)"])
+    told = indexed.describe()
+    assert told.bytes_index <= 0.04 * told.bytes_data, (told.bytes_index, told.bytes_data)

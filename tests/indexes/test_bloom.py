@@ -72,6 +72,19 @@ def test_size_follows_the_distinct_values(distinct: int, kernels: object) -> Non
     assert absent.mean() < 0.014
 
 
+@pytest.mark.parametrize("fpp, hashes", [(0.01, 7), (0.001, 7), (0.0001, 7), (1e-6, 20)])
+def test_few_hash_functions_keep_the_probability(fpp: float, hashes: int) -> None:
+    builder = Bloom("c", fpp=fpp).build(pa.int64(), 1 << 26)
+    values = np.arange(20_000) * 7919
+    builder.add(Chunk(pa.array(values)))
+    made = finished(builder)
+    assert made.num_hash_functions == hashes
+    assert made.expected_fpp() <= 1.05 * fpp
+    assert might_contain_longs(made, values).all()
+    absent = might_contain_longs(made, -1 - np.arange(200_000))
+    assert absent.sum() <= 1.3 * 200_000 * fpp + 10
+
+
 def test_past_the_budget_a_filter_at_the_bound_is_folded_down() -> None:
     # Room for 2,000 pairs, and 10,000 distinct values that come in small chunks.
     builder = Bloom("c").build(pa.int64(), 32_000)

@@ -58,7 +58,6 @@ if TYPE_CHECKING:
     from skipstone.parquet.encryption.master_keys import LabelledKeys
     from skipstone.parquet.format.footer_arrays import FooterArrays
     from skipstone.predicate.tree import Leaf
-    from skipstone.pruning import BoolArray
     from skipstone.pruning.kind import Index
     from skipstone.storage import Listing, Storage
     from skipstone.xskipper.format.schema import IndexColumn
@@ -325,9 +324,7 @@ _FILTERED = (pa.int8(), pa.int16(), pa.int32(), pa.int64(), pa.string())
 class _SameType(PerFile):
     """Answers of leaves whose type is that of the stored values, and of no others."""
 
-    def _answer(
-        self, leaf: Leaf, rows: Rows, held: BoolArray, lacking: tuple[Reason, ...]
-    ) -> Answer:
+    def _answer(self, leaf: Leaf, rows: Rows, lacking: tuple[Reason, ...]) -> Answer:
         type_ = rows.stored.type
         if pa.types.is_null(type_) and leaf.type in _FILTERED:
             rows = Rows(replace(rows.stored, type=leaf.type), rows.at)
@@ -335,7 +332,7 @@ class _SameType(PerFile):
             stored = "integers or strings" if pa.types.is_null(type_) else spark_name(type_)
             text = f"over {stored}, and the column is {spark_name(leaf.type)} here"
             return Answer.silent(Cause.NOT_APPLICABLE, self._subject, text)
-        return super()._answer(leaf, rows, held, lacking)
+        return super()._answer(leaf, rows, lacking)
 
 
 class _MinMax(_SameType, MinMax):

@@ -23,10 +23,11 @@ nothing, so a build that is not told ``fpp`` chooses
 
 for the ``N`` files that the table has then: about one file is read for nothing.
 
-**Hash functions** are the best number for the size, and at most ``MOST_HASHES``: a lookup by bit
-slices (``bloom_slices.py``) reads a row of one bit per file for each of them. With seven it reads
-less than 1 MB for a million files. A filter with ``k`` of them, fewer than the best, needs more
-bits for ``n`` keys and the same ``fpp``, ``-k n / ln(1 - fpp^(1/k))``:
+**Hash functions** are the best number for the size, and at most ``MOST_HASHES`` unless ``fpp`` is
+less than 0.00001: a lookup by bit slices (``bloom_slices.py``) reads a row of one bit per file for
+each of them. With seven it reads less than 1 MB for a million files. A filter with ``k`` of them,
+fewer than the best, needs more bits for ``n`` keys and the same ``fpp``,
+``-k n / ln(1 - fpp^(1/k))``:
 
 | files | fpp | bits per key | with the best ``k`` |
 |---|---|---|---|
@@ -314,7 +315,7 @@ def sized(distinct: int, fpp: float) -> tuple[int, int]:
     """Words and hash functions of a filter; see the module."""
     bits = optimal_bits(distinct, fpp)
     hashes = optimal_hashes(distinct, bits)
-    if hashes > MOST_HASHES:
+    if hashes > MOST_HASHES and fpp >= LEAST_FPP:
         hashes = MOST_HASHES
         bits = math.ceil(-hashes * distinct / math.log1p(-(fpp ** (1 / hashes))))
     return size_class(-(-bits // 64)), hashes

@@ -162,8 +162,10 @@ def _values(head: BitmapIndex, ask: Ask) -> list[tuple[int, int]] | None:
     assert isinstance(ask, In)
     found: list[tuple[int, int]] = []
     for key in ask.keys if head.cardinality else ():
-        below, same = _position(head.firsts, key)
-        block = below if same else below - 1
+        block = 0
+        if len(head.firsts) > 1:
+            below, same = _position(head.firsts, key)
+            block = below if same else below - 1
         if block < 0:
             continue
         entries = head.blocks.get(block)

@@ -388,7 +388,15 @@ class PerFile(Index):
         else:
             rows, held = self._rows_of(self.stored.row_of_file[units.file])
         lacking = self._lacking(len(units) - len(rows), len(units))
-        return [self._answer(leaf, rows, held, lacking) for leaf in leaves]
+        found = [self._answer(leaf, rows, lacking) for leaf in leaves]
+        if len(held) == len(units):
+            return found
+        return [
+            each
+            if each.bounds is None
+            else Answer(bounds=Bounds.over(each.bounds, held, len(units)), reasons=each.reasons)
+            for each in found
+        ]
 
     @staticmethod
     def _every_file(file: IntArray) -> bool:
@@ -396,24 +404,22 @@ class PerFile(Index):
         return file is every or bool(np.array_equal(file, every))
 
     @cached_property
-    def _of_every_file(self) -> tuple[Rows, BoolArray]:
+    def _of_every_file(self) -> tuple[Rows, IntArray]:
         """``_rows_of`` all files: computed once per listing, not per query."""
         assert self.stored is not None
         return self._rows_of(self.stored.row_of_file)
 
-    def _rows_of(self, row: IntArray) -> tuple[Rows, BoolArray]:
-        """The fact rows to evaluate, and flags of ``row`` (fact rows, -1 for none) with a value."""
+    def _rows_of(self, row: IntArray) -> tuple[Rows, IntArray]:
+        """The fact rows to evaluate, and which of ``row`` (fact rows, -1 for none) they are."""
         assert self.stored is not None
         known = self.known(self.stored)
         held = row >= 0
         held[held] = known[row[held]]
         at = row[held]
         whole = len(at) == len(known) and self._every_file(at)
-        return Rows(self.stored, None if whole else at), held
+        return Rows(self.stored, None if whole else at), np.flatnonzero(held)
 
-    def _answer(
-        self, leaf: Leaf, rows: Rows, held: BoolArray, lacking: tuple[Reason, ...]
-    ) -> Answer:
+    def _answer(self, leaf: Leaf, rows: Rows, lacking: tuple[Reason, ...]) -> Answer:
         if not len(rows):
             return Answer(bounds=None, reasons=lacking)
         local = restate(leaf, rows.stored.type)
@@ -438,9 +444,7 @@ class PerFile(Index):
         if bounds is None:
             text = f"says nothing of {leaf.op}"
             return Answer.silent(Cause.NOT_APPLICABLE, self._subject, text)
-        if held.all():
-            return Answer(bounds=bounds, reasons=lacking)
-        return Answer(bounds=Bounds.over(bounds, held, len(held)), reasons=lacking)
+        return Answer(bounds=bounds, reasons=lacking)
 
     def _lacking(self, count: int, total: int) -> tuple[Reason, ...]:
         if not count:

@@ -49,7 +49,7 @@ if TYPE_CHECKING:
 #: a file with the footers of all files of a directory
 SUMMARY: Final = "_metadata"
 
-_INT64 = np.iinfo(np.int64)
+_LEAST, _MOST = -(1 << 63), (1 << 63) - 1
 
 
 def hidden_by_spark(name: str) -> bool:
@@ -63,7 +63,7 @@ def hidden_by_spark(name: str) -> bool:
 
 def int64(value: int) -> int:
     """``value`` clamped to int64. The ends mean "out of range", and no fact matches there."""
-    return min(max(value, int(_INT64.min)), int(_INT64.max))
+    return min(max(value, _LEAST), _MOST)
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
