@@ -125,6 +125,18 @@ def test_a_query_of_one_value_loads_what_it_needs(indexed: str) -> None:
     assert {"skipstone.indexes.bloom", "skipstone.planning.table_facts"} <= loaded
 
 
+def test_a_few_large_dictionaries_load_no_compiled_code(tmp_path: Path) -> None:
+    for number in range(4):
+        users = [f"u-{row * 4 + number:07}" for row in range(50_000)]
+        pq.write_table(
+            pa.table({"user": users, "row": np.arange(50_000)}), tmp_path / f"{number}.parquet"
+        )
+    skipstone.Table(str(tmp_path)).build(indexes=["row:minmax"])
+    found, loaded = fresh_query(str(tmp_path), "query(\"user = 'u-0000013'\").to_pylist()")
+    assert found == [{"user": "u-0000013", "row": 3}]
+    assert "numba" not in loaded
+
+
 def test_an_index_in_another_place_loads_no_more(plain: str, tmp_path: Path) -> None:
     place = str(tmp_path / "index")
     skipstone.Table(plain, index_location=place).build(indexes=["key:bloom", "ts:minmax"])

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -15,6 +17,7 @@ from skipstone.parquet.reading.few_rows import KERNELS as FEW_ROWS
 from tests.accept.registry import point
 from tests.accept.tables import backdate, write
 from tests.oracle import matching_rows
+from tests.processes import environment
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -146,3 +149,22 @@ def share_of_the_data(bench: Workbench) -> None:
     indexed.build(indexes=["id:bloom(files=1000)", "user:bloom(files=1000)"])
     told = indexed.describe()
     assert told.bytes_index <= 0.04 * told.bytes_data, (told.bytes_index, told.bytes_data)
+
+
+@point(
+    "many files: the first lookup of a process loads no compiled code for some large dictionaries"
+)
+def first_lookup(bench: Workbench) -> None:
+    root = bench.home / "first"
+    for number in range(12):
+        keys = [f"k-{row * 12 + number:07}" for row in range(30_000)]
+        write(root / f"part-{number:04}.parquet", {"key": keys})
+    Table(str(root)).build(indexes=["key:bloom"])
+    code = (
+        "import sys, skipstone\n"
+        "found = skipstone.Table(sys.argv[1]).query(\"key = 'k-0123456'\").num_rows\n"
+        "assert (found, 'numba' in sys.modules) == (1, False), found"
+    )
+    command = [sys.executable, "-c", code, str(root)]
+    done = subprocess.run(command, env=environment(), capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr

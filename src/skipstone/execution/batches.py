@@ -76,16 +76,16 @@ class BulkPiece:
 
     def is_like(self, other: BulkPiece) -> bool:
         """Whether both can be in one batch."""
-        return (
-            (self.chosen is None) == (other.chosen is None)
-            and self.piece.sure == other.piece.sure
-            and all(
-                one.kind is two.kind or one.kind == two.kind
-                if isinstance(one, LeafChunks) and isinstance(two, LeafChunks)
-                else one == two
-                for one, two in zip(self.sources, other.sources, strict=True)
-            )
-        )
+        if (self.chosen is None) != (other.chosen is None) or self.piece.sure != other.piece.sure:
+            return False
+        for one, two in zip(self.sources, other.sources, strict=True):
+            if isinstance(one, LeafChunks) and isinstance(two, LeafChunks):
+                # Equal kinds of files of one schema are one object.
+                if one.kind is not two.kind and one.kind != two.kind:
+                    return False
+            elif one != two:
+                return False
+        return True
 
 
 @dataclass(frozen=True, slots=True, eq=False)

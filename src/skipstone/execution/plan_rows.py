@@ -81,7 +81,7 @@ class TableReader:
         self._wanted = _by_field(self.columns)
         self._batches = BatchReader(tree, self.schema, self._wanted, footers.files.scratch)
         #: the leaves to read in files of one schema, and whether all rows match
-        self._touched: dict[tuple[object, bool], list[int]] = {}
+        self._touched: dict[tuple[object, bool], tuple[int, ...]] = {}
         # Arrow takes longer to start, and less time of the interpreter.
         self._scans = False
 
@@ -120,15 +120,16 @@ class TableReader:
         touched = self._touched.get(key)
         if touched is None:
             names = self.asked if not piece.sure else {}
-            touched = self.leaves_of(piece.file, [*names, *self.columns])
+            touched = tuple(self.leaves_of(piece.file, [*names, *self.columns]))
             self._touched[key] = touched
         size = opened.read_size(touched)
         if size <= _PIECE:
-            if opened.num_rows and rows is None:
-                yield replace(piece, size=size)
-            elif rows:
+            count = opened.num_rows
+            if rows is not None:
                 # Pages are read whole, so this is too low for a few rows.
-                yield replace(piece, size=size * len(rows) // max(opened.num_rows, 1))
+                size, count = size * len(rows) // max(count, 1), len(rows)
+            if count:
+                yield Piece(piece.file, rows, piece.sure, size)
             return
         for part, size in opened.row_waves(touched, rows, _PIECE):
             yield Piece(piece.file, part, piece.sure, size)

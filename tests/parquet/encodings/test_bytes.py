@@ -56,6 +56,24 @@ def test_plain_booleans_and_strings() -> None:
     assert plain.encode(words, Type.BYTE_ARRAY) == b"\2\0\0\0ab\0\0\0\0"
 
 
+@BOTH
+def test_strings_of_one_length_among_others(kernels: None) -> None:
+    """Runs of one length from one string to thousands, and data that end anywhere in the last."""
+    random = np.random.default_rng(7)
+    words: list[bytes] = []
+    for run in (1, 40, 2, 3, 900, 1, 1, 70, *[1] * 300, 5_000, 31, 33):
+        words += [random.bytes(int(random.integers(0, 40)))] * run
+    encoded = plain.encode(ByteArrays.from_list(words), Type.BYTE_ARRAY)
+    found = decode_values(Encoding.PLAIN, encoded + b"more", len(words), Type.BYTE_ARRAY, None)
+    assert isinstance(found, ByteArrays)
+    assert found.to_list() == words
+    for cut in range(1, 4 + len(words[-1])):
+        with pytest.raises(FormatError) as caught:
+            decode_values(Encoding.PLAIN, encoded[:-cut], len(words), Type.BYTE_ARRAY, None)
+        last = len(encoded) - len(words[-1]) - 4
+        assert caught.value.offset in (last, last + 4)
+
+
 def test_runs_are_repeated_where_that_is_shorter() -> None:
     values = np.concatenate(
         [np.full(1_000, 5), EIGHT, np.full(8, 1), np.full(24, 6), np.full(9, 2)]

@@ -177,7 +177,6 @@ class BulkChunks:
         """All rows as one array, and the chunks that have failed."""
         made = None
         if self.walked():
-            self.unpack(np.ones(len(self.pages), np.bool_))
             made = self.values()
         return self.nothing if made is None else (made, self.status != 0)
 
@@ -264,13 +263,15 @@ class BulkChunks:
             page[READY] = count
 
     def values(self) -> pa.Array | None:
-        """All rows, once all pages are decompressed; null in chunks that do not decode."""
-        pages = self.pages
+        """All rows; null in chunks that do not decode."""
+        pages, every = self.pages, np.ones(len(self.pages), np.bool_)
         rows, version = int(self.first[-1]), pages[:, VERSION]
         self.valid = np.empty(rows if self.kind.optional else 0, np.uint8)
         self.nulls = np.zeros(len(self.stops), np.int64)
         if self.kind.physical in WIDTHS:
+            self.unpack_others(every)
             return self._numbers()
+        self.unpack(every)
         if len(self.plain) > MOST_STRINGS or int(self.entries.sum()) > MOST_STRINGS:
             return None
         words = self._words()
@@ -326,8 +327,8 @@ class BulkChunks:
         dictionary = np.zeros(len(self.stops), np.int64)
         dictionary[pages[is_dictionary, CHUNK]] = pages[is_dictionary, PLACE]
         self.kernels.fixed(
-            self.plain, pages, self.kind.optional, dictionary, self.entries, out.view(np.uint8),
-            self.status, out, self.valid, self.nulls, self.scratch(np.int32),
+            self.buffer, self.plain, pages, self.kind.optional, dictionary, self.entries,
+            out.view(np.uint8), self.status, out, self.valid, self.nulls, self.scratch(np.int32),
         )  # fmt: skip
         blank(self.status, self.first, self.valid, self.nulls, out)
         return number_array(self.kind, out, validity_buffer(self.valid, self.nulls))

@@ -177,7 +177,7 @@ def validity(
 
 
 def fixed(
-    plain: Any, pages: Any, optional: Any, dictionary: Any,
+    data: Any, plain: Any, pages: Any, optional: Any, dictionary: Any,
     entries: Any, items: Any, status: Any, out: Any, valid: Any, nulls: Any, some: Any,
 ) -> None:  # fmt: skip
     """Values of a fixed width, plain or by a dictionary at byte ``dictionary[c]`` of ``plain``.
@@ -186,7 +186,13 @@ def fixed(
     for n in range(len(pages)):
         page = pages[n]
         chunk, to = page[CHUNK], page[FIRST]
-        if page[VERSION] == 0 or status[chunk] != 0:
+        if status[chunk] != 0:
+            continue
+        # Page by page: what is decompressed is still in the processor's cache.
+        if not unpacked(data, page, plain, page[SIZE]):
+            status[chunk] = 2
+            continue
+        if page[VERSION] == 0:
             continue
         count, stop = page[VALUES], page[PLACE] + page[SIZE]
         start, held = after_levels(plain, page, optional, valid, to)
@@ -382,8 +388,8 @@ def warm_up(kernels: BulkKernels) -> None:
         for width in (4, 8):
             out = np.zeros(0, f"u{width}")
             kernels.fixed(
-                bytes_, pages, optional, numbers, numbers, out.view(np.uint8), status, out, valid,
-                nulls, some,
+                bytes_, bytes_, pages, optional, numbers, numbers, out.view(np.uint8), status, out,
+                valid, nulls, some,
             )  # fmt: skip
             kernels.gather(bytes_, numbers, numbers, out, valid)
     kernels.copy_some(bytes_, numbers, numbers, offsets, bytes_)

@@ -93,7 +93,6 @@ class StoredColumn:
         at, chunks = self._at, self.chunks
         if at is not None and len(at) <= _MANY * int(chunks.first[-1]):
             return self._located(at)
-        chunks.unpack(np.ones(len(chunks.pages), np.bool_))
         made = chunks.values()
         self._check()
         if made is None:

@@ -392,10 +392,17 @@ class FileReader:
         if wave:
             yield wave, held
 
-    def read_size(self, leaves: Sequence[int]) -> int:
+    def read_size(self, leaves: tuple[int, ...]) -> int:
         """The bytes of all chunks of ``leaves``, stored and decoded."""
-        self.row_starts  # noqa: B018 - FormatError where the counts of rows contradict each other
-        return int(self._chunk_sizes(tuple(leaves)).sum())
+        found = self._sizes.get(leaves)
+        if found is None:
+            self.row_starts  # noqa: B018 - FormatError where the counts of rows contradict each other
+            found = self._sizes[leaves] = int(self._chunk_sizes(leaves).sum())
+        return found
+
+    @cached_property
+    def _sizes(self) -> dict[tuple[int, ...], int]:
+        return {}
 
     def _chunk_sizes(self, leaves: tuple[int, ...]) -> NDArray[np.int64]:
         """The bytes of the chunks of ``leaves`` in each row group: of their pages as stored, and of
