@@ -41,7 +41,7 @@ def open_storage(path: str, options: Mapping[str, str] | None = None) -> Storage
     HDFS (``webhdfs.py``)."""
     if "://" not in (canonical := canonical_path(path)):
         return LocalStorage()
-    if is_hadoop(canonical):
+    if _through_hadoop(canonical, options):
         from .hadoop import hadoop_storage
 
         return hadoop_storage(canonical, options or {})
@@ -50,11 +50,23 @@ def open_storage(path: str, options: Mapping[str, str] | None = None) -> Storage
     return ObjectStorage.at(canonical, storage_options(canonical, options))
 
 
+def _through_hadoop(path: str, options: Mapping[str, str] | None) -> bool:
+    """Whether Hadoop reads the canonical ``path``: also a store whose protocol is that of S3, where
+    no endpoint is given and a session may know the store."""
+    if is_hadoop(path):
+        return True
+    if options or not path.startswith(("oss://", "obs://")):
+        return False
+    from .session import active_session
+
+    return active_session() is not None
+
+
 def storage_options(path: str, options: Mapping[str, str] | None = None) -> dict[str, str]:
     """``options``, or for an object store those of the Spark session of this process: its workers
     have no session."""
     canonical = canonical_path(path)
-    if options or "://" not in canonical or is_hadoop(canonical):
+    if options or "://" not in canonical or _through_hadoop(canonical, options):
         return dict(options or {})
     from .session import active_session, options_of_session
 
@@ -65,7 +77,7 @@ def storage_options(path: str, options: Mapping[str, str] | None = None) -> dict
 def needs_session(path: str, options: Mapping[str, str] | None = None) -> bool:
     """Whether this process reaches ``path`` through its session, and Spark's workers do not."""
     canonical = canonical_path(path)
-    if not is_hadoop(canonical):
+    if not _through_hadoop(canonical, options):
         return False
     from .hadoop import hadoop_storage, has_libhdfs
 
