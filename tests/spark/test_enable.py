@@ -395,25 +395,34 @@ class World:
             self.spark.sql(f"DROP TABLE {name}")
 
 
-@settings(max_examples=12)
+def outcomes(spark: SparkSession, home: Path, steps: list[tuple[str, str]]) -> list[object]:
+    """The rows after each step, or that Spark fails: it keeps lists of files with cached data."""
+    world = World(spark, home)
+    found: list[object] = []
+    try:
+        for what, query in steps:
+            try:
+                world.step(what)
+                found.append(rows(spark.sql(query)))
+            except Exception as error:
+                if "does not exist" not in str(error):
+                    raise
+                found.append("a file is gone")
+        return found
+    finally:
+        world.close()
+
+
+@settings(max_examples=8)
 @given(steps=st.lists(st.tuples(events_between, selects), min_size=2, max_size=5))
 def test_rows_are_those_of_plain_spark(
     spark: SparkSession,
     tmp_path_factory: pytest.TempPathFactory,
     steps: list[tuple[str, str]],
 ) -> None:
+    plain = outcomes(spark, tmp_path_factory.mktemp("plain"), steps)
     with skipping(spark):
-        world = World(spark, tmp_path_factory.mktemp("world"))
-        try:
-            for what, query in steps:
-                world.step(what)
-                skipping_rows = rows(spark.sql(query))
-                skipstone.disable(spark)
-                plain_rows = rows(spark.sql(query))
-                skipstone.enable(spark)
-                assert skipping_rows == plain_rows, f"after {what}: {query}"
-        finally:
-            world.close()
+        assert outcomes(spark, tmp_path_factory.mktemp("enabled"), steps) == plain
 
 
 def test_jobs_say_what_they_do(spark: SparkSession, tmp_path: Path) -> None:
