@@ -80,7 +80,7 @@ class CompiledKernels(Generic[K]):
     def load(self) -> K:
         """The kernels, whatever the work is. Raises what their module raises."""
         if self._loaded is None or not self.is_loaded:
-            self._loaded = import_module(self.module).compiled()
+            self._loaded = _compiled(self.module)
         return self._loaded
 
     def _load_or_none(self) -> K | None:
@@ -106,15 +106,23 @@ class CompiledKernels(Generic[K]):
 
     def _compile(self) -> None:
         try:
-            module = import_module(self.module)
-            kernels = module.compiled()
-            module.warm_up(_UntilExit(kernels))
+            kernels = _compiled(self.module)
+            sys.modules[self.module].warm_up(_UntilExit(kernels))
             self._loaded = kernels
         except _ExitingError:
             return
         except Exception as error:  # the plain twin works everywhere
             log.warning("%s does not load, plain code runs instead: %r", self.module, error)
             self.disabled = True
+
+
+# numba's modules import each other: two threads that import it at once may find one half made.
+_IMPORTING = threading.RLock()
+
+
+def _compiled(module: str) -> Any:
+    with _IMPORTING:
+        return import_module(module).compiled()
 
 
 class _ExitingError(Exception):

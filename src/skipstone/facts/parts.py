@@ -217,10 +217,12 @@ class Part:
                     # It joins ranges, those that are held with others.
                     pre_buffer=storage.remote and self.held is None,
                 )
+                # A thread of Arrow's that frees bytes of Python after Python ended aborts it.
+                threads = self.held is None
                 if self.group is None:
-                    table = reader.read(columns=held)
+                    table = reader.read(columns=held, use_threads=threads)
                 else:
-                    table = reader.read_row_group(self.group, columns=held)
+                    table = reader.read_row_group(self.group, columns=held, use_threads=threads)
         except FileNotFoundError as error_:
             raise FileNotFoundError(errno.ENOENT, MERGED, self.path) from error_
         except SkipstoneError:
