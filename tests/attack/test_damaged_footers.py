@@ -124,7 +124,7 @@ def test_no_flipped_bit_ends_the_process(tmp_path: Path, verb: str) -> None:
     run(verb, tmp_path / "whole" / "f.parquet", range(bits.start, bits.stop, 37))
 
 
-@pytest.mark.fuzz
+@pytest.mark.soak
 @pytest.mark.parametrize("verb", ["build", "advise"])
 def test_no_flipped_bit_at_all_ends_the_process(tmp_path: Path, verb: str) -> None:
     run(verb, tmp_path / "whole" / "f.parquet", write(tmp_path / "whole" / "f.parquet"))

@@ -48,6 +48,7 @@ ELSEWHERE = {
     "report",
     "retrofit",
     "salvage",
+    "usage",
     "write-metadata",
 }
 

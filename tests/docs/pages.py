@@ -24,8 +24,8 @@ def blocks(page: str, *languages: str) -> list[tuple[str, str]]:
 
 
 def python_examples(page: str) -> list[str]:
-    """The examples in Python that run: all but those marked ``no-run``."""
-    return [text for options, text in blocks(page, "python") if options != "no-run"]
+    """The examples in Python that run: all but those marked ``{.no-run}``."""
+    return [text for options, text in blocks(page, "python") if options != "{.no-run}"]
 
 
 def run_examples(

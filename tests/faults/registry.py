@@ -21,7 +21,8 @@ CASES = [each for each in ALL if not each.name.startswith("upgrade") or GOLDEN.i
 
 __all__ = ["ALL", "CASES", "OF_STORES", "OF_TABLES", "PAIRS", "READING", "covered"]
 READING = {
-    *("advise", "check", "count", "coverage", "describe", "explain", "inspect", "last_scan"),
+    *("advise", "check", "count", "coverage", "describe", "doctor", "explain", "inspect"),
+    *("disable", "enable", "last_scan", "usage"),
     *(
         "listing",
         "listing_and_facts",
