@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 from skipstone.errors import SkipstoneError
 from skipstone.human import Report, aligned, plural
@@ -11,6 +11,9 @@ from skipstone.human import Report, aligned, plural
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping
 
+
+#: of a finding
+State: TypeAlias = Literal["ok", "note", "problem"]
 
 # A message from Spark carries a plan and a stack.
 _LONGEST = 400
@@ -26,7 +29,7 @@ class Finding(Report):
 
     area: str
     text: str
-    state: Literal["ok", "note", "problem"] = "ok"
+    state: State = "ok"
     hint: str = ""
     values: Mapping[str, Any] = field(default_factory=dict)
 

@@ -27,6 +27,8 @@ if TYPE_CHECKING:
 
     from pyspark.sql import SparkSession
 
+    from .diagnosis import State
+
 
 #: what pip installs with Skipstone, and the oldest version that it works with
 NEEDED: Final[Mapping[str, str]] = {
@@ -167,14 +169,14 @@ def java() -> Iterator[Finding]:
     """The Java that Spark would use, and whether this Spark runs on it."""
     spark, client = _spark()
     needs = _JAVA.get(_numbers(spark)[0], 17) if spark else 17
-    missing = "problem" if spark and not client else "note"
+    missing: State = "problem" if spark and not client else "note"
     home = os.environ.get("JAVA_HOME")
     program = str(Path(home) / "bin" / "java") if home else shutil.which("java")
     hint = f"install a JRE of version {needs} or newer, and set JAVA_HOME"
     if program is None or not os.access(program, os.X_OK):
         where = f"no bin/java in JAVA_HOME ({home})" if home else "none found"
         text = f"{where}; only Spark needs one"
-        yield Finding(area="java", state=missing, text=text, hint=hint)  # type: ignore[arg-type]
+        yield Finding(area="java", state=missing, text=text, hint=hint)
         return
     done = subprocess.run(
         [program, "-version"], capture_output=True, text=True, timeout=_PATIENCE, check=False
@@ -183,7 +185,7 @@ def java() -> Iterator[Finding]:
     match = re.search(r' version "((?:1\.)?(\d+)[^"]*)"', done.stderr + done.stdout)
     if done.returncode or match is None:
         text = f"{program} does not run: {one_line(done.stderr or done.stdout)}"
-        yield Finding(area="java", state=missing, text=text, hint=hint)  # type: ignore[arg-type]
+        yield Finding(area="java", state=missing, text=text, hint=hint)
         return
     old = spark is not None and int(match[2]) < needs
     yield Finding(

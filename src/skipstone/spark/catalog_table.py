@@ -151,7 +151,7 @@ class CatalogTable:
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """What to know of the table beside its files."""
+        """What to know of the table, apart from its files."""
         found = [f"table {self.name} of the catalog"]
         if self.partition_types.names:
             whose = "listed by the catalog" if self.lists_partitions else "found in the folders"

@@ -63,7 +63,7 @@ def skip(df: DataFrame, find: FindPruner, *, switch: str | None = None) -> DataF
     ``find`` is called once per relation. Relations that are wrapped already, streams, table formats
     and other relations stay as they are; ``explain`` has the reasons. With ``switch``, the name of
     a setting, it holds while a session has the setting; a relation that is wrapped in that way
-    is wrapped anew by a call without. Raises ``UnsupportedError`` under Spark Connect, where a
+    is wrapped again by a call without. Raises ``UnsupportedError`` under Spark Connect, where a
     client cannot change the plan.
     """
     if is_connect(df):

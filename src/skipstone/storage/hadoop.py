@@ -30,7 +30,6 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
-from skipstone._cache import LruCache
 from skipstone.errors import SkipstoneError, StaleError, UnsupportedError
 from skipstone.identity import UNITS_PER_SECOND
 
@@ -51,7 +50,6 @@ if TYPE_CHECKING:
 
 # Reads at a time: each takes a thread, and one of the JVM or of a server.
 _AT_ONCE: Final = 8
-_LISTINGS: Final = 4
 _READABLE: Final = "check the address, and that this user may read it"
 # Nanoseconds after which a temporary file belongs to no running writer.
 _LEFT_OVER: Final = 86_400 * 10**9
@@ -68,8 +66,6 @@ class HadoopStorage(RemoteReads):
         super().__init__(gap, limit)
         self.base, self.files = base, files
         self.requests = 0
-        self._summaries: dict[str, ObjectId | None] = {}
-        self._listings: LruCache[str, Listing] = LruCache(_LISTINGS)
 
     # -- listing ----------------------------------------------------------------------------------
 
@@ -103,11 +99,7 @@ class HadoopStorage(RemoteReads):
             )
             listing = every.where(chosen.positions)
             listing = replace(listing, empty=chosen.empty, top=chosen.top)
-        last = self._listings.get(root)
-        if last is not None and (last.empty, last.top) == (listing.empty, listing.top):  # noqa: SIM102
-            if last.same_files(listing):
-                return last  # what was derived from it still holds
-        return self._listings.put(root, listing)
+        return self._latest(root, listing)
 
     def _walk(self, root: str) -> Listing:
         """``FileNotFoundError`` where there is nothing."""
@@ -141,14 +133,6 @@ class HadoopStorage(RemoteReads):
             unit=found.unit,
             etags=None if etags is None else [etags[at] for at in order.tolist()],
         )
-
-    def summary(self, root: str) -> ObjectId | None:
-        if root in self._summaries:
-            return self._summaries[root]
-        try:
-            return self.stat(f"{root}/{SUMMARY}")
-        except OSError:
-            return None
 
     def has_children(self, prefix: str) -> bool:
         self.requests += 1

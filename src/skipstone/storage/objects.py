@@ -23,7 +23,6 @@ import numpy as np
 import obstore
 from obstore.exceptions import BaseError, PreconditionError
 
-from skipstone._cache import LruCache
 from skipstone.errors import SkipstoneError, StaleError, UnsupportedError
 from skipstone.identity import ObjectId
 
@@ -61,8 +60,6 @@ _ENDPOINTS = ("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL", "AWS_ENDPOINT")
 _CLIENT = {"allow_http", "allow_invalid_certificates", "connect_timeout", "timeout", "proxy_url"}
 # An index that does not respond must not delay a query for long.
 _PATIENCE = timedelta(seconds=30)
-# Roots whose last listing is kept.
-_LISTINGS = 4
 
 
 class ObjectStorage(RemoteReads):
@@ -82,8 +79,6 @@ class ObjectStorage(RemoteReads):
         self.base, self.store = base, store
         self.requests = 0
         self._counting = threading.Lock()
-        self._summaries: dict[str, ObjectId | None] = {}
-        self._listings: LruCache[str, Listing] = LruCache(_LISTINGS)
         self._lister = ObjectLister(store, self._count)
 
     @classmethod
@@ -159,10 +154,7 @@ class ObjectStorage(RemoteReads):
         found = [below[at] for at in chosen.positions]
         listing = self._listing(root, found) if found else self._itself(root)
         listing = replace(listing, empty=chosen.empty, top=chosen.top)
-        last, rest = self._listings.get(root), (listing.empty, listing.top)
-        if last is not None and (last.empty, last.top) == rest and last.same_files(listing):
-            return last  # what was derived from it still holds
-        return self._listings.put(root, listing)
+        return self._latest(root, listing)
 
     def _listing(self, root: str, metas: Sequence[Meta]) -> Listing:
         metas = sorted(metas, key=itemgetter("path"))
@@ -210,14 +202,6 @@ class ObjectStorage(RemoteReads):
             unit="s",
             etag=meta["e_tag"],
         )
-
-    def summary(self, root: str) -> ObjectId | None:
-        if root in self._summaries:
-            return self._summaries[root]
-        try:
-            return self.stat(f"{root}/{SUMMARY}")
-        except OSError:
-            return None
 
     def has_children(self, prefix: str) -> bool:
         self._count()

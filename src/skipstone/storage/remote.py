@@ -14,7 +14,7 @@ from skipstone._cache import LruCache
 from skipstone.errors import StaleError
 
 from .base import SeekableBytes, Span, carried, coalesce, fill
-from .listing import hidden_by_spark
+from .listing import SUMMARY, hidden_by_spark
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from skipstone.identity import ObjectId
 
     from .base import ByteRange
+    from .listing import Listing
 
 
 # A request takes as long as so many bytes: of two ranges this near one is sent, unless there are
@@ -30,6 +31,8 @@ _NEAR: Final = 4 * 1024
 _TAIL: Final = 64 * 1024
 # Bytes of ends that are kept.
 _KEPT_ENDS: Final = 64 << 20
+# Roots whose last listing is kept.
+_LISTINGS: Final = 4
 
 
 class DataFiles(NamedTuple):
@@ -75,6 +78,30 @@ class RemoteReads:
         self.gap, self.limit = gap, limit
         # Ends of objects, by their versions.
         self._ends: LruCache[ObjectId, memoryview] = LruCache(most_bytes=_KEPT_ENDS, size=len)
+        # By root: the summary file that its last listing saw, and that listing.
+        self._summaries: dict[str, ObjectId | None] = {}
+        self._listings: LruCache[str, Listing] = LruCache(_LISTINGS)
+
+    def summary(self, root: str) -> ObjectId | None:
+        """See ``Storage``."""
+        if root in self._summaries:
+            return self._summaries[root]
+        try:
+            return self.stat(f"{root}/{SUMMARY}")
+        except OSError:
+            return None
+
+    def _latest(self, root: str, listing: Listing) -> Listing:
+        """``listing``, or the last one of ``root`` if it has the same files: what was derived from
+        that still holds."""
+        last = self._listings.get(root)
+        if (
+            last is not None
+            and (last.empty, last.top) == (listing.empty, listing.top)
+            and last.same_files(listing)
+        ):
+            return last
+        return self._listings.put(root, listing)
 
     def stat(self, path: str) -> ObjectId:
         """See ``Storage``."""

@@ -59,7 +59,7 @@ class WebFiles:
         token = options.get("token")
         user = options.get("user") or os.environ.get("HADOOP_USER_NAME") or getpass.getuser()
         self._who = {"delegation": token} if token else {"user.name": user}
-        # Connections that nobody uses now, by address.
+        # Connections that are not in use, by address.
         self._idle: dict[str, list[HTTPConnection]] = {}
         self._lock = threading.Lock()
         weakref.finalize(self, _close, self._idle)
