@@ -199,14 +199,13 @@ def spark_options(function: Function) -> Function:
     """Adds where a build runs."""
     master = click.option(
         "--master",
-        default="local[*]",
-        show_default=True,
         envvar="SKIPSTONE_MASTER",
         show_envvar=True,
-        help="The Spark master that runs the build.",
+        help="Build on this Spark master. Without it, the build runs in this process, or on "
+        "local[*] where there is much to read.",
     )
     no_spark = click.option(
-        "--no-spark", is_flag=True, help="Build in this process: needs no Java, uses one core."
+        "--no-spark", is_flag=True, help="Build in this process in any case: needs no Java."
     )
     return master(no_spark(function))
 
