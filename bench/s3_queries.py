@@ -46,7 +46,7 @@ _PAGE = 500
 _VERSION = 1
 _DUCKDB = Path(".venv-httpfs/bin/python")
 #: Beside the listing.
-_FIRST_TRIPS, _WARM_TRIPS = 5, 4
+_FIRST_TRIPS, _WARM_TRIPS = 4, 2
 
 
 def figures(bench: Workbench) -> Iterator[Figure]:

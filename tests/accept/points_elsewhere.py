@@ -37,6 +37,11 @@ def cluster(bench: Workbench) -> None:
     hold("tests/spark/test_servers.py::test_build_and_query_on_a_cluster")
 
 
+@point("object stores: beside the listing a key takes four round trips, and two in later queries")
+def round_trips(bench: Workbench) -> None:
+    hold("tests/table/test_round_trips.py::test_a_needle")
+
+
 @point("upkeep: builds that are killed are resumed, and builds at once lose nothing")
 def interrupted(bench: Workbench) -> None:
     hold("tests/test_interrupted.py")

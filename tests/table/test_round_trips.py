@@ -30,7 +30,8 @@ INDEXES = ["key:bloom(fpp=1e-15)", "ts:minmax", "label:minmax"]
 
 # The listings of the table and of its facts; the two ends of the part.
 LISTINGS, PART = 2, 2
-# The filters; what the file ends with, which is its page index and its footer; pages of ``key``.
+# The filters; what the file ends with, which is its page index and its footer; pages of ``key``,
+# whose place is in the facts.
 FILTERS, END, KEYS = 1, 1, 1
 # Five other columns, of which the page of the row is read.
 OTHERS = 5
@@ -87,14 +88,14 @@ def needle(number: int) -> str:
 
 def test_a_needle(table: S3) -> None:
     opened = open_table(table)
-    with table.gate.trips(LISTINGS, PART, FILTERS, END, KEYS, OTHERS):
+    with table.gate.trips(LISTINGS, PART, FILTERS, END + KEYS, OTHERS):
         found = opened.query(needle(7))
     assert found.column("label").to_pylist() == ["run-0007-00300"]
-    with table.gate.trips(LISTINGS, END, KEYS, OTHERS):
+    with table.gate.trips(LISTINGS, END + KEYS, OTHERS):
         found = opened.query(needle(30))
     assert found.column("label").to_pylist() == ["run-0030-00300"]
-    # Its footer and page index are known by now.
-    with table.gate.trips(LISTINGS, KEYS, OTHERS):
+    # Its footer and page index are known by now, and the pages that were read with them.
+    with table.gate.trips(LISTINGS, OTHERS):
         assert opened.query(needle(30)).equals(found)
 
 
@@ -106,7 +107,7 @@ def test_a_small_index_is_read_whole(table: S3) -> None:
     )
     parts = len(table.keys("small/facts/part-"))
     opened = skipstone.Table(url, index_location=place, storage_options=options)
-    with table.gate.trips(LISTINGS, parts, END, KEYS, OTHERS):
+    with table.gate.trips(LISTINGS, parts, END + KEYS, OTHERS):
         assert opened.query(needle(7)).num_rows == 1
 
 
@@ -120,6 +121,36 @@ def test_a_forecast_counts_the_requests(table: S3) -> None:
     assert (forecast.possible.requests, forecast.possible.bytes) == (0, 0)
 
 
+def test_a_plan_that_is_shown_reads_no_rows(table: S3) -> None:
+    opened = open_table(table)
+    with table.gate.trips(LISTINGS, PART, FILTERS, END):
+        (file,) = opened.plan(needle(9)).files
+    assert file.path == f"{table.base}/t/part-0009.parquet"
+
+
+@pytest.mark.parametrize(
+    "indexes, where, trips",
+    [
+        # The page index of ``ts`` tells the pages of ``key``, or that of ``key`` does.
+        (["key:bloom", "ts:minmax"], f"key = {keys(7)[300]} and ts = {7 * ROWS + 300}", (END, 6)),
+        (["ts:bloom", "ts:minmax"], f"ts = {7 * ROWS + 300}", (END, 6)),
+    ],
+)
+def test_pages_are_left_out_first_where_bounds_may_do_that(
+    table: S3, indexes: list[str], where: str, trips: tuple[int, ...]
+) -> None:
+    place = f"{table.base}/{'-'.join(indexes).replace(':', '')}"
+    options = table.options
+    skipstone.Table(f"{table.base}/t", index_location=place, storage_options=options).build(
+        indexes=indexes
+    )
+    opened = skipstone.Table(f"{table.base}/t", index_location=place, storage_options=options)
+    assert opened.count("ts < 0") == 0  # The facts are known by now.
+    assert opened.count("key = 11") == 0
+    with table.gate.trips(LISTINGS, *trips):
+        assert opened.query(where)["ts"].to_pylist() == [7 * ROWS + 300]
+
+
 def test_a_key_that_is_absent_asks_no_data_file(table: S3) -> None:
     opened = open_table(table)
     with table.gate.trips(LISTINGS, PART, FILTERS):
@@ -130,9 +161,9 @@ def test_a_key_that_is_absent_asks_no_data_file(table: S3) -> None:
 
 def test_a_count_reads_the_column_of_the_predicate(table: S3) -> None:
     opened = open_table(table)
-    with table.gate.trips(LISTINGS, PART, FILTERS, END, KEYS):
+    with table.gate.trips(LISTINGS, PART, FILTERS, END + KEYS):
         assert opened.count(needle(5)) == 1
-    with table.gate.trips(LISTINGS, END, KEYS):
+    with table.gate.trips(LISTINGS, END + KEYS):
         assert opened.count(needle(6)) == 1
 
 
@@ -160,7 +191,7 @@ def test_candidates_are_opened_together(table: S3) -> None:
     """Rows of three files, all of whose pages of the predicate are read at once."""
     opened = open_table(table)
     three = f"key in ({', '.join(str(keys(number)[5]) for number in (1, 2, 3))})"
-    with table.gate.trips(LISTINGS, PART, FILTERS, 3 * END, 3 * KEYS, 3 * OTHERS):
+    with table.gate.trips(LISTINGS, PART, FILTERS, 3 * (END + KEYS), 3 * OTHERS):
         assert opened.query(three).num_rows == 3
 
 
@@ -175,7 +206,7 @@ def test_bit_slices_are_one_round_trip_more(table: S3) -> None:
     opened = skipstone.Table(f"{table.base}/t", index_location=place, storage_options=table.options)
     with table.gate.trips(LISTINGS, ENDS, BITS):
         assert opened.query("key = 17").num_rows == 0
-    with table.gate.trips(LISTINGS, BITS, END, KEYS, OTHERS):
+    with table.gate.trips(LISTINGS, BITS, END + KEYS, OTHERS):
         assert opened.query(needle(7)).num_rows == 1
 
 
@@ -205,6 +236,19 @@ def test_the_listing_shows_a_table_format(s3: S3) -> None:
         pytest.raises(skipstone.errors.UnsupportedError, match="Delta Lake"),
     ):
         open_table(s3).query("key = 1")
+
+
+def test_pages_that_were_read_early_are_those_of_the_listed_version(s3: S3) -> None:
+    s3.fill("t/part-0.parquet", data=content(0))
+    open_table(s3).build(indexes=["key:bloom"])
+    opened = open_table(s3)
+    assert opened.query(needle(0))["label"].to_pylist() == ["run-0000-00300"]
+    s3.fill("t/part-0.parquet", data=content(8))
+    assert opened.query(needle(0)).num_rows == 0
+    assert opened.query(needle(8))["label"].to_pylist() == ["run-0008-00300"]
+    open_table(s3).refresh()
+    assert opened.query(needle(0)).num_rows == 0
+    assert opened.query(needle(8))["label"].to_pylist() == ["run-0008-00300"]
 
 
 def test_a_file_that_changes_is_read_anew(s3: S3) -> None:

@@ -15,7 +15,7 @@ The footer also gives the file's row group metadata (``questdb/pm_of_data_file``
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, BinaryIO
+from typing import TYPE_CHECKING, BinaryIO, Final
 
 import numpy as np
 import pyarrow as pa
@@ -163,8 +163,31 @@ def _read(
         footer_length=len(footer.data),
         page_index=place_of_index(footer.arrays, footer.size - TAIL_LENGTH - len(footer.data)),
         row_groups=footer.arrays.num_row_groups,
+        chunks=_chunks(footer.arrays, definitions),
         schema=_schema(object, footer),
     )
+
+
+# A longer chunk is read when its pages are known: it takes longer than a round trip.
+_LONGEST_CHUNK: Final = 256 << 10
+
+
+def _chunks(footer: FooterArrays, definitions: Sequence[Index]) -> dict[str, tuple[int, int]]:
+    """Offset and length of the short chunks of columns with Bloom filters alone, in a file of one
+    row group: a query for a value reads all of it, as no bounds tell one page from another."""
+    kinds: dict[str, set[str]] = {}
+    for index in definitions:
+        kinds.setdefault(index.column, set()).add(index.name)
+    wanted = {column for column, names in kinds.items() if names == {"bloomfilter"}}
+    if footer.num_row_groups != 1 or not wanted:
+        return {}
+    found = {}
+    for leaf in footer.schema.leaves:
+        column = column_name(leaf.path)
+        start, stop = (int(footer.chunk(name)[0, leaf.ordinal]) for name in ("start", "stop"))
+        if column in wanted and 0 <= start < stop <= start + _LONGEST_CHUNK:
+            found[column] = start, stop - start
+    return found
 
 
 def _schema(object: ObjectId, footer: Footer) -> FileSchema | None:

@@ -14,11 +14,11 @@ from .open_files import OpenFiles
 from .table_files import Footers, TableColumns, with_path
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Mapping, Sequence
 
     from skipstone.pruning.partitions import PartitionColumns
     from skipstone.pruning.table_schema import KnownSchemas
-    from skipstone.storage import Listing, Storage
+    from skipstone.storage import ByteRange, Listing, Storage
 
     from .table_files import FileColumns, IntArray
 
@@ -86,11 +86,13 @@ class Engine:
         schema: FileSchema,
         partitions: PartitionColumns,
         ends: Callable[[], IntArray] | None = None,
+        chunks: Callable[[Sequence[int]], Sequence[ByteRange]] | None = None,
     ) -> Footers:
         """The footers of these files; none is opened yet. ``schema`` is that of all files; its
-        canonical types are those that predicates are bound to. ``ends`` as for ``Footers``."""
+        canonical types are those that predicates are bound to. ``ends`` and ``chunks`` as for
+        ``Footers``."""
         last = self._last
         # A listing is the same object where nothing has changed since the last one.
         if last is None or last[0] is not listing or last[1] is not schema or partitions.values:
             last = self._last = listing, schema, TableColumns.of(schema, partitions), {}
-        return Footers(self.files, listing, *last[2:], ends)
+        return Footers(self.files, listing, *last[2:], ends, chunks)

@@ -11,7 +11,10 @@ reader reports the error.
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
@@ -22,20 +25,23 @@ from skipstone._arrays import arrow
 from skipstone.errors import SkipstoneError, StaleError, UnsupportedError
 from skipstone.parquet.evidence import PageSource, RowGroupSource
 from skipstone.parquet.reading.file import ParquetFile
+from skipstone.parquet.reading.pinned_file import TAIL_GUESS
 from skipstone.predicate.types import EXISTS_DEFAULT, MapKey, column_path
 from skipstone.pruning import Level, Units
 from skipstone.pruning.column_types import values_of_key
 from skipstone.pruning.evidence import Source
+from skipstone.storage.base import carried
 
 from .._arrays import distinct
 from .open_files import KEPT
 from .table_types import spelled
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from numpy.typing import NDArray
 
+    from skipstone.identity import ObjectId
     from skipstone.parquet.evidence.indexed_file import IndexedFile
     from skipstone.predicate.tree import Leaf
     from skipstone.pruning import Evidence, Fetched, RowSet
@@ -202,6 +208,8 @@ class FileColumns:
         return values
 
 
+# Files whose chunks are read with their ends.
+_FEW = 16
 # A smaller piece is read on the calling thread.
 _SMALL = 4 << 20
 
@@ -232,12 +240,14 @@ class Footers:
         table: TableColumns,
         known: dict[int, FileColumns] | None = None,
         ends: Callable[[], IntArray] | None = None,
+        chunks: Callable[[Sequence[int]], Sequence[ByteRange]] | None = None,
     ) -> None:
         """``known`` are files that earlier queries of the same listing have opened; ``ends`` as for
-        ``OpenFiles.open``, over the listing."""
+        ``OpenFiles.open``, over the listing; ``chunks`` of some files are read with the ends."""
         self.files, self.listing, self.table = files, listing, table
         self._known = {} if known is None else known
         self._ends = ends if files.storage.remote else None
+        self._chunks = chunks if files.storage.remote else None
         self.opened: dict[int, FileColumns] = {}
         self.failed: dict[int, Exception] = {}
         self.indexed: dict[int, IndexedFile] = {}
@@ -258,7 +268,9 @@ class Footers:
             return
         ids = [self.listing.object_id(at) for at in wanted]
         ends = None if self._ends is None else self._ends()[wanted].tolist()
-        for at, id, file in zip(wanted, ids, self.files.open(ids, ends), strict=True):
+        with self._chunks_ahead(wanted, ids):
+            files = self.files.open(ids, ends)
+        for at, id, file in zip(wanted, ids, files, strict=True):
             if isinstance(file, ParquetFile):
                 found = self._paths.setdefault(file.selection.shared, {})
                 fresh = file.id.same_version(id)
@@ -268,6 +280,23 @@ class Footers:
                     known[at] = made
             else:
                 self.failed[at] = with_path(file, self.listing.paths[at])
+
+    @contextmanager
+    def _chunks_ahead(self, wanted: Sequence[int], ids: Sequence[ObjectId]) -> Iterator[None]:
+        """Reads the chunks of files while these are opened, unless there are many, which statistics
+        may yet leave out. Small files are read whole."""
+        few = self._chunks is not None and len(wanted) <= _FEW
+        versions = {id.path: id for id in ids if (id.size or 0) > TAIL_GUESS}
+        chunks = self._chunks(wanted) if self._chunks is not None and few and versions else ()
+        chunks = [each for each in chunks if each.path in versions]
+        if not chunks:
+            yield
+            return
+        keep = partial(self.files.storage.keep_ahead, versions=versions)
+        with ThreadPoolExecutor(1) as pool:
+            reading = pool.submit(carried(keep), chunks)
+            yield
+            reading.result()
 
     def is_open(self, file: int) -> bool:
         """Whether the footer of the listed version of a file is at hand, for this plan or not."""

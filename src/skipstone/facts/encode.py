@@ -28,6 +28,7 @@ from skipstone.storage import int64
 from skipstone.xskipper.format.naming import OBJ_NAME
 
 from .part_columns import (
+    CHUNKS,
     ETAG,
     FINGERPRINT,
     FOOTER_LENGTH,
@@ -81,6 +82,7 @@ class FileFacts:
       reported and not stored, since keys or other settings may remove them;
     - ``footer_length``: bytes of the Parquet footer, ``None`` for other formats;
     - ``row_groups``: number of row groups of a Parquet file;
+    - ``chunks``: offset and length of the chunks that a query reads with the end of the file;
     - ``schema``: the columns of a Parquet file, where they may be stored;
     - ``page_index``: offset and length of the Parquet page index, where there is one;
     - ``container``, ``pm``: sidecars of this file, whole, byte for byte as their formats have them;
@@ -97,6 +99,7 @@ class FileFacts:
     footer_length: int | None = None
     page_index: tuple[int, int] | None = None
     row_groups: int | None = None
+    chunks: Mapping[str, tuple[int, int]] = field(default_factory=dict)
     schema: FileSchema | None = None
     container: bytes | None = None
     pm: bytes | None = None
@@ -194,6 +197,7 @@ def _part(
         PAGE_INDEX_OFFSET: [fact.page_index and fact.page_index[0] for fact in facts],
         PAGE_INDEX_LENGTH: [fact.page_index and fact.page_index[1] for fact in facts],
         ROW_GROUPS: [fact.row_groups for fact in facts],
+        CHUNKS: [list(fact.chunks.items()) or None for fact in facts],
         SCHEMA: [text and _name_of(text) for text in texts],
         **_places(facts, PackWriter(target), definitions),
     }

@@ -11,6 +11,7 @@ One row per data file:
 | ``skipstone_reasons`` | map | index -> why it was left out |
 | ``skipstone_footer_length`` … | int64 | the Parquet footer; offset and length of its page index |
 | ``skipstone_row_groups`` | int64 | row groups of a Parquet file |
+| ``skipstone_chunks`` | map | column that has only Bloom filters -> place of its chunk |
 | ``skipstone_schema`` | string | name of the file's schema in the footer, null unknown |
 | ``skipstone_<container, pm>_…`` | | where a sidecar lies: pack, offset, length, or inline |
 | ``<c>_nullcount_<n>`` | int64 | nulls of column c, null unknown |
@@ -65,6 +66,7 @@ UNIT, ETAG, FINGERPRINT = "skipstone_unit", "skipstone_etag", "skipstone_fingerp
 ROWS, REASONS = "skipstone_rows", "skipstone_reasons"
 FOOTER_LENGTH = "skipstone_footer_length"
 ROW_GROUPS = "skipstone_row_groups"
+CHUNKS = "skipstone_chunks"
 SCHEMA = "skipstone_schema"
 PAGE_INDEX_OFFSET, PAGE_INDEX_LENGTH = "skipstone_page_index_offset", "skipstone_page_index_length"
 SIDECARS = ("container", "pm")
@@ -102,6 +104,7 @@ def _own() -> dict[str, pa.DataType]:
         PAGE_INDEX_OFFSET: number,
         PAGE_INDEX_LENGTH: number,
         ROW_GROUPS: number,
+        CHUNKS: pa.map_(pa.string(), pa.struct({"offset": number, "length": number})),
         SCHEMA: text,
     }
     for sidecar in SIDECARS:
@@ -354,7 +357,11 @@ def own_for_plans(fields: Iterable[FactField]) -> set[str]:
     """The columns of ``OWN`` that a plan with these fields needs, besides identities."""
     sidecars = {field.sidecar for field in fields} | {"pm"}
     places = {name for each in sidecars if each is not None for name in place_columns(each)}
-    return places | {SCHEMA, ROW_GROUPS, FOOTER_LENGTH, PAGE_INDEX_OFFSET}
+    blooms = any(
+        each.definition is not None and each.definition.kind == "bloomfilter" for each in fields
+    )
+    chunks = {CHUNKS} if blooms else set()
+    return places | chunks | {SCHEMA, ROW_GROUPS, FOOTER_LENGTH, PAGE_INDEX_OFFSET}
 
 
 def _coded(schema: pa.Schema) -> str:

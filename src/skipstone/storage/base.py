@@ -87,6 +87,9 @@ class Storage(Protocol):
         the same version from there. These are then read even of an object that is gone or replaced
         meanwhile."""
 
+    def keep_ahead(self, ranges: Sequence[ByteRange], versions: Mapping[str, ObjectId]) -> None:
+        """An object store reads ``ranges`` of these versions and keeps them likewise."""
+
     def read_ranges(
         self, ranges: Sequence[ByteRange], versions: Mapping[str, ObjectId] | None = None
     ) -> dict[ByteRange, memoryview]:

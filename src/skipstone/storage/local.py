@@ -171,6 +171,9 @@ class LocalStorage:
     def keep_end(self, version: ObjectId, data: memoryview) -> None:
         pass  # the system does that
 
+    def keep_ahead(self, ranges: Sequence[ByteRange], versions: Mapping[str, ObjectId]) -> None:
+        pass
+
     def read_tail(self, path: str, length: int) -> tuple[ObjectId, memoryview]:
         self.requests += 1
         descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)

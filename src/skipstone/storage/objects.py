@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from obstore import GetResult
     from obstore.store import ObjectStore
 
+    from .base import ByteRange
     from .object_listing import Meta
 
 
@@ -259,6 +260,10 @@ class ObjectStorage(RemoteReads):
     def keep_end(self, version: ObjectId, data: memoryview) -> None:
         if version.etag is not None:
             super().keep_end(version, data)
+
+    def keep_ahead(self, ranges: Sequence[ByteRange], versions: Mapping[str, ObjectId]) -> None:
+        sure = {path for path, version in versions.items() if version.etag is not None}
+        super().keep_ahead([each for each in ranges if each.path in sure], versions)
 
     def read_tail(self, path: str, length: int) -> tuple[ObjectId, memoryview]:
         try:

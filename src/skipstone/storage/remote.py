@@ -29,8 +29,9 @@ if TYPE_CHECKING:
 # more than are sent at once.
 _NEAR: Final = 4 * 1024
 _TAIL: Final = 64 * 1024
-# Bytes of ends that are kept.
+# Bytes of ends that are kept, and of ranges that were read early.
 _KEPT_ENDS: Final = 64 << 20
+_KEPT_EARLY: Final = 16 << 20
 # Roots whose last listing is kept.
 _LISTINGS: Final = 4
 
@@ -76,8 +77,11 @@ class RemoteReads:
 
     def __init__(self, gap: int, limit: int) -> None:
         self.gap, self.limit = gap, limit
-        # Ends of objects, by their versions.
+        # Ends of objects, and ranges that were read early, by their versions.
         self._ends: LruCache[ObjectId, memoryview] = LruCache(most_bytes=_KEPT_ENDS, size=len)
+        self._early: LruCache[ObjectId, list[tuple[int, memoryview]]] = LruCache(
+            most_bytes=_KEPT_EARLY, size=lambda held: sum(len(data) for _, data in held)
+        )
         # By root: the summary file that its last listing saw, and that listing.
         self._summaries: dict[str, ObjectId | None] = {}
         self._listings: LruCache[str, Listing] = LruCache(_LISTINGS)
@@ -126,14 +130,26 @@ class RemoteReads:
         if len(data):
             self._ends.put(version, data)
 
+    def keep_ahead(self, ranges: Sequence[ByteRange], versions: Mapping[str, ObjectId]) -> None:
+        """See ``Storage``."""
+        found: dict[ObjectId, list[tuple[int, memoryview]]] = {}
+        for each, data in self.read_ranges(ranges, versions).items():
+            found.setdefault(versions[each.path], []).append((each.offset, data))
+        for version, held in found.items():
+            self._early.put(version, held)
+
     def _kept(self, wanted: ByteRange, version: ObjectId | None) -> memoryview | None:
-        """A range out of an end that is kept."""
-        end = None if version is None else self._ends.get(version)
-        if end is None or version is None or version.size is None:
+        """A range out of what is kept of an object."""
+        if version is None:
             return None
-        start = wanted.offset - (version.size - len(end))
-        inside = start >= 0 and start + wanted.length <= len(end)
-        return end[start : start + wanted.length] if inside else None
+        end, kept = self._ends.get(version), list(self._early.get(version) or ())
+        if end is not None and version.size is not None:
+            kept.append((version.size - len(end), end))
+        for offset, data in kept:
+            start = wanted.offset - offset
+            if start >= 0 and start + wanted.length <= len(data):
+                return data[start : start + wanted.length]
+        return None
 
     def read_ranges(
         self, ranges: Sequence[ByteRange], versions: Mapping[str, ObjectId] | None = None
@@ -141,7 +157,7 @@ class RemoteReads:
         """See ``Storage``."""
         versions = versions or {}
         kept: dict[ByteRange, memoryview] = {}
-        if versions and len(self._ends):
+        if versions and (len(self._ends) or len(self._early)):
             for each in ranges:
                 if (data := self._kept(each, versions.get(each.path))) is not None:
                     kept[each] = data

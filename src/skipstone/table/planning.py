@@ -14,6 +14,7 @@ from skipstone.errors import PredicateError, SkipstoneError, StaleError, Unsuppo
 from skipstone.execution import TableQuery, TableScan, unreadable
 from skipstone.execution.open_files import WITH_INDEX
 from skipstone.execution.plan_rows import output_schema
+from skipstone.facts.part_columns import CHUNKS, fields_named, own_for_plans
 from skipstone.human import of_total, plural
 from skipstone.indexes.minmax import MinMax
 from skipstone.planning.fact_runs import IN_MEMORY, RunSettings, in_turn
@@ -29,12 +30,13 @@ from skipstone.pruning.interval import Intervals
 from skipstone.pruning.partitions import READ_ALL, PartitionColumns
 from skipstone.pruning.plan import SortKey
 from skipstone.pruning.table_schema import FileSchema, spelled_path
+from skipstone.storage import ByteRange
 from skipstone.storage.listing import SUMMARY
 
 from .file_format import ParquetFormat
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Collection, Mapping, Sequence
 
     import pyarrow as pa
     from pyspark.sql import SparkSession
@@ -130,7 +132,8 @@ def scan_query(table: OpenTable, request: PlanRequest) -> TableScan:
     query = None
     if table.is_parquet:
         types = FileSchema(arrow=schema, spark=schema) if found is None else found.merged
-        footers = table.engine.footers(listing, types, partitions, lambda: matched.ends)
+        chunks = None if request.shown else partial(_chunks, matched, named)
+        footers = table.engine.footers(listing, types, partitions, lambda: matched.ends, chunks)
         query = _query(table, tree, footers, schema, request)
     plan = plan_objects(
         ObjectPlanRequest(
@@ -256,6 +259,25 @@ def _file_bounds(matched: MatchedFacts, partitions: PartitionColumns) -> FileBou
         return None
 
     return bounds
+
+
+def _chunks(
+    matched: MatchedFacts, columns: Collection[str], files: Sequence[int]
+) -> list[ByteRange]:
+    """The chunks of ``columns`` in some files of the listing, where the facts have those of all:
+    they say what to read early, and not what it is."""
+    snapshot, listing = matched.snapshot, matched.listing
+    found: list[ByteRange] = []
+    if CHUNKS not in own_for_plans(fields_named(snapshot.fields, columns)):
+        return found
+    rows, stored = np.flatnonzero(np.isin(matched.file_of_row, files)), snapshot.own(CHUNKS)
+    for row, file in zip(rows.tolist(), matched.file_of_row[rows].tolist(), strict=True):
+        held = {name.lower(): place for name, place in stored[row].as_py() or ()}
+        places = [held[column.lower()] for column in columns if column.lower() in held]
+        if len(places) == len(columns):
+            path = listing.paths[file]
+            found += [ByteRange(path, place["offset"], place["length"]) for place in places]
+    return found
 
 
 def _runner(spark: SparkSession | None) -> Runner:
