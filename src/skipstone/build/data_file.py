@@ -15,7 +15,7 @@ The footer also gives the file's row group metadata (``questdb/pm_of_data_file``
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, BinaryIO
+from typing import TYPE_CHECKING, BinaryIO, Final
 
 import numpy as np
 import pyarrow as pa
@@ -97,12 +97,20 @@ def build_file(
     return facts
 
 
+_MEMORY: Final = (
+    "not enough memory in this task (raise spark.executor.pyspark.memory, or build with less:"
+    " memory=…, --memory)"
+)
+
+
 def _why(error: Exception) -> str:
     text = " ".join(str(error).split())
     if isinstance(error, KeyUnavailableError):
         return f"encrypted, and no key was given: {text}"
     if isinstance(error, FileNotFoundError):
         return "gone"
+    if isinstance(error, MemoryError) or "launch worker thread" in text:
+        return f"{_MEMORY}: {text}"
     if isinstance(error, FormatError):
         return f"not readable as Parquet: {error.about}"
     # Errors of a disk or a store have an errno; Arrow's own OSErrors do not.

@@ -114,6 +114,7 @@ class PartTarget:
 
     ``fingerprint`` is of the reader's options, where facts depend on them. Sidecars of up to
     ``inline_limit`` bytes lie in the facts themselves. With ``encryption`` nothing is in the clear.
+    ``job`` names the build.
     """
 
     location: Location
@@ -121,6 +122,7 @@ class PartTarget:
     fingerprint: str | None = None
     inline_limit: int = INLINE_LIMIT
     encryption: WriteEncryption | None = None
+    job: str | None = None
     #: Paths of the packs that no published part names yet.
     packs: list[str] = field(default_factory=list)
 
@@ -210,7 +212,9 @@ def _part(
     limit = target.inline_limit if any(column.sidecar for column in fields) else None
     table = pa.Table.from_arrays(arrays, names=[*OWN, *map(str, range(len(fields)))])
     schemas = {_name_of(text): text for text in texts if text is not None}
-    name, data = encode_part(table, fields, limit, target.encryption, schemas=schemas)
+    name, data = encode_part(
+        table, fields, limit, target.encryption, schemas=schemas, job=target.job
+    )
     return name, data, [fact.id.path for fact in facts]
 
 
