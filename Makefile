@@ -3,7 +3,8 @@
 SHELL := /bin/sh
 VENV  := .venv
 PY    := $(VENV)/bin/python
-JOBS  ?= 2
+# Tests wait for Spark and for processes of their own: three at a time keep two cores busy.
+JOBS  ?= 3
 ARGS  ?=
 # Older versions of Spark that are supported, each in an environment of its own; .venv has the newest.
 SPARKS := 3.5 4.0 4.1

@@ -99,7 +99,7 @@ def _duckdb(sql: str) -> str:
 def _figure(
     bench: Workbench, name: str, started: list[str], peer: str, limit: float, **details: int
 ) -> Figure:
-    runs = max(3, 2 * bench.sizes.runs) if bench.sizes.runs > 1 else 1
+    runs = bench.sizes.repeated(2 * bench.sizes.runs)
     works = {
         "command": lambda: run(*started),
         "peer": lambda: run("-c", peer),

@@ -57,7 +57,7 @@ def figures(bench: Workbench) -> Iterator[Figure]:
         while file.read(1 << 24):  # into the page cache
             pass
     source, total = random.Random(19), ROW_GROUPS * rows_per_group(factor)
-    for _ in range(_BEFORE):
+    for _ in range(bench.sizes.repeated(_BEFORE)):
         table.query(f"id = {source.randrange(total)}")
     yield _key(table, peers, factor, built)
     yield _sorted(table, peers, factor)

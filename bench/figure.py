@@ -86,8 +86,9 @@ def interleaved(
 ) -> dict[str, list[float]]:
     """Seconds of every work, ``runs`` times each and in turns, so that a busy moment hits all.
 
-    ``warm`` rounds come before and do not count.
+    ``warm`` rounds come before and do not count; a single run needs none.
     """
+    warm = warm if runs > 1 else 0
     taken: dict[str, list[float]] = {name: [] for name in works}
     for turn in range(warm + runs):
         gc.collect()

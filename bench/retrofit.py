@@ -30,8 +30,6 @@ from .parquet_big import ROW_GROUPS, VERSION, keys_of, lay_big, rows_per_group
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
-    from pyspark.sql import SparkSession
-
     from .workbench import Workbench
 
 __all__ = ["figures"]
@@ -122,8 +120,8 @@ def figures(bench: Workbench) -> Iterator[Figure]:
         met=most <= _MEMORY,
         details={"loaded_before": max(each["mib_loaded"] for each in taken["ours"])},
     )
-    yield from _datafusion(bare, made, rows)
-    yield from _spark(bench.spark, bare, made, rows)
+    yield from _datafusion(bench, bare, made, rows)
+    yield from _spark(bench, bare, made, rows)
 
 
 def _lay_bare(big: Path, folder: Path, rows: int) -> None:
@@ -159,8 +157,10 @@ def _sought(rows: int) -> dict[str, Iterator[str]]:
     return {"id": (f"id = {each}" for each in ids), "key": (f"key = {each}" for each in keys)}
 
 
-def _datafusion(bare: Path, made: Path, rows: int) -> Iterator[Figure]:
+def _datafusion(bench: Workbench, bare: Path, made: Path, rows: int) -> Iterator[Figure]:
     import datafusion
+
+    runs = bench.sizes.repeated(_LOOKUPS)
 
     for column, sought in _sought(rows).items():
 
@@ -177,11 +177,12 @@ def _datafusion(bare: Path, made: Path, rows: int) -> Iterator[Figure]:
             return one
 
         before, after = works(bare), works(made)
-        taken = interleaved(_LOOKUPS, {"before": before, "after": after}, warm=1)
+        taken = interleaved(runs, {"before": before, "after": after})
         yield _gain("datafusion", column, taken, {"bytes": after(), "bytes_before": before()})
 
 
-def _spark(spark: SparkSession, bare: Path, made: Path, rows: int) -> Iterator[Figure]:
+def _spark(bench: Workbench, bare: Path, made: Path, rows: int) -> Iterator[Figure]:
+    spark, runs = bench.spark, bench.sizes.repeated(_SPARK_LOOKUPS)
     assert spark._jvm is not None
     process = spark._jvm.java.lang.ProcessHandle.current().pid()
     for column, sought in _sought(rows).items():
@@ -199,7 +200,7 @@ def _spark(spark: SparkSession, bare: Path, made: Path, rows: int) -> Iterator[F
             return one
 
         before, after = works(bare), works(made)
-        taken = interleaved(_SPARK_LOOKUPS, {"before": before, "after": after}, warm=1)
+        taken = interleaved(runs, {"before": before, "after": after})
         (read, handed), (read_before, handed_before) = after(), before()
         details = {
             "bytes": read,

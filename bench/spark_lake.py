@@ -81,7 +81,7 @@ class _Lake:
     @property
     def warm(self) -> int:
         """Queries before those that count."""
-        return min(_WARM, self.bench.sizes.runs)
+        return min(_WARM, self.bench.sizes.runs - 1)
 
     def table(self) -> skipstone.Table:
         return skipstone.Table(self.path, index_location=self.location)
@@ -216,7 +216,7 @@ def _added(lake: _Lake) -> Iterator[Figure]:
             "plain": lambda work=work: work(plain),
             "skip": lambda work=work: work(skipping),
         }
-        taken = interleaved(2 * lake.bench.sizes.runs, both, warm=lake.warm)
+        taken = interleaved(lake.bench.sizes.repeated(20), both, warm=lake.warm)
         mine, peer = median(taken["skip"]), median(taken["plain"])
         yield Figure(
             name=f"spark_lake.nothing skipped, {name}",

@@ -38,6 +38,10 @@ class Sizes:
     #: of the 50 million rows of the large Parquet file
     parquet_factor: float
 
+    def repeated(self, times: int) -> int:
+        """``times``, or 1 at toy sizes, where no time has a meaning."""
+        return times if self.runs > 1 else 1
+
 
 FULL = Sizes(
     files=1_000,

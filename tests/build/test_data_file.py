@@ -20,6 +20,7 @@ from hypothesis import strategies as st
 from skipstone import Decryption, Encryption, ParquetFile
 from skipstone.build.column_indexes import BuildSettings, Columns, ColumnsBuilder
 from skipstone.build.data_file import build_file, build_parquet
+from skipstone.build.footers import has_fine_times
 from skipstone.errors import UnsupportedError
 from skipstone.indexes.bloom import Bloom, BloomBuilder
 from skipstone.indexes.minmax import MinMax
@@ -578,6 +579,35 @@ def test_a_file_too_fresh_to_be_believed(tmp_path: Path) -> None:
         facts = build_file(id_, storage, parse_indexes("id:minmax"), SCHEMA, settings)
         assert facts.too_fresh is fresh
         assert (facts.error is not None) is fresh
+
+
+def test_fine_times_of_this_machine_need_no_long_wait(tmp_path: Path) -> None:
+    """A fifth of a second after the change: enough, unless the time is one of whole seconds."""
+    path = written(tmp_path / "f.parquet", pa.table({"id": [1]}))
+    now = path.stat().st_mtime_ns
+    if not has_fine_times(LocalStorage().stat(str(path))):
+        pytest.skip("the filesystem of temporary files is not known, or its times are coarse")
+    for mtime, fresh in ((now // 10**9 * 10**9 + 123_456_789, False), (now // 10**9 * 10**9, True)):
+        os.utime(path, ns=(mtime, mtime))
+        storage = Clock(mtime, 200_000_000)
+        id_ = storage.stat(str(path))
+        settings = BuildSettings(settle=0.5)
+        facts = build_file(id_, storage, parse_indexes("id:minmax"), SCHEMA, settings)
+        assert facts.too_fresh is fresh
+
+
+def test_a_file_that_changes_right_after_it_was_read(tmp_path: Path) -> None:
+    """In place, under the same size and inode: its time tells it from the file that was read."""
+    path, storage = tmp_path / "f.parquet", LocalStorage()
+    for turn in range(20):
+        written(path, pa.table({"id": [turn]}))
+        found = build_file(
+            storage.stat(str(path)), storage, parse_indexes("id:minmax"), SCHEMA, BuildSettings()
+        )
+        with path.open("r+b") as file:
+            file.write(b"PAR1")
+        assert found.error is None
+        assert not storage.stat(str(path)).same_version(found.id)
 
 
 @pytest.mark.parametrize("plaintext_footer", [False, True])

@@ -96,6 +96,7 @@ def noted(monkeypatch: pytest.MonkeyPatch) -> Noted:
 
             return call
 
+    monkeypatch.setattr("skipstone.cli.output.seconds_since_start", lambda: 0.0)
     module = ModuleType("skipstone.table")
     module.Table = Table  # type: ignore[attr-defined]
     monkeypatch.setitem(sys.modules, "skipstone.table", module)

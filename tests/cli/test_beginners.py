@@ -80,6 +80,37 @@ def test_a_refresh_that_has_nothing_to_do_starts_no_spark(run: Run, lake: Path) 
     assert json.loads(done.stdout)["files_already"] == 2
 
 
+@pytest.mark.usefixtures("no_session")
+def test_a_small_build_runs_in_this_process_and_says_why(run: Run, lake: Path) -> None:
+    done = run("build", lake, "-c", "n:minmax")
+    assert done.exit_code == 0, done.stderr
+    line = next(each for each in done.stdout.splitlines() if each.startswith("ran "))
+    assert line.startswith("ran in this process, ")
+    assert "2 files, " in line
+    assert "Spark is started from 4.0 GB" in line
+    again = run("build", lake, "-c", "n:minmax")
+    assert (again.exit_code, "ran " in again.stdout) == (0, False)
+
+
+def test_a_session_is_chosen_when_the_size_of_the_work_is_known(lake: Path) -> None:
+    work = []
+
+    def choose(files: int, nbytes: int) -> None:
+        work.append((files, nbytes))
+
+    done = []
+    table = Table(str(lake))
+    size = sum(each.stat().st_size for each in lake.glob("*.parquet"))
+    report = table.build(
+        indexes=["n:minmax"], session=choose, progress=lambda *now: done.append(now)
+    )
+    assert work == [(2, size)]
+    assert report.engine.startswith("in this process, ")
+    assert sorted(done) == [(0, 2), (1, 2), (2, 2)]
+    table.build(indexes=["n:minmax"], session=choose)
+    assert len(work) == 1
+
+
 @pytest.mark.spark
 @pytest.mark.slow
 def test_java_says_nothing_of_its_own(lake: Path) -> None:

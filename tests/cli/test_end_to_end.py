@@ -157,7 +157,7 @@ def test_a_corrupt_file_is_reported_and_the_build_goes_on(run: Run, table: Path)
     bad = table / "part-003.parquet"
     bad.write_bytes(b"PAR1 nothing PAR1")
     os.utime(bad, (1_700_000_000, 1_700_000_000))
-    built = told(run("build", table, "-c", "id:minmax", "--no-spark", "--json"))
+    built = told(run("build", table, "-c", "id:minmax", "--no-spark", "--json"), code=3)
     assert built["files_built"] == 11
     assert [path for path, _ in built["files_failed"]] == [str(bad)]
 
@@ -256,7 +256,8 @@ def test_build_with_a_session_of_its_own(table: Path) -> None:
 
 @pytest.mark.parametrize("missing", [{"PATH": "/nowhere"}])
 def test_without_java_it_says_so(table: Path, missing: dict[str, str]) -> None:
-    done = command("build", str(table), "-c", "id:minmax", **missing, JAVA_HOME="")
+    named = ("--master", "local[1]")
+    done = command("build", str(table), "-c", "id:minmax", *named, **missing, JAVA_HOME="")
     assert (done.returncode, done.stdout) == (1, "")
     assert done.stderr.splitlines() == [
         "error: Spark needs Java, and there is none on the PATH",

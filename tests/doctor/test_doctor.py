@@ -281,6 +281,17 @@ def test_paths_that_are_no_table(tmp_path: Path) -> None:
     assert scheme["state"] == "problem"
 
 
+@pytest.mark.parametrize("text", ["idx = ", "memory = 5", 'master = "spark://elsewhere"'])
+def test_a_settings_file_that_is_broken(lake: Path, run: Run, text: str) -> None:
+    (lake.parent / "skipstone.toml").write_text(text)
+    found = json.loads(run("doctor", lake, "--json").stdout)
+    (finding,) = of(found, "table")
+    assert finding["state"] == "problem"
+    assert "skipstone.toml: " in finding["text"]
+    assert finding["hint"]
+    assert of(found, "python", "ok"), "the machine is examined all the same"
+
+
 def test_a_table_that_opens_with_an_error() -> None:
     def opens() -> skipstone.Table:
         raise skipstone.SkipstoneError("no key", hint="give one")

@@ -45,12 +45,17 @@ def test_the_forms() -> None:
 
 texts = st.text(st.characters(codec="utf-8"), max_size=8)
 names = st.text(st.characters(codec="utf-8", exclude_characters=",;"), min_size=1, max_size=8)
+roots = st.builds(
+    "{}{}".format,
+    st.sampled_from(["/", "s3://", "hdfs://host:8020/"]),
+    st.text(st.characters(codec="utf-8", exclude_characters=":/"), min_size=1, max_size=8),
+)
 counts = st.integers(0, 10**12)
 lines = st.builds(
     ScanLine,
     time=st.just(""),
     table=names,
-    roots=st.lists(names, max_size=2).map(tuple),
+    roots=st.lists(roots, max_size=2).map(tuple),
     files_kept=counts,
     files_total=counts,
     bytes_kept=counts,

@@ -336,12 +336,12 @@ def test_a_young_file_is_waited_for(tmp_path: Path) -> None:
     put(root / "b.parquet", rows(300), old=False)
     storage = LocalStorage()
     young = (root / "b.parquet").stat().st_mtime_ns
-    write_summary(storage.list_files(str(root)), storage, settle=0.2)
-    assert time.time_ns() - young >= 200_000_000
+    write_summary(storage.list_files(str(root)), storage, settle=0.1)
+    assert time.time_ns() - young >= 100_000_000
     ahead = time.time() + 1_000
     os.utime(root / "b.parquet", (ahead, ahead))
     # A time in the future says nothing; the file stays as it is.
-    write_summary(storage.list_files(str(root)), storage, settle=0.2)
+    write_summary(storage.list_files(str(root)), storage, settle=0.1)
     same_parts(root)
 
 

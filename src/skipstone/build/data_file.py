@@ -15,7 +15,7 @@ The footer also gives the file's row group metadata (``questdb/pm_of_data_file``
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, BinaryIO, Final
+from typing import TYPE_CHECKING, BinaryIO
 
 import numpy as np
 import pyarrow as pa
@@ -30,6 +30,7 @@ from skipstone.errors import (
     UnsupportedError,
 )
 from skipstone.facts.encode import FileFacts
+from skipstone.facts.part_columns import LONGEST_CHUNK
 from skipstone.parquet.format.enums import Type
 from skipstone.parquet.format.footer import TAIL_LENGTH
 from skipstone.parquet.format.metadata import bytes_of_pairs
@@ -168,10 +169,6 @@ def _read(
     )
 
 
-# A longer chunk is read when its pages are known: it takes longer than a round trip.
-_LONGEST_CHUNK: Final = 256 << 10
-
-
 def _chunks(footer: FooterArrays, definitions: Sequence[Index]) -> dict[str, tuple[int, int]]:
     """Offset and length of the short chunks of columns with Bloom filters alone, in a file of one
     row group: a query for a value reads all of it, as no bounds tell one page from another."""
@@ -185,7 +182,7 @@ def _chunks(footer: FooterArrays, definitions: Sequence[Index]) -> dict[str, tup
     for leaf in footer.schema.leaves:
         column = column_name(leaf.path)
         start, stop = (int(footer.chunk(name)[0, leaf.ordinal]) for name in ("start", "stop"))
-        if column in wanted and 0 <= start < stop <= start + _LONGEST_CHUNK:
+        if column in wanted and 0 <= start < stop <= start + LONGEST_CHUNK:
             found[column] = start, stop - start
     return found
 

@@ -8,10 +8,12 @@ pickled to Spark workers.
 from __future__ import annotations
 
 import heapq
+import itertools
 import os
+import threading
 import time
 from collections import deque
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -49,6 +51,10 @@ _AT_ONCE = 8
 _BYTES_AT_ONCE = 64 * 2**20
 # Files whose footers are read together.
 _TOGETHER = 128
+# The most threads of a build in this process; more would mostly wait for the GIL.
+_MOST_WORKERS = 32
+# How long an interrupted build waits for its threads.
+_SECONDS_TO_STOP = 0.5
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -92,8 +98,14 @@ class BuildJob:
         fields = column_fields(self.definitions, self.schema)
         return pa.schema([field.with_name(column) for column, field in fields.items()])
 
-    def run(self, files: Sequence[ObjectId]) -> Iterator[Outcome]:
-        """Builds and publishes the facts of ``files``; one outcome per file, after publishing."""
+    def run(
+        self, files: Sequence[ObjectId], after_file: Callable[[], bool] | None = None
+    ) -> Iterator[Outcome]:
+        """Builds and publishes the facts of ``files``; one outcome per file, after publishing.
+
+        ``after_file`` is called after each file. Where it returns False, the job publishes what it
+        has and ends.
+        """
         data = open_storage(self.table, self.storage_options)
 
         def build(id_: ObjectId, footer: Footer | None = None) -> FileFacts:
@@ -104,7 +116,8 @@ class BuildJob:
                 some = files[first : first + _TOGETHER]
                 yield from map(build, some, known_footers(some, data, self.settings))
 
-        return self.publish(in_order(build, files) if data.remote else together())
+        facts = in_order(build, files) if data.remote else together()
+        return self.publish(facts if after_file is None else _while(after_file, facts))
 
     def publish(self, facts: Iterator[FileFacts]) -> Iterator[Outcome]:
         """Writes facts into parts as they arrive; yields one outcome per file."""
@@ -178,21 +191,49 @@ def shares(listing: Listing, count: int) -> list[list[ObjectId]]:
     return found
 
 
+def _while(go_on: Callable[[], bool], facts: Iterator[FileFacts]) -> Iterator[FileFacts]:
+    for found in facts:
+        yield found
+        if not go_on():
+            return
+
+
+def workers_here() -> int:
+    """The threads of a build in this process: one for each core (Arrow decodes outside the GIL)."""
+    return max(1, min(_MOST_WORKERS, len(os.sched_getaffinity(0))))
+
+
 def run_here(
     job: BuildJob, listing: Listing, progress: Callable[[int, int], None] | None
 ) -> list[Outcome]:
-    """Runs the job here: one thread per core, at most 8 (Arrow decodes outside the GIL)."""
+    """Runs the job here, on the threads of ``workers_here``.
+
+    An interrupt waits a moment for the threads to publish the files that they have finished.
+    """
     outcomes: list[Outcome] = []
-    total = len(listing)
+    total, done = len(listing), itertools.count(1)
+    stopped = threading.Event()
 
-    def one(share: Sequence[ObjectId]) -> None:
-        for outcome in job.run(share):
-            outcomes.append(outcome)
-            if progress is not None:
-                progress(len(outcomes), total)
+    def after_file() -> bool:
+        if progress is not None:
+            progress(next(done), total)
+        return not stopped.is_set()
 
-    workers = max(1, min(8, len(os.sched_getaffinity(0))))
-    with ThreadPoolExecutor(max_workers=workers) as pool:
-        for future in [pool.submit(one, share) for share in shares(listing, workers)]:
+    workers = workers_here()
+    pool = ThreadPoolExecutor(max_workers=workers)
+    running = [
+        pool.submit(lambda some: outcomes.extend(job.run(some, after_file)), share)
+        for share in shares(listing, workers)
+    ]
+    try:
+        if progress is not None:
+            progress(0, total)
+        for future in running:
             future.result()
+    except BaseException as error:
+        stopped.set()
+        wait(running, None if isinstance(error, Exception) else _SECONDS_TO_STOP)
+        raise
+    finally:
+        pool.shutdown(wait=False, cancel_futures=True)
     return outcomes

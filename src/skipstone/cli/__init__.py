@@ -87,6 +87,7 @@ class Verbs(click.Group):
 
     def main(self, args: Sequence[str] | None = None, *rest: Any, **extra: Any) -> Any:
         """Run the command line; always ends in ``SystemExit``."""
+        output.begin()
         given = list(sys.argv[1:] if args is None else args)
         extra = {**extra, "standalone_mode": False, "prog_name": "skipstone"}
         try:

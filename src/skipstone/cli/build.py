@@ -3,17 +3,22 @@
 from __future__ import annotations
 
 import re
+from contextlib import ExitStack
+from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING
 
 import click
 
+from . import output
 from .keys import column_pairs, data_keys, index_encryption_of
 from .options import index_options, reporting, size, source_options, spark_options
-from .spark_session import session
+from .spark_session import BuildSession
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
+    from skipstone.facts.reports import BuildReport
     from skipstone.pruning.kind import Index
     from skipstone.questdb.pm_of_data_file import PmMode
     from skipstone.table import Table
@@ -51,18 +56,23 @@ def definitions(columns: Sequence[str]) -> list[Index]:
         raise click.UsageError(str(error)) from error
 
 
-def _refused(target: Table, indexes: Sequence[Index]) -> bool:
-    """True if ``build`` will refuse a column, so that Spark, which takes seconds, need not start.
-
-    Only for local tables: elsewhere a listing takes as long.
-    """
-    from skipstone.pruning.table_schema import spelled_path
-    from skipstone.table.file_format import ParquetFormat
-
-    if "://" in target.path or not isinstance(target.file_format, ParquetFormat):
-        return False
-    schema = target.schema(target.listing())
-    return any(spelled_path(schema, index.column) is None for index in indexes)
+def _run(
+    target: Table,
+    master: str | None,
+    no_spark: bool,
+    out: Output,
+    do: Callable[..., BuildReport],
+    idle: Callable[[], bool] = lambda: False,
+) -> None:
+    """Build where it is fastest, and report; exit code 3 where not all files could be indexed."""
+    with ExitStack() as stack:
+        choose = BuildSession(target, master, no_spark, stack)
+        spark = choose.start(idle)
+        with out.progress("indexing") as progress:
+            report = do(spark, session=choose, progress=progress)
+    # Stopping a session takes time, too.
+    engine = f"{report.engine} ({choose.why})" if report.engine and choose.why else report.engine
+    out.verdict(replace(report, engine=engine, seconds=output.seconds_since_start()))
 
 
 def _up_to_date(target: Table) -> bool:
@@ -126,14 +136,16 @@ def build(
     key_metadata: dict[str, str],
     plaintext_footer: bool,
     plaintext_index: bool,
-    master: str,
+    master: str | None,
     no_spark: bool,
     out: Output,
 ) -> None:
     """Index the files of TABLE that have no facts yet.
 
-    One Spark job reads the indexed columns of each file once. Finished files count: after a kill,
-    the same command continues from there. A new index is added to the existing ones.
+    The build reads the indexed columns of each file once: in this process, on all cores, or as a
+    Spark job where there is much to read or a --master is named. The result says which, and why.
+    Finished files count: after a kill, the same command continues from there. A new index is added
+    to the existing ones. Exit code 3: not all files could be indexed.
 
     An encrypted index needs key labels (--index-footer-key, --key-metadata) and the sources of
     these keys (--index-key). --footer-key and --column-key are for encrypted data files.
@@ -161,21 +173,20 @@ def build(
         index_footer_key, key_metadata, plaintext_footer=plaintext_footer
     )
     target = table.open()
-    no_spark = no_spark or _refused(target, indexes)
-    with (
-        session(master, no_spark=no_spark) as spark,
-        out.progress("indexing") as progress,
-    ):
-        report = target.build(
-            spark,
-            indexes,
+    _run(
+        target,
+        master,
+        no_spark,
+        out,
+        partial(
+            target.build,
+            indexes=indexes,
             memory=memory,
-            progress=progress,
             pm=pm,
             encryption=encryption,
             plaintext_index=plaintext_index,
-        )
-    out.result(report)
+        ),
+    )
 
 
 @click.command()
@@ -190,20 +201,15 @@ def refresh(
     table: TableArguments,
     pm: PmMode,
     plaintext_index: bool,
-    master: str,
+    master: str | None,
     no_spark: bool,
     out: Output,
 ) -> None:
     """Index new and changed files of TABLE with the indexes that it has.
 
     Files with fresh facts are not read. The run also merges small parts. An encrypted index stays
-    encrypted; --index-key says where its keys are.
+    encrypted; --index-key says where its keys are. Exit code 3: not all files could be indexed.
     """
     target = table.open()
-    no_spark = no_spark or _up_to_date(target)
-    with (
-        session(master, no_spark=no_spark) as spark,
-        out.progress("refreshing") as progress,
-    ):
-        report = target.refresh(spark, progress=progress, pm=pm, plaintext_index=plaintext_index)
-    out.result(report)
+    do = partial(target.refresh, pm=pm, plaintext_index=plaintext_index)
+    _run(target, master, no_spark, out, do, partial(_up_to_date, target))

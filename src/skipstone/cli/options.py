@@ -199,14 +199,13 @@ def spark_options(function: Function) -> Function:
     """Adds where a build runs."""
     master = click.option(
         "--master",
-        default="local[*]",
-        show_default=True,
         envvar="SKIPSTONE_MASTER",
         show_envvar=True,
-        help="The Spark master that runs the build.",
+        help="Build on this Spark master. Without it, the build runs in this process, or on "
+        "local[*] where there is much to read.",
     )
     no_spark = click.option(
-        "--no-spark", is_flag=True, help="Build in this process: needs no Java, uses one core."
+        "--no-spark", is_flag=True, help="Build in this process in any case: needs no Java."
     )
     return master(no_spark(function))
 
@@ -228,11 +227,12 @@ def decoding_memory(function: Function) -> Function:
 
 @dataclass(frozen=True, slots=True)
 class TableArguments:
-    """TABLE, and where its index and its object store are."""
+    """TABLE, where its index and its object store are, and why its settings file is of no use."""
 
     path: str
     index_location: str | None
     storage_options: dict[str, str] | None
+    refused: Exception | None = None
 
     @property
     def is_name(self) -> bool:
@@ -252,6 +252,8 @@ class TableArguments:
 
     def open(self) -> Table:
         """The ``Table``, with the values that other shared options keep in the context."""
+        if self.refused is not None:
+            raise self.refused
         hide_pandas()
         from skipstone.table import Table
 
@@ -293,8 +295,15 @@ def reporting(function: Callable[..., Any]) -> Callable[..., Any]:
         out = Output(as_json=as_json, quiet=quiet)
         with out.warnings():
             named = click.get_current_context().meta.get("skipstone.catalog_table")
+            refused: Exception | None = None
             if options.get("table") is not None and named is None:
-                _add_settings(options)
+                try:
+                    _add_settings(options)
+                except (SkipstoneError, OSError) as error:
+                    # `doctor` makes a finding of what `open` raises.
+                    if click.get_current_context().command.name != "doctor":
+                        raise
+                    refused = error
             if "decoding_memory" in options:
                 meta = click.get_current_context().meta
                 meta["skipstone.memory"] = options.pop("decoding_memory")
@@ -302,7 +311,7 @@ def reporting(function: Callable[..., Any]) -> Callable[..., Any]:
                 location = options.pop("index_location")
                 store = options.pop("storage_options", None) or None
                 if options["table"] is not None:
-                    options["table"] = TableArguments(options["table"], location, store)
+                    options["table"] = TableArguments(options["table"], location, store, refused)
             return function(*args, out=out, **options)
 
     return run

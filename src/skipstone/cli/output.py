@@ -11,6 +11,7 @@ import errno
 import json
 import os
 import sys
+import time
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol, TextIO
@@ -25,6 +26,8 @@ if TYPE_CHECKING:
 
 
 FAILED, USAGE, FOUND = 1, 2, 3
+# When the verb of this process began: at first, when this module was imported.
+_clock = {"imported": time.perf_counter()}
 # A message from Spark carries a plan and a stack; its first line is enough.
 _LONGEST = 600
 
@@ -216,6 +219,16 @@ def fault(fault: Fault, error: BaseException | None = None) -> None:
         _write(sys.stderr, "".join(traceback.format_exception(error)))
     _write(sys.stderr, f"{_coloured('error:', '1;31')} {fault.message}\n")
     _write(sys.stderr, f"{_coloured('hint:', '36')} {fault.hint}\n")
+
+
+def begin() -> None:
+    """A verb begins; the first one of a process began with it."""
+    _clock["began"] = _clock.pop("imported", time.perf_counter())
+
+
+def seconds_since_start() -> float:
+    """How long the verb has taken, as its user feels it."""
+    return time.perf_counter() - _clock["began"]
 
 
 def flush() -> None:

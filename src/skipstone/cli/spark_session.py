@@ -9,21 +9,97 @@ import shutil
 import sys
 import tempfile
 from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import IO, TYPE_CHECKING
 
 import click
 
 from skipstone.errors import SkipstoneError
+from skipstone.human import plural
+from skipstone.human import size as human_size
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
+    from contextlib import ExitStack
 
     from pyspark.sql import SparkSession
+
+    from skipstone.table import Table
 
 
 _MOST_OUTPUT = 1 << 20
 _EXCEPTION = re.compile(r"^(?:Exception in thread \S+|Error:) (?:[\w.]+: )?(.+)$", re.MULTILINE)
 _JAVA = "install Java 17 or newer, or build without Spark: --no-spark"
+# Bytes of data from which a session of this machine is started. It takes about ten seconds, in
+# which two cores index that much.
+_SPARK_FROM = 4 * 10**9
+
+
+@dataclass(slots=True)
+class BuildSession:
+    """Chooses where a build runs, when the size of the work is known.
+
+    ``master`` and ``no_spark`` are what the user said; ``stack`` ends the session. ``why`` is the
+    reason of the choice.
+    """
+
+    target: Table
+    master: str | None
+    no_spark: bool
+    stack: ExitStack
+    why: str = ""
+
+    def start(self, idle: Callable[[], bool] = lambda: False) -> SparkSession | None:
+        """The session, where the build needs one before its work is known: only Spark reads such
+        files or reaches them, or a catalog has the table. ``idle`` says that there is no work."""
+        from skipstone.storage import needs_session
+        from skipstone.table.file_format import ParquetFormat
+
+        target = self.target
+        if self.no_spark:
+            return None
+        if target.catalog is not None:
+            self.why = "whose catalog has the table"
+        elif not isinstance(target.file_format, ParquetFormat):
+            self.why = "which reads such files"
+        elif needs_session(target.path, target.storage_options):
+            self.why = "which reaches the files"
+        else:
+            return None
+        return None if idle() else self._started(self.master or "local[*]")
+
+    def __call__(self, files: int, nbytes: int) -> SparkSession | None:
+        if self.no_spark:
+            self.why = "as --no-spark says"
+            return None
+        if self.master is not None:
+            self.why = "as --master says"
+            return self._started(self.master)
+        work = f"{plural(files, 'file')}, {human_size(nbytes)}"
+        if nbytes < _SPARK_FROM:
+            self.why = f"{work}: Spark is started from {human_size(_SPARK_FROM)}"
+            return None
+        missing = _missing()
+        if missing is not None:
+            self.why = f"{work}: {missing.message}"
+            return None
+        self.why = f"{work}: Spark is started from {human_size(_SPARK_FROM)}"
+        return self._started("local[*]")
+
+    def _started(self, master: str) -> SparkSession | None:
+        return self.stack.enter_context(session(master))
+
+
+def _missing() -> SkipstoneError | None:
+    """What Spark needs and this machine lacks."""
+    if not (shutil.which("java") or os.environ.get("JAVA_HOME")):
+        return SkipstoneError("Spark needs Java, and there is none on the PATH", hint=_JAVA)
+    if importlib.util.find_spec("pyspark") is None:
+        return SkipstoneError(
+            "PySpark is not installed",
+            hint="pip install 'skipstone[spark]', or build without Spark: --no-spark",
+        )
+    return None
 
 
 @contextmanager
@@ -35,13 +111,9 @@ def session(
     if no_spark:
         yield None
         return
-    if not (shutil.which("java") or os.environ.get("JAVA_HOME")):
-        raise SkipstoneError("Spark needs Java, and there is none on the PATH", hint=_JAVA)
-    if importlib.util.find_spec("pyspark") is None:
-        raise SkipstoneError(
-            "PySpark is not installed",
-            hint="pip install 'skipstone[spark]', or build without Spark: --no-spark",
-        )
+    missing = _missing()
+    if missing is not None:
+        raise missing
     from pyspark.errors import PySparkRuntimeError
     from pyspark.sql import SparkSession
 

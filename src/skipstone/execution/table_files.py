@@ -12,7 +12,7 @@ reader reports the error.
 from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeAlias
@@ -296,7 +296,9 @@ class Footers:
         with ThreadPoolExecutor(1) as pool:
             reading = pool.submit(carried(keep), chunks)
             yield
-            reading.result()
+            # What cannot be read now is read again, and that read has the error.
+            with suppress(SkipstoneError, OSError):
+                reading.result()
 
     def is_open(self, file: int) -> bool:
         """Whether the footer of the listed version of a file is at hand, for this plan or not."""

@@ -42,7 +42,7 @@ import base64
 import dataclasses
 import json
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 import pyarrow as pa
@@ -67,6 +67,8 @@ ROWS, REASONS = "skipstone_rows", "skipstone_reasons"
 FOOTER_LENGTH = "skipstone_footer_length"
 ROW_GROUPS = "skipstone_row_groups"
 CHUNKS = "skipstone_chunks"
+#: a longer chunk is read when its pages are known: it takes longer than a round trip
+LONGEST_CHUNK: Final = 256 << 10
 SCHEMA = "skipstone_schema"
 PAGE_INDEX_OFFSET, PAGE_INDEX_LENGTH = "skipstone_page_index_offset", "skipstone_page_index_length"
 SIDECARS = ("container", "pm")

@@ -27,8 +27,8 @@ class BuildReport(Report):
     ``files_total`` = built + already + failed + too fresh. ``files_failed`` are pairs of path and
     error; they have no facts and are read in full. ``left_out`` names the indexes that were not
     built for some files, and why. ``bytes_data`` is the size of the files that were built,
-    ``bytes_index`` what was written for them. ``merged`` parts were replaced by a merge. ``notes``
-    name indexes that the table has outgrown.
+    ``bytes_index`` what was written for them. ``merged`` parts were replaced by a merge. ``engine``
+    says where the files were indexed. ``notes`` name indexes that the table has outgrown.
     """
 
     table: str
@@ -43,6 +43,7 @@ class BuildReport(Report):
     bytes_index: int = 0
     seconds: float = 0.0
     merged: int = 0
+    engine: str = ""
     notes: tuple[str, ...] = ()
 
     @property
@@ -59,6 +60,8 @@ class BuildReport(Report):
             share = percent(self.bytes_index, self.bytes_data)
             wrote = f"wrote {size(self.bytes_index)} of index ({share} of {size(self.bytes_data)})"
             lines.append(f"{wrote} to {self.location}" if self.location else wrote)
+        if self.engine:
+            lines.append(f"ran {self.engine}")
         if self.merged:
             lines.append(f"merged {plural(self.merged, 'part')}")
         lines += first_of(

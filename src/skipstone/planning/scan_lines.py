@@ -31,6 +31,8 @@ _PLAIN: Final = re.compile(r'[^\s"=\\]+')
 _USE: Final = re.compile(r"(?P<index>.+) (?P<kept>\d+)/(?P<considered>\d+) (?P<unit>[a-z ]+)")
 _OF: Final = re.compile(r"(\d+)/(\d+)")
 _BETWEEN: Final = "; "
+# Roots are absolute paths and URIs; their names may have commas.
+_BETWEEN_ROOTS: Final = re.compile(r",(?=/|[a-z][a-z0-9+.-]*:/)")
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,7 +163,7 @@ class ScanLine:
         uses = [_USE.fullmatch(each) for each in _split(pairs.get("indexes", ""), _BETWEEN)]
         return cls(
             table=pairs["table"],
-            roots=tuple(_split(pairs.get("roots", ""), ",")),
+            roots=tuple(filter(None, _BETWEEN_ROOTS.split(pairs.get("roots", "")))),
             format=pairs.get("format", "parquet"),
             files_kept=files_kept,
             files_total=files_total,

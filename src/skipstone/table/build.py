@@ -6,18 +6,18 @@ import logging
 import time
 from collections import Counter
 from dataclasses import replace
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, TypeAlias, cast
 
 import numpy as np
 
 from skipstone.errors import KeyUnavailableError, PredicateError, SkipstoneError, UnsupportedError
+from skipstone.human import plural
 from skipstone.paimon.options import FileIndexOptions
 from skipstone.predicate.types import MapKey, column_name, column_path
 from skipstone.pruning import Cause, Reason
 from skipstone.pruning.kind import Index, column_fields
 from skipstone.pruning.partitions import PartitionColumns
 from skipstone.pruning.table_schema import spelled_path
-from skipstone.storage import open_storage
 
 from .file_format import bound
 from .open_table import OpenTable
@@ -31,11 +31,10 @@ if TYPE_CHECKING:
 
     from skipstone.build.column_indexes import BuildSettings
     from skipstone.build.job import Outcome
-    from skipstone.facts import MatchedFacts, Store
+    from skipstone.facts import MatchedFacts
     from skipstone.facts.index_encryption import IndexEncryption, WriteEncryption
     from skipstone.facts.reports import BuildReport
     from skipstone.parquet.encryption.decryption import Decryption
-    from skipstone.parquet.encryption.encryption import Encryption
     from skipstone.questdb.pm_of_data_file import PmMode
     from skipstone.storage import Listing
 
@@ -45,6 +44,9 @@ if TYPE_CHECKING:
 log = logging.getLogger("skipstone")
 
 DEFAULT_MEMORY = 512 * 2**20
+
+#: what chooses a session for the number and the bytes of the files to index
+ChooseSession: TypeAlias = "Callable[[int, int], SparkSession | None]"
 
 
 class BuildVerbs(OpenTable):
@@ -62,6 +64,7 @@ class BuildVerbs(OpenTable):
         encryption: IndexEncryption | None = None,
         decryption: Decryption | None = None,
         plaintext_index: bool = False,
+        session: ChooseSession | None = None,
     ) -> BuildReport:
         """Build ``indexes`` for all files that lack them.
 
@@ -71,9 +74,11 @@ class BuildVerbs(OpenTable):
         "file-index.bloom-filter.c.fpp": 0.01}``), in place of the table's; ``ValueError`` for one
         that Paimon does not have.
 
-        The build is one Spark job; without a session it runs in this process. ``memory`` bounds the
-        bytes that a task holds. A build that was killed is resumed by the next. Other indexes stay
-        as they are. ``progress`` is called with files done and files to do.
+        The build is one Spark job; without a session it runs in this process, on all cores.
+        ``session`` chooses when the size of the work is known: it is called with the number and the
+        bytes of the files to index, and returns a session or None. ``memory`` bounds the bytes that
+        a task holds. A build that was killed is resumed by the next. Other indexes stay as they
+        are. ``progress`` is called with files done and files to do.
 
         Each Parquet file without row group metadata also gets it, from its footer: a ``_pm``, which
         plans read instead of the file. Bloom filters stay in the file (``pm="external"``) or are
@@ -98,7 +103,7 @@ class BuildVerbs(OpenTable):
                 hint = 'the session comes first: build(spark, ["id:minmax"]), or build(indexes=[…])'
             raise SkipstoneError("no index was named", hint=hint)
         settings = self._settings(own, memory, pm, decryption, plaintext_index)
-        return _run_build(self, spark, wanted, settings, progress, encryption)
+        return _run_build(self, (spark, session), wanted, settings, progress, encryption)
 
     def refresh(
         self,
@@ -109,6 +114,7 @@ class BuildVerbs(OpenTable):
         pm: PmMode = "external",
         decryption: Decryption | None = None,
         plaintext_index: bool = False,
+        session: ChooseSession | None = None,
     ) -> BuildReport:
         """Build the indexes that the table has for its new and changed files.
 
@@ -123,7 +129,7 @@ class BuildVerbs(OpenTable):
         if not definitions:
             raise SkipstoneError(f"{self.path} has no index", hint="run `skipstone build TABLE`")
         settings = self._settings(self.file_index, memory, pm, decryption, plaintext_index)
-        return _run_build(self, spark, known, settings, progress)
+        return _run_build(self, (spark, session), known, settings, progress)
 
     def _settings(
         self,
@@ -154,7 +160,7 @@ def _listed(indexes: str | Index | Iterable[str | Index]) -> list[str | Index]:
 
 def _run_build(
     table: OpenTable,
-    spark: SparkSession | None,
+    sessions: tuple[SparkSession | None, ChooseSession | None],
     wanted: Sequence[Index],
     settings: BuildSettings,
     progress: Progress | None,
@@ -165,6 +171,7 @@ def _run_build(
     from skipstone.facts.reports import BuildReport
 
     started = time.perf_counter()
+    spark, choose = sessions
     write_encryption = table.store.encryption_to_write(encryption)
     listing = table.listing()
     with table.opened_with(settings.decryption):
@@ -189,6 +196,12 @@ def _run_build(
     def run(definitions: tuple[Index, ...], files: NDArray[np.bool_], how: BuildSettings) -> None:
         if not files.any():
             return
+        before = len(outcomes)
+
+        def advance(done: int, _: int) -> None:
+            assert progress is not None
+            progress(before + done, int(np.count_nonzero(todo)))
+
         job = BuildJob(
             table=table.path,
             location=table.location.root,
@@ -199,14 +212,20 @@ def _run_build(
             fingerprint=matched.fingerprint,
             encryption=write_encryption,
         )
-        outcomes.extend(table.file_format.execute(spark, job, listing.where(files), progress))
+        shown = None if progress is None else advance
+        outcomes.extend(table.file_format.execute(spark, job, listing.where(files), shown))
 
-    for lacking, files in by_lacking(matched, wanted, schema):
+    groups = list(by_lacking(matched, wanted, schema))
+    for _, files in groups:
         todo |= files
+    only_pm = pm & ~todo
+    todo |= pm
+    if choose is not None and spark is None and todo.any():
+        spark = choose(int(np.count_nonzero(todo)), int(listing.sizes[todo].sum()))
+    for lacking, files in groups:
         run(lacking, files & pm, settings)
         run(lacking, files & ~pm, replace(settings, pm="none"))
-    run((), pm & ~todo, settings)
-    todo |= pm
+    run((), only_pm, settings)
     merged = _merge_if_needed(table)
     good = [outcome for outcome in outcomes if outcome.built]
     left_out = Counter(text for o in good for text in o.reasons.items())
@@ -231,8 +250,19 @@ def _run_build(
         bytes_index=max(0, stored_bytes(table.store.snapshot()) - before),
         seconds=time.perf_counter() - started,
         merged=merged,
+        engine=_engine(spark) if outcomes else "",
         notes=tuple(outgrown(table.path, table.store.snapshot(), len(listing))),
     )
+
+
+def _engine(spark: SparkSession | None) -> str:
+    from skipstone.build.job import workers_here
+
+    if spark is None:
+        return f"in this process, {plural(workers_here(), 'thread')}"
+    from skipstone.spark.session import is_connect
+
+    return "on Spark Connect" if is_connect(spark) else f"on Spark, {spark.sparkContext.master}"
 
 
 def _chosen(matched: MatchedFacts, wanted: Sequence[Index]) -> list[Index]:
@@ -370,102 +400,3 @@ def _merge_if_needed(table: OpenTable) -> int:
         log.warning("the parts of the index are left as they are: %s", error)
         return 0
     return done.parts_before
-
-
-class IndexAfterRewrite:
-    """The index of a table whose files were rewritten; ``keys`` open them."""
-
-    def __init__(
-        self,
-        table: BuildVerbs,
-        spark: SparkSession | None,
-        keys: Decryption | None,
-        *,
-        plaintext_index: bool = False,
-    ) -> None:
-        self.table, self.spark, self.keys = table, spark, keys
-        self.plaintext_index = plaintext_index
-        self.dropped: list[Index] = []
-        self.notes: list[str] = []
-
-    @property
-    def _store(self) -> Store | None:
-        """The index without its keys: with keys, the parts in the clear are ignored."""
-        from skipstone.facts import Store
-        from skipstone.facts.xskipper_store import XskipperStore
-
-        table = self.table
-        if isinstance(table.store, XskipperStore):
-            return None  # written by others
-        return Store(table.location.root, open_storage(table.location.root, table.storage_options))
-
-    def clear(self, encryption: Encryption) -> list[str]:
-        """The indexes in the clear over columns that ``encryption`` encrypts."""
-        return [
-            f"{','.join(each.columns)}:{each.kind}"
-            for each in (() if self._store is None else self._store.snapshot().definitions)
-            if each.key_metadata is None
-            and not all(encryption.is_plaintext(column_path(name)) for name in each.columns)
-        ]
-
-    def drop_clear(self, encryption: Encryption, *, whole: bool) -> tuple[str, ...]:
-        """Drop them, and with ``whole`` all others, which are then built again."""
-        from skipstone.facts.upkeep import compact, drop_index
-
-        found, store = self.clear(encryption), self._store
-        if not found or store is None:
-            return ()
-        snapshot = store.snapshot()
-        there = snapshot.definitions
-        # Parts that do not open without keys are encrypted, not damaged.
-        all_clear = all(reason.cause is Cause.ABSENT for reason in snapshot.reasons)
-        self.dropped = [each.index for each in there if each.index is not None]
-        if all_clear and (whole or len(found) == len(there)):
-            store.drop()
-            return tuple(found)
-        for each in found:
-            column, _, kind = each.rpartition(":")
-            drop_index(store, kind, column)
-        # Facts of the earlier files are removed here. Packs are not: a running build may name them.
-        compact(store, self.table.listing)
-        return tuple(found)
-
-    def unpublish(self, encryption: Encryption) -> bool:
-        """Remove their Xskipper directory in the clear next to the index; whether there was one."""
-        from skipstone.xskipper.store import remove_plaintext
-
-        if self._store is None:
-            return False
-        store = self._store
-        gone = remove_plaintext(
-            store.storage,
-            store.location.xskipper,
-            lambda name: not encryption.is_plaintext(column_path(name)),
-        )
-        return bool(gone)
-
-    def rebuilt(self, encryption: IndexEncryption) -> BuildReport | None:
-        """Build the dropped indexes again, encrypted; ``notes`` say why not."""
-        return self._tried(
-            lambda: self.table.build(
-                self.spark, self.dropped, decryption=self.keys, encryption=encryption
-            )
-        )
-
-    def refreshed(self) -> BuildReport | None:
-        """Refresh the index; ``notes`` say why not."""
-        if self._store is None or not self.table.store.snapshot().definitions:
-            return None
-        return self._tried(
-            lambda: self.table.refresh(
-                self.spark, decryption=self.keys, plaintext_index=self.plaintext_index
-            )
-        )
-
-    def _tried(self, do: Callable[[], BuildReport]) -> BuildReport | None:
-        try:
-            return do()
-        except (SkipstoneError, OSError) as error:
-            why = error.message if isinstance(error, SkipstoneError) else str(error)
-            self.notes.append(f"the index was not refreshed: {why}")
-            return None

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Final
 from skipstone.errors import FormatError, KeyUnavailableError, SkipstoneError
 from skipstone.storage.listing import SUMMARY
 
-from .build import IndexAfterRewrite
 from .file_format import HINT
+from .index_after_rewrite import IndexAfterRewrite
 from .planning import outside
 from .rewrite import RewriteVerbs, each_file, require_local
 

@@ -14,7 +14,7 @@ from skipstone.errors import PredicateError, SkipstoneError, StaleError, Unsuppo
 from skipstone.execution import TableQuery, TableScan, unreadable
 from skipstone.execution.open_files import WITH_INDEX
 from skipstone.execution.plan_rows import output_schema
-from skipstone.facts.part_columns import CHUNKS, fields_named, own_for_plans
+from skipstone.facts.part_columns import CHUNKS, LONGEST_CHUNK, fields_named, own_for_plans
 from skipstone.human import of_total, plural
 from skipstone.indexes.minmax import MinMax
 from skipstone.planning.fact_runs import IN_MEMORY, RunSettings, in_turn
@@ -274,9 +274,13 @@ def _chunks(
     for row, file in zip(rows.tolist(), matched.file_of_row[rows].tolist(), strict=True):
         held = {name.lower(): place for name, place in stored[row].as_py() or ()}
         places = [held[column.lower()] for column in columns if column.lower() in held]
-        if len(places) == len(columns):
-            path = listing.paths[file]
-            found += [ByteRange(path, place["offset"], place["length"]) for place in places]
+        path, size = listing.paths[file], int(listing.sizes[file])
+        ranges = [ByteRange(path, place["offset"], place["length"]) for place in places]
+        if len(ranges) == len(columns) and all(
+            0 <= each.offset <= size - each.length and 0 < each.length <= LONGEST_CHUNK
+            for each in ranges
+        ):
+            found += ranges
     return found
 
 
