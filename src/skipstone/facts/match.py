@@ -221,8 +221,8 @@ def _same_or_null(
     ours: pa.ChunkedArray, at: NDArray[np.int64], theirs: pa.Array, file: NDArray[np.int64]
 ) -> NDArray[np.bool_]:
     """Whether the texts at these places are equal, or one is null, pair by pair."""
-    same = pc.equal(ours.take(arrow(at)), theirs.take(arrow(file)))
-    fits: NDArray[np.bool_] = integers(same.cast(pa.int8()), 1) != 0
+    same = pc.equal(pc.take(ours, arrow(at)), pc.take(theirs, arrow(file)))
+    fits: NDArray[np.bool_] = integers(same, 1) != 0
     return fits
 
 
@@ -234,7 +234,7 @@ def _distinct(paths: pa.ChunkedArray, of: NDArray[np.bool_]) -> int:
 def _same_fingerprint(facts: Identities, fingerprint: str | None) -> NDArray[np.bool_]:
     if fingerprint is None:
         return ~nonnull(facts.fingerprints)
-    same = pc.equal(facts.fingerprints, fingerprint).cast(pa.int8())
+    same = pc.equal(facts.fingerprints, fingerprint)
     equal: NDArray[np.bool_] = integers(same, 0) == 1
     return equal
 

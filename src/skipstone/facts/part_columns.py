@@ -401,7 +401,7 @@ def nonnull(column: pa.ChunkedArray | pa.Array) -> NDArray[np.bool_]:
 
 def units_per_second(column: pa.ChunkedArray) -> NDArray[np.int64]:
     """The units of times by their names, 0 for null and unknown names."""
-    names = arrow_bytes(map(str.encode, UNITS_PER_SECOND)).cast(column.type)
+    names = arrow_bytes(map(str.encode, UNITS_PER_SECOND)).view(column.type)
     per_second = np.array([*UNITS_PER_SECOND.values(), 0], np.int64)
     return per_second[integers(pc.index_in(column, value_set=names), -1)]
 

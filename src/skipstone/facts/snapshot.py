@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 import pyarrow as pa
 
+from skipstone import _compute as pc
 from skipstone._arrays import whole
 from skipstone.pruning import Cause, Reason
 from skipstone.pruning.kind import Places, Stored
@@ -453,9 +454,9 @@ class MatchedFacts(FileMatch):
     def has_sidecar(self, sidecar: str) -> NDArray[np.bool_]:
         """Over fact rows: is the row's ``sidecar`` in the row, or in a pack that exists?"""
         places = self.places(sidecar)
-        packs = self.snapshot.location.packs
-        listed = set(self.snapshot.storage.list_all(packs).paths) if places.packs else set()
-        exists = np.array([*(path in listed for path in places.packs), False], np.bool_)
+        snapshot = self.snapshot
+        listed = snapshot.storage.list_all(snapshot.location.packs).paths if places.packs else []
+        exists = np.array([*map(set(listed).__contains__, places.packs), False], np.bool_)
         return exists[places.pack] | nonnull(places.inline)
 
     def sidecar_rows(self, sidecar: str) -> NDArray[np.int64]:
@@ -474,7 +475,7 @@ class MatchedFacts(FileMatch):
         """Where the sidecars of all fact rows lie."""
         if sidecar not in self._known_places:
             pack, offset, length, inline = (self.snapshot.own(n) for n in place_columns(sidecar))
-            encoded = whole(pack).dictionary_encode()
+            encoded = pc.dictionary_encode(whole(pack))
             which, names = integers(encoded.indices, -1), encoded.dictionary.to_pylist()
             # A name with a slash would be a place outside the store.
             safe = np.array([*("/" not in name for name in names), True], np.bool_)

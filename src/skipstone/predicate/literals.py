@@ -214,7 +214,7 @@ class Keys:
         if isinstance(self.data, np.ndarray):
             return Keys(self.data[at], self.valid[at])
         chosen = np.flatnonzero(at) if at.dtype == np.bool_ else at
-        return Keys(self.data.take(arrow(chosen)), self.valid[at])
+        return Keys(pc.take(self.data, arrow(chosen)), self.valid[at])
 
     @property
     def is_int(self) -> bool:
@@ -286,7 +286,7 @@ def order_keys(array: pa.Array | pa.ChunkedArray, type: pa.DataType) -> Keys:
     match kind_of(type):
         case Kind.STRING | Kind.BINARY:
             plain = array if pa.types.is_binary(array.type) else array.view(pa.binary())
-            return Keys(plain.cast(pa.large_binary()), _valid(array))
+            return Keys(pc.cast(plain, pa.large_binary()), _valid(array))
         case Kind.FLOATING:
             valid = _valid(array)
             with np.errstate(invalid="ignore"):  # signalling NaN

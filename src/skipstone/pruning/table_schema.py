@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import numpy as np
 import pyarrow as pa
 
+from skipstone import _compute as pc
 from skipstone._arrays import numbers as as_numbers
 from skipstone.errors import FormatError, UnsupportedError
 from skipstone.human import of_total, plural
@@ -181,7 +182,7 @@ class KnownSchemas:
     ) -> tuple[KnownSchemas, dict[str, FormatError]]:
         """The schemas that rows name, the newest row last; ``file_of_row`` is -1 for a row about no
         file. ``texts`` are the schemas by name; the second result says which cannot be read."""
-        encoded = names.dictionary_encode()
+        encoded = pc.dictionary_encode(names)
         known = encoded.dictionary.to_pylist()
         schemas: list[FileSchema] = []
         errors: dict[str, FormatError] = {}

@@ -236,9 +236,11 @@ def _lengths(chunk: pa.DictionaryArray) -> NDArray[np.int64]:
 
 def without_dictionary(column: pa.ChunkedArray, type: pa.DataType) -> pa.ChunkedArray:
     """The strings of a dictionary-encoded column, as ``type``."""
-    made = [each.dictionary_decode() for chunk in column.chunks for each in _split(chunk)]
+    made = [
+        pc.take(each.dictionary, each.indices) for chunk in column.chunks for each in _split(chunk)
+    ]
     if type != column.type.value_type:
-        made = [each.cast(type) for each in made]
+        made = [pc.cast(each, type) for each in made]
     return pa.chunked_array(made, type)
 
 

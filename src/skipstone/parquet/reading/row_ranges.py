@@ -187,7 +187,7 @@ def column_at(table: pa.Table, path: tuple[str, ...]) -> pa.ChunkedArray:
 def take_rows(table: pa.Table, at: I64) -> pa.Table:
     """The rows at these positions, in their order."""
     try:
-        return table.take(arrow(at))
+        return pc.take(table, arrow(at))
     except pa.ArrowNotImplementedError:
         columns = [_take(column, at) for column in table.columns]
         return pa.Table.from_arrays(columns, schema=table.schema)
