@@ -30,6 +30,7 @@ from skipstone.errors import (
     UnsupportedError,
 )
 from skipstone.facts.encode import FileFacts
+from skipstone.facts.part_columns import UNREADABLE
 from skipstone.parquet.format.enums import Type
 from skipstone.parquet.format.footer import TAIL_LENGTH
 from skipstone.parquet.format.metadata import bytes_of_pairs
@@ -58,6 +59,7 @@ if TYPE_CHECKING:
 
 # Bytes of a decoded value of a type without a fixed width.
 _WIDTH = 16
+_DAMAGED = "not readable as Parquet"
 _NOT_IN_CLEAR = (
     "its file encrypts the column, and the index would be in the clear: encrypt the index, or pass "
     "plaintext_index=True"
@@ -92,8 +94,22 @@ def build_file(
     except StaleError as error:
         return FileFacts(id=object, error=error.message)
     except Exception as error:  # an error in one file must not end the build of the others
-        return FileFacts(id=object, error=_why(error))
+        return _failed(object, error, definitions)
     return facts
+
+
+def _failed(object: ObjectId, error: Exception, definitions: Sequence[Index]) -> FileFacts:
+    """No facts, and the reason to store for this version of the file.
+
+    Where the file itself is damaged, the reason is that of each index, so that the next build does
+    not try these again. Other keys or more memory may mend other errors.
+    """
+    text = _why(error)
+    passing = (UnsupportedError, KeyUnavailableError, FileNotFoundError, MemoryError)
+    if isinstance(error, passing):
+        return FileFacts(id=object, error=text)
+    lost = [PM, *map(repr, definitions)] if text.startswith(_DAMAGED) else []
+    return FileFacts(id=object, error=text, reasons=dict.fromkeys([UNREADABLE, *lost], text))
 
 
 def _why(error: Exception) -> str:
@@ -103,10 +119,10 @@ def _why(error: Exception) -> str:
     if isinstance(error, FileNotFoundError):
         return "gone"
     if isinstance(error, FormatError):
-        return f"not readable as Parquet: {error.about}"
+        return f"{_DAMAGED}: {error.about}"
     # Errors of a disk or a store have an errno; Arrow's own OSErrors do not.
     if isinstance(error, pa.ArrowException) or (isinstance(error, OSError) and not error.errno):
-        return f"not readable as Parquet: {text}"
+        return f"{_DAMAGED}: {text}"
     return f"{type(error).__name__}: {text}"
 
 

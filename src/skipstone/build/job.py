@@ -135,7 +135,7 @@ class BuildJob:
         yield from self._flush(store, held)
 
     def _flush(self, store: Store, held: Sequence[FileFacts]) -> Iterator[Outcome]:
-        good = [found for found in held if found.error is None]
+        good = [found for found in held if found.error is None or found.reasons]
         if good:
             store.write_part(
                 good,
