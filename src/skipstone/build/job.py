@@ -158,7 +158,7 @@ class BuildJob:
         return Store(self.location, open_storage(self.location, self.storage_options), keys)
 
     def _flush(self, store: Store, held: Sequence[FileFacts]) -> Iterator[Outcome]:
-        good = [found for found in held if found.error is None]
+        good = [found for found in held if found.error is None or found.reasons]
         names: tuple[str, ...] = ()
         if good:
             names = store.write_part(

@@ -4,6 +4,7 @@ which indexes pay, what an index covers and skips, and whether it is right.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, TextIO
 
 import click
@@ -177,12 +178,18 @@ def report(
     show_default=True,
     help="How many files a deep check reads.",
 )
+@click.option(
+    "--repair",
+    is_flag=True,
+    help="First replace the parts of the index that are corrupt, in this process.",
+)
 @data_keys
 @reporting
 def check(
     table: TableArguments,
     deep: bool,
     sample: int,
+    repair: bool,
     out: Output,
 ) -> None:
     """Find facts of TABLE that are stale, missing, orphaned, corrupt or wrong.
@@ -194,7 +201,12 @@ def check(
     by a file of another table, decrypted, or removed. --aad-prefix is the name of the table, for
     tables without a list of their encrypted files.
     """
-    out.verdict(table.open().check(deep=deep, sample=sample))
+    target = table.open()
+    did = None
+    if repair:
+        with out.progress("indexing") as progress:
+            did = target.repair(progress=progress)
+    out.verdict(replace(target.check(deep=deep, sample=sample), repair=did))
 
 
 @click.command()

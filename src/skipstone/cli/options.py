@@ -202,7 +202,7 @@ def spark_options(function: Function) -> Function:
         envvar="SKIPSTONE_MASTER",
         show_envvar=True,
         help="Build on this Spark master. Without it, the build runs in this process, or on "
-        "local[*] where there is much to read.",
+        "local[*] for 20 GB or more on more than four cores.",
     )
     no_spark = click.option(
         "--no-spark", is_flag=True, help="Build in this process in any case: needs no Java."

@@ -14,14 +14,15 @@ import sys
 import time
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Protocol, TextIO
+from typing import TYPE_CHECKING, Any, NoReturn, Protocol, TextIO
 
 import click
 
 from skipstone.errors import SkipstoneError
+from skipstone.human import first_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
     from logging import LogRecord
 
 
@@ -83,6 +84,13 @@ class Output:
         if not self.quiet:
             line = " ".join(text.split())
             _write(sys.stderr, f"{_coloured('warning:', '33')} {line}\n")
+
+    def missing(self, title: str, texts: Sequence[str]) -> NoReturn:
+        """What the result lacks; the verb ends here with exit code ``FOUND``."""
+        first, *rest = first_of(title, texts)
+        _write(sys.stderr, f"{_coloured('missing:', '1;31')} {first}\n")
+        _write(sys.stderr, "".join(f"{_coloured(line, '31')}\n" for line in rest))
+        click.get_current_context().exit(FOUND)
 
     def can_ask(self) -> bool:
         """True when a user at a terminal can see a question and answer it."""

@@ -9,13 +9,15 @@ import csv
 import io
 import json
 import math
+import tempfile
+from contextlib import ExitStack
 from dataclasses import dataclass
 from itertools import chain, islice
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from skipstone.human import plain, plural
+from skipstone.human import of_total, plain, plural
 
 from .keys import data_keys
 from .options import (
@@ -53,6 +55,11 @@ if TYPE_CHECKING:
 )
 @click.option("--limit", type=click.IntRange(min=0), help="Maximum number of rows.")
 @click.option("--csv", "as_csv", is_flag=True, help="Comma-separated values, names first.")
+@click.option(
+    "--skip-unreadable",
+    is_flag=True,
+    help="Leave out files that cannot be read, and name them: exit code 3 where there are any.",
+)
 @data_keys
 @reporting
 def query(
@@ -62,6 +69,7 @@ def query(
     order_by: str | None,
     limit: int | None,
     as_csv: bool,
+    skip_unreadable: bool,
     out: Output,
 ) -> None:
     """Print the rows of TABLE that match WHERE (all, without it).
@@ -77,14 +85,18 @@ def query(
     """
     if as_csv and out.as_json:
         raise click.UsageError("either --csv or --json")
-    read = _whole if out.as_json else _begun
-    names, batches = table.open().retried(
-        read, where, columns=columns, order_by=order_by, limit=limit
-    )
+    target = table.open()
+    read = _spooled if skip_unreadable else _whole if out.as_json else _begun
+    ask = target.query_readable if skip_unreadable else target.retried
+    names, batches = ask(read, where, columns=columns, order_by=order_by, limit=limit)
+    skipped = tuple(target.skipped.items()) if skip_unreadable else ()
     if out.as_json:
-        out.result(_FoundRows(names, batches))
+        out.result(_FoundRows(names, batches, skipped))
     else:
         out.lines(_csv(names, batches) if as_csv else _table(batches))
+    if skipped:
+        files = of_total(len(skipped), len(skipped) + len(target.listing()), "files")
+        out.missing(f"the result lacks the rows of {files}:", [text for _, text in skipped])
 
 
 def _begun(scan: TableScan) -> tuple[list[str], Iterator[pa.RecordBatch]]:
@@ -95,6 +107,25 @@ def _begun(scan: TableScan) -> tuple[list[str], Iterator[pa.RecordBatch]]:
 
 def _whole(scan: TableScan) -> tuple[list[str], Iterator[pa.RecordBatch]]:
     return scan.schema.names, iter(list(scan.to_batches()))
+
+
+def _spooled(scan: TableScan) -> tuple[list[str], Iterator[pa.RecordBatch]]:
+    """Names and rows; all rows are read before the first is shown, into a file."""
+    import pyarrow as pa
+
+    with ExitStack() as stack:
+        spool = stack.enter_context(tempfile.TemporaryFile())
+        with pa.ipc.new_stream(spool, scan.schema) as writer:
+            for batch in scan.to_batches():
+                writer.write_batch(batch)
+        spool.seek(0)
+        held = stack.pop_all()
+
+    def rows() -> Iterator[pa.RecordBatch]:
+        with held:
+            yield from pa.ipc.open_stream(spool)
+
+    return scan.schema.names, rows()
 
 
 @click.command()
@@ -141,13 +172,15 @@ class _FoundRows:
 
     columns: list[str]
     batches: Iterator[pa.RecordBatch]
+    skipped: tuple[tuple[str, str], ...] = ()
 
     def to_dict(self) -> dict[str, Any]:
         """Columns and rows, as JSON-ready values."""
         rows: list[list[Any]] = []
         for batch in self.batches:
             rows += ([plain(value, whole=True) for value in row] for row in _rows(batch))
-        return {"columns": self.columns, "rows": rows, "count": len(rows)}
+        found = {"columns": self.columns, "rows": rows, "count": len(rows)}
+        return found | {"unreadable": [*map(list, self.skipped)]}
 
 
 def _csv(names: list[str], batches: Iterator[pa.RecordBatch]) -> Iterator[str]:

@@ -87,8 +87,8 @@ class FileFacts:
     - ``page_index``: offset and length of the Parquet page index, where there is one;
     - ``container``, ``pm``: sidecars of this file, whole, byte for byte as their formats have them;
     - ``too_fresh``: left out because the file may still change; ``error`` says so too;
-    - ``error``: why nothing could be built; then there is no fact, and the other fields have no
-      meaning.
+    - ``error``: why nothing could be built; then the only fact is the ``reasons``, if there are
+      any.
     """
 
     id: ObjectId
@@ -142,7 +142,7 @@ def facts_to_parts(
     block: list[FileFacts] = []
     held, written = 0, False
     for fact in facts:
-        if fact.error is not None:
+        if fact.error is not None and not fact.reasons:
             continue
         if not _storable(fact.id.path):
             log.warning("%r: no facts for a name that is not UTF-8; read in full", fact.id.path)

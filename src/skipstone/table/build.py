@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from skipstone.build.job import Outcome
     from skipstone.facts import MatchedFacts
     from skipstone.facts.index_encryption import IndexEncryption, WriteEncryption
-    from skipstone.facts.reports import BuildReport
+    from skipstone.facts.reports import BuildReport, RepairReport
     from skipstone.parquet.encryption.decryption import Decryption
     from skipstone.questdb.pm_of_data_file import PmMode
     from skipstone.storage import Listing
@@ -131,6 +131,39 @@ class BuildVerbs(OpenTable):
         settings = self._settings(self.file_index, memory, pm, decryption, plaintext_index)
         return _run_build(self, (spark, session), known, settings, progress)
 
+    def repair(
+        self,
+        spark: SparkSession | None = None,
+        *,
+        memory: int = DEFAULT_MEMORY,
+        progress: Progress | None = None,
+        decryption: Decryption | None = None,
+        plaintext_index: bool = False,
+    ) -> RepairReport:
+        """Remove the parts of the index that are corrupt, and build their facts again.
+
+        >>> table.repair()
+
+        The data is not touched. Arguments as for ``refresh``. ``SkipstoneError`` where only corrupt
+        parts said which indexes there are.
+        """
+        from skipstone.facts.reports import RepairReport
+        from skipstone.facts.upkeep import check, remove_damaged
+
+        self.store.require_own()
+        known = self.store.snapshot().definitions
+        fingerprint = self.file_format.fingerprint(spark, self.store)
+        removed = remove_damaged(self.store, check(self.store, self.listing(), fingerprint))
+        if removed and not known:
+            raise SkipstoneError(
+                f"{self.path}: no part of the index can be read; the corrupt ones were removed",
+                hint="build it again: `skipstone build TABLE -c COLUMN:KIND`",
+            )
+        settings = self._settings(self.file_index, memory, "external", decryption, plaintext_index)
+        indexes = [each.index for each in known if each.index is not None]
+        built = _run_build(self, (spark, None), indexes, settings, progress) if removed else None
+        return RepairReport(table=self.path, removed=tuple(removed), built=built)
+
     def _settings(
         self,
         options: FileIndexOptions,
@@ -167,7 +200,7 @@ def _run_build(
     encryption: IndexEncryption | None = None,
 ) -> BuildReport:
     from skipstone.build.job import BuildJob
-    from skipstone.facts.coverage import by_lacking, outgrown, stored_bytes, without_pm
+    from skipstone.facts.coverage import by_lacking, outgrown, stored_bytes, unreadable, without_pm
     from skipstone.facts.reports import BuildReport
 
     started = time.perf_counter()
@@ -220,6 +253,11 @@ def _run_build(
         todo |= files
     only_pm = pm & ~todo
     todo |= pm
+    lost = [
+        (listing.paths[at], f"{text} (not tried again: the file has not changed)")
+        for at, text in unreadable(matched).items()
+        if not todo[at]
+    ]
     if choose is not None and spark is None and todo.any():
         spark = choose(int(np.count_nonzero(todo)), int(listing.sizes[todo].sum()))
     for lacking, files in groups:
@@ -234,9 +272,10 @@ def _run_build(
         location=table.location.root,
         files_total=len(listing),
         files_built=len({outcome.path for outcome in good}),
-        files_already=int(np.count_nonzero(~todo)),
-        files_failed=tuple(
-            (o.path, o.error or "") for o in outcomes if not o.built and not o.too_fresh
+        files_already=int(np.count_nonzero(~todo)) - len(lost),
+        files_failed=(
+            *sorted((o.path, o.error or "") for o in outcomes if not o.built and not o.too_fresh),
+            *lost,
         ),
         files_too_fresh=tuple(o.path for o in outcomes if o.too_fresh),
         left_out=(

@@ -121,6 +121,8 @@ class OpenTable:
         self.store = find_store(self.path, index_location, self.storage_options, keys, self.storage)
         self.partial, self.verify_checksums = partial, verify_checksums
         self.memory = memory
+        #: files that the table leaves out, and why; see ``query_readable``
+        self.skipped: dict[str, str] = {}
         #: where transparent reading looks for the index
         self.index_location: str | XskipperLocation | KeyedLocation
         self.index_location = index_location or self.location.root
@@ -171,8 +173,15 @@ class OpenTable:
         if self._last is None or self._last[0] is not listing:
             every = self.recursive_file_lookup
             own = replace(listing, recursive=True) if every else files_of_table(listing)
+            if self.skipped:
+                own = own.where([at for at, p in enumerate(own.paths) if p not in self.skipped])
             self._last = (listing, own)
         return self._last[1]
+
+    def skip_files(self, errors: Mapping[str, str]) -> None:
+        """Leave out these files from now on."""
+        self.skipped |= errors
+        self._last = None
 
     def _of_catalog(self, catalog: CatalogTable) -> Listing:
         """The files of the partitions that the catalog has now."""

@@ -27,7 +27,7 @@ from .aggregates import AggregateVerbs
 from .build import DEFAULT_MEMORY
 from .encrypt import EncryptVerbs
 from .file_format import SparkFormat
-from .planning import PlanRequest, of_one_listing, planned
+from .planning import PlanRequest, of_one_listing, planned, without_unreadable
 from .upkeep import UpkeepVerbs
 
 if TYPE_CHECKING:
@@ -221,6 +221,21 @@ class Table(EncryptVerbs, UpkeepVerbs, AggregateVerbs):
         for ``scan``.
         """
         return of_one_listing(self, PlanRequest(where=where, **how), read)
+
+    def query_readable(
+        self,
+        read: Callable[[TableScan], Result],
+        where: Where = None,
+        **how: Unpack[PlanOptions],
+    ) -> Result:
+        """As ``retried``, without the files that cannot be read, which may hold matches.
+
+        >>> table.query_readable(lambda scan: scan.to_arrow(), "amount > 100")
+        >>> table.skipped
+
+        ``skipped`` has these files, each with its error; the table leaves them out from then on.
+        """
+        return without_unreadable(self, PlanRequest(where=where, **how), read)
 
     def read(
         self,

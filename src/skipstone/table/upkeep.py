@@ -164,6 +164,7 @@ class UpkeepVerbs(OpenTable):
             fresh=found.current,
             stale=found.stale,
             missing=len(found.missing) if indexed else 0,
+            unreadable=found.unreadable,
             orphaned=len(found.orphaned),
             corrupt=tuple(corrupt),
             untrue=proof.untrue if proof else (),
