@@ -315,12 +315,16 @@ class Snapshot:
         another one are not used.
         """
         fingerprint, last = fingerprint or None, self._matched
-        if last is None or last.listing is not listing or last.fingerprint != fingerprint:
+        if last is None or last.fingerprint != fingerprint or not _same(last.listing, listing):
             found = match_files(self.identities, listing, fingerprint)
             last = self._matched = MatchedFacts(
                 **vars(found), snapshot=self, listing=listing, fingerprint=fingerprint
             )
         return last
+
+
+def _same(last: Listing, listing: Listing) -> bool:
+    return last is listing or (last.root == listing.root and last.same_files(listing))
 
 
 def _built(field_: FactField) -> int:

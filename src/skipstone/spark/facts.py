@@ -124,6 +124,19 @@ class FactsPruner(Pruner):
         spent = (time.perf_counter() - started) * 1e3
         return MatchedListing(files, matches, partitions, spent, sidecars)
 
+    def same_as(self, other: Pruner, matched: object | None) -> bool:
+        """True with the same facts, as they are now, under the same settings."""
+        if type(other) is not type(self) or self.sidecars is not None or other.sidecars is not None:
+            return False
+        mine = (self.stores, self.fingerprint, self.reasons, self.info.confs)
+        if mine != (other.stores, other.fingerprint, other.reasons, other.info.confs):
+            return False
+        if matched is None:
+            return True
+        assert isinstance(matched, MatchedListing)
+        pairs = zip(self.stores, matched.matches, strict=True)
+        return all(store.snapshot() is match.snapshot for store, match in pairs)
+
     def _partitions(self, files: Listing) -> PartitionColumns:
         types = {field.name: field.type for field in schema_from_spark(self.info.partition_schema)}
         if not types or self.info.table is not None:

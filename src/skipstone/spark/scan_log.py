@@ -50,6 +50,7 @@ if TYPE_CHECKING:
 
 _LOG = logging.getLogger("skipstone")
 _REMEMBERED = 1_000  # queries, and threads
+_WRAPPED = 16
 _PRINTED = re.compile(r"Skipstone#(\d+)\(")
 _EXECUTION = "spark.sql.execution.id"
 _THREAD = "skipstone.thread"
@@ -87,6 +88,10 @@ class ScanLog:
         self._kept: LruCache[int, Scan] = LruCache(_REMEMBERED)
         self._numbers = itertools.count(1)
         self._local = threading.local()
+        #: relations of the catalog's tables that read through an index, and the keys of their
+        #: tables by number of the object in the JVM (``skip.py``)
+        self.wrapped: LruCache[object, Any] = LruCache(_WRAPPED)
+        self.tables: LruCache[int, str] = LruCache(_REMEMBERED)
         #: called with each scan
         self.on_scan: OnScan | None = None
 
@@ -119,13 +124,17 @@ class ScanLog:
             known = self._local.thread = self.jvm.thread_id()
         return known
 
-    def claim(self) -> None:
-        """Count the work that Spark does for this thread on other threads as this thread's.
+    def claim(self) -> int:
+        """Count the work that Spark does for this thread on other threads as this thread's, which
+        it returns.
 
         ``toArrow`` and ``toPandas`` collect on a new thread, which inherits local properties.
         """
-        if self.jvm.pinned:
-            self.jvm.context.setLocalProperty(_THREAD, str(self.jvm.thread_id()))
+        if not self.jvm.pinned:
+            return 0
+        thread = self.jvm.thread_id()
+        self.jvm.context.setLocalProperty(_THREAD, str(thread))
+        return thread
 
     def touch(self) -> _Query | None:
         """Record that the query of the calling JVM thread is being planned or run.
@@ -173,8 +182,7 @@ class ScanLog:
 
     def planned(self, scan: Scan) -> None:
         """Record a scan that Spark does not call back for, as the calling thread's last query."""
-        self.claim()
-        thread = self.thread()
+        thread = self.claim()
         with self._lock:
             self._last.put(thread, _Query(None, [(object(), scan)]))
         self._tell(scan, None)
@@ -227,8 +235,7 @@ class ScanLog:
     @contextmanager
     def capture(self) -> Iterator[list[Scan]]:
         """Scans planned by this thread meanwhile go into the list, not into a query."""
-        self.claim()
-        thread = self.jvm.thread_id() if self.jvm.pinned else 0
+        thread = self.claim()
         scans: list[Scan] = []
         self._captures[thread] = scans
         try:
