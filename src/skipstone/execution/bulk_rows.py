@@ -47,7 +47,7 @@ if TYPE_CHECKING:
     from skipstone.predicate.tree import Bound
 
     from .batches import Batch, BulkPiece
-    from .table_files import FileColumns
+    from .table_files import FileColumns, Piece
 
 
 #: reads columns of some rows of one file, in the types of the table
@@ -99,6 +99,14 @@ class BatchReader:
                 return None
             at, table = found
             return np.arange(table.num_rows) if at is None else at, table
+
+    def few(self, piece: Piece, names: Sequence[str]) -> dict[str, Any] | None:
+        """These columns of the few rows of one piece."""
+        held = bulk_piece(piece, names)
+        if held is None or held.chosen is None:
+            return None
+        with self.scratch.lease() as room:
+            return read_some([held], names, [held.chosen], room)
 
     def _read(
         self, batch: Batch, other: OtherColumns, room: Room

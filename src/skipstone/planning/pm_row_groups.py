@@ -104,6 +104,9 @@ class PmRowGroups:
         ``opened_next`` the planner opens the files that are left."""
         if not matched.snapshot.in_batches:
             return None  # a foreign store
+        count = len(matched.listing)
+        if count <= SAMPLE and all(map(is_open, range(count))):
+            return None
         fields: dict[str, pa.Field] = {}
         for leaf in leaves_of(tree):
             path = column_path(leaf.column)

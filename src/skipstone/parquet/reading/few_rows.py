@@ -202,20 +202,22 @@ def _fetched(
     pairs = np.concatenate([each.ranges for each in chosen])
     owner = np.repeat(np.arange(len(parts)), counts)
     length = pairs[:, 1]
-    if np.any(length < 0):
+    if length.min() < 0:
         return None
     # Behind the ranges of a part there is room for what the kernels read.
     place = np.cumsum(length) - length + ROOM * owner
     starts = np.cumsum([0, *(each.size + ROOM for each in chosen)])
     order = np.lexsort((pairs[:, 0], owner))
-    pairs, place, owner = pairs[order], place[order], owner[order]
-    stop = pairs[:-1, 0] + pairs[:-1, 1]
-    gap = pairs[1:, 0] - stop
-    near = np.flatnonzero((owner[1:] == owner[:-1]) & (gap > 0) & (gap <= _GAP))
+    ranges, owner = np.column_stack([pairs, place])[order], owner[order]
+    stop = ranges[:-1, 0] + ranges[:-1, 1]
+    gap = ranges[1:, 0] - stop
+    near = ((owner[1:] == owner[:-1]) & (gap > 0) & (gap <= _GAP)).nonzero()[0]
     into = room(size + _GAP)
-    between = np.stack([stop[near], gap[near], np.full(len(near), size)], axis=1)
-    ranges = np.insert(np.column_stack([pairs, place]), near + 1, between, axis=0)
-    first = np.searchsorted(np.insert(owner, near + 1, owner[near]), np.arange(len(parts) + 1))
+    if len(near):
+        between = np.stack([stop[near], gap[near], np.full(len(near), size)], axis=1)
+        ranges = np.insert(ranges, near + 1, between, axis=0)
+        owner = np.insert(owner, near + 1, owner[near])
+    first = np.searchsorted(owner, np.arange(len(parts) + 1))
     if not read_files([(part.reader, part.path) for part in parts], first, ranges, into).all():
         return None
     return [into[a:b] for a, b in pairwise(starts.tolist())]
