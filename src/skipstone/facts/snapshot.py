@@ -315,16 +315,14 @@ class Snapshot:
         another one are not used.
         """
         fingerprint, last = fingerprint or None, self._matched
-        if last is None or last.fingerprint != fingerprint or not _same(last.listing, listing):
+        key = fingerprint, listing.root
+        same = last is not None and (last.fingerprint, last.listing.root) == key
+        if last is None or not same or not last.listing.same_files(listing):
             found = match_files(self.identities, listing, fingerprint)
             last = self._matched = MatchedFacts(
                 **vars(found), snapshot=self, listing=listing, fingerprint=fingerprint
             )
         return last
-
-
-def _same(last: Listing, listing: Listing) -> bool:
-    return last is listing or (last.root == listing.root and last.same_files(listing))
 
 
 def _built(field_: FactField) -> int:
