@@ -209,6 +209,11 @@ class FactField:
         return found if isinstance(found, str) else None
 
     @property
+    def built(self) -> int:
+        """When its definition was built; -1 without one."""
+        return -1 if self.definition is None else self.definition.built
+
+    @property
     def subject(self) -> str:
         """Its name in reasons."""
         return str(self.definition) if self.definition is not None else f"nulls({self.nulls})"

@@ -114,7 +114,7 @@ class Snapshot:
         for part in self.parts:
             for field_ in part.fields:
                 known = found.get(field_.key)
-                if known is None or _built(field_) > _built(known):
+                if known is None or field_.built > known.built:
                     found[field_.key] = field_
         return tuple(found.values())
 
@@ -323,10 +323,6 @@ class Snapshot:
                 **vars(found), snapshot=self, listing=listing, fingerprint=fingerprint
             )
         return last
-
-
-def _built(field_: FactField) -> int:
-    return -1 if field_.definition is None else field_.definition.built
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
