@@ -107,6 +107,8 @@ class PmRowGroups:
         count = len(matched.listing)
         if count <= SAMPLE and all(map(is_open, range(count))):
             return None
+        if not count or matched.sidecar_rows("pm").max() < 0:
+            return None
         fields: dict[str, pa.Field] = {}
         for leaf in leaves_of(tree):
             path = column_path(leaf.column)

@@ -414,15 +414,19 @@ def evaluate(
             started = time.perf_counter()
             before = int(np.count_nonzero(bounds.may))
             answers = question.answers(wave)
+            proved = False
             for leaf, answer in zip(question.leaves, answers, strict=True):
-                if answer.bounds is not None:
-                    spread = answer.bounds
-                    if at is not None:
-                        spread = Bounds.over(spread, at, n)
-                    known = found.get(leaf)
-                    found[leaf] = spread if known is None else known.sharpen(spread)
+                spread = answer.bounds
+                # Bounds that prove nothing are those of a leaf that nothing is known of.
+                if spread is None or (spread.may.all() and not spread.must.any()):
+                    continue
+                proved = True
+                if at is not None:
+                    spread = Bounds.over(spread, at, n)
+                known = found.get(leaf)
+                found[leaf] = spread if known is None else known.sharpen(spread)
             used = any(answer.bounds is not None for answer in answers)
-            if used:
+            if proved:
                 bounds = whole()
             kept = int(np.count_nonzero(bounds.may))
             step = question.step(used, before, kept, started, answers)
