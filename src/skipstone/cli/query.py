@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from skipstone import _compute as pc
 from skipstone.human import plain, plural
 
 from .keys import data_keys
@@ -196,11 +197,11 @@ def _values(column: pa.Array) -> list[Any]:
 
     if pa.types.is_timestamp(column.type):
         # Python has no nanoseconds, nor years beyond 9999.
-        return list(column.cast(pa.string()).to_pylist())
+        return list(pc.cast(column, pa.string()).to_pylist())
     try:
         return list(column.to_pylist())
     except (ValueError, OverflowError):
-        return list(column.cast(pa.string()).to_pylist())
+        return list(pc.cast(column, pa.string()).to_pylist())
 
 
 def _line(cells: list[str], widths: list[int], right: list[bool]) -> str:
