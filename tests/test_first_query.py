@@ -12,10 +12,12 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
 
 import skipstone
+from skipstone import _compute
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -121,7 +123,7 @@ def test_a_query_of_one_value_loads_what_it_needs(indexed: str) -> None:
     found, loaded = fresh_query(indexed, "query('key = 125').to_pylist()")
     assert [(row["key"], row["user"], row["amount"]) for row in found] == [(125, "u-125", 1.25)]
     assert loaded & ABROAD == set()
-    assert loaded & OTHER_VERBS == set()
+    assert loaded & (OTHER_VERBS | {"pyarrow.compute"}) == set()
     assert {"skipstone.indexes.bloom", "skipstone.planning.table_facts"} <= loaded
 
 
@@ -145,7 +147,7 @@ def test_an_index_in_another_place_loads_no_more(plain: str, tmp_path: Path) -> 
         "found = table.query('key = 125')['user'].to_pylist()"
     )
     assert found == ["u-125"]
-    seldom = {"html", "zoneinfo", "skipstone.parquet.reading.bulk_arrow"}
+    seldom = {"html", "zoneinfo", "pyarrow.compute", "skipstone.parquet.reading.bulk_arrow"}
     assert loaded & (ABROAD | OTHER_VERBS | seldom) == set()
 
 
@@ -210,9 +212,43 @@ def test_the_command_line_loads_no_more(indexed: str, words: Sequence[str]) -> N
         "with contextlib.redirect_stdout(io.StringIO()) as out, contextlib.suppress(SystemExit):\n"
         "    main()\nfound = out.getvalue()"
     )
-    assert loaded & (ABROAD | OTHER_VERBS) == set()
+    assert loaded & (ABROAD | OTHER_VERBS | {"pyarrow.compute"}) == set()
 
 
 def test_modules_that_are_loaded_are_seen(indexed: str) -> None:
     _, loaded = fresh_query(indexed, "explain('key = 125').plan.keep.sum()")
     assert "skipstone.planning.explain" in loaded
+
+
+TEXTS, FLAGS = pa.array(["ab", None, "b"]), pa.array([True, None, False])
+NUMBERS, SET = pa.array([3, None, 5]), {"value_set": pa.array(["b"])}
+CALLS: list[tuple[str, list[Any], dict[str, Any]]] = [
+    ("and_", [FLAGS, FLAGS], {}),
+    ("or_", [FLAGS, FLAGS], {}),
+    ("invert", [FLAGS], {}),
+    *[(name, [NUMBERS, 3], {}) for name in ("equal", "not_equal", "less", "less_equal")],
+    *[(name, [NUMBERS, 3], {}) for name in ("greater", "greater_equal", "fill_null")],
+    ("binary_length", [TEXTS], {}),
+    ("dictionary_encode", [TEXTS], {}),
+    ("list_value_length", [pa.array([[1], None, []])], {}),
+    ("cast", [NUMBERS, pa.string()], {}),
+    ("index_in", [TEXTS], {**SET, "skip_nulls": True}),
+    ("is_in", [TEXTS], SET),
+    ("starts_with", [TEXTS, "a"], {}),
+    ("struct_field", [pa.array([{"x": 1}, None]), "x"], {}),
+    ("take", [TEXTS, pa.array([2, 1])], {}),
+    ("take", [pa.table({"x": TEXTS}), pa.array([2, 0])], {}),
+]
+
+
+@pytest.mark.parametrize("name, values, named", CALLS)
+def test_a_kernel_is_that_of_arrow(name: str, values: list[Any], named: dict[str, Any]) -> None:
+    own = _compute._kernel(name, *_compute._KERNELS[name])
+    assert own(*values, **named).equals(getattr(pc, name)(*values, **named))
+    assert _compute._KERNELS.keys() == {each for each, *_ in CALLS}
+
+
+def test_a_cast_that_loses_a_value_is_an_error() -> None:
+    cast = _compute._kernel("cast", *_compute._KERNELS["cast"])
+    with pytest.raises(pa.ArrowInvalid, match="300 not in range"):
+        cast(pa.array([300]), pa.int8())

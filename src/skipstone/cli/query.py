@@ -9,7 +9,6 @@ import csv
 import io
 import json
 import math
-import tempfile
 from contextlib import ExitStack
 from dataclasses import dataclass
 from itertools import chain, islice
@@ -17,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from skipstone import _compute as pc
 from skipstone.human import of_total, plain, plural
 
 from .keys import data_keys
@@ -111,6 +111,8 @@ def _whole(scan: TableScan) -> tuple[list[str], Iterator[pa.RecordBatch]]:
 
 def _spooled(scan: TableScan) -> tuple[list[str], Iterator[pa.RecordBatch]]:
     """Names and rows; all rows are read before the first is shown, into a file."""
+    import tempfile
+
     import pyarrow as pa
 
     with ExitStack() as stack:
@@ -229,11 +231,11 @@ def _values(column: pa.Array) -> list[Any]:
 
     if pa.types.is_timestamp(column.type):
         # Python has no nanoseconds, nor years beyond 9999.
-        return list(column.cast(pa.string()).to_pylist())
+        return list(pc.cast(column, pa.string()).to_pylist())
     try:
         return list(column.to_pylist())
     except (ValueError, OverflowError):
-        return list(column.cast(pa.string()).to_pylist())
+        return list(pc.cast(column, pa.string()).to_pylist())
 
 
 def _line(cells: list[str], widths: list[int], right: list[bool]) -> str:

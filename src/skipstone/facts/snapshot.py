@@ -305,8 +305,7 @@ class Snapshot:
 
     def read_ranges(self, ranges: Sequence[ByteRange]) -> dict[ByteRange, memoryview]:
         """Ranges of sidecars by the places in the facts, whether the index is encrypted or not."""
-        packs = self.storage if self._packs is None else self._packs
-        return packs.read_ranges(ranges)
+        return (self._packs or self.storage).read_ranges(ranges)
 
     def match(self, listing: Listing, fingerprint: str | None = None) -> MatchedFacts:
         """Which facts are about which files of ``listing``, as they are now.
@@ -452,9 +451,9 @@ class MatchedFacts(FileMatch):
     def has_sidecar(self, sidecar: str) -> NDArray[np.bool_]:
         """Over fact rows: is the row's ``sidecar`` in the row, or in a pack that exists?"""
         places = self.places(sidecar)
-        snapshot = self.snapshot
-        listed = snapshot.storage.list_all(snapshot.location.packs).paths if places.packs else []
-        exists = np.array([*map(set(listed).__contains__, places.packs), False], np.bool_)
+        packs = self.snapshot.location.packs
+        listed = set(self.snapshot.storage.list_all(packs).paths) if places.packs else set()
+        exists = np.array([*(path in listed for path in places.packs), False], np.bool_)
         return exists[places.pack] | nonnull(places.inline)
 
     def sidecar_rows(self, sidecar: str) -> NDArray[np.int64]:
