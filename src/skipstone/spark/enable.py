@@ -250,7 +250,7 @@ class _Search:
     """Finds the facts of a relation, at ``locations`` (the setting) or next to its table."""
 
     def __init__(self, locations: str | None, session: SparkSession) -> None:
-        self._find = finder(locations_of(locations), store_cache(session))
+        self._find = finder(locations_of(locations), store_cache(session), required=True)
 
     def find(self, relation: RelationInfo) -> Pruner | None:
         remote = any("://" in root for root in relation.roots)

@@ -31,7 +31,7 @@ from skipstone.pruning.partitions import folder_columns
 
 from .catalyst import conjunction, mentions_metadata
 from .relation import HARMLESS, FileListing, FileStats, Pruning, ReadSettings
-from .scan_log import Scan
+from .scans import Scan
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -177,10 +177,11 @@ class SkippingFileIndex:
     def equals(self, other: Any) -> bool:
         """As the original: a plan with the proxy equals the plan without it.
 
-        Until ``settled`` it equals only itself: Catalyst drops a change that leaves a node equal.
+        Until both are ``settled`` it equals only itself: Catalyst drops a change that leaves a node
+        equal.
         """
         known = self.log.find(other)
-        if known is self or not self.settled:
+        if known is self or not self.settled or not (known is None or known.settled):
             return known is self
         return bool(self.original.equals(other if known is None else known.original))
 

@@ -14,7 +14,7 @@ import re
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from skipstone.errors import UnsupportedError
+from skipstone.errors import NoIndexError, UnsupportedError
 from skipstone.identity import canonical_path
 from skipstone.pruning import Cause, Reason
 
@@ -28,7 +28,8 @@ from .relation import (
     RelationInfo,
     session_settings,
 )
-from .scan_log import QueryScans, scan_log
+from .scan_log import scan_log
+from .scans import QueryScans
 from .session import Jvm, is_connect, simple_name
 from .versions import copy_relation, dataset_class
 
@@ -38,7 +39,8 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
     from .relation import FindPruner
-    from .scan_log import Scan, ScanLog
+    from .scan_log import ScanLog
+    from .scans import Scan
     from .session import JavaObject
 
 
@@ -144,11 +146,15 @@ _TAG = "skipstone"
 _MARKED = ("LocalRelation", "DataSourceV2Relation", "DataSourceV2ScanRelation")
 
 
-def mark(df: DataFrame, log: ScanLog, scan: Scan) -> None:
-    """Let ``explain`` find ``scan`` by the one leaf of ``df``, of whatever plan it becomes part."""
+def mark(df: DataFrame, log: ScanLog, scan: Scan) -> tuple[str, ...]:
+    """Let ``explain`` find ``scan`` by the one leaf of ``df``, of whatever plan it becomes part.
+
+    The columns of the leaf (``id#12L``), by which ``last_scan`` finds its queries.
+    """
     tag = log.jvm.type("org.apache.spark.sql.catalyst.trees.TreeNodeTag")(_TAG)
     (leaf,) = _leaves(df._jdf.queryExecution().analyzed())
     leaf.setTagValue(tag, log.keep(scan))
+    return tuple(log.jvm.join(leaf.output()))
 
 
 def _marked(leaf: JavaObject, log: ScanLog) -> Scan | None:
@@ -254,8 +260,14 @@ def _proxy(
     try:
         pruner = find(info)
     except Exception as error:
+        if switch is None and isinstance(error, NoIndexError):
+            raise
         _LOG.warning("%s is read without an index: %s", ", ".join(info.roots), error)
+        for root in info.roots:
+            log.failures.put(root, Reason.of_error(root, error).text)
         return None
+    for root in info.roots:
+        log.failures.pop(root)
     if pruner is None:
         return None
     unusable = unusable_columns(info.schema)
