@@ -111,6 +111,11 @@ def key_from(source: str, shown: str) -> bytes:
         if len(data) in _LENGTHS and not data.isascii():
             return data
         return key_from_text(data.decode("utf-8").strip(), shown, where)
+    except OSError as error:
+        raise SkipstoneError(
+            f"{shown}: {where}: {error.strerror or type(error).__name__}",
+            hint="file:PATH names a file with the key, which this user can read",
+        ) from None
     except (FormatError, UnicodeDecodeError):
         raise SkipstoneError(
             f"{shown}: {kind}:{where} does not hold a key",

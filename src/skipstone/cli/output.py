@@ -170,6 +170,8 @@ def fault_of(error: BaseException) -> Fault:
     if isinstance(error, click.UsageError):
         verb = error.ctx.command_path if error.ctx is not None else "skipstone"
         hint = f"run `{verb} --help`"
+        if "unexpected extra argument" in error.message:
+            hint = _of_extra(error.message, verb)
         return Fault(message=_one_line(error.format_message()), hint=hint, code=USAGE)
     if isinstance(error, click.ClickException):
         return Fault(message=_one_line(error.format_message()), hint="run it with --help")
@@ -186,6 +188,16 @@ def fault_of(error: BaseException) -> Fault:
         message=_one_line(f"internal: {name}: {text}" if text else f"internal: {name}"),
         hint="run the same command with --debug to see where, and please report it",
     )
+
+
+def _of_extra(message: str, verb: str) -> str:
+    """What an argument too many was meant to be."""
+    extra = message.rpartition("(")[2].rstrip(")").split()
+    if any(each.rpartition(":")[2].isidentifier() and ":" in each for each in extra):
+        return f"an index is named with -c: {verb} TABLE -c {extra[0]}"
+    if any("/" in each or each.endswith(".parquet") for each in extra):
+        return "one table at a time: quote a pattern, 'data/*.parquet'"
+    return f'quote a predicate, "id = 5", and a pattern; or run `{verb} --help`'
 
 
 def _of_system(error: OSError) -> Fault:

@@ -261,7 +261,7 @@ class _Search:
     def find(self, relation: RelationInfo) -> Pruner | None:
         if self._find is None:
             setting = (relation.confs or {}).get(INDEX_LOCATION)
-            self._find = finder(locations_of(setting), self._stores)
+            self._find = finder(locations_of(setting), self._stores, required=True)
         remote = any("://" in root for root in relation.roots)
         key = relation.roots
         if remote:

@@ -31,7 +31,7 @@ from skipstone.pruning.partitions import folder_columns
 
 from .catalyst import conjunction, mentions_metadata
 from .relation import HARMLESS, FileListing, FileStats, Pruning, ReadSettings
-from .scan_log import Scan
+from .scans import Scan
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -183,11 +183,12 @@ class SkippingFileIndex:
     def equals(self, other: Any) -> bool:
         """As the original: a plan with the proxy equals the plan without it.
 
-        For a thread that is ``swapping`` it equals only itself: Catalyst drops a change that leaves
-        a node equal.
+        For a thread that is ``swapping`` one of two, each equals only itself: Catalyst drops a
+        change that leaves a node equal.
         """
         known = self.log.find(other)
-        if known is self or (self.swapping and self.log.thread() in self.swapping):
+        swapping = self.swapping if known is None else self.swapping | known.swapping
+        if known is self or (swapping and self.log.thread() in swapping):
             return known is self
         return bool(self.original.equals(other if known is None else known.original))
 

@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from skipstone.errors import UnsupportedError
+from skipstone.errors import NoIndexError, UnsupportedError
 from skipstone.identity import canonical_path
 from skipstone.pruning import Cause, Reason
 
@@ -30,7 +30,8 @@ from .relation import (
     RelationInfo,
     session_settings,
 )
-from .scan_log import QueryScans, scan_log
+from .scan_log import scan_log
+from .scans import QueryScans
 from .session import Jvm, is_connect, made_settings, simple_name
 from .versions import copy_relation, dataset_class
 
@@ -40,7 +41,8 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
     from .relation import FindPruner, Pruner
-    from .scan_log import Scan, ScanLog
+    from .scan_log import ScanLog
+    from .scans import Scan
     from .session import JavaObject
 
 
@@ -156,11 +158,15 @@ _TAG = "skipstone"
 _MARKED = ("LocalRelation", "DataSourceV2Relation", "DataSourceV2ScanRelation")
 
 
-def mark(df: DataFrame, log: ScanLog, scan: Scan) -> None:
-    """Let ``explain`` find ``scan`` by the one leaf of ``df``, of whatever plan it becomes part."""
+def mark(df: DataFrame, log: ScanLog, scan: Scan) -> tuple[str, ...]:
+    """Let ``explain`` find ``scan`` by the one leaf of ``df``, of whatever plan it becomes part.
+
+    The columns of the leaf (``id#12L``), by which ``last_scan`` finds its queries.
+    """
     tag = log.jvm.type("org.apache.spark.sql.catalyst.trees.TreeNodeTag")(_TAG)
     (leaf,) = _leaves(_plan(df))
     leaf.setTagValue(tag, log.keep(scan))
+    return tuple(log.jvm.join(leaf.output()))
 
 
 def _marked(leaf: JavaObject, log: ScanLog) -> Scan | None:
@@ -284,7 +290,7 @@ def _wrapped(
     if kept is not None and kept.info.confs == _confs(made):
         objects = whole, leaf.catalogTable()
         if all(known.containsKey(each) for known, each in zip(kept.known, objects, strict=True)):
-            pruner = _pruner(kept.info, find)
+            pruner = _pruner(kept.info, find, log, switch)
             if pruner is None:
                 return None
             if kept.proxy.serves(pruner):
@@ -300,7 +306,7 @@ def _wrapped(
     if simple_name(str(location.getClass().getName())) not in _LOCATIONS:
         return None
     info = relation_info(df.sparkSession, log.jvm, leaf, relation, location, format, made)
-    pruner = _pruner(info, find)
+    pruner = _pruner(info, find, log, switch)
     if pruner is None:
         return None
     unusable = unusable_columns(info.schema)
@@ -318,12 +324,21 @@ def _wrapped(
     return new
 
 
-def _pruner(info: RelationInfo, find: FindPruner) -> Pruner | None:
+def _pruner(
+    info: RelationInfo, find: FindPruner, log: ScanLog, switch: str | None
+) -> Pruner | None:
     try:
-        return find(info)
+        found = find(info)
     except Exception as error:
+        if switch is None and isinstance(error, NoIndexError):
+            raise
         _LOG.warning("%s is read without an index: %s", ", ".join(info.roots), error)
+        for root in info.roots:
+            log.failures.put(root, Reason.of_error(root, error).text)
         return None
+    for root in info.roots:
+        log.failures.pop(root)
+    return found
 
 
 def _through(relation: JavaObject, proxy: SkippingFileIndex) -> JavaObject:

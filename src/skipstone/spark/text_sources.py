@@ -101,6 +101,7 @@ class FileSource:
     def read(self, spark: SparkSession, root: str) -> DataFrame:
         """The table at ``root`` as plain Spark reads it."""
         reader = spark.read.format(self.format).options(**self.options)
+        reader = reader.option("__globPaths__", "false")
         if self.schema is not None:
             reader = reader.schema(_schema(self.schema))
         return reader.load(path_for_spark(spark, root))

@@ -315,7 +315,7 @@ def _whole(path: str, answer: GetResult) -> memoryview:
     data, (start, stop) = memoryview(bytes(answer.bytes())), answer.range
     if len(data) != stop - start:
         raise OSError(f"{path}: the store sent {len(data):,} of {stop - start:,} bytes")
-    count_read(path, len(data))
+    count_read(path, start, len(data))
     return data
 
 

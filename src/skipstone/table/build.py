@@ -124,10 +124,13 @@ class BuildVerbs(OpenTable):
         given are not refreshed.
         """
         self.store.require_own()
-        definitions = self.store.snapshot().definitions
+        definitions = self.required(self.store.snapshot()).definitions
         known = [found for found in (each.index for each in definitions) if found is not None]
         if not definitions:
-            raise SkipstoneError(f"{self.path} has no index", hint="run `skipstone build TABLE`")
+            self.listing()  # raises where there is no such table
+            raise SkipstoneError(
+                f"{self.path} has no index", hint=f"run `skipstone build {self.path}` first"
+            )
         settings = self._settings(self.file_index, memory, pm, decryption, plaintext_index)
         return _run_build(self, (spark, session), known, settings, progress)
 
@@ -217,7 +220,7 @@ def _run_build(
         _refuse_in_clear(table, listing, wanted, settings)
     table.store.remove_left_overs()
     before = stored_bytes(table.store.snapshot())
-    matched = table.match(listing, spark)
+    matched = table.match(listing, spark, or_none=True)
     wanted = _chosen(matched, wanted)
     outcomes: list[Outcome] = []
     todo = np.zeros(len(listing), np.bool_)
@@ -431,7 +434,8 @@ def _merge_if_needed(table: OpenTable) -> int:
     from skipstone.facts.upkeep import compact, needs_merge
 
     snapshot = table.store.snapshot()
-    if not needs_merge(snapshot):
+    # A merge leaves out the facts of files that are not listed.
+    if table.some is not None or not needs_merge(snapshot):
         return 0
     try:
         done = compact(table.store, table.listing)

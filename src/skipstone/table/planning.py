@@ -37,6 +37,7 @@ from skipstone.pruning.partitions import READ_ALL, PartitionColumns
 from skipstone.pruning.plan import SortKey
 from skipstone.pruning.table_schema import FileSchema, spelled_path
 from skipstone.storage import ByteRange
+from skipstone.storage.base import metered
 from skipstone.storage.listing import SUMMARY
 
 from .file_format import ParquetFormat
@@ -102,6 +103,14 @@ class PlanRequest:
 
 def scan_query(table: OpenTable, request: PlanRequest) -> TableScan:
     """See ``Table.scan``."""
+    if not request.shown:
+        return _scan_query(table, request)
+    with metered() as meter:
+        scan = _scan_query(table, request)
+    return replace(scan, plan=replace(scan.plan, planning=(meter.bytes_read, meter.requests)))
+
+
+def _scan_query(table: OpenTable, request: PlanRequest) -> TableScan:
     from skipstone.predicate.render import to_sql
 
     milliseconds: dict[str, float] = {}
