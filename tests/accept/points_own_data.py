@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import signal
 import subprocess
 import sys
@@ -15,6 +16,7 @@ import pyarrow.parquet as pq
 
 from tests.accept.registry import point
 from tests.accept.tables import FILES, backdate, events, write
+from tests.folders import ROOT
 
 if TYPE_CHECKING:
     from tests.accept.workbench import Workbench
@@ -132,3 +134,33 @@ def interrupted(bench: Workbench) -> None:
         assert reading.stdout.readline() == b"c0,c1,c2,c3\n"
         reading.stdout.close()
     assert reading.returncode == 0, reading.returncode
+
+
+@point("own data: output stays aligned, an empty result has its names, and JSON has its schema")
+def output(bench: Workbench) -> None:
+    table = events(bench.home / "lake")
+    none = bench.skipstone("query", table, "day = 99", "--columns", "day,id")
+    assert none.out.splitlines() == ["day  id", "---  --", "(0 rows)"], none.out
+    assert bench.skipstone("query", table, "--columns", "").code == 2
+    found = json.loads(bench.skipstone("explain", table, "day = 3", "--json").out)
+    assert found["schema_version"] == 1
+    schema = json.loads((ROOT / "docs" / "schemas" / "explain.json").read_text("utf-8"))
+    assert found.keys() <= schema["properties"].keys()
+    assert {*schema["required"]} <= found.keys()
+    assert {step["level"] for step in found["steps"]} <= {"files", "row groups", "pages", "rows"}
+
+
+@point("own data: the shell completes columns and index kinds")
+def completion(bench: Workbench) -> None:
+    table = events(bench.home / "lake")
+    words = f"skipstone build {table.name} -c da"
+    done = subprocess.run(
+        [sys.executable, "-m", "skipstone"],
+        cwd=bench.home,
+        env={**os.environ, "_SKIPSTONE_COMPLETE": "bash_complete", "COMP_WORDS": words}
+        | {"COMP_CWORD": "4"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert "plain,day:minmax" in done.stdout.splitlines(), done.stdout + done.stderr

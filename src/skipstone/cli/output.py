@@ -27,6 +27,8 @@ if TYPE_CHECKING:
 
 
 FAILED, USAGE, FOUND, INTERRUPTED = 1, 2, 3, 130
+# Of the JSON documents (docs/schemas): larger where a key is removed or gets another meaning.
+SCHEMA_VERSION = 1
 # What holds after an interrupt, by verb; the others only read.
 _FINISHED = "files that were finished are kept: the same command continues from there"
 _AFTER = {
@@ -76,7 +78,7 @@ class Output:
         if not self.as_json:
             _write(sys.stdout, f"{value}\n")
             return
-        document = dict(value.to_dict())
+        document = {"schema_version": SCHEMA_VERSION, **value.to_dict()}
         try:
             text = json.dumps(document, indent=2, ensure_ascii=False, allow_nan=False)
             text.encode()
