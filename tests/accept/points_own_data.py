@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import json
+import os
+import signal
 import subprocess
 import sys
+import time
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -13,6 +16,7 @@ import pyarrow.parquet as pq
 
 from tests.accept.registry import point
 from tests.accept.tables import FILES, backdate, events, write
+from tests.folders import ROOT
 
 if TYPE_CHECKING:
     from tests.accept.workbench import Workbench
@@ -107,3 +111,56 @@ def bounded_advice(bench: Workbench) -> None:
     status = dict(line.split(":", 1) for line in done.stderr.splitlines() if ":" in line)
     megabytes = int(status["VmHWM"].split()[0]) * 1024 / 1e6
     assert megabytes <= 300, f"{megabytes:.0f} MB"
+
+
+@point("own data: Ctrl-C ends a build within a second with 130, and a closed pipe is a success")
+def interrupted(bench: Workbench) -> None:
+    table = bench.home / "lake"
+    draw = np.random.default_rng(5)
+    for part in range(40):
+        write(table / f"p{part:02d}.parquet", {f"c{n}": draw.random(200_000) for n in range(4)})
+    command = [sys.executable, "-m", "skipstone"]
+    columns = [each for n in range(4) for each in ("-c", f"c{n}:bitmap")]
+    running = subprocess.Popen([*command, "build", table, *columns], stderr=subprocess.PIPE)
+    time.sleep(2)
+    start = time.perf_counter()
+    running.send_signal(signal.SIGINT)
+    _, errors = running.communicate()
+    assert running.returncode == 130, running.returncode
+    assert "the same command continues from there" in errors.decode(), errors
+    assert time.perf_counter() - start < 2, "it took more than a second, on a busy machine two"
+    with subprocess.Popen([*command, "query", table, "--csv"], stdout=subprocess.PIPE) as reading:
+        assert reading.stdout is not None
+        assert reading.stdout.readline() == b"c0,c1,c2,c3\n"
+        reading.stdout.close()
+    assert reading.returncode == 0, reading.returncode
+
+
+@point("own data: output stays aligned, an empty result has its names, and JSON has its schema")
+def output(bench: Workbench) -> None:
+    table = events(bench.home / "lake")
+    none = bench.skipstone("query", table, "day = 99", "--columns", "day,id")
+    assert none.out.splitlines() == ["day  id", "---  --", "(0 rows)"], none.out
+    assert bench.skipstone("query", table, "--columns", "").code == 2
+    found = json.loads(bench.skipstone("explain", table, "day = 3", "--json").out)
+    assert found["schema_version"] == 1
+    schema = json.loads((ROOT / "docs" / "schemas" / "explain.json").read_text("utf-8"))
+    assert found.keys() <= schema["properties"].keys()
+    assert {*schema["required"]} <= found.keys()
+    assert {step["level"] for step in found["steps"]} <= {"files", "row groups", "pages", "rows"}
+
+
+@point("own data: the shell completes columns and index kinds")
+def completion(bench: Workbench) -> None:
+    table = events(bench.home / "lake")
+    words = f"skipstone build {table.name} -c da"
+    done = subprocess.run(
+        [sys.executable, "-m", "skipstone"],
+        cwd=bench.home,
+        env={**os.environ, "_SKIPSTONE_COMPLETE": "bash_complete", "COMP_WORDS": words}
+        | {"COMP_CWORD": "4"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert "plain,day:minmax" in done.stdout.splitlines(), done.stdout + done.stderr

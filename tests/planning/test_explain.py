@@ -425,4 +425,4 @@ def test_facts_only_looks_into_no_data_file(home: Path, table: skipstone.Table) 
     assert "page" not in {each["level"] for each in found["steps"]}
     assert found["forecast"]["files_looked_into"] == 0
     finer = json.loads(run(str(home), "id = 1234", "--json"))
-    assert {each["level"] for each in finer["steps"]} == {"object", "row_group", "page"}
+    assert {each["level"] for each in finer["steps"]} == {"files", "row groups", "pages"}

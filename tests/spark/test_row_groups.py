@@ -89,5 +89,5 @@ def test_the_last_scan_shows_every_level(home: Path, spark: SparkSession) -> Non
     ):
         assert re.search(line, text), (line, text)
     steps = scans.to_dict()["scans"][0]["report"]["steps"]
-    assert {"object", "row_group", "row"} <= {each["level"] for each in steps}
+    assert {"files", "row groups", "rows"} <= {each["level"] for each in steps}
     assert "reads whole files" in scans._repr_html_()

@@ -88,18 +88,18 @@ class Verbs(click.Group):
     def main(self, args: Sequence[str] | None = None, *rest: Any, **extra: Any) -> Any:
         """Run the command line; always ends in ``SystemExit``."""
         output.begin()
+        stdout = sys.stdout
         given = list(sys.argv[1:] if args is None else args)
         extra = {**extra, "standalone_mode": False, "prog_name": "skipstone"}
         try:
             code = super().main(given, *rest, **extra)
             output.flush()
-        except BrokenPipeError:  # the reader of the result has closed the pipe
-            output.close_quietly()
-            sys.exit(1)
         except BaseException as error:
             if isinstance(error, SystemExit):
+                if sys.stdout is not stdout:  # as click leaves it where a pipe was closed
+                    error.code = 0
                 raise
-            fault = output.fault_of(error)
+            fault = output.fault_of(error, verb_of(given))
             output.fault(fault, error if "--debug" in given else None)
             sys.exit(fault.code)
         sys.exit(code if isinstance(code, int) else 0)
@@ -137,10 +137,22 @@ def cli() -> None:
     migrate adds _pm files to QuestDB tables, and salvage adds the files that it saves.
 
     Exit codes: 0 success, 1 failure, 2 wrong usage, 3 when check or inspect --verify found
-    something, or when not all files could be processed.
+    something, or when not all files could be processed, 130 after Ctrl-C.
     """
+
+
+def verb_of(args: Sequence[str]) -> str:
+    """The verb of these arguments, by its present name."""
+    first = next((each for each in args if not each.startswith("-")), "")
+    return _FORMER.get(first, first)
 
 
 def main() -> None:
     """The console script ``skipstone``."""
-    cli()
+    try:
+        with output.ended_by_interrupt(verb_of(sys.argv[1:])):
+            cli()
+    except SystemExit as end:
+        if end.code == output.INTERRUPTED:
+            output.leave(output.INTERRUPTED)
+        raise

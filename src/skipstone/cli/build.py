@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 import click
 
 from . import output
+from .completion import definition
 from .keys import column_pairs, data_keys, index_encryption_of
 from .options import index_options, reporting, size, source_options, spark_options
 from .spark_session import BuildSession
@@ -91,6 +92,7 @@ def _up_to_date(target: Table) -> bool:
     "-c",
     "--column",
     "columns",
+    shell_complete=definition,
     metavar="COLUMN:KIND[,KIND...]",
     multiple=True,
     help="Index this column; may be given again. Kinds take parameters: id:bloom(fpp=0.001).",

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, TextIO
 
 import click
 
+from .completion import column_list
 from .keys import data_keys, file_keys
 from .options import columns_of, index_options, reporting, source_options
 
@@ -78,11 +79,14 @@ def describe(table: TableArguments, out: Output) -> None:
 @click.argument("where", required=False)
 @click.option(
     "--columns",
+    shell_complete=column_list,
     metavar="A,B",
     callback=columns_of,
     help="Columns that the query reads; all by default.",
 )
-@click.option("--order-by", metavar="KEYS", help='Sort keys: "ts desc, id".')
+@click.option(
+    "--order-by", metavar="KEYS", shell_complete=column_list, help='Sort keys: "ts desc, id".'
+)
 @click.option("--limit", type=click.IntRange(min=0), help="Maximum number of rows.")
 @click.option("--facts-only", is_flag=True, help="Use the index alone; open no data file.")
 @click.option("--analyze", is_flag=True, help="Run the query, and add its cost.")

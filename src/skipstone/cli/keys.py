@@ -25,6 +25,8 @@ import click
 
 from skipstone.errors import FormatError, SkipstoneError
 
+from .completion import paths
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
@@ -416,6 +418,6 @@ def table_options(function: Callable[..., Any]) -> Callable[..., Any]:
         metavar="URL",
         help="For a TABLE: process the files as a job of this Spark master; else in this process.",
     )
-    return click.argument("table", metavar="FILE|TABLE")(
+    return click.argument("table", metavar="FILE|TABLE", shell_complete=paths)(
         location(master(index_key_options(lookup_option(function))))
     )

@@ -134,10 +134,14 @@ def session(
             if "Master" in reason:
                 hint = "--master is local[*], spark://HOST:PORT, yarn, or k8s://…"
             raise SkipstoneError(f"Java did not start Spark{reason}", hint=hint) from error
+    ours = running is None
     try:
         yield spark
+    except KeyboardInterrupt:
+        ours = False  # Java ends with this process, and stopping takes seconds
+        raise
     finally:
-        if running is None:
+        if ours:
             spark.stop()
 
 

@@ -11,7 +11,17 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
-from skipstone.human import Report, aligned, duration, first_of, of_total, percent, plural, size
+from skipstone.human import (
+    Report,
+    aligned,
+    duration,
+    first_of,
+    html_table,
+    of_total,
+    percent,
+    plural,
+    size,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -147,19 +157,35 @@ class Description(Report):
     notes: tuple[str, ...] = ()
 
     def __str__(self) -> str:
+        rows = [aligned(self._rows(), {4, 5, 6})] if self.indexes else []
+        return "\n".join([*self._head(), *rows, *self._rest()])
+
+    def _repr_html_(self) -> str:
+        from html import escape
+
+        heads, *rows = self._rows()
+        table = html_table(heads, rows) if rows else ""
+        above, below = ("<br>".join(map(escape, lines)) for lines in (self._head(), self._rest()))
+        return f"<div><p>{above}</p>{table}<p>{below}</p></div>"
+
+    def _head(self) -> list[str]:
         share = percent(self.bytes_index, self.bytes_data)
         held = f"{plural(self.parts, 'part')}   {size(self.bytes_index)} ({share} of the data)"
-        lines = [
+        return [
             f"table {self.table}   {plural(self.files_total, 'file')}   {size(self.bytes_data)}",
             f"index {self.location}   {held}",
             f"covers {of_total(self.fresh, self.files_total, 'files')}{self._drift()}",
         ]
-        if self.indexes:
-            rows = [_HEADINGS, *map(self._row, self.indexes)]
-            if any(index.key_metadata is not None for index in self.indexes):
-                labels = ["key", *(index.key_metadata or "none" for index in self.indexes)]
-                rows = [(*row, label) for row, label in zip(rows, labels, strict=True)]
-            lines.append(aligned(rows, {4, 5, 6}))
+
+    def _rows(self) -> list[tuple[str, ...]]:
+        rows = [_HEADINGS, *map(self._row, self.indexes)]
+        if any(index.key_metadata is not None for index in self.indexes):
+            labels = ["key", *(index.key_metadata or "none" for index in self.indexes)]
+            rows = [(*row, label) for row, label in zip(rows, labels, strict=True)]
+        return rows
+
+    def _rest(self) -> list[str]:
+        lines = []
         if self.pm_files:
             files = of_total(self.pm_files, self.files_total, "files")
             lines.append(f"row groups: _pm of {files}, {size(self.pm_bytes)}")
@@ -167,8 +193,7 @@ class Description(Report):
             filters = plural(self.sliced, "filter")
             lines.append(f"bit slices: of {filters}, {size(self.sliced_bytes)}")
         lines += _unreadable(self.unreadable, self.files_total)
-        lines += [f"note: {note}" for note in self.notes]
-        return "\n".join(lines)
+        return lines + [f"note: {note}" for note in self.notes]
 
     def _drift(self) -> str:
         lacking = []

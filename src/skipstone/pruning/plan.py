@@ -66,7 +66,7 @@ class Step:
     def to_dict(self) -> dict[str, Any]:
         """As JSON-ready values."""
         return {
-            "level": self.level.name.lower(),
+            "level": self.level.unit,
             "index": self.index,
             "column": self.column,
             "used": self.used,

@@ -119,6 +119,16 @@ class Table(EncryptVerbs, UpkeepVerbs, AggregateVerbs):
         except (SkipstoneError, OSError):
             return f"Table({self.path!r}, partial=True)"
 
+    def _repr_html_(self) -> str:
+        """Its files and its index, for notebooks."""
+        from html import escape
+
+        try:
+            found = self.describe()._repr_html_()
+        except (SkipstoneError, OSError) as error:
+            found = f"<p>{escape(str(error))}</p>"
+        return f"<b>{escape(repr(self))}</b>{found}"
+
     def scan(
         self,
         where: Where = None,
