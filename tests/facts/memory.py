@@ -51,6 +51,9 @@ class MemoryStorage:
     def keep_end(self, version: ObjectId, data: memoryview) -> None:
         pass
 
+    def keep_ahead(self, ranges: Sequence[ByteRange], versions: Mapping[str, ObjectId]) -> None:
+        pass
+
     def summary(self, root: str) -> ObjectId | None:
         path = f"{root}/_metadata"
         return self._id(path) if path in self.objects else None

@@ -60,7 +60,7 @@ class LocatedIndex(Protocol):
 
     original: JavaObject
     switch: str | None
-    settled: bool
+    swapping: set[int]
 
 
 @dataclass(slots=True, eq=False)
