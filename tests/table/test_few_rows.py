@@ -21,6 +21,7 @@ import skipstone
 from skipstone.errors import FormatError, SkipstoneError
 from skipstone.execution import bulk_rows
 from skipstone.parquet.reading import few_rows
+from skipstone.parquet.reading.bulk_chunks import KERNELS
 from skipstone.predicate.binding import bind
 from skipstone.predicate.render import to_sql
 from tests.oracle import NotModelled, SparkError, matching_rows
@@ -34,7 +35,7 @@ if TYPE_CHECKING:
 
     from skipstone.predicate.tree import Expr
 
-few_rows.KERNELS.load()  # Hypothesis takes constants from the modules that are loaded
+KERNELS.load()  # Hypothesis takes constants from the modules that are loaded
 
 
 @contextlib.contextmanager

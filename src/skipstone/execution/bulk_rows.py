@@ -27,7 +27,6 @@ from skipstone.parquet.reading.decoding_memory import (
     limit_of,
     without_dictionary,
 )
-from skipstone.parquet.reading.few_rows import KERNELS as FEW_ROWS
 from skipstone.parquet.reading.few_rows import FewRows, read_few_rows
 from skipstone.parquet.reading.row_ranges import rows_alone
 from skipstone.predicate.types import column_name, column_path
@@ -55,6 +54,8 @@ OtherColumns: TypeAlias = "Callable[[FileColumns, Sequence[str], RowSet], pa.Tab
 
 # Without compiled loops, fewer pieces are read one by one.
 _LEAST: Final = 8
+# A few rows of a chunk take other readers as long as so many values.
+_ROWS_ALONE: Final = 8_000
 # Types of strings, and those with 32-bit offsets of the same.
 _NARROW: Final = {
     pa.string(): pa.string(),
@@ -293,7 +294,7 @@ def read_some(
             entries = opened.page_entries(chunks, each.groups[one])
             here = inside[group == one] if len(each.groups) > 1 else inside
             parts.append(FewRows(opened.path, opened.reader, entries, here))
-    kernels = FEW_ROWS.for_work(len(parts) * len(kinds))
+    kernels = KERNELS.for_work(_ROWS_ALONE * len(parts) * len(kinds))
     if kernels is None:
         return None
     opened = pieces[0].piece.file.opened
