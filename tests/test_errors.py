@@ -13,9 +13,9 @@ from skipstone.errors import (
     FormatError,
     KeyUnavailableError,
     MemoryLimitError,
+    NoIndexError,
     PredicateError,
     SkipstoneError,
-    NoIndexError,
     StaleError,
     UnsupportedError,
 )
