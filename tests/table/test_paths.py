@@ -114,6 +114,7 @@ def test_a_directory_of_an_awkward_name_is_that_directory(tmp_path: Path, name: 
     table.build(indexes=["id:minmax"])
     assert table.count("id = 5") == 1
     assert table.explain("id = 95").plan.files_kept == 0
+    assert Table(f"{tmp_path}/{name}/*.parquet").count() == 10
 
 
 @pytest.mark.spark

@@ -446,8 +446,8 @@ def check_syntax(piece: str, text: str, start: int) -> None:
                 sum(map(len, lines[: line - 1])) + column - len(str(first.get("highlight") or ""))
             )
             position = start + min(max(offset - len(_PROBE), 0), len(piece))
-        error = PredicateError(why, text=text, position=position, hint=_meant(text))
-        raise NotSqlError(error) from None
+        refused = PredicateError(why, text=text, position=position, hint=_meant(text))
+        raise NotSqlError(refused) from None
 
 
 def _meant(text: str) -> str | None:

@@ -49,10 +49,11 @@ def is_pattern(path: str) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class SomeFiles:
-    """The files below ``root`` that ``named`` name: canonical paths, or patterns of them."""
+    """The files below ``root`` that ``named`` name: canonical paths, each with the number of its
+    first part that is a pattern, or ``None``."""
 
     root: str
-    named: tuple[tuple[str, bool], ...]
+    named: tuple[tuple[str, int | None], ...]
 
     @classmethod
     def of(cls, paths: Sequence[str | os.PathLike[str]], storage: Storage) -> Self | str:
@@ -60,14 +61,10 @@ class SomeFiles:
         if not paths:
             raise SkipstoneError("no files were named", hint="a list has at least one path")
         found = [canonical_path(each) for each in paths]
-        named = tuple(
-            (each, is_pattern(each) and not (storage.has_children(each) or storage.exists(each)))
-            for each in found
-        )
-        if len(named) == 1 and not named[0][1]:
+        named = tuple((each, _first_pattern(each, storage)) for each in found)
+        if len(named) == 1 and named[0][1] is None:
             return named[0][0]
-        root = _common([_above(each, pattern=pattern) for each, pattern in named])
-        return cls(root, named)
+        return cls(_common([_above(*each) for each in named]), named)
 
     def __str__(self) -> str:
         shown = ", ".join(path for path, _ in self.named[:3])
@@ -76,12 +73,14 @@ class SomeFiles:
     def listing(self, storage: Storage) -> Listing:
         """The files; ``SkipstoneError`` where a name has none."""
 
-        def of_name(named: tuple[str, bool]) -> Listing:
-            path, pattern = named
-            if not pattern:
+        def of_name(named: tuple[str, int | None]) -> Listing:
+            path, first = named
+            if first is None:
                 return storage.list_files(path)
-            every = storage.list_files(_above(path, pattern=True))
-            matches = re.compile(f"{_regex(path)}(?:/.*)?", re.DOTALL)
+            every = storage.list_files(_above(path, first))
+            parts = path.split("/")
+            before = re.escape("".join(f"{part}/" for part in parts[:first]))
+            matches = re.compile(f"{before}{_regex('/'.join(parts[first:]))}(?:/.*)?", re.DOTALL)
             chosen = [matches.fullmatch(each) is not None for each in every.paths]
             if not any(chosen):
                 raise SkipstoneError(
@@ -111,12 +110,21 @@ class SomeFiles:
         )
 
 
-def _above(path: str, *, pattern: bool) -> str:
+def _first_pattern(path: str, storage: Storage) -> int | None:
+    """The number of the first part that is a pattern: a part that exists is a name."""
+    parts = path.split("/")
+    for at, part in enumerate(parts):
+        if is_pattern(part):
+            whole = "/".join(parts[: at + 1])
+            if not (storage.has_children(whole) or storage.exists(whole)):
+                return at
+    return None
+
+
+def _above(path: str, pattern: int | None) -> str:
     """The folder of a file, or that above the first pattern of a path."""
     parts = path.split("/")
-    first = len(parts) - 1
-    if pattern:
-        first = next(at for at, part in enumerate(parts) if is_pattern(part))
+    first = len(parts) - 1 if pattern is None else pattern
     # Folders of partitions give columns to the table above them.
     while first > 1 and "=" in parts[first - 1]:
         first -= 1
