@@ -21,6 +21,7 @@ from skipstone.advisor import Advice, Savings
 from skipstone.advisor.report import QuerySavings
 from skipstone.advisor.usage import UsageReport
 from skipstone.cli import VERBS
+from skipstone.cli.demo import DemoReport
 from skipstone.cli.output import SCHEMA_VERSION
 from skipstone.doctor.diagnosis import Diagnosis
 from skipstone.facts.reports import (
@@ -256,6 +257,7 @@ def _documents() -> dict[str, list[Schema]]:
     # A file of any kind has its own properties.
     inspected = _object({"path": _STRING, "found": _array(_OBJECT)}, ["found"])
     return {
+        "demo": [_of(DemoReport)],
         "advise": [_of(Advice), _of(Savings)],
         "build": [_of(BuildReport)],
         "refresh": [_of(BuildReport)],

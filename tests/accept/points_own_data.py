@@ -164,3 +164,13 @@ def completion(bench: Workbench) -> None:
         check=False,
     )
     assert "plain,day:minmax" in done.stdout.splitlines(), done.stdout + done.stderr
+
+
+@point("own data: skipstone demo makes a table, shows four verbs, and ends in seconds")
+def demo(bench: Workbench) -> None:
+    ran = bench.skipstone("demo")
+    assert ran.code == 0, ran.err
+    shown = [line.split()[2] for line in ran.out.splitlines() if line.startswith("$ skipstone ")]
+    assert shown == ["advise", "build", "explain", "query"], shown
+    assert "1 of 40 files" in ran.out
+    assert "The rows are the same." in ran.out

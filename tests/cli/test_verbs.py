@@ -36,6 +36,7 @@ SIMPLE = {
 
 #: Verbs with tests of their own, beside what they are about.
 ELSEWHERE = {
+    "demo",
     "count",
     "decrypt",
     "doctor",
@@ -54,7 +55,7 @@ ELSEWHERE = {
 
 
 #: Verbs that take other things than a table: functions of the package.
-NO_METHODS = {"doctor", "ingest", "inspect", "report"}
+NO_METHODS = {"demo", "doctor", "ingest", "inspect", "report"}
 
 
 @pytest.mark.parametrize("verb", sorted(VERBS.keys() - NO_METHODS))

@@ -47,6 +47,7 @@ def commands(home: Path) -> Iterator[list[str]]:
     log = home / "scans.log"
     log.write_text("nothing\n")
     (torn / "p1.parquet").write_bytes((torn / "p1.parquet").read_bytes()[:-20])
+    yield ["demo", str(home / "demo")]
     yield ["advise", lake]
     yield ["advise", lake, "--queries", str(queries)]
     yield ["build", lake, "-c", "id:minmax,bitmap", "-c", "name:bloom(fpp=0.01)"]

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
 #: verb -> the module with the function of that name, and what the verb does
 VERBS: dict[str, tuple[str, str]] = {
+    "demo": ("demo", "Show Skipstone on a small table that it makes: a guided start."),
     "advise": ("explain", "Propose indexes for a table, from a sample of its files."),
     "build": ("build", "Index the files of a table that have no facts yet."),
     "refresh": ("build", "Index new and changed files with the existing indexes."),
@@ -51,6 +52,7 @@ VERBS: dict[str, tuple[str, str]] = {
 #: earlier names of verbs, which scripts may use
 _FORMER = {"metadata": "write-metadata"}
 EXAMPLES = """\b
+  skipstone demo
   skipstone advise  data/events
   skipstone build   data/events -c user_id:bloom -c ts:minmax
   skipstone explain data/events "user_id = 'u-8814'"
