@@ -7,7 +7,9 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 import pytest
 
+from skipstone import Table
 from skipstone.errors import SkipstoneError, StaleError, UnsupportedError
+from skipstone.questdb import is_txn_table
 from skipstone.storage import ByteRange, list_files, open_storage, table_format
 from skipstone.storage.objects import ObjectStorage
 
@@ -230,9 +232,17 @@ def test_a_store_that_is_away_is_an_error_in_one_line() -> None:
         {"endpoint": "http://127.0.0.1:9", "skip_signature": "true", "region": "x"},
         retries=0,
     )
-    with pytest.raises(SkipstoneError, match="cannot list s3://b/t") as error:
+    with pytest.raises(SkipstoneError) as error:
         storage.list_files("s3://b/t")
-    assert "\n" not in error.value.message
+    assert error.value.message == "cannot list s3://b/t: http://127.0.0.1:9 does not answer"
+    with pytest.raises(OSError, match=r"^s3://b/t: http://127\.0\.0\.1:9 does not answer$"):
+        is_txn_table("s3://b/t", storage)
+
+
+def test_a_bucket_that_does_not_exist_is_named(s3: S3) -> None:
+    table = Table("s3://no-such-bucket/t", storage_options=s3.options)
+    with pytest.raises(SkipstoneError, match="list s3://no-such-bucket/t: there is no such bucket"):
+        table.describe()
 
 
 def test_buffers_of_arrow_are_written(s3: S3) -> None:

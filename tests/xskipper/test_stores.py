@@ -12,7 +12,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import skipstone
-from skipstone.errors import SkipstoneError, UnsupportedError
+from skipstone.errors import NoIndexError, SkipstoneError, UnsupportedError
 from skipstone.facts import Store
 from skipstone.facts.find import find_store
 from skipstone.facts.location import XskipperLocation
@@ -114,9 +114,8 @@ def test_a_directory_of_other_parquet_files_is_no_store(files: list[Path], tmp_p
 
 def test_a_place_where_nothing_is_yet(files: list[Path], tmp_path: Path) -> None:
     assert type(opened(files, tmp_path / "new").store) is Store
-    found = opened(files, XskipperLocation(str(tmp_path / "new"))).plan("id = 15")
-    assert len(found.paths) == 3
-    assert any(reason.cause == "absent" for reason in found.reasons)
+    with pytest.raises(NoIndexError, match=r"no index at .*correct the location of the store"):
+        opened(files, XskipperLocation(str(tmp_path / "new"))).plan("id = 15")
 
 
 # -- believing -------------------------------------------------------------------------------------

@@ -10,6 +10,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+from skipstone.errors import in_words
+
 if TYPE_CHECKING:
     from skipstone.storage import Storage
 
@@ -19,4 +21,8 @@ TXN: Final = "_txn"
 
 def is_txn_table(root: str, storage: Storage) -> bool:
     """True when ``root`` is a directory with a ``_txn`` in it."""
-    return storage.exists(f"{root}/{TXN}")
+    path = f"{root}/{TXN}"
+    try:
+        return storage.exists(path)
+    except OSError as error:  # the user named the table
+        raise OSError(f"{root}: {in_words(error, path)}") from error

@@ -25,7 +25,6 @@ from __future__ import annotations
 
 import logging
 import os.path
-import re
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -53,7 +52,7 @@ from skipstone.predicate.types import schema_from_spark, spark_type
 
 from .read_choice import TEXT, harmful_of
 from .relation import HARMLESS
-from .session import ZONE, settings_of
+from .session import ZONE, literal_path, settings_of
 from .versions import ansi_by_default
 
 if TYPE_CHECKING:
@@ -161,8 +160,7 @@ def read_connect(
     are the files of a table that does not consist of all files in its directory; ``schema`` is that
     of all files, where Spark would not find it.
     """
-    # Hadoop reads these characters as patterns.
-    files = [re.sub(r"([\\*?\[\]{}])", r"\\\1", each) for each in paths or [path]]
+    files = [literal_path(each) for each in paths or [path]]
     reader = spark.read.options(**options)
     frame: DataFrame = (reader if schema is None else reader.schema(schema)).parquet(*files)
     if where is None:

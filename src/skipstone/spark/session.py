@@ -99,6 +99,11 @@ def path_for_spark(spark: SparkSession, path: str) -> str:
     return path if conf.get("fs.s3.impl") is not None else f"s3a{path[2:]}"
 
 
+def literal_path(path: str) -> str:
+    """``path`` where Hadoop takes patterns."""
+    return re.sub(r"([\\*?\[\]{}])", r"\\\1", path)
+
+
 ZONE: Final = "spark.sql.session.timeZone"
 
 

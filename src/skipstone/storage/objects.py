@@ -11,13 +11,14 @@ from __future__ import annotations
 
 import errno
 import os
+import re
 import threading
 import time
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from datetime import timedelta
 from operator import itemgetter
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, Final, cast
 
 import numpy as np
 import obstore
@@ -324,6 +325,24 @@ def _seconds(meta: Mapping[str, Any]) -> int:
     return int(modified.timestamp() // 1)
 
 
+# What parts of obstore's errors mean, the first that is found.
+_MEANINGS: Final = (
+    ("NoSuchBucket", "there is no such bucket"),
+    ("InvalidAccessKeyId", "the store does not know the access key"),
+    ("SignatureDoesNotMatch", "the secret key is wrong"),
+    ("169.254.169.254", "no keys were given, and this machine has no role"),
+    ("error sending request", "it does not answer"),
+    ("AccessDenied", "access is denied"),
+    ("403 Forbidden", "access is denied"),
+)
+_ENDPOINT: Final = re.compile(r"performing \w+ (https?://[^/\s]+)")
+
+
 def _brief(error: Exception) -> str:
-    """The first line of an error: obstore appends its own debug output and the server's page."""
-    return str(error).splitlines()[0][:300]
+    """An error in a few words: obstore appends its own debug output and the server's page."""
+    text = str(error)
+    for part, meaning in _MEANINGS:
+        if part in text:
+            asked = _ENDPOINT.search(text) if meaning == "it does not answer" else None
+            return meaning if asked is None else f"{asked[1]} does not answer"
+    return text.splitlines()[0][:300]

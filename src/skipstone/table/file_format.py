@@ -80,14 +80,19 @@ class ParquetFormat:
         self, spark: SparkSession, options: Mapping[str, str], schema: StructType | None = None
     ) -> DataFrame:
         """``spark.read.parquet``, with ``schema`` if it is given."""
-        from skipstone.spark.session import path_for_spark
+        from skipstone.spark.session import literal_path, path_for_spark
 
-        # Names are names, whatever Hadoop reads as a pattern.
-        reader = spark.read.options(**options).option("__globPaths__", "false")
-        reader = reader if schema is None else reader.schema(schema)
+        reader = spark.read.options(**options)
         paths = [self.root]
         if self.some is not None:
             reader, paths = reader.option("basePath", self.root), self.some().paths
+        reader = reader if schema is None else reader.schema(schema)
+        # Names are names, whatever Hadoop reads as a pattern. Without patterns, Spark lists several
+        # such names more than once.
+        if len(paths) == 1:
+            reader = reader.option("__globPaths__", "false")
+        else:
+            paths = [literal_path(path) for path in paths]
         frame: DataFrame = reader.parquet(*(path_for_spark(spark, path) for path in paths))
         return frame
 

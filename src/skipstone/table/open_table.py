@@ -390,7 +390,9 @@ class OpenTable:
         """``snapshot``; ``NoIndexError`` where it has no facts, and the user named their place."""
         absent = not snapshot.parts and all(r.cause is Cause.ABSENT for r in snapshot.reasons)
         if self.names_index and absent and not self.store.exists():
-            raise NoIndexError(self.location.root, self.path)
+            own = isinstance(self.index_location, str)
+            hint = None if own else "correct the location of the store, or its keys"
+            raise NoIndexError(self.location.root, self.path, hint=hint)
         return snapshot
 
     def listing_and_facts(self, columns: Collection[str]) -> tuple[Listing, Snapshot | None]:

@@ -274,7 +274,10 @@ def require_local(table: OpenTable, what: str, hint: str | None = None) -> None:
 
     if "://" in table.path:
         place = "a filesystem of Hadoop's" if is_hadoop(table.path) else "an object store"
-        raise UnsupportedError(f"{table.path} lies in {place}: only local files are {what}")
+        raise UnsupportedError(
+            f"{table.path} lies in {place}: only local files are {what}",
+            hint="copy the files to a local directory, and put them back when it is done",
+        )
     if is_txn_table(table.path, table.storage):
         raise UnsupportedError(
             f"{table.path} names the sizes of its files in _txn: they cannot be replaced", hint=hint
