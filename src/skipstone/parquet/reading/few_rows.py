@@ -200,12 +200,16 @@ def _fetched(
     """The ranges of each part, one after another; ``None`` where one cannot be read."""
     counts = [len(each.ranges) for each in chosen]
     pairs = np.concatenate([each.ranges for each in chosen])
-    owner = np.repeat(np.arange(len(parts)), counts)
+    # Row groups of one file follow each other, and are read as one.
+    new = [one.path != two.path for one, two in pairwise(parts)]
+    part, owner = (
+        np.repeat(each, counts) for each in (np.arange(len(parts)), np.cumsum([0, *new]))
+    )
     length = pairs[:, 1]
     if length.min() < 0:
         return None
     # Behind the ranges of a part there is room for what the kernels read.
-    place = np.cumsum(length) - length + ROOM * owner
+    place = np.cumsum(length) - length + ROOM * part
     starts = np.cumsum([0, *(each.size + ROOM for each in chosen)])
     order = np.lexsort((pairs[:, 0], owner))
     ranges, owner = np.column_stack([pairs, place])[order], owner[order]
@@ -217,8 +221,9 @@ def _fetched(
         between = np.stack([stop[near], gap[near], np.full(len(near), size)], axis=1)
         ranges = np.insert(ranges, near + 1, between, axis=0)
         owner = np.insert(owner, near + 1, owner[near])
-    first = np.searchsorted(owner, np.arange(len(parts) + 1))
-    if not read_files([(part.reader, part.path) for part in parts], first, ranges, into).all():
+    files = [parts[0], *(each for each, is_new in zip(parts[1:], new, strict=True) if is_new)]
+    first = np.searchsorted(owner, np.arange(len(files) + 1))
+    if not read_files([(each.reader, each.path) for each in files], first, ranges, into).all():
         return None
     return [into[a:b] for a, b in pairwise(starts.tolist())]
 
