@@ -78,6 +78,39 @@ def few_rows(bench: Workbench) -> None:
             assert table.count(where) == len(wanted), where
 
 
+@point("one file of many row groups: a lookup and the first rows are those of brute force")
+def one_file(bench: Workbench) -> None:
+    rng = np.random.default_rng(1)
+    rows = pa.table(
+        {
+            "id": np.arange(100_000),
+            "key": rng.permutation(100_000),
+            "x": pa.array(rng.random(100_000), mask=rng.random(100_000) < 0.01),
+            "text": [f"t-{each}" for each in rng.integers(0, 9_999, 100_000)],
+        }
+    )
+    root = bench.home / "one"
+    root.mkdir()
+    path = root / "big.parquet"
+    pq.write_table(rows, path, row_group_size=9_000, max_rows_per_page=500, write_page_index=True)
+    backdate(path)
+    table = Table(str(root))
+    table.build(indexes=["key:bitmap", "x:minmax"])
+    FEW_ROWS.load()
+    for where, matches in (
+        ("id = 77777", pc.field("id") == 77777),
+        ("key = 4242", pc.field("key") == 4242),
+        ("id IN (5, 50005, 99999)", pc.field("id").isin([5, 50005, 99999])),
+        ("key = -1", pc.field("key") == -1),
+    ):
+        assert table.query(where).equals(rows.filter(matches)), where
+    for column, down in (("key", "descending"), ("x", "descending"), ("x", "ascending")):
+        filled = rows.filter(pc.field(column).is_valid())
+        wanted = filled.sort_by([(column, down)]).slice(0, 10)
+        order = f"{column} {down[:-6]} nulls last"
+        assert table.query(order_by=order, limit=10).equals(wanted), order
+
+
 def users(root: Path, files: range) -> None:
     for number in files:
         write(root / f"part-{number:04}.parquet", {"user": [f"u-{number}-{n}" for n in range(40)]})

@@ -23,17 +23,16 @@ from skipstone.pruning import (
     RowSet,
     Units,
 )
+from skipstone.pruning.bounds import Constants, row_constants
 from skipstone.pruning.evaluation import (
     MAX_FAILURES,
     MAX_ROUNDS,
-    Constants,
     Evaluation,
     RowTask,
     combine,
     evaluate,
     evaluate_rows,
     no_fetch,
-    row_constants,
 )
 from skipstone.storage import ByteRange
 from tests.pruning.model import leaf

@@ -134,7 +134,7 @@ class _Postings:
     @cached_property
     def empty(self) -> BoolArray:
         """Flags of the files without values."""
-        return self.counts == 0
+        return np.asarray(self.counts == 0)
 
     def matching(self, match: BoolArray) -> tuple[BoolArray, BoolArray]:
         """Per file: some value matches, all do, given which distinct values match."""

@@ -226,6 +226,7 @@ class Keys:
     def words(self, skip: int) -> NDArray[np.uint64]:
         """The 8 bytes of each byte string after its first ``skip``, big-endian; zeros past the end.
         Their order is that of strings with equal first bytes, except for ties."""
+        assert not isinstance(self.data, np.ndarray)
         at, count = self.data.offset, len(self)
         _, ends, held = self.data.buffers()
         offsets = np.frombuffer(ends, np.int64)[at : at + count + 1]

@@ -23,6 +23,7 @@ match; it counts as outside both.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property, lru_cache
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeAlias, TypeVar, cast
 
 import numpy as np
@@ -124,3 +125,47 @@ class Bounds(Generic[S]):
     def sharpen(self, other: Bounds[S]) -> Bounds[S]:
         """Bounds of one leaf from those of two indexes."""
         return Bounds(_or(self.must, other.must), _and(self.may, other.may))
+
+
+class Constants:
+    """Bounds of what nothing is known of, of what no row meets, and of what every row meets, over
+    ``count`` units; each is made when it is first needed."""
+
+    def __init__(self, count: int) -> None:
+        self.count = count
+
+    @cached_property
+    def unknown(self) -> Bounds[Any]:
+        return Bounds.unknown(self.count)
+
+    @cached_property
+    def nothing(self) -> Bounds[Any]:
+        return Bounds.nothing(self.count)
+
+    @cached_property
+    def everything(self) -> Bounds[Any]:
+        return Bounds.everything(self.count)
+
+
+class RowConstants(Constants):
+    """The same over the ``count`` rows of one file."""
+
+    @cached_property
+    def unknown(self) -> Bounds[Any]:
+        return Bounds(RowSet(), self.everything.may)
+
+    @cached_property
+    def nothing(self) -> Bounds[Any]:
+        none = RowSet()
+        return Bounds(none, none)
+
+    @cached_property
+    def everything(self) -> Bounds[Any]:
+        every = RowSet.all(self.count)
+        return Bounds(every, every)
+
+
+@lru_cache(maxsize=64)
+def row_constants(rows: int) -> RowConstants:
+    """The constants over one file's rows."""
+    return RowConstants(rows)

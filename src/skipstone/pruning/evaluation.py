@@ -24,7 +24,6 @@ import logging
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property, lru_cache
 from typing import TYPE_CHECKING, Any, TypeAlias, cast
 
 import numpy as np
@@ -34,6 +33,7 @@ from skipstone.predicate.tree import leaves as leaves_of
 from skipstone.storage import ByteRange
 
 from . import Answer, Bounds, Cause, Evidence, Fetched, Reason, RowSet, Units
+from .bounds import Constants, row_constants
 from .plan import Step
 
 if TYPE_CHECKING:
@@ -276,43 +276,6 @@ def _take(
 # -- bounds of the whole predicate -----------------------------------------------------------------
 
 
-class Constants:
-    """Bounds of what nothing is known of, of what no row meets, and of what every row meets, over
-    ``count`` units; each is made when it is first needed."""
-
-    def __init__(self, count: int) -> None:
-        self.count = count
-
-    @cached_property
-    def unknown(self) -> Bounds[Any]:
-        return Bounds.unknown(self.count)
-
-    @cached_property
-    def nothing(self) -> Bounds[Any]:
-        return Bounds.nothing(self.count)
-
-    @cached_property
-    def everything(self) -> Bounds[Any]:
-        return Bounds.everything(self.count)
-
-
-class RowConstants(Constants):
-    """The same over the ``count`` rows of one file."""
-
-    @cached_property
-    def unknown(self) -> Bounds[Any]:
-        return Bounds(_NONE, self.everything.may)
-
-    @cached_property
-    def nothing(self) -> Bounds[Any]:
-        return Bounds(_NONE, _NONE)
-
-    @cached_property
-    def everything(self) -> Bounds[Any]:
-        every = RowSet.all(self.count)
-        return Bounds(every, every)
-
-
 def combine(tree: Bound, of: LeafBounds, constants: Constants) -> Bounds[Any]:
     """Bounds of ``tree`` from the bounds of its leaves; an ``Opaque`` or unlisted leaf is unknown.
 
@@ -469,7 +432,7 @@ def evaluate_rows(
     by_column = _by_column(tree)
     found = [dict(task.leaves) for task in tasks]
     alive = [task.alive for task in tasks]
-    results = [Bounds(_NONE, task.alive) for task in tasks]
+    results = [Bounds(RowSet(), task.alive) for task in tasks]
     constants = {rows: row_constants(rows) for rows in {task.rows for task in tasks}}
     left = [len(rows) for rows in alive]
     work: dict[tuple[str, str], Work] = {}
@@ -519,15 +482,6 @@ def evaluate_rows(
                 left[i] = len(results[i].may)
             work[key].add(question, used, before, left[i], started, answers)
     return results, tuple(each.step() for each in work.values())
-
-
-_NONE = RowSet()
-
-
-@lru_cache(maxsize=64)
-def row_constants(rows: int) -> RowConstants:
-    """The constants over one file's rows."""
-    return RowConstants(rows)
 
 
 def _cost(evidence: Evidence[Leaf]) -> float:

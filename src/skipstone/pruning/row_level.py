@@ -19,8 +19,9 @@ from skipstone.predicate.tree import Bound, Leaf, leaves
 
 from .._arrays import distinct
 from . import Bounds, Cause, Evidence, Level, Reason, RowSet, Units
+from .bounds import row_constants
 from .costs import FREE, OPENED, ROW_CPU, spread
-from .evaluation import RowTask, combine, evaluate_rows, row_constants
+from .evaluation import RowTask, combine, evaluate_rows
 from .plan import Step
 
 if TYPE_CHECKING:

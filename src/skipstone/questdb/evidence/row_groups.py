@@ -239,8 +239,8 @@ def _keys(
         low, high = found
         return stored.keys(low, known[0]), stored.keys(high, known[1], upper=True)
     if stored.rounds:
-        low = stored.fixed_keys(found[0], known[0])
-        return low, stored.fixed_keys(found[1], known[1], upper=True)
+        lowest = stored.fixed_keys(found[0], known[0])
+        return lowest, stored.fixed_keys(found[1], known[1], upper=True)
     both = stored.fixed_keys(found.reshape(2 * count, -1), known.reshape(-1))
     lo = Keys(both.data[:count], both.valid[:count])
     return lo, Keys(both.data[count:], both.valid[count:])

@@ -71,7 +71,7 @@ def _inlined(width: int) -> tuple[npt.NDArray[np.uint32], npt.NDArray[np.uint32]
 
 _INLINED: Final = {width: _inlined(width) for width in range(1, 9)}
 _SLOTS: Final = np.dtype(("<u8", (2,)))
-_FIRST_SLOT: Final = CHUNK.fields["MIN_STAT"][1]
+_FIRST_SLOT: Final = CHUNK_SIZE - _SLOTS.itemsize
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
