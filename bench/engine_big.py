@@ -42,7 +42,7 @@ _KEY_MS, _KEY_BYTES, _TOP, _SORTED = 1.5, 1_000_000, 5.0, 1.0
 # Lookups before any that counts; the peers need none.
 _BEFORE = 600
 # What a task may hold: the dictionary of all keys is written from memory.
-_MEMORY = 6 << 30
+_MEMORY = 12 << 30
 
 
 def figures(bench: Workbench) -> Iterator[Figure]:

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
     from pyspark.sql import DataFrame
 
-    from skipstone.spark.scan_log import Scan
+    from skipstone.spark.scans import Scan
 
     from .workbench import Workbench
 

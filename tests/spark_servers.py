@@ -21,7 +21,7 @@ import pytest
 from tests.folders import ROOT
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
     from pyspark.sql import SparkSession
 
@@ -59,13 +59,16 @@ def environment(home: Path) -> dict[str, str]:
 
 
 class Server:
-    """A process of Spark's scripts in a session of its own, so that its children end with it."""
+    """A process of Spark's scripts in a session of its own, so that its children end with it.
 
-    def __init__(self, home: Path, name: str, *command: str) -> None:
+    ``within`` is a command that runs it, such as ``setpriv`` with other rights.
+    """
+
+    def __init__(self, home: Path, name: str, *command: str, within: Sequence[str] = ()) -> None:
         self.log = home / f"{name}.log"
         with self.log.open("wb") as out:
             self.process = subprocess.Popen(
-                [str(spark_home() / "bin" / command[0]), *command[1:]],
+                [*within, str(spark_home() / "bin" / command[0]), *command[1:]],
                 stdout=out,
                 stderr=subprocess.STDOUT,
                 env=environment(home),
@@ -149,13 +152,20 @@ def spark_connect(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSes
 
 
 @contextlib.contextmanager
-def standalone(home: Path, workers: int) -> Iterator[tuple[str, list[Server]]]:
-    """A standalone cluster of workers with two cores and 1 GiB each: its URL, and the workers."""
+def standalone(
+    home: Path, workers: int, within: Sequence[str] = ()
+) -> Iterator[tuple[str, list[Server]]]:
+    """A standalone cluster of workers with two cores and 1 GiB each: its URL, and the workers. The
+    command ``within`` runs them. Each has a host of its own: Spark starts no second attempt of a
+    task on the host of the first."""
     port = free_port()
-    place = ["--host", "127.0.0.1", "--webui-port", "0"]
+
+    def place(host: int) -> list[str]:
+        return ["--host", f"127.0.0.{host}", "--webui-port", "0"]
+
     package = "org.apache.spark.deploy"
     master = Server(
-        home, "master", "spark-class", f"{package}.master.Master", *place, "--port", str(port)
+        home, "master", "spark-class", f"{package}.master.Master", *place(1), "--port", str(port)
     )
     started: list[Server] = []
     try:
@@ -163,10 +173,9 @@ def standalone(home: Path, workers: int) -> Iterator[tuple[str, list[Server]]]:
         url = f"spark://127.0.0.1:{port}"
         size = ["--cores", "2", "--memory", "1g"]
         for number in range(workers):
-            name = f"worker{number}"
-            started.append(
-                Server(home, name, "spark-class", f"{package}.worker.Worker", *place, *size, url)
-            )
+            here = place(number + 1)
+            command = ["spark-class", f"{package}.worker.Worker", *here, *size, url]
+            started.append(Server(home, f"worker{number}", *command, within=within))
         for worker in started:
             worker.wait_for(text="Successfully registered with master")
         yield url, started

@@ -13,6 +13,7 @@ from skipstone.errors import (
     FormatError,
     KeyUnavailableError,
     MemoryLimitError,
+    NoIndexError,
     PredicateError,
     SkipstoneError,
     StaleError,
@@ -27,6 +28,7 @@ MADE: list[SkipstoneError] = [
     UnsupportedError("version 5"),
     MemoryLimitError(file="a.parquet", column="s", needed=1 << 32, limit=1 << 31),
     StaleError("3 of 9 files changed"),
+    NoIndexError("lake/idx", "lake/events"),
     KeyUnavailableError("no key 'k1'", hint="pass it"),
     PredicateError("no column 'idd'", text="idd = 1", position=0, nearest="id"),
 ]

@@ -11,6 +11,7 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 from typing import TYPE_CHECKING
 
@@ -107,6 +108,65 @@ def test_a_killed_refresh_is_resumed(tmp_path: Path) -> None:
     assert report.files_built == FILES - before.fresh
     assert Table(str(root)).describe().fresh == FILES
     assert_right(root, range(FILES))
+
+
+def test_an_interrupt_keeps_the_files_that_are_finished(tmp_path: Path) -> None:
+    """Ctrl-C when five of 60 files are done: their facts are published."""
+    root = tmp_path / "events"
+    lay_out(root, range(FILES))
+
+    def interrupt(done: int, _: int) -> None:
+        if done == 5:
+            signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGINT)
+
+    with pytest.raises(KeyboardInterrupt):
+        Table(str(root)).build(indexes=["id:bloom"], progress=interrupt)
+    table = Table(str(root))
+    assert table.describe().fresh >= 5
+    assert_right(root, range(FILES))
+    report = table.build(indexes=["id:bloom"])
+    assert report.files_already >= 5
+    assert report.files_already + report.files_built == FILES
+
+
+def test_an_interrupted_command_ends_with_130_and_says_what_holds(tmp_path: Path) -> None:
+    root = tmp_path / "events"
+    lay_out(root, range(4))
+    code = (
+        "import os, signal, sys; from skipstone import cli; from skipstone.table import Table\n"
+        "def hang(*_, **__): os.kill(os.getpid(), signal.SIGINT); import time; time.sleep(60)\n"
+        "Table.build = hang; sys.argv[0] = 'skipstone'; cli.main()"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code, "build", str(root), "-c", "id:bloom"],
+        capture_output=True,
+        text=True,
+        env=os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)},
+        check=False,
+    )
+    assert done.returncode == 130
+    assert done.stderr.splitlines()[-2:] == [
+        "error: interrupted",
+        "hint: files that were finished are kept: the same command continues from there",
+    ]
+
+
+@pytest.mark.parametrize("arguments", [["--csv"], [], ["--json"], ["--help"]])
+def test_a_closed_pipe_is_no_failure(tmp_path: Path, arguments: list[str]) -> None:
+    root = tmp_path / "events"
+    lay_out(root, range(4))
+    process = subprocess.Popen(
+        [sys.executable, "-m", "skipstone", "query", str(root), *arguments],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        env=os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)},
+    )
+    assert process.stdout is not None
+    assert process.stderr is not None
+    process.stdout.close()
+    errors = process.stderr.read()
+    process.stderr.close()
+    assert (process.wait(), errors) == (0, b"")
 
 
 def test_two_builds_at_once_lose_nothing(tmp_path: Path) -> None:

@@ -22,8 +22,13 @@ This page is what `--help` says, verb by verb; `python -m tools.cli_docs` writes
 - **stdout** carries the result and nothing else: aligned text, or one JSON document with `--json`.
   Progress, warnings and errors go to **stderr**; progress only when that is a terminal. `NO_COLOR`
   is respected.
+- **JSON** of every verb follows a schema: [build](schemas/build.json),
+  [explain](schemas/explain.json), [query](schemas/query.json), and so on, `schemas/VERB.json`.
+  `schema_version` grows where a key is removed or gets another meaning; new keys may come at any
+  time.
 - **Exit codes**: 0 done; 1 it failed, with a line `error: …` and a line `hint: …`, or `doctor`
-  found a problem; 2 wrong usage; 3 `check` found something.
+  found a problem; 2 wrong usage; 3 `check` found something, or not all files could be processed;
+  130 after Ctrl-C.
 - **Settings**: a flag wins over its environment variable `SKIPSTONE_…`, that over
   `skipstone.toml` (or `[tool.skipstone]` of `pyproject.toml`) in the directory where the table
   lies, that over the default. The file may have `index-location`, `memory` and
@@ -31,6 +36,18 @@ This page is what `--help` says, verb by verb; `python -m tools.cli_docs` writes
   belongs to you or to root, and no other user can write it; otherwise a warning gives the reason.
 - **Secrets** are never given as flags or in that file. Object stores take them from the
   environment, as their own tools do (`AWS_ACCESS_KEY_ID`, `AWS_SECRET_ACCESS_KEY`, …).
+- **Completion** of verbs, options, paths, the columns of the table, and index kinds: one line in
+  the start-up file of the shell.
+
+  ```sh
+  # in ~/.bashrc; the second line keeps the colon of COLUMN:KIND in one word
+  eval "$(_SKIPSTONE_COMPLETE=bash_source skipstone)"
+  COMP_WORDBREAKS=${COMP_WORDBREAKS//:}
+  # in ~/.zshrc
+  eval "$(_SKIPSTONE_COMPLETE=zsh_source skipstone)"
+  # in ~/.config/fish/config.fish
+  _SKIPSTONE_COMPLETE=fish_source skipstone | source
+  ```
 """
 
 

@@ -33,6 +33,18 @@ def _rebuild(cls: type[SkipstoneError], state: dict[str, object]) -> SkipstoneEr
     return error
 
 
+def in_words(error: Exception, path: str | None = None) -> str:
+    """What went wrong, without the hint, and without ``path`` where it is named already."""
+    if isinstance(error, SkipstoneError):
+        text = error.message
+    elif isinstance(error, OSError) and error.strerror:
+        named = "" if error.filename is None else f"{error.filename}: "
+        text = f"{named}{error.strerror}"
+    else:
+        text = str(error) or type(error).__name__
+    return text if path is None else text.removeprefix(f"{path}: ")
+
+
 class FormatError(SkipstoneError, ValueError):
     """Bytes do not follow their format.
 
@@ -115,6 +127,19 @@ class StaleError(SkipstoneError, OSError):
     """The index or the data changed, in a call that must notice it."""
 
     default_hint = "run `skipstone refresh TABLE`"
+
+
+class NoIndexError(SkipstoneError, LookupError):
+    """There is no index at the place that the caller names."""
+
+    def __init__(self, location: str, table: str, *, hint: str | None = None) -> None:
+        self.location, self.table = location, table
+        super().__init__(
+            f"there is no index at {location}",
+            hint=hint
+            or f"correct the index location; `skipstone build {table} --index-location {location}` "
+            "makes one there",
+        )
 
 
 class KeyUnavailableError(SkipstoneError, LookupError):

@@ -131,6 +131,12 @@ class Report:
         names = (*(field.name for field in named), *self.computed)
         return {name: _json_ready(getattr(self, name)) for name in names}
 
+    def _repr_html_(self) -> str:
+        """The text, for notebooks."""
+        from html import escape
+
+        return f"<pre>{escape(str(self))}</pre>"
+
 
 def _json_ready(value: Any) -> Any:
     if value is None or isinstance(value, bool | int | float):

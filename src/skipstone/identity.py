@@ -53,9 +53,12 @@ def canonical_path(path: str | os.PathLike[str]) -> str:
     """``path`` in the only spelling that identities compare: raw, absolute, family and bucket.
 
     ``file:/x``, ``file:///x`` and ``/x`` are all ``/x``. A relative path is taken from the working
-    directory. A trailing ``/`` is dropped, repeated ones within a local path collapse.
+    directory, and ``~`` is a home. A trailing ``/`` is dropped, repeated ones within a local path
+    collapse.
     """
     path = os.fspath(path)
+    if path[:1] == "~":
+        path = os.path.expanduser(path)  # noqa: PTH111 - a path of another user may not exist
     if path[:1] == "/" and path[-1] != "/" and not any(each in path for each in _UNUSUAL):
         return path  # most are canonical already
     if "\0" in path:

@@ -13,7 +13,6 @@ import pyarrow.parquet as pq
 
 from skipstone import Table
 from skipstone.parquet.reading.bulk_chunks import KERNELS
-from skipstone.parquet.reading.few_rows import KERNELS as FEW_ROWS
 from tests.accept.registry import point
 from tests.accept.tables import backdate, write
 from tests.oracle import matching_rows
@@ -66,7 +65,7 @@ def few_rows(bench: Workbench) -> None:
     everything = lake(bench.home / "lake")
     table = Table(str(bench.home / "lake"))
     table.build(indexes=["kind:bitmap", "id:rangebitmap"])
-    FEW_ROWS.load()
+    KERNELS.load()
     kind, id = pc.field("kind"), pc.field("id")
     for where, matches in (
         ("kind = 'k-7' AND id < 9000", (kind == "k-7") & (id < 9000)),

@@ -18,7 +18,7 @@ import pytest
 import skipstone
 from skipstone.advisor import Savings, parse_queries
 from skipstone.errors import PredicateError, SkipstoneError
-from skipstone.execution.table_scan import io_forecast
+from skipstone.execution.forecast import io_forecast
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -77,7 +77,7 @@ def reads(table: skipstone.Table, where: str) -> int:
     assert scan.query is not None
     reader = scan.query.reader()
     reader.footers.open(range(scan.plan.files_total))
-    return io_forecast(reader, scan.plan, look=True, at_most=False).total.bytes
+    return io_forecast(reader, scan.plan, look=True).total.bytes
 
 
 def test_the_known_answer_is_found(tmp_path: Path) -> None:

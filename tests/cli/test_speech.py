@@ -187,6 +187,22 @@ def test_a_reader_that_leaves_is_no_error(tmp_path: Path) -> None:
 # -- in this process -------------------------------------------------------------------------------
 
 
+def test_an_interrupt_says_what_holds_for_the_verb(noted: Noted, run: Run) -> None:
+    for verb, arguments, after in (
+        ("describe", ["t"], "nothing was changed"),
+        ("compact", ["t"], "the index is usable: the same command does the rest"),
+        (
+            "refresh",
+            ["t", "--no-spark"],
+            "files that were finished are kept: the same command continues from there",
+        ),
+    ):
+        noted.answers[verb] = KeyboardInterrupt()
+        done = run(verb, *arguments)
+        assert (done.exit_code, done.stdout) == (130, "")
+        assert done.stderr.splitlines()[-2:] == ["error: interrupted", f"hint: {after}"]
+
+
 @pytest.mark.parametrize(
     "error, lines",
     [
@@ -214,13 +230,6 @@ def test_a_reader_that_leaves_is_no_error(tmp_path: Path) -> None:
             [
                 "error: internal: KeyError: 'who\\nknows'",
                 "hint: run the same command with --debug to see where, and please report it",
-            ],
-        ),
-        (
-            KeyboardInterrupt(),
-            [
-                "error: interrupted",
-                "hint: finished work is kept: the same command continues from there",
             ],
         ),
         (MemoryError(), ["error: out of memory", "hint: give `--memory` a smaller size"]),

@@ -36,6 +36,7 @@ SIMPLE = {
 
 #: Verbs with tests of their own, beside what they are about.
 ELSEWHERE = {
+    "demo",
     "count",
     "decrypt",
     "doctor",
@@ -54,7 +55,7 @@ ELSEWHERE = {
 
 
 #: Verbs that take other things than a table: functions of the package.
-NO_METHODS = {"doctor", "ingest", "inspect", "report"}
+NO_METHODS = {"demo", "doctor", "ingest", "inspect", "report"}
 
 
 @pytest.mark.parametrize("verb", sorted(VERBS.keys() - NO_METHODS))
@@ -93,7 +94,8 @@ def test_the_report_goes_to_stdout_alone(noted: Noted, run: Run, verb: str) -> N
 def test_json_is_one_document(noted: Noted, run: Run, verb: str) -> None:
     done = run(*SIMPLE[verb], "--json")
     assert done.exit_code == 0
-    assert json.loads(done.stdout) == json.loads(json.dumps(noted.answers[verb].to_dict()))
+    report = json.loads(json.dumps(noted.answers[verb].to_dict()))
+    assert json.loads(done.stdout) == {"schema_version": 1, **report}
 
 
 def test_build_hands_on_its_options(noted: Noted, run: Run) -> None:
@@ -294,6 +296,7 @@ def test_drop_dry_run_only_says_what_would_go(
     named = [] if index is None else [index]
     told = json.loads(run("drop", "t", *named, "--dry-run", "--json").stdout)
     assert told == {
+        "schema_version": 1,
         "table": "/data/events",
         "dry_run": True,
         "dropped": dropped,

@@ -182,7 +182,7 @@ def test_machine_code_that_cannot_be_kept(tmp_path: Path, monkeypatch: pytest.Mo
     assert "each process compiles for seconds" in of(diagnose(), "caches", "note")[-1]["text"]
     monkeypatch.setenv("NUMBA_CACHE_DIR", str(tmp_path / "numba"))
     (tmp_path / "numba" / "reading_0a").mkdir(parents=True)
-    (tmp_path / "numba" / "reading_0a" / "few_rows_jit.f-1.py311.nbi").write_bytes(bytes(2000))
+    (tmp_path / "numba" / "reading_0a" / "bulk_jit.f-1.py311.nbi").write_bytes(bytes(2000))
     (tmp_path / "numba" / "reading_0a" / "others.f-1.py311.nbi").write_bytes(bytes(70))
     assert of(diagnose(), "caches")[-1]["text"].startswith("2.0 kB of machine code in 1 file; ")
     monkeypatch.setenv("NUMBA_DISABLE_JIT", "1")

@@ -24,6 +24,7 @@ class MemoryStorage:
     """Objects in a dictionary; a clock that ticks with every write."""
 
     remote = False
+    gap = near = 0
 
     def __init__(self) -> None:
         self.objects: dict[str, tuple[bytes, int]] = {}
@@ -49,6 +50,9 @@ class MemoryStorage:
         return coalesce(ranges, 0, 1 << 30)
 
     def keep_end(self, version: ObjectId, data: memoryview) -> None:
+        pass
+
+    def keep_ahead(self, ranges: Sequence[ByteRange], versions: Mapping[str, ObjectId]) -> None:
         pass
 
     def summary(self, root: str) -> ObjectId | None:

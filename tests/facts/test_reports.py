@@ -155,7 +155,7 @@ def test_a_check_in_words() -> None:
         ({"stale": ("/a",)}, "not well: these files are read in full, run `refresh`"),
         (
             {"corrupt": ("x",), "stale": ("/a",)},
-            "not well: unreadable parts count as missing facts, run `refresh`",
+            "not well: what is corrupt counts as missing facts, run `check --repair`",
         ),
     ],
 )

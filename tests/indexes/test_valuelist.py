@@ -140,12 +140,32 @@ def test_many_files_by_codes_and_a_few_of_them_by_their_lists_agree() -> None:
         assert few.must.tolist() == whole.must.tolist()[5:12]
 
 
+@pytest.mark.parametrize("distinct", [40, 100_000])
+def test_lists_of_any_length_are_answered_exactly(distinct: int) -> None:
+    """Few or most of the values match, in few or many runs; some files have no value at all."""
+    rng = np.random.default_rng(distinct)
+    files = [pa.array(rng.integers(0, distinct, rng.integers(0, 6)) * 3) for _ in range(500)]
+    if distinct > 1 << 16:
+        files += [pa.array(np.arange(at, at + 1_000) * 3) for at in range(0, 80_000, 1_000)]
+    indexed = Indexed(ValueList("c"), files)
+    some = sorted({value.as_py() for file in files for value in file[:1]})
+    lists: list[tuple[int, ...]] = [(0,), (some[0],), (1,), tuple(some[::2]), tuple(some[3:5])]
+    for op in (Op.EQ, Op.NE, Op.LT, Op.IN, Op.NOT_IN):
+        for values in lists if op in (Op.IN, Op.NOT_IN) else [each[:1] for each in lists]:
+            found = indexed.ask(indexed.leaf(op, *values)).bounds
+            assert found is not None
+            holds = [[_holds(op, v, values) for v in f.to_pylist()] for f in files]
+            assert found.may.tolist() == [any(each) for each in holds]
+            assert found.must.tolist() == [bool(each) and all(each) for each in holds]
+
+
 def _holds(op: Op, value: int, asked: tuple[int, ...]) -> bool:
     return {
         Op.EQ: value == asked[0],
         Op.NE: value != asked[0],
         Op.LT: value < asked[0],
         Op.IN: value in asked,
+        Op.NOT_IN: value not in asked,
     }[op]
 
 

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from pyspark.errors import PySparkException
 
 import skipstone
 from skipstone import SkipstoneError, Table
@@ -409,9 +410,47 @@ def test_format_skipstone_over_webhdfs(hdfs: Hdfs, spark: SparkSession, folder: 
     expected = sorted_rows(spark.read.parquet(folder).where(where))
     options = {f"storage.{name}": value for name, value in hdfs.options.items()}
     assert sorted_rows(reader.options(**options).load(folder)) == expected
+    with pytest.raises(PySparkException) as caught:
+        spark.read.format("skipstone").load(folder).collect()
+    said = str(caught.value)
+    assert f"cannot list {folder}: WebHDFS at http://localhost:9870 does not answer" in said
+    assert "storage.webhdfs is its option" in said
+    assert "libhdfs" in said
     table = Table(folder, storage_options=hdfs.options)
     assert sorted_rows(table.read(spark, where)) == expected
     assert table.build(spark, ["name:bloom"]).files_built == FILES, "its tasks publish themselves"
+
+
+def test_tables_by_name(hdfs: Hdfs, spark: SparkSession, folder: str) -> None:
+    """On HDFS: a table of one folder, and one whose partitions lie where the catalog says."""
+    write_events(open_storage(folder), f"{folder}/plain")
+    spark.sql(f"CREATE TABLE hdfs_plain USING parquet LOCATION '{folder}/plain'")
+    spark.sql(
+        "CREATE TABLE hdfs_days (id BIGINT, name STRING, day INT) USING parquet "
+        f"PARTITIONED BY (day) LOCATION '{folder}/days'"
+    )
+    try:
+        for day in (1, 2):
+            write_events(open_storage(folder), f"{folder}/of {day}", range(day * 4, day * 4 + 4))
+            spark.sql(
+                f"ALTER TABLE hdfs_days ADD PARTITION (day={day}) LOCATION '{folder}/of {day}'"
+            )
+        for name, where, kept, total in (
+            ("hdfs_plain", "id = 4017", 1, FILES),
+            ("hdfs_days", "id BETWEEN 6190 AND 8005", 3, 8),
+            ("hdfs_days", "day = 2 AND id > 10000", 2, 8),
+        ):
+            table = Table(spark, name)
+            table.build(spark, ["id:minmax"])
+            expected = sorted_rows(spark.table(name).where(where))
+            skipped = skipstone.skip(spark.table(name)).where(where)
+            assert sorted_rows(skipped) == expected, where
+            assert skipstone.last_scan(spark).files_kept == kept, where
+            assert (table.plan(where).files_kept, len(table.listing())) == (kept, total), where
+            assert sorted_rows(table.read(spark, where)) == expected, where
+    finally:
+        spark.sql("DROP TABLE hdfs_plain")
+        spark.sql("DROP TABLE hdfs_days")
 
 
 def test_a_path_without_a_name_node_is_that_of_the_session(

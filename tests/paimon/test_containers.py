@@ -110,12 +110,12 @@ def test_explain_says_what_each_index_did(table: Table) -> None:
     plan = table.explain(where).plan
     assert decided(plan, where)
     assert plan.keep.tolist() == [False, False, True, False]
-    zone, bits = step(plan, "rangebitmap", "object"), step(plan, "bitmap", "row")
+    zone, bits = step(plan, "rangebitmap", "files"), step(plan, "bitmap", "rows")
     assert (zone["considered"], zone["kept"], zone["bytes_read"]) == (4, 1, 0)
     assert (bits["considered"], bits["kept"]) == (ROWS, len(matching_rows(DATA[2], "k = 5")))
     assert bits["bytes_read"] > 0
     assert bits["requests"] >= 1
-    rows = step(plan, "rangebitmap", "row")
+    rows = step(plan, "rangebitmap", "rows")
     assert (rows["considered"], rows["kept"]) == (bits["kept"], len(expected(where)[2]))
 
 
@@ -123,7 +123,7 @@ def test_a_bloom_filter_tells_files_by_few_bytes(table: Table) -> None:
     table.build(indexes=["s:paimonbloom"])
     plan = table.explain("s IN ('1-007', '1-400')").plan
     assert plan.keep.tolist() == [False, True, False, False]
-    asked = step(plan, "paimonbloom", "object")
+    asked = step(plan, "paimonbloom", "files")
     # Two values of three probes each, in a filter of 599,071 bytes with checksums of 4 KiB each.
     assert asked["bytes_read"] <= FILES * 2 * 3 * 4_096
     assert asked["requests"] <= FILES * 2 * 3

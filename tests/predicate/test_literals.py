@@ -169,6 +169,24 @@ def test_a_value_that_does_not_fit_is_an_error() -> None:
         order_keys(pa.array([[1]]), pa.list_(pa.int64()))
 
 
+@pytest.mark.parametrize("prefix", [b"", b"pp", b"user-00", b"\xff", b"long enough for words"])
+def test_many_byte_strings_compare_as_few_do(prefix: bytes) -> None:
+    """Many are compared by 8 bytes after what all have in common: ends, zeros and ties count."""
+    parts = [b"", b"\0", b"a", b"ab", b"\xff", b"user", b"user-0001", b"00010000", b"00010000\0"]
+    every = [prefix + a + b for a in parts for b in parts]
+    held = [None if at % 7 == 3 else each for at, each in enumerate(every)]
+    asked = [*every[::5], *parts, prefix[:-1], prefix + b"user-00010000"]
+    for start in (0, 5):
+        few = order_keys(pa.array(held, pa.large_binary()).slice(start), pa.binary())
+        times = 10_000 // len(few) + 1
+        many = order_keys(pa.array(held[:start] + held[start:] * times).slice(start), pa.binary())
+        for key in asked:
+            for op in OPS:
+                assert np.array_equal(compare(many, op, key), np.tile(compare(few, op, key), times))
+    nothing = order_keys(pa.nulls(10_000, pa.binary()), pa.binary())
+    assert not compare(nothing, Op.NE, b"a").any()
+
+
 def test_compare_takes_no_other_question() -> None:
     keys = Keys(np.array([1]), np.array([True]))
     with pytest.raises(ValueError, match="not a comparison"):

@@ -26,6 +26,7 @@ from skipstone.pruning import (
 from skipstone.pruning.evaluation import (
     MAX_FAILURES,
     MAX_ROUNDS,
+    Constants,
     Evaluation,
     RowTask,
     combine,
@@ -108,10 +109,9 @@ def must_of(evaluation: Evaluation) -> str:
 def test_combine_follows_the_tree() -> None:
     p = Bounds(np.array([True, False, False]), np.array([True, True, False]))
     q = Bounds(np.array([False, False, True]), np.array([True, False, True]))
-    constants = Bounds.unknown(3), Bounds.nothing(3), Bounds.everything(3)
 
     def shown(tree: Any) -> tuple[list[int], list[int]]:
-        bounds = combine(tree, {A1: p, B1: q}, *constants)
+        bounds = combine(tree, {A1: p, B1: q}, Constants(3))
         return bounds.must.astype(int).tolist(), bounds.may.astype(int).tolist()
 
     assert shown(A1) == ([1, 0, 0], [1, 1, 0])
@@ -129,7 +129,8 @@ def test_combine_follows_the_tree() -> None:
 
 
 def test_row_constants() -> None:
-    unknown, nothing, everything = row_constants(4)
+    constants = row_constants(4)
+    unknown, nothing, everything = constants.unknown, constants.nothing, constants.everything
     assert (unknown.must, unknown.may) == (RowSet(), RowSet.all(4))
     assert (nothing.must, nothing.may) == (RowSet(), RowSet())
     assert (everything.must, everything.may) == (RowSet.all(4), RowSet.all(4))

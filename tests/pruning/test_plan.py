@@ -129,7 +129,7 @@ def test_json_has_all_totals_and_only_the_paths_to_open() -> None:
     assert (found["table"], found["predicate"], found["residual"]) == ("events", WHERE, WHERE)
     assert (found["exact"], found["requests"]) == (False, 2)
     assert found["steps"][1] == {
-        "level": "object",
+        "level": "files",
         "index": "bloomfilter",
         "column": "id",
         "used": True,

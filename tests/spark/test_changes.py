@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from skipstone.spark.last_query import last_scan
 from skipstone.spark.relation import FileListing
-from skipstone.spark.scan_log import last_scan
 from skipstone.spark.session import Jvm
 from skipstone.spark.skip import skip
 from skipstone.storage.file_status import ListingError
@@ -107,9 +107,9 @@ def test_a_pruner_that_fails_reads_everything(spark: SparkSession, table: Path, 
     find.pruners[str(table)].fail = phase
     df = spark.read.parquet(str(table))
     found, read = read_by_spark(skip(df, find).where("id = 25"))
+    scans = last_scan(spark)
     assert found == rows(df.where("id = 25"))
     assert read == 10
-    scans = last_scan(spark)
     assert scans is not None
     assert (scans.files_kept, scans.files_total) == (10, 10)
     assert "RuntimeError: no " in str(scans)

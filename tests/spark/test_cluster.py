@@ -16,7 +16,7 @@ pytestmark = [pytest.mark.spark, pytest.mark.slow]
 
 SCRIPT = """
 from pathlib import Path
-from skipstone.spark.scan_log import last_scan
+from skipstone.spark.last_query import last_scan
 from skipstone.spark.skip import skip
 from tests.spark.fake import finder
 from tests.spark.layout import rows

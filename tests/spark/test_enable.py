@@ -155,12 +155,87 @@ def test_commands_read_less_too(enabled: SparkSession, events: Path) -> None:
         assert [row.id for row in spark.table("copied").collect()] == [77]
         spark.sql("INSERT INTO copied VALUES (1, 2, 'x')")
         assert spark.table("copied").count() == 2
+        spark.sql("WITH c AS (SELECT * FROM events WHERE id = 16) INSERT INTO copied TABLE c")
+        assert skipstone.last_scan(spark).files_kept == 1
+        spark.sql(
+            "WITH c AS (SELECT id FROM events WHERE id < 12), copied AS (SELECT id + 1 x FROM c) "
+            "INSERT OVERWRITE copied SELECT e.* FROM events e JOIN copied ON id = x WHERE x = 12"
+        )
+        assert [row.id for row in spark.table("copied").collect()] == [12]
         with pytest.raises(Exception, match=r"(?i)overwrite"):
             spark.sql("INSERT OVERWRITE events SELECT * FROM events WHERE id = 1")
         with pytest.raises(Exception, match="nowhere"):
             spark.sql("INSERT INTO copied SELECT nowhere FROM events")
     finally:
         spark.sql("DROP TABLE IF EXISTS copied")
+
+
+def test_a_command_runs_once(enabled: SparkSession, events: Path, tmp_path: Path) -> None:
+    """Whether its query skips or not: a command that ran is not planned again."""
+    spark = enabled
+    try:
+        spark.sql("CREATE TABLE once (id BIGINT) USING parquet")
+        spark.sql("CREATE TABLE twice (id BIGINT) USING parquet")
+        commands = [
+            "INSERT INTO once SELECT id FROM events WHERE id = 1",
+            "WITH c AS (SELECT id FROM events WHERE id = 2) INSERT INTO once SELECT id FROM c",
+            "FROM events INSERT INTO once SELECT id WHERE id = 3 "
+            "INSERT INTO twice SELECT id WHERE id = 4",
+        ]
+        frames = [spark.sql(command) for command in commands]
+        frames.append(spark.sql("INSERT INTO once SELECT id FROM events WHERE id = :id", {"id": 5}))
+        for frame in frames:
+            skipstone.skip(frame)
+            skipstone.explain(frame)
+        assert sorted(row.id for row in spark.table("once").collect()) == [1, 2, 3, 5]
+        assert [row.id for row in spark.table("twice").collect()] == [4]
+        spark.sql("CACHE TABLE few AS SELECT * FROM events WHERE id = 6")
+        assert spark.sql("SELECT id FROM few").collect() == [(6,)]
+        spark.sql("UNCACHE TABLE few")
+    finally:
+        spark.sql("DROP TABLE IF EXISTS once")
+        spark.sql("DROP TABLE IF EXISTS twice")
+        spark.catalog.dropTempView("few")
+
+
+def test_matched_once(enabled: SparkSession, tmp_path: Path) -> None:
+    """Spark keeps the files of a table, and so what the index says of them; every change of either
+    is noticed."""
+    spark, root = enabled, tmp_path / "t"
+    for number in range(4):
+        write(root, number, range(number * 10, number * 10 + 10))
+    Table(str(root)).build(indexes=["id:minmax"])
+    spark.sql(f"CREATE TABLE matched USING parquet LOCATION '{root.as_uri()}'")
+
+    def asked(where: str) -> tuple[list[int], int, bool]:
+        """The ids, the files that were kept, and whether the listing was matched."""
+        ids = [row.id for row in spark.sql(f"SELECT id FROM matched WHERE {where}").collect()]
+        (scan,) = skipstone.last_scan(spark).scans
+        return sorted(ids), scan.files_kept, "matching" in scan.milliseconds
+
+    try:
+        assert asked("id = 15") == ([15], 1, True)
+        assert asked("id = 16") == ([16], 1, False)
+        assert asked("id IN (1, 39)") == ([1, 39], 2, False)
+        # The values of a file change, in place.
+        write(root, 3, range(110, 120))
+        os.utime(root / "part-3.parquet", (1_700_000_500, 1_700_000_500))
+        assert asked("id = 115") == ([115], 1, False), "a file that changed is read"
+        Table(str(root)).refresh()
+        assert asked("id = 115") == ([115], 1, True), "another version of the index"
+        assert asked("id = 16") == ([16], 1, False)
+        write(root, 9, range(90, 100))
+        spark.sql("REFRESH TABLE matched")
+        assert asked("id = 95") == ([95], 1, True), "another listing"
+        assert asked("id = 16") == ([16], 2, False), "a file without facts"
+        Table(str(root)).drop()
+        assert spark.sql("SELECT id FROM matched WHERE id = 16").collect() == [(16,)]
+        Table(str(root)).build(indexes=["id:minmax"])
+        assert asked("id = 16") == ([16], 1, True), "an index that was built again"
+        spark.sql(f"SET {ENABLED}=false")
+        assert kept(spark.sql("SELECT id FROM matched WHERE id = 16")) == 5
+    finally:
+        spark.sql("DROP TABLE matched")
 
 
 def test_an_index_elsewhere(spark: SparkSession, tmp_path: Path) -> None:

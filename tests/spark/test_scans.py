@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from skipstone.spark.scan_log import last_scan
+from skipstone.spark.last_query import last_scan
+from skipstone.spark.scans import QueryScans
 from skipstone.spark.skip import explain, skip
 from tests.spark.fake import finder
 from tests.spark.layout import ten_files
@@ -78,7 +79,9 @@ def test_nothing_yet_in_a_new_thread(
     thread = threading.Thread(target=lambda: found.append(last_scan(spark)))
     thread.start()
     thread.join()
-    assert found == ["unset", None]
+    (_, inside) = found
+    assert isinstance(inside, QueryScans)
+    assert inside.scans == ()
 
 
 def test_threads_see_their_own_queries(

@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from skipstone.errors import UnsupportedError
-from skipstone.spark.scan_log import last_scan
+from skipstone.spark.last_query import last_scan
 from skipstone.spark.skip import explain, skip
 from tests.spark.fake import Finder, finder
 from tests.spark.layout import read_by_spark, rows, ten_files, write
@@ -117,6 +117,7 @@ def test_any_condition_gives_the_same_rows(
 ) -> None:
     plain = spark.read.parquet(str(table))
     found = rows(skip(plain, find).where(condition))
+    last_scan(spark)
     assert found == rows(plain.where(condition))
 
 
@@ -159,7 +160,7 @@ def test_under_joins_aggregates_and_subqueries(
 ) -> None:
     plain = spark.sql(query)
     skipped = skip(spark.sql(query), views)
-    assert rows(skipped) == rows(plain)
+    assert rows(plain) == rows(skipped)
     scans = last_scan(spark)
     assert scans is not None
     assert scans.files_kept == files
@@ -205,8 +206,8 @@ def test_a_skipping_dataframe_can_be_cached_and_written(
     finally:
         kept.unpersist()
     skipping.where("id >= 90").write.parquet(str(tmp_path / "out"))
-    assert spark.read.parquet(str(tmp_path / "out")).count() == 10
     scans = last_scan(spark)
+    assert spark.read.parquet(str(tmp_path / "out")).count() == 10
     assert scans is not None
     assert scans.files_kept == 1
 
@@ -283,7 +284,7 @@ def test_tables_of_the_catalog(
         ):
             plain = spark.table(name).where(condition)
             skipped = skip(spark.table(name), find).where(condition)
-            assert rows(skipped) == rows(plain)
+            assert rows(plain) == rows(skipped)
             scans = last_scan(spark)
             assert scans is not None
             assert (scans.files_kept, scans.files_total) == (files, total), condition
@@ -325,10 +326,10 @@ def test_filters_on_metadata_stay(spark: SparkSession, table: Path, find: Finder
     plain = spark.read.parquet(str(table))
     condition = "_metadata.file_name IN ('a%20b.parquet', 'plain.parquet') AND id IN (5, 25)"
     found, read = read_by_spark(skip(plain, find).where(condition))
+    scans = last_scan(spark)
     assert found == rows(plain.where(condition))
     assert len(found) == 1
     assert read == 1
-    scans = last_scan(spark)
     assert scans is not None
     assert (scans.files_kept, scans.files_total, scans.scans[0].files_listed) == (1, 2, 10)
 
@@ -378,7 +379,7 @@ def test_bucketed_tables(spark: SparkSession, table: Path, tmp_path: Path) -> No
         left, right = (spark.table(name) for name in names)
         query = left.where("id IN (3, 50)").join(right.hint("merge"), "id")
         skipped = skip(query, find)
-        assert rows(skipped) == rows(query)
+        assert rows(query) == rows(skipped)
         plans = [df._jdf.queryExecution().executedPlan().toString() for df in (query, skipped)]
         assert [plan.count("Exchange hashpartitioning") for plan in plans] == [0, 0]
         scans = last_scan(spark)

@@ -21,6 +21,7 @@ import skipstone
 from skipstone.errors import FormatError, SkipstoneError
 from skipstone.execution import bulk_rows
 from skipstone.parquet.reading import few_rows
+from skipstone.parquet.reading.bulk_chunks import KERNELS
 from skipstone.predicate.binding import bind
 from skipstone.predicate.render import to_sql
 from tests.oracle import NotModelled, SparkError, matching_rows
@@ -34,7 +35,7 @@ if TYPE_CHECKING:
 
     from skipstone.predicate.tree import Expr
 
-few_rows.KERNELS.load()  # Hypothesis takes constants from the modules that are loaded
+KERNELS.load()  # Hypothesis takes constants from the modules that are loaded
 
 
 @contextlib.contextmanager
@@ -159,6 +160,38 @@ def test_lookups(lake: Path, where: str) -> None:
             # A file without x is read by itself, and a column of the predicate only once.
             assert all(taken)
             assert taken or columns is not None
+
+
+ORDERS = ("id desc", "x desc", "x", "kind desc, id", "unique", "small, x desc nulls last")
+
+
+@pytest.mark.parametrize("order", ORDERS)
+def test_the_rows_of_a_top_list(lake: Path, order: str) -> None:
+    """Their places are found first; then the other columns are read, of these rows alone."""
+    table = skipstone.Table(str(lake))
+    whole = table.query(order_by=order)
+    assert whole.num_rows == FILES * ROWS
+    with few() as taken:
+        assert table.query(order_by=order, limit=7).equals(whole.slice(0, 7))
+    # A file without x is read by itself: it holds the last ids.
+    assert all(taken)
+    assert taken or order == "id desc"
+
+
+def test_a_row_of_one_file_that_the_predicate_finds(tmp_path: Path) -> None:
+    """The page index leaves a few pages; the column of the predicate finds the row in them."""
+    whole = pa.concat_tables([part(number) for number in range(3)])
+    pq.write_table(
+        whole, tmp_path / "0.parquet", max_rows_per_page=50, write_page_index=True,
+        row_group_size=700,
+    )  # fmt: skip
+    table = skipstone.Table(str(tmp_path))
+    for where in ("id = 777", "id IN (3, 1100)", "id BETWEEN 690 AND 710 AND x IS NULL"):
+        right = picked(whole, matching_rows(whole, where))
+        with few() as taken:
+            assert table.query(where).equals(right)
+            assert table.query(where, ["unique", "id"]).equals(right.select(["unique", "id"]))
+        assert taken == [True] * 2
 
 
 def test_known_answers_are_of_the_versions_that_were_indexed(tmp_path: Path) -> None:

@@ -11,7 +11,6 @@ import pytest
 from skipstone.execution import batches, bulk_rows, plan_rows
 from skipstone.parquet.reading import bulk_columns, file_reader
 from skipstone.parquet.reading.bulk_chunks import KERNELS
-from skipstone.parquet.reading.few_rows import KERNELS as FEW_ROWS
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -43,7 +42,6 @@ def together(few: int = 16, pieces: int = 32, small_chunk: int | None = 0) -> It
         patch.setattr(batches, "_MOST_PIECES", pieces)
         patch.setattr(plan_rows, "_FEW", few)
         patch.setattr(KERNELS, "once", 0)
-        patch.setattr(FEW_ROWS, "once", 0)
         if small_chunk is not None:
             patch.setattr(file_reader, "_SMALL_CHUNK", small_chunk)
         yield taken

@@ -52,6 +52,8 @@ if TYPE_CHECKING:
 
 # Values drawn from each file: 20 files give 1,280 lookups, a standard error of some 1 % of files.
 _DRAWN = 64
+# Rounds of the estimate of how many files hold a value.
+_ROUNDS = 100
 # By chance, growth may exceed what equally frequent values would show by this factor.
 _CHANCE = 1.03
 
@@ -110,8 +112,9 @@ def measure(files: Sequence[FileSample], column: tuple[str, ...], files_total: i
     values = [sample.distinct for _, sample in read]
     drawn, owners = _draw(values)
     others = _others(values, drawn, owners, [d for d, _ in by_file])
-    weights = 1 / (1 + others)
-    share = others / max(len(values) - 1, 1)
+    held_by = np.arange(others.shape[1])
+    share = held_by / max(len(values) - 1, 1)
+    weights = others @ (1 / (1 + held_by))
     distinct = _mean([count for count, _ in by_file])
     ranges = [file.ranges[column] for file in files if column in file.ranges]
     return Measured(
@@ -120,11 +123,16 @@ def measure(files: Sequence[FileSample], column: tuple[str, ...], files_total: i
         distinct_by_file=tuple(by_file),
         exact=all(file.rows_read == file.rows for file, _ in read),
         distinct_overall=len(pc.unique(pa.concat_arrays(values))) if values else 0,
-        distinct_total=files_total * distinct / (1 + _mean(share) * (files_total - 1)),
+        distinct_total=files_total * distinct / (1 + _mean(others @ share) * (files_total - 1)),
         ascending=all(sample.ascending for _, sample in read),
         overlap=_overlap(ranges),
         reads_minmax=_of_all(_in_ranges(ranges, drawn, weights), files_total),
-        reads_values=_of_all(_weighted(share, weights) if len(values) > 1 else None, files_total),
+        reads_values=_of_all(
+            float((others @ (share / (1 + held_by))).sum() / weights.sum())
+            if len(values) > 1 and len(weights)
+            else None,
+            files_total,
+        ),
         width=_mean([sample.width for _, sample in read if len(sample.distinct)]),
         spaced=_mean([sample.spaced for _, sample in read if len(sample.distinct)]),
         rows_per_file=_mean([float(file.rows) for file in files]),
@@ -166,18 +174,29 @@ def _others(
     owners: NDArray[np.int64],
     estimated: Sequence[float],
 ) -> NDArray[np.float64]:
-    """How many files, other than the one it was drawn from, hold each drawn value.
+    """For each drawn value the probability that 0, 1, 2, ... other files hold it.
 
-    Where only some distinct values of a file were seen, it holds a value proportionally more often.
+    Where only some distinct values of a file were seen, a file that holds a value shows it with
+    probability ``q``. Of ``h`` files, ``x`` do by the binomial distribution. How common each ``h``
+    is follows from all values together, by expectation and maximization.
     """
+    most = max(len(values) - 1, 0)
     if drawn is None:
-        return np.zeros(0)
+        return np.zeros((0, most + 1))
     hits = np.array([pc.is_in(drawn, value_set=array).to_numpy(False) for array in values])
-    scale = [max(1.0, n / max(len(v), 1)) for v, n in zip(values, estimated, strict=False)]
-    counted = hits * np.array(scale)[:, None]
-    counted[owners, np.arange(len(owners))] = 0
-    others: NDArray[np.float64] = np.minimum(counted.sum(axis=0), len(values) - 1)
-    return others
+    hits[owners, np.arange(len(owners))] = False
+    seen = [min(1.0, len(v) / max(n, 1)) for v, n in zip(values, estimated, strict=False)]
+    q, numbers = _mean(seen), np.arange(most + 1)
+    shows = np.array(
+        [[math.comb(h, x) * q**x * (1 - q) ** max(h - x, 0) for h in numbers] for x in numbers]
+    )
+    likely = shows[hits.sum(axis=0)]
+    common = np.full(most + 1, 1 / (most + 1))
+    for _ in range(_ROUNDS):
+        found: NDArray[np.float64] = likely * common
+        found /= found.sum(axis=1, keepdims=True)
+        common = found.mean(axis=0)
+    return found
 
 
 def _in_ranges(

@@ -15,6 +15,7 @@ Nothing else is proposed: an index that never skips still costs time and bytes.
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -43,6 +44,8 @@ _AS_GOOD = 0.05
 # A bloom filter replaces a list of values that is this many times larger.
 _SMALLER = 2.0
 _MAX_FILES_NAMED = 3
+# A column that pandas adds for an index without a name.
+_ROW_LABELS = re.compile(r"__index_level_\d+__")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -140,6 +143,8 @@ def _column(column: _TableColumn, files: Sequence[FileSample], listing: Listing)
     name = column_name(column.path)
     if column.type is None:
         return ColumnAdvice(column=name, type=column.shown, why=column.why)
+    if _ROW_LABELS.fullmatch(name):
+        return ColumnAdvice(column=name, type=column.shown, why="the row labels of pandas")
     total = len(listing)
     found = measure(files, column.path, total)
     kinds, why = _decide(column.type, found, total)

@@ -31,7 +31,7 @@ from skipstone.build.column_indexes import BuildSettings
 from skipstone.build.job import BuildJob, run_here
 from skipstone.errors import PredicateError, SkipstoneError
 from skipstone.execution import Engine, TableQuery
-from skipstone.execution.table_scan import io_forecast
+from skipstone.execution.forecast import io_forecast
 from skipstone.facts import MatchedFacts, Store
 from skipstone.facts.coverage import describe
 from skipstone.facts.index_encryption import IndexEncryption, WriteEncryption
@@ -227,7 +227,7 @@ class Simulation:
         # Unreadable files do not count, with an index or without.
         plan = replace(plan, keep=plan.keep & self.readable)
         reader = TableQuery(self.footers, tree).reader()
-        forecast = io_forecast(reader, plan, look=True, at_most=False)
+        forecast = io_forecast(reader, plan, look=True)
         kinds = {(each.column, each.name) for each in chosen}
         asked = (step for step in plan.steps if (step.column, step.index) in kinds)
         return Spent(forecast.total.bytes + sum(each.bytes_read for each in asked), plan.files_kept)

@@ -159,6 +159,8 @@ class ColumnsBuilder:
             self.reasons[repr(definition)] = reason
 
     def _fail(self, state: _ColumnBuilders, definition: Index, error: Exception) -> None:
+        if isinstance(error, MemoryError):
+            raise error  # the file gets no facts, and a later build tries it again
         state.builders.pop(definition)
         self.reasons[repr(definition)] = f"failed: {type(error).__name__}: {error}"
 

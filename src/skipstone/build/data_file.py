@@ -15,7 +15,7 @@ The footer also gives the file's row group metadata (``questdb/pm_of_data_file``
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, BinaryIO
+from typing import TYPE_CHECKING, BinaryIO, Final
 
 import numpy as np
 import pyarrow as pa
@@ -30,7 +30,7 @@ from skipstone.errors import (
     UnsupportedError,
 )
 from skipstone.facts.encode import FileFacts
-from skipstone.facts.part_columns import LONGEST_CHUNK
+from skipstone.facts.part_columns import LONGEST_CHUNK, UNREADABLE
 from skipstone.parquet.format.enums import Type
 from skipstone.parquet.format.footer import TAIL_LENGTH
 from skipstone.parquet.format.metadata import bytes_of_pairs
@@ -59,6 +59,7 @@ if TYPE_CHECKING:
 
 # Bytes of a decoded value of a type without a fixed width.
 _WIDTH = 16
+_DAMAGED = "not readable as Parquet"
 _NOT_IN_CLEAR = (
     "its file encrypts the column, and the index would be in the clear: encrypt the index, or pass "
     "plaintext_index=True"
@@ -93,8 +94,28 @@ def build_file(
     except StaleError as error:
         return FileFacts(id=object, error=error.message)
     except Exception as error:  # an error in one file must not end the build of the others
-        return FileFacts(id=object, error=_why(error))
+        return _failed(object, error, definitions)
     return facts
+
+
+_MEMORY: Final = (
+    "not enough memory in this task (raise spark.executor.pyspark.memory, or build with less:"
+    " memory=…, --memory)"
+)
+
+
+def _failed(object: ObjectId, error: Exception, definitions: Sequence[Index]) -> FileFacts:
+    """No facts, and the reason to store for this version of the file.
+
+    Where the file itself is damaged, the reason is that of each index, so that the next build does
+    not try these again. Other keys or more memory may mend other errors.
+    """
+    text = _why(error)
+    passing = (UnsupportedError, KeyUnavailableError, FileNotFoundError, MemoryError)
+    if isinstance(error, passing):
+        return FileFacts(id=object, error=text)
+    lost = [PM, *map(repr, definitions)] if text.startswith(_DAMAGED) else []
+    return FileFacts(id=object, error=text, reasons=dict.fromkeys([UNREADABLE, *lost], text))
 
 
 def _why(error: Exception) -> str:
@@ -103,11 +124,13 @@ def _why(error: Exception) -> str:
         return f"encrypted, and no key was given: {text}"
     if isinstance(error, FileNotFoundError):
         return "gone"
+    if isinstance(error, MemoryError) or "launch worker thread" in text:
+        return f"{_MEMORY}: {text}"
     if isinstance(error, FormatError):
-        return f"not readable as Parquet: {error.about}"
+        return f"{_DAMAGED}: {error.about}"
     # Errors of a disk or a store have an errno; Arrow's own OSErrors do not.
     if isinstance(error, pa.ArrowException) or (isinstance(error, OSError) and not error.errno):
-        return f"not readable as Parquet: {text}"
+        return f"{_DAMAGED}: {text}"
     return f"{type(error).__name__}: {text}"
 
 

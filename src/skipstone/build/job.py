@@ -3,23 +3,35 @@
 A task builds facts file by file and publishes them as parts of its own while it runs, so a killed
 job keeps what it has published. Tasks share only the store's directory. The job is a small value,
 pickled to Spark workers.
+
+Spark may run a task several times: an attempt fails, its executor is lost, or a second one is
+started because the first is slow. Each attempt that comes so far publishes. Spark hands over the
+outcomes of one of them, and ``settle`` deletes the parts of the others. A part that a lost attempt
+publishes later is one more copy of facts about the same versions: no query counts it, and the next
+merge removes it.
 """
 
 from __future__ import annotations
 
+import errno
 import heapq
 import itertools
 import os
+import resource
 import threading
 import time
+import uuid
 from collections import deque
 from concurrent.futures import Future, ThreadPoolExecutor, wait
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
 
+from skipstone.errors import SkipstoneError
 from skipstone.facts.store import Store
+from skipstone.human import plural
 from skipstone.pruning.kind import column_fields
 from skipstone.storage import open_storage
 
@@ -27,7 +39,7 @@ from .data_file import build_file
 from .footers import Footer, known_footers
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 
     import pyarrow as pa
 
@@ -59,13 +71,18 @@ _SECONDS_TO_STOP = 0.5
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Outcome:
-    """The result for one file: ``built``, or an ``error`` and no facts."""
+    """The result for one file: ``built``, or an ``error`` and no facts.
+
+    The first outcome of a part names it in ``parts``. ``refused``: the task may not write there.
+    """
 
     path: str
     size: int
     error: str | None = None
     too_fresh: bool = False
     reasons: Mapping[str, str] = field(default_factory=dict)
+    parts: tuple[str, ...] = ()
+    refused: bool = False
 
     @property
     def built(self) -> bool:
@@ -89,6 +106,7 @@ class BuildJob:
     settings: BuildSettings
     fingerprint: str | None = None
     encryption: WriteEncryption | None = None
+    id: str = field(default_factory=lambda: uuid.uuid4().hex)
 
     @property
     def types(self) -> pa.Schema:
@@ -107,22 +125,22 @@ class BuildJob:
         has and ends.
         """
         data = open_storage(self.table, self.storage_options)
+        settings = replace(self.settings, memory=_within_limit(self.settings.memory))
 
         def build(id_: ObjectId, footer: Footer | None = None) -> FileFacts:
-            return build_file(id_, data, self.definitions, self.schema, self.settings, footer)
+            return build_file(id_, data, self.definitions, self.schema, settings, footer)
 
         def together() -> Iterator[FileFacts]:
             for first in range(0, len(files), _TOGETHER):
                 some = files[first : first + _TOGETHER]
-                yield from map(build, some, known_footers(some, data, self.settings))
+                yield from map(build, some, known_footers(some, data, settings))
 
         facts = in_order(build, files) if data.remote else together()
         return self.publish(facts if after_file is None else _while(after_file, facts))
 
     def publish(self, facts: Iterator[FileFacts]) -> Iterator[Outcome]:
         """Writes facts into parts as they arrive; yields one outcome per file."""
-        keys = None if self.encryption is None else self.encryption.keys
-        store = Store(self.location, open_storage(self.location, self.storage_options), keys)
+        store = self.store()
         held: list[FileFacts] = []
         since, size = time.monotonic(), 0
         for found in facts:
@@ -134,16 +152,23 @@ class BuildJob:
                 held, since, size = [], time.monotonic(), 0
         yield from self._flush(store, held)
 
+    def store(self) -> Store:
+        """Where the parts go."""
+        keys = None if self.encryption is None else self.encryption.keys
+        return Store(self.location, open_storage(self.location, self.storage_options), keys)
+
     def _flush(self, store: Store, held: Sequence[FileFacts]) -> Iterator[Outcome]:
-        good = [found for found in held if found.error is None]
+        good = [found for found in held if found.error is None or found.reasons]
+        names: tuple[str, ...] = ()
         if good:
-            store.write_part(
+            names = store.write_part(
                 good,
                 definitions=self.definitions,
                 schema=self.types,
                 fingerprint=self.fingerprint,
                 inline_limit=self.settings.inline_limit,
                 encryption=self.encryption,
+                job=self.id,
             )
         for found in held:
             yield Outcome(
@@ -152,7 +177,67 @@ class BuildJob:
                 error=found.error,
                 too_fresh=found.too_fresh,
                 reasons=dict(found.reasons),
+                parts=names,
             )
+            names = ()
+
+    def in_task(self, outcomes: Iterator[Outcome]) -> Iterator[Outcome]:
+        """The outcomes in a task of Spark: where it may not write, the last one says so. An
+        exception would make Spark try again, and hide the reason in a trace."""
+        try:
+            yield from outcomes
+        except OSError as error:
+            if not isinstance(error, PermissionError) and error.errno != errno.EROFS:
+                raise
+            yield Outcome(path=self.location, size=0, error=str(error), refused=True)
+
+    def allowed(self, outcomes: list[Outcome]) -> list[Outcome]:
+        """The outcomes of tasks. ``SkipstoneError`` where one may not write the index: then not
+        every file has an outcome."""
+        refused = next((each.error for each in outcomes if each.refused), None)
+        if refused is not None:
+            raise SkipstoneError(
+                f"the tasks of Spark may not write the index at {self.location}: {refused}",
+                hint="let the user of the executors write there, or name a directory where they"
+                " may: index_location=…, --index-location",
+            )
+        return outcomes
+
+    def settle(self, outcomes: Sequence[Outcome], before: Collection[str]) -> None:
+        """Delete what lost attempts have published; ``before`` are the names of the parts before
+        the tasks. ``SkipstoneError`` where the tasks have another directory at the path of the data
+        or of the index than this process."""
+        if outcomes and all(each.error and "gone" in each.error for each in outcomes):
+            path = outcomes[0].path
+            if open_storage(self.table, self.storage_options).exists(path):
+                raise SkipstoneError(
+                    f"the tasks of Spark find no file of the table, and this process sees {path}",
+                    hint="the path is another directory there: put the data where the executors"
+                    " and this process see it, or build in this process (without a session,"
+                    " --no-spark)",
+                )
+        store = self.store()
+        published = {name for each in outcomes for name in each.parts}
+        if published and not store.withdraw(self.id, before, published):
+            raise SkipstoneError(
+                f"the tasks of Spark have published {plural(len(published), 'part')} of the index"
+                f" at {self.location}, and this process sees none: it is another directory there",
+                hint="name a directory that the executors and this process share, such as one in"
+                " an object store: index_location=…, --index-location",
+            )
+
+
+def _within_limit(memory: int) -> int:
+    """At most a quarter of the address space that is left, where it is limited: that of Spark's
+    workers is by ``spark.executor.pyspark.memory``. Arrow's threads and pools need the rest."""
+    limit = resource.getrlimit(resource.RLIMIT_AS)[0]
+    if limit == resource.RLIM_INFINITY:
+        return memory
+    try:
+        used = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
+    except OSError:  # no Linux
+        used = 0
+    return max(1, min(memory, (limit - used) // 4))
 
 
 def in_order(

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
 #: verb -> the module with the function of that name, and what the verb does
 VERBS: dict[str, tuple[str, str]] = {
+    "demo": ("demo", "Show Skipstone on a small table that it makes: a guided start."),
     "advise": ("explain", "Propose indexes for a table, from a sample of its files."),
     "build": ("build", "Index the files of a table that have no facts yet."),
     "refresh": ("build", "Index new and changed files with the existing indexes."),
@@ -51,6 +52,7 @@ VERBS: dict[str, tuple[str, str]] = {
 #: earlier names of verbs, which scripts may use
 _FORMER = {"metadata": "write-metadata"}
 EXAMPLES = """\b
+  skipstone demo
   skipstone advise  data/events
   skipstone build   data/events -c user_id:bloom -c ts:minmax
   skipstone explain data/events "user_id = 'u-8814'"
@@ -88,18 +90,18 @@ class Verbs(click.Group):
     def main(self, args: Sequence[str] | None = None, *rest: Any, **extra: Any) -> Any:
         """Run the command line; always ends in ``SystemExit``."""
         output.begin()
+        stdout = sys.stdout
         given = list(sys.argv[1:] if args is None else args)
         extra = {**extra, "standalone_mode": False, "prog_name": "skipstone"}
         try:
             code = super().main(given, *rest, **extra)
             output.flush()
-        except BrokenPipeError:  # the reader of the result has closed the pipe
-            output.close_quietly()
-            sys.exit(1)
         except BaseException as error:
             if isinstance(error, SystemExit):
+                if sys.stdout is not stdout:  # as click leaves it where a pipe was closed
+                    error.code = 0
                 raise
-            fault = output.fault_of(error)
+            fault = output.fault_of(error, verb_of(given))
             output.fault(fault, error if "--debug" in given else None)
             sys.exit(fault.code)
         sys.exit(code if isinstance(code, int) else 0)
@@ -137,10 +139,22 @@ def cli() -> None:
     migrate adds _pm files to QuestDB tables, and salvage adds the files that it saves.
 
     Exit codes: 0 success, 1 failure, 2 wrong usage, 3 when check or inspect --verify found
-    something, or when not all files could be processed.
+    something, or when not all files could be processed, 130 after Ctrl-C.
     """
+
+
+def verb_of(args: Sequence[str]) -> str:
+    """The verb of these arguments, by its present name."""
+    first = next((each for each in args if not each.startswith("-")), "")
+    return _FORMER.get(first, first)
 
 
 def main() -> None:
     """The console script ``skipstone``."""
-    cli()
+    try:
+        with output.ended_by_interrupt(verb_of(sys.argv[1:])):
+            cli()
+    except SystemExit as end:
+        if end.code == output.INTERRUPTED:
+            output.leave(output.INTERRUPTED)
+        raise

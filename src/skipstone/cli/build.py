@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 import click
 
 from . import output
+from .completion import definition
 from .keys import column_pairs, data_keys, index_encryption_of
 from .options import index_options, reporting, size, source_options, spark_options
 from .spark_session import BuildSession
@@ -81,7 +82,7 @@ def _up_to_date(target: Table) -> bool:
         return False
     found = target.describe()
     done = all(each.files + each.left_out >= found.files_total for each in found.indexes)
-    return done and not found.missing and not found.stale
+    return done and not (found.missing or found.stale or found.unreadable)
 
 
 @click.command()
@@ -91,6 +92,7 @@ def _up_to_date(target: Table) -> bool:
     "-c",
     "--column",
     "columns",
+    shell_complete=definition,
     metavar="COLUMN:KIND[,KIND...]",
     multiple=True,
     help="Index this column; may be given again. Kinds take parameters: id:bloom(fpp=0.001).",
@@ -143,7 +145,8 @@ def build(
     """Index the files of TABLE that have no facts yet.
 
     The build reads the indexed columns of each file once: in this process, on all cores, or as a
-    Spark job where there is much to read or a --master is named. The result says which, and why.
+    Spark job where a --master is named, or for 20 GB or more on more than four cores. The result
+    says which, and why.
     Finished files count: after a kill, the same command continues from there. A new index is added
     to the existing ones. Exit code 3: not all files could be indexed.
 

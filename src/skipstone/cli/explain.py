@@ -4,10 +4,12 @@ which indexes pay, what an index covers and skips, and whether it is right.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, TextIO
 
 import click
 
+from .completion import column_list
 from .keys import data_keys, file_keys
 from .options import columns_of, index_options, reporting, source_options
 
@@ -77,11 +79,14 @@ def describe(table: TableArguments, out: Output) -> None:
 @click.argument("where", required=False)
 @click.option(
     "--columns",
+    shell_complete=column_list,
     metavar="A,B",
     callback=columns_of,
     help="Columns that the query reads; all by default.",
 )
-@click.option("--order-by", metavar="KEYS", help='Sort keys: "ts desc, id".')
+@click.option(
+    "--order-by", metavar="KEYS", shell_complete=column_list, help='Sort keys: "ts desc, id".'
+)
 @click.option("--limit", type=click.IntRange(min=0), help="Maximum number of rows.")
 @click.option("--facts-only", is_flag=True, help="Use the index alone; open no data file.")
 @click.option("--analyze", is_flag=True, help="Run the query, and add its cost.")
@@ -177,12 +182,18 @@ def report(
     show_default=True,
     help="How many files a deep check reads.",
 )
+@click.option(
+    "--repair",
+    is_flag=True,
+    help="First replace the parts of the index that are corrupt, in this process.",
+)
 @data_keys
 @reporting
 def check(
     table: TableArguments,
     deep: bool,
     sample: int,
+    repair: bool,
     out: Output,
 ) -> None:
     """Find facts of TABLE that are stale, missing, orphaned, corrupt or wrong.
@@ -194,7 +205,12 @@ def check(
     by a file of another table, decrypted, or removed. --aad-prefix is the name of the table, for
     tables without a list of their encrypted files.
     """
-    out.verdict(table.open().check(deep=deep, sample=sample))
+    target = table.open()
+    did = None
+    if repair:
+        with out.progress("indexing") as progress:
+            did = target.repair(progress=progress)
+    out.verdict(replace(target.check(deep=deep, sample=sample), repair=did))
 
 
 @click.command()

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from .completion import paths
 from .keys import column_pairs, index_key_options, index_keys
 from .options import index_options, reporting, storage_option
 from .output import FAILED
@@ -17,7 +18,7 @@ if TYPE_CHECKING:
 
 
 @click.command()
-@click.argument("path", metavar="STORE|FILE")
+@click.argument("path", metavar="STORE|FILE", shell_complete=paths)
 @storage_option
 @click.option(
     "--rows",

@@ -25,6 +25,8 @@ import click
 
 from skipstone.errors import FormatError, SkipstoneError
 
+from .completion import paths
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
@@ -111,6 +113,11 @@ def key_from(source: str, shown: str) -> bytes:
         if len(data) in _LENGTHS and not data.isascii():
             return data
         return key_from_text(data.decode("utf-8").strip(), shown, where)
+    except OSError as error:
+        raise SkipstoneError(
+            f"{shown}: {where}: {error.strerror or type(error).__name__}",
+            hint="file:PATH names a file with the key, which this user can read",
+        ) from None
     except (FormatError, UnicodeDecodeError):
         raise SkipstoneError(
             f"{shown}: {kind}:{where} does not hold a key",
@@ -411,6 +418,6 @@ def table_options(function: Callable[..., Any]) -> Callable[..., Any]:
         metavar="URL",
         help="For a TABLE: process the files as a job of this Spark master; else in this process.",
     )
-    return click.argument("table", metavar="FILE|TABLE")(
+    return click.argument("table", metavar="FILE|TABLE", shell_complete=paths)(
         location(master(index_key_options(lookup_option(function))))
     )

@@ -9,6 +9,7 @@ import click
 
 from skipstone.errors import SkipstoneError
 
+from .completion import index as index_name
 from .keys import index_keys
 from .options import age, index_options, reporting
 
@@ -71,7 +72,7 @@ def _names(text: str, index: IndexInfo) -> bool:
 
 @click.command()
 @index_options
-@click.argument("index", required=False)
+@click.argument("index", required=False, shell_complete=index_name)
 @click.option("--yes", is_flag=True, help="Do not ask; needed without a terminal.")
 @click.option("--dry-run", is_flag=True, help="Only show what would be removed.")
 @reporting

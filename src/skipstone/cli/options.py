@@ -33,6 +33,7 @@ from click.core import ParameterSource
 from skipstone.errors import SkipstoneError
 from skipstone.identity import canonical_path
 
+from .completion import paths
 from .keys import file_keys, index_key_options, index_keys, keep, lookup_option
 from .output import Output
 
@@ -119,7 +120,13 @@ def columns_of(ctx: click.Context, param: click.Parameter, value: str | None) ->
     """``"a, b"`` as names."""
     from skipstone.predicate.types import split_names
 
-    return None if value is None else [n.strip() for n in split_names(value) if n.strip()]
+    if value is None:
+        return None
+    names = [name.strip() for name in split_names(value)]
+    if not all(names):
+        text = "no column was named" if not any(names) else "a name is missing beside a comma"
+        raise click.BadParameter(f"{text}: write A,B", ctx, param)
+    return names
 
 
 def storage_option(function: Function) -> Function:
@@ -162,7 +169,7 @@ def index_options(function: Function, *, required: bool = True) -> Function:
         help="For a QuestDB table: read the partitions that are Parquet, and leave out the others.",
     )
     shared = storage_option(index_key_options(lookup_option(partial(function))))
-    return click.argument("table", required=required)(name(location(shared)))
+    return click.argument("table", required=required, shell_complete=paths)(name(location(shared)))
 
 
 def source_options(function: Function) -> Function:
@@ -202,7 +209,7 @@ def spark_options(function: Function) -> Function:
         envvar="SKIPSTONE_MASTER",
         show_envvar=True,
         help="Build on this Spark master. Without it, the build runs in this process, or on "
-        "local[*] where there is much to read.",
+        "local[*] for 20 GB or more on more than four cores.",
     )
     no_spark = click.option(
         "--no-spark", is_flag=True, help="Build in this process in any case: needs no Java."

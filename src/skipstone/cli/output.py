@@ -12,20 +12,39 @@ import json
 import os
 import sys
 import time
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Protocol, TextIO
+from typing import TYPE_CHECKING, Any, NoReturn, Protocol, TextIO
 
 import click
 
 from skipstone.errors import SkipstoneError
+from skipstone.human import first_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
     from logging import LogRecord
 
 
-FAILED, USAGE, FOUND = 1, 2, 3
+FAILED, USAGE, FOUND, INTERRUPTED = 1, 2, 3, 130
+# Of the JSON documents (docs/schemas): larger where a key is removed or gets another meaning.
+SCHEMA_VERSION = 1
+# What holds after an interrupt, by verb; the others only read.
+_FINISHED = "files that were finished are kept: the same command continues from there"
+_AFTER = {
+    **dict.fromkeys(("build", "refresh", "retrofit", "migrate", "salvage"), _FINISHED),
+    **dict.fromkeys(("encrypt", "decrypt", "rekey"), _FINISHED),
+    **dict.fromkeys(
+        ("compact", "vacuum", "drop"), "the index is usable: the same command does the rest"
+    ),
+    **dict.fromkeys(
+        ("export", "write-metadata"), "what was published before is complete: run it again"
+    ),
+    "ingest": "rows that were committed are in the table, and no others",
+    "check": "what was repaired is kept",
+}
+# An interrupted process ends after this time, whatever its threads do.
+_SECONDS_TO_END = 0.7
 # When the verb of this process began: at first, when this module was imported.
 _clock = {"imported": time.perf_counter()}
 # A message from Spark carries a plan and a stack; its first line is enough.
@@ -59,7 +78,7 @@ class Output:
         if not self.as_json:
             _write(sys.stdout, f"{value}\n")
             return
-        document = dict(value.to_dict())
+        document = {"schema_version": SCHEMA_VERSION, **value.to_dict()}
         try:
             text = json.dumps(document, indent=2, ensure_ascii=False, allow_nan=False)
             text.encode()
@@ -83,6 +102,13 @@ class Output:
         if not self.quiet:
             line = " ".join(text.split())
             _write(sys.stderr, f"{_coloured('warning:', '33')} {line}\n")
+
+    def missing(self, title: str, texts: Sequence[str]) -> NoReturn:
+        """What the result lacks; the verb ends here with exit code ``FOUND``."""
+        first, *rest = first_of(title, texts)
+        _write(sys.stderr, f"{_coloured('missing:', '1;31')} {first}\n")
+        _write(sys.stderr, "".join(f"{_coloured(line, '31')}\n" for line in rest))
+        click.get_current_context().exit(FOUND)
 
     def can_ask(self) -> bool:
         """True when a user at a terminal can see a question and answer it."""
@@ -155,19 +181,21 @@ class Fault:
     code: int = FAILED
 
 
-def fault_of(error: BaseException) -> Fault:
-    """The fault for any exception."""
+def fault_of(error: BaseException, verb: str = "") -> Fault:
+    """The fault for any exception of ``verb``."""
     if isinstance(error, SkipstoneError):
         return Fault(message=_one_line(error.message), hint=_one_line(error.hint))
     if isinstance(error, click.UsageError):
         verb = error.ctx.command_path if error.ctx is not None else "skipstone"
         hint = f"run `{verb} --help`"
+        if "unexpected extra argument" in error.message:
+            hint = _of_extra(error.message, verb)
         return Fault(message=_one_line(error.format_message()), hint=hint, code=USAGE)
     if isinstance(error, click.ClickException):
         return Fault(message=_one_line(error.format_message()), hint="run it with --help")
     if isinstance(error, click.Abort | KeyboardInterrupt):
-        again = "finished work is kept: the same command continues from there"
-        return Fault(message="interrupted", hint=again)
+        after = _AFTER.get(verb, "nothing was changed")
+        return Fault(message="interrupted", hint=after, code=INTERRUPTED)
     if isinstance(error, MemoryError):
         return Fault(message="out of memory", hint="give `--memory` a smaller size")
     if isinstance(error, OSError):
@@ -178,6 +206,16 @@ def fault_of(error: BaseException) -> Fault:
         message=_one_line(f"internal: {name}: {text}" if text else f"internal: {name}"),
         hint="run the same command with --debug to see where, and please report it",
     )
+
+
+def _of_extra(message: str, verb: str) -> str:
+    """What an argument too many was meant to be."""
+    extra = message.rpartition("(")[2].rstrip(")").split()
+    if any(each.rpartition(":")[2].isidentifier() and ":" in each for each in extra):
+        return f"an index is named with -c: {verb} TABLE -c {extra[0]}"
+    if any("/" in each or each.endswith(".parquet") for each in extra):
+        return "one table at a time: quote a pattern, 'data/*.parquet'"
+    return f'quote a predicate, "id = 5", and a pattern; or run `{verb} --help`'
 
 
 def _of_system(error: OSError) -> Fault:
@@ -231,18 +269,56 @@ def seconds_since_start() -> float:
     return time.perf_counter() - _clock["began"]
 
 
+@contextmanager
+def ended_by_interrupt(verb: str) -> Iterator[None]:
+    """Ctrl-C ends the process within a second, also where threads or calls of other libraries go
+    on. Every verb leaves its files as complete as a kill does."""
+    import signal
+    import threading
+
+    def end() -> None:
+        fault(fault_of(KeyboardInterrupt(), verb))
+        leave(INTERRUPTED)
+
+    def interrupt(*_: object) -> None:
+        timer = threading.Timer(_SECONDS_TO_END, end)
+        timer.daemon = True
+        timer.start()
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
+        raise KeyboardInterrupt
+
+    before = signal.signal(signal.SIGINT, interrupt)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
+def leave(code: int) -> NoReturn:
+    """End the process now, without waiting for its threads."""
+    for stream in (sys.stdout, sys.stderr):
+        with suppress(OSError, ValueError):
+            stream.flush()
+    os._exit(code)
+
+
 def flush() -> None:
     """Flushes the result now, so that a closed pipe is noticed here and not at exit."""
-    sys.stdout.flush()
+    with _ending_with_reader(sys.stdout):
+        sys.stdout.flush()
 
 
-def close_quietly() -> None:
-    """Discards what is still buffered for a closed pipe."""
+@contextmanager
+def _ending_with_reader(stream: TextIO) -> Iterator[None]:
+    """A closed pipe ends the process, with success: its reader has what it wants."""
     try:
-        null = os.open(os.devnull, os.O_WRONLY)
-        os.dup2(null, sys.stdout.fileno())
-    except (OSError, ValueError):
-        return  # no real stdout: nothing is buffered
+        yield
+    except BrokenPipeError:
+        if stream is not sys.stdout:
+            raise
+        with suppress(OSError, ValueError):  # no real stdout: nothing is buffered
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        raise SystemExit(0) from None  # click would end with 1
 
 
 def _coloured(text: str, code: str) -> str:
@@ -251,8 +327,9 @@ def _coloured(text: str, code: str) -> str:
 
 
 def _write(stream: TextIO, text: str) -> None:
-    try:
-        stream.write(text)
-    except UnicodeEncodeError:  # a file name that the terminal's encoding cannot show
-        encoding = stream.encoding or "utf-8"
-        stream.write(text.encode(encoding, "backslashreplace").decode(encoding))
+    with _ending_with_reader(stream):
+        try:
+            stream.write(text)
+        except UnicodeEncodeError:  # a file name that the terminal's encoding cannot show
+            encoding = stream.encoding or "utf-8"
+            stream.write(text.encode(encoding, "backslashreplace").decode(encoding))

@@ -9,6 +9,7 @@ import csv
 import io
 import json
 import math
+from contextlib import ExitStack
 from dataclasses import dataclass
 from itertools import chain, islice
 from typing import TYPE_CHECKING, Any
@@ -16,8 +17,9 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from skipstone import _compute as pc
-from skipstone.human import plain, plural
+from skipstone.human import of_total, plain, plural
 
+from .completion import column_list
 from .keys import data_keys
 from .options import (
     columns_of,
@@ -45,15 +47,24 @@ if TYPE_CHECKING:
 @click.argument("where", required=False)
 @click.option(
     "--columns",
+    shell_complete=column_list,
     metavar="A,B",
     callback=columns_of,
     help="Columns of the result; all by default.",
 )
 @click.option(
-    "--order-by", metavar="KEYS", help='Sort keys: "ts desc, id", or "amount desc nulls last".'
+    "--order-by",
+    metavar="KEYS",
+    shell_complete=column_list,
+    help='Sort keys: "ts desc, id", or "amount desc nulls last".',
 )
 @click.option("--limit", type=click.IntRange(min=0), help="Maximum number of rows.")
 @click.option("--csv", "as_csv", is_flag=True, help="Comma-separated values, names first.")
+@click.option(
+    "--skip-unreadable",
+    is_flag=True,
+    help="Leave out files that cannot be read, and name them: exit code 3 where there are any.",
+)
 @data_keys
 @reporting
 def query(
@@ -63,6 +74,7 @@ def query(
     order_by: str | None,
     limit: int | None,
     as_csv: bool,
+    skip_unreadable: bool,
     out: Output,
 ) -> None:
     """Print the rows of TABLE that match WHERE (all, without it).
@@ -78,24 +90,49 @@ def query(
     """
     if as_csv and out.as_json:
         raise click.UsageError("either --csv or --json")
-    read = _whole if out.as_json else _begun
-    names, batches = table.open().retried(
-        read, where, columns=columns, order_by=order_by, limit=limit
-    )
+    target = table.open()
+    read = _spooled if skip_unreadable else _whole if out.as_json else _begun
+    ask = target.query_readable if skip_unreadable else target.retried
+    schema, batches = ask(read, where, columns=columns, order_by=order_by, limit=limit)
+    skipped = tuple(target.skipped.items()) if skip_unreadable else ()
     if out.as_json:
-        out.result(_FoundRows(names, batches))
+        out.result(_FoundRows(schema.names, batches, skipped))
     else:
-        out.lines(_csv(names, batches) if as_csv else _table(batches))
+        out.lines(_csv(schema.names, batches) if as_csv else _table(schema, batches))
+    if skipped:
+        files = of_total(len(skipped), len(skipped) + len(target.listing()), "files")
+        out.missing(f"the result lacks the rows of {files}:", [text for _, text in skipped])
 
 
-def _begun(scan: TableScan) -> tuple[list[str], Iterator[pa.RecordBatch]]:
-    """Names and rows; the first rows are read, so that they can be planned again until then."""
+def _begun(scan: TableScan) -> tuple[pa.Schema, Iterator[pa.RecordBatch]]:
+    """Schema and rows; the first rows are read, so that they can be planned again until then."""
     batches = scan.to_batches()
-    return scan.schema.names, chain(list(islice(batches, 1)), batches)
+    return scan.schema, chain(list(islice(batches, 1)), batches)
 
 
-def _whole(scan: TableScan) -> tuple[list[str], Iterator[pa.RecordBatch]]:
-    return scan.schema.names, iter(list(scan.to_batches()))
+def _whole(scan: TableScan) -> tuple[pa.Schema, Iterator[pa.RecordBatch]]:
+    return scan.schema, iter(list(scan.to_batches()))
+
+
+def _spooled(scan: TableScan) -> tuple[pa.Schema, Iterator[pa.RecordBatch]]:
+    """Schema and rows; all rows are read before the first is shown, into a file."""
+    import tempfile
+
+    import pyarrow as pa
+
+    with ExitStack() as stack:
+        spool = stack.enter_context(tempfile.TemporaryFile())
+        with pa.ipc.new_stream(spool, scan.schema) as writer:
+            for batch in scan.to_batches():
+                writer.write_batch(batch)
+        spool.seek(0)
+        held = stack.pop_all()
+
+    def rows() -> Iterator[pa.RecordBatch]:
+        with held:
+            yield from pa.ipc.open_stream(spool)
+
+    return scan.schema, rows()
 
 
 @click.command()
@@ -118,8 +155,9 @@ def count(
     out.result(_Count(table.open().count(where)))
 
 
-# The widths of these first rows serve for all: results are printed while they are read.
-_FIRST = 1000
+# Rows are aligned together in pages of this many: results are printed while they are read.
+_PAGE = 1000
+# Longer values are cut, except in the last column.
 _WIDEST = 60
 
 
@@ -142,13 +180,15 @@ class _FoundRows:
 
     columns: list[str]
     batches: Iterator[pa.RecordBatch]
+    skipped: tuple[tuple[str, str], ...] = ()
 
     def to_dict(self) -> dict[str, Any]:
         """Columns and rows, as JSON-ready values."""
         rows: list[list[Any]] = []
         for batch in self.batches:
             rows += ([plain(value, whole=True) for value in row] for row in _rows(batch))
-        return {"columns": self.columns, "rows": rows, "count": len(rows)}
+        found = {"columns": self.columns, "rows": rows, "count": len(rows)}
+        return found | {"unreadable": [*map(list, self.skipped)]}
 
 
 def _csv(names: list[str], batches: Iterator[pa.RecordBatch]) -> Iterator[str]:
@@ -163,28 +203,43 @@ def _csv(names: list[str], batches: Iterator[pa.RecordBatch]) -> Iterator[str]:
         yield text.getvalue().removesuffix("\n")
 
 
-def _table(batches: Iterator[pa.RecordBatch]) -> Iterator[str]:
-    """Aligned columns, line by line."""
+def _table(schema: pa.Schema, batches: Iterator[pa.RecordBatch]) -> Iterator[str]:
+    """Aligned columns, line by line, with the names again where a page needs wider columns."""
+    right = [_is_number(field.type) for field in schema]
+    last = len(schema) - 1
     widths: list[int] = []
-    right: list[bool] = []
     total = 0
-    for batch in batches:
-        names = batch.schema.names
-        rows = [[_cell(value) for value in row] for row in _rows(batch)]
-        if not widths:
-            head = rows[:_FIRST]
-            sizes = [[len(row[i]) for row in head] for i in range(len(names))]
-            widths = [
-                min(_WIDEST, max([len(name), *size]))
-                for name, size in zip(names, sizes, strict=True)
-            ]
-            right = [_is_number(field.type) for field in batch.schema]
-            yield _line(names, widths, right)
+    for page in _pages(batches):
+        cells = [
+            [_cell(value) if at == last else _cut(_cell(value)) for at, value in enumerate(row)]
+            for row in page
+        ]
+        rows = [list(map(_cell, schema.names)), *cells]
+        needed = [min(_WIDEST, max(map(len, column))) for column in zip(*rows, strict=True)]
+        grown = [max(each) for each in zip(needed, widths or needed, strict=True)]
+        if grown != widths:
+            widths = grown
+            yield _line(rows[0], widths, right)
             yield "  ".join("-" * width for width in widths)
-        for row in rows:
+        for row in cells:
             yield _line(row, widths, right)
-        total += len(rows)
+        total += len(cells)
     yield f"({plural(total, 'row')})"
+
+
+def _pages(batches: Iterator[pa.RecordBatch]) -> Iterator[list[tuple[Any, ...]]]:
+    """The rows in pages; one empty page where there are none."""
+    rows = chain.from_iterable(map(_rows, batches))
+    page = list(islice(rows, _PAGE))
+    yield page
+    while len(page) == _PAGE:
+        page = list(islice(rows, _PAGE))
+        if page:
+            yield page
+
+
+def _cut(text: str) -> str:
+    return text if len(text) <= _WIDEST else text[: _WIDEST - 1] + "…"
 
 
 def _rows(batch: pa.RecordBatch) -> Iterator[tuple[Any, ...]]:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from .completion import column, paths
 from .options import columns_of, index_options, reporting
 
 if TYPE_CHECKING:
@@ -53,8 +54,8 @@ class Ingested:
 
 
 @click.command()
-@click.argument("table")
-@click.argument("source")
+@click.argument("table", shell_complete=paths)
+@click.argument("source", shell_complete=paths)
 @click.option("--timestamp", metavar="COLUMN", help="The designated timestamp; never null.")
 @click.option(
     "--partition-by",
@@ -144,6 +145,7 @@ def _batches(source: str, source_format: str | None) -> Iterator[pa.RecordBatch]
 @click.option(
     "--bloom",
     "blooms",
+    shell_complete=column,
     metavar="COLUMN[:FPP]",
     multiple=True,
     help="A Bloom filter on a column, with the probability of a false positive (0.01 unless "
@@ -156,12 +158,14 @@ def _batches(source: str, source_format: str | None) -> Iterator[pa.RecordBatch]
 )
 @click.option(
     "--sorting",
+    shell_complete=column,
     metavar="COLUMN[:desc]",
     multiple=True,
     help="Declare this sort order in the row groups that have it; may be given again.",
 )
 @click.option(
     "--index-pages",
+    shell_complete=column,
     metavar="COLUMN",
     multiple=True,
     help="Add the index pages of Parquet's first specification to one file: by key for this column "

@@ -26,6 +26,8 @@ if TYPE_CHECKING:
 
 #: Rows are read one by one up to this share of them. Above it, nearly every page holds one.
 MANY: Final = 0.2
+# Rows that follow each other in longer runs on average are most of their pages.
+_RUN: Final = 1_000
 # A batch has at most so many pieces, and about so many bytes, stored and decoded. Larger buffers
 # are given back to the system after each batch, and cost page faults.
 _MOST_PIECES: Final = 32
@@ -95,7 +97,11 @@ class Batch:
     pieces: tuple[BulkPiece, ...]
     names: tuple[str, ...]
 
-    is_small = False
+    @property
+    def is_small(self) -> bool:
+        """Whether these are a few rows of one piece: another thread would take longer to start."""
+        first = self.pieces[0]
+        return len(self.pieces) == 1 and first.chosen is not None and first.piece.is_small
 
     @property
     def rows(self) -> int:
@@ -136,12 +142,10 @@ def bulk_piece(piece: Piece, names: Sequence[str]) -> BulkPiece | None:
 def _described(file: FileColumns, names: Sequence[str], rows: RowSet | None, *, sure: bool) -> Any:
     """The fields of a ``BulkPiece`` behind the first. Where the rows are not known to match
     (``sure``), only whole row groups make one."""
-    sources = _sources(file, names)
-    if sources is None:
-        return None
     whole = _row_groups(rows, file.opened)
     found = _few_rows(rows, file.opened) if whole is None and sure else whole and (*whole, None)
-    if found is None:
+    sources = None if found is None else _sources(file, names)
+    if found is None or sources is None:
         return None
     groups, starts, counts, chosen = found
     size = sum(each.size(groups) for each in sources if isinstance(each, LeafChunks))
@@ -157,7 +161,7 @@ def _few_rows(
     """The row groups of a few rows, with their first rows and counts, and the rows counted over
     them; ``None`` where they are many."""
     row_starts = opened.row_starts
-    if not rows or len(rows) > MANY * row_starts[-1]:
+    if not rows or len(rows) > MANY * row_starts[-1] or len(rows) > _RUN * len(rows.ranges()[0]):
         return None
     positions = rows.positions()
     if positions[-1] >= row_starts[-1]:

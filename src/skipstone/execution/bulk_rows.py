@@ -27,7 +27,6 @@ from skipstone.parquet.reading.decoding_memory import (
     limit_of,
     without_dictionary,
 )
-from skipstone.parquet.reading.few_rows import KERNELS as FEW_ROWS
 from skipstone.parquet.reading.few_rows import FewRows, read_few_rows
 from skipstone.parquet.reading.row_ranges import rows_alone
 from skipstone.predicate.types import column_name, column_path
@@ -47,7 +46,7 @@ if TYPE_CHECKING:
     from skipstone.predicate.tree import Bound
 
     from .batches import Batch, BulkPiece
-    from .table_files import FileColumns
+    from .table_files import FileColumns, Piece
 
 
 #: reads columns of some rows of one file, in the types of the table
@@ -55,6 +54,8 @@ OtherColumns: TypeAlias = "Callable[[FileColumns, Sequence[str], RowSet], pa.Tab
 
 # Without compiled loops, fewer pieces are read one by one.
 _LEAST: Final = 8
+# A few rows of a chunk take other readers as long as so many values.
+_ROWS_ALONE: Final = 8_000
 # Types of strings, and those with 32-bit offsets of the same.
 _NARROW: Final = {
     pa.string(): pa.string(),
@@ -99,6 +100,14 @@ class BatchReader:
                 return None
             at, table = found
             return np.arange(table.num_rows) if at is None else at, table
+
+    def few(self, piece: Piece, names: Sequence[str]) -> dict[str, Any] | None:
+        """These columns of the few rows of one piece."""
+        held = bulk_piece(piece, names)
+        if held is None or held.chosen is None:
+            return None
+        with self.scratch.lease() as room:
+            return read_some([held], names, [held.chosen], room)
 
     def _read(
         self, batch: Batch, other: OtherColumns, room: Room
@@ -285,7 +294,7 @@ def read_some(
             entries = opened.page_entries(chunks, each.groups[one])
             here = inside[group == one] if len(each.groups) > 1 else inside
             parts.append(FewRows(opened.path, opened.reader, entries, here))
-    kernels = FEW_ROWS.for_work(len(parts) * len(kinds))
+    kernels = KERNELS.for_work(_ROWS_ALONE * len(parts) * len(kinds))
     if kernels is None:
         return None
     opened = pieces[0].piece.file.opened

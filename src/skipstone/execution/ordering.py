@@ -387,11 +387,11 @@ def sorted_rows(reader: TableReader, file: IntArray, row: IntArray) -> pa.Table:
     """The output columns of these rows, in this order."""
     if not len(file):
         return no_rows(reader.schema)
-    pieces = []
-    for ordinal in distinct(file).tolist():
+    pieces, files = [], distinct(file).tolist()
+    for ordinal in files:
         rows = RowSet.of(row[file == ordinal])
         pieces += list(reader.cut(Piece(reader.footers.opened[ordinal], rows, True)))
-    tables = list(reader.files.ahead(reader.read, pieces, lambda piece: piece.is_small))
+    tables = list(reader.tables_of(pieces, len(files)))
     placed = np.lexsort((row, file))
     back = np.empty(len(placed), np.int64)
     back[placed] = np.arange(len(placed))

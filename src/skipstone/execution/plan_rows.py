@@ -145,11 +145,16 @@ class TableReader:
 
     def tables(self, plan: Plan) -> Iterator[pa.Table]:
         """The matching rows, piece by piece; tables without rows are left out."""
-        for found in self.files.ahead(
-            self._read_unit, self._units(plan), lambda unit: unit.is_small and not self._scans
-        ):
-            if found.num_rows:
-                yield found
+        return (found for found in self._read_units(self._units(plan)) if found.num_rows)
+
+    def tables_of(self, pieces: Iterable[Piece], files: int) -> Iterator[pa.Table]:
+        """The matching rows of pieces of so many files, in their order."""
+        return self._read_units(self.units(pieces, files))
+
+    def _read_units(self, units: Iterable[Piece | Batch]) -> Iterator[pa.Table]:
+        return self.files.ahead(
+            self._read_unit, units, lambda unit: unit.is_small and not self._scans
+        )
 
     def counted(self, plan: Plan) -> int:
         """How many rows match."""
@@ -349,10 +354,29 @@ class TableReader:
         if not every and len(at) > MANY * asked.num_rows:
             later = take_rows(self._columns(file, rest, piece.rows), at)
         else:
+            few = self._few(file, rest, found)
+            if few is not None:
+                return self._table(file, have | few, len(at))
             later = self._columns(file, rest, found)
         for name in later.column_names:
             have[name] = later.column(name)
         return self._table(file, have, len(at))
+
+    def _few(
+        self, file: FileColumns, names: Sequence[str], rows: RowSet
+    ) -> dict[str, pa.ChunkedArray] | None:
+        """Columns of a few rows of a file as it stores them; ``None`` where they are read as those
+        of many."""
+        if self.files.storage.remote:
+            return None
+        stored = [name for name in names if file.read_path(name) is not None]
+        with suppress(SkipstoneError):  # the other way has the error
+            found = self._batches.few(Piece(file, rows, sure=True), stored) if stored else None
+            if found is not None:
+                return {
+                    column_path(name)[0]: pa.chunked_array([each]) for name, each in found.items()
+                }
+        return None
 
     def _columns(self, file: FileColumns, columns: Sequence[str], rows: RowSet | None) -> pa.Table:
         """Columns of the table for some rows of a file, in the table's types."""

@@ -455,7 +455,7 @@ class _Groups:
         self.base[at], self.count[at] = np.cumsum(counts) - counts, counts
         none = np.empty(0, np.int64)
         self.first = np.concatenate([none, *(each[:-1] for each in starts)])
-        self.rows = np.concatenate([none, *(np.diff(each) for each in starts)])
+        self.rows = np.concatenate([none, *(each[1:] - each[:-1] for each in starts)])
 
     def holds(self, units: Units) -> NDArray[np.bool_]:
         """Flags of the units that the footer, too, has as the row group of their ordinal."""

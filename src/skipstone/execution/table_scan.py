@@ -26,29 +26,26 @@ from skipstone.errors import (
     UnsupportedError,
 )
 from skipstone.parquet.encryption.modules import AuthenticationError
-from skipstone.parquet.reading.row_ranges import group_rows, joined
+from skipstone.parquet.reading.row_ranges import joined
 from skipstone.predicate.tree import leaves
 from skipstone.pruning import Cause, Reason
-from skipstone.storage import ByteRange, coalesce
 from skipstone.storage.base import is_current, metered
 
+from .forecast import io_forecast
 from .plan_rows import TableReader, output_schema, plan_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator
 
     import pyarrow as pa
     import pyarrow.dataset as ds
 
-    from skipstone.parquet.reading.chunk_pages import ChunkKey
-    from skipstone.parquet.reading.file import ParquetFile
-    from skipstone.parquet.reading.row_ranges import GroupRows
-    from skipstone.planning.explain import Analysis, Explanation, Forecast
+    from skipstone.planning.explain import Analysis, Explanation
     from skipstone.predicate.tree import Bound
     from skipstone.pruning.plan import Plan, SortKey
 
     from .ordering import FileBounds
-    from .table_files import Footers, Piece
+    from .table_files import Footers
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -100,17 +97,28 @@ class TableScan:
     def explain(self, *, look: bool = True) -> Explanation:
         """The plan in words, with a forecast of the bytes and requests of reading it.
 
-        With ``look`` the forecast reads the page indexes. Without, a chunk with unknown pages
-        counts completely. The reasons name columns and files whose keys are not available.
+        With ``look`` the forecast reads the page indexes, and the page headers of local files that
+        have none. A chunk with unknown pages counts completely. The reasons name columns and files
+        whose keys are not available.
         """
         from skipstone.planning.explain import Explanation
 
         query = self.query
         if query is None:
             return Explanation(self.plan)
-        at_most = bool(query.orders) or query.limit is not None
-        forecast = io_forecast(query.reader(), self.plan, look=look, at_most=at_most)
+        with metered() as meter:
+            forecast = io_forecast(
+                query.reader(),
+                self.plan,
+                look=look,
+                walk=look,
+                orders=[order.column for order in query.orders],
+                at_most=bool(query.orders) or query.limit is not None,
+            )
         plan = self.plan.with_byte_ranges(forecast.byte_ranges)
+        # The read itself needs what was looked at.
+        read, requests = plan.planning
+        plan = replace(plan, planning=(read + meter.bytes_read, requests + meter.requests))
         if look:
             known = {(each.subject, each.text) for each in plan.reasons}
             more = [each for each in unreadable(query) if (each.subject, each.text) not in known]
@@ -133,7 +141,7 @@ class TableScan:
             explanation=explanation,
             rows=rows,
             files_read=len(meter.paths),
-            read=Amount(bytes=meter.bytes_read, requests=meter.requests),
+            read=Amount(bytes=meter.bytes_of_objects, requests=meter.requests),
             milliseconds=(time.perf_counter() - started) * 1e3,
         )
 
@@ -258,142 +266,3 @@ def _without_path(error: Exception, path: str) -> str:
     """The error without the path of its file, so that equal errors of many files are one."""
     text = error.about if isinstance(error, FormatError) else str(error.args[0])
     return f"row groups and pages prove nothing: {text.replace(f'{path}: ', '')}"
-
-
-# At most this many files have their pages counted; the others count completely.
-_MOST_FILES = 2048
-# At most this many files are opened for a forecast.
-_MOST_OPENED = 256
-# At most this many chunks of a file have their offset indexes read.
-_MOST_CHUNKS = 4096
-
-
-def io_forecast(reader: TableReader, plan: Plan, *, look: bool, at_most: bool) -> Forecast:
-    """The bytes and requests that ``reader`` needs for the rows of ``plan``."""
-    from skipstone.planning.explain import Forecast
-
-    found = _Sum(reader, look=look)
-    kept = np.flatnonzero(plan.keep).tolist()
-    if look:
-        reader.footers.open(kept[:_MOST_OPENED])
-    for at in kept:
-        found.add(plan, at)
-    return Forecast(
-        certain=found.certain,
-        possible=found.possible,
-        about=found.about,
-        at_most=at_most,
-        files=found.files,
-        row_groups=found.row_groups,
-        pages=found.pages,
-        byte_ranges=found.byte_ranges,
-    )
-
-
-class _Sum:
-    def __init__(self, reader: TableReader, *, look: bool) -> None:
-        from skipstone.planning.explain import Amount
-
-        self.reader, self.footers, self.look = reader, reader.footers, look
-        self.storage = self.footers.files.storage
-        self.certain, self.possible = Amount(), Amount()
-        self.about = False
-        self.files = 0
-        self.row_groups = self.pages = (0, 0)
-        self.byte_ranges: dict[int, tuple[ByteRange, ...]] = {}
-
-    def add(self, plan: Plan, at: int) -> None:
-        """Adds one file of the plan."""
-        from skipstone.planning.explain import Amount
-
-        if self.files < _MOST_FILES and self.footers.fresh(at):
-            before = self.certain, self.possible, self.row_groups, self.pages
-            try:
-                self._inside(plan, at)
-            except (SkipstoneError, OSError):  # the read itself reports the error
-                self.certain, self.possible, self.row_groups, self.pages = before
-            else:
-                return
-        self.about = True
-        self.certain += Amount(bytes=int(plan.listing.sizes[at]), requests=1)
-
-    def _inside(self, plan: Plan, at: int) -> None:
-        from skipstone.planning.explain import Amount
-
-        made: list[ByteRange] = []
-        groups = 0
-        for piece in self.reader.pieces_of(plan, at):
-            file = piece.file.opened
-            wanted = group_rows(piece.rows, file.row_starts)
-            groups += len(wanted)
-            first, later, certain = self._leaves(piece)
-            self._prepare(file, wanted, [*first, *later])
-            for wanted_leaves, sure in ((first, True), (later, certain)):
-                ranges = self._ranges(file, wanted, wanted_leaves)
-                spans = self.storage.spans(ranges)
-                made += [ByteRange(each.path, each.offset, each.length) for each in spans]
-                amount = Amount(bytes=sum(each.length for each in spans), requests=len(spans))
-                if sure:
-                    self.certain += amount
-                else:
-                    self.possible += amount
-                if not self.storage.remote and (piece.sure or piece.rows is None):
-                    # Batches of files join only ranges that follow one another, and of columns that
-                    # are read next some pages alone.
-                    apart = len(coalesce(ranges, 0, 1 << 62)) if sure else len(ranges)
-                    self.possible += Amount(requests=max(apart - len(spans), 0))
-        self.files += 1
-        kept, total = self.row_groups
-        self.row_groups = kept + groups, total + self.footers.opened[at].opened.num_row_groups
-        self.byte_ranges[at] = tuple(made)
-
-    def _leaves(self, piece: Piece) -> tuple[list[int], list[int], bool]:
-        """The leaves to read first, the leaves to read next, and whether all rows surely match."""
-        reader = self.reader
-        every = reader.leaves_of(piece.file, reader.columns)
-        if piece.sure or not reader.asked:
-            return [], every, True
-        first = reader.leaves_of(piece.file, list(reader.asked))
-        fields = piece.file.opened.selection.of_paths(reader.with_predicate(piece))
-        first = sorted({*first, *(leaf for field in fields for leaf in field.shape.leaves)})
-        return first, [leaf for leaf in every if leaf not in set(first)], False
-
-    def _prepare(
-        self, file: ParquetFile, wanted: Sequence[GroupRows], leaves: Sequence[int]
-    ) -> None:
-        """Reads the existing offset indexes in one wave."""
-        keys = [(group.row_group, leaf) for group in wanted for leaf in leaves]
-        chunks = file.chunk_pages
-        missing = [each for each in keys if not chunks.is_known(each) and chunks.has_index(each)]
-        if self.look and 0 < len(missing) <= _MOST_CHUNKS:
-            chunks.tables(missing)
-
-    def _ranges(
-        self, file: ParquetFile, wanted: Sequence[GroupRows], leaves: Sequence[int]
-    ) -> list[ByteRange]:
-        found: list[ByteRange] = []
-        for group in wanted:
-            for leaf in leaves:
-                found += self._of_chunk(file, group, (group.row_group, leaf))
-        return found
-
-    def _of_chunk(self, file: ParquetFile, group: GroupRows, key: ChunkKey) -> list[ByteRange]:
-        chunks = file.chunk_pages
-        place = chunks.place(key)
-        if not chunks.is_known(key):
-            self.about = True
-            return [ByteRange(place.path, place.start, place.stop - place.start)]
-        (table,) = chunks.tables([key])
-        entries = table.holding(group.starts, group.stops)
-        kept, total = self.pages
-        self.pages = kept + len(entries), total + len(table)
-        offset, length = table.dictionary
-        made = [
-            ByteRange(place.path, start, size)
-            for start, size in zip(
-                table.offset[entries].tolist(), table.length[entries].tolist(), strict=True
-            )
-        ]
-        if length and len(entries):
-            made.append(ByteRange(place.path, offset, length))
-        return made

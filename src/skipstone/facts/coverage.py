@@ -20,7 +20,7 @@ from skipstone.predicate.types import column_path, spark_name
 from skipstone.pruning.kind import column_fields
 from skipstone.questdb.pm_of_data_file import PM
 
-from .part_columns import REASONS, nonnull
+from .part_columns import REASONS, UNREADABLE, nonnull
 from .parts import Part
 from .reports import Description, IndexInfo
 
@@ -129,6 +129,23 @@ def left_out(matched: MatchedFacts, index: str) -> NDArray[np.bool_]:
     return found
 
 
+def unreadable(matched: MatchedFacts) -> dict[int, str]:
+    """The files that a build could not read, and why, by their position in the listing."""
+    found: dict[int, str] = {}
+    column = matched.snapshot.own(REASONS)
+    row = 0
+    for chunk in column.chunks:
+        at = np.flatnonzero(np.asarray(pc.fill_null(pc.equal(chunk.keys, UNREADABLE), False)))
+        rows = np.searchsorted(np.asarray(chunk.offsets), at, "right") - 1 + row
+        for file, text in zip(
+            matched.file_of_row[rows], chunk.items.take(pa.array(at)), strict=True
+        ):
+            if file >= 0 and matched.rows[file] < 0:  # a later build may have read it
+                found[int(file)] = text.as_py()
+        row += len(chunk)
+    return dict(sorted(found.items()))
+
+
 def without_pm(matched: MatchedFacts) -> NDArray[np.bool_]:
     """Files whose facts have neither an existing ``_pm`` nor a reason why they have none."""
     found = left_out(matched, PM)
@@ -182,7 +199,8 @@ def describe(table: str, matched: MatchedFacts) -> Description:
     snapshot, listing = matched.snapshot, matched.listing
     total = len(listing)
     slices = snapshot.slices.values()
-    fresh = int(matched.has_fact.sum())
+    lost = unreadable(matched)
+    fresh = int(matched.has_fact.sum()) - len(lost)
     stale = int((matched.stale & ~matched.has_fact).sum())
     return Description(
         table=table,
@@ -190,7 +208,8 @@ def describe(table: str, matched: MatchedFacts) -> Description:
         files_total=total,
         fresh=fresh,
         stale=stale,
-        missing=total - fresh - stale,
+        missing=total - fresh - stale - len(lost),
+        unreadable=tuple((listing.paths[at], text) for at, text in lost.items()),
         orphaned=matched.orphaned,
         bytes_data=listing.total_bytes,
         bytes_index=stored_bytes(snapshot),

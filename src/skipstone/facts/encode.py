@@ -87,8 +87,8 @@ class FileFacts:
     - ``page_index``: offset and length of the Parquet page index, where there is one;
     - ``container``, ``pm``: sidecars of this file, whole, byte for byte as their formats have them;
     - ``too_fresh``: left out because the file may still change; ``error`` says so too;
-    - ``error``: why nothing could be built; then there is no fact, and the other fields have no
-      meaning.
+    - ``error``: why nothing could be built; then the only fact is the ``reasons``, if there are
+      any.
     """
 
     id: ObjectId
@@ -114,6 +114,7 @@ class PartTarget:
 
     ``fingerprint`` is of the reader's options, where facts depend on them. Sidecars of up to
     ``inline_limit`` bytes lie in the facts themselves. With ``encryption`` nothing is in the clear.
+    ``job`` names the build.
     """
 
     location: Location
@@ -121,6 +122,7 @@ class PartTarget:
     fingerprint: str | None = None
     inline_limit: int = INLINE_LIMIT
     encryption: WriteEncryption | None = None
+    job: str | None = None
     #: Paths of the packs that no published part names yet.
     packs: list[str] = field(default_factory=list)
 
@@ -140,7 +142,7 @@ def facts_to_parts(
     block: list[FileFacts] = []
     held, written = 0, False
     for fact in facts:
-        if fact.error is not None:
+        if fact.error is not None and not fact.reasons:
             continue
         if not _storable(fact.id.path):
             log.warning("%r: no facts for a name that is not UTF-8; read in full", fact.id.path)
@@ -210,7 +212,9 @@ def _part(
     limit = target.inline_limit if any(column.sidecar for column in fields) else None
     table = pa.Table.from_arrays(arrays, names=[*OWN, *map(str, range(len(fields)))])
     schemas = {_name_of(text): text for text in texts if text is not None}
-    name, data = encode_part(table, fields, limit, target.encryption, schemas=schemas)
+    name, data = encode_part(
+        table, fields, limit, target.encryption, schemas=schemas, job=target.job
+    )
     return name, data, [fact.id.path for fact in facts]
 
 

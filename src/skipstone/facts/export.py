@@ -37,6 +37,7 @@ from skipstone.paimon.format import container
 from skipstone.paimon.format.container import ContainerHead
 from skipstone.predicate.types import MapKey, column_path
 from skipstone.pruning import Cause, Reason
+from skipstone.pruning.table_schema import find_path
 from skipstone.questdb.evidence.opened_pm import open_pm
 from skipstone.storage import open_storage, remove_left_overs
 from skipstone.xskipper.format.naming import (
@@ -246,7 +247,7 @@ def _chosen(
     total = int(matched.has_fact.sum())
     chosen = []
     for definition in definitions:
-        reason = _unsupported(definition, spellings)
+        reason = _unsupported(definition, spellings) or _of_nanoseconds(definition, matched)
         cause, units = Cause.UNSUPPORTED, None
         label = definition.key_metadata
         if reason is None and label is not None and not (keys is not None and keys.has(label)):
@@ -275,6 +276,16 @@ def _unsupported(definition: Definition, spellings: Mapping[str, int]) -> str | 
     if spellings[definition.column.lower()] > 1:
         return "another column's name differs only in case, which Xskipper ignores"
     return supports(definition.kind, definition.type)
+
+
+def _of_nanoseconds(definition: Definition, matched: MatchedFacts) -> str | None:
+    """Spark reads such a column as integers, and Xskipper compares these with the stored times."""
+    known = matched.schemas if pa.types.is_timestamp(definition.type) else None
+    for schema in () if known is None else known.schemas:
+        found = find_path(schema.arrow, definition.column)
+        if found and getattr(found[-1].type, "unit", "") == "ns":
+            return "some files have nanoseconds, which Spark reads as integers"
+    return None
 
 
 def _column(matched: MatchedFacts, definition: Definition) -> _Column:

@@ -64,6 +64,8 @@ if TYPE_CHECKING:
 PATH, SIZE, MTIME = "skipstone_path", "skipstone_size", "skipstone_mtime"
 UNIT, ETAG, FINGERPRINT = "skipstone_unit", "skipstone_etag", "skipstone_fingerprint"
 ROWS, REASONS = "skipstone_rows", "skipstone_reasons"
+#: The key of the reason why a build could not read a file.
+UNREADABLE = "file"
 FOOTER_LENGTH = "skipstone_footer_length"
 ROW_GROUPS = "skipstone_row_groups"
 CHUNKS = "skipstone_chunks"
@@ -205,6 +207,11 @@ class FactField:
             return self.definition.key_metadata
         found = json.loads(self.entry).get("key_metadata") if self.entry else None
         return found if isinstance(found, str) else None
+
+    @property
+    def built(self) -> int:
+        """When its definition was built; -1 without one."""
+        return -1 if self.definition is None else self.definition.built
 
     @property
     def subject(self) -> str:

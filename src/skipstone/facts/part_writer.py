@@ -51,12 +51,14 @@ def encode_part(
     encryption: WriteEncryption | None = None,
     created_by: str = _CREATED_BY,
     schemas: Mapping[str, str] | None = None,
+    job: str | None = None,
 ) -> tuple[str, memoryview]:
     """Name and bytes of the part that holds ``table``, encrypted by ``encryption``.
 
     ``table`` has columns of ``OWN`` first, then one per entry of ``fields``, in order; those get
     their names here. ``schemas`` are the texts of the schemas that the rows name.
-    ``UnsupportedError``  for a field with a key label without ``encryption``.
+    ``job`` is that of ``Part``. ``UnsupportedError`` for a field with a key label without
+    ``encryption``.
     """
     own = [name for name in OWN if name in table.column_names]
     named = unique_names(fields)
@@ -74,6 +76,8 @@ def encode_part(
     }
     if inline_limit is not None:
         document["inline_limit"] = inline_limit
+    if job is not None:
+        document["job"] = job
     if schemas:
         document["schemas"] = dict(schemas)
     table = pa.Table.from_arrays(table.columns, schema=schema)

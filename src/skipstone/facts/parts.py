@@ -67,7 +67,7 @@ class Part:
 
     The footer of an encrypted part is in ``opened``, decrypted as far as there are keys. With
     ``group`` it is only this row group. ``held`` has the bytes that were read ahead, for a part in
-    an object store.
+    an object store. ``job`` names the build whose task wrote the part; a merge has none.
     """
 
     name: str
@@ -83,6 +83,7 @@ class Part:
     opened: DecryptedFooter | None = field(default=None, repr=False)
     group: int | None = None
     held: HeldObject | None = field(default=None, repr=False)
+    job: str | None = None
 
     @property
     def rows(self) -> int:
@@ -340,6 +341,7 @@ def open_part(
         encryption=encryption,
         opened=opened,
         held=held,
+        job=document.get("job"),
     )
 
 

@@ -11,9 +11,21 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
-from skipstone.human import Report, aligned, duration, first_of, of_total, percent, plural, size
+from skipstone.human import (
+    Report,
+    aligned,
+    duration,
+    first_of,
+    html_table,
+    of_total,
+    percent,
+    plural,
+    size,
+)
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from skipstone.pruning import Reason
 
 
@@ -25,7 +37,8 @@ class BuildReport(Report):
     """What a build or a refresh did.
 
     ``files_total`` = built + already + failed + too fresh. ``files_failed`` are pairs of path and
-    error; they have no facts and are read in full. ``left_out`` names the indexes that were not
+    error; they have no facts and are read in full. A damaged file is not tried again until it
+    changes. ``left_out`` names the indexes that were not
     built for some files, and why. ``bytes_data`` is the size of the files that were built,
     ``bytes_index`` what was written for them. ``merged`` parts were replaced by a merge. ``engine``
     says where the files were indexed. ``notes`` name indexes that the table has outgrown.
@@ -118,8 +131,9 @@ class IndexInfo(Report):
 class Description(Report):
     """The index of a table, and how much of the table it covers now.
 
-    ``files_total`` = fresh + stale + missing: files whose facts match, whose facts are of another
-    version, and that have none. ``orphaned`` facts are of files that are gone, or not part of the
+    ``files_total`` = fresh + stale + missing + unreadable: files whose facts match, whose facts are
+    of another version, that have none, and that a build could not read (pairs of path and
+    error). ``orphaned`` facts are of files that are gone, or not part of the
     table. ``pm_files`` have row group metadata, of ``pm_bytes``. ``sliced`` Bloom filters have bit
     slices, of ``sliced_bytes``. ``notes`` say what else a reader of the index should know.
     """
@@ -130,6 +144,7 @@ class Description(Report):
     fresh: int
     stale: int = 0
     missing: int = 0
+    unreadable: tuple[tuple[str, str], ...] = ()
     orphaned: int = 0
     bytes_data: int = 0
     bytes_index: int = 0
@@ -142,27 +157,43 @@ class Description(Report):
     notes: tuple[str, ...] = ()
 
     def __str__(self) -> str:
+        rows = [aligned(self._rows(), {4, 5, 6})] if self.indexes else []
+        return "\n".join([*self._head(), *rows, *self._rest()])
+
+    def _repr_html_(self) -> str:
+        from html import escape
+
+        heads, *rows = self._rows()
+        table = html_table(heads, rows) if rows else ""
+        above, below = ("<br>".join(map(escape, lines)) for lines in (self._head(), self._rest()))
+        return f"<div><p>{above}</p>{table}<p>{below}</p></div>"
+
+    def _head(self) -> list[str]:
         share = percent(self.bytes_index, self.bytes_data)
         held = f"{plural(self.parts, 'part')}   {size(self.bytes_index)} ({share} of the data)"
-        lines = [
+        return [
             f"table {self.table}   {plural(self.files_total, 'file')}   {size(self.bytes_data)}",
             f"index {self.location}   {held}",
             f"covers {of_total(self.fresh, self.files_total, 'files')}{self._drift()}",
         ]
-        if self.indexes:
-            rows = [_HEADINGS, *map(self._row, self.indexes)]
-            if any(index.key_metadata is not None for index in self.indexes):
-                labels = ["key", *(index.key_metadata or "none" for index in self.indexes)]
-                rows = [(*row, label) for row, label in zip(rows, labels, strict=True)]
-            lines.append(aligned(rows, {4, 5, 6}))
+
+    def _rows(self) -> list[tuple[str, ...]]:
+        rows = [_HEADINGS, *map(self._row, self.indexes)]
+        if any(index.key_metadata is not None for index in self.indexes):
+            labels = ["key", *(index.key_metadata or "none" for index in self.indexes)]
+            rows = [(*row, label) for row, label in zip(rows, labels, strict=True)]
+        return rows
+
+    def _rest(self) -> list[str]:
+        lines = []
         if self.pm_files:
             files = of_total(self.pm_files, self.files_total, "files")
             lines.append(f"row groups: _pm of {files}, {size(self.pm_bytes)}")
         if self.sliced:
             filters = plural(self.sliced, "filter")
             lines.append(f"bit slices: of {filters}, {size(self.sliced_bytes)}")
-        lines += [f"note: {note}" for note in self.notes]
-        return "\n".join(lines)
+        lines += _unreadable(self.unreadable, self.files_total)
+        return lines + [f"note: {note}" for note in self.notes]
 
     def _drift(self) -> str:
         lacking = []
@@ -171,7 +202,11 @@ class Description(Report):
         if self.stale:
             lacking.append(f"{self.stale:,} changed since")
         verb = "refresh" if self.indexes else "build"
-        text = f"; {' and '.join(lacking)}: read in full, run `{verb}`" if lacking else " (fresh)"
+        text = "" if self.unreadable else " (fresh)"
+        if lacking:
+            text = f"; {' and '.join(lacking)}: read in full, run `{verb}`"
+        if self.unreadable:
+            text += f"; {len(self.unreadable):,} unreadable"
         if self.orphaned:
             text += f"; {self.orphaned:,} facts of files that are gone, or not part of the table"
         return text
@@ -188,16 +223,25 @@ class Description(Report):
         )
 
 
+def _unreadable(files: Sequence[tuple[str, str]], total: int) -> list[str]:
+    title = (
+        f"unreadable, {of_total(len(files), total, 'files')}: a refresh reads them once they change"
+    )
+    return first_of(title, [f"{path}: {text}" for path, text in files])
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CheckReport(Report):
     """Whether the facts of an index are right and of this table.
 
-    ``fresh``, ``missing`` and ``orphaned`` are counts; ``stale`` are the paths of files that
-    changed since, ``corrupt`` the parts, packs or files that could not be read, each with its
-    error. A deep check rebuilt the facts of ``sampled`` files and compared ``compared`` queries
-    with and without skipping; ``untrue`` says what did not agree. ``encryption`` is the check of
-    encrypted files, where keys were given. ``indexed`` is False where there are no facts; then
-    none is missing. ``notes`` name indexes that the table has outgrown, which is no fault.
+    ``fresh``, ``missing`` and ``orphaned`` are counts; ``unreadable`` are files that a build could
+    not read (pairs of path and error), ``stale`` the paths of files that changed since, ``corrupt``
+    the parts, packs or files that could not be read, each with its error. A deep check rebuilt the
+    facts of ``sampled`` files and compared ``compared`` queries with and without skipping;
+    ``untrue`` says what did not agree. ``encryption`` is the check of encrypted files, where keys
+    were given, ``repair`` what was done before the check. ``indexed`` is False where there are no
+    facts; then none is missing. ``notes`` name indexes that the table has outgrown, which is no
+    fault.
     """
 
     table: str
@@ -206,6 +250,7 @@ class CheckReport(Report):
     fresh: int
     stale: tuple[str, ...] = ()
     missing: int = 0
+    unreadable: tuple[tuple[str, str], ...] = ()
     orphaned: int = 0
     corrupt: tuple[str, ...] = ()
     untrue: tuple[str, ...] = ()
@@ -213,6 +258,7 @@ class CheckReport(Report):
     sampled: int = 0
     compared: int = 0
     encryption: EncryptionCheck | None = None
+    repair: RepairReport | None = None
     indexed: bool = True
     notes: tuple[str, ...] = ()
 
@@ -223,10 +269,11 @@ class CheckReport(Report):
         """True when nothing was found: exit code 0, else 3."""
         drift = self.stale or self.missing or self.orphaned
         authentic = self.encryption is None or self.encryption.ok
-        return authentic and not (drift or self.corrupt or self.untrue)
+        return authentic and not (drift or self.unreadable or self.corrupt or self.untrue)
 
     def __str__(self) -> str:
-        lines = [f"table {self.table}   {plural(self.files_total, 'file')}"]
+        lines = [] if self.repair is None else [str(self.repair)]
+        lines.append(f"table {self.table}   {plural(self.files_total, 'file')}")
         lines += self._of_facts() if self.indexed else ["no index"]
         if self.encryption is not None:
             lines.append(str(self.encryption))
@@ -251,6 +298,7 @@ class CheckReport(Report):
             )
         lines += first_of("stale:", self.stale)
         lines += first_of("corrupt:", self.corrupt)
+        lines += _unreadable(self.unreadable, self.files_total)
         return lines + first_of("untrue:", self.untrue)
 
     def _remedy(self) -> str:
@@ -259,10 +307,28 @@ class CheckReport(Report):
         if self.untrue:
             return "facts are wrong, run `drop` and `build`"
         if self.corrupt:
-            return "unreadable parts count as missing facts, run `refresh`"
+            return "what is corrupt counts as missing facts, run `check --repair`"
         if self.stale or self.missing:
             return "these files are read in full, run `refresh`"
+        if self.unreadable:
+            return "write these files again, or save their rows with `salvage`"
         return "unused facts, run `compact`"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RepairReport(Report):
+    """What a repair ``removed``: parts, packs and bit slices that were corrupt; and how their facts
+    were ``built`` again."""
+
+    table: str
+    removed: tuple[str, ...] = ()
+    built: BuildReport | None = None
+
+    def __str__(self) -> str:
+        lines = first_of(f"removed what was corrupt, {len(self.removed):,}:", self.removed)
+        return "\n".join(
+            [*(lines or ["nothing was corrupt"]), *([str(self.built)] * bool(self.built))]
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

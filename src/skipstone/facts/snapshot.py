@@ -114,7 +114,7 @@ class Snapshot:
         for part in self.parts:
             for field_ in part.fields:
                 known = found.get(field_.key)
-                if known is None or _built(field_) > _built(known):
+                if known is None or field_.built > known.built:
                     found[field_.key] = field_
         return tuple(found.values())
 
@@ -314,16 +314,14 @@ class Snapshot:
         another one are not used.
         """
         fingerprint, last = fingerprint or None, self._matched
-        if last is None or last.listing is not listing or last.fingerprint != fingerprint:
+        key = fingerprint, listing.root
+        same = last is not None and (last.fingerprint, last.listing.root) == key
+        if last is None or not same or not last.listing.same_files(listing):
             found = match_files(self.identities, listing, fingerprint)
             last = self._matched = MatchedFacts(
                 **vars(found), snapshot=self, listing=listing, fingerprint=fingerprint
             )
         return last
-
-
-def _built(field_: FactField) -> int:
-    return -1 if field_.definition is None else field_.definition.built
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)

@@ -27,7 +27,7 @@ from .read_ahead import END, HeldObject, ReadAhead, ends_of
 from .snapshot import Snapshot
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Collection, Iterable, Mapping, Sequence
 
     import pyarrow as pa
 
@@ -237,6 +237,7 @@ class Store:
         fingerprint: str | None = None,
         inline_limit: int = INLINE_LIMIT,
         encryption: WriteEncryption | None = None,
+        job: str | None = None,
     ) -> tuple[str, ...]:
         """Publish facts, sidecars first, and return the names of the new parts.
 
@@ -244,7 +245,7 @@ class Store:
         options where facts depend on them. Facts with an ``error`` are left out. Without facts the
         definitions alone are published: a refresh builds them. Sidecars of up to ``inline_limit``
         bytes lie in the facts themselves; with ``encryption`` nothing is written in the clear.
-        Usually one part; more beyond 256 MiB.
+        ``job`` names the build. Usually one part; more beyond 256 MiB.
 
         Raises ``UnsupportedError`` where a kind cannot index its column's type.
         """
@@ -252,7 +253,7 @@ class Store:
 
         built = time.time_ns() // 10**6  # only orders definitions
         target = PartTarget(
-            self.location, self.storage, fingerprint or None, inline_limit, encryption
+            self.location, self.storage, fingerprint or None, inline_limit, encryption, job
         )
         names: list[str] = []
         part = None
@@ -269,6 +270,16 @@ class Store:
                 self.storage.delete(*filter(None, [part]), *target.packs)
             raise
         return tuple(names)
+
+    def withdraw(self, job: str, before: Collection[str], kept: Collection[str]) -> bool:
+        """Delete the parts that ``job`` wrote, except ``kept``, among those that are not in
+        ``before``; whether there are such parts at all. Their packs go with the next ``vacuum``."""
+        new = {name: id for name, id in self._objects()[0].items() if name not in before}
+        lost = self._open({name: id for name, id in new.items() if name not in kept})
+        for part in lost.values():
+            if isinstance(part, Part) and part.job == job:
+                self.storage.delete(part.path)
+        return bool(new)
 
     def encryption_to_write(
         self, requested: IndexEncryption | None = None

@@ -20,7 +20,7 @@ from skipstone.errors import FormatError, KeyUnavailableError, SkipstoneError, U
 from skipstone.identity import UNITS_PER_SECOND
 from skipstone.pruning import Cause, Reason
 
-from .coverage import superseded
+from .coverage import superseded, unreadable
 from .encode import PART_BYTES
 from .merge import merge
 from .part_columns import OWN, SIDECARS, place_columns
@@ -383,15 +383,17 @@ class Check:
     """The state of a store against a listing.
 
     ``files`` are those listed; ``current`` of them have facts of this version, ``stale`` facts of
-    another, ``missing`` none. ``orphaned`` are paths with facts and without a file. ``damaged`` are
-    parts that cannot be read or are of a newer version, or encrypted packs that do not
-    authenticate; ``lost_packs`` are named by a part and gone.
+    another, ``missing`` none; a build could not read those of ``unreadable`` (with the reason).
+    ``orphaned`` are paths with facts and without a file. ``damaged`` are parts that cannot be read
+    or are of a newer version, or encrypted packs that do not authenticate; ``lost_packs`` are named
+    by a part and gone.
     """
 
     files: int
     current: int
     stale: tuple[str, ...]
     missing: tuple[str, ...]
+    unreadable: tuple[tuple[str, str], ...]
     orphaned: tuple[str, ...]
     parts: int
     damaged: tuple[Reason, ...]
@@ -400,7 +402,8 @@ class Check:
     @property
     def ok(self) -> bool:
         """True when every file has current facts and nothing is stale or damaged."""
-        return not (self.stale or self.missing or self.orphaned or self.damaged or self.lost_packs)
+        drift = self.stale or self.missing or self.unreadable or self.orphaned
+        return not (drift or self.damaged or self.lost_packs)
 
 
 def check(store: Store, listing: Listing, fingerprint: str | None = None) -> Check:
@@ -428,13 +431,15 @@ def check(store: Store, listing: Listing, fingerprint: str | None = None) -> Che
             damaged.append(Reason.of_error(f"fact part {part.name}", error))
     damaged += damaged_slices(snapshot)
     matched = snapshot.match(listing, fingerprint)
+    lost = unreadable(matched)
     orphans = np.flatnonzero(matched.dead_rows & (matched.path_of_row < 0))
     paths = snapshot.identities.paths.take(pa.array(orphans)).drop_null()
     return Check(
         files=len(listing),
-        current=int(matched.has_fact.sum()),
+        current=int(matched.has_fact.sum()) - len(lost),
         stale=_chosen(listing.paths, matched.stale),
         missing=_chosen(listing.paths, matched.missing),
+        unreadable=tuple((listing.paths[at], text) for at, text in lost.items()),
         orphaned=tuple(sorted(pc.unique(paths).to_pylist())),
         parts=len(snapshot.parts),
         damaged=tuple(
@@ -442,6 +447,25 @@ def check(store: Store, listing: Listing, fingerprint: str | None = None) -> Che
         ),
         lost_packs=_lost_packs(store, matched.dead_rows),
     )
+
+
+def remove_damaged(store: Store, found: Check) -> list[str]:
+    """Remove the parts, packs and bit slices that ``found`` names as corrupt; their names. Then a
+    build makes them again."""
+    gone = []
+    for reason in found.damaged:
+        if reason.cause is not Cause.CORRUPT:
+            continue  # of a newer version, or not given by the store now
+        what, _, name = reason.subject.rpartition(" ")
+        if what == "fact part":
+            gone.append(store.location.part(name))
+            gone.append(store.location.slices(name))
+        elif what == "bit slices of":
+            gone.append(store.location.slices(name))
+        elif what == "pack":
+            gone.append(f"{store.location.packs}/{name}")
+    store.storage.delete(*gone)
+    return [reason.subject for reason in found.damaged if reason.cause is Cause.CORRUPT]
 
 
 def _damaged_packs(store: Store) -> list[Reason]:

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import logging
 import re
+from difflib import get_close_matches
 from importlib import import_module
 from typing import TYPE_CHECKING
 
@@ -87,8 +88,11 @@ def parse_index(text: str) -> Index:
         )
     cls = kind(match["kind"])
     if cls is None:
-        names = ", ".join(known_kinds())
-        raise UnsupportedError(f"{why_unknown(match['kind'])}", hint=f"there are {names}")
+        kinds = known_kinds()
+        near = get_close_matches(match["kind"], kinds, 1)
+        meant = f"did you mean {near[0]!r}? " if near else ""
+        hint = f"{meant}there are {', '.join(kinds)}"
+        raise UnsupportedError(why_unknown(match["kind"]), hint=hint)
     params: dict[str, str] = {}
     for part in filter(None, (each.strip() for each in (match["params"] or "").split(","))):
         name, equals, value = (each.strip() for each in part.partition("="))
@@ -98,7 +102,10 @@ def parse_index(text: str) -> Index:
     try:
         made = cls.from_params(column, params)
     except ValueError as error:
-        raise ValueError(f"{text!r}: {error}") from error
+        why = str(error)
+        if why.startswith(("could not convert", "invalid literal")):
+            why = f"{why.rpartition(': ')[2]} is not a number"
+        raise ValueError(f"{text!r}: {why}") from error
     spelled = set(made.params) | set(cls.parameters)
     if unknown := sorted(set(params) - spelled):
         takes = ", ".join(sorted(spelled)) or "no parameters"

@@ -8,9 +8,9 @@ A leaf is evaluated on values, so it is exact for every operator, LIKE with its 
 included: a file may match when a value of its list does, and every row matches when all do and
 there is no null.
 
-For many files, the values of all lists are dictionary-encoded once. A leaf is evaluated on each
-distinct value once; counting codes gives the files, without a loop over files. For a few files of
-many, their lists are gathered and evaluated as they are.
+For many files, the files of each distinct value are listed once. A leaf is evaluated on each
+distinct value; counting their files gives the answer, without a look at the others. For a few files
+of many, their lists are gathered and evaluated as they are.
 """
 
 from __future__ import annotations
@@ -37,7 +37,6 @@ if TYPE_CHECKING:
 
     from skipstone.predicate.tree import Leaf
     from skipstone.pruning import BoolArray, Bounds
-    from skipstone.pruning.kind import Stored
 
 
 IntArray: TypeAlias = "NDArray[np.int64]"
@@ -49,8 +48,8 @@ MAX_BYTES = 64 * 1024
 
 # For fewer than one file in this many, their lists are gathered instead of encoding all.
 _FEW = 16
-# Codes that match are looked up one by one up to this many, then all codes by a table.
-_SINGLE = 4
+# Runs of distinct values whose files are taken one by one.
+_RUNS = 64
 
 
 class ValueList(PerFile):
@@ -106,81 +105,99 @@ class ValueList(PerFile):
 
 
 @dataclass(frozen=True, eq=False)
-class _Lists:
-    """Lists of many files: ``values`` of all, one after the other, ``counts`` int64 per file."""
+class _Postings:
+    """The files of each distinct value: ``files[starts[v] : starts[v + 1]]`` for value ``v``.
+    ``counts`` int64 are the values of each file."""
 
-    type: pa.DataType
-    values: pa.Array
+    keys: Keys
+    starts: IntArray
+    files: NDArray[np.int32]
     counts: IntArray
 
     @classmethod
-    def of(cls, lists: pa.Array, type: pa.DataType) -> _Lists:
-        counts = pc.fill_null(pc.list_value_length(lists), 0).to_numpy(zero_copy_only=False)
-        return cls(type, lists.flatten(), counts.astype(np.int64))
+    def of(cls, lists: pa.Array, type: pa.DataType) -> _Postings:
+        """From the lists of many files. A foreign store's null in a list is a value, too."""
+        counts = _counts(lists)
+        found = lists.flatten().dictionary_encode(null_encoding="encode")
+        codes, values = found.indices.to_numpy(zero_copy_only=False), found.dictionary
+        if len(values) <= 1 << 16:
+            # In their order, so that the values of a range are one run.
+            order = np.asarray(pc.sort_indices(values))
+            place = np.empty(len(order), np.uint16)
+            place[order] = np.arange(len(order), dtype=np.uint16)
+            codes, values = place[codes], values.take(pa.array(order))
+        owner = np.repeat(np.arange(len(counts), dtype=np.int32), counts)
+        starts = np.zeros(len(values) + 1, np.int64)
+        np.cumsum(np.bincount(codes, minlength=len(values)), out=starts[1:])
+        return cls(order_keys(values, type), starts, owner[_by_code(codes)], counts)
 
     @cached_property
-    def owner(self) -> NDArray[np.int32]:
-        """The file of each value."""
-        return np.repeat(np.arange(len(self.counts), dtype=np.int32), self.counts)
+    def empty(self) -> BoolArray:
+        """Flags of the files without values."""
+        return self.counts == 0
 
-    @cached_property
-    def encoded(self) -> tuple[NDArray[np.int32], pa.Array]:
-        """Code of each value, and the distinct values; a foreign store's nulls have a code too."""
-        found = self.values.dictionary_encode(null_encoding="encode")
-        return found.indices.to_numpy(zero_copy_only=False), found.dictionary
+    def matching(self, match: BoolArray) -> tuple[BoolArray, BoolArray]:
+        """Per file: some value matches, all do, given which distinct values match."""
+        sizes = np.diff(self.starts)
+        inverse = 2 * int(sizes[match].sum()) > len(self.files)
+        files = self._files(~match if inverse else match, sizes)
+        if _FEW * len(files) < len(self.counts):
+            return self._of_few(np.sort(files), inverse=inverse)
+        found = np.bincount(files, minlength=len(self.counts))
+        if inverse:
+            return found < self.counts, found == 0
+        return found > 0, found == self.counts
 
-    @cached_property
-    def distinct_keys(self) -> Keys:
-        """Keys of the distinct values."""
-        return order_keys(self.encoded[1], self.type)
+    def _of_few(self, files: NDArray[np.int32], *, inverse: bool) -> tuple[BoolArray, BoolArray]:
+        """The same from the files of values that match, or with ``inverse`` of those that do
+        not, ascending."""
+        first = np.flatnonzero(np.concatenate(([True], files[1:] != files[:-1])))[: len(files)]
+        at, count = files[first], np.diff(first, append=len(files))
+        if inverse:
+            some, every = ~self.empty, np.ones(len(self.counts), np.bool_)
+            some[at], every[at] = count < self.counts[at], False
+        else:
+            some, every = np.zeros(len(self.counts), np.bool_), self.empty.copy()
+            some[at], every[at] = True, count == self.counts[at]
+        return some, every
 
-    def per_file(self, matching: NDArray[np.int64]) -> IntArray:
-        """How many of each file's values are at these positions."""
-        return np.bincount(self.owner[matching], minlength=len(self.counts))
+    def _files(self, match: BoolArray, sizes: IntArray) -> NDArray[np.int32]:
+        """The file of each value that matches."""
+        edges = np.flatnonzero(np.diff(match, prepend=False, append=False)).reshape(-1, 2)
+        if len(edges) > _RUNS:
+            return self.files[np.repeat(match, sizes)]
+        spans = self.starts[edges].tolist()
+        return np.concatenate([self.files[:0], *(self.files[a:b] for a, b in spans)])
+
+
+def _counts(lists: pa.Array) -> IntArray:
+    """The length of each list, 0 for null."""
+    found = pc.fill_null(pc.list_value_length(lists), 0).to_numpy(zero_copy_only=False)
+    return np.asarray(found.astype(np.int64))
+
+
+def _by_code(codes: NDArray[np.uint16] | NDArray[np.int32]) -> NDArray[np.intp]:
+    """The positions of the codes in their order: NumPy sorts 16 bits by radix."""
+    order = np.argsort((codes & 0xFFFF).astype(np.uint16), kind="stable")
+    if codes.dtype == np.uint16:
+        return order
+    return order[np.argsort((codes[order] >> 16).astype(np.uint16), kind="stable")]
 
 
 def _reduce(leaf: Leaf, rows: Rows) -> tuple[BoolArray, BoolArray]:
     """Per file: some value of the list matches, all do."""
     stored = rows.stored
-    if rows.at is not None and len(rows) * _FEW < len(stored.rows) and "lists" not in stored.cache:
-        lists = _Lists.of(rows.values, stored.type)
-        keys = order_keys(lists.values, stored.type)
-        matching = lists.per_file(np.flatnonzero(matching_values(leaf, keys)))
-        return matching > 0, matching == lists.counts
-    every = _every(stored)
-    matching = _matching(every, matching_values(leaf, every.distinct_keys))
-    some, all_ = matching > 0, matching == every.counts
-    return (some, all_) if rows.at is None else (some[rows.at], all_[rows.at])
-
-
-def _every(stored: Stored) -> _Lists:
-    found: _Lists | None = stored.cache.get("lists")
+    found: _Postings | None = stored.cache.get("lists")
+    if found is None and rows.at is not None and len(rows) * _FEW < len(stored.rows):
+        counts = _counts(rows.values)
+        match = matching_values(leaf, order_keys(rows.values.flatten(), stored.type))
+        matching = np.bincount(np.repeat(np.arange(len(counts)), counts)[match],
+                               minlength=len(counts))  # fmt: skip
+        return matching > 0, matching == counts
     if found is None:
-        found = stored.cache["lists"] = _Lists.of(stored.values, stored.type)
-    return found
-
-
-def _matching(lists: _Lists, match: BoolArray) -> IntArray:
-    """How many of each file's values match, given which distinct values do."""
-    codes = lists.encoded[0]
-    hits = np.flatnonzero(match)
-    if len(hits) <= _SINGLE:
-        total = np.zeros(len(lists.counts), np.int64)
-        for code in hits:
-            total += lists.per_file(np.flatnonzero(codes == np.int32(code)))
-        return total
-    if 2 * len(hits) > len(match):
-        return lists.counts - lists.per_file(np.flatnonzero(_look_up(~match, codes)))
-    return lists.per_file(np.flatnonzero(_look_up(match, codes)))
-
-
-def _look_up(table: BoolArray, codes: NDArray[np.int32]) -> BoolArray:
-    """``table[codes]``; Arrow takes 32-bit positions as they are, NumPy widens ten million first.
-
-    No check of bounds: Arrow made the codes from the dictionary of this table.
-    """
-    found = pc.take(pa.array(table.view(np.int8)), pa.array(codes), boundscheck=False)
-    return np.asarray(found.to_numpy(zero_copy_only=False)).view(np.bool_)
+        found = stored.cache["lists"] = _Postings.of(stored.values, stored.type)
+    some, all_ = found.matching(matching_values(leaf, found.keys))
+    return (some, all_) if rows.at is None else (some[rows.at], all_[rows.at])
 
 
 # -- building -------------------------------------------------------------------------------------

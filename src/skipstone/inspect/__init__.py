@@ -87,6 +87,8 @@ def _unknown_format(storage: Storage, path: str) -> Exception:
             f"{path} is not an index store",
             hint="if it is a table, `skipstone describe` shows its index",
         )
+    if not storage.stat(path).size:
+        return FormatError("the file is empty: 0 bytes", file=path, hint="write it again")
     return FormatError(
         "unknown format",
         file=path,

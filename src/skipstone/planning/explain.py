@@ -48,12 +48,16 @@ class Amount(Report):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Forecast:
-    """The expected cost of reading a plan, computed before a row is read.
+    """The cost of reading a plan, computed before a row is read: no more bytes are read.
 
     The reader reads the columns of the predicate first, for every row that is left (``certain``).
-    Then it reads the other columns, only the pages that hold a matching row (``possible``, an upper
-    bound). Both are exact where page locations are known. A chunk whose page index was not read
-    counts whole, and so does an unopened file; the forecast is then ``about``.
+    Then it reads the other columns, only the pages that hold a matching row (``possible``). A byte
+    of a file counts once, however often it is read, and also where it only lies between two that
+    one request joins; so the bytes are at most those of the files.
+
+    Where page locations are known, ``certain`` is exact, and no more requests are made either. A
+    chunk whose pages are not known counts whole, and so does an unopened file. The forecast is then
+    ``about``: its bytes are an upper bound, and its requests an estimate.
 
     ``row_groups`` and ``pages`` are (kept, total) in the ``files`` opened files; pages are those
     with known locations in the columns to read. ``byte_ranges`` are the requests, by file of the
@@ -75,15 +79,24 @@ class Forecast:
         """``certain`` and ``possible``."""
         return self.certain + self.possible
 
+    @property
+    def is_bound(self) -> bool:
+        """Whether less than ``total`` may be read."""
+        return bool(self.possible) or self.at_most or self.about
+
     def __str__(self) -> str:
-        about = "about " if self.about else ""
+        if self.about:
+            requests = plural(self.total.requests, "request")
+            return f"at most {size(self.total.bytes)}, in about {requests}"
         if self.at_most:
-            return f"at most {about}{self.total}"
+            return f"at most {self.total}"
         if not self.possible:
-            return f"{about}{self.certain}"
+            return str(self.certain)
+        if not self.possible.bytes:
+            return f"at most {self.total}"
         if not self.certain:
-            return f"at most {about}{self.possible}"
-        return f"{about}{self.certain}, then at most {self.possible} where rows match"
+            return f"at most {self.possible}"
+        return f"{self.certain}, then at most {self.possible} where rows match"
 
     def to_dict(self) -> dict[str, Any]:
         """As JSON-ready values."""
@@ -120,17 +133,18 @@ class Explanation:
                 f"read {of_total(kept, total, 'rows')} ({percent(total - kept, total)} skipped), "
                 f"planned in {duration(sum(plan.milliseconds.values()))}"
             )
-        # An upper bound can exceed the total.
-        skipped = percent(max(0, plan.bytes_total - plan.bytes_kept), plan.bytes_total)
+        skipped = percent(plan.bytes_total - plan.bytes_kept, plan.bytes_total)
         planned = duration(sum(plan.milliseconds.values()))
         within = "" if plan.coverage is None else f" of {plan.coverage}"
-        bound = "" if found is None or not (found.possible or found.at_most) else "at most "
+        bound = "" if found is None or not found.is_bound or not plan.files_kept else "at most "
         about = "about " if found is not None and found.about and plan.files_kept else ""
-        requests = "" if found is None else f" in {plural(plan.requests, 'request')}"
+        of_read = 0 if found is None else found.total.requests
+        requests = "" if found is None else f" in {about}{plural(of_read, 'request')}"
+        read = Amount(bytes=plan.planning[0], requests=plan.planning[1])
         return (
             f"read {of_total(plan.files_kept, plan.files_total, 'files')}{within}, "
-            f"{bound}{about}{size(plan.bytes_kept)} of {size(plan.bytes_total)} ({skipped} skipped)"
-            f"{requests}, planned in {planned}"
+            f"{bound}{size(plan.bytes_kept)} of {size(plan.bytes_total)} ({skipped} skipped)"
+            f"{requests}, planned in {planned}{f' from {read}' if read else ''}"
         )
 
     def __str__(self) -> str:
@@ -185,7 +199,8 @@ class Explanation:
 class Analysis:
     """An explanation, and the measured cost of a run by the embedded engine.
 
-    ``rows`` is the number of rows of the result. ``files_read`` counts the files of which the run
+    ``rows`` is the number of rows of the result, ``read`` the bytes of the files that were read,
+    each counted once, and the requests for them. ``files_read`` counts the files of which the run
     read at least one byte; footers and indexes that planning has read are not read again.
     ``milliseconds`` is the time of the read alone.
     """

@@ -104,6 +104,11 @@ class PmRowGroups:
         ``opened_next`` the planner opens the files that are left."""
         if not matched.snapshot.in_batches:
             return None  # a foreign store
+        count = len(matched.listing)
+        if count <= SAMPLE and all(map(is_open, range(count))):
+            return None
+        if not count or matched.sidecar_rows("pm").max() < 0:
+            return None
         fields: dict[str, pa.Field] = {}
         for leaf in leaves_of(tree):
             path = column_path(leaf.column)

@@ -271,4 +271,5 @@ def typed_literal(name: str, text: str) -> Literal:
         case _:
             # Without an offset the value depends on the session zone, which binding knows.
             return Literal(text, TIMESTAMP)
-    raise UnknownFormError(f"{name} '{text}' cannot be read with certainty")
+    looks = {"DATE": "DATE '2026-01-31'"}.get(name, f"{name} '2026-01-31 12:00:00'")
+    raise UnknownFormError(f"{name} literal '{text}' cannot be read: it is written as {looks}")

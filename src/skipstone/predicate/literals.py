@@ -35,6 +35,7 @@ import struct
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, TypeAlias, cast
 
 import numpy as np
@@ -196,7 +197,13 @@ def from_key(key: Key, type: pa.DataType) -> Value:
 # -- columns of values -----------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+# Masks of the bits of a word that its first 0 to 8 bytes cover.
+_LEFT = np.array([(1 << 64) - (1 << (64 - 8 * count)) for count in range(9)], np.uint64)
+# Fewer byte strings are compared as they are.
+_MANY = 10_000
+
+
+@dataclass(frozen=True, eq=False)
 class Keys:
     """Keys of ``n`` values, ``int64`` or Arrow ``large_binary``; ``valid`` marks non-nulls.
 
@@ -215,6 +222,28 @@ class Keys:
             return Keys(self.data[at], self.valid[at])
         chosen = np.flatnonzero(at) if at.dtype == np.bool_ else at
         return Keys(pc.take(self.data, arrow(chosen)), self.valid[at])
+
+    def words(self, skip: int) -> NDArray[np.uint64]:
+        """The 8 bytes of each byte string after its first ``skip``, big-endian; zeros past the end.
+        Their order is that of strings with equal first bytes, except for ties."""
+        at, count = self.data.offset, len(self)
+        _, ends, held = self.data.buffers()
+        offsets = np.frombuffer(ends, np.int64)[at : at + count + 1]
+        data = np.zeros(len(held or b"") + 8, np.uint8)
+        data[:-8] = np.frombuffer(held or b"", np.uint8)
+        starts = np.minimum(offsets[:-1] + skip, len(data) - 8)
+        left = np.clip(offsets[1:] - starts, 0, 8)
+        words = np.ndarray(len(data) - 7, ">u8", data, strides=(1,))[starts].astype(np.uint64)
+        return np.asarray(words & _LEFT[left])
+
+    @cached_property
+    def prefixed(self) -> tuple[bytes, NDArray[np.uint64]]:
+        """The bytes that all byte strings begin with, and the words after them."""
+        ends = pc.min_max(self.data)
+        first, last = ends["min"].as_py() or b"", ends["max"].as_py() or b""
+        pairs = enumerate(zip(first, last, strict=False))
+        same = next((at for at, (a, b) in pairs if a != b), min(len(first), len(last)))
+        return first[:same], self.words(same)
 
     @property
     def is_int(self) -> bool:
@@ -342,8 +371,27 @@ def compare(keys: Keys, op: Op, key: Key) -> NDArray[np.bool_]:
     if isinstance(keys.data, np.ndarray):
         data, number = keys.data, int(key)
         return np.asarray(of_numbers(data, number) & keys.valid, dtype=np.bool_)
+    if len(keys) >= _MANY:
+        return _compare_many(keys, op, cast("bytes", key))
     found = getattr(pc, of_bytes)(keys.data, arrow_bytes([cast("bytes", key)])[0])
     return numbers(found) & keys.valid
+
+
+def _compare_many(keys: Keys, op: Op, key: bytes) -> NDArray[np.bool_]:
+    """``compare`` of many byte strings, by their words: only ties are compared as strings."""
+    of_numbers, of_bytes = _COMPARISONS[op]
+    prefix, words = keys.prefixed
+    mine = key[: len(prefix)]
+    if mine != prefix:
+        every = bool(of_numbers(prefix, mine))  # a string that goes on is larger
+        return keys.valid.copy() if every else np.zeros(len(keys), np.bool_)
+    word = np.uint64(int.from_bytes(key[len(prefix) :][:8].ljust(8, b"\0"), "big"))
+    found = np.asarray(of_numbers(words, word))
+    ties = np.flatnonzero(words == word)
+    if len(ties):
+        tied = keys.data.take(arrow(ties))
+        found[ties] = numbers(getattr(pc, of_bytes)(tied, arrow_bytes([key])[0]).fill_null(False))
+    return found & keys.valid
 
 
 def isin(keys: Keys, among: Iterable[Key]) -> NDArray[np.bool_]:

@@ -348,15 +348,35 @@ _SPECIAL = {"nan": "nan", "inf": "inf", "infinity": "inf"}
 _TRUE, _FALSE = {"t", "true", "y", "yes", "1"}, {"f", "false", "n", "no", "0"}
 
 
+# What a value of a kind looks like in a predicate.
+_LOOKS: dict[Kind, str] = {
+    Kind.DATE: "a date is DATE '2026-01-31'",
+    Kind.TIMESTAMP: "a time is TIMESTAMP '2026-01-31 12:00:00'",
+    Kind.TIMESTAMP_NTZ: "a time is TIMESTAMP '2026-01-31 12:00:00'",
+    Kind.INTEGER: "a number is 42, without quotes",
+    Kind.FLOATING: "a number is 4.2, without quotes",
+    Kind.DECIMAL: "a number is 4.2, without quotes",
+    Kind.BOOLEAN: "it is TRUE or FALSE",
+}
+
+
+def _refusal(value: Value, source: pa.DataType, target: pa.DataType) -> str:
+    """Why a literal is not read as another type, and how one of that type looks."""
+    shown = f" {value!r}" if isinstance(value, str) and len(value) <= 40 else ""
+    looks = _LOOKS.get(kind_of(target))
+    return (
+        f"{spark_name(source)} literal{shown} cannot be read as {spark_name(target)}"
+        f"{f': {looks}' if looks and shown else ' with certainty'}"
+    )
+
+
 def cast_constant(
     value: Value, source: pa.DataType, target: pa.DataType, session: Zone | None
 ) -> Value:
     """``CAST(value AS target)`` of a value in the stored domain of ``source``; see the module."""
     if source == target:
         return value
-    refused = Unusable(
-        f"{spark_name(source)} literal cannot be read as {spark_name(target)} with certainty"
-    )
+    refused = Unusable(_refusal(value, source, target))
     try:
         found = _cast(value, source, target, session)
     except UnknownLocalTime as error:

@@ -446,4 +446,15 @@ def check_syntax(piece: str, text: str, start: int) -> None:
                 sum(map(len, lines[: line - 1])) + column - len(str(first.get("highlight") or ""))
             )
             position = start + min(max(offset - len(_PROBE), 0), len(piece))
-        raise NotSqlError(PredicateError(why, text=text, position=position)) from None
+        refused = PredicateError(why, text=text, position=position, hint=_meant(text))
+        raise NotSqlError(refused) from None
+
+
+def _meant(text: str) -> str | None:
+    """How a text of another language is written as a condition of Spark SQL."""
+    if text.lstrip()[:7].lower() == "select ":
+        return "give only the condition that follows WHERE"
+    for other, sql in (("&&", "AND"), ("||", "OR"), ("&", "AND"), ("|", "OR")):
+        if other in text:
+            return f"write {sql} in place of {other}"
+    return None

@@ -12,9 +12,11 @@ that value**. Only the types decide, so a fact never depends on the values that 
     date                             timestamp_ntz (midnight)
     binary                           string (Spark reads the bytes as they are)
     bigint                           interval day to second (its microseconds)
+    nanoseconds                      timestamp (its microseconds, rounded down, as rows are decided)
 
-Any other pair has no facts: an instant is not a local timestamp, nanoseconds are not microseconds,
-and Spark rejects or wraps values of a wider type than the table's.
+Any other pair has no facts: an instant is not a local timestamp, and Spark rejects or wraps values
+of a wider type than the table's. Spark itself reads nanoseconds as bigint or not at all; a leaf on
+bigint has no counterpart over a timestamp.
 
 ``restate`` goes the other way. A column of the table may have been widened since it was indexed. A
 leaf in the table's type becomes the leaf in the indexed type that is TRUE for the same rows
@@ -40,6 +42,7 @@ import pyarrow as pa
 
 from skipstone import _compute as pc
 from skipstone.errors import UnsupportedError
+from skipstone.predicate.literals import stored
 from skipstone.predicate.operands import Unusable
 from skipstone.predicate.tree import And, Const, Leaf, Op
 from skipstone.predicate.types import Kind, kind_of, spark_type
@@ -98,7 +101,10 @@ def exactly(values: pa.Array, type: pa.DataType) -> pa.Array | None:
     if isinstance(values.type, pa.BaseExtensionType):
         values = values.storage
     if pa.types.is_timestamp(values.type) and values.type.unit == "ns":
-        return None
+        # Rows are decided on the same microseconds (``order_keys``).
+        values = stored(values, pa.timestamp("us", values.type.tz and "UTC"))
+    elif pa.types.is_duration(values.type) and pa.types.is_int64(type):
+        values = values.view(pa.int64())  # only Arrow's own schema says that it is more
     read = spark_type(values.type)
     if read is None or not widens(read, type):
         return None

@@ -243,6 +243,8 @@ class CostGate:
         reader, which decodes nearly as much for it as for the column itself."""
         if not self.own or source.level is not Level.ROW_GROUP or self.costs is FREE:
             return list(evidence)
+        if all(each.cost <= _FREE_COST for each in evidence):
+            return list(evidence)
         known = source.stored(units, self.columns)
         held = -1 if known is None or (known < 0).any() else int(known.sum())
         chosen = []

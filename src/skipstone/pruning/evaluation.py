@@ -24,7 +24,7 @@ import logging
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from typing import TYPE_CHECKING, Any, TypeAlias, cast
 
 import numpy as np
@@ -276,28 +276,66 @@ def _take(
 # -- bounds of the whole predicate -----------------------------------------------------------------
 
 
-def combine(
-    tree: Bound, of: LeafBounds, unknown: Bounds[Any], nothing: Bounds[Any], everything: Bounds[Any]
-) -> Bounds[Any]:
+class Constants:
+    """Bounds of what nothing is known of, of what no row meets, and of what every row meets, over
+    ``count`` units; each is made when it is first needed."""
+
+    def __init__(self, count: int) -> None:
+        self.count = count
+
+    @cached_property
+    def unknown(self) -> Bounds[Any]:
+        return Bounds.unknown(self.count)
+
+    @cached_property
+    def nothing(self) -> Bounds[Any]:
+        return Bounds.nothing(self.count)
+
+    @cached_property
+    def everything(self) -> Bounds[Any]:
+        return Bounds.everything(self.count)
+
+
+class RowConstants(Constants):
+    """The same over the ``count`` rows of one file."""
+
+    @cached_property
+    def unknown(self) -> Bounds[Any]:
+        return Bounds(_NONE, self.everything.may)
+
+    @cached_property
+    def nothing(self) -> Bounds[Any]:
+        return Bounds(_NONE, _NONE)
+
+    @cached_property
+    def everything(self) -> Bounds[Any]:
+        every = RowSet.all(self.count)
+        return Bounds(every, every)
+
+
+def combine(tree: Bound, of: LeafBounds, constants: Constants) -> Bounds[Any]:
     """Bounds of ``tree`` from the bounds of its leaves; an ``Opaque`` or unlisted leaf is unknown.
 
-    ``unknown``, ``nothing`` and ``everything`` are the constants of the level's kind of set.
+    ``constants`` are those of the level's kind of set.
     """
     if isinstance(tree, Leaf):
-        return of.get(tree, unknown)
+        found = of.get(tree)
+        return constants.unknown if found is None else found
     if isinstance(tree, Const):
-        return everything if tree.value else nothing
+        return constants.everything if tree.value else constants.nothing
     if isinstance(tree, Opaque):
-        return unknown
+        return constants.unknown
     conjunction = isinstance(tree, And)
     result: Bounds[Any] | None = None
     for child in tree.children:
-        part = combine(cast("Bound", child), of, unknown, nothing, everything)
+        part = combine(cast("Bound", child), of, constants)
         if result is None:
             result = part
         else:
             result = result.meet_and(part) if conjunction else result.meet_or(part)
-    return result if result is not None else everything if conjunction else nothing
+    if result is not None:
+        return result
+    return constants.everything if conjunction else constants.nothing
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -348,12 +386,13 @@ def evaluate(
     """
     n = len(units)
     found: dict[Leaf, Bounds[Any]] = dict(inherited or {})
-    constants = (Bounds.unknown(n), Bounds.nothing(n), Bounds.everything(n))
+    constants = Constants(n)
     # A unit without rows holds no match, whatever the predicate.
-    populated = Bounds(np.zeros(n, np.bool_), units.rows != 0)
+    populated = None if units.rows.all() else Bounds(np.zeros(n, np.bool_), units.rows != 0)
 
     def whole() -> Bounds[Any]:
-        return combine(tree, found, *constants).sharpen(populated)
+        bounds = combine(tree, found, constants)
+        return bounds if populated is None else bounds.sharpen(populated)
 
     by_column = _by_column(tree)
     bounds = whole()
@@ -375,15 +414,19 @@ def evaluate(
             started = time.perf_counter()
             before = int(np.count_nonzero(bounds.may))
             answers = question.answers(wave)
+            proved = False
             for leaf, answer in zip(question.leaves, answers, strict=True):
-                if answer.bounds is not None:
-                    spread = answer.bounds
-                    if at is not None:
-                        spread = Bounds.over(spread, at, n)
-                    known = found.get(leaf)
-                    found[leaf] = spread if known is None else known.sharpen(spread)
+                spread = answer.bounds
+                # Bounds that prove nothing are those of a leaf that nothing is known of.
+                if spread is None or (spread.may.all() and not spread.must.any()):
+                    continue
+                proved = True
+                if at is not None:
+                    spread = Bounds.over(spread, at, n)
+                known = found.get(leaf)
+                found[leaf] = spread if known is None else known.sharpen(spread)
             used = any(answer.bounds is not None for answer in answers)
-            if used:
+            if proved:
                 bounds = whole()
             kept = int(np.count_nonzero(bounds.may))
             step = question.step(used, before, kept, started, answers)
@@ -460,9 +503,9 @@ def evaluate_rows(
                     )
             used = any(answer.bounds is not None for answer in answers)
             if used:
-                whole = combine(tree, found[i], *constants[tasks[i].rows])
+                whole = combine(tree, found[i], constants[tasks[i].rows])
                 if (
-                    alive[i] is not constants[tasks[i].rows][2].may
+                    alive[i] is not constants[tasks[i].rows].everything.may
                     and len(alive[i]) < tasks[i].rows
                 ):
                     may = whole.may & alive[i]
@@ -482,10 +525,9 @@ _NONE = RowSet()
 
 
 @lru_cache(maxsize=64)
-def row_constants(rows: int) -> tuple[Bounds[RowSet], Bounds[RowSet], Bounds[RowSet]]:
-    """``unknown``, ``nothing`` and ``everything`` for ``combine`` over one file's rows."""
-    none, every = RowSet(), RowSet.all(rows)
-    return Bounds(none, every), Bounds(none, none), Bounds(every, every)
+def row_constants(rows: int) -> RowConstants:
+    """The constants over one file's rows."""
+    return RowConstants(rows)
 
 
 def _cost(evidence: Evidence[Leaf]) -> float:

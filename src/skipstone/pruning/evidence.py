@@ -136,7 +136,7 @@ class Units:
     def where(self, keep: NDArray[np.bool_] | IntArray) -> Units:
         """The units that ``keep`` (mask or positions) selects."""
         if keep.dtype == np.bool_:
-            keep = np.flatnonzero(keep)  # one pass over the mask instead of four
+            keep = keep.nonzero()[0]  # one pass over the mask instead of four
         if self.level is Level.OBJECT:
             return Units.objects(self.file[keep], self.rows[keep])
         return Units(

@@ -43,7 +43,6 @@ from skipstone.predicate.literals import Keys, compare, order_key
 from skipstone.predicate.tree import Op
 
 from . import BoolArray, Bounds
-from .column_types import binary_parts
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -240,22 +239,8 @@ def _near(members: Keys, low: Keys, high: Keys) -> BoolArray:
     first, last = members.data[0].as_py(), members.data[-1].as_py()
     pairs = zip(first, last, strict=False)
     skip = next((at for at, (a, b) in enumerate(pairs) if a != b), min(len(first), len(last)))
-    asked, below, above = (_words(keys, skip) for keys in (members, low, high))
+    asked, below, above = (keys.words(skip) for keys in (members, low, high))
     return np.searchsorted(asked, below, "left") < np.searchsorted(asked, above, "right")
-
-
-def _words(keys: Keys, skip: int) -> NDArray[np.uint64]:
-    """The 8 bytes of each key after its first ``skip``, big-endian; zeros past the end."""
-    data, offsets = binary_parts(keys.data)
-    padded = np.concatenate((data, np.zeros(8, np.uint8)))
-    starts = offsets[:-1] + skip
-    words = np.ndarray(len(data) + 1, ">u8", padded, strides=(1,))[starts].astype(np.uint64)
-    left = np.clip(offsets[1:] - starts, 0, 8)
-    return np.asarray(words & _LEFT[left])
-
-
-# Masks of the bits of a word that its first 0 to 8 bytes cover.
-_LEFT = np.array([(1 << 64) - (1 << (64 - 8 * count)) for count in range(9)], np.uint64)
 
 
 def _as_keys(members: Sequence[Key], like: Keys) -> Keys:

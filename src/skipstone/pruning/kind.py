@@ -436,9 +436,11 @@ class PerFile(Index):
         elif self.sweeps and rows.at is not None and 8 * len(rows) >= len(rows.stored.rows):
             bounds = self.bounds_of(local, Rows(rows.stored))
             if bounds is not None:
-                may = bounds.may[rows.at]
-                must = bounds.must[rows.at] if bounds.must.any() else np.zeros_like(may)
-                bounds = Bounds(must, may)
+                # An array of the same value everywhere is not worth gathering.
+                count = len(rows)
+                may = np.ones(count, np.bool_) if bounds.may.all() else bounds.may[rows.at]
+                some = bounds.must.any()
+                bounds = Bounds(bounds.must[rows.at] if some else np.zeros(count, np.bool_), may)
         else:
             bounds = self.bounds_of(local, rows)
         if bounds is None:

@@ -66,7 +66,7 @@ class Step:
     def to_dict(self) -> dict[str, Any]:
         """As JSON-ready values."""
         return {
-            "level": self.level.name.lower(),
+            "level": self.level.unit,
             "index": self.index,
             "column": self.column,
             "used": self.used,
@@ -157,6 +157,8 @@ class Plan:
     milliseconds: Mapping[str, float] = field(default_factory=dict)
     coverage: Coverage | None = None
     schema: TableSchema | None = None
+    #: what planning itself read: facts, footers, page indexes, dictionaries; bytes and requests
+    planning: tuple[int, int] = (0, 0)
 
     @property
     def files_total(self) -> int:
@@ -288,6 +290,7 @@ class Plan:
             **({} if self.coverage is None else {"partitions": self.coverage.to_dict()}),
             **({} if self.schema is None else {"schema": self.schema.to_dict()}),
             "requests": self.requests,
+            "planning": {"bytes": self.planning[0], "requests": self.planning[1]},
             "steps": [step.to_dict() for step in self.steps],
             "reasons": [str(reason) for reason in self.reasons],
             "milliseconds": {key: round(value, 3) for key, value in self.milliseconds.items()},

@@ -147,8 +147,8 @@ def _details(state: Evaluation, row_counts: NDArray[np.int64]) -> dict[int, File
     details: dict[int, FileDetail] = {}
     if not may.any() or units.level is Level.OBJECT:  # no file was cut
         return details
-    starts = np.flatnonzero(np.diff(units.file, prepend=-1))
-    stops = np.flatnonzero(np.diff(units.file, append=-1)) + 1
+    edges = np.flatnonzero(units.file[1:] != units.file[:-1]) + 1
+    starts, stops = np.concatenate(([0], edges)), np.concatenate((edges, [len(units)]))
     # Usually few of many files are cut; the others need no detail.
     alone = (stops - starts == 1) & (units.rows[starts] == row_counts[units.file[starts]])
     cut = ~alone & np.logical_or.reduceat(may, starts)

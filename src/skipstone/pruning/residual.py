@@ -61,11 +61,11 @@ def require_decidable(tree: Bound) -> None:
     """``UnsupportedError`` where a part of the predicate is opaque."""
     for node in pieces(tree):
         if isinstance(node, Opaque):
-            raise UnsupportedError(
-                f"cannot decide {node.sql}: {node.reason}",
-                hint="this supports comparisons of columns with literals, IN, LIKE, IS NULL; "
-                "read with the conditions that can be decided, and filter the rest in an engine",
-            )
+            hint = "comparisons of columns with literals, IN, LIKE and IS NULL can be decided; read"
+            hint += " with those, and filter the rest in an engine"
+            if "literal" in node.reason and ": " in node.reason:
+                hint = "write the value as the type of the column"
+            raise UnsupportedError(f"cannot decide {node.sql}: {node.reason}", hint=hint)
 
 
 def matching(tree: Bound, columns: Mapping[str, Column], rows: int, path: str = "") -> BoolArray:

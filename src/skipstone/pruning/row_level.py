@@ -166,10 +166,10 @@ class RowLevel:
             if len(found) < len(known) or rows < 0:
                 continue
             constants, told = row_constants(rows), {}
-            left, whole = rows, constants[0]
+            left, whole = rows, constants.unknown
             for each, spent in zip(known, work, strict=True):
                 told[each.leaf] = found[each.leaf]
-                whole = combine(self.tree, told, *constants)
+                whole = combine(self.tree, told, constants)
                 spent[0] += left
                 left = len(whole.may)
                 spent[1] += left
@@ -290,7 +290,9 @@ class RowLevel:
         return RowTask(
             unit=Units.objects(np.array([file]), self.row_counts[file : file + 1]),
             rows=rows,
-            alive=row_constants(rows)[2].may if whole else _rows_of(units, mine, state.bounds.may),
+            alive=row_constants(rows).everything.may
+            if whole
+            else _rows_of(units, mine, state.bounds.may),
             evidence=found,
             leaves={
                 leaf: Bounds(_rows_of(units, mine, bounds.must), _rows_of(units, mine, bounds.may))

@@ -30,7 +30,7 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias, get_args
 
-from skipstone.errors import FormatError, SkipstoneError, UnsupportedError
+from skipstone.errors import FormatError, SkipstoneError, UnsupportedError, in_words
 from skipstone.human import Report, duration, first_of, of_total, size
 from skipstone.identity import UNITS_PER_SECOND, canonical_path
 from skipstone.parquet.format.footer_arrays import FooterArrays
@@ -286,7 +286,7 @@ class _Migration:
         try:
             found = self._one(target, source)
         except Exception as error:  # one file must not end the migration of the others
-            text = error.message if isinstance(error, SkipstoneError) else str(error)
+            text = in_words(error)
             if not isinstance(error, SkipstoneError | OSError):
                 text = f"{type(error).__name__}: {text}"
             for known in (target.path, target.pm):

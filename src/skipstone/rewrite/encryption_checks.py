@@ -28,7 +28,7 @@ from typing import TYPE_CHECKING, Literal, NamedTuple, TypeAlias
 
 import numpy as np
 
-from skipstone.errors import FormatError, KeyUnavailableError, SkipstoneError
+from skipstone.errors import FormatError, KeyUnavailableError, SkipstoneError, in_words
 from skipstone.facts.reports import EncryptionCheck
 from skipstone.parquet.encryption.key_material import (
     KeyReference,
@@ -167,8 +167,7 @@ def _seen(path: str, decryption: Decryption, storage_options: Mapping[str, str] 
         unique = decryptor.algorithm.aad_file_unique or b""
         return _Seen("encrypted", "", unique, decryptor.algorithm.aad_prefix or b"")
     except (FormatError, KeyUnavailableError, OSError) as error:
-        why = error.message if isinstance(error, SkipstoneError) else str(error)
-        why = why.removeprefix(f"{path}: ")
+        why = in_words(error, path)
     if keys.aad_prefix is not None:
         # It may open with the prefix stored in it: then it is a valid file of another path.
         other = _seen(path, keys.replaced(aad_prefix=None), storage_options)

@@ -13,7 +13,13 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias, TypeVar, cast, get_args
 
-from skipstone.errors import FormatError, KeyUnavailableError, SkipstoneError, UnsupportedError
+from skipstone.errors import (
+    FormatError,
+    KeyUnavailableError,
+    SkipstoneError,
+    UnsupportedError,
+    in_words,
+)
 from skipstone.human import Report, duration, first_of, of_total, size
 from skipstone.parquet.encryption.decryption import Decryption
 from skipstone.parquet.encryption.modules import MAX_INVOCATIONS
@@ -77,8 +83,7 @@ def outcome_of(path: str, do: Callable[[], FileResult]) -> FileResult:
     try:
         found = do()
     except (SkipstoneError, OSError) as error:
-        why = error.message if isinstance(error, SkipstoneError) else str(error)
-        found = FileResult(path=path, outcome="failed", why=why.removeprefix(f"{path}: "))
+        found = FileResult(path=path, outcome="failed", why=in_words(error, path))
     except Exception as error:  # e.g. of a user's function: its text may hold a key
         found = FileResult(path=path, outcome="failed", why=type(error).__name__)
     return replace(found, seconds=time.perf_counter() - started)

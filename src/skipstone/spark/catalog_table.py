@@ -34,7 +34,7 @@ from skipstone.pruning.partitions import PartitionColumns, files_of_table
 from skipstone.storage import Listing
 
 from .relation import INDEX_PROPERTY
-from .session import Jvm, is_connect, require_session, simple_name
+from .session import Jvm, is_connect, made_settings, require_session, simple_name
 from .skip import CATALOG_INDEX, file_relation, relation_info
 
 if TYPE_CHECKING:
@@ -109,7 +109,8 @@ class CatalogTable:
             )
         relation, format = found
         jvm = Jvm.of(spark)
-        info = relation_info(spark, jvm, leaf, relation, relation.location(), format)
+        made = made_settings(spark)
+        info = relation_info(spark, jvm, leaf, relation, relation.location(), format, made)
         defined = leaf.catalogTable()
         if not defined.isDefined():
             raise UnsupportedError(f"{name} is not a table of the catalog")

@@ -25,6 +25,8 @@ once: ``load`` again to see new files. Encrypted files are refused (``session.lo
 
 from __future__ import annotations
 
+import os
+import sys
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
@@ -196,7 +198,8 @@ def _as_spark_takes_it() -> Iterator[None]:
     """Raises errors as Spark understands them: for ``NotImplementedError`` it would plan no
     partitions and return no rows."""
     try:
-        yield
+        with _without_traceback():
+            yield
     except KeyUnavailableError as error:
         raise locked(error) from None
     except NotImplementedError as error:
@@ -204,6 +207,21 @@ def _as_spark_takes_it() -> Iterator[None]:
             raise SkipstoneError(error.message, hint=error.hint) from error
         hint = "read with skipstone.Table.read"
         raise SkipstoneError(f"not implemented: {error}", hint=hint) from error
+
+
+@contextmanager
+def _without_traceback() -> Iterator[None]:
+    """Lets a worker of Spark report an error of the user as its sentence alone.
+
+    The worker ends after an error, so the variable reaches no other.
+    """
+    try:
+        yield
+    except (SkipstoneError, FileNotFoundError, PermissionError):
+        main = getattr(sys.modules.get("__main__"), "__spec__", None)
+        if main is not None and main.name.startswith("pyspark."):
+            os.environ["SPARK_HIDE_TRACEBACK"] = "1"
+        raise
 
 
 def checked_zone(table: Any, options: Mapping[str, str]) -> str:

@@ -46,7 +46,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
     from .facts import Locations
-    from .relation import Pruner, RelationInfo
+    from .relation import FindPruner, Pruner, RelationInfo
     from .scan_log import OnScan
     from .session import JavaObject
 
@@ -60,6 +60,7 @@ _REMEMBERED: Final = 1_000
 # Statements that may be commands with a query; they are parsed once more.
 _WRITES: Final = re.compile(r"\b(?:insert|create|replace)\b", re.IGNORECASE)
 _WITH_QUERY: Final = ("InsertIntoStatement", "CreateTableAsSelect", "ReplaceTableAsSelect")
+_WITH: Final = "UnresolvedWith"
 
 
 def enable(spark: SparkSession, *, on_scan: OnScan | None = None) -> None:
@@ -201,9 +202,7 @@ def _skipping(frame: DataFrame) -> DataFrame:
 
 
 def _skip(frame: DataFrame) -> DataFrame:
-    session = frame.sparkSession
-    search = _Search(session.conf.get(INDEX_LOCATION, None), session)
-    return skip(frame, search.find, switch=ENABLED)
+    return skip(frame, _Search(frame.sparkSession).find, switch=ENABLED)
 
 
 def _command(session: SparkSession, args: tuple[Any, ...], kwargs: Any) -> JavaObject | None:
@@ -216,12 +215,18 @@ def _command(session: SparkSession, args: tuple[Any, ...], kwargs: Any) -> JavaO
         jvm = scan_log(session).jvm
         state = session._jsparkSession.sessionState()
         parsed = state.sqlParser().parsePlan(text)
-        if simple_name(str(parsed.getClass().getName())) not in _WITH_QUERY:
+        kind = simple_name(str(parsed.getClass().getName()))
+        names = parsed if kind == _WITH else None
+        if names is not None:  # WITH … INSERT, whose names are those of its query
+            parsed = names.child()
+            kind = simple_name(str(parsed.getClass().getName()))
+        if kind not in _WITH_QUERY:
             return None
         query = parsed.query()
         if bool(query.getClass().getName().endswith("UnresolvedInlineTable")):
             return None
-        plain = frame_of(session, query)
+        whole = query if names is None else names.withNewChildren(jvm.seq(query))
+        plain = frame_of(session, whole)
         skipping = _skip(plain)
         if skipping is plain:
             return None
@@ -247,12 +252,16 @@ _ABSENT: LruCache[tuple[str, ...], float] = LruCache(_REMEMBERED)
 
 
 class _Search:
-    """Finds the facts of a relation, at ``locations`` (the setting) or next to its table."""
+    """Finds the facts of a relation, where the setting says or next to its table."""
 
-    def __init__(self, locations: str | None, session: SparkSession) -> None:
-        self._find = finder(locations_of(locations), store_cache(session))
+    def __init__(self, session: SparkSession) -> None:
+        self._stores = store_cache(session)
+        self._find: FindPruner | None = None
 
     def find(self, relation: RelationInfo) -> Pruner | None:
+        if self._find is None:
+            setting = (relation.confs or {}).get(INDEX_LOCATION)
+            self._find = finder(locations_of(setting), self._stores, required=True)
         remote = any("://" in root for root in relation.roots)
         key = relation.roots
         if remote:

@@ -31,7 +31,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from skipstone._cache import LruCache
-from skipstone.errors import SkipstoneError
+from skipstone.errors import NoIndexError, SkipstoneError
 from skipstone.facts import Store
 from skipstone.facts.coverage import indexed_names
 from skipstone.facts.find import find_store
@@ -51,7 +51,7 @@ from skipstone.storage import Listing, needs_session, open_storage
 from .relation import FACTS_MEMORY, FILE_INDEX, FORMATS, HARMLESS, Pruner, Pruning, fingerprint
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Callable, Iterable, Sequence
 
     from numpy.typing import NDArray
     from pyspark.sql import SparkSession
@@ -123,6 +123,19 @@ class FactsPruner(Pruner):
         partitions = self._partitions(files)
         spent = (time.perf_counter() - started) * 1e3
         return MatchedListing(files, matches, partitions, spent, sidecars)
+
+    def same_as(self, other: Pruner, matched: object | None) -> bool:
+        """True with the same facts, as they are now, under the same settings."""
+        if type(other) is not type(self) or self.sidecars is not None or other.sidecars is not None:
+            return False
+        mine = (self.stores, self.fingerprint, self.reasons, self.info.confs)
+        if mine != (other.stores, other.fingerprint, other.reasons, other.info.confs):
+            return False
+        if matched is None:
+            return True
+        assert isinstance(matched, MatchedListing)
+        pairs = zip(self.stores, matched.matches, strict=True)
+        return all(store.snapshot() is match.snapshot for store, match in pairs)
 
     def _partitions(self, files: Listing) -> PartitionColumns:
         types = {field.name: field.type for field in schema_from_spark(self.info.partition_schema)}
@@ -218,11 +231,11 @@ def _spelled(schema: pa.Schema, matches: Sequence[MatchedFacts]) -> pa.Schema:
     return spelled_as(schema, indexed_names(definitions))
 
 
-def finder(locations: Locations = None, kept: StoreCache | None = None) -> FindPruner:
-    """Finds the facts of a relation: at ``locations``, else next to its roots or a folder above.
+#: the store at a root or a folder above it, at ``locations`` or the place that is named
+StoreAt: TypeAlias = "Callable[[str, str | None], Store | None]"
 
-    Stores come from the cache ``kept`` where it has them.
-    """
+
+def _stores(locations: Locations, kept: StoreCache | None, *, required: bool) -> StoreAt:
     stores: dict[str, Store | None] = {}
     places: dict[tuple[str, object], Store | None] = {}
 
@@ -240,13 +253,38 @@ def finder(locations: Locations = None, kept: StoreCache | None = None) -> FindP
         return places[place]
 
     def of_root(root: str, property_: str | None) -> Store | None:
+        by_user: tuple[str, Place] | None = None
         for folder in _folders(root):
             named = locations.get(folder) if isinstance(locations, Mapping) else locations
+            if by_user is None and named is not None:
+                by_user = folder, named
             named = property_ if named is None else named
             found = at(folder, named)
             if found is not None:
                 return found
+        if required and by_user is not None:
+            table, place = by_user
+            raise NoIndexError(place if isinstance(place, str) else str(place.path), table)
         return None
+
+    return of_root
+
+
+def store_above(root: str, locations: Locations, kept: StoreCache | None = None) -> Store | None:
+    """The store of the table that ``root`` is, or that it is a part of; ``NoIndexError`` where
+    ``locations`` name a place without one."""
+    return _stores(locations, kept, required=True)(root, None)
+
+
+def finder(
+    locations: Locations = None, kept: StoreCache | None = None, *, required: bool = False
+) -> FindPruner:
+    """Finds the facts of a relation: at ``locations``, else next to its roots or a folder above.
+
+    Stores come from the cache ``kept`` where it has them. With ``required``, ``NoIndexError`` where
+    ``locations`` name a place without an index.
+    """
+    of_root = _stores(locations, kept, required=required)
 
     def find(relation: RelationInfo) -> FactsPruner | None:
         found = {

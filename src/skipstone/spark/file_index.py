@@ -31,7 +31,7 @@ from skipstone.pruning.partitions import folder_columns
 
 from .catalyst import conjunction, mentions_metadata
 from .relation import HARMLESS, FileListing, FileStats, Pruning, ReadSettings
-from .scan_log import Scan
+from .scans import Scan
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -121,7 +121,8 @@ class SkippingFileIndex:
         self._hash = int(original.hashCode())
         self._lock = threading.Lock()
         self._snapshot: _Snapshot | None = None
-        self.settled = False
+        #: the threads that put it into a plan now
+        self.swapping: set[int] = set()
 
     # -- FileIndex ---------------------------------------------------------------------------------
 
@@ -162,6 +163,11 @@ class SkippingFileIndex:
         """The size of the original, so that joins are planned as without an index."""
         return int(self.original.sizeInBytes())
 
+    def serves(self, pruner: Pruner) -> bool:
+        """True where it lists what it would list with ``pruner``, which was found now."""
+        known = self._snapshot
+        return pruner.same_as(self.pruner, None if known is None else known.matched)
+
     def isTimeTravel(self) -> bool:
         """A method of newer interfaces than the oldest supported Spark's."""
         ask = getattr(self.original, "isTimeTravel", None)
@@ -177,10 +183,12 @@ class SkippingFileIndex:
     def equals(self, other: Any) -> bool:
         """As the original: a plan with the proxy equals the plan without it.
 
-        Until ``settled`` it equals only itself: Catalyst drops a change that leaves a node equal.
+        For a thread that is ``swapping`` one of two, each equals only itself: Catalyst drops a
+        change that leaves a node equal.
         """
         known = self.log.find(other)
-        if known is self or not self.settled:
+        swapping = self.swapping if known is None else self.swapping | known.swapping
+        if known is self or (swapping and self.log.thread() in swapping):
             return known is self
         return bool(self.original.equals(other if known is None else known.original))
 
@@ -281,13 +289,17 @@ class SkippingFileIndex:
         predicate = conjunction(
             self.jvm, data_filters, time_zone=settings.time_zone, unusable=self.unusable
         )
+        by_metadata = mentions_metadata(predicate)
         clock.lap("predicate")
         current, new = self._current(partition_filters, clock)
         if self.catalog:
             partition_filters = self.jvm.nil()  # its index has only the remaining partitions
-        result = current.index.listFiles(partition_filters, data_filters)
-        by_metadata = mentions_metadata(predicate)
-        scope = self._scope(current, partition_filters, result, by_metadata=by_metadata)
+        result = None
+        if current.files is not None and partition_filters.isEmpty() and not by_metadata:
+            scope = current.data  # every file, which Spark lists again only where all are read
+        else:
+            result = current.index.listFiles(partition_filters, data_filters)
+            scope = self._scope(current, partition_filters, result, by_metadata=by_metadata)
         clock.lap("listing")
         pruning = self.pruner.prune(current.matched, predicate, settings)
         keep = np.asarray(pruning.keep)
@@ -296,7 +308,9 @@ class SkippingFileIndex:
         clock.lap("pruning")
         keep, revived = self._revalidated(current, keep, scope, new=new)
         clock.lap("checking")
-        if not np.all(keep[scope]):
+        if result is None and np.all(keep):
+            result = current.index.listFiles(partition_filters, data_filters)
+        elif result is None or not np.all(keep[scope]):
             result = self._remaining(current, keep, scope, partition_filters, data_filters)
         clock.lap("returning")
         text = _text(data_filters)

@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
     from skipstone.build.job import BuildJob, Outcome
+    from skipstone.identity import ObjectId
     from skipstone.planning.fact_runs import PartBatch, RunAnswer, RunJob, Runner
     from skipstone.storage import Listing
 
@@ -42,7 +43,9 @@ Part = TypeVar("Part")
 Result = TypeVar("Result")
 
 # Small enough that a task's share is soon published, large enough to pay for its start.
+# Not only by the cores: with dynamic allocation a session has few when a job starts.
 BYTES_PER_TASK = 256 * 2**20
+FILES_PER_TASK = 2_000
 TASKS_PER_CORE = 3
 # Bytes of facts that one task of a plan reads.
 FACT_BYTES_PER_TASK = 64 * 2**20
@@ -65,8 +68,15 @@ def build_on_spark(
     if not len(listing):
         return []
     parts = _parts(spark, listing)
+    before = job.store().part_names()
     with watched(spark, len(parts), len(listing), progress, described_build(job, len(listing))):
-        return _run(spark, job.run, parts)
+        outcomes = job.allowed(_run(spark, partial(_build_share, job), parts))
+    job.settle(outcomes, before)
+    return outcomes
+
+
+def _build_share(job: BuildJob, files: Sequence[ObjectId]) -> Iterator[Outcome]:
+    return job.in_task(job.run(files))
 
 
 def described_build(job: BuildJob, files: int) -> str:
@@ -132,8 +142,9 @@ def _fact_shares(runs: Sequence[PartBatch]) -> list[list[PartBatch]]:
 
 
 def _parts(spark: SparkSession, listing: Listing) -> list[Any]:
-    wanted = max(TASKS_PER_CORE * parallelism(spark), int(listing.sizes.sum()) // BYTES_PER_TASK)
-    return shares(listing, wanted)
+    size = int(listing.sizes.sum())
+    wanted = (size // BYTES_PER_TASK, len(listing) // FILES_PER_TASK)
+    return shares(listing, max(TASKS_PER_CORE * parallelism(spark), *wanted))
 
 
 def waves(todo: Listing, ready: Sequence[int]) -> Iterator[list[int]]:

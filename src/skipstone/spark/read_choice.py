@@ -24,8 +24,8 @@ import pyarrow as pa
 
 from skipstone._arrays import no_rows
 from skipstone.errors import SkipstoneError, UnsupportedError
+from skipstone.execution.forecast import io_forecast
 from skipstone.execution.plan_rows import TableReader, plan_of
-from skipstone.execution.table_scan import io_forecast
 from skipstone.human import duration, of_total, size
 from skipstone.pruning import RowSet
 from skipstone.pruning.costs import SPARK, SPARK_REMOTE
@@ -219,7 +219,7 @@ class _Weighed:
             rows = RowSet.of(np.concatenate([np.empty(0, np.int64), *found]))
             details[at] = FileDetail(rows=rows, exact=True)
         decided = replace(plan_of(plan, some), details=details)
-        forecast = io_forecast(self.table, decided, look=True, at_most=False)
+        forecast = io_forecast(self.table, decided, look=True)
         share = self._share(some)
         count = sum(len(details[at].rows or ()) for at in some.tolist())
         return round(count * share), round(self.asked + forecast.total.bytes * share)

@@ -162,7 +162,7 @@ def read_connect(
     of all files, where Spark would not find it.
     """
     # Hadoop reads these characters as patterns.
-    files = [re.sub(r"([\\*?\[\]{}])", r"\\\1", each) for each in paths or ()] or [path]
+    files = [re.sub(r"([\\*?\[\]{}])", r"\\\1", each) for each in paths or [path]]
     reader = spark.read.options(**options)
     frame: DataFrame = (reader if schema is None else reader.schema(schema)).parquet(*files)
     if where is None:

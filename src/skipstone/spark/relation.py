@@ -137,6 +137,11 @@ class Pruner(Protocol):
     def match(self, listing: FileListing) -> object:
         """The listing joined with the facts, which ``prune`` receives. Once per listing."""
 
+    def same_as(self, other: Pruner, matched: object | None) -> bool:
+        """True where the answers of ``other``, which has matched its listing, are those of this one
+        now."""
+        return False
+
     def prune(self, matched: object, predicate: Expr, settings: ReadSettings) -> Pruning:
         """Which files may hold a row for which ``predicate`` is TRUE; unknown ones are kept."""
 

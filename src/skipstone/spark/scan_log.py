@@ -1,4 +1,4 @@
-"""What the last query read: ``Scan`` per file scan, ``QueryScans`` per query, ``last_scan``.
+"""The log of the scans of a Spark context, by query and by thread.
 
 Spark lists the files of a scan when it plans the scan: on the thread that runs the query, or on a
 thread of Spark (broadcasts, subqueries, adaptive stages). The callback into Python always comes on
@@ -23,36 +23,32 @@ import re
 import threading
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from html import escape
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 from weakref import WeakKeyDictionary, WeakValueDictionary
 
 from skipstone._cache import LruCache
-from skipstone.human import duration, of_total, percent, plural, size
-from skipstone.planning.explain import Explanation
-from skipstone.planning.scan_lines import ScanLine, uses_of
 
 from .relation import LOG_FILE, LOG_FORMAT
+from .scans import QueryScans, Scan
 from .session import Jvm
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
+    from collections.abc import Callable, Iterator
 
     from pyspark import SparkContext
     from pyspark.sql import SparkSession
-
-    from skipstone.planning.explain import Forecast
-    from skipstone.pruning import Reason
-    from skipstone.pruning.plan import Plan
 
     from .session import JavaObject
 
 
 _LOG = logging.getLogger("skipstone")
 _REMEMBERED = 1_000  # queries, and threads
+_WRAPPED = 16
 _PRINTED = re.compile(r"Skipstone#(\d+)\(")
 _EXECUTION = "spark.sql.execution.id"
 _THREAD = "skipstone.thread"
+#: the jobs of a thread have this tag, followed by the thread's number
+THREAD_TAG = "skipstone-thread-"
 
 
 #: what ``enable(spark, on_scan=…)`` takes
@@ -64,6 +60,7 @@ class LocatedIndex(Protocol):
 
     original: JavaObject
     switch: str | None
+    swapping: set[int]
 
 
 @dataclass(slots=True, eq=False)
@@ -72,6 +69,9 @@ class _Query:
 
     execution: int | None
     scans: list[tuple[object, Scan]] = field(default_factory=list)
+    #: without an execution: the last one before, and the columns (``id#12L``) of the DataFrame
+    after: int = -1
+    outputs: tuple[str, ...] = ()
 
 
 class ScanLog:
@@ -87,8 +87,15 @@ class ScanLog:
         self._kept: LruCache[int, Scan] = LruCache(_REMEMBERED)
         self._numbers = itertools.count(1)
         self._local = threading.local()
+        #: relations of the catalog's tables that read through an index, and the keys of their
+        #: tables by number of the object in the JVM (``skip.py``)
+        self.wrapped: LruCache[object, Any] = LruCache(_WRAPPED)
+        self.tables: LruCache[int, str] = LruCache(_REMEMBERED)
+        self._threads: set[int] = set()
         #: called with each scan
         self.on_scan: OnScan | None = None
+        #: why relations were not passed through an index, by their root
+        self.failures: LruCache[str, str] = LruCache(_REMEMBERED)
 
     def register(self, index: LocatedIndex) -> int:
         """A number for a file index, to find it by."""
@@ -119,13 +126,49 @@ class ScanLog:
             known = self._local.thread = self.jvm.thread_id()
         return known
 
-    def claim(self) -> None:
-        """Count the work that Spark does for this thread on other threads as this thread's.
+    def claim(self) -> int:
+        """Count the work that Spark does for this thread on other threads as this thread's, which
+        it returns.
 
         ``toArrow`` and ``toPandas`` collect on a new thread, which inherits local properties.
         """
-        if self.jvm.pinned:
-            self.jvm.context.setLocalProperty(_THREAD, str(self.jvm.thread_id()))
+        thread = self.jvm.thread_id() if self.jvm.pinned else 0
+        self._threads.add(thread)
+        if not self.jvm.pinned or self.jvm.local_property(_THREAD) == str(thread):
+            return thread
+        context = self.jvm.context
+        context.setLocalProperty(_THREAD, str(thread))
+        # Tags are inherited by new threads too.
+        for tag in str(context.getJobTags().mkString(",")).split(","):
+            if tag.startswith(THREAD_TAG):
+                context.removeJobTag(tag)
+        context.addJobTag(f"{THREAD_TAG}{thread}")
+        return thread
+
+    def thread_tag(self) -> str:
+        """The tag of the jobs of this thread."""
+        return f"{THREAD_TAG}{self.claim()}"
+
+    def is_only_thread(self) -> bool:
+        """Whether no other thread has used Skipstone."""
+        return len(self._threads) <= 1
+
+    def planned_after(self) -> tuple[int, tuple[str, ...]]:
+        """For a last query without an execution: the last execution before it, and the columns of
+        its DataFrame."""
+        with self._lock:
+            query = self._last.get(self.jvm.thread_id() if self.jvm.pinned else 0)
+            return (-1, ()) if query is None else (query.after, query.outputs)
+
+    def _newest(self) -> int:
+        """The number of the last execution that Spark has in its store."""
+        try:
+            store = self.jvm.type("org.apache.spark.sql.SparkSession").active().sharedState()
+            count = int(store.statusStore().executionsCount())
+            last = store.statusStore().executionsList(max(0, count - 1), 1)
+            return int(last.apply(0).executionId()) if count else -1
+        except Exception:  # a version of Spark that keeps its executions otherwise
+            return -1
 
     def touch(self) -> _Query | None:
         """Record that the query of the calling JVM thread is being planned or run.
@@ -171,12 +214,16 @@ class ScanLog:
             query.scans.append((source, scan))
         self._tell(scan, query.execution)
 
-    def planned(self, scan: Scan) -> None:
-        """Record a scan that Spark does not call back for, as the calling thread's last query."""
-        self.claim()
-        thread = self.thread()
+    def planned(self, scan: Scan, outputs: tuple[str, ...]) -> None:
+        """Record a scan that Spark does not call back for, as the calling thread's last query.
+
+        ``outputs`` are the columns of its DataFrame (``id#12L``).
+        """
+        thread = self.claim()
+        self.jvm.context.listenerBus().waitUntilEmpty()
+        made = _Query(None, [(object(), scan)], self._newest(), outputs)
         with self._lock:
-            self._last.put(thread, _Query(None, [(object(), scan)]))
+            self._last.put(thread, made)
         self._tell(scan, None)
 
     def _tell(self, scan: Scan, execution: int | None) -> None:
@@ -220,15 +267,14 @@ class ScanLog:
             known is source and old.predicate == scan.predicate for known, old in query.scans
         )
         if query is None or query.execution is not None or again:
-            query = _Query(None)
+            query = _Query(None, after=self._newest())
             self._last.put(thread, query)
         return query
 
     @contextmanager
     def capture(self) -> Iterator[list[Scan]]:
         """Scans planned by this thread meanwhile go into the list, not into a query."""
-        self.claim()
-        thread = self.jvm.thread_id() if self.jvm.pinned else 0
+        thread = self.claim()
         scans: list[Scan] = []
         self._captures[thread] = scans
         try:
@@ -269,206 +315,3 @@ def scan_log(spark: SparkSession) -> ScanLog:
         if log is None:
             log = _LOGS[context] = ScanLog(Jvm.of(spark))
         return log
-
-
-def last_scan(spark: SparkSession) -> QueryScans | None:
-    """Every scan of the last query that this thread ran through an index; ``None`` before that."""
-    return scan_log(spark).last()
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Scan:
-    """One file scan of a query.
-
-    - ``files_listed``, ``bytes_listed``: what Spark listed, before it pruned partitions;
-    - ``files_total``, ``bytes_total``: what plain Spark would have read, after partition pruning;
-    - ``files_kept``, ``bytes_kept``: what remained to read.
-
-    ``roots`` are the paths that the relation reads, ``table`` is its name in the catalog, or these.
-    ``report`` is the pruner's: a ``Plan`` with a step for every index; ``forecast`` is the cost of
-    reading where pages are read. ``reasons`` are those of the scan itself: why no index was used,
-    or which files changed meanwhile.
-    """
-
-    table: str
-    format: str
-    predicate: str | None
-    files_listed: int
-    bytes_listed: int
-    files_total: int
-    bytes_total: int
-    files_kept: int
-    bytes_kept: int
-    roots: tuple[str, ...] = ()
-    report: Plan | None = None
-    forecast: Forecast | None = None
-    reasons: tuple[Reason, ...] = ()
-    milliseconds: Mapping[str, float] = field(default_factory=dict)
-
-    def __str__(self) -> str:
-        lines = [f"scan of {self.table} ({self.format})"]
-        if self.predicate is not None and self.report is None:
-            lines.append(f"  where {self.predicate}")
-        if self.report is not None:
-            shown = str(Explanation(self.report, self.forecast)).splitlines()
-            # A plan ends with its totals over all listed files; those of the scan follow.
-            if shown and shown[-1].startswith("read "):
-                del shown[-1]
-            lines.extend(f"  {line}" for line in shown)
-            lines.extend(f"  {line}" for line in self._whole_files)
-        lines.extend(f"  note: {reason}" for reason in self.reasons)
-        if self.files_total != self.files_listed:
-            lines.append(
-                f"  partitions: {of_total(self.files_total, self.files_listed, 'files')}, "
-                f"{size(self.bytes_total)} of {size(self.bytes_listed)}"
-            )
-        lines.append(f"  {self.summary}")
-        return "\n".join(lines)
-
-    @property
-    def _whole_files(self) -> list[str]:
-        """A note where only some rows of the kept files may match: Spark reads whole files."""
-        if self.report is None:
-            return []
-        rows, left = self.report.rows_of_files_kept, self.report.rows_kept
-        if not 0 <= left < rows:
-            return []
-        return [
-            f"Spark's own reader reads whole files: {of_total(left, rows, 'rows')} in them may "
-            'match; Table.query and format("skipstone") read only their pages'
-        ]
-
-    @property
-    def summary(self) -> str:
-        """``read 2 of 1,240 files, 11.2 MB of 6.9 GB (99.8 % skipped), planned in 38 ms``."""
-        skipped = percent(self.bytes_total - self.bytes_kept, self.bytes_total)
-        return (
-            f"read {of_total(self.files_kept, self.files_total, 'files')}, "
-            f"{size(self.bytes_kept)} of {size(self.bytes_total)} ({skipped} skipped), "
-            f"planned in {duration(sum(self.milliseconds.values()))}"
-        )
-
-    def line(self, execution: int | None = None) -> ScanLine:
-        """The scan as a line of the log."""
-        reasons = (*self.reasons, *(() if self.report is None else self.report.reasons))
-        return ScanLine(
-            time=ScanLine.now(),
-            table=self.table,
-            roots=self.roots,
-            format=self.format,
-            files_kept=self.files_kept,
-            files_total=self.files_total,
-            bytes_kept=self.bytes_kept,
-            bytes_total=self.bytes_total,
-            milliseconds=sum(self.milliseconds.values()),
-            predicate=self.predicate if self.report is None else self.report.predicate,
-            indexes=() if self.report is None else uses_of(self.report.steps),
-            reasons=tuple(map(str, reasons)),
-            execution=execution,
-        )
-
-    def to_dict(self) -> dict[str, Any]:
-        """As JSON-ready values."""
-        report = None if self.report is None else Explanation(self.report, self.forecast).to_dict()
-        return {
-            "table": self.table,
-            "roots": list(self.roots),
-            "format": self.format,
-            "predicate": self.predicate,
-            "files": {
-                "kept": self.files_kept,
-                "total": self.files_total,
-                "listed": self.files_listed,
-            },
-            "bytes": {
-                "kept": self.bytes_kept,
-                "total": self.bytes_total,
-                "listed": self.bytes_listed,
-            },
-            "report": report,
-            "reasons": [str(reason) for reason in self.reasons],
-            "milliseconds": {key: round(value, 3) for key, value in self.milliseconds.items()},
-        }
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class QueryScans:
-    """All scans of one query. ``execution`` is Spark's id of the run, as its UI shows it.
-
-    ``untouched`` has the reasons why other relations of the plan do not use an index.
-    """
-
-    scans: tuple[Scan, ...]
-    execution: int | None = None
-    untouched: tuple[Reason, ...] = ()
-
-    def __iter__(self) -> Iterator[Scan]:
-        return iter(self.scans)
-
-    def __len__(self) -> int:
-        return len(self.scans)
-
-    def __bool__(self) -> bool:
-        return True
-
-    @property
-    def files_total(self) -> int:
-        """Files that plain Spark would have read."""
-        return sum(scan.files_total for scan in self.scans)
-
-    @property
-    def files_kept(self) -> int:
-        """Files left to read."""
-        return sum(scan.files_kept for scan in self.scans)
-
-    @property
-    def bytes_total(self) -> int:
-        """Bytes of the files that plain Spark would have read."""
-        return sum(scan.bytes_total for scan in self.scans)
-
-    @property
-    def bytes_kept(self) -> int:
-        """Bytes of the files left to read."""
-        return sum(scan.bytes_kept for scan in self.scans)
-
-    def to_dict(self) -> dict[str, Any]:
-        """As JSON-ready values."""
-        return {
-            "execution": self.execution,
-            "files": {"kept": self.files_kept, "total": self.files_total},
-            "bytes": {"kept": self.bytes_kept, "total": self.bytes_total},
-            "scans": [scan.to_dict() for scan in self.scans],
-            "untouched": [str(reason) for reason in self.untouched],
-        }
-
-    def __str__(self) -> str:
-        lines = [str(scan) for scan in self.scans]
-        lines.extend(f"left alone: {reason}" for reason in self.untouched)
-        if len(self.scans) > 1:
-            lines.append(
-                f"together: {of_total(self.files_kept, self.files_total, 'files')}, "
-                f"{size(self.bytes_kept)} of {size(self.bytes_total)}"
-            )
-        return "\n".join(lines) or "no scan of files"
-
-    def __repr__(self) -> str:
-        return (
-            f"QueryScans({plural(len(self.scans), 'scan')}: "
-            f"{of_total(self.files_kept, self.files_total, 'files')}, "
-            f"{size(self.bytes_kept)} of {size(self.bytes_total)})"
-        )
-
-    def _repr_html_(self) -> str:
-        parts = []
-        for scan in self.scans:
-            shown = ""
-            if scan.report is not None:
-                shown = Explanation(scan.report, scan.forecast)._repr_html_()
-            texts = [*scan._whole_files, *map(str, scan.reasons)]
-            notes = "".join(f"<li>{escape(text)}</li>" for text in texts)
-            parts.append(
-                f"<p><b>{escape(scan.table)}</b> ({escape(scan.format)})<br>"
-                f"{escape(scan.summary)}</p>" + shown + (f"<ul>{notes}</ul>" if notes else "")
-            )
-        parts.extend(f"<p>left alone: {escape(str(reason))}</p>" for reason in self.untouched)
-        return "".join(parts) or "<p>no scan of files</p>"

@@ -102,13 +102,16 @@ def path_for_spark(spark: SparkSession, path: str) -> str:
 ZONE: Final = "spark.sql.session.timeZone"
 
 
-def settings_of(spark: SparkSession) -> dict[str, str]:
-    """The settings that were made in a session or for it, and its time zone, in few calls."""
+def made_settings(spark: SparkSession) -> dict[str, str]:
+    """The settings that were made in a session or for it, in few calls."""
     if is_connect(spark):
-        made = settings_of_connect(spark)
-    else:
-        jvm = Jvm.of(spark)
-        made = jvm.pairs(spark._jsparkSession.conf().getAll())
+        return settings_of_connect(spark)
+    return Jvm.of(spark).pairs(spark._jsparkSession.conf().getAll())
+
+
+def settings_of(spark: SparkSession) -> dict[str, str]:
+    """The same with its time zone."""
+    made = made_settings(spark)
     if ZONE not in made:
         made[ZONE] = str(spark.conf.get(ZONE))  # that of the JVM
     return made
@@ -149,7 +152,8 @@ _EXPRESSIONS = "org.apache.spark.sql.catalyst.expressions"
 class Jvm:
     """The gateway of one Spark context, and the Scala classes that reading needs.
 
-    Every dot of a class's name is a call of its own, so classes are looked up once.
+    Every dot of a class's name is a call of its own, and so is the name of a static method, so
+    they are looked up once.
     """
 
     def __init__(self, gateway: Any, context: JavaObject) -> None:
@@ -183,7 +187,7 @@ class Jvm:
 
     def thread_id(self) -> int:
         """The JVM thread that serves this Python thread, or that called back into it."""
-        return int(self.type("java.lang.Thread").currentThread().getId())
+        return int(self.static("java.lang.Thread", "currentThread")().getId())
 
     def answer_at_once(self) -> None:
         """Let the JVM send its answers on this thread without delay; once per thread.
@@ -221,6 +225,10 @@ class Jvm:
                 found = getattr(found, part)
             self._classes[name] = found
         return found
+
+    def static(self, name: str, method: str) -> Any:
+        """A static method of a class."""
+        return self.type(f"{name}.{method}")
 
     def module(self, name: str) -> JavaObject:
         """A Scala ``object`` (or companion) by its full name."""
@@ -269,9 +277,9 @@ class Jvm:
         A Scala ``Seq`` is a function from position to element, so mapping it over an array of
         positions needs no code in the JVM.
         """
-        array = self.gateway.new_array(self.root.int, len(indices))
+        array = self.gateway.new_array(self.type("int"), len(indices))
         raw = np.ascontiguousarray(indices, dtype=">i4").tobytes()
-        self.type("java.nio.ByteBuffer").wrap(raw).asIntBuffer().get(array)
+        self.static("java.nio.ByteBuffer", "wrap")(raw).asIntBuffer().get(array)
         return self.scala.map(self.scala.wrap(array), files)
 
     def string_literals(self, values: list[str]) -> JavaObject:
@@ -294,6 +302,10 @@ class Jvm:
         known = self.type("java.util.IdentityHashMap")()
         known.put(item, True)
         return known
+
+    def identity_hash(self, item: JavaObject) -> int:
+        """A number of this object, which others may have too."""
+        return int(self.static("java.lang.System", "identityHashCode")(item))
 
 
 #: by SparkContext, so that classes are looked up once

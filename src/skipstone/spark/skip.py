@@ -11,10 +11,11 @@ from __future__ import annotations
 import json
 import logging
 import re
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from skipstone.errors import UnsupportedError
+from skipstone.errors import NoIndexError, UnsupportedError
 from skipstone.identity import canonical_path
 from skipstone.pruning import Cause, Reason
 
@@ -24,12 +25,14 @@ from .relation import (
     FILE_INDEX,
     FORMATS,
     HARMLESS,
+    INDEX_LOCATION,
     INDEX_PROPERTY,
     RelationInfo,
     session_settings,
 )
-from .scan_log import QueryScans, scan_log
-from .session import Jvm, is_connect, simple_name
+from .scan_log import scan_log
+from .scans import QueryScans
+from .session import Jvm, is_connect, made_settings, simple_name
 from .versions import copy_relation, dataset_class
 
 if TYPE_CHECKING:
@@ -37,8 +40,9 @@ if TYPE_CHECKING:
 
     from pyspark.sql import DataFrame, SparkSession
 
-    from .relation import FindPruner
-    from .scan_log import Scan, ScanLog
+    from .relation import FindPruner, Pruner
+    from .scan_log import ScanLog
+    from .scans import Scan
     from .session import JavaObject
 
 
@@ -54,7 +58,7 @@ _FORMATS = {
     "JsonFileFormat": "json",
 }
 # Settings that a pruner uses.
-_CONFS = (*HARMLESS, FACTS_MEMORY, FILE_INDEX)
+_CONFS = (*HARMLESS, FACTS_MEMORY, FILE_INDEX, INDEX_LOCATION)
 
 
 def skip(df: DataFrame, find: FindPruner, *, switch: str | None = None) -> DataFrame:
@@ -74,21 +78,29 @@ def skip(df: DataFrame, find: FindPruner, *, switch: str | None = None) -> DataF
     if df.isStreaming:
         return df
     log = scan_log(df.sparkSession)
-    log.claim()
-    plan = df._jdf.queryExecution().analyzed()
+    thread = log.claim()
+    plan = _plan(df)
     swaps = log.jvm.module("scala.collection.immutable.Map").empty()
-    proxies = []
+    made: dict[str, str] = {}
+    wrapped = []
     for leaf in _leaves(plan):
-        proxy = _proxy(df, leaf, find, log, switch)
-        if proxy is not None:
-            swaps = swaps.updated(leaf, _through(leaf, proxy))
-            proxies.append(proxy)
-    if not proxies:
+        if simple_name(str(leaf.getClass().getName())) != "LogicalRelation":
+            continue
+        made = made or made_settings(df.sparkSession)
+        new = _wrapped(df, leaf, find, log, switch, made)
+        if new is not None:
+            swaps = swaps.updated(leaf, copy_relation(leaf, new.relation))
+            wrapped.append(new)
+    if not wrapped:
         return df
-    swapped = plan.transformDownWithSubqueries(swaps)
+    for new in wrapped:
+        new.proxy.swapping.add(thread)
+    try:
+        swapped = plan.transformDownWithSubqueries(swaps)
+    finally:
+        for new in wrapped:
+            new.proxy.swapping.discard(thread)
     swapped.setAnalyzed()
-    for proxy in proxies:
-        proxy.settled = True
     return frame_of(df.sparkSession, swapped)
 
 
@@ -99,11 +111,13 @@ def relation_of(df: DataFrame) -> RelationInfo:
     """
     log = scan_log(df.sparkSession)
     found = []
-    for leaf in _leaves(df._jdf.queryExecution().analyzed()):
+    for leaf in _leaves(_plan(df)):
         if isinstance(pair := file_relation(leaf), tuple):
             relation, format = pair
             place = relation.location()
-            found.append(relation_info(df.sparkSession, log.jvm, leaf, relation, place, format))
+            made = made_settings(df.sparkSession)
+            info = relation_info(df.sparkSession, log.jvm, leaf, relation, place, format, made)
+            found.append(info)
     if len(found) != 1:
         raise UnsupportedError(
             f"reads {len(found)} file relations, but only one can be indexed at a time",
@@ -123,7 +137,7 @@ def explain(df: DataFrame) -> QueryScans:
             hint="skipstone.explain(path, where) works anywhere",
         )
     log = scan_log(df.sparkSession)
-    analyzed = df._jdf.queryExecution().analyzed()
+    analyzed = _plan(df)
     untouched = []
     planned = []
     for leaf in _leaves(analyzed):
@@ -144,11 +158,15 @@ _TAG = "skipstone"
 _MARKED = ("LocalRelation", "DataSourceV2Relation", "DataSourceV2ScanRelation")
 
 
-def mark(df: DataFrame, log: ScanLog, scan: Scan) -> None:
-    """Let ``explain`` find ``scan`` by the one leaf of ``df``, of whatever plan it becomes part."""
+def mark(df: DataFrame, log: ScanLog, scan: Scan) -> tuple[str, ...]:
+    """Let ``explain`` find ``scan`` by the one leaf of ``df``, of whatever plan it becomes part.
+
+    The columns of the leaf (``id#12L``), by which ``last_scan`` finds its queries.
+    """
     tag = log.jvm.type("org.apache.spark.sql.catalyst.trees.TreeNodeTag")(_TAG)
-    (leaf,) = _leaves(df._jdf.queryExecution().analyzed())
+    (leaf,) = _leaves(_plan(df))
     leaf.setTagValue(tag, log.keep(scan))
+    return tuple(log.jvm.join(leaf.output()))
 
 
 def _marked(leaf: JavaObject, log: ScanLog) -> Scan | None:
@@ -165,6 +183,12 @@ def frame_of(session: SparkSession, plan: JavaObject) -> DataFrame:
 
     jvm = Jvm.of(session)
     return ClassicFrame(dataset_class(jvm).ofRows(session._jsparkSession, plan), session)
+
+
+def _plan(df: DataFrame) -> JavaObject:
+    """The analyzed plan; of a command, which has run, its result: to plan it again would run it
+    again."""
+    return df._jdf.queryExecution().commandExecuted()
 
 
 def _items(sequence: JavaObject) -> Iterator[JavaObject]:
@@ -236,12 +260,43 @@ def _why_not(leaf: JavaObject, log: ScanLog) -> Reason | None:
     return Reason(cause=Cause.ABSENT, subject=roots, text=text)
 
 
-def _proxy(
-    df: DataFrame, leaf: JavaObject, find: FindPruner, log: ScanLog, switch: str | None
-) -> SkippingFileIndex | None:
-    """The file index for a leaf; ``None`` to leave the leaf as it is."""
+@dataclass(frozen=True, slots=True, eq=False)
+class _Wrapped:
+    """A ``relation`` that reads through ``proxy``. ``known`` has the relation that it was made of,
+    and what the catalog says about its table: ``info`` holds for these objects."""
+
+    info: RelationInfo
+    proxy: SkippingFileIndex
+    relation: JavaObject
+    known: tuple[JavaObject, ...] = ()
+
+
+def _wrapped(
+    df: DataFrame,
+    leaf: JavaObject,
+    find: FindPruner,
+    log: ScanLog,
+    switch: str | None,
+    made: Mapping[str, str],
+) -> _Wrapped | None:
+    """The relation for a leaf, a ``LogicalRelation``; ``None`` to leave the leaf as it is.
+
+    Spark keeps the relation of a catalog's table until the table or its files change. The one
+    through its index is kept as long, and made anew where settings or the index are others.
+    """
+    whole = leaf.relation()
+    number = log.jvm.identity_hash(whole)
+    kept: _Wrapped | None = log.wrapped.get((log.tables.get(number), switch))
+    if kept is not None and kept.info.confs == _confs(made):
+        objects = whole, leaf.catalogTable()
+        if all(known.containsKey(each) for known, each in zip(kept.known, objects, strict=True)):
+            pruner = _pruner(kept.info, find, log, switch)
+            if pruner is None:
+                return None
+            if kept.proxy.serves(pruner):
+                return kept
     found = file_relation(leaf)
-    if found is None or isinstance(found, Reason):
+    if not isinstance(found, tuple):
         return None
     relation, format = found
     location = relation.location()
@@ -250,24 +305,45 @@ def _proxy(
         location = known.original
     if simple_name(str(location.getClass().getName())) not in _LOCATIONS:
         return None
-    info = relation_info(df.sparkSession, log.jvm, leaf, relation, location, format)
-    try:
-        pruner = find(info)
-    except Exception as error:
-        _LOG.warning("%s is read without an index: %s", ", ".join(info.roots), error)
-        return None
+    info = relation_info(df.sparkSession, log.jvm, leaf, relation, location, format, made)
+    pruner = _pruner(info, find, log, switch)
     if pruner is None:
         return None
     unusable = unusable_columns(info.schema)
-    return SkippingFileIndex(
+    proxy = SkippingFileIndex(
         log.jvm, location, pruner=pruner, info=info, unusable=unusable, log=log, switch=switch
     )
+    new = _Wrapped(info, proxy, _through(relation, proxy))
+    # Spark keeps no other relations, which may have a long list of files.
+    if info.table is not None and info.settings is None and known is None:
+        table = f"{info.table} of {relation.sparkSession().sessionUUID()}"
+        log.tables.put(number, table)
+        objects = relation, leaf.catalogTable()
+        new = replace(new, known=tuple(map(log.jvm.identity_set, objects)))
+        log.wrapped.put((table, switch), new)
+    return new
 
 
-def _through(leaf: JavaObject, proxy: SkippingFileIndex) -> JavaObject:
-    """The leaf, with ``proxy`` as the location of its relation."""
-    relation = leaf.relation()
-    swapped = relation.copy(
+def _pruner(
+    info: RelationInfo, find: FindPruner, log: ScanLog, switch: str | None
+) -> Pruner | None:
+    try:
+        found = find(info)
+    except Exception as error:
+        if switch is None and isinstance(error, NoIndexError):
+            raise
+        _LOG.warning("%s is read without an index: %s", ", ".join(info.roots), error)
+        for root in info.roots:
+            log.failures.put(root, Reason.of_error(root, error).text)
+        return None
+    for root in info.roots:
+        log.failures.pop(root)
+    return found
+
+
+def _through(relation: JavaObject, proxy: SkippingFileIndex) -> JavaObject:
+    """The relation with ``proxy`` as its location."""
+    return relation.copy(
         proxy,
         relation.partitionSchema(),
         relation.dataSchema(),
@@ -276,7 +352,6 @@ def _through(leaf: JavaObject, proxy: SkippingFileIndex) -> JavaObject:
         relation.options(),
         relation.sparkSession(),
     )
-    return copy_relation(leaf, swapped)
 
 
 def _roots(location: JavaObject) -> tuple[str, ...]:
@@ -290,15 +365,15 @@ def relation_info(
     relation: JavaObject,
     location: JavaObject,
     format: str,
+    made: Mapping[str, str],
 ) -> RelationInfo:
-    """A file relation as a pruner receives it."""
+    """A file relation as a pruner receives it; ``made`` are the settings of the session."""
     options = jvm.pairs(relation.options())
     settings = partial(session_settings, session, format) if format in FORMATS else None
     name = place = None
     if (table := leaf.catalogTable()).isDefined():
         name = str(table.get().identifier().unquotedString())
         place = jvm.pairs(table.get().properties()).get(INDEX_PROPERTY)
-    conf = session.conf
     return RelationInfo(
         roots=_roots(location),
         format=format,
@@ -308,9 +383,13 @@ def relation_info(
         partition_schema=str(relation.partitionSchema().json()),
         table=name,
         index_location=place,
-        confs={key: value for key in _CONFS if (value := conf.get(key, None)) is not None},
+        confs=_confs(made),
         settings=settings,
     )
+
+
+def _confs(made: Mapping[str, str]) -> dict[str, str]:
+    return {key: made[key] for key in _CONFS if key in made}
 
 
 def unusable_columns(schema: str) -> Mapping[tuple[str, ...], str]:

@@ -45,7 +45,7 @@ def run_task(work: bytes, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.Reco
             yield result_batch([found])
         return
     storage = open_storage(job.table, job.storage_options)
-    for outcome in job.publish(_facts(job, storage, keys, columns, batches)):
+    for outcome in job.in_task(job.publish(_facts(job, storage, keys, columns, batches))):
         yield result_batch([outcome])
 
 

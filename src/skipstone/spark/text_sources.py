@@ -101,6 +101,7 @@ class FileSource:
     def read(self, spark: SparkSession, root: str) -> DataFrame:
         """The table at ``root`` as plain Spark reads it."""
         reader = spark.read.format(self.format).options(**self.options)
+        reader = reader.option("__globPaths__", "false")
         if self.schema is not None:
             reader = reader.schema(_schema(self.schema))
         return reader.load(path_for_spark(spark, root))
@@ -203,6 +204,7 @@ def build_source(
         raise ValueError("the job's fingerprint is not the table's")
     column_fields(job.definitions, job.schema)
     build = _Build(spark, job, table, open_storage(job.table, job.storage_options))
+    before = job.store().part_names()
     outcomes: list[Outcome] = []
     ready: list[int] = []
     for at in range(len(todo)):
@@ -224,6 +226,7 @@ def build_source(
 
         files = [todo.object_id(at) for at in wave]
         outcomes += build.attempt(files, 0, None if progress is None else report)
+    job.settle(outcomes, before)
     return outcomes
 
 
@@ -323,7 +326,7 @@ class _Build:
         else:
             text = described_build(job, len(keys))
             with watched(spark, parts, len(keys), progress, text):
-                found = results_of(made)
+                found = job.allowed(results_of(made))
         seen = {outcome.path for outcome in found}
         # A file without rows gives no row, so no task reports it.
         silent = [each for each in keys.values() if each.path not in seen]

@@ -40,6 +40,8 @@ class Jvm(Protocol):
 
     def type(self, name: str) -> Any: ...
 
+    def static(self, name: str, method: str) -> Any: ...
+
     def module(self, name: str) -> JavaObject: ...
 
 
@@ -51,7 +53,7 @@ class Scala213:
 
     def wrap(self, array: JavaObject) -> JavaObject:
         """A Java array as a ``Seq``, not copied."""
-        return self.jvm.type("scala.collection.immutable.ArraySeq").unsafeWrapArray(array)
+        return self.jvm.static("scala.collection.immutable.ArraySeq", "unsafeWrapArray")(array)
 
     def map(self, sequence: JavaObject, function: JavaObject) -> JavaObject:
         """``function`` of each element."""

@@ -16,6 +16,7 @@ from .listing import Listing, hidden_by_spark, int64
 from .local import LocalStorage
 
 if TYPE_CHECKING:
+    import os
     from collections.abc import Mapping
 
 __all__ = [
@@ -84,7 +85,7 @@ def needs_session(path: str, options: Mapping[str, str] | None = None) -> bool:
     return not has_libhdfs() and hadoop_storage(canonical, options or {}).files.needs_session
 
 
-def full_path(path: str, options: Mapping[str, str] | None = None) -> str:
+def full_path(path: str | os.PathLike[str], options: Mapping[str, str] | None = None) -> str:
     """The canonical ``path``, with the authority that Hadoop gives to one that has none
     (``hdfs:///t``)."""
     canonical = canonical_path(path)

@@ -256,6 +256,8 @@ def _created(path: Path, access: Access) -> tuple[Path, int]:
                 os.close(descriptor)
             if not isinstance(error, OSError) or descriptor >= 0:
                 temporary.unlink(missing_ok=True)
+            if isinstance(error, OSError) and error.filename is not None:
+                error.filename = os.fspath(path)  # the user knows no other name
             raise
         os.close(descriptor)
     raise _in_use(path)

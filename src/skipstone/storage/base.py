@@ -52,6 +52,9 @@ class Storage(Protocol):
     requests: int
     #: True where requests are slow, so that several are sent at once.
     remote: bool
+    #: The most bytes between two ranges that one request joins; those ``near`` are always joined.
+    gap: int
+    near: int
 
     def holds(self, path: str) -> bool:
         """Whether ``path`` (canonical) is in this storage."""
@@ -258,21 +261,41 @@ R = TypeVar("R")
 class Meter:
     """``requests`` and ``bytes_read`` so far, and the ``paths`` that were read.
 
-    A request reads consecutive bytes; a look at a file's identity does not count.
+    A request reads consecutive bytes; a look at a file's identity does not count. ``outer`` counts
+    the same reads.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, outer: Meter | None = None) -> None:
         self.requests = 0
         self.bytes_read = 0
-        self.paths: set[str] = set()
+        self._outer = outer
+        self._read: dict[str, list[tuple[int, int]]] = {}
         self._lock = Lock()
 
-    def add(self, path: str, length: int) -> None:
+    def add(self, path: str, offset: int, length: int) -> None:
         """Count one request that read ``length`` bytes."""
         with self._lock:
             self.requests += 1
             self.bytes_read += length
-            self.paths.add(path)
+            self._read.setdefault(path, []).append((offset, offset + length))
+        if self._outer is not None:
+            self._outer.add(path, offset, length)
+
+    @property
+    def paths(self) -> set[str]:
+        """The objects that were read."""
+        return set(self._read)
+
+    @property
+    def bytes_of_objects(self) -> int:
+        """Bytes of the objects that were read, each counted once, however often it was read."""
+        total = 0
+        for ranges in self._read.values():
+            end = 0
+            for start, stop in sorted(ranges):
+                total += max(0, stop - max(start, end))
+                end = max(end, stop)
+        return total
 
 
 _METER: ContextVar[Meter | None] = ContextVar("meter", default=None)
@@ -294,17 +317,17 @@ def is_metered() -> bool:
     return _METER.get() is not None
 
 
-def count_read(path: str, length: int) -> None:
+def count_read(path: str, offset: int, length: int) -> None:
     """Storages call this after each read."""
     meter = _METER.get()
     if meter is not None:
-        meter.add(path, length)
+        meter.add(path, offset, length)
 
 
 @contextmanager
 def metered() -> Iterator[Meter]:
-    """Counts the reads in the block; of two nested meters the inner one counts."""
-    meter = Meter()
+    """Counts the reads in the block; nested meters both count."""
+    meter = Meter(_METER.get())
     token = _METER.set(meter)
     try:
         yield meter

@@ -150,7 +150,7 @@ class HadoopStorage(RemoteReads):
     def read(self, path: str) -> bytes:
         self.requests += 1
         found = self.files.read(path, 0, None)
-        count_read(path, len(found))
+        count_read(path, 0, len(found))
         return bytes(found)
 
     def read_range(
@@ -160,7 +160,7 @@ class HadoopStorage(RemoteReads):
             return memoryview(b"")
         self.requests += 1
         found = self.files.read(path, offset, length)
-        count_read(path, len(found))
+        count_read(path, offset, len(found))
         # An opened file stays the version that it is. So the version is asked for after it was
         # opened: a file that was replaced before or meanwhile differs.
         if version is not None and not version.same_version(self.stat(path)):

@@ -17,7 +17,9 @@ WEBHDFS: Final = "webhdfs"
 PORT: Final = 9870
 HINT: Final = (
     f"name the HTTP address of the name node: the storage option {WEBHDFS}=http://HOST:{PORT}, or"
-    " HADOOP_CONF_DIR with an hdfs-site.xml"
+    " HADOOP_CONF_DIR with an hdfs-site.xml; or install libhdfs and set HADOOP_HOME. Workers of"
+    f" Spark, where format('skipstone') plans and reads, need one of these too (storage.{WEBHDFS}"
+    " is its option); Table.read and skip(df) on a classic session need none"
 )
 
 

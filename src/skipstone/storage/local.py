@@ -58,7 +58,7 @@ class LocalStorage:
     remote = False
 
     def __init__(self, *, gap: int = 16 * 1024, limit: int = 8 * 1024 * 1024) -> None:
-        self.gap, self.limit = gap, limit
+        self.gap, self.near, self.limit = gap, gap, limit
         self.requests = 0
         self._walked: LruCache[str, tuple[list[Directory], Listing]] = LruCache(_ROOTS)
 
@@ -183,7 +183,7 @@ class LocalStorage:
             for _ in range(_ATTEMPTS):  # the file may be rewritten in place
                 wanted = min(length, status.st_size)
                 data = _pread(path, descriptor, wanted, status.st_size - wanted)
-                count_read(path, len(data))
+                count_read(path, status.st_size - wanted, len(data))
                 before, status = status, os.fstat(descriptor)
                 if _unchanged(before, status):
                     break
@@ -235,7 +235,7 @@ class LocalStorage:
                 self.requests += 1
                 held = memoryview(_read_at(descriptor, min(end, size) - start, start))
                 if counts:
-                    count_read(path, len(held))
+                    count_read(path, start, len(held))
                 if last == first + 1:
                     if len(held) == ordered[first].length:
                         found[ordered[first]] = held
@@ -268,7 +268,7 @@ class LocalStorage:
                     length = sum(map(len, views))
                     if os.preadv(descriptor, views, offset) != length:
                         return False
-                    count_read(path, length)
+                    count_read(path, offset, length)
             return _unchanged(status, os.fstat(descriptor))
         finally:
             os.close(descriptor)
@@ -322,9 +322,10 @@ class LocalStorage:
         if is_metered() and len(at):
             files = np.searchsorted(first, at, side="right") - 1
             sizes = np.add.reduceat(length, at)
-            for file, size in zip(files.tolist(), sizes.tolist(), strict=True):
+            starts = offset[at].tolist()
+            for file, start, size in zip(files.tolist(), starts, sizes.tolist(), strict=True):
                 if done[file]:
-                    count_read(versions[file].path, size)
+                    count_read(versions[file].path, start, size)
 
     def open(self, path: str, version: ObjectId | None = None) -> BinaryIO:
         self.requests += 1

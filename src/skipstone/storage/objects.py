@@ -21,7 +21,12 @@ from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 import obstore
-from obstore.exceptions import BaseError, PreconditionError
+from obstore.exceptions import (
+    BaseError,
+    PermissionDeniedError,
+    PreconditionError,
+    UnauthenticatedError,
+)
 
 from skipstone.errors import SkipstoneError, StaleError, UnsupportedError
 from skipstone.identity import ObjectId
@@ -229,7 +234,9 @@ class ObjectStorage(RemoteReads):
         except BaseError as error:
             if isinstance(error, OSError):
                 raise
-            raise OSError(f"{path}: {_brief(error)}") from error
+            denied = isinstance(error, PermissionDeniedError | UnauthenticatedError)
+            kind = PermissionError if denied else OSError
+            raise kind(f"{path}: {_brief(error)}") from error
         except ValueError as error:  # a name that no object can have
             raise FileNotFoundError(f"{path}: {_brief(error)}") from error
 
@@ -308,7 +315,7 @@ def _whole(path: str, answer: GetResult) -> memoryview:
     data, (start, stop) = memoryview(bytes(answer.bytes())), answer.range
     if len(data) != stop - start:
         raise OSError(f"{path}: the store sent {len(data):,} of {stop - start:,} bytes")
-    count_read(path, len(data))
+    count_read(path, start, len(data))
     return data
 
 

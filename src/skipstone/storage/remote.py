@@ -76,7 +76,7 @@ class RemoteReads:
     at_once: int
 
     def __init__(self, gap: int, limit: int) -> None:
-        self.gap, self.limit = gap, limit
+        self.gap, self.near, self.limit = gap, min(_NEAR, gap), limit
         # Ends of objects, and ranges that were read early, by their versions.
         self._ends: LruCache[ObjectId, memoryview] = LruCache(most_bytes=_KEPT_ENDS, size=len)
         self._early: LruCache[ObjectId, list[tuple[int, memoryview]]] = LruCache(
@@ -178,7 +178,7 @@ class RemoteReads:
 
     def spans(self, ranges: Sequence[ByteRange]) -> list[Span]:
         """The requests for ``ranges``: as many as run at once, so that few other bytes are read."""
-        gap = min(_NEAR, self.gap)
+        gap = self.near
         spans = coalesce(ranges, gap, self.limit)
         while len(spans) > self.at_once and gap < self.gap:
             gap = min(4 * gap, self.gap)

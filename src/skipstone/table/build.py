@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from skipstone.build.job import Outcome
     from skipstone.facts import MatchedFacts
     from skipstone.facts.index_encryption import IndexEncryption, WriteEncryption
-    from skipstone.facts.reports import BuildReport
+    from skipstone.facts.reports import BuildReport, RepairReport
     from skipstone.parquet.encryption.decryption import Decryption
     from skipstone.questdb.pm_of_data_file import PmMode
     from skipstone.storage import Listing
@@ -124,12 +124,48 @@ class BuildVerbs(OpenTable):
         given are not refreshed.
         """
         self.store.require_own()
-        definitions = self.store.snapshot().definitions
+        definitions = self.required(self.store.snapshot()).definitions
         known = [found for found in (each.index for each in definitions) if found is not None]
         if not definitions:
-            raise SkipstoneError(f"{self.path} has no index", hint="run `skipstone build TABLE`")
+            self.listing()  # raises where there is no such table
+            raise SkipstoneError(
+                f"{self.path} has no index", hint=f"run `skipstone build {self.path}` first"
+            )
         settings = self._settings(self.file_index, memory, pm, decryption, plaintext_index)
         return _run_build(self, (spark, session), known, settings, progress)
+
+    def repair(
+        self,
+        spark: SparkSession | None = None,
+        *,
+        memory: int = DEFAULT_MEMORY,
+        progress: Progress | None = None,
+        decryption: Decryption | None = None,
+        plaintext_index: bool = False,
+    ) -> RepairReport:
+        """Remove the parts of the index that are corrupt, and build their facts again.
+
+        >>> table.repair()
+
+        The data is not touched. Arguments as for ``refresh``. ``SkipstoneError`` where only corrupt
+        parts said which indexes there are.
+        """
+        from skipstone.facts.reports import RepairReport
+        from skipstone.facts.upkeep import check, remove_damaged
+
+        self.store.require_own()
+        known = self.store.snapshot().definitions
+        fingerprint = self.file_format.fingerprint(spark, self.store)
+        removed = remove_damaged(self.store, check(self.store, self.listing(), fingerprint))
+        if removed and not known:
+            raise SkipstoneError(
+                f"{self.path}: no part of the index can be read; the corrupt ones were removed",
+                hint="build it again: `skipstone build TABLE -c COLUMN:KIND`",
+            )
+        settings = self._settings(self.file_index, memory, "external", decryption, plaintext_index)
+        indexes = [each.index for each in known if each.index is not None]
+        built = _run_build(self, (spark, None), indexes, settings, progress) if removed else None
+        return RepairReport(table=self.path, removed=tuple(removed), built=built)
 
     def _settings(
         self,
@@ -167,7 +203,7 @@ def _run_build(
     encryption: IndexEncryption | None = None,
 ) -> BuildReport:
     from skipstone.build.job import BuildJob
-    from skipstone.facts.coverage import by_lacking, outgrown, stored_bytes, without_pm
+    from skipstone.facts.coverage import by_lacking, outgrown, stored_bytes, unreadable, without_pm
     from skipstone.facts.reports import BuildReport
 
     started = time.perf_counter()
@@ -184,7 +220,7 @@ def _run_build(
         _refuse_in_clear(table, listing, wanted, settings)
     table.store.remove_left_overs()
     before = stored_bytes(table.store.snapshot())
-    matched = table.match(listing, spark)
+    matched = table.match(listing, spark, or_none=True)
     wanted = _chosen(matched, wanted)
     outcomes: list[Outcome] = []
     todo = np.zeros(len(listing), np.bool_)
@@ -220,6 +256,11 @@ def _run_build(
         todo |= files
     only_pm = pm & ~todo
     todo |= pm
+    lost = [
+        (listing.paths[at], f"{text} (not tried again: the file has not changed)")
+        for at, text in unreadable(matched).items()
+        if not todo[at]
+    ]
     if choose is not None and spark is None and todo.any():
         spark = choose(int(np.count_nonzero(todo)), int(listing.sizes[todo].sum()))
     for lacking, files in groups:
@@ -234,9 +275,10 @@ def _run_build(
         location=table.location.root,
         files_total=len(listing),
         files_built=len({outcome.path for outcome in good}),
-        files_already=int(np.count_nonzero(~todo)),
-        files_failed=tuple(
-            (o.path, o.error or "") for o in outcomes if not o.built and not o.too_fresh
+        files_already=int(np.count_nonzero(~todo)) - len(lost),
+        files_failed=(
+            *sorted((o.path, o.error or "") for o in outcomes if not o.built and not o.too_fresh),
+            *lost,
         ),
         files_too_fresh=tuple(o.path for o in outcomes if o.too_fresh),
         left_out=(
@@ -392,7 +434,8 @@ def _merge_if_needed(table: OpenTable) -> int:
     from skipstone.facts.upkeep import compact, needs_merge
 
     snapshot = table.store.snapshot()
-    if not needs_merge(snapshot):
+    # A merge leaves out the facts of files that are not listed.
+    if table.some is not None or not needs_merge(snapshot):
         return 0
     try:
         done = compact(table.store, table.listing)

@@ -70,6 +70,7 @@ class EncryptVerbs(RewriteVerbs):
 
         started = time.perf_counter()
         require_local(self, "encrypted")
+        self.require_whole("encrypt")
         listing = self.listing()
         made = given(encryption, "the encryption")
         old = None if decryption is None else given(decryption, "the old keys")
@@ -156,6 +157,7 @@ class EncryptVerbs(RewriteVerbs):
         keys = given(held, "the keys")
         known = read_list(self.path, keys)
         beginning = None if known is None else known.beginning
+        self.require_whole("decrypt")
         listing = self.listing()
         done = each_file(
             spark,
@@ -238,6 +240,7 @@ class EncryptVerbs(RewriteVerbs):
             new_kms=new_kms,
             master_keys=master_keys,
         )
+        self.require_whole("rekey")
         listing = self.listing()
         done = each_file(spark, listing, work, progress)
         if known is not None and all(each.outcome != "failed" for each in done):

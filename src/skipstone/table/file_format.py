@@ -35,8 +35,16 @@ Progress: TypeAlias = Callable[[int, int], None]
 class ParquetFormat:
     """Parquet files: their footers have the schema."""
 
-    def __init__(self, root: str, storage: Storage, keys: DataKeys) -> None:
+    def __init__(
+        self,
+        root: str,
+        storage: Storage,
+        keys: DataKeys,
+        some: Callable[[], Listing] | None = None,
+    ) -> None:
         self.root, self.storage, self.keys = root, storage, keys
+        #: lists the files, where they are not all below ``root``
+        self.some = some
         #: the footers in the table's ``_metadata``
         self.summary = SummaryFooters(root, storage)
         #: the keys of a running build
@@ -74,9 +82,13 @@ class ParquetFormat:
         """``spark.read.parquet``, with ``schema`` if it is given."""
         from skipstone.spark.session import path_for_spark
 
-        reader = spark.read.options(**options)
+        # Names are names, whatever Hadoop reads as a pattern.
+        reader = spark.read.options(**options).option("__globPaths__", "false")
         reader = reader if schema is None else reader.schema(schema)
-        frame: DataFrame = reader.parquet(path_for_spark(spark, self.root))
+        paths = [self.root]
+        if self.some is not None:
+            reader, paths = reader.option("basePath", self.root), self.some().paths
+        frame: DataFrame = reader.parquet(*(path_for_spark(spark, path) for path in paths))
         return frame
 
 

@@ -6,6 +6,7 @@ the facts of the index, and caches values that queries share. It changes nothing
 
 from __future__ import annotations
 
+import os
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from copy import copy
@@ -13,17 +14,19 @@ from dataclasses import replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Self, TypeAlias
 
-from skipstone.errors import KeyUnavailableError, SkipstoneError, UnsupportedError
+from skipstone.errors import KeyUnavailableError, NoIndexError, SkipstoneError, UnsupportedError
 from skipstone.facts.find import find_store
 from skipstone.facts.location import KeyedLocation
 from skipstone.paimon.adjacent_index import AdjacentIndexes
 from skipstone.paimon.options import FileIndexOptions, is_option
+from skipstone.pruning import Cause
 from skipstone.pruning.partitions import RECURSIVE, PartitionColumns, files_of_table, lookup_of
 from skipstone.pruning.table_schema import FileSchema, TableSchema, spelled_as
 from skipstone.questdb import TXN, is_txn_table
 from skipstone.storage import full_path, open_storage, table_format
 from skipstone.storage import storage_options as options_for
 from skipstone.storage.base import carried
+from skipstone.storage.some_files import SomeFiles, is_pattern
 
 from .file_format import DataKeys, FileFormat, ParquetFormat, SparkFormat, indexed_columns
 
@@ -46,6 +49,7 @@ if TYPE_CHECKING:
     from skipstone.rewrite.file_jobs import Given
     from skipstone.spark.catalog_table import CatalogTable
     from skipstone.storage import Listing, Storage
+    from skipstone.storage.some_files import Paths
 
     from .txn_table import TxnTable
 
@@ -59,10 +63,10 @@ class OpenTable:
 
     def __init__(
         self,
-        path: str | SparkSession,
+        path: Paths | SparkSession,
         name: str | None = None,
         *,
-        index_location: str | XskipperLocation | None = None,
+        index_location: str | os.PathLike[str] | XskipperLocation | None = None,
         storage_options: Mapping[str, str] | None = None,
         format: str = "parquet",
         options: Mapping[str, str] | None = None,
@@ -77,24 +81,37 @@ class OpenTable:
     ) -> None:
         #: the table in the catalog, where it was named
         self.catalog: CatalogTable | None = None
-        if not isinstance(path, str):
+        given_paths = _paths_of(path)
+        if given_paths is None:
             self.catalog = catalog = _of_catalog(path, name)
             if format != "parquet" or options or schema or recursive_file_lookup or partial:
                 raise UnsupportedError(
                     f"{catalog.name}: the catalog has the format, options and schema of a table",
                     hint="leave them out, or open the table by its path",
                 )
-            path, format = catalog.location, catalog.info.format
+            given_paths, format = [catalog.location], catalog.info.format
             options = {k: v for k, v in catalog.properties.items() if is_option(k)}
             if format != "parquet":
                 options, schema = {**options, **catalog.reader_options}, catalog.info.schema
             index_location = index_location or catalog.index_location
         elif name is not None:
             raise TypeError(f"Table(spark, {name!r}): the session comes first, not {path!r}")
-        self.path = full_path(path, storage_options)
+        first = given_paths[0] if given_paths else "/"
+        storage = open_storage(full_path(first, storage_options), storage_options)
+        chosen: SomeFiles | str = os.fspath(first)
+        if len(given_paths) != 1 or (self.catalog is None and is_pattern(os.fspath(first))):
+            chosen = SomeFiles.of(given_paths, storage)
+        #: the files of the table that are read, where they were named by a pattern or a list
+        self.some: SomeFiles | None = None if isinstance(chosen, str) else chosen
+        self.path = full_path(chosen if isinstance(chosen, str) else chosen.root, storage_options)
+        if self.some is not None and format != "parquet":
+            raise UnsupportedError(
+                f"{self.some}: a pattern or a list names Parquet files, not {format}",
+                hint="name the directory of the table",
+            )
         #: as given, or by the configuration of a Spark session: tasks have none
         self.storage_options = options_for(self.path, storage_options)
-        if isinstance(index_location, str):
+        if isinstance(index_location, str | os.PathLike):
             index_location = full_path(index_location, self.storage_options)
         self.storage: Storage = open_storage(self.path, self.storage_options)
         given = options or {}
@@ -108,7 +125,8 @@ class OpenTable:
         self.keys = DataKeys(self.path, decryption)
         self.file_format: FileFormat
         if format == "parquet":
-            self.file_format = ParquetFormat(self.path, self.storage, self.keys)
+            some = None if self.some is None else self.listing
+            self.file_format = ParquetFormat(self.path, self.storage, self.keys, some)
         elif self.keys:
             raise UnsupportedError(f"{self.path}: keys are for Parquet files, not for {format}")
         else:
@@ -119,8 +137,12 @@ class OpenTable:
 
             keys = labelled_keys(index_keys)
         self.store = find_store(self.path, index_location, self.storage_options, keys, self.storage)
+        #: whether the user named the place of the index
+        self.names_index = index_location is not None
         self.partial, self.verify_checksums = partial, verify_checksums
         self.memory = memory
+        #: files that the table leaves out, and why; see ``query_readable``
+        self.skipped: dict[str, str] = {}
         #: where transparent reading looks for the index
         self.index_location: str | XskipperLocation | KeyedLocation
         self.index_location = index_location or self.location.root
@@ -148,12 +170,12 @@ class OpenTable:
         return self.file_format
 
     def listing(self, known: Callable[[], Sequence[str]] | None = None) -> Listing:
-        """The data files now. ``UnsupportedError`` for a table of a table format. ``known`` as for
-        ``Storage.list_files``."""
+        """The data files now, those that were named. ``UnsupportedError`` for a table of a table
+        format. ``known`` as for ``Storage.list_files``."""
         if self.catalog is not None:
             return self._of_catalog(self.catalog)
         listing: Listing | None = None
-        if self.storage.remote:
+        if self.storage.remote and self.some is None:
             # One listing says what several requests would ask.
             try:
                 listing = self.storage.list_files(self.path, known)
@@ -163,16 +185,38 @@ class OpenTable:
             self._top = listing.top
         self._refuse_format(None if listing is None else listing.top)
         if self.txn is not None:
+            self.require_whole("a snapshot")
             return self.txn.listing()
-        if listing is None:
+        if self.some is not None:
+            listing = self.some.listing(self.storage)
+        elif listing is None:
             listing = self.storage.list_files(self.path)
         if self._adjacent is not None:
             listing = self._adjacent.data_files(listing)
+        if self.some is not None and self._last is not None:
+            listing = self._last[0] if self._last[0].same_files(listing) else listing
         if self._last is None or self._last[0] is not listing:
-            every = self.recursive_file_lookup
+            every = self.recursive_file_lookup or (
+                self.some is not None and not any("=" in name for name in listing.folders.names)
+            )
             own = replace(listing, recursive=True) if every else files_of_table(listing)
+            if self.skipped:
+                own = own.where([at for at, p in enumerate(own.paths) if p not in self.skipped])
             self._last = (listing, own)
         return self._last[1]
+
+    def skip_files(self, errors: Mapping[str, str]) -> None:
+        """Leave out these files from now on."""
+        self.skipped |= errors
+        self._last = None
+
+    def require_whole(self, verb: str) -> None:
+        """``UnsupportedError`` for a verb over the whole index where some files were named."""
+        if self.some is not None:
+            raise UnsupportedError(
+                f"{self.some} names some files, and {verb} works on the index of all files",
+                hint=f"name the directory: {self.path}",
+            )
 
     def _of_catalog(self, catalog: CatalogTable) -> Listing:
         """The files of the partitions that the catalog has now."""
@@ -278,7 +322,7 @@ class OpenTable:
         ``KeyUnavailableError``.
         """
         try:
-            matched = matched or self.match(listing)
+            matched = matched or self.match(listing, or_none=True)
             found = self.engine.schema(listing, matched.schemas)
             return found if self.catalog is None else self._spelled(found, matched, self.catalog)
         except KeyUnavailableError as error:
@@ -322,11 +366,32 @@ class OpenTable:
         return PartitionColumns.of(listing).added_to(schema)
 
     def match(
-        self, listing: Listing, spark: SparkSession | None = None, snapshot: Snapshot | None = None
+        self,
+        listing: Listing,
+        spark: SparkSession | None = None,
+        snapshot: Snapshot | None = None,
+        *,
+        or_none: bool = False,
     ) -> MatchedFacts:
-        """The facts of the files of ``listing``, by those in the store now or in ``snapshot``."""
+        """The facts of the files of ``listing``, by those in the store now or in ``snapshot``.
+
+        ``or_none``: there may be no index at the place that the user named.
+        """
         fingerprint = self.file_format.fingerprint(spark, self.store)
-        return (snapshot or self.store.snapshot()).match(listing, fingerprint)
+        snapshot = snapshot or self.store.snapshot()
+        return (snapshot if or_none else self.required(snapshot)).match(listing, fingerprint)
+
+    def require_index(self) -> None:
+        """``NoIndexError`` where there is no index at the place that the user named."""
+        if self.names_index:
+            self.required(self.store.snapshot())
+
+    def required(self, snapshot: Snapshot) -> Snapshot:
+        """``snapshot``; ``NoIndexError`` where it has no facts, and the user named their place."""
+        absent = not snapshot.parts and all(r.cause is Cause.ABSENT for r in snapshot.reasons)
+        if self.names_index and absent and not self.store.exists():
+            raise NoIndexError(self.location.root, self.path)
+        return snapshot
 
     def listing_and_facts(self, columns: Collection[str]) -> tuple[Listing, Snapshot | None]:
         """The data files now, and the facts, where these are in an object store: both are read side
@@ -370,6 +435,20 @@ class OpenTable:
 
         engine.files.opening = with_keys
         return engine
+
+
+def _paths_of(path: Any) -> Sequence[str | os.PathLike[str]] | None:
+    """``path`` as a list of paths; ``None`` for a session."""
+    if isinstance(path, str | os.PathLike):
+        return [path]
+    if isinstance(path, list | tuple):
+        for each in path:
+            if not isinstance(each, str | os.PathLike):
+                raise TypeError(
+                    f"a table is named by paths, not by {type(each).__name__}: {each!r}"
+                )
+        return path
+    return None
 
 
 def _of_catalog(spark: Any, name: str | None) -> CatalogTable:

@@ -10,7 +10,13 @@ from typing import TYPE_CHECKING, Final, TypedDict, TypeVar
 
 import numpy as np
 
-from skipstone.errors import PredicateError, SkipstoneError, StaleError, UnsupportedError
+from skipstone.errors import (
+    FormatError,
+    PredicateError,
+    SkipstoneError,
+    StaleError,
+    UnsupportedError,
+)
 from skipstone.execution import TableQuery, TableScan, unreadable
 from skipstone.execution.open_files import WITH_INDEX
 from skipstone.execution.plan_rows import output_schema
@@ -31,6 +37,7 @@ from skipstone.pruning.partitions import READ_ALL, PartitionColumns
 from skipstone.pruning.plan import SortKey
 from skipstone.pruning.table_schema import FileSchema, spelled_path
 from skipstone.storage import ByteRange
+from skipstone.storage.base import metered
 from skipstone.storage.listing import SUMMARY
 
 from .file_format import ParquetFormat
@@ -96,6 +103,14 @@ class PlanRequest:
 
 def scan_query(table: OpenTable, request: PlanRequest) -> TableScan:
     """See ``Table.scan``."""
+    if not request.shown:
+        return _scan_query(table, request)
+    with metered() as meter:
+        scan = _scan_query(table, request)
+    return replace(scan, plan=replace(scan.plan, planning=(meter.bytes_read, meter.requests)))
+
+
+def _scan_query(table: OpenTable, request: PlanRequest) -> TableScan:
     from skipstone.predicate.render import to_sql
 
     milliseconds: dict[str, float] = {}
@@ -228,6 +243,40 @@ def _of_listing(
                     f"{file.opened.path} changed before it was read", hint="query again"
                 )
     return found
+
+
+#: errors of a file that another copy of it would not have
+_LOST: Final = (FormatError, OSError)
+
+
+def without_unreadable(
+    table: OpenTable, request: PlanRequest, read: Callable[[TableScan], Result]
+) -> Result:
+    """``of_one_listing``, again without the files that cannot be read; ``table.skipped`` has them.
+
+    A file is left out whole, even if only one of its pages cannot be read.
+    """
+    table.require_parquet("read it with Spark: spark.sql.files.ignoreCorruptFiles")
+    while True:
+        try:
+            return of_one_listing(table, request, read)
+        except _LOST as error:
+            listing = table.listing()
+            if listing.is_snapshot or table.catalog is not None:
+                raise  # such a table says itself which files it has
+            ids = [listing.object_id(at) for at in range(len(listing))]
+            opened = zip(ids, table.engine.files.open(ids), strict=True)
+            lost = {id.path: _text(each) for id, each in opened if isinstance(each, _LOST)}
+            named = error.file if isinstance(error, FormatError) else error.filename
+            if named in listing.paths:
+                lost[str(named)] = _text(error)
+            if not lost:
+                raise
+            table.skip_files(lost)
+
+
+def _text(error: Exception) -> str:
+    return error.message if isinstance(error, SkipstoneError) else str(error)
 
 
 def _file_bounds(matched: MatchedFacts, partitions: PartitionColumns) -> FileBounds:

@@ -6,12 +6,20 @@ which carries only paths, sizes and outcomes.
 
 from __future__ import annotations
 
+import re
 import time
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol, TypeVar
 
-from skipstone.errors import FormatError, KeyUnavailableError, SkipstoneError, UnsupportedError
+from skipstone.errors import (
+    FormatError,
+    KeyUnavailableError,
+    SkipstoneError,
+    UnsupportedError,
+    in_words,
+)
+from skipstone.human import plural
 from skipstone.identity import is_hadoop
 from skipstone.questdb import is_txn_table
 
@@ -98,8 +106,23 @@ class RetrofitFiles:
                 dry_run=self.dry_run,
             )
         except (SkipstoneError, OSError) as error:
-            why = error.message if isinstance(error, SkipstoneError) else str(error)
+            why = in_words(error, path)
             return RetrofitReport(path=path, output=path, outcome="failed", why=why)
+
+
+_NO_COLUMN = re.compile("no column '").match
+
+
+def _raise_once(work: RetrofitFiles, done: Sequence[RetrofitReport], table: str) -> None:
+    """The error of the first file, where no file has a column that was named."""
+    from skipstone.rewrite.retrofit_file import retrofit
+
+    path = done[0].path
+    try:
+        retrofit(path, bloom=work.bloom, sorting=work.sorting, dry_run=True)
+    except SkipstoneError as error:
+        text = error.message.replace(path, f"{plural(len(done), 'file')} of {table}")
+        raise SkipstoneError(text, hint=error.hint) from None
 
 
 class RewriteVerbs(BuildVerbs):
@@ -135,7 +158,10 @@ class RewriteVerbs(BuildVerbs):
 
         started = time.perf_counter()
         require_local(self, "done", hint="let the writer of the table add page indexes and filters")
-        done = each_file(spark, self.listing(), work, progress)
+        listing = self.listing()
+        done = each_file(spark, listing, work, progress)
+        if done and all(each.outcome == "failed" and _NO_COLUMN(each.why) for each in done):
+            _raise_once(work, done, self.path)
         refreshed = None
         rewritten = any(each.outcome == "rewritten" for each in done)
         if rewritten and not work.dry_run and self.store.snapshot().definitions:
@@ -239,6 +265,7 @@ class RewriteVerbs(BuildVerbs):
                 f"{self.path} names the versions of its files in _txn",
                 hint="`skipstone migrate` gives them row group metadata (_pm)",
             )
+        self.require_whole("write-metadata")
         return write_summary(self.listing(), self.storage, dry_run=dry_run, progress=progress)
 
 

@@ -32,7 +32,8 @@ from skipstone.spark.read_choice import (
     undecidable,
 )
 from skipstone.spark.read_path import UNFILTERED, miscounted, read_connect, wanted_nulls
-from skipstone.spark.scan_log import Scan, scan_log
+from skipstone.spark.scan_log import scan_log
+from skipstone.spark.scans import Scan
 from skipstone.spark.schemas import in_types
 from skipstone.spark.session import (
     ZONE,
@@ -79,6 +80,7 @@ def read_table(
     """See ``Table.read``."""
     _require_own_root(table, options)
     require_session(spark)
+    table.require_index()
     table = table.with_lookup_of(options)
     options = {key: value for key, value in options.items() if key.lower() != RECURSIVE.lower()}
     where, columns, order_by = request.where, request.columns, request.order_by
@@ -246,6 +248,8 @@ def _native(
         reasons = (*reasons, more)
     if is_connect(spark):
         options, whole = schema_for_spark(table, spark, options)
+        if table.some is not None:
+            options = {**options, "basePath": table.path}
         with whole.in_words(table.path):
             frame = read_connect(
                 spark,
@@ -254,6 +258,7 @@ def _native(
                 where,
                 without_sidecars(table, options),
                 schema=whole.given,
+                paths=None if table.some is None else table.listing().paths,
             )
         return whole.in_order(frame)
     find = finder({table.path: table.index_location}, store_cache(spark))
@@ -388,6 +393,8 @@ def _paged(
     table: OpenTable, spark: SparkSession, request: PlanRequest
 ) -> tuple[DataFrame | None, str]:
     """The rows by pages in workers; or why that is impossible."""
+    if table.some is not None:
+        return None, "format skipstone reads all files of a table"
     own, why = schema_by_spark(table, spark, request.columns)
     if own is None:
         return None, why
@@ -398,7 +405,7 @@ def _paged(
         "orderBy": order,
         "limit": None if limit is None else str(limit),
         "timeZone": request.time_zone,
-        "indexLocation": table.index_location,
+        "indexLocation": table.index_location if table.names_index else None,
         "memory": table.memory,
         "verifyChecksums": None if table.verify_checksums else "false",
         **table.lookup,
@@ -409,8 +416,20 @@ def _paged(
         if frame.columns != own.names:  # a request to the server, under Connect
             return None, "Spark gives the columns in another order"
     except Exception as error:  # such as a server without Skipstone: Spark's reader remains
-        return None, f"format skipstone is not available: {str(error).partition(chr(10))[0]}"
+        return None, f"format skipstone is not available: {_in_words(error)}"
     return frame, ""
+
+
+def _in_words(error: Exception) -> str:
+    """Spark's error in one line, without the class of its exception and Python's stack."""
+    text = str(error)
+    if "DATA_SOURCE_NOT_FOUND" in text:
+        return (
+            "the Python of Spark's workers does not have Skipstone: set PYSPARK_PYTHON to one that "
+            "has, before the session starts"
+        )
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    return next((line for line in lines if line.startswith("[")), lines[0] if lines else "")
 
 
 # -- reasons ---------------------------------------------------------------------------------------
@@ -449,6 +468,5 @@ def _marked(
         milliseconds=plan.milliseconds,
     )
     log = scan_log(spark)
-    log.planned(found)
-    mark(frame, log, found)
+    log.planned(found, mark(frame, log, found))
     return frame

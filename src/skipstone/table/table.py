@@ -16,7 +16,8 @@ Only the calls that receive a session import Spark.
 from __future__ import annotations
 
 from functools import partial
-from typing import TYPE_CHECKING, Any, Unpack, overload
+from os import PathLike
+from typing import TYPE_CHECKING, Any, Unpack, cast, overload
 
 from skipstone.errors import SkipstoneError
 from skipstone.paimon.options import is_option
@@ -27,7 +28,7 @@ from .aggregates import AggregateVerbs
 from .build import DEFAULT_MEMORY
 from .encrypt import EncryptVerbs
 from .file_format import SparkFormat
-from .planning import PlanRequest, of_one_listing, planned
+from .planning import PlanRequest, of_one_listing, planned, without_unreadable
 from .upkeep import UpkeepVerbs
 
 if TYPE_CHECKING:
@@ -46,8 +47,9 @@ if TYPE_CHECKING:
     from skipstone.questdb.pm_of_data_file import PmMode
     from skipstone.rewrite.file_jobs import Given
     from skipstone.spark.facts import Locations
-    from skipstone.spark.scan_log import QueryScans
+    from skipstone.spark.scans import QueryScans
     from skipstone.spark.watch import Watch
+    from skipstone.storage.some_files import Paths
 
     from .open_table import Where
     from .planning import PlanOptions, Result
@@ -59,6 +61,11 @@ class Table(EncryptVerbs, UpkeepVerbs, AggregateVerbs):
     >>> events = skipstone.Table("lake/events")
     >>> logs = skipstone.Table("lake/logs", format="csv", options={"header": "true"})
     >>> sales = skipstone.Table(spark, "db.sales")
+    >>> january = skipstone.Table("lake/events/day=2026-01-*/")
+
+    A path is text or a ``pathlib.Path``; ``~`` is a home. A directory, one file, a pattern (``*``,
+    ``?``, ``[ab]``, ``{a,b}``, ``**`` for folders) or a list of files: a pattern or a list names
+    some files of the table that is the folder above them, and the index is that of this table.
 
     A session and a name open a table of the session's catalog: its location, format, options and
     schema, and its partitions, which may lie anywhere, are those of the catalog at each call.
@@ -111,6 +118,16 @@ class Table(EncryptVerbs, UpkeepVerbs, AggregateVerbs):
             return f"Table({self.path!r}, {self.coverage(self.listing())})"
         except (SkipstoneError, OSError):
             return f"Table({self.path!r}, partial=True)"
+
+    def _repr_html_(self) -> str:
+        """Its files and its index, for notebooks."""
+        from html import escape
+
+        try:
+            found = self.describe()._repr_html_()
+        except (SkipstoneError, OSError) as error:
+            found = f"<p>{escape(str(error))}</p>"
+        return f"<b>{escape(repr(self))}</b>{found}"
 
     def scan(
         self,
@@ -222,6 +239,21 @@ class Table(EncryptVerbs, UpkeepVerbs, AggregateVerbs):
         """
         return of_one_listing(self, PlanRequest(where=where, **how), read)
 
+    def query_readable(
+        self,
+        read: Callable[[TableScan], Result],
+        where: Where = None,
+        **how: Unpack[PlanOptions],
+    ) -> Result:
+        """As ``retried``, without the files that cannot be read, which may hold matches.
+
+        >>> table.query_readable(lambda scan: scan.to_arrow(), "amount > 100")
+        >>> table.skipped
+
+        ``skipped`` has these files, each with its error; the table leaves them out from then on.
+        """
+        return without_unreadable(self, PlanRequest(where=where, **how), read)
+
     def read(
         self,
         spark: SparkSession,
@@ -257,7 +289,7 @@ def skip(df: DataFrame, index_location: Locations = None) -> DataFrame:
     ``index_location`` is the place of the index if it is not next to the table: one for all tables,
     or a mapping from table path to location. A location may be one of Xskipper's stores
     (``XskipperLocation``). The rows are those of plain Spark; relations without an index are read
-    as before.
+    as before. ``NoIndexError`` where there is no index at a location that is named.
     """
     from skipstone.spark.facts import finder, store_cache
     from skipstone.spark.session import is_connect, require_frame
@@ -265,18 +297,18 @@ def skip(df: DataFrame, index_location: Locations = None) -> DataFrame:
 
     require_frame(df)
     cache = None if is_connect(df) else store_cache(df.sparkSession)
-    return skip_frame(df, finder(index_location, cache))
+    return skip_frame(df, finder(index_location, cache, required=True))
 
 
 def read(
     spark: SparkSession,
-    path: str,
+    path: Paths,
     where: str | None = None,
     *,
     columns: Sequence[str] | None = None,
     order_by: str | Sequence[str] | None = None,
     limit: int | None = None,
-    index_location: str | XskipperLocation | None = None,
+    index_location: str | PathLike[str] | XskipperLocation | None = None,
     storage_options: Mapping[str, str] | None = None,
     format: str = "parquet",
     schema: str | None = None,
@@ -319,9 +351,9 @@ def read(
 @overload
 def explain(what: DataFrame) -> QueryScans: ...
 @overload
-def explain(what: str | ParquetFile | Plan, where: Where = None) -> Explanation: ...
+def explain(what: Paths | ParquetFile | Plan, where: Where = None) -> Explanation: ...
 def explain(
-    what: DataFrame | str | ParquetFile | Plan, where: Where = None
+    what: DataFrame | Paths | ParquetFile | Plan, where: Where = None
 ) -> Explanation | QueryScans:
     """What a query would read, and why it skips the rest; nothing is run.
 
@@ -330,7 +362,7 @@ def explain(
     For a DataFrame: its file scans. For the path of a table, or a ``ParquetFile``: the plan for
     ``where``. A ``Plan`` is shown as it is.
     """
-    if isinstance(what, str):
+    if isinstance(what, str | PathLike | list | tuple):
         return Table(what).explain(where)
     from skipstone.parquet.reading.file import ParquetFile
     from skipstone.planning.explain import Explanation
@@ -343,7 +375,7 @@ def explain(
     from skipstone.spark.skip import explain as explain_frame
 
     require_frame(what)
-    return explain_frame(what)
+    return explain_frame(cast("DataFrame", what))
 
 
 def last_scan(spark: SparkSession) -> QueryScans:
@@ -351,19 +383,19 @@ def last_scan(spark: SparkSession) -> QueryScans:
 
     >>> print(skipstone.last_scan(spark))
 
-    It has no scans before the first query that reads through an index.
+    Where that query did not read through an index, it has no scans, and ``untouched`` says why.
+    Queries of streams do not count. Raises ``UnsupportedError`` under Spark Connect.
     """
-    from skipstone.spark.scan_log import QueryScans
-    from skipstone.spark.scan_log import last_scan as last
+    from skipstone.spark.last_query import last_scan as last
     from skipstone.spark.session import require_session
 
     require_session(spark)
-    return last(spark) or QueryScans(scans=())
+    return last(spark)
 
 
 def watch(
     spark: SparkSession,
-    table: Table | str,
+    table: Table | Paths,
     *,
     interval: float = 10.0,
     name: str | None = None,
@@ -391,7 +423,8 @@ def watch(
     from skipstone.spark.watch import start_watch
 
     require_session(spark)
-    watched = Table(table) if isinstance(table, str) else table
+    watched = table if isinstance(table, Table) else Table(table)
+    watched.require_whole("watch")
     watched.store.require_own()
     if not watched.store.snapshot().definitions:
         raise SkipstoneError(

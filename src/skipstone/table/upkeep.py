@@ -130,8 +130,10 @@ class UpkeepVerbs(OpenTable):
                 f"{self.location.root} is a store of Xskipper",
                 hint="a deep check rebuilds Skipstone's own facts: leave out --deep",
             )
+        self.require_whole("check")
         decryption = self.keys.get() if decryption is None else bound(self.path, decryption)
         listing = self.listing()
+        self.require_index()
         found = check(self.store, listing, self.file_format.fingerprint(None, self.store))
         corrupt = [*map(str, found.damaged), *(f"pack {name} is gone" for name in found.lost_packs)]
         proof = None
@@ -164,6 +166,7 @@ class UpkeepVerbs(OpenTable):
             fresh=found.current,
             stale=found.stale,
             missing=len(found.missing) if indexed else 0,
+            unreadable=found.unreadable,
             orphaned=len(found.orphaned),
             corrupt=tuple(corrupt),
             untrue=proof.untrue if proof else (),
@@ -184,6 +187,7 @@ class UpkeepVerbs(OpenTable):
         from skipstone.facts.reports import DropReport
 
         self.store.require_own()
+        self.require_whole("drop")
         matched = self.match(self.listing())
         before = describe(self.path, matched)
         if not before.indexes:
@@ -220,6 +224,8 @@ class UpkeepVerbs(OpenTable):
         from skipstone.facts.upkeep import compact
 
         self.store.require_own()
+        self.require_whole("compact")
+        self.require_index()
         started = time.perf_counter()
         self.store.remove_left_overs()
         done = compact(self.store, self.listing)
@@ -259,6 +265,8 @@ class UpkeepVerbs(OpenTable):
         from skipstone.facts.upkeep import vacuum
 
         self.store.require_own()
+        self.require_whole("vacuum")
+        self.require_index()
         if not (
             self.storage.has_children(self.path)
             or self.store.storage.has_children(self.location.root)
@@ -295,6 +303,7 @@ class UpkeepVerbs(OpenTable):
         from skipstone.facts.export import export_containers, export_pms
 
         self.store.require_own()
+        self.require_whole("export")
         if kind == "xskipper":
             return _export_facts(self, destination)
         if kind not in ("paimon", "questdb"):
@@ -337,6 +346,7 @@ class UpkeepVerbs(OpenTable):
         """
         from skipstone.questdb.migrate import migrate
 
+        self.require_whole("migrate")
         if destination is None and not is_txn_table(self.path, self.storage):
             destination = self.location.pms
         return migrate(
@@ -362,10 +372,16 @@ def _drop_one(table: OpenTable, index: str, before: Description) -> tuple[IndexI
     gone = tuple(info for info in before.indexes if (info.column, info.kind) == (column, name))
     if not gone:
         names = [info.name for info in before.indexes]
-        near = get_close_matches(index, names, 1)
+        # Of the same column first: `id:bloom` does not mean the index of another one.
+        own = [info.name for info in before.indexes if info.column in (column, index)]
+        columns = [info.column for info in before.indexes]
+        close = get_close_matches(column or index, columns, 1)
+        near = own or [info.name for info in before.indexes if info.column in close]
         raise SkipstoneError(
             f"{table.path} has no index {index!r}",
-            hint=f"did you mean {near[0]!r}?" if near else f"it has {', '.join(names)}",
+            hint=f"did you mean {' or '.join(map(repr, near))}?"
+            if near
+            else f"it has {', '.join(names)}",
         )
     drop_index(table.store, name, column)
     left = table.store.snapshot()

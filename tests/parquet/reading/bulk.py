@@ -10,7 +10,6 @@ import pyarrow.parquet as pq
 import skipstone
 from skipstone.parquet.reading.bulk_chunks import KERNELS
 from skipstone.parquet.reading.bulk_columns import BulkColumns, FilePart, read_bulk
-from skipstone.parquet.reading.few_rows import KERNELS as FEW
 from skipstone.parquet.reading.few_rows import FewRows, read_few_rows
 
 if TYPE_CHECKING:
@@ -25,7 +24,6 @@ if TYPE_CHECKING:
 
 #: Loaded before Hypothesis draws: it takes constants from the modules that are loaded.
 COMPILED = KERNELS.load()
-COMPILED_FEW = FEW.load()
 
 
 def opened(path: Path | str, **options: Any) -> skipstone.ParquetFile:
@@ -73,7 +71,7 @@ def read_rows(
         kinds.append(chunks.kind)
     assert all(kind == kinds[0] for kind in kinds)
     before = [file.bytes_read for file in files]
-    found = read_few_rows(parts, kinds[:1], COMPILED_FEW)
+    found = read_few_rows(parts, kinds[:1], COMPILED)
     lengths = [file.bytes_read - each for file, each in zip(files, before, strict=True)]
     return None if found is None else found[0], lengths
 

@@ -19,10 +19,10 @@ from hypothesis import strategies as st
 from skipstone.parquet.format.enums import CompressionCodec, Encoding, Type
 from skipstone.parquet.reading.bulk_chunks import BulkKind
 from skipstone.parquet.reading.bulk_columns import BulkColumns, FilePart, read_bulk
-from skipstone.parquet.reading.few_rows import FewRows, page_entries, read_few_rows
+from skipstone.parquet.reading.few_rows import FewRows, chunk_entries, read_few_rows
 from skipstone.parquet.reading.pinned_file import PinnedReader
 from skipstone.storage.local import LocalStorage
-from tests.parquet.reading.bulk import COMPILED, COMPILED_FEW, part
+from tests.parquet.reading.bulk import COMPILED, part
 
 ROWS = 40
 _V1, _DICTIONARY, _V2 = 5, 7, 8  # fields of a page header
@@ -286,10 +286,10 @@ def few_rows(
     storage = LocalStorage()
     reader = PinnedReader(storage)
     reader.pin(storage.stat(str(path)))
-    entries = page_entries([np.array((0, len(data), ROWS, codec))], [codec])
-    wanted_rows = FewRows(str(path), reader, entries, np.array(rows))
+    entries = chunk_entries(None, np.array((0, len(data), ROWS, codec)))
+    wanted_rows = FewRows(str(path), reader, (entries,), np.array(rows))
     kind = BulkKind(type, physical, optional)
-    found = read_few_rows([wanted_rows] * 2, [kind], COMPILED_FEW, memory=memory)
+    found = read_few_rows([wanted_rows] * 2, [kind], COMPILED, memory=memory)
     if found is None:
         return None
     assert found[0][: len(rows)].equals(found[0][len(rows) :])

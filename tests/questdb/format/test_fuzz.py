@@ -110,7 +110,7 @@ def visit(snapshot: PmSnapshot) -> None:
         assert len(offsets) == valid.size + 1
         assert offsets[-1] == len(data)
         stats.fixed(end, np.int64)
-        stats.fixed_bytes(end, 16)
+        stats.inlined(8)
     stats.all_null()
     snapshot.num_rows.sum()
     assert snapshot.bloom_places[0].shape == (len(groups), len(snapshot.pm.bloom_columns))

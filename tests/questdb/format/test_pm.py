@@ -200,9 +200,12 @@ def test_statistics_of_all_row_groups_and_columns_at_once() -> None:
     assert texts == [b"longer than eight", b"z", b"exactly 9"]
     assert valid.tolist() == [[True], [True], [True]]
     assert snapshot.stats([2]).present("MIN").tolist() == [[True], [False], [True]]
-    nine, where = snapshot.stats([2]).fixed_bytes("MIN", 9)
-    assert where.tolist() == [[False], [False], [True]]
-    assert nine[2, 0].tobytes() == b"exactly 9"
+    # Minima, then maxima; of another width there is none.
+    both, where = snapshot.stats([0]).inlined(8)
+    assert both.shape == (2, 3, 1, 8)
+    assert where.tolist() == [[[True], [True], [False]]] * 2
+    assert both.view("<i8")[where].tolist() == [[0], [10], [9], [19]]
+    assert not snapshot.stats([0]).inlined(4)[1].any()
     # Any row groups, in any order.
     some = snapshot.stats([0], np.array([1, 0])).fixed("MIN", np.int64)[0]
     assert some.tolist() == [[10], [0]]

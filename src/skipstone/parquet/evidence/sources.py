@@ -211,7 +211,8 @@ class PageSource(Source):
         counts = np.array([len(each) for each in starts], np.int64)
         parent = np.repeat(np.array(parents, np.int64), counts)
         first = np.concatenate([none, *starts])
-        rows = np.diff(first, append=0)
+        rows = np.empty_like(first)
+        rows[:-1] = first[1:] - first[:-1]
         # The last run of a row group ends with it.
         last = np.cumsum(counts) - 1
         rows[last] = units.rows[parents] - first[last]
@@ -374,4 +375,4 @@ def _together(
 def _groups(units: Units, ordinal: int) -> list[int]:
     """The row groups of a file that contain units."""
     mine = units.ordinal[units.file == ordinal]
-    return mine[np.flatnonzero(np.diff(mine, prepend=-1))].tolist() if len(mine) else []
+    return list(dict.fromkeys(mine.tolist()))

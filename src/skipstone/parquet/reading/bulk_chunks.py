@@ -90,6 +90,7 @@ class BulkKernels:
     words: Callable[..., Any]
     strings: Callable[..., Any]
     candidates: Callable[..., Any]
+    choose: Callable[..., Any]
     locate: Callable[..., Any]
     gather: Callable[..., Any]
     copy_some: Callable[..., Any]

@@ -209,14 +209,15 @@ def read_bulk(
     only whole columns of numbers are done."""
     if kernels is None and not all(kind.physical in WIDTHS for kind in kinds):
         return _none(parts, kinds)
-    room = _new if room is None else room
+    room = new_memory if room is None else room
     columns = [
         [part.columns[at] for part in parts] or [np.empty((0, 4), np.int64)]
         for at in range(len(kinds))
     ]
     counts = [[len(each) for each in column] for column in columns]
     spans = [np.concatenate(column) for column in columns]
-    buffers, done = _fetched(parts, spans, counts, room)
+    files = [(part.reader, part.path) for part in parts]
+    buffers, done = fetched(files, spans, counts, room)
     arrays, firsts = [], []
     for kind, mine, count, buffer in zip(kinds, spans, counts, buffers, strict=True):
         part_of = np.repeat(np.arange(len(count)), count)
@@ -274,7 +275,8 @@ def _none(parts: Sequence[FilePart], kinds: Sequence[BulkKind]) -> BulkColumns:
     return BulkColumns(arrays, (first,) * len(kinds), np.zeros(len(parts), np.bool_))
 
 
-def _new(size: int) -> NDArray[np.uint8]:
+def new_memory(size: int) -> NDArray[np.uint8]:
+    """``Room`` that is not used again."""
     return np.empty(size, np.uint8)
 
 
@@ -293,9 +295,9 @@ class Scratch:
             try:
                 found = self._free.pop()
             except IndexError:
-                found = _new(0)
+                found = new_memory(0)
             if len(found) < size:
-                found = _new(size)
+                found = new_memory(size)
             if size <= _LARGEST_KEPT:
                 given.append(found)
             return found[:size]
@@ -307,26 +309,37 @@ class Scratch:
             del self._free[:-_MOST_KEPT]
 
 
-def _fetched(
-    parts: Sequence[FilePart],
-    spans: Sequence[NDArray[np.int64]],
+def fetched(
+    files: Sequence[tuple[PinnedReader, str]],
+    ranges: Sequence[NDArray[np.int64]],
     counts: Sequence[Sequence[int]],
     room: Room,
+    gap: int = 0,
 ) -> tuple[list[NDArray[np.uint8]], NDArray[np.bool_]]:
-    """For each column the bytes of all its spans, one after another, of which each part has
-    ``counts``; and which parts could be read."""
-    sizes = [int(mine[:, LENGTH].sum()) + ROOM for mine in spans]
+    """For each column the bytes of all its ``ranges``, one after another, of which each file has
+    ``counts``; and which files could be read. Ranges of a file that are at most ``gap`` apart are
+    read by one call."""
+    sizes = [int(mine[:, LENGTH].sum()) + ROOM for mine in ranges]
     ends = list(accumulate(sizes, initial=0))
-    into = room(ends[-1])
-    ranges, owners = [], []
-    for mine, count, start in zip(spans, counts, ends, strict=False):
+    into = room(ends[-1] + gap)
+    found, owners = [], []
+    for mine, count, start in zip(ranges, counts, ends, strict=False):
         length = mine[:, LENGTH]
         place = np.cumsum(length) - length + start
-        ranges.append(np.stack([mine[:, OFFSET], length, place], axis=1))
+        found.append(np.stack([mine[:, OFFSET], length, place], axis=1))
         owners.append(np.repeat(np.arange(len(count)), count))
-    every, owner = np.concatenate(ranges), np.concatenate(owners)
+    every, owner = np.concatenate(found), np.concatenate(owners)
     order = np.lexsort((every[:, 0], owner))
-    first = np.searchsorted(owner[order], np.arange(len(parts) + 1))
-    files = [(part.reader, part.path) for part in parts]
-    done = read_files(files, first, every[order], into)
+    every, owner = every[order], owner[order]
+    if gap:
+        # What lies between two ranges goes where it is not read.
+        stop = every[:-1, 0] + every[:-1, 1]
+        between = every[1:, 0] - stop
+        near = np.flatnonzero((owner[1:] == owner[:-1]) & (between > 0) & (between <= gap))
+        if len(near):
+            aside = np.stack([stop[near], between[near], np.full(len(near), ends[-1])], axis=1)
+            every = np.insert(every, near + 1, aside, axis=0)
+            owner = np.insert(owner, near + 1, owner[near])
+    first = np.searchsorted(owner, np.arange(len(files) + 1))
+    done = read_files(files, first, every, into)
     return [into[a:b] for a, b in pairwise(ends)], done

@@ -37,6 +37,7 @@ from .bulk_pages_jit import move, unpack, unpacked, walk
 from .bulk_search_jit import candidates
 from .bulk_select_jit import (
     after_levels,
+    choose,
     copy_some,
     gather,
     locate,
@@ -349,6 +350,7 @@ def compiled() -> BulkKernels:
                 ("words", words),
                 ("strings", strings),
                 ("candidates", candidates),
+                ("choose", choose),
                 ("locate", locate),
                 ("gather", gather),
                 ("copy_some", copy_some),
@@ -365,6 +367,8 @@ def warm_up(kernels: BulkKernels) -> None:
     one, bounds = np.zeros(1, np.int64), np.zeros(0, np.uint64)
     kernels.walk(bytes_, numbers, numbers, one, status, pages, np.zeros(80, np.int64))
     kernels.unpack(bytes_, pages, np.zeros(0, np.bool_), status, bytes_)
+    some_pages, pairs = np.zeros((0, 4), np.int64), np.zeros((0, 2), np.int64)
+    kernels.choose(some_pages, one, pairs, numbers, one, pairs, numbers, one, numbers, numbers)
     kernels.words(bytes_, pages, numbers, numbers, status, offsets, bytes_)
     for optional in (False, True):
         kernels.indices(bytes_, pages, optional, numbers, numbers, status, some, valid, nulls)

@@ -1,7 +1,7 @@
 """Compiled loops that take a few values among many.
 
-``locate`` finds where chosen rows are stored, and decompresses no more than that takes: the pages
-that hold one, and the beginning of a dictionary.
+``choose`` finds the pages that hold chosen rows. ``locate`` finds where these rows are stored, and
+decompresses no more than that takes: the pages that hold one, and the beginning of a dictionary.
 
 Every length and place in a page is checked before use. See ``bulk_jit``.
 """
@@ -143,13 +143,29 @@ def _coded(plain: Any, start: Any, stop: Any, entries: Any, wanted: Any, out: An
 
 
 @register_jitable
+def _levels(data: Any, page: Any, plain: Any, optional: Any) -> Any:
+    """Decompresses the levels of a page; whether it has them."""
+    if not optional:
+        return unpacked(data, page, plain, max(page[LEVELS], np.int64(0)))
+    if page[VERSION] == 2:
+        return unpacked(data, page, plain, page[LEVELS])
+    if page[SIZE] < 4 or not unpacked(data, page, plain, np.int64(4)):
+        return False
+    length = np.int64(load(plain, page[PLACE]) & np.uint64(0xFFFFFFFF))
+    return length <= page[SIZE] - 4 and unpacked(data, page, plain, 4 + length)
+
+
+@register_jitable
 def _in_page(
-    plain: Any, page: Any, rows: Any, width: Any, optional: Any, entries: Any, where: Any,
-    size: Any, valid: Any, wanted: Any, slot: Any, codes: Any,
+    data: Any, plain: Any, page: Any, rows: Any, width: Any, optional: Any, entries: Any,
+    where: Any, size: Any, valid: Any, wanted: Any, slot: Any, codes: Any,
 ) -> Any:  # fmt: skip
     """Where the values of ``rows`` of one page are: for a page by dictionary their indices, and -2
     as sizes. The largest index, -1 where there is none, or -2 where the page is wrong."""
-    wrong, stop = np.int64(-2), page[PLACE] + page[SIZE]
+    wrong, origin = np.int64(-2), page[PLACE]
+    stop = origin + page[SIZE]
+    if not _levels(data, page, plain, optional):
+        return wrong
     start, held = after_levels(plain, page, optional, valid, 0)
     if held < 0 or start > stop:
         return wrong
@@ -174,6 +190,8 @@ def _in_page(
         return np.int64(-1)
     encoding = page[ENCODING]
     if encoding in (_RLE_DICTIONARY, _PLAIN_DICTIONARY):
+        if not unpacked(data, page, plain, page[SIZE]):
+            return wrong
         some = codes[:found]
         most = _coded(plain, start, stop, entries, wanted[:found], some)
         if most < 0:
@@ -184,7 +202,8 @@ def _in_page(
     if encoding != _PLAIN:
         return wrong
     if width > 0:
-        if held * width > stop - start:
+        last = start + (wanted[found - 1] + 1) * width
+        if held * width > stop - start or not unpacked(data, page, plain, last - origin):
             return wrong
         for k in range(found):
             where[slot[k]], size[slot[k]] = start + wanted[k] * width, width
@@ -195,6 +214,9 @@ def _in_page(
         while True:
             if stop - place < 4:
                 return wrong
+            after = place - origin + 4
+            if page[READY] < after and not unpacked(data, page, plain, after):
+                return wrong
             length = np.int64(load(plain, place) & np.uint64(0xFFFFFFFF))
             place += 4
             if length > stop - place:
@@ -203,6 +225,8 @@ def _in_page(
             if passed > wanted[n]:
                 break
             place += length
+        if not unpacked(data, page, plain, place - origin + length):
+            return wrong
         where[slot[n]], size[slot[n]] = place, length
         place += length
     return np.int64(-1)
@@ -243,6 +267,43 @@ def _of_dictionary(
     return True
 
 
+def choose(
+    table: Any, of: Any, dictionary: Any, rows: Any, rows_of: Any, ranges: Any, spans: Any,
+    first: Any, begins: Any, at: Any,
+) -> Any:  # fmt: skip
+    """The entries (``few_rows``) of one column that hold any of ``rows``; how many, or -1 where a
+    row is in none. Those of part ``p`` are ``table[of[p]:of[p + 1]]``, and ``rows[rows_of[p]:]``.
+
+    ``spans`` are the numbers of ``ranges`` to read for the parts, ``first`` the rows of the chosen
+    entries before each part, ``begins`` those before each entry, ``at`` where ``rows`` are among
+    them.
+    """
+    chosen, count, held = 0, 0, np.int64(0)
+    for p in range(len(of) - 1):
+        k, stop, before = rows_of[p], rows_of[p + 1], count
+        for e in range(of[p], of[p + 1]):
+            start, after = table[e, 2], table[e, 2] + table[e, 3]
+            if k == stop or rows[k] < start:
+                break
+            if rows[k] >= after:
+                continue
+            if count == before and dictionary[p, 1] > 0:
+                ranges[count, 0], ranges[count, 1] = dictionary[p, 0], dictionary[p, 1]
+                count += 1
+            ranges[count, 0], ranges[count, 1] = table[e, 0], table[e, 1]
+            count += 1
+            begins[chosen] = held
+            chosen += 1
+            while k < stop and rows[k] < after:
+                at[k] = held + rows[k] - start
+                k += 1
+            held += table[e, 3]
+        if k < stop:
+            return -1
+        spans[p], first[p + 1] = count - before, held
+    return chosen
+
+
 def locate(
     data: Any, pages: Any, plain: Any, optional: Any, entries: Any, status: Any, rows: Any,
     width: Any, where: Any, size: Any, valid: Any, wanted: Any, slot: Any, codes: Any, starts: Any,
@@ -261,16 +322,13 @@ def locate(
             while k < len(rows) and rows[k] < page[FIRST] + page[VALUES]:
                 k += 1
             if k > j and status[chunk] == 0:
-                if unpacked(data, page, plain, page[SIZE]):
-                    found = _in_page(
-                        plain, page, rows[j:k], width, optional, entries[chunk], where[j:k],
-                        size[j:k], valid, wanted, slot, codes,
-                    )  # fmt: skip
-                    most = max(most, found)
-                    if found < -1:
-                        status[chunk] = 4
-                else:
-                    status[chunk] = 2
+                found = _in_page(
+                    data, plain, page, rows[j:k], width, optional, entries[chunk], where[j:k],
+                    size[j:k], valid, wanted, slot, codes,
+                )  # fmt: skip
+                most = max(most, found)
+                if found < -1:
+                    status[chunk] = 4
             j = k
         if most < 0 or status[chunk] != 0:
             continue

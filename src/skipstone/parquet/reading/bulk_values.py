@@ -92,12 +92,17 @@ class StoredColumn:
         """The values."""
         at, chunks = self._at, self.chunks
         if at is not None and len(at) <= _MANY * int(chunks.first[-1]):
-            return self._located(at)
+            return self.located(at)
         made = chunks.values()
         self._check()
         if made is None:
             raise FormatError("strings of a batch take more memory than the limit")
         return made if at is None else made.take(pa.array(at))
+
+    def located(self, at: NDArray[np.int64]) -> pa.Array:
+        """Values of some of all rows, ascending, of which each is looked for."""
+        where, size = self._places(at)
+        return self._values(where, size)
 
     def valid(self) -> NDArray[np.bool_]:
         """For each row whether it is not null."""
@@ -177,10 +182,6 @@ class StoredColumn:
             if kind:
                 return None
             room = every
-
-    def _located(self, at: NDArray[np.int64]) -> pa.Array:
-        where, size = self._places(at)
-        return self._values(where, size)
 
     def _places(self, at: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         """Place and length of the values of some rows; the length is -1 for nulls."""

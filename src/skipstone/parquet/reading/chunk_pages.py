@@ -152,7 +152,7 @@ class ChunkPages:
 
     def has_index(self, key: ChunkKey) -> bool:
         """Whether the file has an offset index of a chunk."""
-        return self._index_range(key) is not None
+        return self.index_range(key) is not None
 
     # -- tables ------------------------------------------------------------------------------------
 
@@ -163,13 +163,14 @@ class ChunkPages:
         pages are found after it was read.
         """
         keys = list(keys)
-        made = {key: table_of_chunk(self.place(key)) for key in keys if self._is_whole(key, full)}
+        made = {key: table_of_chunk(self.place(key)) for key in keys if self.is_whole(key, full)}
         missing = [key for key in keys if key not in self._tables and key not in made]
         if missing:
             self._find(missing)
         return [made[key] if key in made else self._tables[key] for key in keys]
 
-    def _is_whole(self, key: ChunkKey, full: Collection[int]) -> bool:
+    def is_whole(self, key: ChunkKey, full: Collection[int]) -> bool:
+        """Whether ``tables`` takes the chunk as one entry."""
         if key in self._tables:
             return False
         if self.is_known(key) or self.has_index(key):
@@ -188,7 +189,7 @@ class ChunkPages:
         wanted: dict[ChunkKey, ByteRange] = {}
         for key in keys:
             if not isinstance(self._known.get(key), OffsetIndexArrays):
-                where = self._index_range(key)
+                where = self.index_range(key)
                 if where is not None:
                     wanted[key] = where
         found = self.reader.read(list(wanted.values())) if wanted else {}
@@ -230,7 +231,8 @@ class ChunkPages:
         data_page_offset = int(self.footer.chunk("data_page_offset")[key])
         return offsets_of_tree(self.reader, Descent(place, leaf, offset, data_page_offset))
 
-    def _index_range(self, key: ChunkKey) -> ByteRange | None:
+    def index_range(self, key: ChunkKey) -> ByteRange | None:
+        """Where the file has the offset index of a chunk."""
         offset = int(self.footer.chunk("offset_index_offset")[key])
         length = int(self.footer.chunk("offset_index_length")[key])
         if offset <= 0 or length <= 0:

@@ -20,14 +20,14 @@ from skipstone.parquet.evidence.indexed_file import IndexedFile
 from skipstone.parquet.format.enums import Type
 from skipstone.pruning import RowSet
 
-from .bulk_chunks import CODEC, LENGTH
+from .bulk_chunks import LENGTH
 from .bulk_columns import LeafChunks, leaf_chunks
 from .chunk_pages import ChunkPages
 from .decoding_memory import (
     WIDTHS,
 )
 from .fetch import Templates, read_groups
-from .few_rows import PageEntries, page_entries
+from .few_rows import ChunkEntries, chunk_entries
 from .pinned_file import files_of_leaves
 from .row_ranges import (
     GroupRows,
@@ -240,7 +240,7 @@ class FileReader:
             self._bulk[key] = found
         return self._bulk[key]
 
-    def page_entries(self, chunks: Sequence[LeafChunks], group: int) -> PageEntries:
+    def page_entries(self, chunks: Sequence[LeafChunks], group: int) -> tuple[ChunkEntries, ...]:
         """Where the pages of chunks of a row group lie, for ``few_rows``: by the offset indexes
         where chunks are large and have them, else the whole chunk."""
         key = (group, *(each.leaf for each in chunks))
@@ -253,13 +253,16 @@ class FileReader:
                 if pages.is_known(each) or (is_large and pages.has_index(each))
             ]
             tables = dict(zip(indexed, pages.tables(indexed), strict=True))
-            spans = [each.spans[group] for each in chunks]
-            found = [tables.get(each) or span for each, span in zip(wanted, spans, strict=True)]
-            self._entries[key] = page_entries(found, [each[CODEC] for each in spans])
+            self._entries[key] = tuple(
+                [
+                    chunk_entries(tables.get(each), one.spans[group])
+                    for each, one in zip(wanted, chunks, strict=True)
+                ]
+            )
         return self._entries[key]
 
     @cached_property
-    def _entries(self) -> dict[tuple[int, ...], PageEntries]:
+    def _entries(self) -> dict[tuple[int, ...], tuple[ChunkEntries, ...]]:
         return {}
 
     @cached_property

@@ -35,6 +35,7 @@ from skipstone.predicate.literals import Keys
 from skipstone.pruning import Answer, BaseEvidence, Cause, Level, Reason, Units
 from skipstone.pruning.evidence import Source
 from skipstone.pruning.interval import with_nulls
+from skipstone.questdb.format.layout import BOUNDS
 from skipstone.questdb.format.pm import ChunkStats
 from skipstone.storage import ByteRange
 
@@ -45,7 +46,7 @@ if TYPE_CHECKING:
     from skipstone.parquet.evidence.stored_values import StoredColumn
     from skipstone.predicate.tree import Leaf
     from skipstone.pruning import BoolArray, Evidence, Fetched
-    from skipstone.questdb.format.layout import Bools, Bytes, End, Ints
+    from skipstone.questdb.format.layout import Bools, Bytes, Ints
 
     from .opened_pm import OpenedPm
 
@@ -200,17 +201,14 @@ def chunk_bounds(stored: StoredColumn, parts: Sequence[ChunkStats], rows: Ints) 
     unusual = not sure.all()
     if unusual:
         nulls = np.where(sure, nulls, -1)
-    low, known_low = _bytes(stored, "MIN", whole, parts)
-    high, known_high = _bytes(stored, "MAX", whole, parts)
+    found, known = _values(stored, whole, parts)
     if stored.form is Form.DECIMAL and stored.column.type in _BYTES:
-        known_low &= whole.exact("MIN")[:, 0]
-        known_high &= whole.exact("MAX")[:, 0]
+        known &= np.stack([whole.exact(end)[:, 0] for end in BOUNDS])
     if unusual or nulls.any():
-        odd = (nulls == rows) & (rows > 0) & (known_low | known_high)
+        odd = (nulls == rows) & (rows > 0) & known.any(axis=0)
         nulls = np.where(odd, -1, nulls)
-        sound = one_each & ~odd
-        known_low, known_high = known_low & sound, known_high & sound
-    lo, hi = _keys_of_both(stored, low, known_low, high, known_high)
+        known &= one_each & ~odd
+    lo, hi = _keys(stored, found, known)
     return ValueBounds.of(
         stored,
         Order.TYPE,
@@ -229,46 +227,46 @@ def _side_by_side(parts: Sequence[ChunkStats]) -> ChunkStats:
     return ChunkStats(chunks=chunks, out_of_line=none, data=memoryview(b""), end=0)
 
 
-def _keys_of_both(
-    stored: StoredColumn,
-    low: ByteArrays | Bytes,
-    known_low: Bools,
-    high: ByteArrays | Bytes,
-    known_high: Bools,
+def _keys(
+    stored: StoredColumn, found: Sequence[ByteArrays] | Bytes, known: Bools
 ) -> tuple[Keys, Keys]:
-    if isinstance(low, ByteArrays) or isinstance(high, ByteArrays) or stored.rounds:
-        lo = _keys(stored, low, known_low, upper=False)
-        return lo, _keys(stored, high, known_high, upper=True)
-    known, count = np.concatenate((known_low, known_high)), len(known_low)
-    both = _keys(stored, np.concatenate((low, high)), known, upper=False)
+    """The keys of minima and of maxima."""
+    count = known.shape[1]
+    if stored.form is Form.NONE:
+        none = no_keys(stored.type, count)
+        return none, none
+    if not isinstance(found, np.ndarray):
+        low, high = found
+        return stored.keys(low, known[0]), stored.keys(high, known[1], upper=True)
+    if stored.rounds:
+        low = stored.fixed_keys(found[0], known[0])
+        return low, stored.fixed_keys(found[1], known[1], upper=True)
+    both = stored.fixed_keys(found.reshape(2 * count, -1), known.reshape(-1))
     lo = Keys(both.data[:count], both.valid[:count])
     return lo, Keys(both.data[count:], both.valid[count:])
 
 
-def _keys(stored: StoredColumn, found: ByteArrays | Bytes, known: Bools, *, upper: bool) -> Keys:
-    if isinstance(found, ByteArrays):
-        return stored.keys(found, known, upper=upper)
-    if stored.form is Form.NONE:
-        return no_keys(stored.type, len(found))
-    return stored.fixed_keys(found, known, upper=upper)
-
-
-def _bytes(
-    stored: StoredColumn, end: End, whole: ChunkStats, parts: Sequence[ChunkStats]
-) -> tuple[ByteArrays | Bytes, Bools]:
-    """The bytes of one bound of each row group, ``(row groups, width)`` for a fixed width, and
-    where there is one."""
-    fixed = stored.column.type is Type.FIXED_LEN_BYTE_ARRAY
-    width = stored.column.type_length if fixed else PLAIN_WIDTHS.get(stored.column.type, 0)
+def _values(
+    stored: StoredColumn, whole: ChunkStats, parts: Sequence[ChunkStats]
+) -> tuple[Sequence[ByteArrays] | Bytes, Bools]:
+    """The bytes of minima and of maxima, as arrays of bytes or ``(2, row groups, width)`` for a
+    type of fixed width, and where there are any, ``(2, row groups)``."""
+    type, count = stored.column.type, len(whole.chunks)
+    fixed = type is Type.FIXED_LEN_BYTE_ARRAY
+    width = stored.column.type_length if fixed else PLAIN_WIDTHS.get(type, 0)
     if 0 < width <= 8:
-        slots, valid = whole.fixed_bytes(end, width)
+        slots, valid = whole.inlined(width)
+        slots, valid = slots.reshape(2, count, width), valid.reshape(2, count)
         if not fixed:
-            return np.ascontiguousarray(slots[:, 0]), valid[:, 0]
-        offsets = np.arange(0, width * len(valid) + 1, width, dtype=np.int64)
-        return ByteArrays(np.ascontiguousarray(slots).reshape(-1), offsets), valid[:, 0]
-    found = [part.blobs(end) for part in parts]
-    joined = ByteArrays.concat([ByteArrays(data, offsets) for data, offsets, _ in found])
-    return joined, np.concatenate([valid[:, 0] for _, _, valid in found])
+            return slots, valid
+        offsets = np.arange(0, width * count + 1, width, dtype=np.int64)
+        return [ByteArrays(each.reshape(-1), offsets) for each in slots], valid
+    found, known = [], []
+    for end in BOUNDS:
+        each = [part.blobs(end) for part in parts]
+        found.append(ByteArrays.concat([ByteArrays(data, offsets) for data, offsets, _ in each]))
+        known.append(np.concatenate([valid[:, 0] for _, _, valid in each]))
+    return found, np.stack(known)
 
 
 # One more request costs about as much as this many more bytes in another one.

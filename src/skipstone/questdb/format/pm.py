@@ -59,6 +59,21 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
 
+def _inlined(width: int) -> tuple[npt.NDArray[np.uint32], npt.NDArray[np.uint32]]:
+    """What the first word of a chunk has where there is an inlined minimum, and a maximum, of this
+    size: its bits, and their values. STAT_FLAGS is its third byte, STAT_SIZES its fourth."""
+    flags = [(each.present | each.inlined) << 16 for each in BOUNDS.values()]
+    places = [24 + each.shift for each in BOUNDS.values()]
+    bits = [flag | 15 << place for flag, place in zip(flags, places, strict=True)]
+    values = [flag | width << place for flag, place in zip(flags, places, strict=True)]
+    return np.array(bits, "<u4")[:, None, None], np.array(values, "<u4")[:, None, None]
+
+
+_INLINED: Final = {width: _inlined(width) for width in range(1, 9)}
+_SLOTS: Final = np.dtype(("<u8", (2,)))
+_FIRST_SLOT: Final = CHUNK.fields["MIN_STAT"][1]
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ChunkStats:
     """``chunks`` of shape (row groups, columns); ``out_of_line`` of shape (row groups,) says where
@@ -81,14 +96,6 @@ class ChunkStats:
         """The size of an inlined bound."""
         return np.asarray((self.chunks["STAT_SIZES"] >> BOUNDS[end].shift) & 15)
 
-    def _inlined_of(self, end: End, size: int) -> Bools:
-        """Where there is an inlined bound of this size: one test of STAT_FLAGS and STAT_SIZES,
-        which are the third and the fourth byte of a chunk."""
-        flags = (BOUNDS[end].present | BOUNDS[end].inlined) << 16
-        sizes = 24 + BOUNDS[end].shift
-        words = self.chunks.getfield("<u4", 0)
-        return np.asarray((words & (flags | 15 << sizes)) == (flags | size << sizes))
-
     def present(self, end: End) -> Bools:
         """Where there is a minimum (maximum)."""
         return self._flags(BOUNDS[end].present)
@@ -109,7 +116,9 @@ class ChunkStats:
     def fixed(self, end: End, dtype: npt.DTypeLike) -> tuple[npt.NDArray[Any], Bools]:
         """Values of a type of 1, 2, 4 or 8 little-endian bytes, and where there is one."""
         kind = np.dtype(dtype)
-        valid = self._inlined_of(end, kind.itemsize)
+        flags, wanted = _INLINED[kind.itemsize]
+        at = 0 if end == "MIN" else 1
+        valid = np.asarray((self.chunks.getfield("<u4", 0) & flags[at]) == wanted[at])
         # Little-endian: the value is the low bytes of its slot.
         slots = self.chunks[f"{end}_STAT"].astype(f"<u{kind.itemsize}")
         return slots.view(kind.newbyteorder("<") if kind.itemsize > 1 else kind), valid
@@ -128,18 +137,15 @@ class ChunkStats:
             )
         return np.where(outside, offsets, 0), lengths
 
-    def fixed_bytes(self, end: End, width: int) -> tuple[Bytes, Bools]:
-        """Values of exactly ``width`` bytes, shape (row groups, columns, width), and where."""
-        if width <= 8:
-            slots = self.chunks[f"{end}_STAT"].copy()
-            raw = slots.view(np.uint8).reshape(*slots.shape, 8)
-            return raw[..., :width], self._inlined_of(end, width)
-        offsets, lengths = self.places(end)
-        valid = lengths == width
-        values = np.zeros((*valid.shape, width), np.uint8)
-        raw = np.frombuffer(self.data, np.uint8, self.end)
-        values[valid] = raw[offsets[valid][:, None] + np.arange(width)]
-        return values, valid
+    def inlined(self, width: int) -> tuple[Bytes, Bools]:
+        """Minima and maxima of exactly ``width`` bytes, at most 8, shape (2, row groups, columns,
+        width), and where there are any."""
+        slots = self.chunks.getfield(_SLOTS, _FIRST_SLOT)
+        # Without the padding: views of the values need whole bytes.
+        raw = slots.transpose(2, 0, 1).copy().view(np.uint8).reshape(2, *self.chunks.shape, 8)
+        words = self.chunks.getfield("<u4", 0)
+        flags, wanted = _INLINED[width]
+        return np.ascontiguousarray(raw[..., :width]), np.asarray((words & flags) == wanted)
 
     def blobs(self, end: End) -> tuple[Bytes, Ints, Bools]:
         """Values of any length: their bytes back to back, row group by row group.

@@ -1,0 +1,100 @@
+"""What trips somebody who tries it on tables of their own: paths, errors, what is forecast."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import skipstone
+from skipstone import Table
+from skipstone.storage.base import metered
+from tests.accept.points_spark import indexed
+from tests.accept.registry import point
+from tests.accept.tables import FILES, ROWS, events
+from tests.folders import ROOT
+
+if TYPE_CHECKING:
+    from tests.accept.workbench import Workbench
+
+
+def _error(call: Any) -> str:
+    try:
+        call()
+    except Exception as error:
+        return str(error)
+    raise AssertionError("no error")
+
+
+@point("first hour: last_scan is about the last query, or says why that has no scan")
+def last_scan(bench: Workbench) -> None:
+    spark, root = bench.spark, indexed(bench)
+    plain = events(bench.home / "plain")
+    skipstone.skip(spark.read.parquet(str(root))).where("day = 3").collect()
+    assert skipstone.last_scan(spark).files_kept == 1
+    skipstone.skip(spark.read.parquet(str(plain))).where("day = 3").collect()
+    assert skipstone.last_scan(spark).scans == ()
+    assert "has no index" in str(skipstone.last_scan(spark))
+    spark.read.parquet(str(root)).where("day = 3").collect()
+    assert "was not passed through it" in str(skipstone.last_scan(spark))
+    mistyped = str(bench.home / "mistyped")
+    assert "no index at" in _error(lambda: skipstone.skip(spark.read.parquet(str(root)), mistyped))
+
+
+@point("first hour: an index location without an index is an error, but for build")
+def mistyped_location(bench: Workbench) -> None:
+    root = events(bench.home / "located")
+    table = Table(root, index_location=bench.home / "idx")
+    for call in (table.describe, table.check, table.refresh, lambda: table.query("day = 3")):
+        assert "there is no index at" in _error(call)
+    assert table.build(indexes=["day:minmax"]).files_built == FILES
+    assert table.explain("day = 3").plan.files_kept == 1
+
+
+@point("first hour: no more is read than was forecast, and no more is forecast than there is")
+def forecasts(bench: Workbench) -> None:
+    root = events(bench.home / "forecast")
+    for where in ("day = 3", "kind = 'rare'", "id < 300", "x IS NULL", "note = 'here'"):
+        with metered() as planned:
+            scan = Table(root).scan(where)
+            explanation = scan.explain()
+        forecast, plan = explanation.forecast, explanation.plan
+        assert forecast is not None
+        assert plan.planning == (planned.bytes_read, planned.requests)
+        with metered() as read:
+            list(scan.to_batches())
+        assert read.bytes_of_objects <= forecast.total.bytes <= plan.bytes_total, where
+        assert forecast.about or read.requests <= forecast.total.requests, where
+
+
+@point("first hour: a table is a directory, a file, a pattern or a list, and may be called q[1]")
+def paths(bench: Workbench) -> None:
+    root = events(bench.home / "q[1]")
+    Table(root).build(indexes=["day:minmax"])
+    first, *rest = sorted(root.iterdir())
+    assert Table(root).count() == FILES * ROWS
+    assert Table(first).count() == ROWS
+    assert Table([first, rest[0]]).count() == 2 * ROWS
+    assert Table(f"{root}/part 0[0-4]*").count() == 5 * ROWS
+    assert Table(root).read(bench.spark, "day = 3").count() == ROWS
+    assert Table(root / "part 0*").explain("day = 3").plan.files_kept == 1
+
+
+@point("first hour: an error names what the user named, and what to write instead")
+def errors(bench: Workbench) -> None:
+    root = events(bench.home / "errors")
+    Table(root).build(indexes=["day:minmax", "kind:bloom"])
+    cases = {
+        "did you mean 'day'": lambda: Table(root).query("dya = 3"),
+        "a number is 42": lambda: Table(root).query("id = 'x'"),
+        "did you mean 'kind:bloom": lambda: Table(root).drop("kind:minmax"),
+        "did you mean 'minmax'": lambda: Table(root).build(indexes=["id:minmx"]),
+        "no data file matches": lambda: Table(f"{root}/nope-*").count(),
+    }
+    for said, call in cases.items():
+        assert said in _error(call), said
+
+
+@point("first hour: commands for S3A, --py-files and clusters are written down")
+def documented(bench: Workbench) -> None:
+    text = (ROOT / "docs" / "spark.md").read_text(encoding="utf-8")
+    for command in ("hadoop-aws:$HADOOP", "--py-files skipstone.zip", "PYSPARK_PYTHON=./environ"):
+        assert command in text, command

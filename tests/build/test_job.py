@@ -1,0 +1,119 @@
+"""A job's tasks are tried more than once, may not write, or write elsewhere."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from skipstone import SkipstoneError, Table
+from skipstone.build.column_indexes import BuildSettings
+from skipstone.build.job import BuildJob
+from skipstone.indexes.bloom import Bloom
+from skipstone.paimon.kinds import Bitmap
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+FILES = 5
+
+
+@pytest.fixture
+def table(tmp_path: Path) -> Table:
+    """Five files of one value each."""
+    (tmp_path / "t").mkdir()
+    for number in range(FILES):
+        path = tmp_path / "t" / f"{number}.parquet"
+        pq.write_table(pa.table({"id": [number]}), path)
+        os.utime(path, (1_700_000_000, 1_700_000_000))
+    return Table(str(tmp_path / "t"))
+
+
+@pytest.fixture
+def job(table: Table) -> Callable[..., BuildJob]:
+    def made(location: str = table.location.root) -> BuildJob:
+        return BuildJob(
+            table=table.path,
+            location=location,
+            storage_options={},
+            definitions=(Bloom("id", fpp=0.01), Bitmap("id")),
+            schema=pa.schema([("id", pa.int64())]),
+            settings=BuildSettings(),
+        )
+
+    return made
+
+
+def facts_of(table: Table) -> list[int]:
+    """The rows of each part."""
+    return [part.rows for part in table.store.snapshot().parts]
+
+
+def test_two_attempts_of_one_task_publish_once(table: Table, job: Callable[..., BuildJob]) -> None:
+    """Both come to their end; Spark hands over the outcomes of the second."""
+    listing = table.listing()
+    files = [listing.object_id(at) for at in range(FILES)]
+    earlier, now = job(), job()
+    list(earlier.run(files[:2]))
+    before = now.store().part_names()
+    list(now.run(files))
+    outcomes = list(now.in_task(now.run(files)))
+    assert sorted(facts_of(table)) == [2, FILES, FILES]
+    now.settle(outcomes, before)
+    assert sorted(facts_of(table)) == [2, FILES], "another job's part stays"
+    assert [each.parts for each in outcomes[1:]] == [()] * (FILES - 1)
+    assert table.plan("id = 3").files_kept == 1
+    assert table.query("id = 3").num_rows == 1
+    now.settle(outcomes, before)
+    assert sorted(facts_of(table)) == [2, FILES]
+
+
+def test_a_part_of_an_attempt_that_comes_later_is_merged(
+    table: Table, job: Callable[..., BuildJob]
+) -> None:
+    listing = table.listing()
+    files = [listing.object_id(at) for at in range(FILES)]
+    now = job()
+    outcomes = list(now.run(files))
+    now.settle(outcomes, ())
+    list(now.run(files))
+    assert table.describe().fresh == FILES
+    assert table.count("id >= 0") == FILES
+    table.compact()
+    assert facts_of(table) == [FILES]
+
+
+def test_a_task_that_may_not_write(table: Table, job: Callable[..., BuildJob]) -> None:
+    """Nobody may make a directory in ``/sys``."""
+    now = job("/sys/skipstone-index")
+    outcomes = list(now.in_task(now.run([table.listing().object_id(0)])))
+    with pytest.raises(SkipstoneError, match="tasks of Spark may not write the index at /sys/"):
+        now.allowed(outcomes)
+
+
+def test_tasks_that_write_to_a_directory_of_their_own(
+    tmp_path: Path, table: Table, job: Callable[..., BuildJob]
+) -> None:
+    listing = table.listing()
+    here = job(str(tmp_path / "here"))
+    there = job(str(tmp_path / "there"))
+    outcomes = list(there.run([listing.object_id(0)]))
+    with pytest.raises(SkipstoneError, match="this process sees none"):
+        here.settle(outcomes, ())
+
+
+def test_tasks_that_do_not_see_the_data(
+    table: Table, job: Callable[..., BuildJob], tmp_path: Path
+) -> None:
+    listing = table.listing()
+    files = [listing.object_id(at) for at in range(FILES)]
+    (tmp_path / "t").rename(tmp_path / "elsewhere")
+    outcomes = list(job().run(files))
+    job().settle(outcomes, ())  # here too they are gone
+    (tmp_path / "elsewhere").rename(tmp_path / "t")
+    with pytest.raises(SkipstoneError, match="find no file of the table"):
+        job().settle(outcomes, ())

@@ -1,0 +1,181 @@
+"""A forecast is an upper bound: of random plans, against what reading them did.
+
+Files of all shapes: with and without page indexes, with dictionaries, of many small or few large
+pages, of one or several row groups; predicates that an index, statistics, or only the rows decide;
+some columns, an order, a limit.
+"""
+
+from __future__ import annotations
+
+import io
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import skipstone
+from skipstone.storage.base import metered
+from tests.s3 import s3_of_module, s3_server
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from tests.s3 import S3
+
+__all__ = ["s3_of_module", "s3_server"]  # fixtures
+
+PREDICATES = [
+    None,
+    "id < 300",
+    "id = 77",
+    "k = 3",
+    "text = 'word-7'",
+    "text LIKE '%7'",
+    "n IS NULL",
+    "x < 0.01",
+    "id > 100 AND k < 5",
+    "k = 3 OR n = 2",
+    "id >= 0",
+    "NOT (k = 3)",
+]
+INDEXES = [[], ["id:minmax", "text:bloom"], ["k:bitmap", "id:minmax"], ["text:valuelist"]]
+
+shapes = st.fixed_dictionaries(
+    {
+        "rows": st.sampled_from([50, 500, 3_000]),
+        "groups": st.sampled_from([1, 2, 7]),
+        "use_dictionary": st.sampled_from([True, False, ["text"]]),
+        "data_page_size": st.sampled_from([300, 2_000, 1 << 20]),
+        "write_batch_size": st.sampled_from([64, 250, 1_024]),
+        "write_page_index": st.booleans(),
+        "compression": st.sampled_from(["none", "snappy"]),
+    }
+)
+queries = st.fixed_dictionaries(
+    {
+        "where": st.sampled_from(PREDICATES),
+        "columns": st.sampled_from([None, ["id"], ["k", "blob"], ["text", "x", "n"], ["blob"]]),
+        "order_by": st.sampled_from([None, None, None, "id"]),
+        "limit": st.sampled_from([None, None, None, 3]),
+        "inside": st.sampled_from([True, True, False]),
+    }
+)
+
+
+def content(seed: int, shape: dict[str, Any]) -> bytes:
+    """One file; the rows follow from ``seed``."""
+    made, count = np.random.default_rng(seed), shape["rows"]
+    table = pa.table(
+        {
+            "id": np.arange(count) + seed * 100,
+            "k": made.integers(0, 50, count).astype(np.int32),
+            "text": [f"word-{word}" for word in made.integers(0, 400, count)],
+            "x": made.random(count),
+            "blob": [word.tobytes().hex() for word in made.integers(0, 1 << 60, (count, 4))],
+            "n": pa.array(made.integers(0, 9, count), mask=made.random(count) < 0.3),
+        }
+    )
+    sink = io.BytesIO()
+    how = {key: value for key, value in shape.items() if key not in ("rows", "groups")}
+    pq.write_table(table, sink, row_group_size=-(-count // shape["groups"]), **how)
+    return sink.getvalue()
+
+
+def holds(opened: Callable[[], skipstone.Table], query: dict[str, Any], *, look: bool) -> None:
+    """Reading takes no more than was forecast, and the forecast no more than there is."""
+    scan = opened().scan(query.pop("where"), **query)
+    explanation = scan.explain(look=look)
+    forecast, plan = explanation.forecast, explanation.plan
+    assert forecast is not None
+    with metered() as meter:
+        for _ in scan.to_batches():
+            pass
+    assert meter.bytes_of_objects <= forecast.total.bytes <= plan.bytes_total
+    assert plan.bytes_kept == forecast.total.bytes
+    if not forecast.about:
+        assert meter.requests <= forecast.total.requests
+
+
+@given(
+    files=st.lists(shapes, min_size=1, max_size=4),
+    query=queries,
+    indexes=st.sampled_from(INDEXES),
+    look=st.sampled_from([True, True, False]),
+)
+@settings(max_examples=40)
+def test_local_files(
+    tmp_path_factory: pytest.TempPathFactory,
+    files: list[dict[str, Any]],
+    query: dict[str, Any],
+    indexes: list[str],
+    look: bool,
+) -> None:
+    root: Path = tmp_path_factory.mktemp("forecast") / "t"
+    root.mkdir()
+    for at, shape in enumerate(files):
+        (root / f"{at}.parquet").write_bytes(content(at, shape))
+    if indexes:
+        skipstone.Table(root).build(indexes=indexes)
+    holds(lambda: skipstone.Table(root), query, look=look)
+
+
+@given(
+    files=st.lists(shapes, min_size=1, max_size=3),
+    query=queries,
+    indexes=st.sampled_from(INDEXES),
+    number=st.integers(0, 1 << 60),
+)
+@settings(max_examples=8)
+def test_objects(
+    s3_of_module: S3,
+    files: list[dict[str, Any]],
+    query: dict[str, Any],
+    indexes: list[str],
+    number: int,
+) -> None:
+    for at, shape in enumerate(files):
+        s3_of_module.fill(f"{number}/t/{at}.parquet", data=content(at, shape))
+
+    def opened() -> skipstone.Table:
+        url = f"{s3_of_module.base}/{number}/t"
+        return skipstone.Table(url, storage_options=s3_of_module.options)
+
+    if indexes:
+        opened().build(indexes=indexes)
+    holds(opened, query, look=True)
+
+
+SHAPE = {
+    "rows": 3_000,
+    "groups": 2,
+    "use_dictionary": True,
+    "data_page_size": 2_000,
+    "write_batch_size": 250,
+    "compression": "none",
+}
+
+
+@pytest.mark.parametrize("page_index", [True, False])
+def test_what_planning_reads_is_counted(tmp_path: Path, page_index: bool) -> None:
+    """A query alone reads what ``explain`` says of planning and of reading, together."""
+    root = tmp_path / "t"
+    root.mkdir()
+    for at in range(3):
+        shape = {**SHAPE, "write_page_index": page_index}
+        (root / f"{at}.parquet").write_bytes(content(at, shape))
+    with metered() as looked:
+        explanation = skipstone.Table(root).explain("text = 'word-7'")
+    plan, forecast = explanation.plan, explanation.forecast
+    assert forecast is not None
+    assert plan.planning == (looked.bytes_read, looked.requests)
+    assert plan.planning[1] > 0
+    assert f"in {plan.planning[1]} requests" in explanation.headline
+    with metered() as meter:
+        skipstone.Table(root).query("text = 'word-7'")
+    assert meter.bytes_of_objects <= plan.planning[0] + forecast.total.bytes
+    assert meter.requests <= plan.planning[1] + forecast.total.requests
