@@ -50,8 +50,9 @@ def _kernel(name: str, count: int, options: str | None) -> Callable[..., Any]:
     import pyarrow._compute as kernels
 
     named = _NAMED.get(name, name)
-    made = None if options is None else getattr(kernels, options)
-    made = made.safe if name == "cast" else made
+    made: Any = None if options is None else getattr(kernels, options)
+    if name == "cast":
+        made = made.safe
 
     def call(*values: Any, **given: Any) -> Any:
         how = None if made is None else made(*values[count:], **given)

@@ -119,7 +119,12 @@ def decode_uri(uri: str) -> str:
 
 def local_etag(stat: os.stat_result) -> str:
     """The etag of a local file: inode and change time, neither of which ``touch -d`` restores."""
-    return f"{stat.st_ino}-{stat.st_ctime_ns}"
+    return etag_of(stat.st_ino, stat.st_ctime_ns)
+
+
+def etag_of(inode: int, changed: int) -> str:
+    """As ``local_etag``, of both numbers."""
+    return f"{inode}-{changed}"
 
 
 def same_instant(a: int, a_unit: str, b: int, b_unit: str) -> bool:

@@ -42,6 +42,11 @@ def round_trips(bench: Workbench) -> None:
     hold("tests/table/test_round_trips.py::test_a_needle")
 
 
+@point("start: a first query, in Python or in a shell, loads what it needs and no more")
+def first_query(bench: Workbench) -> None:
+    hold("tests/test_first_query.py")
+
+
 @point("upkeep: builds that are killed are resumed, and builds at once lose nothing")
 def interrupted(bench: Workbench) -> None:
     hold("tests/test_interrupted.py")

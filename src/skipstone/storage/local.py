@@ -13,7 +13,7 @@ import stat as modes
 import time
 from contextlib import suppress
 from dataclasses import replace
-from itertools import groupby
+from itertools import compress, groupby
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO, Final
 
@@ -22,10 +22,10 @@ import numpy as np
 from skipstone._cache import LruCache
 from skipstone._numba import CompiledKernels
 from skipstone.errors import SkipstoneError, StaleError
-from skipstone.identity import ObjectId, local_etag
+from skipstone.identity import ObjectId
 
 from .base import coalesce, count_read, is_metered, naming, parent, runs
-from .listing import SUMMARY, Directory, Listing, hidden_by_spark, int64
+from .listing import SUMMARY, Directory, Listing, hidden_by_spark, state_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -68,8 +68,7 @@ class LocalStorage:
         return "://" not in path
 
     def list_all(self, prefix: str) -> Listing:
-        found = self._walk(prefix, lambda name: False)
-        return _listing(prefix, [] if found is None else found)
+        return _listing(prefix, self._walk(prefix, lambda name: False) or ())
 
     def list_files(self, root: str, known: Callable[[], Sequence[str]] | None = None) -> Listing:
         last = self._walked.get(root)
@@ -77,30 +76,29 @@ class LocalStorage:
             self.requests += len(last[0])
             if all(each.is_unchanged() for each in last[0]):
                 return last[1]
-        visited: list[Directory] = []
-        found = self._walk(root, hidden_by_spark, visited)
+        found = self._walk(root, hidden_by_spark)
         if found is None:
             try:
-                found = [(root, Path(root).stat())]
+                alone = state_of(Path(root).stat())
             except OSError:
                 raise SkipstoneError(
                     f"no such file or directory: {root}", hint="check the spelling of the path"
                 ) from None
-        filled = [each for each in found if each[1].st_size]
-        listing = replace(_listing(root, filled), empty=len(found) - len(filled))
+            folder, _, name = root.rpartition("/")
+            listing = _listing(root, [Directory.of(folder, [name], [name], list(alone))])
+        else:
+            listing = _listing(root, found)
+        filled = listing.sizes > 0
+        if not filled.all():
+            listing = replace(listing.where(filled), empty=int(np.count_nonzero(~filled)))
         self._walked.pop(root)
-        if visited:
-            self._walked.put(root, (visited, listing))
+        if found is not None:
+            self._walked.put(root, (found, listing))
         return listing
 
-    def _walk(
-        self, root: str, hides: Callable[[str], bool], visited: list[Directory] | None = None
-    ) -> list[tuple[str, os.stat_result]] | None:
-        """Path and stat of every file below ``root``; ``None`` when that is not a directory.
-
-        The state of each directory is appended to ``visited``.
-        """
-        found: list[tuple[str, os.stat_result]] = []
+    def _walk(self, root: str, hides: Callable[[str], bool]) -> list[Directory] | None:
+        """``root`` and the directories below it; ``None`` when it is not a directory."""
+        visited: list[Directory] = []
         pending: list[tuple[str, frozenset[str]]] = [(root, frozenset())]
         while pending:
             directory, above = pending.pop()
@@ -114,28 +112,29 @@ class LocalStorage:
             except OSError as error:
                 raise _cannot_list(directory, error) from error
             names: list[str] = []
-            seen: list[tuple[str, os.stat_result]] = []
+            visible: list[str] = []
+            # Numbers alone: objects for each of many files would keep the collector busy.
+            states: list[int] = []
             with entries:
                 for entry in entries:
-                    names.append(entry.name)
-                    if hides(entry.name):
+                    name = entry.name
+                    names.append(name)
+                    if hides(name):
                         continue
                     try:
-                        status = entry.stat()
-                        if modes.S_ISDIR(status.st_mode):
+                        state = state_of(entry.stat())
+                        if modes.S_ISDIR(state[0]):
                             pending.append((entry.path, _below(entry, directory, above)))
-                        elif modes.S_ISREG(status.st_mode):
-                            found.append((entry.path, status))
-                        seen.append((entry.name, status))
+                        visible.append(name)
+                        states += state
                     except FileNotFoundError:
                         continue  # gone since, or a dangling link
                     except OSError as error:
                         if entry.is_symlink():
                             continue  # a link to itself
                         raise _cannot_list(entry.path, error) from error
-            if visited is not None:
-                visited.append(Directory.of(directory, names, seen))
-        return found
+            visited.append(Directory.of(directory, names, visible, states))
+        return visited
 
     def summary(self, root: str) -> ObjectId | None:
         try:
@@ -467,14 +466,25 @@ def _cannot_list(path: str, error: OSError) -> SkipstoneError:
     )
 
 
-def _listing(root: str, found: list[tuple[str, os.stat_result]]) -> Listing:
-    found.sort(key=lambda each: each[0])
-    count = len(found)
+def _listing(root: str, visited: Sequence[Directory]) -> Listing:
+    """The regular files of these directories."""
+    paths: list[str] = []
+    etags: list[str] = []
+    states = []
+    for each in visited:
+        regular = (each.state[0] & 0o170000) == 0o100000
+        state = each.state[:, regular]
+        start = each.path if each.path.endswith("/") else f"{each.path}/"
+        paths += [start + name for name in compress(each.visible, regular.tolist())]
+        etags += compress(each.etags, regular.tolist())
+        states.append(state)
+    order = sorted(range(len(paths)), key=paths.__getitem__)
+    state = np.concatenate([np.empty((5, 0), np.int64), *states], axis=1)[:, order]
     return Listing(
         root=root,
-        paths=[path for path, _ in found],
-        sizes=np.fromiter((status.st_size for _, status in found), np.int64, count),
-        mtimes=np.fromiter((int64(status.st_mtime_ns) for _, status in found), np.int64, count),
+        paths=[paths[at] for at in order],
+        sizes=state[1],
+        mtimes=state[2],
         unit="ns",
-        etags=[local_etag(status) for _, status in found],
+        etags=[etags[at] for at in order],
     )
