@@ -13,7 +13,8 @@ zeros.
 
 Then the ways in which versions of Spark differ: partition columns of several types, lists of more
 than ten values (another expression in Catalyst), instants, dates and decimals, a subquery, a table
-of the catalog, `Table.read`, and a refresh after a file was replaced and one was added.
+of the catalog, `Table.read`, and a refresh after a file was replaced and one was added; at last a
+whole session, `enable`, and a table opened by its name.
 """
 
 from __future__ import annotations
@@ -172,6 +173,41 @@ def compare_partitions(spark: SparkSession, path: Path) -> list[str]:
     return wrong
 
 
+def compare_session(spark: SparkSession, path: Path) -> list[str]:
+    """An enabled session over the table of ``compare``: queries by name, by a view, and commands,
+    which run once."""
+    import skipstone
+
+    spark.sql(f"CREATE TABLE whole USING parquet LOCATION '{path}'")
+    spark.sql("CREATE TABLE copied (id BIGINT) USING parquet")
+    spark.sql("CREATE VIEW seen AS SELECT * FROM whole WHERE day < 18")
+    wrong = []
+    by_name = skipstone.Table(spark, "whole").plan("day = 3").files_kept
+    if by_name != 1:
+        wrong.append(f"by name: {by_name} files are planned, not 1")
+    skipstone.enable(spark)
+    try:
+        for source in ("whole", "whole", "seen", f"parquet.`{path}`"):
+            rows = spark.sql(f"SELECT id FROM {source} WHERE day = 3").count()
+            scans = skipstone.last_scan(spark)
+            if (rows, scans.files_kept) != (ROWS, 1):
+                wrong.append(f"enabled, {source}: {rows} rows of {scans.files_kept} files")
+        for command in (
+            "INSERT INTO copied SELECT id FROM whole WHERE day = 4",
+            "WITH c AS (SELECT * FROM whole WHERE day = 5) INSERT INTO copied SELECT id FROM c",
+        ):
+            spark.sql(command)
+            read = skipstone.last_scan(spark).files_kept
+            if read != 1:
+                wrong.append(f"{command}: {read} files read, not 1")
+        if spark.table("copied").count() != 2 * ROWS:
+            wrong.append(f"{spark.table('copied').count()} rows were written, not {2 * ROWS}")
+    finally:
+        skipstone.disable(spark)
+    print("enabled:", wrong or "as expected")
+    return wrong
+
+
 def main() -> int:
     os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
     os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
@@ -195,6 +231,7 @@ def main() -> int:
             wrong = compare(spark, Path(home) / "events")
             lay_out_partitions(Path(home) / "partitioned")
             wrong += compare_partitions(spark, Path(home) / "partitioned")
+            wrong += compare_session(spark, Path(home) / "events")
         finally:
             spark.stop()
     for line in wrong:

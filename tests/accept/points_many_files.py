@@ -96,7 +96,7 @@ def one_file(bench: Workbench) -> None:
     backdate(path)
     table = Table(str(root))
     table.build(indexes=["key:bitmap", "x:minmax"])
-    FEW_ROWS.load()
+    KERNELS.load()
     for where, matches in (
         ("id = 77777", pc.field("id") == 77777),
         ("key = 4242", pc.field("key") == 4242),

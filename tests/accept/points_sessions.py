@@ -66,6 +66,35 @@ def whole_session(bench: Workbench) -> None:
         spark.sql("DROP TABLE session_events")
 
 
+@point("sessions: the files of a table are matched once, and a command runs once")
+def once(bench: Workbench) -> None:
+    spark, root = bench.spark, indexed(bench)
+    spark.sql(f"CREATE TABLE once_events USING parquet LOCATION '{root.as_uri()}'")
+    place = (bench.home / "written").as_uri()
+    spark.sql(f"CREATE TABLE once_copy (day INT) USING parquet LOCATION '{place}'")
+    skipstone.enable(spark)
+    try:
+        for day, matched in ((3, True), (4, False), (5, False)):
+            spark.sql(f"SELECT * FROM once_events WHERE day = {day}").collect()
+            (scan,) = skipstone.last_scan(spark).scans
+            assert ("matching" in scan.milliseconds, scan.files_kept) == (matched, 1), scan
+        spark.sql("REFRESH TABLE once_events")
+        spark.sql("SELECT * FROM once_events WHERE day = 3").collect()
+        assert "matching" in skipstone.last_scan(spark).scans[0].milliseconds
+        wanted = spark.sql("SELECT * FROM once_events WHERE day = 6").count()
+        spark.sql(
+            "WITH c AS (SELECT day FROM once_events WHERE day = 6) INSERT INTO once_copy TABLE c"
+        )
+        assert skipstone.last_scan(spark).files_kept == 1
+        assert spark.table("once_copy").count() == wanted
+        spark.sql("FROM once_events INSERT INTO once_copy SELECT day WHERE day = 6")
+        assert spark.table("once_copy").count() == 2 * wanted
+    finally:
+        skipstone.disable(spark)
+        spark.sql("DROP TABLE once_copy")
+        spark.sql("DROP TABLE once_events")
+
+
 @point("sessions: spark-submit runs a job that knows nothing of Skipstone, and it skips")
 def job_as_it_is(bench: Workbench) -> None:
     root = indexed(bench)
