@@ -50,6 +50,11 @@ out = {
     "query": table.query(where).to_pydict()["id"],
     "again": table.refresh(spark).files_built,
 }
+spark.sql(f"CREATE TABLE events USING parquet LOCATION '{root}'")
+named = skipstone.Table(spark, "events")
+out["named"] = [named.describe().fresh, named.plan(where).files_kept]
+skipped = skipstone.skip(spark.table("events")).where(where).collect()
+out["by_name"] = [[row.id for row in skipped], skipstone.last_scan(spark).files_kept]
 spark.stop()
 print("RESULT " + json.dumps(out))
 """
@@ -73,4 +78,6 @@ def test_a_table_on_s3a(s3: S3, tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
         "read": [7],
         "query": [7],
         "again": 0,
+        "named": [5, 1],
+        "by_name": [[7], 1],
     }

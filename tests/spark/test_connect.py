@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pytest
 
-from skipstone.errors import PredicateError
+from skipstone import Table
+from skipstone.errors import PredicateError, UnsupportedError
 from skipstone.pruning.plan import Plan
 from skipstone.spark.read_path import read_connect, skip_filter
 from skipstone.spark.session import is_connect
@@ -77,6 +78,9 @@ def table(tmp_path: Path) -> Path:
 
 def test_which_sessions_are_remote(spark: SparkSession, spark_connect: SparkSession) -> None:
     assert is_connect(spark_connect)
+    with pytest.raises(UnsupportedError, match="needs a classic session") as caught:
+        Table(spark_connect, "events")
+    assert "open it by its location" in caught.value.hint
     assert is_connect(spark_connect.range(1))
     assert not is_connect(spark)
     assert not is_connect(spark.range(1))
