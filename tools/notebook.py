@@ -120,7 +120,8 @@ def _run(code: str, names: dict[str, Any]) -> Any:
 def _written(pictures: Path) -> tuple[dict[str, Any], str]:
     """The notebook and the page; pictures are written below ``pictures``."""
     names: dict[str, Any] = {"__name__": "__main__"}
-    cells, page = [], []
+    cells: list[dict[str, Any]] = []
+    page: list[str] = []
     for at, text in enumerate(CELLS):
         if not is_code(at):
             cells.append({"cell_type": "markdown", "metadata": {}, "source": text})
