@@ -52,8 +52,7 @@ value of each file say enough (`minmax`). An `order_id`
 may be anywhere, and is in one file: a Bloom filter says where it is not. For `country` a list of
 the values of each file (`valuelist`) costs
 little more than `minmax` and answers `!=` and `IN`, too.""",
-    """table.build(indexes=["day:minmax", "order_id:bloom", "country:valuelist",
-"amount:minmax"])""",
+    """table.build(indexes=["day:minmax", "order_id:bloom", "country:valuelist"])""",
     """The picture comes from the plan: `plan.paths` are the files that a query must read.""",
     """class Picture:
     \"\"\"The files of a plan as cells, as an SVG picture.\"\"\"
