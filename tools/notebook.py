@@ -52,8 +52,7 @@ value of each file say enough (`minmax`). An `order_id`
 may be anywhere, and is in one file: a Bloom filter says where it is not. For `country` a list of
 the values of each file (`valuelist`) costs
 little more than `minmax` and answers `!=` and `IN`, too.""",
-    """table.build(indexes=["day:minmax", "order_id:bloom", "country:valuelist",
-"amount:minmax"])""",
+    """table.build(indexes=["day:minmax", "order_id:bloom", "country:valuelist"])""",
     """The picture comes from the plan: `plan.paths` are the files that a query must read.""",
     """class Picture:
     \"\"\"The files of a plan as cells, as an SVG picture.\"\"\"
@@ -120,7 +119,8 @@ def _run(code: str, names: dict[str, Any]) -> Any:
 def _written(pictures: Path) -> tuple[dict[str, Any], str]:
     """The notebook and the page; pictures are written below ``pictures``."""
     names: dict[str, Any] = {"__name__": "__main__"}
-    cells, page = [], []
+    cells: list[dict[str, Any]] = []
+    page: list[str] = []
     for at, text in enumerate(CELLS):
         if not is_code(at):
             cells.append({"cell_type": "markdown", "metadata": {}, "source": text})

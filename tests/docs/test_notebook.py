@@ -10,7 +10,7 @@ from tools.notebook import CELLS, DOCS, code_of
 
 def test_the_notebook_the_page_and_the_tool_have_one_code() -> None:
     notebook = json.loads((DOCS / "notebook.ipynb").read_text(encoding="utf-8"))
-    cells = [cell["source"] for cell in notebook["cells"] if cell["cell_type"] == "code"]
+    cells = ["".join(cell["source"]) for cell in notebook["cells"] if cell["cell_type"] == "code"]
     assert cells == code_of(CELLS), "run `python -m tools.notebook`"
     assert [text.rstrip("\n") for text in python_examples("docs/notebook.md")] == cells
 
