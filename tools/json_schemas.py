@@ -226,7 +226,7 @@ def _of(hint: Any) -> Schema:
     if isinstance(origin, type) and issubclass(origin, Mapping):
         return {"type": "object", "additionalProperties": _of(arguments[1])}
     if isinstance(hint, type) and issubclass(hint, Report):
-        return _OTHER[hint]() if hint in _OTHER else _fields(hint)  # type: ignore[no-any-return]
+        return _OTHER[hint]() if hint in _OTHER else _fields(hint)
     if hint in (object, Any):
         return {}
     if isinstance(hint, type) and issubclass(hint, enum.Enum):

@@ -78,8 +78,8 @@ def _matches(values: Any, op: str, micros: int) -> Any:
 
 def test_spark_reads_them_as_integers_and_then_the_index_says_nothing() -> None:
     for stored in (pa.timestamp("us"), pa.timestamp("us", "UTC")):
-        assert restate(Leaf("t", pa.int64(), Op.EQ, (START,)), stored) is None
-        assert restate(Leaf("t", pa.int64(), Op.LT, (START,)), stored) is None
+        assert restate(Leaf("t", pa.int64(), Op.EQ, (int(START),)), stored) is None
+        assert restate(Leaf("t", pa.int64(), Op.LT, (int(START),)), stored) is None
 
 
 def test_xskipper_does_not_get_them(lake: Path) -> None:

@@ -98,8 +98,8 @@ class BuildVerbs(OpenTable):
             named = list(self.catalog.indexes)
         wanted = parse_indexes([*named, *own.indexes])
         if not wanted:
-            hint, session = "`skipstone advise TABLE` proposes some", cast("object", spark)
-            if isinstance(session, str | list | tuple):
+            hint, given = "`skipstone advise TABLE` proposes some", cast("object", spark)
+            if isinstance(given, str | list | tuple):
                 hint = 'the session comes first: build(spark, ["id:minmax"]), or build(indexes=[…])'
             raise SkipstoneError("no index was named", hint=hint)
         settings = self._settings(own, memory, pm, decryption, plaintext_index)
