@@ -186,7 +186,7 @@ def _others(
     hits = np.array([pc.is_in(drawn, value_set=array).to_numpy(False) for array in values])
     hits[owners, np.arange(len(owners))] = False
     seen = [min(1.0, len(v) / max(n, 1)) for v, n in zip(values, estimated, strict=False)]
-    q, numbers = float(_mean(seen)), range(most + 1)
+    q, numbers = _mean(seen), range(most + 1)
     shows = np.array(
         [[math.comb(h, x) * q**x * (1 - q) ** max(h - x, 0) for h in numbers] for x in numbers]
     )
