@@ -119,6 +119,7 @@ def _plan() -> Schema:
             "partitions": _of(Coverage),
             "schema": _object(dict.fromkeys(names, _INTEGER)),
             "requests": _INTEGER,
+            "planning": _object({"bytes": _INTEGER, "requests": _INTEGER}),
             "steps": _array(_STEP),
             "reasons": _array(_STRING),
             "milliseconds": {"type": "object", "additionalProperties": _NUMBER},
