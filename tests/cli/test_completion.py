@@ -35,7 +35,7 @@ def completed(words: str, last: str = "") -> list[str]:
         "COMP_CWORD": str(count),
     }
     done = CliRunner().invoke(cli, [], env=env, prog_name="skipstone")
-    return [line.partition(",")[2] for line in done.stdout.splitlines()]
+    return [line.partition(",")[2] for line in done.stdout.splitlines() if line]
 
 
 def test_columns_and_kinds(lake: Path) -> None:

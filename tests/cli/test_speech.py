@@ -301,7 +301,7 @@ def test_a_file_name_that_is_not_utf8() -> None:
     assert done.returncode == 0, done.stderr
     text, *document = done.stdout.splitlines()
     assert text == "read /t/é\\udcff"
-    assert json.loads("\n".join(document)) == {"path": "/t/é\udcff"}
+    assert json.loads("\n".join(document)) == {"schema_version": 1, "path": "/t/é\udcff"}
 
 
 def test_a_terminal_without_our_letters() -> None:
