@@ -45,7 +45,7 @@ if TYPE_CHECKING:
 # Ranges of a file so near are read by one call, as by ``LocalStorage``.
 _GAP: Final = 16 * 1024
 # Bytes of parts that are read together, and their share of the user's limit of memory.
-_TOGETHER: Final = 8 << 20
+_TOGETHER: Final = 16 << 20
 _SHARE: Final = 1 / 8
 
 
