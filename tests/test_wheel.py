@@ -89,7 +89,7 @@ def test_it_works_without_pyspark(clean: Path, tmp_path: Path) -> None:
     (tmp_path / "t").mkdir()
     run(clean / "python", "-c", code, cwd=tmp_path)
     refused = subprocess.run(
-        [clean / "skipstone", "build", "t", "-c", "id:bloom"],
+        [clean / "skipstone", "build", "t", "-c", "id:bloom", "--master", "local[1]"],
         cwd=tmp_path,
         capture_output=True,
         text=True,
@@ -98,7 +98,7 @@ def test_it_works_without_pyspark(clean: Path, tmp_path: Path) -> None:
     assert refused.returncode == 1
     assert "PySpark is not installed" in refused.stderr
     assert "skipstone[spark]" in refused.stderr
-    run(clean / "skipstone", "build", "t", "-c", "id:bloom", "--no-spark", cwd=tmp_path)
+    run(clean / "skipstone", "build", "t", "-c", "id:bloom", cwd=tmp_path)
     found = run(clean / "skipstone", "query", "t", "id = 1500", "--csv", cwd=tmp_path)
     assert found.split() == ["id", "1500"]
     assert "1 of 2 files" in run(clean / "skipstone", "explain", "t", "id = 1500", cwd=tmp_path)

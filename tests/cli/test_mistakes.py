@@ -105,7 +105,7 @@ QUERY = [
     ((EVENTS, "id = 5", "--index-key", "l=file:" + BAD + "/none.key"), "{0}/bad/none.key: No such"),
     ((EVENTS, "id = 5", "--index-key", "l=file:" + BAD + "/short.key"), "a key is 16, 24 or 32"),
     ((EVENTS, "id = 5", "--index-key", "l=abc"), "never give the key itself"),
-    (("foo://x/t", "id = 5"), "foo://x is read through Hadoop"),
+    (("foo://x/t", "id = 5"), "foo://x is read through Hadoop|cannot open foo://x: "),
 ]
 DROP = [
     ((EVENTS, "name:minmax", "--yes"), "no index 'name:minmax' .* did you mean 'name:bloomfilter"),

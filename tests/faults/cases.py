@@ -154,6 +154,12 @@ def lay_out_for_refresh(home: str) -> None:
     write(Path(home, "t", "p0.parquet"), 0, age=9)
 
 
+def lay_out_for_repair(home: str) -> None:
+    """One part is cut short, and one file has no facts."""
+    lay_out_broken(home)
+    write(Path(home, "t", "p2.parquet"), 2)
+
+
 def lay_out_for_compact(home: str) -> None:
     """Three parts, facts of a file that is gone, and a published store."""
     lay_out(home, "id:minmax", "s:valuelist", LARGE, files=3)
@@ -266,6 +272,17 @@ CASES = [
         lambda home: table_at(home).refresh(),
         in_place(0, 1, 2),
         indexed("id:minmax", "s:paimonbloom", files=3),
+        vacuum=vacuum,
+    ),
+    Case(
+        "repair",
+        ("repair",),
+        lay_out_for_repair,
+        lambda home: table_at(home).repair(),
+        in_place(0, 1, 2),
+        indexed("id:minmax", "s:paimonbloom", files=3),
+        # What was corrupt is gone, and facts are missing.
+        again=lambda home: table_at(home).refresh(),
         vacuum=vacuum,
     ),
     Case(

@@ -39,6 +39,9 @@ READING = {
     ),
     *("file_columns", "file_schema", "has_sidecars", "opened_with", "require_parquet"),
     *("retried", "sidecars_of", "with_folders", "with_lookup_of"),
+    *("query_readable", "require_index", "require_whole", "required", "skip_files"),
+    # It makes a table of its own, which nobody else has.
+    "demo",
     # It refreshes.
     "watch",
     *("LiveTable.close", "LiveTable.describe"),

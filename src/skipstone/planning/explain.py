@@ -133,7 +133,8 @@ class Explanation:
                 f"read {of_total(kept, total, 'rows')} ({percent(total - kept, total)} skipped), "
                 f"planned in {duration(sum(plan.milliseconds.values()))}"
             )
-        skipped = percent(plan.bytes_total - plan.bytes_kept, plan.bytes_total)
+        # What may be read is a bound, and can be more than there is.
+        skipped = percent(max(0, plan.bytes_total - plan.bytes_kept), plan.bytes_total)
         planned = duration(sum(plan.milliseconds.values()))
         within = "" if plan.coverage is None else f" of {plan.coverage}"
         bound = "" if found is None or not found.is_bound or not plan.files_kept else "at most "

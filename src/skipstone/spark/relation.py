@@ -171,6 +171,7 @@ JVM_ZONE = "user.timezone"
 # records (there are none). In lower case; every other option counts.
 _HARMLESS = frozenset(
     {
+        "__globpaths__",
         "basepath",
         "columnnameofcorruptrecord",
         "columnpruning",

@@ -26,6 +26,7 @@ from .facts import FactsPruner, MatchedListing
 from .relation import FileListing, Pruning
 from .scan_log import scan_log
 from .skip import _through, frame_of, skip
+from .versions import copy_relation
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -114,8 +115,8 @@ def read_txn_table(
     statuses = _statuses(jvm, listing)
     base = _any_frame(spark, jvm, listing, statuses, options)
     leaf = base._jdf.queryExecution().analyzed().collectLeaves().head()
-    relation = _through(leaf, _index(spark, jvm, listing, statuses))
-    return skip(frame_of(spark, relation), find)
+    relation = _through(leaf.relation(), _index(spark, jvm, listing, statuses))
+    return skip(frame_of(spark, copy_relation(leaf, relation)), find)
 
 
 def _statuses(jvm: Jvm, listing: TxnListing) -> JavaObject:
