@@ -26,7 +26,8 @@ plain = spark.read.parquet(str(root))
 df = skip(plain, finder(root))
 out = {"executors": spark.sparkContext._jsc.sc().getExecutorMemoryStatus().size()}
 needle = df.where("id = 25")
-out["needle"] = rows(needle) == rows(plain.where("id = 25")), last_scan(spark).files_kept
+expected = rows(plain.where("id = 25"))
+out["needle"] = rows(needle) == expected, last_scan(spark).files_kept
 both = df.where("id < 15").join(df.where("id > 8").withColumnRenamed("s", "t"), "id")
 out["join"] = [both.count(), last_scan(spark).files_kept]
 out["udf"] = df.where("id = 7").rdd.map(lambda row: row.s * 2).collect()
