@@ -77,7 +77,7 @@ class Indexed:
         expected = rows(frame)
         assert rows(skip(frame, finder())) == expected, where
         last = last_scan(self.spark)
-        if last is not None and not last.scans:
+        if not last.scans:
             return set()  # Spark has found that no row can match
         scan = only_scan(self.spark)
         plan = scan.report
