@@ -73,7 +73,7 @@ def index(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[C
 
 
 def _table(ctx: click.Context) -> str:
-    """The table that is named. click gives none beside an option without its value; then it is the
+    """The table that is named. click gives none next to an option without its value; then it is the
     first word after the verb that is a path."""
     given = ctx.params.get("table")
     if given is not None:

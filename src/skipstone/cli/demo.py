@@ -133,7 +133,7 @@ class DemoReport(Report):
 
 
 class _Lines:
-    """Steps, commands and their output, set apart from each other; nothing beside JSON."""
+    """Steps, commands and their output, set apart from each other; nothing with JSON."""
 
     def __init__(self, out: Output) -> None:
         self.out = out

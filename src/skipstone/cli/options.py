@@ -124,7 +124,7 @@ def columns_of(ctx: click.Context, param: click.Parameter, value: str | None) ->
         return None
     names = [name.strip() for name in split_names(value)]
     if not all(names):
-        text = "no column was named" if not any(names) else "a name is missing beside a comma"
+        text = "no column was named" if not any(names) else "a name is missing next to a comma"
         raise click.BadParameter(f"{text}: write A,B", ctx, param)
     return names
 

@@ -282,7 +282,7 @@ def _wrapped(
     """The relation for a leaf, a ``LogicalRelation``; ``None`` to leave the leaf as it is.
 
     Spark keeps the relation of a catalog's table until the table or its files change. The one
-    through its index is kept as long, and made anew where settings or the index are others.
+    through its index is kept as long, and made again where settings or the index are others.
     """
     whole = leaf.relation()
     number = log.jvm.identity_hash(whole)

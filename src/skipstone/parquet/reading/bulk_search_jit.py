@@ -61,7 +61,7 @@ def _number_key(plain: Any, at: Any, kind: Any) -> Any:
 @register_jitable(forceinline=True)
 def _wide_key(plain: Any, at: Any, negative: Any) -> Any:
     """The same of eight bytes, without a branch; ``negative`` are the bits to turn of a negative
-    number, beside its sign."""
+    number, next to its sign."""
     word = load(plain, at)
     turned = np.uint64(np.int64(word) >> 63) & negative
     return word ^ (turned | np.uint64(1) << np.uint64(63))
