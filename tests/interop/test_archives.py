@@ -34,6 +34,7 @@ path, out = sys.argv[1:]
 spark = SparkSession.builder.getOrCreate()
 report = skipstone.Table(path).build(spark, ["id:bloom", "id:bitmap"])
 rows = skipstone.skip(spark.read.parquet(path)).where("id = 1500").collect()
+kept = skipstone.last_scan(spark).files_kept
 paged = spark.read.format("skipstone").option("where", "id = 1500").load(path).collect()
 
 def place(_):
@@ -44,7 +45,7 @@ places = spark.sparkContext.parallelize(range(8), 8).map(place).collect()
 found = {
     "built": report.files_built,
     "rows": [row.id for row in rows],
-    "kept": skipstone.last_scan(spark).files_kept,
+    "kept": kept,
     "paged": [row.id for row in paged],
     "driver": skipstone.__file__,
     "places": places,
