@@ -134,7 +134,8 @@ def verbs(bench: Workbench) -> None:
     assert as_csv == "id\n0\n1\n2\n"
     document = json.loads(bench.skipstone("query", root, "id < 3", "--json").out)
     assert document["count"] == 3
-    assert json.loads(bench.skipstone("count", root, "id < 3", "--json").out) == {"rows": 3}
+    counted = json.loads(bench.skipstone("count", root, "id < 3", "--json").out)
+    assert counted == {"schema_version": 1, "rows": 3}
     assert bench.skipstone("count", root, "day = 3").out.strip() == str(ROWS)
     bad = bench.skipstone("query", root, "idd = 3")
     assert bad.code != 0
