@@ -122,7 +122,10 @@ def interrupted(bench: Workbench) -> None:
     command = [sys.executable, "-m", "skipstone"]
     columns = [each for n in range(4) for each in ("-c", f"c{n}:bitmap")]
     running = subprocess.Popen([*command, "build", table, *columns], stderr=subprocess.PIPE)
-    time.sleep(2)
+    # Packs are written while files are indexed.
+    packs, deadline = bench.home / "_lake.skipstone" / "packs", time.monotonic() + 60
+    while not packs.exists() and time.monotonic() < deadline:
+        time.sleep(0.01)
     start = time.perf_counter()
     running.send_signal(signal.SIGINT)
     _, errors = running.communicate()

@@ -133,15 +133,15 @@ def test_enabled_session_with_a_mistyped_location(
     spark: SparkSession, events: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     scanned(spark, events)
-    spark.conf.set(INDEX_LOCATION, "/tmp/mistyped")
+    spark.conf.set(INDEX_LOCATION, "/lake/mistyped")
     skipstone.enable(spark)
     try:
         spark.sql(f"SELECT * FROM parquet.`{events}` WHERE id = 25").collect()
-        assert "there is no index at /tmp/mistyped" in why(spark)
+        assert "there is no index at /lake/mistyped" in why(spark)
     finally:
         skipstone.disable(spark)
         spark.conf.unset(INDEX_LOCATION)
-    assert "/tmp/mistyped" in caplog.text
+    assert "/lake/mistyped" in caplog.text
 
 
 def test_skip_after_disable_wraps_again(spark: SparkSession, events: Path) -> None:
@@ -155,16 +155,16 @@ def test_skip_after_disable_wraps_again(spark: SparkSession, events: Path) -> No
 @pytest.mark.parametrize(
     "call",
     [
-        lambda spark, root: skipstone.skip(spark.read.parquet(root), "/tmp/mistyped"),
-        lambda spark, root: skipstone.skip(spark.read.parquet(root), {root: "/tmp/mistyped"}),
-        lambda spark, root: skipstone.read(spark, root, index_location="/tmp/mistyped"),
-        lambda spark, root: skipstone.read(spark, root, "id = 1", index_location="/tmp/mistyped"),
+        lambda spark, root: skipstone.skip(spark.read.parquet(root), "/lake/mistyped"),
+        lambda spark, root: skipstone.skip(spark.read.parquet(root), {root: "/lake/mistyped"}),
+        lambda spark, root: skipstone.read(spark, root, index_location="/lake/mistyped"),
+        lambda spark, root: skipstone.read(spark, root, "id = 1", index_location="/lake/mistyped"),
     ],
 )
 def test_a_mistyped_location_is_an_error(
     spark: SparkSession, events: Path, call: Callable[[SparkSession, str], object]
 ) -> None:
-    with pytest.raises(NoIndexError, match="there is no index at /tmp/mistyped"):
+    with pytest.raises(NoIndexError, match="there is no index at /lake/mistyped"):
         call(spark, str(events))
 
 

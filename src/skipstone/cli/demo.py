@@ -21,6 +21,8 @@ from .options import hide_pandas, reporting
 if TYPE_CHECKING:
     import pyarrow as pa
 
+    from skipstone.table import Table
+
     from .output import Output
 
 
@@ -43,7 +45,7 @@ def demo(directory: str, out: Output) -> None:
 
     \b
       skipstone demo
-      skipstone demo /tmp/demo
+      skipstone demo try-it
     """
     hide_pandas()
     from skipstone.table import Table
@@ -152,12 +154,12 @@ class _Lines:
             self.out.lines(lines)
 
 
-def _timed(table: object, where: str) -> tuple[pa.Table, float]:
+def _timed(table: Table, where: str) -> tuple[pa.Table, float]:
     """The rows, and the milliseconds of the fastest of three queries."""
     taken = []
     for _ in range(3):
         start = time.perf_counter()
-        rows = table.query(where)  # type: ignore[attr-defined]
+        rows = table.query(where)
         taken.append(1000 * (time.perf_counter() - start))
     return rows, min(taken)
 

@@ -160,14 +160,17 @@ class ScanLog:
             query = self._last.get(self.jvm.thread_id() if self.jvm.pinned else 0)
             return (-1, ()) if query is None else (query.after, query.outputs)
 
-    def _newest(self) -> int:
-        """The number of the last execution that Spark has in its store."""
+    def _newest(self, *, wait: bool = False) -> int:
+        """The number of the last execution that Spark has in its store; with ``wait``, once the
+        store has heard of all."""
         try:
+            if wait:
+                self.jvm.context.listenerBus().waitUntilEmpty()
             store = self.jvm.type("org.apache.spark.sql.SparkSession").active().sharedState()
             count = int(store.statusStore().executionsCount())
             last = store.statusStore().executionsList(max(0, count - 1), 1)
             return int(last.apply(0).executionId()) if count else -1
-        except Exception:  # a version of Spark that keeps its executions otherwise
+        except Exception:  # a busy Spark, or a version that keeps its executions otherwise
             return -1
 
     def touch(self) -> _Query | None:
@@ -220,8 +223,7 @@ class ScanLog:
         ``outputs`` are the columns of its DataFrame (``id#12L``).
         """
         thread = self.claim()
-        self.jvm.context.listenerBus().waitUntilEmpty()
-        made = _Query(None, [(object(), scan)], self._newest(), outputs)
+        made = _Query(None, [(object(), scan)], self._newest(wait=True), outputs)
         with self._lock:
             self._last.put(thread, made)
         self._tell(scan, None)
