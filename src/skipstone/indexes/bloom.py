@@ -59,7 +59,7 @@ import pyarrow as pa
 
 from skipstone._numba import CompiledKernels
 from skipstone.human import plural
-from skipstone.predicate.literals import order_key, order_keys
+from skipstone.predicate.literals import keys_among, order_keys
 from skipstone.predicate.tree import Op
 from skipstone.pruning.column_types import atomic, binary_parts, refuse
 from skipstone.pruning.interval import with_nulls
@@ -83,6 +83,7 @@ if TYPE_CHECKING:
     from skipstone.predicate.tree import Leaf
     from skipstone.pruning import BoolArray, Bounds
     from skipstone.pruning.kind import Chunk, Index, Stored
+    from skipstone.xskipper.format.bloom_probe import Items
 
 
 #: false positive probability by default, for a table of few files; and for one of very many
@@ -212,19 +213,21 @@ class Bloom(PerFile):
 
     def bounds_of(self, leaf: Leaf, rows: Rows) -> Bounds[BoolArray] | None:
         """``may`` where any value of the leaf may occur; never ``must``."""
-        keys = [order_key(value, leaf.type) for value in leaf.values]
         blobs = _blobs(rows.stored)
         among = None
         if rows.at is not None:
             among = np.zeros(len(blobs), np.bool_)
             among[rows.at] = True
-        if keys and isinstance(keys[0], bytes):
-            some = blobs.might_contain_any([key for key in keys if isinstance(key, bytes)], among)
-        else:
-            some = blobs.might_contain_any(np.array(keys, np.int64), among)
+        some = blobs.might_contain_any(items_of(leaf), among)
         if rows.at is not None:
             some = some[rows.at]
         return with_nulls(leaf.op, some, np.zeros_like(some), rows.rows, rows.nulls)
+
+
+def items_of(leaf: Leaf) -> Items:
+    """What a filter was given for the values of a leaf."""
+    keys = keys_among(leaf)
+    return keys.data if isinstance(keys.data, np.ndarray) else keys.data.to_pylist()
 
 
 def fpp_for(files: int) -> float:

@@ -16,7 +16,6 @@ from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
 
-from skipstone.predicate.literals import order_key
 from skipstone.predicate.tree import Leaf
 from skipstone.pruning import Answer, Bounds, Cause, Reason
 from skipstone.pruning.column_types import restate
@@ -25,7 +24,7 @@ from skipstone.storage import ByteRange
 from skipstone.xskipper.format.bloom_probe import BlobColumn
 from skipstone.xskipper.format.sketch import hash_bytes, hash_longs, positions
 
-from .bloom import Bloom
+from .bloom import Bloom, items_of
 from .bloom_slices import SWAP, SliceGroup, row_of
 
 if TYPE_CHECKING:
@@ -192,7 +191,7 @@ class SlicedBloom(Bloom):
             self.notes.append(Reason(cause=Cause.COSTLY, subject=self._subject, text=text))
             lost = dict.fromkeys((group.part for group in asked), "")
         for at, blobs in self.rests if leaf.values else ():
-            some[at] = blobs.might_contain_any(_keys(leaf))
+            some[at] = blobs.might_contain_any(items_of(leaf))
         self._one_by_one(leaf, lost, some)
         if rows.at is not None:
             some = some[rows.at]
@@ -242,21 +241,14 @@ class SlicedBloom(Bloom):
                 reason = Reason(cause=Cause.CORRUPT, subject=self._subject, text=text, units=count)
                 self.notes.append(reason)
             try:
-                some[rows] = BlobColumn(part.read()).might_contain_any(_keys(leaf))
+                some[rows] = BlobColumn(part.read()).might_contain_any(items_of(leaf))
             except Exception as error:  # evidence is advice
                 self.notes.append(Reason.of_error(f"fact part {part.name}", error))
 
 
-def _keys(leaf: Leaf) -> NDArray[np.int64] | list[bytes]:
-    keys = [order_key(value, leaf.type) for value in leaf.values]
-    if keys and isinstance(keys[0], bytes):
-        return [key for key in keys if isinstance(key, bytes)]
-    return np.array(keys, np.int64)
-
-
 def _hashed(leaf: Leaf, groups: Sequence[AskedGroup]) -> dict[int, Hashes]:
     """The two hashes of each value, by seed."""
-    keys = _keys(leaf)
+    keys = items_of(leaf)
     found: dict[int, Hashes] = {}
     for seed in {each.group.seed for each in groups}:
         if isinstance(keys, np.ndarray):

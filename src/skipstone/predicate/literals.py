@@ -42,16 +42,15 @@ import numpy as np
 import pyarrow as pa
 
 from skipstone import _compute as pc
-from skipstone._arrays import arrow, arrow_bytes, numbers, validity
+from skipstone._arrays import arrow, arrow_bytes, distinct, numbers, validity
 
 from .tree import Op
 from .types import Kind, kind_of, spark_type
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
-
     from numpy.typing import NDArray
 
+    from .tree import Leaf
     from .types import Value
 
 
@@ -364,6 +363,71 @@ def _decimal_keys(array: pa.Array) -> Keys:
     return Keys(keys, valid)
 
 
+def from_keys(keys: Keys, type: pa.DataType) -> pa.Array:
+    """The values that have these keys, as an array of the canonical type; nulls stay."""
+    canonical = spark_type(type)
+    mask = None if keys.valid.all() else pa.py_buffer(np.packbits(keys.valid, bitorder="little"))
+    if not isinstance(keys.data, np.ndarray):
+        if kind_of(type) is not Kind.DECIMAL:
+            held = pc.cast(keys.data, pa.binary()) if _is_short(keys.data) else keys.data
+            return held.view(canonical) if held.type == pa.binary() else held.cast(canonical)
+        ends = np.frombuffer(keys.data.buffers()[1], np.int64)[keys.data.offset :]
+        start = int(ends[0]) if len(ends) else 0
+        raw = np.frombuffer(keys.data.buffers()[2] or b"", ">u8")[start // 8 :]
+        words = raw[: 2 * len(keys)].reshape(-1, 2).astype(np.uint64)
+        native = np.empty_like(words)
+        native[:, 0], native[:, 1] = words[:, 1], words[:, 0] ^ np.uint64(1 << 63)
+        return pa.Array.from_buffers(canonical, len(keys), [mask, pa.py_buffer(native)])
+    data: NDArray[Any] = keys.data
+    match kind_of(type):
+        case Kind.FLOATING:
+            bits = np.abs(data)
+            data = np.where(data < 0, -bits.view(np.float64), bits.view(np.float64))
+            data = np.where(keys.data > _INFINITE, np.nan, data)
+            if canonical.bit_width == 32:
+                data = data.astype(np.float32)
+        case Kind.DECIMAL:
+            native = np.empty((len(data), 2), np.int64)
+            native[:, 0], native[:, 1] = data, data >> 63
+            return pa.Array.from_buffers(canonical, len(data), [mask, pa.py_buffer(native)])
+        case Kind.BOOLEAN:
+            bits = np.packbits(data != 0, bitorder="little")
+            return pa.Array.from_buffers(canonical, len(data), [mask, pa.py_buffer(bits)])
+        case Kind.DATE:
+            data = data.astype(np.int32)
+        case Kind.INTEGER:
+            data = data.astype(f"i{canonical.bit_width // 8}")
+    data = np.ascontiguousarray(data)
+    return pa.Array.from_buffers(canonical, len(data), [mask, pa.py_buffer(data)])
+
+
+def _is_short(data: pa.LargeBinaryArray) -> bool:
+    """Whether the bytes fit 32-bit offsets."""
+    return data.nbytes < 1 << 31
+
+
+def ascending_distinct(keys: Keys) -> Keys:
+    """The distinct keys of values that are not null, ascending."""
+    if isinstance(keys.data, np.ndarray):
+        data: Any = distinct(keys.data[keys.valid])
+    else:
+        data = pc.unique(keys.data if keys.valid.all() else pc.drop_null(keys.data))
+        data = pc.take(data, pc.sort_indices(data))
+    return Keys(data, np.ones(len(data), np.bool_))
+
+
+def keys_among(leaf: Leaf) -> Keys:
+    """The keys of the values of a leaf, distinct and ascending."""
+    values = leaf.values
+    if not isinstance(values, tuple):
+        return values.keys
+    found = sorted({order_key(value, leaf.type) for value in values})  # type: ignore[type-var]
+    valid = np.ones(len(found), np.bool_)
+    if wide(leaf.type) or kind_of(leaf.type) in (Kind.STRING, Kind.BINARY):
+        return Keys(arrow_bytes(cast("list[bytes]", found)), valid)
+    return Keys(np.array(found, np.int64), valid)
+
+
 def compare(keys: Keys, op: Op, key: Key) -> NDArray[np.bool_]:
     """Whether each value is non-null and ``value op key``; op is one of ``= <> < <= > >=``."""
     if op not in _COMPARISONS:
@@ -395,10 +459,9 @@ def _compare_many(keys: Keys, op: Op, key: bytes) -> NDArray[np.bool_]:
     return found & keys.valid
 
 
-def isin(keys: Keys, among: Iterable[Key]) -> NDArray[np.bool_]:
-    """For each value: whether it is non-null and equal to one of the keys ``among``."""
-    if isinstance(keys.data, np.ndarray):
-        wanted = np.fromiter((int(k) for k in among), dtype=np.int64)
-        return np.asarray(np.isin(keys.data, wanted) & keys.valid, dtype=np.bool_)
-    found = pc.is_in(keys.data, value_set=arrow_bytes(cast("Iterable[bytes]", among)))
+def isin(keys: Keys, among: Keys) -> NDArray[np.bool_]:
+    """For each value: whether it is non-null and equal to one of ``among``, ascending keys."""
+    if isinstance(keys.data, np.ndarray) and isinstance(among.data, np.ndarray):
+        return np.asarray(np.isin(keys.data, among.data) & keys.valid, dtype=np.bool_)
+    found = pc.is_in(keys.data, value_set=among.data)
     return numbers(found) & keys.valid
