@@ -21,8 +21,8 @@ from skipstone.pruning import Answer, Bounds, Cause, Reason
 from skipstone.pruning.column_types import restate
 from skipstone.pruning.interval import with_nulls
 from skipstone.storage import ByteRange
-from skipstone.xskipper.format.bloom_probe import BlobColumn
-from skipstone.xskipper.format.sketch import hash_bytes, hash_longs, positions
+from skipstone.xskipper.format.bloom_probe import BlobColumn, hashes_of
+from skipstone.xskipper.format.sketch import positions
 
 from .bloom import Bloom, items_of
 from .bloom_slices import SWAP, SliceGroup, row_of
@@ -141,7 +141,7 @@ class SlicedBloom(Bloom):
 
     def _ranges(self, leaf: Leaf, groups: Sequence[int]) -> list[ByteRange]:
         asked = [self.groups[number] for number in groups]
-        if not self._affordable(leaf, asked):
+        if self._is_by_chance(leaf) or not self._affordable(leaf, asked):
             return []
         hashes = _hashed(leaf, asked)
         return [
@@ -154,6 +154,9 @@ class SlicedBloom(Bloom):
     def _affordable(leaf: Leaf, groups: Sequence[AskedGroup]) -> bool:
         each = sum(group.group.hashes * group.group.stride for group in groups)
         return len(leaf.values) <= 1 or each * len(leaf.values) <= _MOST_BYTES
+
+    def _is_by_chance(self, leaf: Leaf) -> bool:
+        return bool(self.by_chance(np.array([len(leaf.values)]))[0])
 
     # -- what they say -----------------------------------------------------------------------------
 
@@ -172,6 +175,8 @@ class SlicedBloom(Bloom):
 
     def bounds_of(self, leaf: Leaf, rows: Rows) -> Bounds[BoolArray] | None:
         """``may`` where any value of the leaf may occur; never ``must``."""
+        if self._is_by_chance(leaf):
+            return None
         some = np.ones(len(rows.stored.rows), np.bool_)
         numbers = range(len(self.groups)) if rows.at is None else self._asked(rows.at)
         asked = [self.groups[number] for number in numbers]
@@ -248,15 +253,12 @@ class SlicedBloom(Bloom):
 
 def _hashed(leaf: Leaf, groups: Sequence[AskedGroup]) -> dict[int, Hashes]:
     """The two hashes of each value, by seed."""
-    keys = items_of(leaf)
-    found: dict[int, Hashes] = {}
-    for seed in {each.group.seed for each in groups}:
-        if isinstance(keys, np.ndarray):
-            found[seed] = hash_longs(keys, seed)
-        else:
-            offsets = np.cumsum([0, *map(len, keys)], dtype=np.int64)
-            found[seed] = hash_bytes(np.frombuffer(b"".join(keys), np.uint8), offsets, seed)
-    return found
+    known = (
+        {} if isinstance(leaf.values, tuple) else leaf.values.cache.setdefault("bloom hashes", {})
+    )
+    for seed in {each.group.seed for each in groups} - known.keys():
+        known[seed] = hashes_of(items_of(leaf), seed)
+    return known
 
 
 def _places(hashes: dict[int, Hashes], group: SliceGroup) -> NDArray[np.int64]:

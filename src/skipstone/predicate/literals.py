@@ -42,15 +42,16 @@ import numpy as np
 import pyarrow as pa
 
 from skipstone import _compute as pc
-from skipstone._arrays import arrow, arrow_bytes, distinct, numbers, validity
+from skipstone._arrays import arrow, arrow_bytes, numbers, validity
 
 from .tree import Op
 from .types import Kind, kind_of, spark_type
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from numpy.typing import NDArray
 
-    from .tree import Leaf
     from .types import Value
 
 
@@ -58,7 +59,8 @@ Key: TypeAlias = "int | bytes"
 
 _EPOCH_DAY = date(1970, 1, 1)
 _MICROSECOND = timedelta(microseconds=1)
-_INFINITE = 0x7FF0_0000_0000_0000
+#: the key of infinity; that of NaN is above
+INFINITE = 0x7FF0_0000_0000_0000
 _MAGNITUDE = np.int64(2**63 - 1)
 # For arrays of numbers and of bytes.
 _COMPARISONS: dict[Op, tuple[Any, str]] = {
@@ -166,14 +168,14 @@ def order_key(value: Value, type: pa.DataType) -> Key:
 def float_key(value: float) -> int:
     """The key of a double: neighbouring doubles have neighbouring keys."""
     if math.isnan(value):
-        return _INFINITE + 1
+        return INFINITE + 1
     (magnitude,) = struct.unpack("<q", struct.pack("<d", abs(value)))
     return -int(magnitude) if value < 0 else int(magnitude)
 
 
 def float_of_key(key: int) -> float:
     """The double that has this key."""
-    if key > _INFINITE:
+    if key > INFINITE:
         return math.nan
     (value,) = struct.unpack("<d", struct.pack("<q", abs(key)))
     return -float(value) if key < 0 else float(value)
@@ -244,6 +246,12 @@ class Keys:
         pairs = enumerate(zip(first, last, strict=False))
         same = next((at for at, (a, b) in pairs if a != b), min(len(first), len(last)))
         return first[:same], self.words(same)
+
+    def derived(self, name: str, derive: Callable[[Keys], Any]) -> Any:
+        """What ``derive`` makes of the keys, made once."""
+        if name not in self.__dict__:
+            self.__dict__[name] = derive(self)
+        return self.__dict__[name]
 
     @property
     def is_int(self) -> bool:
@@ -339,7 +347,7 @@ def float_keys(values: NDArray[np.float64]) -> NDArray[np.int64]:
     keys, sign = bits & _MAGNITUDE, bits >> 63
     keys ^= sign  # with the next line: negated where the sign is set
     keys -= sign
-    keys[np.isnan(values)] = _INFINITE + 1
+    keys[np.isnan(values)] = INFINITE + 1
     return keys
 
 
@@ -361,71 +369,6 @@ def _decimal_keys(array: pa.Array) -> Keys:
         pa.large_binary(), count, [mask, pa.py_buffer(offsets), pa.py_buffer(flipped)]
     )
     return Keys(keys, valid)
-
-
-def from_keys(keys: Keys, type: pa.DataType) -> pa.Array:
-    """The values that have these keys, as an array of the canonical type; nulls stay."""
-    canonical = spark_type(type)
-    mask = None if keys.valid.all() else pa.py_buffer(np.packbits(keys.valid, bitorder="little"))
-    if not isinstance(keys.data, np.ndarray):
-        if kind_of(type) is not Kind.DECIMAL:
-            held = pc.cast(keys.data, pa.binary()) if _is_short(keys.data) else keys.data
-            return held.view(canonical) if held.type == pa.binary() else held.cast(canonical)
-        ends = np.frombuffer(keys.data.buffers()[1], np.int64)[keys.data.offset :]
-        start = int(ends[0]) if len(ends) else 0
-        raw = np.frombuffer(keys.data.buffers()[2] or b"", ">u8")[start // 8 :]
-        words = raw[: 2 * len(keys)].reshape(-1, 2).astype(np.uint64)
-        native = np.empty_like(words)
-        native[:, 0], native[:, 1] = words[:, 1], words[:, 0] ^ np.uint64(1 << 63)
-        return pa.Array.from_buffers(canonical, len(keys), [mask, pa.py_buffer(native)])
-    data: NDArray[Any] = keys.data
-    match kind_of(type):
-        case Kind.FLOATING:
-            bits = np.abs(data)
-            data = np.where(data < 0, -bits.view(np.float64), bits.view(np.float64))
-            data = np.where(keys.data > _INFINITE, np.nan, data)
-            if canonical.bit_width == 32:
-                data = data.astype(np.float32)
-        case Kind.DECIMAL:
-            native = np.empty((len(data), 2), np.int64)
-            native[:, 0], native[:, 1] = data, data >> 63
-            return pa.Array.from_buffers(canonical, len(data), [mask, pa.py_buffer(native)])
-        case Kind.BOOLEAN:
-            bits = np.packbits(data != 0, bitorder="little")
-            return pa.Array.from_buffers(canonical, len(data), [mask, pa.py_buffer(bits)])
-        case Kind.DATE:
-            data = data.astype(np.int32)
-        case Kind.INTEGER:
-            data = data.astype(f"i{canonical.bit_width // 8}")
-    data = np.ascontiguousarray(data)
-    return pa.Array.from_buffers(canonical, len(data), [mask, pa.py_buffer(data)])
-
-
-def _is_short(data: pa.LargeBinaryArray) -> bool:
-    """Whether the bytes fit 32-bit offsets."""
-    return data.nbytes < 1 << 31
-
-
-def ascending_distinct(keys: Keys) -> Keys:
-    """The distinct keys of values that are not null, ascending."""
-    if isinstance(keys.data, np.ndarray):
-        data: Any = distinct(keys.data[keys.valid])
-    else:
-        data = pc.unique(keys.data if keys.valid.all() else pc.drop_null(keys.data))
-        data = pc.take(data, pc.sort_indices(data))
-    return Keys(data, np.ones(len(data), np.bool_))
-
-
-def keys_among(leaf: Leaf) -> Keys:
-    """The keys of the values of a leaf, distinct and ascending."""
-    values = leaf.values
-    if not isinstance(values, tuple):
-        return values.keys
-    found = sorted({order_key(value, leaf.type) for value in values})  # type: ignore[type-var]
-    valid = np.ones(len(found), np.bool_)
-    if wide(leaf.type) or kind_of(leaf.type) in (Kind.STRING, Kind.BINARY):
-        return Keys(arrow_bytes(cast("list[bytes]", found)), valid)
-    return Keys(np.array(found, np.int64), valid)
 
 
 def compare(keys: Keys, op: Op, key: Key) -> NDArray[np.bool_]:
@@ -457,11 +400,3 @@ def _compare_many(keys: Keys, op: Op, key: bytes) -> NDArray[np.bool_]:
         tied = keys.data.take(arrow(ties))
         found[ties] = numbers(getattr(pc, of_bytes)(tied, arrow_bytes([key])[0]).fill_null(False))
     return found & keys.valid
-
-
-def isin(keys: Keys, among: Keys) -> NDArray[np.bool_]:
-    """For each value: whether it is non-null and equal to one of ``among``, ascending keys."""
-    if isinstance(keys.data, np.ndarray) and isinstance(among.data, np.ndarray):
-        return np.asarray(np.isin(keys.data, among.data) & keys.valid, dtype=np.bool_)
-    found = pc.is_in(keys.data, value_set=among.data)
-    return numbers(found) & keys.valid

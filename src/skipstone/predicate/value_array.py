@@ -23,16 +23,8 @@ import pyarrow as pa
 from skipstone import _compute as pc
 from skipstone._arrays import arrow, arrow_bytes, distinct, numbers
 
-from .literals import (
-    Keys,
-    ascending_distinct,
-    from_key,
-    from_keys,
-    order_key,
-    order_keys,
-    stored,
-    wide,
-)
+from .literals import Keys, from_key, order_key, order_keys, stored, wide
+from .members import ascending_distinct, from_keys
 from .operands import Unusable, cast_constant, decimal_for
 from .types import Kind, kind_of, spark_type
 from .zones import DAY
@@ -101,6 +93,9 @@ class ValueArray(Sequence["Value"]):
 
     def __repr__(self) -> str:
         return f"<{len(self):,} values of {self.type}>"
+
+    def __reduce__(self) -> tuple[type[ValueArray], tuple[Keys, pa.DataType]]:
+        return ValueArray, (self.keys, self.type)
 
     @property
     def array(self) -> pa.Array:
@@ -238,12 +233,12 @@ _TEXTS = {Kind.INTEGER: r"^-?[0-9]{1,18}$", Kind.DATE: r"^[0-9]{4}-[0-9]{2}-[0-9
 def _from_text(array: pa.Array, target: pa.DataType, session: Zone | None) -> pa.Array:
     """Texts as another type: the plain ones at once."""
     pattern = _TEXTS.get(kind_of(target))
-    if pattern is None or (kind_of(target) is Kind.INTEGER and target.bit_width < 64):
+    if pattern is None:
         return _one_by_one(array, pa.string(), target, session)
     plain = numbers(pc.match_substring_regex(array, pattern))
     try:
         found = array.filter(arrow(plain)).cast(target)
-    except pa.ArrowInvalid:  # a date that no calendar has
+    except pa.ArrowInvalid:  # a date that no calendar has, or a number of another type
         return _one_by_one(array, pa.string(), target, session)
     if plain.all():
         return found

@@ -39,7 +39,8 @@ import numpy as np
 
 from skipstone import _compute as pc
 from skipstone._arrays import numbers
-from skipstone.predicate.literals import Keys, compare, keys_among, order_key
+from skipstone.predicate.literals import Keys, compare, order_key
+from skipstone.predicate.members import keys_among
 from skipstone.predicate.tree import Op
 
 from . import BoolArray, Bounds
@@ -225,6 +226,22 @@ def _members(members: Keys, units: Intervals) -> Both:
         some[rest] = _pairwise(following, high, "less_equal")
         one[rest] = _pairwise(following, low, "equal") & _pairwise(low, high, "equal")
     return some, one
+
+
+def window(members: Keys, units: Intervals) -> tuple[IntArray, IntArray]:
+    """For each unit, which of ascending keys lie within its bounds: the first, and the one after
+    the last."""
+    first = np.zeros(len(units), np.int64)
+    after = np.full(len(units), len(members), np.int64)
+    if len(members):
+        low, high = units.lo.valid, units.hi.valid
+        first[low] = search(members, units.lo.take(low))
+        ends = units.hi.take(high)
+        at = search(members, ends)
+        inside = at < len(members)
+        at[inside] += _pairwise(members.take(at[inside]), ends.take(inside), "equal")
+        after[high] = at
+    return first, after
 
 
 def _near(members: Keys, low: Keys, high: Keys) -> BoolArray:

@@ -17,7 +17,8 @@ import pyarrow as pa
 from skipstone import _compute as pc
 from skipstone._arrays import arrow, numbers, whole
 from skipstone.errors import UnsupportedError
-from skipstone.predicate.literals import compare, isin, keys_among, order_key, order_keys
+from skipstone.predicate.literals import compare, order_key, order_keys
+from skipstone.predicate.members import isin, keys_among
 from skipstone.predicate.tree import And, Bound, Const, Leaf, Op, Opaque, leaves, pieces
 
 if TYPE_CHECKING:

@@ -288,9 +288,7 @@ def _fetch(snapshot: Snapshot, adjacent: AdjacentRows | None) -> Any:
     return fetch
 
 
-def _extreme(
-    table: OpenTable, column: str, request: PlanRequest, *, greatest: bool
-) -> ColumnValue:
+def _extreme(table: OpenTable, column: str, request: PlanRequest, *, greatest: bool) -> ColumnValue:
     way = "desc nulls last" if greatest else "asc nulls last"
     request = replace(request, columns=[column], order_by=[f"{column} {way}"], limit=1)
     return of_one_listing(table, request, partial(_extreme_of, table, column, greatest))
