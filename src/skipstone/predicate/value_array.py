@@ -145,6 +145,12 @@ def values_in(
     return ValueArray(ascending_distinct(order_keys(found, chain[0])), chain[0])
 
 
+def as_literals(array: pa.Array) -> pa.Array:
+    """The values, in the canonical type that they have as literals; as they are without one."""
+    type = literal_type(array, pa.string())
+    return array if type is None or pa.types.is_null(type) else _literals(array, type)
+
+
 def _literals(array: pa.Array, type: pa.DataType) -> pa.Array:
     """The values in the canonical ``type``; those that it cannot have equal nothing."""
     if pa.types.is_dictionary(array.type):
