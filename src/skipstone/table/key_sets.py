@@ -74,7 +74,8 @@ def _by_column(keys: KeySets) -> Mapping[str, object]:
                 f"keys is one series, without the name of a column ({error}): "
                 'write keys={"user_id": series}'
             ) from None
-    return dict(zip(keys.schema.names, keys.columns, strict=True))
+    given: Any = keys
+    return dict(zip(given.schema.names, given.columns, strict=True))
 
 
 def key_array(values: Any, column: str) -> pa.Array:

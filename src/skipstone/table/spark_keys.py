@@ -121,7 +121,7 @@ def _of_frame(spark: SparkSession, frame: Any) -> SparkKeys:
     found = _collected(frame.limit(MOST_KEYS + 1))
     if len(found) > MOST_KEYS:
         return SparkKeys(((paths, frame),), {}, alone=False)
-    arrays = {
+    arrays: dict[tuple[str, ...], pa.Array] = {
         (field.name,): key_array(found.column(field.name), field.name)
         for field in frame.schema
         if not _compares_otherwise(field.dataType.simpleString())

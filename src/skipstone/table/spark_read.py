@@ -320,9 +320,10 @@ def _sort_key(frame: DataFrame, order: SortKey) -> Column:
 
 
 def _planned(
-    table: OpenTable, keys: SparkKeys | None, where: str | None, **how: Unpack[PlanOptions]
+    table: OpenTable, own: SparkKeys | None, where: str | None, **how: Unpack[PlanOptions]
 ) -> Plan:
-    return planned(table, PlanRequest(where=where, keys=keys and keys.expr, **how)).plan
+    how["keys"] = own and own.expr
+    return planned(table, PlanRequest(where=where, **how)).plan
 
 
 # -- snapshots of a table with a _txn --------------------------------------------------------------
