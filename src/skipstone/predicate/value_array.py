@@ -41,8 +41,8 @@ FEW = 100
 # Values whose casts are ranges of the column's values: each is a leaf.
 _MOST_RANGES = 10_000
 _MOST = (1 << 63) - 1
-# Up to here a double is one integer, and up to here a power of ten is one double.
-_EXACT, _EXACT_DIGITS, _EXACT_SCALE = 1 << 53, 15, 22
+# Up to here a double is one integer, and decimals of so many digits are one double each.
+_EXACT, _EXACT_DIGITS = 1 << 53, 15
 
 
 class ValueArray(Sequence["Value"]):
