@@ -154,20 +154,19 @@ def _key_queries(folder: Path, files: int, rows: int) -> Iterator[Query]:
     rng = np.random.default_rng(10)
     near = np.concatenate([ids_of(files // 2 + at, rows)[: 1_000 // 3] for at in range(3)])
     users = [f"u-{number:07d}" for number in rng.integers(0, USERS, 1_000_000)]
-    for name, column, keys, target in (
-        ("keys of a few files", "id", pa.array(near), _EQUAL),
-        ("a million users", "user_id", pa.array(users), _EQUAL),
-    ):
+
+    def keyed(name: str, column: str, keys: pa.Array) -> Query:
         file = folder / f"{name.replace(' ', '-')}.parquet"
         pq.write_table(pa.table({column: keys}), file)
-        yield Query(
+        return Query(
             name=name,
             sql=f"SELECT id FROM t WHERE {column} IN (SELECT {column} FROM read_parquet('{file}'))",
-            ask=lambda table, column=column, keys=keys: table.query(
-                columns=["id"], keys={column: keys}
-            ),
-            target=target,
+            ask=lambda table: table.query(columns=["id"], keys={column: keys}),
+            target=_EQUAL,
         )
+
+    yield keyed("keys of a few files", "id", pa.array(near))
+    yield keyed("a million users", "user_id", pa.array(users))
 
 
 def _planning_keys(table: skipstone.Table, files: int, rows: int) -> Iterator[Figure]:

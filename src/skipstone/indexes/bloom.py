@@ -83,7 +83,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from skipstone.predicate.tree import Leaf
-    from skipstone.predicate.value_array import ValueArray
+    from skipstone.predicate.types import ManyValues
     from skipstone.pruning import BoolArray, Bounds
     from skipstone.pruning.kind import Chunk, Index, Stored
     from skipstone.xskipper.format.bloom_probe import Items
@@ -237,7 +237,7 @@ class Bloom(PerFile):
             some = some[rows.at]
         return with_nulls(leaf.op, some, np.zeros_like(some), rows.rows, rows.nulls)
 
-    def windows(self, leaf: Leaf, values: ValueArray, count: int) -> tuple[I64, I64]:
+    def windows(self, leaf: Leaf, values: ManyValues, count: int) -> tuple[I64, I64]:
         """For each of ``count`` filters, which of the keys lie within the bounds of its file: the
         first, and the one after the last."""
         first, last = np.zeros(count, np.int64), np.full(count, len(values), np.int64)

@@ -330,11 +330,9 @@ _DOWN = {Op.LT: Op.LE, Op.LE: Op.LE, Op.GT: Op.GT, Op.GE: Op.GT}
 
 def in_millis(leaf: Leaf) -> Leaf | Const:
     """A leaf with constants of whole milliseconds that matches the same whole milliseconds."""
-    if len(leaf.values) > MOST_KEYS:
-        return leaf  # no index in Paimon's files is asked for so many
-    values = [value for value in leaf.values if isinstance(value, int)]
+    values = [value for value in leaf.values[: MOST_KEYS + 1] if isinstance(value, int)]
     full = tuple(value for value in values if value % 1_000 == 0)
-    if len(full) == len(leaf.values):
+    if len(full) == len(leaf.values) or len(values) > MOST_KEYS:  # which no index is asked
         return leaf
     match leaf.op:
         case Op.EQ | Op.IN:

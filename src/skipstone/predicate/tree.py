@@ -32,8 +32,7 @@ from typing import TYPE_CHECKING, TypeAlias
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from .types import Value
-    from .value_array import ValueArray
+    from .types import ManyValues, Value
 
 
 class Op(StrEnum):
@@ -209,7 +208,7 @@ class Leaf:
     column: str
     type: pa.DataType
     op: Op
-    values: tuple[Value, ...] | ValueArray = ()
+    values: tuple[Value, ...] | ManyValues = ()
 
     def __hash__(self) -> int:
         # Leaves are keys wherever bounds are combined, and the hash of an Arrow type is that of its

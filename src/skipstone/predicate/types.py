@@ -29,6 +29,7 @@ from __future__ import annotations
 import json
 import math
 import re
+from collections.abc import Sequence
 from datetime import date, timedelta
 from enum import Enum
 from functools import lru_cache
@@ -48,6 +49,18 @@ TIMESTAMP_NTZ = pa.timestamp("us")
 
 # A value of a stored domain (``literals.py``).
 Value: TypeAlias = "bool | int | float | str | bytes"
+
+
+class ManyValues(Sequence["Value"]):
+    """Values of a leaf as one array: see ``value_array.py``, which is after the trees.
+
+    ``keys`` are their ``literals.Keys``; ``cache`` has what others derive from them, by name.
+    """
+
+    __slots__ = ("cache", "keys")
+    keys: Any
+    cache: dict[object, Any]
+
 
 # A key in an Arrow field's metadata: its value says why the column does not compare as its bytes
 # do.

@@ -13,7 +13,6 @@ literals.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any, overload
 
@@ -26,10 +25,12 @@ from skipstone._arrays import arrow, arrow_bytes, distinct, numbers
 from .literals import Keys, from_key, order_key, order_keys, stored, wide
 from .members import ascending_distinct, from_keys
 from .operands import Unusable, cast_constant, decimal_for
-from .types import Kind, kind_of, spark_type
+from .types import Kind, ManyValues, kind_of, spark_type
 from .zones import DAY
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
     from numpy.typing import NDArray
 
     from .types import Value
@@ -45,18 +46,17 @@ _MOST = (1 << 63) - 1
 _EXACT, _EXACT_DIGITS = 1 << 53, 15
 
 
-class ValueArray(Sequence["Value"]):
+class ValueArray(ManyValues):
     """The distinct values of a column of ``type``, ascending, in its stored domain; see the module.
 
     ``keys`` has no nulls. Equal arrays are equal and have one hash, as tuples.
     """
 
-    __slots__ = ("_hash", "cache", "keys", "type")
+    __slots__ = ("_hash", "type")
+    keys: Keys
 
     def __init__(self, keys: Keys, type: pa.DataType) -> None:
-        self.keys, self.type = keys, type
-        #: what others derive from the values, by names of their own
-        self.cache: dict[object, Any] = {}
+        self.keys, self.type, self.cache = keys, type, {}
         self._hash: int | None = None
 
     def __len__(self) -> int:
@@ -327,9 +327,10 @@ def before_cast(
     return None
 
 
-def restated(values: ValueArray, local: pa.DataType) -> ValueArray | None:
+def restated(values: ManyValues, local: pa.DataType) -> ValueArray | None:
     """The values of a narrower type that equal one of ``values``; ``None`` where that is not
     done on arrays, or would be ranges."""
+    assert isinstance(values, ValueArray)
     found = before_cast(values.array, local, values.type, None)
     if found is None:
         return None

@@ -52,8 +52,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import DTypeLike, NDArray
 
-    from skipstone.predicate.types import Value
-    from skipstone.predicate.value_array import ValueArray
+    from skipstone.predicate.types import ManyValues, Value
 
 
 def atomic(type: pa.DataType) -> bool:
@@ -227,7 +226,7 @@ def _members(leaf: Leaf, local: pa.DataType) -> StoredLeaf | None:
     return Leaf(leaf.column, local, leaf.op, tuple(values))
 
 
-def _many_members(leaf: Leaf, values: ValueArray, local: pa.DataType) -> StoredLeaf | None:
+def _many_members(leaf: Leaf, values: ManyValues, local: pa.DataType) -> StoredLeaf | None:
     """The same on an array, made once for all files of this type."""
     from skipstone.predicate.value_array import restated
 

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from skipstone.predicate.tree import Leaf
-    from skipstone.predicate.value_array import ValueArray
+    from skipstone.predicate.types import ManyValues
 
     Spans: TypeAlias = "Sequence[int] | NDArray[np.uint64]"
 
@@ -102,7 +102,7 @@ def sought(leaf: Leaf) -> Sought:
     return _spans(type, *sorted(set(keys))) if op in (Op.EQ, Op.IN) else Sought(type)
 
 
-def _of_array(leaf: Leaf, values: ValueArray) -> Sought:
+def _of_array(leaf: Leaf, values: ManyValues) -> Sought:
     """The same for an array, made once."""
     found: Sought | None = values.cache.get("sought")
     if found is not None:

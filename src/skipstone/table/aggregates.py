@@ -27,7 +27,8 @@ from skipstone.pruning.partitions import PartitionColumns
 from skipstone.pruning.plan import SortKey
 
 from .open_table import OpenTable, Partial
-from .planning import PlanRequest, of_one_listing, orders_of, sort_column
+from .planning import PlanRequest, of_one_listing
+from .sort_keys import orders_of, sort_column
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

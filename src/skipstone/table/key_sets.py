@@ -136,10 +136,8 @@ def _is_parquet(path: str) -> bool:
 
 
 def _parquet(table: OpenTable, path: str, column: str) -> pa.ChunkedArray:
-    from .table import Table
-
     options = table.storage_options if "://" in path else None
-    found = Table(path, storage_options=options)
+    found: Any = type(table)(path, storage_options=options)
     spelled = {name.lower(): name for name in found.schema(found.listing()).names}
     name = spelled.get(column.lower())
     if name is None:

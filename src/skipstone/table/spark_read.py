@@ -48,7 +48,8 @@ from skipstone.spark.versions import no_data_sources
 from skipstone.storage import needs_session
 from skipstone.storage.base import metered
 
-from .planning import PlanRequest, of_one_listing, orders_of, planned
+from .planning import PlanRequest, of_one_listing, planned
+from .sort_keys import orders_of
 from .spark_keys import SparkKeys, spark_keys
 from .spark_read_schema import (
     plain_frame,
