@@ -106,7 +106,8 @@ def keys_among(leaf: Leaf) -> Keys:
     """The keys of the values of a leaf, distinct and ascending."""
     values = leaf.values
     if not isinstance(values, tuple):
-        return values.keys
+        held: Keys = values.keys
+        return held
     found = sorted({order_key(value, leaf.type) for value in values})
     valid = np.ones(len(found), np.bool_)
     if wide(leaf.type) or kind_of(leaf.type) in (Kind.STRING, Kind.BINARY):
