@@ -273,10 +273,10 @@ def fpp_for(files: int) -> float:
 def items_of(leaf: Leaf) -> Items:
     """What a filter was given for the values of a leaf."""
     keys = keys_among(leaf)
-    if isinstance(leaf.values, tuple) and not keys.is_int:
-        items: list[bytes] = keys.data.to_pylist()
-        return items
-    return keys.data
+    if isinstance(keys.data, np.ndarray) or not isinstance(leaf.values, tuple):
+        return keys.data
+    items: list[bytes] = keys.data.to_pylist()
+    return items
 
 
 def _blobs(stored: Stored) -> BlobColumn:

@@ -32,6 +32,7 @@ _MIX = np.uint64(0x9E37_79B9_7F4A_7C15)
 def from_keys(keys: Keys, type: pa.DataType) -> pa.Array:
     """The values that have these keys, as an array of the canonical type; nulls stay."""
     canonical = spark_type(type)
+    assert canonical is not None
     mask = None if keys.valid.all() else pa.py_buffer(np.packbits(keys.valid, bitorder="little"))
     if not isinstance(keys.data, np.ndarray):
         if kind_of(type) is not Kind.DECIMAL:
@@ -69,7 +70,7 @@ def from_keys(keys: Keys, type: pa.DataType) -> pa.Array:
 
 def _is_short(data: pa.LargeBinaryArray) -> bool:
     """Whether the bytes fit 32-bit offsets."""
-    return data.nbytes < 1 << 31
+    return bool(data.nbytes < 1 << 31)
 
 
 def ascending_distinct(keys: Keys) -> Keys:
@@ -106,7 +107,7 @@ def keys_among(leaf: Leaf) -> Keys:
     values = leaf.values
     if not isinstance(values, tuple):
         return values.keys
-    found = sorted({order_key(value, leaf.type) for value in values})  # type: ignore[type-var]
+    found = sorted({order_key(value, leaf.type) for value in values})
     valid = np.ones(len(found), np.bool_)
     if wide(leaf.type) or kind_of(leaf.type) in (Kind.STRING, Kind.BINARY):
         return Keys(arrow_bytes(cast("list[bytes]", found)), valid)
@@ -118,7 +119,7 @@ def lists_nan(leaf: Leaf) -> bool:
     if isinstance(leaf.values, tuple):
         return any(isinstance(value, float) and math.isnan(value) for value in leaf.values)
     keys = leaf.values.keys.data  # ascending
-    return kind_of(leaf.type) is Kind.FLOATING and len(keys) > 0 and int(keys[-1]) > INFINITE
+    return bool(kind_of(leaf.type) is Kind.FLOATING and len(keys) and keys[-1] > INFINITE)
 
 
 def isin(keys: Keys, among: Keys) -> NDArray[np.bool_]:

@@ -36,6 +36,8 @@ if TYPE_CHECKING:
     from .zones import Zone
 
 
+#: up to so many values of a leaf are a tuple
+FEW = 100
 # Values whose casts are ranges of the column's values: each is a leaf.
 _MOST_RANGES = 10_000
 # Up to here a double is one integer, and up to here a power of ten is one double.
@@ -64,11 +66,11 @@ class ValueArray(Sequence["Value"]):
     @overload
     def __getitem__(self, at: slice) -> tuple[Value, ...]: ...
     def __getitem__(self, at: int | slice) -> Value | tuple[Value, ...]:
-        data = self.keys.data[at]
-        if isinstance(at, slice):
-            raw = data.tolist() if isinstance(data, np.ndarray) else data.to_pylist()
-            return tuple([from_key(key, self.type) for key in raw])
-        return from_key(int(data) if self.keys.is_int else data.as_py(), self.type)
+        if not isinstance(at, slice):
+            return self[at : at + 1 or None][0]
+        data: Any = self.keys.data[at]
+        raw = data.tolist() if isinstance(data, np.ndarray) else data.to_pylist()
+        return tuple([from_key(key, self.type) for key in raw])
 
     def __iter__(self) -> Iterator[Value]:
         for start in range(0, len(self), 4_096):
@@ -143,6 +145,12 @@ def values_in(
             return None
         found = back
     return ValueArray(ascending_distinct(order_keys(found, chain[0])), chain[0])
+
+
+def as_literals(array: pa.Array) -> pa.Array:
+    """The values, in the canonical type that they have as literals; as they are without one."""
+    type = literal_type(array, pa.string())
+    return array if type is None or pa.types.is_null(type) else _literals(array, type)
 
 
 def _literals(array: pa.Array, type: pa.DataType) -> pa.Array:
@@ -341,6 +349,6 @@ def _near(values: NDArray[np.float64], type: pa.DataType) -> pa.Array:
     return _integers(distinct(found.astype(np.int64)), type)
 
 
-def as_leaf_values(values: ValueArray, few: int = 100) -> ValueArray | tuple[Value, ...]:
+def as_leaf_values(values: ValueArray) -> ValueArray | tuple[Value, ...]:
     """The values of a leaf: a tuple where they are few."""
-    return values if len(values) > few else tuple(values)
+    return values if len(values) > FEW else tuple(values)

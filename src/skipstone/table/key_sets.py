@@ -38,14 +38,25 @@ def keyed(expr: Expr, keys: KeySets | None) -> Expr:
     """``expr`` and the membership of columns in ``keys``."""
     if keys is None:
         return expr
-    sets = [
-        Membership(ColumnRef(column_path(name)), key_array(values, name))
-        for name, values in _by_column(keys).items()
-    ]
-    if not sets:
+    if isinstance(keys, And | Membership):
+        own: Expr = keys
+    else:
+        own = memberships({column_path(k): v for k, v in arrays_by_column(keys).items()})
+    return own if expr == Const(True) else And((expr, own))
+
+
+def memberships(arrays: Mapping[tuple[str, ...], pa.Array]) -> Expr:
+    """Each column among its keys."""
+    parts = [Membership(ColumnRef(path), array) for path, array in arrays.items()]
+    return parts[0] if len(parts) == 1 else And((*parts,))
+
+
+def arrays_by_column(keys: KeySets) -> dict[str, pa.Array]:
+    """The keys of each column; ``PredicateError`` without any."""
+    found = {name: key_array(values, name) for name, values in _by_column(keys).items()}
+    if not found:
         raise PredicateError("keys names no column", hint='keys={"user_id": array}')
-    parts = (*sets,) if expr == Const(True) else (expr, *sets)
-    return parts[0] if len(parts) == 1 else And(parts)
+    return found
 
 
 def _by_column(keys: KeySets) -> Mapping[str, object]:
@@ -63,7 +74,8 @@ def _by_column(keys: KeySets) -> Mapping[str, object]:
                 f"keys is one series, without the name of a column ({error}): "
                 'write keys={"user_id": series}'
             ) from None
-    return dict(zip(keys.schema.names, keys.columns, strict=True))
+    given: Any = keys
+    return dict(zip(given.schema.names, given.columns, strict=True))
 
 
 def key_array(values: Any, column: str) -> pa.Array:

@@ -275,6 +275,7 @@ class Table(EncryptVerbs, UpkeepVerbs, AggregateVerbs):
         columns: Sequence[str] | None = None,
         order_by: str | Sequence[str] | None = None,
         limit: int | None = None,
+        keys: KeySets | None = None,
         **options: str,
     ) -> DataFrame:
         """The table as a DataFrame that reads only what its filters need.
@@ -286,10 +287,18 @@ class Table(EncryptVerbs, UpkeepVerbs, AggregateVerbs):
         them. ``last_scan`` and ``explain`` say which and why; the rows are the same. Under Spark's
         reader any later filter skips too on a classic session; under Spark Connect only ``where``
         skips. ``options`` are the Parquet reader's.
+
+        >>> table.read(spark, keys=users.select(col("id").alias("user_id")))
+
+        ``keys`` are those of ``query``, or a DataFrame whose columns have names of the table's: the
+        rows are those of a left semi join. Its rows are collected by this call, up to ten million,
+        and only files that may hold one of them are listed.
         """
         from .spark_read import read_table
 
-        request = PlanRequest(where=where, columns=columns, order_by=order_by, limit=limit)
+        request = PlanRequest(
+            where=where, columns=columns, order_by=order_by, limit=limit, keys=keys
+        )
         return read_table(self, spark, request, options)
 
 

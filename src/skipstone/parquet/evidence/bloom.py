@@ -43,6 +43,7 @@ from skipstone.parquet.format.bloom_filter import (
     HEADER_GUESS,
     MAX_BYTES,
     BloomFilter,
+    any_in,
     block_of,
     guess_bitset,
     read_header,
@@ -80,8 +81,6 @@ if TYPE_CHECKING:
 _LONG_HEADER = 4_096
 # For an encrypted one: parquet-java pads it to 100 bytes, and its module adds 32.
 _ENCRYPTED_HEADER = 160
-# Hashes that a filter is asked for at a time, up to the first that it holds.
-_RUN = 4_096
 _LONGEST = (1 << 63) - 1
 # A request costs about as much as reading this many more bytes in another request.
 _REQUEST = 8_192
@@ -288,8 +287,7 @@ class _Probe:
             found = BloomFilter.from_bitset(data, base=where.offset)
             if len(found.blocks) != self.filters.blocks[group]:
                 raise FormatError("a bitset of another size than its header says")
-            starts = range(0, len(hashes), _RUN)
-            return any(found.check(hashes[start : start + _RUN]).any() for start in starts)
+            return any_in(found.blocks, hashes)
         except SkipstoneError as error:
             reasons.setdefault(why(error, "bloom filter"))
             return True
