@@ -15,7 +15,7 @@ import numpy as np
 import pyarrow as pa
 
 from skipstone import _compute as pc
-from skipstone._arrays import arrow, numbers, whole
+from skipstone._arrays import arrow, numbers, validity, whole
 from skipstone.errors import UnsupportedError
 from skipstone.predicate.literals import compare, order_key, order_keys
 from skipstone.predicate.members import isin, keys_among
@@ -149,9 +149,9 @@ class _Evaluation:
             return self._coded(leaf, column)
         match leaf.op:
             case Op.IS_NULL:
-                return _flags(column.is_null())
+                return ~validity(_whole(column))
             case Op.NOT_NULL:
-                return _flags(column.is_valid())
+                return validity(_whole(column))
             case Op.LIKE | Op.NOT_LIKE | Op.STARTS_WITH | Op.NOT_STARTS_WITH:
                 return _text(leaf, column)
         if isinstance(column, pa.DictionaryArray) and _is_dense(column.dictionary):
@@ -220,7 +220,7 @@ class _Coded:
         return np.asarray(flags.take(numbers(indices))) & self.valid()
 
     def valid(self) -> BoolArray:
-        return _flags(self.array.is_valid())
+        return validity(self.array)
 
     def at(self, rows: NDArray[np.int64]) -> _Coded:
         return _Coded(self.array.take(arrow(rows)))
@@ -250,7 +250,7 @@ def _floats(leaf: Leaf, column: pa.ChunkedArray | pa.Array) -> BoolArray | None:
         found = (values < bound) ^ (op is Op.GE)
     else:
         found = (values <= bound) ^ (op is Op.GT)
-    return np.asarray(found & _flags(column.is_valid()) if nulls else found, np.bool_)
+    return np.asarray(found & validity(_whole(column)) if nulls else found, np.bool_)
 
 
 _COMPARED = {Op.EQ, Op.NE, Op.LT, Op.LE, Op.GT, Op.GE}
@@ -285,7 +285,7 @@ def _text(leaf: Leaf, column: pa.ChunkedArray | pa.Array) -> BoolArray:
         flags = _hits(leaf, column)
     found = _flags(flags)
     if leaf.op in (Op.NOT_LIKE, Op.NOT_STARTS_WITH):
-        return _flags(flags.is_valid()) & ~found
+        return validity(_whole(flags)) & ~found
     return found
 
 

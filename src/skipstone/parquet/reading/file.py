@@ -23,6 +23,7 @@ from skipstone._cache import LruCache
 from skipstone.human import plural
 from skipstone.identity import canonical_path
 from skipstone.parquet.evidence import PageSource, RowGroupSource
+from skipstone.parquet.format.footer import TAIL_GUESS
 from skipstone.parquet.format.page_index import place_of_index
 from skipstone.predicate.binding import bind
 from skipstone.predicate.sql import parse_sql
@@ -47,7 +48,7 @@ from skipstone.storage import ByteRange, open_storage
 from skipstone.storage.listing import Listing
 
 from .file_reader import FileReader, names_its_file
-from .pinned_file import TAIL_GUESS, PinnedReader, load_footer
+from .pinned_file import PinnedReader, load_footer
 from .row_ranges import column_at, rows_alone, take_rows
 
 if TYPE_CHECKING:
