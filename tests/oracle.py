@@ -206,7 +206,10 @@ class Oracle:
             case Membership():
                 if not node.values:
                     return False
-                members = [literal_of(value, self.zone) for value in node.values]
+                listed = [value for value in node.values if isinstance(value, Literal)]
+                if len(listed) < len(node.values):
+                    raise NotModelled("a list of other things than literals")
+                members = [literal_of(value, self.zone) for value in listed]
                 target = kind_tuple(operand)
                 for member in members:
                     target = meeting(target, kind_tuple(member))

@@ -27,7 +27,7 @@ from skipstone.errors import (
 )
 from skipstone.parquet.encryption.modules import AuthenticationError
 from skipstone.parquet.reading.row_ranges import joined
-from skipstone.predicate.tree import leaves
+from skipstone.predicate.tree import columns_read
 from skipstone.pruning import Cause, Reason
 from skipstone.storage.base import is_current, metered
 
@@ -244,7 +244,7 @@ def limited(tables: Iterator[pa.Table], limit: int | None) -> Iterator[pa.Table]
 
 def unreadable(query: TableQuery) -> tuple[Reason, ...]:
     """A reason per opened file, or predicate column in it, whose key is not available."""
-    footers, named = query.footers, frozenset(leaf.column for leaf in leaves(query.tree))
+    footers, named = query.footers, frozenset(columns_read(query.tree))
     found: Counter[tuple[str, str]] = Counter()
     for at, failure in footers.failed.items():
         if isinstance(failure, KeyUnavailableError | AuthenticationError):
