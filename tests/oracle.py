@@ -150,9 +150,8 @@ class Oracle:
                 if node.type is None:
                     raise NotModelled("a cast to an unknown type")
                 return cast(inner, kind_of(node.type), self.zone)
-            case Opaque():
+            case _:  # Spark alone knows what a function gives
                 return MAYBE
-        raise NotModelled(repr(node))
 
     def truth(self, node: Any, row: dict[str, Any]) -> Any:
         """True, False, None (SQL's NULL) or MAYBE."""
@@ -206,7 +205,10 @@ class Oracle:
             case Membership():
                 if not node.values:
                     return False
-                members = [literal_of(value, self.zone) for value in node.values]
+                listed = [value for value in node.values if isinstance(value, Literal)]
+                if len(listed) < len(node.values):
+                    raise NotModelled("a list of other things than literals")
+                members = [literal_of(value, self.zone) for value in listed]
                 target = kind_tuple(operand)
                 for member in members:
                     target = meeting(target, kind_tuple(member))

@@ -133,5 +133,8 @@ def test_the_main_job_runs_in_the_clean_environment(clean: Path, wheel: Path) ->
     run(clean / "pip", "install", "--disable-pip-version-check", "-q", "pandas<3", cwd=ROOT)
     [site] = (clean.parent / "lib").glob("python3*/site-packages")
     for name in ("pyspark", "py4j"):
-        (site / name).symlink_to(Path(str(find_spec(name).origin)).parent)
+        spec = find_spec(name)
+        assert spec is not None
+        assert spec.origin is not None
+        (site / name).symlink_to(Path(spec.origin).parent)
     assert "PySpark " in run(clean / "python", "-m", "tests.main_job", cwd=ROOT)

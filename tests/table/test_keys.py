@@ -107,9 +107,9 @@ def table(request: Any, tmp_path_factory: pytest.TempPathFactory) -> skipstone.T
 
 
 def everything() -> list[dict[str, Any]]:
-    return pa.concat_tables(
-        [content(number).cast(content(0).schema) for number in range(6)]
-    ).to_pylist()
+    tables = [content(number).cast(content(0).schema) for number in range(6)]
+    rows: list[dict[str, Any]] = pa.concat_tables(tables).to_pylist()
+    return rows
 
 
 ROWS = everything()

@@ -24,7 +24,7 @@ import pyarrow as pa
 from skipstone._arrays import no_rows
 from skipstone.errors import SkipstoneError, StaleError
 from skipstone.parquet.reading.row_ranges import joined, rows_alone, take_rows
-from skipstone.predicate.tree import leaves
+from skipstone.predicate.tree import columns_read
 from skipstone.predicate.types import column_name, column_path
 from skipstone.pruning import RowSet
 from skipstone.pruning.residual import matching, require_decidable
@@ -73,7 +73,7 @@ class TableReader:
     def __init__(self, footers: Footers, tree: Bound, columns: Sequence[str] | None) -> None:
         self.footers, self.files, self.tree = footers, footers.files, tree
         self.table = table = footers.table
-        self.asked = {leaf.column: leaf.type for leaf in leaves(tree)}
+        self.asked = columns_read(tree)
         self.schema = output_schema(table.schema, columns)
         names = [column_name((name,)) for name in table.schema.names]
         self.columns = names if columns is None else resolved(table.schema, columns)

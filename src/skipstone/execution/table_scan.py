@@ -25,7 +25,7 @@ from skipstone.errors import (
     StaleError,
     UnsupportedError,
 )
-from skipstone.predicate.tree import leaves
+from skipstone.predicate.tree import columns_read
 from skipstone.pruning import Cause, Reason
 from skipstone.storage.base import is_current, metered
 
@@ -252,7 +252,7 @@ def limited(tables: Iterator[pa.Table], limit: int | None) -> Iterator[pa.Table]
 
 def unreadable(query: TableQuery) -> tuple[Reason, ...]:
     """A reason per opened file, or predicate column in it, whose key is not available."""
-    footers, named = query.footers, frozenset(leaf.column for leaf in leaves(query.tree))
+    footers, named = query.footers, frozenset(columns_read(query.tree))
     found: Counter[tuple[str, str]] = Counter()
     for at, failure in footers.failed.items():
         from skipstone.parquet.encryption.modules import AuthenticationError

@@ -35,9 +35,11 @@ from .operands import (
 from .tree import (
     And,
     Bound,
+    Call,
     Cast,
     ColumnRef,
     Comparison,
+    Computed,
     Const,
     Expr,
     Leaf,
@@ -70,6 +72,7 @@ from .zones import Zone, zone
 
 if TYPE_CHECKING:
     from .preimage import Ranges
+    from .typed import Typed
     from .types import Value
 
 
@@ -128,10 +131,42 @@ class _Binder:
         try:
             return self.leaf(expr, negated)
         except Unusable as unusable:
-            from .render import to_sql
+            return self.computed(expr, negated, str(unusable))
 
-            sql = to_sql(expr)
-            return Opaque(f"NOT ({sql})" if negated else sql, str(unusable))
+    def computed(self, expr: Expr | Bound, negated: bool, reason: str) -> Bound:
+        """What no index answers: decided on rows where that is possible, under ANSI rules."""
+        from .render import to_sql
+
+        sql = to_sql(expr)
+        sql = f"NOT ({sql})" if negated else sql
+        if not self.ansi or isinstance(expr, Opaque):
+            return Opaque(sql, reason)
+        from .functions import boolean
+        from .functions import negated as opposite
+
+        try:
+            typed = boolean(self.typed(expr), self.session)  # type: ignore[arg-type]
+        except Unusable as undecided:
+            why = str(undecided)
+            return Opaque(sql, reason if why in reason else f"{reason}; {why}")
+        if typed.is_constant:
+            return Const(typed.value is not None and typed.value is not negated)
+        return Computed(sql, reason, opposite(typed) if negated else typed, self.session)
+
+    def typed(self, operand: Operand) -> Typed:
+        from .expressions import Typer
+
+        return Typer(self.typed_column, self.literal, self.session).of(operand)
+
+    def typed_column(self, ref: ColumnRef) -> Typed:
+        from .typed import Typed
+
+        path, field = self.resolved(ref)
+        type, metadata = indexable(field), field.metadata or {}
+        if UNCOMPARABLE in metadata or INTERVAL in metadata:
+            why = metadata.get(UNCOMPARABLE) or metadata[INTERVAL]
+            raise Unusable(f"column {column_name(path)}: {why.decode()}")
+        return Typed(type or field.type, "column", (), column_name(path))
 
     def leaf(self, expr: Expr | Bound, negated: bool) -> Bound:
         match expr:
@@ -237,7 +272,7 @@ class _Binder:
         operand = self.operand(expr.operand)
         if isinstance(expr.values, pa.Array):
             return self.among(operand, expr.values, negated)
-        constants = [self.literal(literal) for literal in expr.values]
+        constants = [self.listed(value) for value in expr.values]
         if not constants:
             return Const(negated)  # Spark 4: even NULL IN () is FALSE
         common = operand.top if isinstance(operand, Column) else operand.type
@@ -286,6 +321,12 @@ class _Binder:
         op = Op.NOT_IN if negated else Op.IN
         return Leaf(column.name, column.type, op, as_leaf_values(values))
 
+    def listed(self, value: Operand) -> Constant:
+        found = self.literal(value) if isinstance(value, Literal) else self.operand(value)
+        if isinstance(found, Column):
+            raise Unusable("a list with something other than literals")
+        return found
+
     def null_test(self, expr: NullTest, negated: bool) -> Bound:
         operand = self.operand(expr.operand)
         if isinstance(operand, Constant):
@@ -298,6 +339,11 @@ class _Binder:
         return Leaf(column.name, column.type, Op.NOT_NULL if negated else Op.IS_NULL)
 
     def truth(self, expr: Truth, negated: bool) -> Bound:
+        from .equivalents import condition_of
+
+        test = condition_of(expr.operand)
+        if test is not None:
+            return self.bind(test, negated=negated)
         operand = self.operand(expr.operand)
         if isinstance(operand, Constant):
             if operand.value is None:
@@ -342,6 +388,8 @@ class _Binder:
                 target = None if operand.type is None else spark_type(operand.type)
                 if target is None:
                     raise Unusable("a cast to a type that no index supports")
+                if operand.tolerant:
+                    return self.folded(operand, "TRY_CAST of a column is decided on rows")
                 if isinstance(inner, Column):
                     if inner.units:
                         raise Unusable(f"a cast of {inner.units} counts in other units")
@@ -349,10 +397,30 @@ class _Binder:
                 return self.constant(inner, target)
             case ColumnRef():
                 return self.column(operand)
+            case Call():
+                return self.folded(operand, f"{operand.name} of a column is decided on rows")
+            case _:
+                return self.folded(operand, "a condition as a value is decided on rows")
+
+    def folded(self, operand: Operand, reason: str) -> Constant:
+        """A constant expression; ``Unusable`` for another."""
+        typed = self.typed(operand)
+        if not typed.is_constant:
+            raise Unusable(reason)
+        return Constant(typed.value, typed.type)
 
     def column(self, ref: ColumnRef) -> Column:
+        path, field = self.resolved(ref)
+        name, type = column_name(path), indexable(field)
+        if type is None:
+            why = (field.metadata or {}).get(UNCOMPARABLE)
+            detail = why.decode() if why else f"type {field.type}"
+            raise Unusable(f"no index supports column {name}: {detail}")
+        return Column(name, (type,), (field.metadata or {}).get(INTERVAL, b"").decode())
+
+    def resolved(self, ref: ColumnRef) -> tuple[tuple[str, ...], pa.Field]:
         try:
-            path, field = resolve(
+            return resolve(
                 ref,
                 self.schema,
                 case_sensitive=self.case_sensitive,
@@ -368,12 +436,6 @@ class _Binder:
             if len(ref.path) == 1 and ref.path[0].lower() in BARE_FUNCTIONS:
                 raise Unusable(f"{ref.path[0]} is a function") from None
             raise
-        name, type = column_name(path), indexable(field)
-        if type is None:
-            why = (field.metadata or {}).get(UNCOMPARABLE)
-            detail = why.decode() if why else f"type {field.type}"
-            raise Unusable(f"no index supports column {name}: {detail}")
-        return Column(name, (type,), (field.metadata or {}).get(INTERVAL, b"").decode())
 
     def literal(self, literal: Literal) -> Constant:
         value, type = literal.value, literal.type

@@ -38,7 +38,7 @@ from skipstone.predicate.tree import (
     Or,
     PatternMatch,
     Truth,
-    leaves,
+    columns_read,
 )
 from skipstone.predicate.types import column_path
 from skipstone.pruning import RowSet
@@ -423,7 +423,7 @@ class ParquetFile(FileReader):
         self, predicate: _Predicate, rows: RowSet
     ) -> Iterator[tuple[pa.Table, NDArray[np.bool_]]]:
         """Wave by wave: the predicate's columns, and whether each row matches."""
-        paths = {leaf.column: column_path(leaf.column) for leaf in leaves(predicate.tree)}
+        paths = {name: column_path(name) for name in columns_read(predicate.tree)}
         fields = self.selection.of_paths(list(paths.values()))
         for table in self.tables(fields, rows):
             columns = {name: column_at(table, path) for name, path in paths.items()}
