@@ -143,7 +143,7 @@ def views(spark: SparkSession, table: Path, tmp_path: Path) -> Iterator[Finder]:
     [
         ("SELECT * FROM t WHERE id = 5", 1),
         ("SELECT t.s, u.s FROM t JOIN u ON t.id = u.id WHERE t.id = 3", 2),
-        ("SELECT t.s FROM t JOIN u USING (id) WHERE u.s = 's91' AND t.id > 80", 3),
+        ("SELECT t.s FROM t JOIN u USING (id) WHERE u.s = 's91' AND t.id > 80", 2),
         ("SELECT parity, count(*), max(s) FROM t WHERE id < 10 GROUP BY parity", 1),
         ("SELECT * FROM t WHERE id < 5 UNION ALL SELECT * FROM u WHERE id = 90", 2),
         ("SELECT a.id FROM t a JOIN t b ON a.id = b.id + 10 WHERE a.id = 15 AND b.id = 5", 2),
