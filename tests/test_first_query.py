@@ -136,7 +136,7 @@ def test_a_few_large_dictionaries_load_no_compiled_code(tmp_path: Path) -> None:
     skipstone.Table(str(tmp_path)).build(indexes=["row:minmax"])
     found, loaded = fresh_query(str(tmp_path), "query(\"user = 'u-0000013'\").to_pylist()")
     assert found == [{"user": "u-0000013", "row": 3}]
-    assert "numba" not in loaded
+    assert loaded & (ABROAD | {"pyarrow.compute"}) == set()
 
 
 def test_an_index_in_another_place_loads_no_more(plain: str, tmp_path: Path) -> None:
@@ -226,6 +226,7 @@ CALLS: list[tuple[str, list[Any], dict[str, Any]]] = [
     ("and_", [FLAGS, FLAGS], {}),
     ("or_", [FLAGS, FLAGS], {}),
     ("invert", [FLAGS], {}),
+    ("min_max", [TEXTS], {}),
     *[(name, [NUMBERS, 3], {}) for name in ("equal", "not_equal", "less", "less_equal")],
     *[(name, [NUMBERS, 3], {}) for name in ("greater", "greater_equal", "fill_null")],
     ("binary_length", [TEXTS], {}),

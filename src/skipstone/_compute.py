@@ -27,6 +27,7 @@ _KERNELS: Final[dict[str, tuple[int, str | None]]] = {
     "cast": (1, "CastOptions"),
     "index_in": _SETS,
     "is_in": _SETS,
+    "min_max": (1, "ScalarAggregateOptions"),
     "starts_with": _TEXTS,
     "struct_field": (1, "StructFieldOptions"),
     "take": (2, "TakeOptions"),

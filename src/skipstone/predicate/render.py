@@ -13,6 +13,8 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
+from skipstone.human import plural
+
 from .literals import to_domain
 from .tree import (
     And,
@@ -154,8 +156,10 @@ def to_sql(tree: Expr | Bound) -> str:
         case Comparison():
             return f"{_operand(tree.left)} {tree.op} {_operand(tree.right)}"
         case Membership():
-            if not tree.values:
+            if not len(tree.values):
                 return "FALSE"
+            if not isinstance(tree.values, tuple):
+                return f"{_operand(tree.operand)} IN ({plural(len(tree.values), 'key')})"
             listed = ", ".join(literal_sql(value) for value in tree.values)
             return f"{_operand(tree.operand)} IN ({listed})"
         case NullTest():

@@ -17,7 +17,8 @@ import pyarrow as pa
 from skipstone import _compute as pc
 from skipstone._arrays import arrow, numbers, whole
 from skipstone.errors import UnsupportedError
-from skipstone.predicate.literals import compare, isin, order_key, order_keys
+from skipstone.predicate.literals import compare, order_key, order_keys
+from skipstone.predicate.members import isin, keys_among
 from skipstone.predicate.tree import And, Bound, Const, Leaf, Op, Opaque, leaves, pieces
 
 if TYPE_CHECKING:
@@ -259,7 +260,7 @@ def matching_values(leaf: Leaf, keys: Keys) -> BoolArray:
     """Per value: whether the leaf is TRUE; a null matches nothing here."""
     op, type = leaf.op, leaf.type
     if op in (Op.IN, Op.NOT_IN):
-        member = isin(keys, [order_key(value, type) for value in leaf.values])
+        member = isin(keys, keys_among(leaf))
         return member if op is Op.IN else keys.valid & ~member
     if op in (Op.STARTS_WITH, Op.NOT_STARTS_WITH):
         found = _flags(pc.starts_with(keys.data, order_key(leaf.values[0], type)))

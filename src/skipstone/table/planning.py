@@ -56,6 +56,7 @@ if TYPE_CHECKING:
     from skipstone.pruning.costs import Costs
     from skipstone.storage import Listing
 
+    from .key_sets import KeySets
     from .open_table import OpenTable, Where
 
 
@@ -81,6 +82,7 @@ class PlanOptions(TypedDict, total=False):
     ansi: bool
     containers: Mapping[str, bytes] | None
     inside: bool
+    keys: KeySets | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -98,6 +100,7 @@ class PlanRequest:
     ansi: bool = True
     containers: Mapping[str, bytes] | None = None
     inside: bool = True
+    keys: KeySets | None = None
     shown: bool = True
 
 
@@ -122,7 +125,7 @@ def _scan_query(table: OpenTable, request: PlanRequest) -> TableScan:
         milliseconds[phase] = (now - clock) * 1e3
         clock = now
 
-    expr, text = _parsed(request.where)
+    expr, text = _parsed(request.where, request.keys)
     listing, snapshot = table.listing_and_facts(columns_of(expr))
     lap("listing")
     matched = table.match(listing, request.spark, snapshot)
@@ -341,8 +344,12 @@ def _runner(spark: SparkSession | None) -> Runner:
     return plan_on_spark(spark)
 
 
-def _parsed(where: Where) -> tuple[Expr, str | None]:
-    """The predicate as a tree, and its text where it was text; no predicate is TRUE."""
+def _parsed(where: Where, keys: KeySets | None) -> tuple[Expr, str | None]:
+    """The predicate as a tree, and its text where it was text alone; no predicate is TRUE."""
+    if keys is not None:
+        from .key_sets import keyed
+
+        return keyed(_parsed(where, None)[0], keys), None
     if where is None:
         return Const(True), None
     if isinstance(where, str):

@@ -51,6 +51,7 @@ if TYPE_CHECKING:
     from skipstone.spark.watch import Watch
     from skipstone.storage.some_files import Paths
 
+    from .key_sets import KeySets
     from .open_table import Where
     from .planning import PlanOptions, Result
 
@@ -143,6 +144,7 @@ class Table(EncryptVerbs, UpkeepVerbs, AggregateVerbs):
         ansi: bool = True,
         containers: Mapping[str, bytes] | None = None,
         inside: bool = True,
+        keys: KeySets | None = None,
     ) -> TableScan:
         """A query that is planned and can be read in this process, or exported to another engine.
 
@@ -155,7 +157,8 @@ class Table(EncryptVerbs, UpkeepVerbs, AggregateVerbs):
         process. ``schema`` replaces the schema of the files, ``ansi`` says whether literals are
         cast by ANSI rules. ``containers`` are Paimon's file indexes by data file (its path from the
         table's directory, or in full), such as a manifest embeds; ``ValueError`` for a file that
-        the table does not have. Without ``inside`` no data file is opened.
+        the table does not have. Without ``inside`` no data file is opened. ``keys`` as for
+        ``query``.
 
         Raises ``PredicateError`` for text that is not a predicate, or that names an unknown column.
         """
@@ -171,6 +174,7 @@ class Table(EncryptVerbs, UpkeepVerbs, AggregateVerbs):
             ansi=ansi,
             containers=containers,
             inside=inside,
+            keys=keys,
         )
         return planned(self, request)
 
@@ -200,6 +204,7 @@ class Table(EncryptVerbs, UpkeepVerbs, AggregateVerbs):
         order_by: str | Sequence[str] | None = None,
         limit: int | None = None,
         *,
+        keys: KeySets | None = None,
         time_zone: str = "UTC",
     ) -> pa.Table:
         """The rows that match ``where``, read in this process from the planned pages.
@@ -210,6 +215,13 @@ class Table(EncryptVerbs, UpkeepVerbs, AggregateVerbs):
         the order of the files without ``order_by``. ``Table.scan(…).to_batches()`` gives the same
         rows piece by piece.
 
+        >>> table.query(keys={"user_id": users["id"]})
+
+        ``keys`` are arrays of values by column, of pyarrow or NumPy, lists, or series of polars or
+        pandas: a row is one of the result if its ``user_id`` is among them, as with
+        ``user_id IN (…)``, and so for each of several columns. A table or a DataFrame in memory
+        gives the values of all of its columns. They may be millions.
+
         The rows are those of one listing. Where a file changes before it is read, the query is
         planned again, a few times; ``StaleError`` where files keep changing.
         """
@@ -218,6 +230,7 @@ class Table(EncryptVerbs, UpkeepVerbs, AggregateVerbs):
             columns=columns,
             order_by=order_by,
             limit=limit,
+            keys=keys,
             time_zone=time_zone,
             shown=False,
         )

@@ -68,8 +68,18 @@ def _wide_key(plain: Any, at: Any, negative: Any) -> Any:
 
 
 @register_jitable(forceinline=True)
-def _hash(key: Any) -> Any:
-    return (key * np.uint64(0x9E3779B97F4A7C15)) >> np.uint64(48)
+def _hash(key: Any, shift: Any) -> Any:
+    return (key * np.uint64(0x9E3779B97F4A7C15)) >> shift
+
+
+@register_jitable
+def _shift(bits: Any) -> Any:
+    """What leaves the hash of a key as a place in a set of bits, of a power of two of words."""
+    left, words = np.uint64(58), len(bits)
+    while words > 1:
+        words >>= 1
+        left -= np.uint64(1)
+    return left
 
 
 @register_jitable
@@ -123,7 +133,7 @@ def _texts(
     """Adds the candidates among ``count`` strings; how many there are then, -1 where there is no
     room for them, -2 where a length is wrong."""
     at, to, found = start, start, np.int64(-1)
-    searched, spans = len(needle) > 0, len(lows)
+    searched, spans, shift = len(needle) > 0, len(lows), _shift(bits)
     low, high, low2, high2 = _ends(lows, highs)
     if searched:
         found = _search(plain, at, stop, needle, one, two)
@@ -148,7 +158,7 @@ def _texts(
         elif spans > 0:
             key = _text_key(plain, at, length)
             if spans > 2:
-                hash = _hash(key)
+                hash = _hash(key, shift)
                 if not bits[hash >> np.uint64(6)] >> (hash & np.uint64(63)) & np.uint64(1):
                     at = to
                     continue
@@ -175,9 +185,10 @@ def _numbers(
     if count * width > stop - start:
         return np.int64(-2)
     if len(lows) > 2:
+        shift = _shift(bits)
         for k in range(count):
             key = _number_key(plain, start + k * width, kind)
-            hash = _hash(key)
+            hash = _hash(key, shift)
             if not bits[hash >> np.uint64(6)] >> (hash & np.uint64(63)) & np.uint64(1):
                 continue
             if _inside(key, lows, highs):

@@ -52,9 +52,6 @@ _KINDS: Final = {
     Type.FLOAT: 3,
     Type.DOUBLE: 4,
 }
-# So many spans are tried for each key; of more, the kernels look at a hash of the key first.
-_FEW_SPANS: Final = 2
-_MIX: Final = np.uint64(0x9E37_79B9_7F4A_7C15)
 # A longer text is searched by its beginning: a long one takes long to compare.
 _LONGEST: Final = 32
 # Bytes from the most usual to the least in texts; others are rarer.
@@ -128,7 +125,7 @@ class StoredColumn:
         kind = _KINDS[chunks.kind.physical]
         if not _is_comparable(chunks.kind.type, sought.type):
             sought = Sought(sought.type)
-        if self._at is not None or (kind and not sought.lows):
+        if self._at is not None or (kind and not len(sought.lows)):
             return exact(self.to_arrow())
         found = self._candidates(kind, sought)
         if found is None:
@@ -164,8 +161,7 @@ class StoredColumn:
         self._unpack_others()
         plain = (pages[:, VERSION] == 0) | (pages[:, ENCODING] == Encoding.PLAIN)
         every = int(pages[plain, VALUES].sum())
-        lows = np.array(sought.lows, np.uint64)
-        highs = np.array(sought.highs, np.uint64)
+        lows, highs, bits = sought.spans
         needle = np.frombuffer(sought.needle[:_LONGEST], np.uint8)
         one, two = _rarest(sought.needle[:_LONGEST])
         room = min(every, 1024 + every // 8)
@@ -173,7 +169,7 @@ class StoredColumn:
             slot, where, size = (np.empty(room, np.int64) for _ in range(3))
             count = chunks.kernels.candidates(
                 chunks.buffer, pages, chunks.plain, chunks.kind.optional, self._base,
-                chunks.entries, chunks.status, kind, lows, highs, _hashes(lows, highs), needle,
+                chunks.entries, chunks.status, kind, lows, highs, bits, needle,
                 one, two, slot, where, size, chunks.scratch(np.uint8),
             )  # fmt: skip
             self._check()
@@ -260,12 +256,3 @@ def _rarest(needle: bytes) -> tuple[int, int]:
         return 0, 0
     order = sorted(range(len(needle)), key=lambda at: -_USUAL.find(needle[at]) % 256)
     return order[0], order[1 % len(order)]
-
-
-def _hashes(lows: NDArray[np.uint64], highs: NDArray[np.uint64]) -> NDArray[np.uint64]:
-    """A set of 2^16 bits that has the hashes of all keys of many spans."""
-    if len(lows) <= _FEW_SPANS:
-        return np.zeros(0, np.uint64)
-    flags = np.zeros(1 << 16, np.uint8)
-    flags[lows * _MIX >> np.uint64(48) if np.array_equal(lows, highs) else slice(None)] = 1
-    return np.packbits(flags, bitorder="little").view(np.uint64)
