@@ -149,7 +149,7 @@ def views(spark: SparkSession, table: Path, tmp_path: Path) -> Iterator[Finder]:
         ("SELECT a.id FROM t a JOIN t b ON a.id = b.id + 10 WHERE a.id = 15 AND b.id = 5", 2),
         ("WITH c AS (SELECT * FROM t WHERE id = 42) SELECT c.id, d.id FROM c, c d", 2),
         ("SELECT * FROM t WHERE id = 7 AND EXISTS (SELECT 1 FROM u WHERE id = 3)", 2),
-        ("SELECT * FROM t WHERE id IN (SELECT id FROM u WHERE id = 90) AND id > 80", 3),
+        ("SELECT * FROM t WHERE id IN (SELECT id FROM u WHERE id = 90) AND id > 80", 2),
         ("SELECT * FROM t WHERE id = 5 AND parity = (SELECT max(parity) FROM u WHERE id = 1)", 2),
         ("SELECT * FROM (SELECT id + 1 AS j, s FROM t) WHERE s = 's50' ORDER BY j LIMIT 1", 1),
         ("SELECT count(*) FROM t LEFT JOIN (SELECT * FROM u WHERE id = 2) u ON t.id = u.id", 11),

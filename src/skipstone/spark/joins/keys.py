@@ -19,8 +19,9 @@ import json
 import re
 import time
 from dataclasses import dataclass, replace
-from functools import partial
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, Protocol
+
+import numpy as np
 
 from skipstone.spark.scan_log import KEYS
 from skipstone.spark.versions import dataset_class
@@ -30,13 +31,15 @@ from .plans import exchanges, link_of, planned_broadcasts, waits_for
 from .rows import columns_of_rows, packed_columns
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Sequence
 
-    from skipstone.predicate.types import Value
+    import pyarrow as pa
+
     from skipstone.spark.session import JavaObject, Jvm
 
     from .conditions import Join, Node, QueryJoins, Source
     from .plans import ListingIndex
+    from .rows import Column
 
 
 #: Setting: the most keys of a join that are looked up in an index; 0 for none.
@@ -50,6 +53,9 @@ _SHARE: Final = 20
 _MOST_BYTES: Final = 1 << 30
 # A broadcast that has begun is waited for: the join waits for it too, but not the scan.
 _SECONDS: Final = 10
+# So many keys of a broadcast are looked up first, where it has more: to bring a million takes a
+# second or two.
+_FEW: Final = 256
 _EXPRESSIONS: Final = "org.apache.spark.sql.catalyst.expressions."
 _DESCRIPTION: Final = "spark.job.description"
 _LOCAL: Final = frozenset({"LocalRelation", "OneRowRelation", "Project", "Filter", "Union"})
@@ -73,14 +79,33 @@ class NoKeys(ValueError):
     """The keys of a side are not known; its text is the reason."""
 
 
+class NoGain(NoKeys):
+    """No other place is asked for them either."""
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class Keys:
-    """The values of each equality of a join on one side, whether NULL is one, and their cost."""
+    """The distinct values of each equality on one side, whether NULL is one, and what they cost."""
 
-    values: list[list[Value]]
+    values: list[pa.Array]
     nulls: list[bool]
     source: str
+    rows: int
     milliseconds: float = 0.0
+
+
+class AskedScan(Protocol):
+    """The scan that asks for keys."""
+
+    @property
+    def bytes_left(self) -> int:
+        """Bytes that it has left to read."""
+
+    def has_index(self, source: Source) -> bool:
+        """Whether an index says anything about its own side of an equality."""
+
+    def require_gain(self, values: pa.Array) -> None:
+        """``NoGain`` where these keys, some of all, are in nearly all of its files."""
 
 
 @dataclass(slots=True, eq=False, kw_only=True)
@@ -100,13 +125,8 @@ class KeySource:
     def jvm(self) -> Jvm:
         return self.index.jvm
 
-    def keys(
-        self, sources: Sequence[Source], left: int, has_index: Callable[[Source], bool]
-    ) -> tuple[Keys, Source]:
-        """The keys of one of the sources, of which the first is the side itself; ``NoKeys``.
-
-        ``left``: bytes that the scan has left to read.
-        """
+    def keys(self, sources: Sequence[Source], scan: AskedScan) -> tuple[Keys, Source]:
+        """The keys of one of the sources, of which the first is the side itself; ``NoKeys``."""
         for source in sources:
             join, which, _ = source
             if which in join.memory:
@@ -117,7 +137,9 @@ class KeySource:
             for source in sources:
                 join, which, _ = source
                 try:
-                    found = read(join, which, left, partial(has_index, source))
+                    found = read(source, scan)
+                except NoGain:
+                    raise
                 except NoKeys as error:
                     reasons.append(str(error))
                     continue
@@ -129,9 +151,8 @@ class KeySource:
 
     # -- from the broadcast ------------------------------------------------------------------------
 
-    def _broadcast(
-        self, join: Join, which: int, left: int, has_index: Callable[[], bool]
-    ) -> Keys | None:
+    def _broadcast(self, source: Source, scan: AskedScan) -> Keys | None:
+        join, which, at = source
         exchange = None if self.is_explained else self._exchange(join.side(which))
         if exchange is None:
             return None
@@ -142,38 +163,45 @@ class KeySource:
         try:
             relation = exchange.relationFuture().get(_SECONDS, unit).value()
         except Exception as error:
-            raise NoKeys(f"its broadcast was not there in {_SECONDS} s") from error
+            raise NoGain(f"its broadcast was not there in {_SECONDS} s") from error
         name = str(relation.getClass().getSimpleName()).removesuffix("$")
-        count = len(join.equalities)
-        if name == "EmptyHashedRelation":
-            return Keys([[] for _ in range(count)], [False] * count, "the broadcast")
-        if name not in ("LongHashedRelation", "UnsafeHashedRelation"):
+        if name not in ("LongHashedRelation", "UnsafeHashedRelation", "EmptyHashedRelation"):
             raise NoKeys(f"its broadcast is a {name}")
         # A <=> has two columns: the value, or a default for NULL, and whether it is NULL.
         ids = ids_of(self.query.output(join.side(which)))
         expected, types = [], []
         for equality in join.equalities:
-            places = [ids.index(each) for each in columns_of(equality.nodes[which])]
-            expected += places * (2 if equality.null_safe else 1)
+            own = [ids.index(each) for each in columns_of(equality.nodes[which])]
+            expected += own * (2 if equality.null_safe else 1)
             types.append(type_name(equality.expressions[which]))
             if equality.null_safe:
                 types.append("boolean")
         texts = self.jvm.join(exchange.mode().key())
+        if name == "EmptyHashedRelation":
+            return self._kept(columns_of_rows("", types), "the broadcast")
         is_packed = name == "LongHashedRelation"
-        found = [int(at) for text in texts for at in re.findall(r"\binput\[(\d+),", text)]
-        if found != expected or len(texts) != (1 if is_packed else len(types)):
+        places = [int(at) for text in texts for at in re.findall(r"\binput\[(\d+),", text)]
+        if places != expected or len(texts) != (1 if is_packed else len(types)):
             raise NoKeys("its broadcast has other keys")
         self.jvm.answer_at_once()
-        rows = str(relation.keys().take(self.max_keys + 1).mkString(""))
-        columns = packed_columns(rows, types) if is_packed else columns_of_rows(rows, types)
-        values: list[list[Value | None]] = []
-        for equality in join.equalities:
-            column = columns.pop(0)
-            if equality.null_safe:
-                pairs = zip(column, columns.pop(0), strict=True)
-                column = [None if is_null else value for value, is_null in pairs]
-            values.append(column)
-        return self._kept(values, "the broadcast")
+
+        def read(most: int) -> Keys:
+            rows = str(relation.keys().take(most + 1).mkString(""))
+            columns = packed_columns(rows, types) if is_packed else columns_of_rows(rows, types)
+            found = []
+            for equality in join.equalities:
+                column = columns.pop(0)
+                if equality.null_safe:
+                    is_null = columns.pop(0).values
+                    column = replace(column, nulls=np.asarray(is_null).astype(np.bool_))
+                found.append(column)
+            return self._kept(found, "the broadcast")
+
+        few = read(min(_FEW, self.max_keys))
+        if few.rows <= _FEW:
+            return few
+        scan.require_gain(few.values[at])
+        return read(self.max_keys)
 
     def _exchange(self, side: Node) -> JavaObject | None:
         """The exchange that broadcasts the rows of ``side``.
@@ -201,20 +229,21 @@ class KeySource:
 
     # -- by a run of its own -----------------------------------------------------------------------
 
-    def _local(
-        self, join: Join, which: int, left: int, has_index: Callable[[], bool]
-    ) -> Keys | None:
+    def _local(self, source: Source, scan: AskedScan) -> Keys | None:
+        join, which, _ = source
         side = join.side(which)
         if not {node.name for node in side.walk()} <= _LOCAL or _unrepeatable(self.jvm, side):
             return None
         return self._run(join, which, "rows of the driver")
 
-    def _job(self, join: Join, which: int, left: int, has_index: Callable[[], bool]) -> Keys | None:
+    def _job(self, source: Source, scan: AskedScan) -> Keys | None:
+        join, which, _ = source
         side = join.side(which)
         if reason := _unrepeatable(self.jvm, side):
             raise NoKeys(reason)
         most = _MOST_BYTES
         if self.min_bytes and not (self.is_explained and self._exchange(side) is not None):
+            left = scan.bytes_left
             if left < self.min_bytes:
                 raise NoKeys(f"{left:,} bytes are left to read: fewer than {MIN_BYTES}")
             most = min(left // _SHARE, _MOST_BYTES)
@@ -223,7 +252,7 @@ class KeySource:
         )
         if cost > most:
             raise NoKeys(f"the other side may have {cost:,} bytes: more than {most:,}")
-        if not has_index():
+        if not scan.has_index(source):
             raise NoKeys("no index of the key")
         return self._run(join, which, "a job")
 
@@ -255,13 +284,12 @@ class KeySource:
         jvm.answer_at_once()
         return self._kept(columns_of_rows(str(jvm.scala.wrap(rows).mkString("")), types), name)
 
-    def _kept(self, columns: Sequence[Sequence[Value | None]], name: str) -> Keys:
-        if columns and len(columns[0]) > self.max_keys:
-            raise NoKeys(f"more than {self.max_keys:,} keys ({MAX_KEYS})")
-        values = [
-            [each for each in dict.fromkeys(column) if each is not None] for column in columns
-        ]
-        return Keys(values, [None in column for column in columns], name)
+    def _kept(self, columns: Sequence[Column], name: str) -> Keys:
+        rows = len(columns[0].nulls)
+        if rows > self.max_keys:
+            raise NoGain(f"more than {self.max_keys:,} keys ({MAX_KEYS})")
+        nulls = [bool(column.nulls.any()) for column in columns]
+        return Keys([column.array() for column in columns], nulls, name, rows)
 
 
 def type_name(expression: JavaObject) -> str:

@@ -16,13 +16,14 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 import pyarrow as pa
 
+from skipstone._arrays import arrow
 from skipstone.predicate.tree import Const, Literal, Membership, NullTest, Or
 from skipstone.predicate.types import parse_type
 from skipstone.spark.catalyst import operand_of
 from skipstone.spark.literals import UnreadableLiteral
 from skipstone.spark.scans import JoinUse
 
-from .keys import MAX_KEYS, MIN_BYTES, KeySource, NoKeys, type_name
+from .keys import MAX_KEYS, MIN_BYTES, KeySource, NoGain, NoKeys, type_name
 from .plans import ways
 
 if TYPE_CHECKING:
@@ -38,10 +39,10 @@ if TYPE_CHECKING:
 
 
 _LOG = logging.getLogger("skipstone")
-_MAX_KEYS: Final = 100_000
+_MAX_KEYS: Final = 1_000_000
 _MIN_BYTES: Final = 256 << 20
-# Keys that are looked up first: more keys only keep more files.
-_FIRST: Final = 64
+# So many keys, spread over all, are looked up first: more keys only keep more files.
+_SAMPLES: Final = (64, 4_096)
 _ENOUGH: Final = 0.95
 _INSIDE = threading.local()
 
@@ -120,12 +121,8 @@ class JoinPruning:
             )
             if isinstance(operand, str):
                 raise NoKeys(operand)
-            type = _type_of(condition.source)
-            keys, (_, _, at) = self.source.keys(
-                self.source.query.sources(condition),
-                scan.bytes(keep),
-                lambda source: self._has_index(scan, operand, _type_of(source)),
-            )
+            asked = _Asked(self.index, scan, operand, keep)
+            keys, (_, _, at) = self.source.keys(self.source.query.sources(condition), asked)
             null = keys.nulls[at] and condition.equality.null_safe
             use = replace(
                 use,
@@ -134,7 +131,7 @@ class JoinPruning:
                 milliseconds=keys.milliseconds,
             )
             started = time.perf_counter()
-            left = self._lookup(scan, operand, keys.values[at], type, null, keep)
+            left = asked.holding_any(keys.values[at], null=null)
             use = replace(
                 use,
                 files_total=scan.files(keep),
@@ -151,37 +148,6 @@ class JoinPruning:
         self.uses.append(replace(use, lookup_milliseconds=spent))
         return left
 
-    def _lookup(
-        self,
-        scan: JoinScan,
-        operand: Operand,
-        values: list[Value],
-        type: pa.DataType,
-        null: bool,
-        keep: NDArray[np.bool_],
-    ) -> NDArray[np.bool_]:
-        """The files of ``keep`` that may hold one of the keys."""
-        if len(values) > 4 * _FIRST:
-            places = np.linspace(0, len(values) - 1, _FIRST).astype(np.int64).tolist()
-            some = _among(operand, [values[at] for at in places], type, null=null)
-            if scan.bytes(self._holding(scan, some, keep)) > _ENOUGH * scan.bytes(keep):
-                raise NoKeys(f"{_FIRST} of the keys are in nearly all files")
-        return self._holding(scan, _among(operand, values, type, null=null), keep)
-
-    def _holding(
-        self, scan: JoinScan, predicate: Expr, keep: NDArray[np.bool_]
-    ) -> NDArray[np.bool_]:
-        found = np.asarray(self.index.pruner.prune(scan.matched, predicate, scan.settings).keep)
-        if found.dtype != np.bool_ or found.shape != keep.shape:
-            raise ValueError(f"{found.dtype} array {found.shape} for {len(keep)} files")
-        return keep & found
-
-    def _has_index(self, scan: JoinScan, operand: Operand, type: pa.DataType) -> bool:
-        """Whether an index says anything about the key."""
-        probe = _among(operand, [_probe(type)], type, null=False)
-        report = self.index.pruner.prune(scan.matched, probe, scan.settings).report
-        return report is None or any(step.used for step in report.steps)
-
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
 class JoinScan:
@@ -197,6 +163,46 @@ class JoinScan:
 
     def bytes(self, keep: NDArray[np.bool_]) -> int:
         return int(self.sizes[keep & self.within].sum())
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Asked:
+    """The files ``keep`` of a scan, and the key of one condition (``AskedScan``)."""
+
+    index: ListingIndex
+    scan: JoinScan
+    operand: Operand
+    keep: NDArray[np.bool_]
+
+    @property
+    def bytes_left(self) -> int:
+        return self.scan.bytes(self.keep)
+
+    def has_index(self, source: Source) -> bool:
+        type = _type_of(source)
+        probe = Membership(self.operand, (Literal(_probe(type), type),))
+        report = self.index.pruner.prune(self.scan.matched, probe, self.scan.settings).report
+        return report is None or any(step.used for step in report.steps)
+
+    def require_gain(self, values: pa.Array) -> None:
+        left = self._holding(_among(self.operand, values, null=False))
+        if self.scan.bytes(left) > _ENOUGH * self.bytes_left:
+            raise NoGain(f"{len(values):,} of the keys are in nearly all files")
+
+    def holding_any(self, values: pa.Array, *, null: bool) -> NDArray[np.bool_]:
+        """The files that may hold one of the keys."""
+        for some in _SAMPLES:
+            if len(values) > 4 * some:
+                places = np.linspace(0, len(values) - 1, some).astype(np.int64)
+                self.require_gain(values.take(arrow(places)))
+        return self._holding(_among(self.operand, values, null=null))
+
+    def _holding(self, predicate: Expr) -> NDArray[np.bool_]:
+        scan, keep = self.scan, self.keep
+        found = np.asarray(self.index.pruner.prune(scan.matched, predicate, scan.settings).keep)
+        if found.dtype != np.bool_ or found.shape != keep.shape:
+            raise ValueError(f"{found.dtype} array {found.shape} for {len(keep)} files")
+        return keep & found
 
 
 def _type_of(source: Source) -> pa.DataType:
@@ -219,11 +225,9 @@ def _probe(type: pa.DataType) -> Value:
     return 1.0 if t.is_floating(type) else 1
 
 
-def _among(operand: Operand, values: list[Value], type: pa.DataType, *, null: bool) -> Expr:
+def _among(operand: Operand, values: pa.Array, *, null: bool) -> Expr:
     """Rows whose key is among the values, or NULL where that is one of a ``<=>``."""
-    parts: list[Expr] = []
-    if values:
-        parts.append(Membership(operand, tuple(Literal(value, type) for value in values)))
+    parts: list[Expr] = [Membership(operand, values)] if len(values) else []
     if null:
         parts.append(NullTest(operand))
     if len(parts) == 1:
