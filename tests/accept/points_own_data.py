@@ -14,6 +14,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from skipstone import Table
 from tests.accept.registry import point
 from tests.accept.tables import FILES, backdate, events, write
 from tests.folders import ROOT
@@ -67,6 +68,22 @@ def repaired(bench: Workbench) -> None:
     mended = bench.skipstone("check", table, "--repair")
     assert mended.code == 0, mended.out
     assert bench.skipstone("check", table).code == 0
+
+
+@point("own data: a misprint drops no index, and a report replaces nothing but a page")
+def misprint(bench: Workbench) -> None:
+    table, key = events(bench.home / "lake"), bench.home / "key"
+    key.write_bytes(os.urandom(16))
+    assert bench.skipstone("build", table, "-c", "day:minmax").code == 0
+    before = {each: each.read_bytes() for each in table.iterdir()}
+    given = ("--footer-key", f"file:{key}", "--column-key", f"dya=file:{key}")
+    failed = bench.skipstone("encrypt", table, *given)
+    assert failed.code == 1
+    assert "did you mean 'day'" in failed.err, failed.err
+    one = next(iter(before))
+    assert "is no page of HTML" in bench.skipstone("report", table, "-o", one).err
+    assert {each: each.read_bytes() for each in table.iterdir()} == before
+    assert "day:minmax" in [each.name for each in Table(table).describe().indexes]
 
 
 @point("own data: timestamps of nanoseconds are indexed, and advise does not propose row labels")

@@ -421,8 +421,8 @@ def _query(
     column of the result.
     """
     columns, limit = request.columns, request.limit
-    if limit is not None and limit < 0:
-        raise ValueError(f"limit is 0 or more, not {limit}")
+    if limit is not None and (not hasattr(limit, "__index__") or limit < 0):
+        raise ValueError(f"limit is 0 or more, not {limit!r}")
     if columns is not None:
         output_schema(schema, columns)
     return TableQuery(
