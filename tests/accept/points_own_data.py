@@ -104,6 +104,24 @@ def nanoseconds(bench: Workbench) -> None:
     assert advised["indexes"] == ["t:minmax"], advised["indexes"]
 
 
+@point("own data: files of nanoseconds and of microseconds are one table, to the microsecond")
+def mixed_units(bench: Workbench) -> None:
+    root = bench.home / "mixed"
+    for part, unit in enumerate(("ns", "us", "ns")):
+        ticks = [
+            1_767_225_600_000_000_007 + 10**9 * row for row in range(10 * part, 10 * part + 10)
+        ]
+        times = pa.array(ticks).cast(pa.timestamp("ns")).cast(pa.timestamp(unit), safe=False)
+        write(root / f"p{part}.parquet", {"t": times, "n": [*range(10 * part, 10 * part + 10)]})
+    assert bench.skipstone("build", root, "-c", "t:minmax").code == 0
+    for row in (3, 13, 23):
+        where = f"t = '2026-01-01 00:00:{row:02}'"
+        found = bench.skipstone("query", root, where, "--csv")
+        assert found.out.splitlines() == ["t,n", f"2026-01-01 00:00:{row:02}.000000,{row}"], found
+        plan = json.loads(bench.skipstone("explain", root, where, "--json").out)
+        assert plan["files"]["kept"] == 1, plan["files"]
+
+
 @point("own data: advise stays within 300 MB where it samples a table of 240 MB")
 def bounded_advice(bench: Workbench) -> None:
     table = bench.home / "lake"
