@@ -197,7 +197,8 @@ def fault_of(error: BaseException, verb: str = "") -> Fault:
         verb = error.ctx.command_path if error.ctx is not None else "skipstone"
         hint = f"run `{verb} --help`"
         if "unexpected extra argument" in error.message:
-            hint = _of_extra(error.message, verb)
+            taken = {each.name for each in error.ctx.command.params} if error.ctx else set()
+            hint = _of_extra(error.message, verb, taken)
         return Fault(message=_one_line(error.format_message()), hint=hint, code=USAGE)
     if isinstance(error, click.ClickException):
         return Fault(message=_one_line(error.format_message()), hint="run it with --help")
@@ -216,14 +217,20 @@ def fault_of(error: BaseException, verb: str = "") -> Fault:
     )
 
 
-def _of_extra(message: str, verb: str) -> str:
-    """What an argument too many was meant to be."""
+def _of_extra(message: str, verb: str, taken: set[str | None]) -> str:
+    """What an argument too many was meant to be; ``taken`` are the parameters of the verb."""
     extra = message.rpartition("(")[2].rstrip(")").split()
-    if any(each.rpartition(":")[2].isidentifier() and ":" in each for each in extra):
+    if "index" in taken:
+        return "one index at a time, or without one all of them"
+    if verb.endswith(" build") and any(":" in each for each in extra):
         return f"an index is named with -c: {verb} TABLE -c {extra[0]}"
     if any("/" in each or each.endswith(".parquet") for each in extra):
         return "one table at a time: quote a pattern, 'data/*.parquet'"
-    return f'quote a predicate, "id = 5", and a pattern; or run `{verb} --help`'
+    if "where" in taken:
+        return f'quote a predicate, "id = 5", and a pattern; or run `{verb} --help`'
+    if "queries" in taken:
+        return "predicates are lines of a file: --queries FILE"
+    return f"quote a pattern; `{verb} --help` shows what it takes"
 
 
 def _of_system(error: OSError) -> Fault:

@@ -225,7 +225,7 @@ def spark(session: SparkSession | str | None) -> Iterator[Finding]:
         yield Finding(
             area="spark",
             state="note" if session is None else "problem",
-            text="no PySpark: queries, and builds with --no-spark, need none",
+            text="no PySpark: queries, and builds in this process, need none",
             hint="pip install 'skipstone[spark]', or run where a cluster has its own",
             values=values,
         )

@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
     import pyarrow.dataset as ds
 
+    from skipstone._arrays import ArrowBatch, ArrowTable
     from skipstone.planning.explain import Analysis, Explanation
     from skipstone.predicate.tree import Bound
     from skipstone.pruning.plan import Plan, SortKey
@@ -154,16 +155,17 @@ class TableScan:
         """The schema of the rows."""
         return self._query.schema
 
-    def to_arrow(self) -> pa.Table:
+    def to_arrow(self) -> ArrowTable:
         """The rows that match, exactly, as a table."""
         if not self.plan.keep.any():
             return no_rows(self.schema)
         from skipstone.parquet.reading.row_ranges import joined
 
         pieces = list(self._tables())
-        return joined(pieces) if pieces else no_rows(self.schema)
+        found: ArrowTable = joined(pieces) if pieces else no_rows(self.schema)
+        return found
 
-    def to_batches(self) -> Iterator[pa.RecordBatch]:
+    def to_batches(self) -> Iterator[ArrowBatch]:
         """The same, batch by batch. Memory does not grow with the result, except for an order
         without a limit."""
         for table in self._tables():

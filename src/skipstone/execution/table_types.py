@@ -1,5 +1,9 @@
 """Values of a file in the type that the table has: every value exactly, or an error. The columns
-that a query names, as the table has them."""
+that a query names, as the table has them.
+
+Where files have nanoseconds and others do not, the table has the microseconds by which rows are
+decided, and finer digits are cut off.
+"""
 
 from __future__ import annotations
 
@@ -27,7 +31,7 @@ def spelled(name: str, names: Sequence[str]) -> int | None:
 
 
 def as_type(values: pa.Array, type: pa.DataType) -> pa.Array:
-    """``values`` of a file as ``type``, which the table has: every value is kept exactly.
+    """``values`` of a file as ``type``, which the table has; see the module.
 
     Fields of structs are matched by name, as Spark does; a field that the file lacks is null.
     Raises ``pa.ArrowException`` where a value does not fit.
@@ -60,6 +64,8 @@ def as_type(values: pa.Array, type: pa.DataType) -> pa.Array:
         keys = as_type(both.field(0), type.key_type)
         items = as_type(both.field(1), type.item_type)
         return pa.MapArray.from_arrays(offsets, keys, items, type=type, mask=mask)
+    if t.is_timestamp(type) and t.is_timestamp(values.type) and values.type.unit == "ns":
+        values = stored(values, pa.timestamp("us", values.type.tz and "UTC"))
     return stored(values, type) if t.is_string(type) else values.cast(type)
 
 

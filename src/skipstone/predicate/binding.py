@@ -28,6 +28,7 @@ from .operands import (
     cast_constant,
     common_type,
     literal_prefix,
+    looks_like,
     meets_elsewhere,
     resolve,
     typed,
@@ -464,7 +465,7 @@ class _Binder:
             )
         common = common_type(a, b)
         if common is None:
-            raise Unusable(f"{spark_name(a)} and {spark_name(b)} do not compare")
+            raise Unusable(f"{spark_name(a)} and {spark_name(b)} do not compare{looks_like(a)}")
         return common
 
 

@@ -364,7 +364,8 @@ def _refuse_in_clear(
         if any(tuple(map(str, names))[: len(each)] == each for each in encrypted):
             raise UnsupportedError(
                 f"{index!r}: {path} encrypts the column, and the index would be in the clear",
-                hint="encrypt the index (encryption=…), or pass plaintext_index=True",
+                hint="encrypt it (encryption=…, --index-footer-key), or allow that "
+                "(plaintext_index=True, --plaintext-index)",
             )
 
 

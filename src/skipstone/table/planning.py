@@ -429,8 +429,8 @@ def _query(
     from skipstone.execution.table_types import output_schema
 
     columns, limit = request.columns, request.limit
-    if limit is not None and limit < 0:
-        raise ValueError(f"limit is 0 or more, not {limit}")
+    if limit is not None and (not hasattr(limit, "__index__") or limit < 0):
+        raise ValueError(f"limit is 0 or more, not {limit!r}")
     if columns is not None:
         output_schema(schema, columns)
     return TableQuery(

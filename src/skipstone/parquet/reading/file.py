@@ -57,6 +57,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
+    from skipstone._arrays import ArrowTable
     from skipstone.identity import ObjectId
     from skipstone.parquet.encryption.decryption import Decryption
     from skipstone.parquet.format.bloom_filter import BloomFilter
@@ -287,7 +288,7 @@ class ParquetFile(FileReader):
     @names_its_file
     def query(
         self, where: Where = None, columns: Sequence[str] | None = None, *, time_zone: str = "UTC"
-    ) -> pa.Table:
+    ) -> ArrowTable:
         """The rows that match ``where``, with Spark's meaning (NaN is equal to itself and the
         largest, 0.0 equals -0.0), in file order.
 
@@ -295,7 +296,10 @@ class ParquetFile(FileReader):
         pages that hold a matching row are fetched. Raises as ``plan``, and ``UnsupportedError``
         where ``where`` has a part that cannot be decided here (a function call, a subquery).
         """
-        predicate = self._bind(where, time_zone)
+        found: ArrowTable = self._found(self._bind(where, time_zone), columns)
+        return found
+
+    def _found(self, predicate: _Predicate, columns: Sequence[str] | None) -> pa.Table:
         selection = self.selection
         fields = selection.fields(columns)
         rows, exact = self._planned(predicate)
