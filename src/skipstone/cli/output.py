@@ -22,7 +22,7 @@ from skipstone.errors import SkipstoneError
 from skipstone.human import first_of, of_total
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
     from logging import LogRecord
 
 
@@ -197,7 +197,8 @@ def fault_of(error: BaseException, verb: str = "") -> Fault:
         verb = error.ctx.command_path if error.ctx is not None else "skipstone"
         hint = f"run `{verb} --help`"
         if "unexpected extra argument" in error.message:
-            taken = {each.name for each in error.ctx.command.params} if error.ctx else set()
+            params = error.ctx.command.params if error.ctx else []
+            taken = {each.name for each in params}
             hint = _of_extra(error.message, verb, taken)
         return Fault(message=_one_line(error.format_message()), hint=hint, code=USAGE)
     if isinstance(error, click.ClickException):
@@ -217,7 +218,7 @@ def fault_of(error: BaseException, verb: str = "") -> Fault:
     )
 
 
-def _of_extra(message: str, verb: str, taken: set[str | None]) -> str:
+def _of_extra(message: str, verb: str, taken: Collection[str | None]) -> str:
     """What an argument too many was meant to be; ``taken`` are the parameters of the verb."""
     extra = message.rpartition("(")[2].rstrip(")").split()
     if "index" in taken:

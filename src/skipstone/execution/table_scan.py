@@ -158,7 +158,8 @@ class TableScan:
     def to_arrow(self) -> ArrowTable:
         """The rows that match, exactly, as a table."""
         if not self.plan.keep.any():
-            return no_rows(self.schema)
+            empty: ArrowTable = no_rows(self.schema)
+            return empty
         from skipstone.parquet.reading.row_ranges import joined
 
         pieces = list(self._tables())

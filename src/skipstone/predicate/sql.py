@@ -26,7 +26,7 @@ import pyarrow as pa
 from skipstone.errors import PredicateError
 
 from .lexer import TokenKind, UnknownFormError, fold_casts
-from .sql_operands import OperandParser
+from .sql_operands import NOT_COLUMNS, OperandParser
 from .tree import (
     CONDITIONS,
     And,
@@ -253,15 +253,15 @@ def check_syntax(piece: str, text: str, start: int) -> None:
                 sum(map(len, lines[: line - 1])) + column - len(str(first.get("highlight") or ""))
             )
             position = start + min(max(offset - len(_PROBE), 0), len(piece))
-        hint = _meant(text) or _as_a_name(piece)
-        refused = PredicateError(why, text=text, position=position, hint=hint)
+        meant = _meant(text) or _as_a_name(piece)
+        refused = PredicateError(why, text=text, position=position, hint=meant)
         raise NotSqlError(refused) from None
 
 
 def _as_a_name(piece: str) -> str | None:
     """How a column is written whose name is a word of the grammar."""
     first = next(iter(piece.split()), "")
-    if first.upper() not in _NOT_COLUMNS - {"CASE", "EXISTS", "NOT"}:
+    if first.upper() not in NOT_COLUMNS - {"CASE", "EXISTS", "NOT"}:
         return None
     return f"{first} is a word of SQL: a column of this name is written `{first}`, in backquotes"
 
