@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -118,6 +119,19 @@ def test_a_leaf_shows_how_many_values_it_has() -> None:
     assert bind(beyond, pa.schema([("id", pa.int32())])) == Const(False)
     negated = bind(Not(beyond), pa.schema([("id", pa.int32())]))
     assert negated == Leaf("id", pa.int32(), Op.NOT_NULL)
+
+
+def test_decimals_of_any_length_beside_a_bigint() -> None:
+    low, high = -(2**63), 2**63 - 1
+    wanted = [low, -1, 0, 7, 10**18, high]
+    for scale in (0, 1, 5, 19):
+        exact = [each for each in wanted if abs(each) < 10 ** (38 - scale)]
+        odd = [Decimal(low - 1), Decimal(high + 1), Decimal("0.5")][: 3 if scale else 2]
+        odd = [each for each in odd if abs(each) < 10 ** (38 - scale)]
+        keys = pa.array([*map(Decimal, exact), *odd], pa.decimal128(38, scale))
+        tree = bind(Membership(ColumnRef(("id",)), keys), pa.schema([("id", pa.int64())]))
+        assert isinstance(tree, Leaf)
+        assert list(tree.values) == sorted(exact), scale
 
 
 def test_a_double_that_is_several_integers_stays_exact() -> None:

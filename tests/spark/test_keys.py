@@ -74,6 +74,7 @@ def test_a_column_of_a_dataframe(session: SparkSession, table: skipstone.Table) 
     assert [row.id for row in best.collect()] == [250]
     assert ids(table.read(session, keys=keys.where("user = 'none'"))) == []
     assert ids(table.read(session, keys=keys.selectExpr("user AS USER"))) == [3, 250]
+    assert ids(skipstone.read(session, table.path, "id > 9", keys=keys)) == [250]
 
 
 def test_the_columns_of_a_dataframe_are_one_key(

@@ -40,8 +40,9 @@ if TYPE_CHECKING:
 FEW = 100
 # Values whose casts are ranges of the column's values: each is a leaf.
 _MOST_RANGES = 10_000
-# Up to here a double is one integer, and up to here a power of ten is one double.
-_EXACT, _EXACT_DIGITS, _EXACT_SCALE = 1 << 53, 15, 22
+_MOST = (1 << 63) - 1
+# Up to here a double is one integer, and decimals of so many digits are one double each.
+_EXACT, _EXACT_DIGITS = 1 << 53, 15
 
 
 class ValueArray(Sequence["Value"]):
@@ -196,8 +197,13 @@ def cast_values(
             return array.cast(target)
         if b is Kind.FLOATING and target.bit_width == 64:
             return arrow(numbers(array).astype(np.float64))
-        if b is Kind.DECIMAL and target.precision - target.scale >= 19:
-            return array.cast(pa.decimal128(19, 0)).cast(target)
+        if b is Kind.DECIMAL:
+            try:
+                # Arrow takes no fewer digits than the integers may have.
+                wide_enough = pa.decimal128(min(19 + target.scale, 38), target.scale)
+                return array.cast(wide_enough).cast(target)
+            except pa.ArrowInvalid:
+                pass
     if a is b is Kind.FLOATING and target.bit_width == 64:
         return arrow(numbers(array).astype(np.float64))
     if a is b is Kind.DECIMAL and _holds(source, target):
@@ -229,6 +235,20 @@ def _holds(source: pa.DataType, target: pa.DataType) -> bool:
 def _unscaled(array: pa.Array) -> NDArray[np.int64]:
     """The unscaled values of decimals of up to 18 digits."""
     return np.asarray(order_keys(array, array.type).data)
+
+
+def _divided(array: pa.Array, by: int) -> NDArray[np.int64]:
+    """The unscaled values of decimals that ``by`` divides, divided, as far as they fit 64 bits."""
+    words = np.frombuffer(array.buffers()[1] or b"", np.int64).reshape(-1, 2)
+    words = words[array.offset : array.offset + len(array)]
+    short = words[:, 1] == words[:, 0] >> 63
+    whole, rest = np.divmod(words[short, 0], min(by, _MOST))
+    found = whole[rest == 0] if by <= _MOST else whole[words[short, 0] == 0]
+    # Few are longer, and only a division brings them back.
+    longer = [] if by == 1 else [(int(b) << 64) + (int(a) % 2**64) for a, b in words[~short]]
+    whole_ones = [each // by for each in longer if each % by == 0]
+    kept = [each for each in whole_ones if ~_MOST <= each <= _MOST]
+    return np.append(found, np.array(kept, np.int64))
 
 
 def _is_utc(session: Zone | None) -> bool:
@@ -284,14 +304,11 @@ def before_cast(
     if a is Kind.BOOLEAN and b is Kind.INTEGER:
         values = numbers(array)
         return arrow(values[(values == 0) | (values == 1)] == 1)
-    if b is Kind.DECIMAL and not wide(target) and a in (Kind.INTEGER, Kind.DECIMAL):
-        scale = target.scale - (source.scale if a is Kind.DECIMAL else 0)
-        if scale < 0 or (a is Kind.DECIMAL and (wide(source) or not _holds(source, target))):
+    if b is Kind.DECIMAL and a in (Kind.INTEGER, Kind.DECIMAL):
+        digits = decimal_for(source) if a is Kind.INTEGER else source
+        if (a is Kind.DECIMAL and wide(source)) or not _holds(digits, target):
             return None
-        if a is Kind.INTEGER and not _holds(decimal_for(source), target):
-            return None
-        whole, rest = np.divmod(_unscaled(array), 10**scale)
-        return _integers(whole[rest == 0], source)
+        return _integers(_divided(array, 10 ** (target.scale - digits.scale)), source)
     if b is Kind.FLOATING and target.bit_width == 64:
         values = numbers(array)
         if a is Kind.FLOATING:

@@ -41,7 +41,8 @@ class Sought:
     """What excludes values; empty where nothing does. All others may meet the condition.
 
     ``lows`` and ``highs`` are closed spans of keys, ascending. The key of a text is its first eight
-    bytes as a number, so a smaller text has no larger key. That of a number of ``type`` is an
+    bytes as a number, so a smaller text has no larger key; with ``skip`` that of the bytes after so
+    many, and 0 where there are none. That of a number of ``type`` is an
     unsigned one in the same order, of floats that of IEEE. ``needle`` are bytes that a text
     contains.
     """
@@ -50,6 +51,7 @@ class Sought:
     lows: Spans = ()
     highs: Spans = ()
     needle: bytes = b""
+    skip: int = 0
 
     @cached_property
     def spans(self) -> tuple[NDArray[np.uint64], NDArray[np.uint64], NDArray[np.uint64]]:
@@ -108,8 +110,10 @@ def _of_array(leaf: Leaf, values: ValueArray) -> Sought:
     type, keys = leaf.type, values.keys
     if not isinstance(keys.data, np.ndarray):
         is_text = pa.types.is_string(type) or pa.types.is_binary(type)
-        words = distinct(keys.words(0)) if is_text else ()
-        found = Sought(type, words, words)
+        # What all of them begin with tells none from another.
+        prefix, words = keys.prefixed
+        spans = distinct(words) if is_text else ()
+        found = Sought(type, spans, spans, skip=len(prefix))
     elif not _is_ordered(type) or lists_nan(leaf):
         found = Sought(type)
     else:

@@ -331,6 +331,7 @@ def read(
     columns: Sequence[str] | None = None,
     order_by: str | Sequence[str] | None = None,
     limit: int | None = None,
+    keys: KeySets | None = None,
     index_location: str | PathLike[str] | XskipperLocation | None = None,
     storage_options: Mapping[str, str] | None = None,
     format: str = "parquet",
@@ -347,8 +348,8 @@ def read(
 
     >>> skipstone.read(spark, "lake/events", "user_id = 'u-8814'", columns=["ts", "amount"])
 
-    ``columns``, ``order_by`` and ``limit`` are those of ``Table.read``, the other arguments those
-    of ``Table``. ``options`` are the reader's, and Paimon's of file indexes
+    ``columns``, ``order_by``, ``limit`` and ``keys`` are those of ``Table.read``, the other
+    arguments those of ``Table``. ``options`` are the reader's, and Paimon's of file indexes
     (``**{"file-index.read.enabled": "false"}``).
     """
     # Spark reads other formats under the options of the table.
@@ -368,7 +369,9 @@ def read(
         decryption=decryption,
         verify_checksums=verify_checksums,
     )
-    return table.read(spark, where, columns=columns, order_by=order_by, limit=limit, **of_reader)
+    return table.read(
+        spark, where, columns=columns, order_by=order_by, limit=limit, keys=keys, **of_reader
+    )
 
 
 @overload

@@ -53,6 +53,8 @@ _KINDS: Final = {
     Type.FLOAT: 3,
     Type.DOUBLE: 4,
 }
+# So many keys may be in a large part of the rows.
+_MANY_SPANS: Final = 1 << 14
 # A longer text is searched by its beginning: a long one takes long to compare.
 _LONGEST: Final = 32
 # Bytes from the most usual to the least in texts; others are rarer.
@@ -165,13 +167,13 @@ class StoredColumn:
         lows, highs, bits = sought.spans
         needle = np.frombuffer(sought.needle[:_LONGEST], np.uint8)
         one, two = _rarest(sought.needle[:_LONGEST])
-        room = min(every, 1024 + every // 8)
+        room = every if len(lows) > _MANY_SPANS and not kind else min(every, 1024 + every // 8)
         while True:
             slot, where, size = (np.empty(room, np.int64) for _ in range(3))
             count = chunks.kernels.candidates(
                 chunks.buffer, pages, chunks.plain, chunks.kind.optional, self._base,
                 chunks.entries, chunks.status, kind, lows, highs, bits, needle,
-                one, two, slot, where, size, chunks.scratch(np.uint8),
+                one, two, sought.skip, slot, where, size, chunks.scratch(np.uint8),
             )  # fmt: skip
             self._check()
             if count >= 0:
