@@ -149,6 +149,7 @@ class Scan:
     def line(self, execution: int | None = None) -> ScanLine:
         """The scan as a line of the log."""
         reasons = (*self.reasons, *(() if self.report is None else self.report.reasons))
+        joins = [use for use in self.joins if use.reason is not None]
         return ScanLine(
             time=ScanLine.now(),
             table=self.table,
@@ -161,7 +162,7 @@ class Scan:
             milliseconds=sum(self.milliseconds.values()),
             predicate=self.predicate if self.report is None else self.report.predicate,
             indexes=() if self.report is None else uses_of(self.report.steps),
-            reasons=tuple(map(str, reasons)),
+            reasons=tuple(map(str, (*reasons, *joins))),
             execution=execution,
         )
 

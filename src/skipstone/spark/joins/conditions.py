@@ -57,6 +57,8 @@ if TYPE_CHECKING:
 
 _ID: Final = re.compile(r"#(\d+)L?$")
 _EXPRESSION: Final = "org.apache.spark.sql.catalyst.expressions."
+_OPTIMIZER: Final = "org.apache.spark.sql.catalyst.optimizer."
+_NORMALIZED: Final = re.compile(r"knownfloatingpointnormalized\(normalizenanandzero\((.*?)\)\)")
 # The sides whose rows without a partner have no effect: left, right.
 _FREE: Final = {
     "Inner": (True, True),
@@ -354,15 +356,22 @@ def _equalities(condition: JavaObject, sides: Sequence[frozenset[int]]) -> Itera
             stack += [expression.right(), expression.left()]
         elif name in ("EqualTo", "EqualNullSafe"):
             pair = expression.left(), expression.right()
-            nodes = [json.loads(each.toJSON()) for each in pair]
+            nodes = [_compared(json.loads(each.toJSON())) for each in pair]
             found = [frozenset(columns_of(each)) for each in nodes]
             if found[0] and found[1]:
-                text = str(expression.sql())
+                text = _NORMALIZED.sub(r"\1", str(expression.sql()))
                 safe = name == "EqualNullSafe"
                 if found[0] <= sides[0] and found[1] <= sides[1]:
                     yield Equality(pair, (nodes[0], nodes[1]), safe, text)
                 elif found[0] <= sides[1] and found[1] <= sides[0]:
                     yield Equality(pair[::-1], (nodes[1], nodes[0]), safe, text)
+
+
+def _compared(key: Nodes) -> Nodes:
+    """A key without what Spark adds to compare floating-point numbers: NaN equals NaN, and 0.0
+    equals -0.0, for indexes as well."""
+    added = (f"{_EXPRESSION}KnownFloatingPointNormalized", f"{_OPTIMIZER}NormalizeNaNAndZero")
+    return [node for node in key if node["class"] not in added]
 
 
 def _attribute(key: Nodes) -> int | None:

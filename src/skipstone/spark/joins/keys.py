@@ -53,9 +53,9 @@ _SHARE: Final = 20
 _MOST_BYTES: Final = 1 << 30
 # A broadcast that has begun is waited for: the join waits for it too, but not the scan.
 _SECONDS: Final = 10
-# So many keys of a broadcast are looked up first, where it has more: to bring a million takes a
+# So many keys of a broadcast, and one, are looked up first where it has more: a million takes a
 # second or two.
-_FEW: Final = 256
+_FEW: Final = 255
 _EXPRESSIONS: Final = "org.apache.spark.sql.catalyst.expressions."
 _DESCRIPTION: Final = "spark.job.description"
 _LOCAL: Final = frozenset({"LocalRelation", "OneRowRelation", "Project", "Filter", "Union"})
