@@ -195,7 +195,8 @@ def report(
 @click.option(
     "--repair",
     is_flag=True,
-    help="First replace the parts of the index that are corrupt, in this process.",
+    help="First replace the parts of the index that are corrupt, and build the facts that are "
+    "missing, in this process.",
 )
 @data_keys
 @reporting
