@@ -128,7 +128,8 @@ def _plain_sql(value: object) -> str:
             return quote(str(value))
 
 
-def _operand(operand: Operand) -> str:
+def operand_sql(operand: Operand) -> str:
+    """An operand as SQL text; a condition is in parentheses."""
     match operand:
         case ColumnRef():
             return column_sql(operand.path)
@@ -137,20 +138,20 @@ def _operand(operand: Operand) -> str:
         case Cast():
             name = "?" if operand.type is None else spark_name(operand.type)
             word = "TRY_CAST" if operand.tolerant else "CAST"
-            return f"{word}({_operand(operand.operand)} AS {name})"
+            return f"{word}({operand_sql(operand.operand)} AS {name})"
         case Call():
             return _call(operand)
         case Opaque():
             return operand.sql
         case Truth():
-            return _operand(operand.operand)
+            return operand_sql(operand.operand)
         case _:
             return f"({to_sql(operand)})"
 
 
 def _call(call: Call) -> str:
     """A call as it is written in SQL."""
-    args = [_operand(arg) for arg in call.args]
+    args = [operand_sql(arg) for arg in call.args]
     nested = [
         f"({text})" if isinstance(arg, Call) and arg.name in _INFIX else text
         for arg, text in zip(call.args, args, strict=True)
@@ -199,20 +200,20 @@ def to_sql(tree: Expr | Bound) -> str:
         case Opaque():
             return tree.sql
         case Comparison():
-            return f"{_operand(tree.left)} {tree.op} {_operand(tree.right)}"
+            return f"{operand_sql(tree.left)} {tree.op} {operand_sql(tree.right)}"
         case Membership():
             if not tree.values:
                 return "FALSE"
-            listed = ", ".join(_operand(value) for value in tree.values)
-            return f"{_operand(tree.operand)} IN ({listed})"
+            listed = ", ".join(operand_sql(value) for value in tree.values)
+            return f"{operand_sql(tree.operand)} IN ({listed})"
         case NullTest():
-            return f"{_operand(tree.operand)} IS NULL"
+            return f"{operand_sql(tree.operand)} IS NULL"
         case PatternMatch():
             if tree.prefix_only:
-                return f"startswith({_operand(tree.operand)}, {quote(tree.pattern)})"
-            return _like(_operand(tree.operand), "LIKE", tree.pattern, tree.escape)
+                return f"startswith({operand_sql(tree.operand)}, {quote(tree.pattern)})"
+            return _like(operand_sql(tree.operand), "LIKE", tree.pattern, tree.escape)
         case Truth():
-            return _operand(tree.operand)
+            return operand_sql(tree.operand)
         case Leaf():
             return _leaf(tree)
 
