@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 
 from skipstone.indexes.valuelist import ValueList
-from skipstone.predicate.patterns import like_regex
+from skipstone.predicate.kernels.patterns import like_regex
 from skipstone.predicate.tree import Op
 from skipstone.pruning import Cause
 from tests.build.built import Indexed

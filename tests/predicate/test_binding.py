@@ -191,7 +191,7 @@ ntz = TIMESTAMP '2024-01-01 00:00:00'   | ntz = TIMESTAMP_NTZ '2024-01-01 00:00:
 CAST(i AS BIGINT) = 5                   | i = 5
 CAST(i AS BIGINT) IS NULL               | i IS NULL
 CAST(CAST(i AS BIGINT) AS DECIMAL(20, 0)) < 5.5 | i <= 5
-CAST(i AS TINYINT) = 5                  | !
+CAST(i AS TINYINT) = 5                  | i = 5
 CAST(i AS FLOAT) = 5                    | !
 CAST(i AS STRING) = '5'                 | !
 CAST(s AS INT) = 5                      | !
@@ -346,7 +346,7 @@ def test_many_columns_of_one_name_are_not_all_listed() -> None:
         ("ci IS NULL", "collation UNICODE_CI"),
         ("_metadata.file_path = 'x'", "_metadata is not a column"),
         ("current_date > day", "current_date is a function"),
-        ("upper(s) = 'A'", "upper of a column is decided on rows"),
+        ("length(s) = 1", "length of a column is decided on rows"),
         ("s < 5", "string to bigint"),
         ("l = '5.0'", "string literal '5.0' cannot be read as bigint"),
         ("day = 5", "date and int do not compare"),

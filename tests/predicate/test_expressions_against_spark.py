@@ -469,7 +469,7 @@ def dataframe(spark: SparkSession, data: pa.Table) -> Any:
 def values(data: pa.Table, expression: str, zone: str) -> list[Any]:
     """The values of an expression, as the engine computes those of a condition."""
     from skipstone.predicate.binding import _Binder
-    from skipstone.predicate.kernels import Rows
+    from skipstone.predicate.kernels.rows import Rows
     from skipstone.predicate.zones import zone as zone_of
 
     (operand,) = [parse_sql(f"({expression}) IS NULL").operand]  # type: ignore[union-attr]

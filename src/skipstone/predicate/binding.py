@@ -19,6 +19,7 @@ import pyarrow as pa
 
 from skipstone.errors import PredicateError
 
+from .bind_expressions import ExpressionBinder
 from .literals import order_key
 from .operands import (
     BARE_FUNCTIONS,
@@ -36,11 +37,9 @@ from .operands import (
 from .tree import (
     And,
     Bound,
-    Call,
     Cast,
     ColumnRef,
     Comparison,
-    Computed,
     Const,
     Expr,
     Leaf,
@@ -73,7 +72,6 @@ from .zones import Zone, zone
 
 if TYPE_CHECKING:
     from .preimage import Ranges
-    from .typed import Typed
     from .types import Value
 
 
@@ -105,7 +103,7 @@ def bind(
         return Opaque(text or "…", "the condition is nested too deeply")
 
 
-class _Binder:
+class _Binder(ExpressionBinder):
     def __init__(
         self,
         schema: pa.Schema,
@@ -130,44 +128,9 @@ class _Binder:
             bound = [self.bind(child, negated=negated) for child in flat(expr)]
             return conjunction(bound) if both else disjunction(bound)
         try:
-            return self.leaf(expr, negated)
+            return self.equivalent(expr, negated) or self.leaf(expr, negated)
         except Unusable as unusable:
             return self.computed(expr, negated, str(unusable))
-
-    def computed(self, expr: Expr | Bound, negated: bool, reason: str) -> Bound:
-        """What no index answers: decided on rows where that is possible, under ANSI rules."""
-        from .render import to_sql
-
-        sql = to_sql(expr)
-        sql = f"NOT ({sql})" if negated else sql
-        if not self.ansi or isinstance(expr, Opaque):
-            return Opaque(sql, reason)
-        from .functions import boolean
-        from .functions import negated as opposite
-
-        try:
-            typed = boolean(self.typed(expr), self.session)  # type: ignore[arg-type]
-        except Unusable as undecided:
-            why = str(undecided)
-            return Opaque(sql, reason if why in reason else f"{reason}; {why}")
-        if typed.is_constant:
-            return Const(typed.value is not None and typed.value is not negated)
-        return Computed(sql, reason, opposite(typed) if negated else typed, self.session)
-
-    def typed(self, operand: Operand) -> Typed:
-        from .expressions import Typer
-
-        return Typer(self.typed_column, self.literal, self.session).of(operand)
-
-    def typed_column(self, ref: ColumnRef) -> Typed:
-        from .typed import Typed
-
-        path, field = self.resolved(ref)
-        type, metadata = indexable(field), field.metadata or {}
-        if UNCOMPARABLE in metadata or INTERVAL in metadata:
-            why = metadata.get(UNCOMPARABLE) or metadata[INTERVAL]
-            raise Unusable(f"column {column_name(path)}: {why.decode()}")
-        return Typed(type or field.type, "column", (), column_name(path))
 
     def leaf(self, expr: Expr | Bound, negated: bool) -> Bound:
         match expr:
@@ -214,6 +177,8 @@ class _Binder:
         same_null = op == "<=>"
         if len(column.chain) == 1:
             return _direct(column, op, values, negated)
+        if same_null and not column.total:
+            raise Unusable("TRY_CAST may be NULL where the column is not")
         from .preimage import complement, inexact, leaves_of, range_key, ranges_of, union
 
         if kind_of(column.top) in (Kind.STRING, Kind.BINARY):
@@ -240,11 +205,14 @@ class _Binder:
 
     def back(self, column: Column, ranges: Ranges) -> Ranges:
         """``ranges`` of the column's top type carried back to its stored type."""
-        from .preimage import carry_back
+        from .preimage import carried, carry_back
 
-        steps = list(zip(column.chain, column.chain[1:], strict=False))
-        for source, target in reversed(steps):
-            ranges = carry_back(ranges, source, target, self.session)
+        steps = list(zip(column.chain, column.chain[1:], column.steps, strict=False))
+        for source, target, step in reversed(steps):
+            if step is None:
+                ranges = carry_back(ranges, source, target, self.session, ansi=self.ansi)
+            else:
+                ranges = carried(step, ranges, source)
         return ranges
 
     def constants(self, left: Constant, op: str, right: Constant, negated: bool) -> Bound:
@@ -335,16 +303,13 @@ class _Binder:
         return self.is_null(operand, negated)
 
     def is_null(self, column: Column, negated: bool) -> Bound:
+        if not column.total:
+            raise Unusable("TRY_CAST may be NULL where the column is not")
         if len(column.chain) > 1:
             self.back(column, [])  # ``Unusable`` unless all casts keep non-nulls non-null
         return Leaf(column.name, column.type, Op.NOT_NULL if negated else Op.IS_NULL)
 
     def truth(self, expr: Truth, negated: bool) -> Bound:
-        from .equivalents import condition_of
-
-        test = condition_of(expr.operand)
-        if test is not None:
-            return self.bind(test, negated=negated)
         operand = self.operand(expr.operand)
         if isinstance(operand, Constant):
             if operand.value is None:
@@ -390,7 +355,7 @@ class _Binder:
                 if target is None:
                     raise Unusable("a cast to a type that no index supports")
                 if operand.tolerant:
-                    return self.folded(operand, "TRY_CAST of a column is decided on rows")
+                    return self.carried(operand)
                 if isinstance(inner, Column):
                     if inner.units:
                         raise Unusable(f"a cast of {inner.units} counts in other units")
@@ -398,17 +363,8 @@ class _Binder:
                 return self.constant(inner, target)
             case ColumnRef():
                 return self.column(operand)
-            case Call():
-                return self.folded(operand, f"{operand.name} of a column is decided on rows")
             case _:
-                return self.folded(operand, "a condition as a value is decided on rows")
-
-    def folded(self, operand: Operand, reason: str) -> Constant:
-        """A constant expression; ``Unusable`` for another."""
-        typed = self.typed(operand)
-        if not typed.is_constant:
-            raise Unusable(reason)
-        return Constant(typed.value, typed.type)
+                return self.carried(operand)
 
     def column(self, ref: ColumnRef) -> Column:
         path, field = self.resolved(ref)

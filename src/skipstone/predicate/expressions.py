@@ -10,7 +10,7 @@ from skipstone.errors import ExpressionError, UnsupportedError
 
 from .functions import FUNCTIONS, boolean, compare, is_null, like, negated, shared_type
 from .literals import from_key, order_keys
-from .operands import Column, Constant, Unusable
+from .operands import Constant, Unusable
 from .tree import (
     And,
     Call,
@@ -140,8 +140,8 @@ class Typer:
         """A constant where all arguments are; itself where it fails, as it fails on rows."""
         if not typed.args or not all(arg.is_constant for arg in typed.args):
             return typed
-        from .kernels import Rows
-        from .kernels_numbers import Failure
+        from .kernels.numbers import Failure
+        from .kernels.rows import Rows
 
         try:
             found = Rows({}, 1, self.session).of(typed)
@@ -152,16 +152,3 @@ class Typer:
         (key,) = order_keys(found, typed.type).to_list()
         assert key is not None
         return constant(from_key(key, typed.type), typed.type)
-
-
-def column_of(column: Column) -> Typed:
-    """A column, and the casts that it is under, without a check of these."""
-    assert len(column.chain) == 1
-    if column.units:
-        raise Unusable(f"{column.units} is not computed")
-    return Typed(column.type, "column", (), column.name)
-
-
-def wanted(typed: Typed, value: bool) -> Typed:
-    """A boolean expression that is TRUE where ``typed`` has this value."""
-    return typed if value else negated(typed)

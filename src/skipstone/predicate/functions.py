@@ -1,12 +1,12 @@
 """The functions and operators that are decided on rows: one table, from Spark's names.
 
 Each entry says how many arguments there are and gives the typed expression, with the implicit casts
-of ANSI Spark. ``kernels.py`` evaluates it. A function that is not here is ``Opaque``.
+of ANSI Spark. ``kernels/`` evaluates it. A function that is not here is ``Opaque``.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -109,7 +109,7 @@ def _binary(op: str, args: Sequence[Typed], session: Zone | None) -> Typed:
         found = Typed(a, op, (cast_to(left, a, session), cast_to(right, b, session)))
         return cast_to(found, result, session)
     if op == "/":
-        from .kernels_numbers import divisible
+        from .kernels.numbers import divisible
 
         if not divisible(a, b, result):
             raise Unusable("a quotient of decimals of so many digits is not computed")
@@ -253,7 +253,7 @@ def _ilike(args: Sequence[Typed], session: Zone | None) -> Typed:
 
 
 def _rlike(args: Sequence[Typed], session: Zone | None) -> Typed:
-    from .java_regex import java_regex
+    from .kernels.java_regex import java_regex
 
     operand, pattern = text(args[0], session), text(args[1], session)
     if not pattern.is_constant:
@@ -384,11 +384,22 @@ def _element_at(args: Sequence[Typed], session: Zone | None) -> Typed:
 # Names of the tree that are no functions of Spark.
 WRITTEN_OTHERWISE = frozenset({"+", "-", "*", "/", "%", "div", "negate", "case", "subscript"})
 
+
+def _wrapping(op: str, args: Sequence[Typed], session: Zone | None) -> Typed:
+    """A sum of Spark that may wrap around; only ``monotone.py`` reads it."""
+    found = _negate(args, session) if op == "negate" else _binary(op, args, session)
+    if found.kernel != op:
+        raise Unusable("this sum is not carried back")
+    return replace(found, value="wraps")
+
+
 # -- the table -------------------------------------------------------------------------------------
 
 
 FUNCTIONS: dict[str, Function] = {
     **{op: Function(2, 2, partial(_binary, op)) for op in ("+", "-", "*", "/", "%", "div")},
+    **{f"wrapping {op}": Function(2, 2, partial(_wrapping, op)) for op in ("+", "-")},
+    "wrapping negate": Function(1, 1, partial(_wrapping, "negate")),
     "mod": Function(2, 2, partial(_binary, "%")),
     "pmod": Function(2, 2, partial(_binary, "pmod")),
     **{name: Function(1, 1, _negate) for name in ("negate", "negative")},

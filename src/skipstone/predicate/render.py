@@ -131,7 +131,7 @@ def _plain_sql(value: object) -> str:
 
 
 def operand_sql(operand: Operand) -> str:
-    """An operand, as written, as Spark SQL."""
+    """An operand as SQL text; a condition is in parentheses."""
     match operand:
         case ColumnRef():
             return column_sql(operand.path)

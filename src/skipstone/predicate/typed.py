@@ -1,4 +1,4 @@
-"""Expressions with types: what ``expressions.py`` makes of operands, and ``kernels.py`` evaluates.
+"""Expressions with types: what ``expressions.py`` makes of operands, and ``kernels/`` evaluates.
 
 Types are the canonical ones of ``types.py``; a column may also be a list, a map or a struct. Every
 implicit cast of Spark is a node of its own (``typed_casts.py``), so kernels see the types that they

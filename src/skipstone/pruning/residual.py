@@ -16,9 +16,9 @@ import pyarrow as pa
 from skipstone import _compute as pc
 from skipstone._arrays import arrow, numbers, ordinals, validity, whole
 from skipstone.errors import ExpressionError, UnsupportedError
+from skipstone.predicate.kernels.patterns import hits
 from skipstone.predicate.literals import compare, order_key, order_keys, stored
 from skipstone.predicate.members import isin, keys_among
-from skipstone.predicate.patterns import hits
 from skipstone.predicate.tree import (
     And,
     Bound,
@@ -151,7 +151,7 @@ class _Evaluation:
         return _Evaluation(part, len(at), self.path).of(tree)
 
     def _computed(self, tree: Computed) -> BoolArray:
-        from skipstone.predicate.kernels import true_rows
+        from skipstone.predicate.kernels.rows import true_rows
 
         arrays = {}
         for name, type in tree.typed.columns():

@@ -114,8 +114,6 @@ def _texts(operand: Operand, *, nulls: bool) -> set[str]:
     match operand:
         case ColumnRef() if nulls:
             return {_plain_text(operand.path[-1])}
-        case Opaque():
-            return {_plain_text(operand.sql)}
         case ColumnRef() | Literal():
             return set()
         case _:  # a function may give a value for null

@@ -16,17 +16,17 @@ import pyarrow as pa
 from skipstone._arrays import numbers, validity
 from skipstone.errors import UnsupportedError
 
-from .kernels_numbers import Failure
-from .types import TIMESTAMP
-from .zones import DAY, HOUR, SECOND, UnknownLocalTime
+from ..types import TIMESTAMP
+from ..zones import DAY, HOUR, SECOND, UnknownLocalTime
+from .numbers import Failure
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from numpy.typing import NDArray
 
-    from .typed import Interval, Typed
-    from .zones import Zone
+    from ..typed import Interval, Typed
+    from ..zones import Zone
 
 Longs: TypeAlias = "NDArray[np.int64]"
 

@@ -12,8 +12,8 @@ from skipstone import _compute as pc
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from .typed import Typed
-    from .zones import Zone
+    from ..typed import Typed
+    from ..zones import Zone
 
 
 def _cased(node: Typed, values: Sequence[Any], session: Zone | None) -> pa.Array:

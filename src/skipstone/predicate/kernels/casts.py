@@ -16,17 +16,17 @@ from skipstone import _compute as pc
 from skipstone._arrays import numbers, validity
 from skipstone.errors import UnsupportedError
 
-from .kernels_numbers import Failure
-from .kernels_times import day_starts, made, ticks, to_instant, to_local
-from .typed import scalar
-from .types import Kind, kind_of, spark_name
-from .zones import DAY, SPACE, parse_date, parse_local, parse_timestamp
+from ..typed import scalar
+from ..types import Kind, kind_of, spark_name
+from ..zones import DAY, SPACE, parse_date, parse_local, parse_timestamp
+from .numbers import Failure
+from .times import day_starts, made, ticks, to_instant, to_local
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from .typed import Typed
-    from .zones import Zone
+    from ..typed import Typed
+    from ..zones import Zone
 
 Cast: TypeAlias = "Callable[[pa.Array, pa.DataType, Zone | None], pa.Array]"
 

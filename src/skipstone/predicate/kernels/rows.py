@@ -20,17 +20,18 @@ from skipstone import _compute as pc
 from skipstone._arrays import arrow, numbers, ordinals, validity
 from skipstone.errors import ExpressionError, UnsupportedError
 
-from . import kernels_casts, kernels_numbers, kernels_text, kernels_times, patterns
-from .literals import order_keys
-from .members import isin, keys_of
-from .typed import INTERVAL_TYPE, Typed, scalar
+from ..literals import order_keys
+from ..members import isin, keys_of
+from ..typed import INTERVAL_TYPE, Typed, scalar
+from . import casts, patterns, text, times
+from . import numbers as arithmetic
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from numpy.typing import NDArray
 
-    from .zones import Zone
+    from ..zones import Zone
 
 Datum: TypeAlias = "pa.Array | pa.Scalar"
 Flags: TypeAlias = "NDArray[np.bool_]"
@@ -146,7 +147,7 @@ def true_rows(
             _require_utf8(name, array)
     try:
         found = Rows(columns, rows, session).of(node)
-    except kernels_numbers.Failure as failure:
+    except arithmetic.Failure as failure:
         raise ExpressionError(f"{failure} in {text}") from None
     return np.asarray(numbers(found), np.bool_)
 
@@ -245,7 +246,7 @@ def _array_contains(node: Typed, values: Sequence[Datum], session: Zone | None) 
     """NULL where the value is not found among elements that have a null."""
     lists, wanted = values
     elements, parents = pc.list_flatten(lists), pc.list_parent_indices(lists)
-    from .literals import stored
+    from ..literals import stored
 
     elements = stored(elements, node.value)
     if isinstance(wanted, pa.Array):
@@ -267,7 +268,7 @@ def _array_contains(node: Typed, values: Sequence[Datum], session: Zone | None) 
 def _map_value(node: Typed, values: Sequence[Datum], session: Zone | None) -> pa.Array:
     """The value of a key: of several entries the first. ``value`` is the type of the keys."""
     maps, wanted = values
-    from .literals import stored
+    from ..literals import stored
 
     starts = numbers(maps.offsets)
     first, last = (int(starts[0]), int(starts[-1])) if len(maps) else (0, 0)
@@ -295,13 +296,13 @@ _KERNELS: dict[str, Callable[[Typed, Sequence[Any], Zone | None], pa.Array]] = {
     "map_value": _map_value,
     "not": _not,
     "size": _size,
-    "cast": kernels_casts.cast,
+    "cast": casts.cast,
     "like": patterns.like,
     "rlike": patterns.rlike,
-    **kernels_numbers.KERNELS,
-    **kernels_text.KERNELS,
-    **kernels_times.KERNELS,
+    **arithmetic.KERNELS,
+    **text.KERNELS,
+    **times.KERNELS,
 }
 # What sees code points, not bytes.
-_UNICODE = frozenset({"cast", *kernels_text.KERNELS}) - {"startswith", "endswith", "contains"}
-_FALLIBLE = frozenset({"cast", *kernels_numbers.FALLIBLE, *kernels_times.FALLIBLE})
+_UNICODE = frozenset({"cast", *text.KERNELS}) - {"startswith", "endswith", "contains"}
+_FALLIBLE = frozenset({"cast", *arithmetic.FALLIBLE, *times.FALLIBLE})

@@ -17,10 +17,10 @@ from skipstone import _compute as pc
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
+    from ..typed import Typed
+    from ..types import Value
+    from ..zones import Zone
     from .java_regex import JavaRegex
-    from .typed import Typed
-    from .types import Value
-    from .zones import Zone
 
 
 def hits(prefix: bool, values: Sequence[Value], words: pa.Array) -> pa.BooleanArray:

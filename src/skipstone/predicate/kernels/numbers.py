@@ -15,14 +15,14 @@ import pyarrow as pa
 from skipstone import _compute as pc
 from skipstone._arrays import numbers, validity
 
-from .typed import scalar
-from .types import spark_name
+from ..typed import scalar
+from ..types import spark_name
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from .typed import Typed
-    from .zones import Zone
+    from ..typed import Typed
+    from ..zones import Zone
 
 
 class Failure(Exception):

@@ -21,7 +21,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-from .operands import Unusable
+from ..operands import Unusable
 
 _ENDS = "\n\r\x85\u2028\u2029"
 _CLASSES = {
