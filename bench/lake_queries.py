@@ -20,6 +20,7 @@ import datetime
 import gc
 import time
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -149,6 +150,10 @@ def _queries(files: int, rows: int) -> Iterator[Query]:
     yield some("like inside", "note LIKE '%abcde%'", ["id"], _EQUAL)
 
 
+def _having(keys: dict[str, pa.Array], table: skipstone.Table) -> pa.Table:
+    return table.query(columns=["id"], keys=keys)
+
+
 def _key_queries(folder: Path, files: int, rows: int) -> Iterator[Query]:
     """Keys of a Parquet file: peers join with it."""
     rng = np.random.default_rng(10)
@@ -161,7 +166,7 @@ def _key_queries(folder: Path, files: int, rows: int) -> Iterator[Query]:
         return Query(
             name=name,
             sql=f"SELECT id FROM t WHERE {column} IN (SELECT {column} FROM read_parquet('{file}'))",
-            ask=lambda table: table.query(columns=["id"], keys={column: keys}),
+            ask=partial(_having, {column: keys}),
             target=_EQUAL,
         )
 

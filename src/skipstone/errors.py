@@ -76,7 +76,8 @@ class FormatError(SkipstoneError, ValueError):
             where += f"at byte {offset}: "
         detail = ""
         if expected is not None or got is not None:
-            detail = f": expected {expected}, got {got}"
+            parts = [] if expected is None else [f"expected {expected}"]
+            detail = f": {', '.join([*parts, *([] if got is None else [f'got {got}'])])}"
         super().__init__(f"{where}{message}{detail}", hint=hint)
 
     def in_file(self, file: str) -> FormatError:
@@ -102,6 +103,15 @@ class UnsupportedError(SkipstoneError, NotImplementedError):
     """The bytes or the request are valid, but Skipstone does not support them."""
 
     default_hint = "see the list of what is supported in the documentation"
+
+
+class ExpressionError(SkipstoneError, ArithmeticError):
+    """A predicate fails on a row: an overflow, a division by zero, text that is not a number."""
+
+    default_hint = (
+        "Spark fails on it too, under its ANSI rules: exclude such rows with another condition, or "
+        "use try_cast"
+    )
 
 
 class MemoryLimitError(UnsupportedError):

@@ -149,8 +149,8 @@ def test_scans_for_other_keys_are_other_scans(spark: SparkSession, table: skipst
         assert ids(frames[0].join(frames[0].select("user"), "user")) == [5]
     finally:
         frames[0].unpersist()
-        for key, earlier in before.items():
-            spark.conf.set(key, str(earlier))
+        for key, old in before.items():
+            spark.conf.set(key, str(old))
 
 
 def test_keys_that_change_are_collected_once(session: SparkSession, table: skipstone.Table) -> None:

@@ -108,8 +108,8 @@ def table(request: Any, tmp_path_factory: pytest.TempPathFactory) -> skipstone.T
 
 def everything() -> list[dict[str, Any]]:
     tables = [content(number).cast(content(0).schema) for number in range(6)]
-    found: list[dict[str, Any]] = pa.concat_tables(tables).to_pylist()
-    return found
+    rows: list[dict[str, Any]] = pa.concat_tables(tables).to_pylist()
+    return rows
 
 
 ROWS = everything()

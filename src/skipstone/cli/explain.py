@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, TextIO
 
 import click
 
+from skipstone.errors import SkipstoneError
+
 from .completion import column_list
 from .key_files import asked_keys
 from .keys import data_keys, data_keys_and_sets, file_keys
@@ -62,7 +64,13 @@ def advise(
         text = queries.read()
     except UnicodeDecodeError as error:
         raise click.UsageError(f"--queries: {queries.name} is not UTF-8: {error}") from error
-    out.result(found.advise(sample=sample, queries=parse_queries(text)))
+    try:
+        report = found.advise(sample=sample, queries=parse_queries(text))
+    except SkipstoneError as error:
+        if not error.message.startswith(("line ", "element ")):
+            raise
+        raise SkipstoneError(f"{queries.name}, {error.message}", hint=error.hint) from error
+    out.result(report)
 
 
 @click.command()
@@ -187,7 +195,8 @@ def report(
 @click.option(
     "--repair",
     is_flag=True,
-    help="First replace the parts of the index that are corrupt, in this process.",
+    help="First replace the parts of the index that are corrupt, and build the facts that are "
+    "missing, in this process.",
 )
 @data_keys
 @reporting

@@ -71,7 +71,7 @@ def column_sources(
         match = _COLUMN_SOURCE.match(each)
         name = match[1] if match else each.partition("=")[0] if "=" in each else ""
         if not name or name in found:
-            raise click.BadParameter("column=source is expected, and every column once", ctx, param)
+            raise click.BadParameter(f"not of the form {param.metavar}, or given twice", ctx, param)
         found[name] = _checked(each[len(name) + 1 :], ctx, param)
     return found
 
@@ -113,7 +113,13 @@ def key_from(source: str, shown: str) -> bytes:
             data = file.read(_LONGEST + 1)
         if len(data) in _LENGTHS and not data.isascii():
             return data
-        return key_from_text(data.decode("utf-8").strip(), shown, where)
+        key = key_from_text(data.decode("utf-8").strip(), f"{shown} in {where}", where)
+        if len(key) not in _LENGTHS:
+            raise SkipstoneError(
+                f"{shown}: {where} holds {len(key)} bytes, and a key is 16, 24 or 32",
+                hint="text is read as hexadecimal digits, or as base64:… or text:…",
+            )
+        return key
     except OSError as error:
         raise SkipstoneError(
             f"{shown}: {where}: {error.strerror or type(error).__name__}",

@@ -397,6 +397,6 @@ def _compare_many(keys: Keys, op: Op, key: bytes) -> NDArray[np.bool_]:
     found = np.asarray(of_numbers(words, word))
     ties = np.flatnonzero(words == word)
     if len(ties):
-        tied = keys.data.take(arrow(ties))
-        found[ties] = numbers(getattr(pc, of_bytes)(tied, arrow_bytes([key])[0]).fill_null(False))
+        tied = pc.take(keys.data, arrow(ties))
+        found[ties] = numbers(getattr(pc, of_bytes)(tied, arrow_bytes([key])[0]))
     return found & keys.valid

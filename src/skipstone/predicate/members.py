@@ -19,9 +19,12 @@ from .literals import INFINITE, Keys, order_key, wide
 from .types import Kind, kind_of, spark_type
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from numpy.typing import NDArray
 
     from .tree import Leaf
+    from .types import Value
 
 
 # Fewer keys are made a set for each look-up.
@@ -104,13 +107,17 @@ def _ascending_at(keys: Keys) -> NDArray[np.int64]:
 
 def keys_among(leaf: Leaf) -> Keys:
     """The keys of the values of a leaf, distinct and ascending."""
-    values = leaf.values
-    if not isinstance(values, tuple):
-        held: Keys = values.keys
-        return held
-    found = sorted({order_key(value, leaf.type) for value in values})
+    if isinstance(leaf.values, tuple):
+        return keys_of(leaf.values, leaf.type)
+    held: Keys = leaf.values.keys
+    return held
+
+
+def keys_of(values: Iterable[Value], type: pa.DataType) -> Keys:
+    """The keys of values in the stored domain of ``type``, distinct and ascending."""
+    found = sorted({order_key(value, type) for value in values})
     valid = np.ones(len(found), np.bool_)
-    if wide(leaf.type) or kind_of(leaf.type) in (Kind.STRING, Kind.BINARY):
+    if wide(type) or kind_of(type) in (Kind.STRING, Kind.BINARY):
         return Keys(arrow_bytes(cast("list[bytes]", found)), valid)
     return Keys(np.array(found, np.int64), valid)
 

@@ -2,10 +2,10 @@
 
 **As written** (any source: SQL text, DNF tuples, Catalyst): ``And``, ``Or``, ``Not`` over
 ``Comparison``, ``Membership``, ``NullTest``, ``PatternMatch``, ``Truth`` and ``Opaque``;
-operands are ``ColumnRef``, ``Cast`` and ``Literal``.
+operands are ``ColumnRef``, ``Cast``, ``Call`` and ``Literal``, and conditions.
 
-**Bound** (made by ``bind``): ``And``, ``Or`` over ``Leaf``, ``Const`` and ``Opaque``; no
-``Not``, no casts. A node stands for the set of rows for which it is TRUE. Once NOT is at the
+**Bound** (made by ``bind``): ``And``, ``Or`` over ``Leaf``, ``Const``, ``Computed`` and ``Opaque``;
+no ``Not``, no casts. A node stands for the set of rows for which it is TRUE. Once NOT is at the
 leaves, NULL and FALSE need no distinction, which is why leaves come in pairs:
 
 | op | TRUE for |
@@ -32,7 +32,9 @@ from typing import TYPE_CHECKING, TypeAlias
 if TYPE_CHECKING:
     import pyarrow as pa
 
+    from .typed import Typed
     from .types import ManyValues, Value
+    from .zones import Zone
 
 
 class Op(StrEnum):
@@ -83,13 +85,26 @@ class Literal:
 
 @dataclass(frozen=True, slots=True)
 class Cast:
-    """``CAST(operand AS type)``. ``None`` as type is a cast that no Arrow type describes."""
+    """``CAST(operand AS type)``. ``None`` as type is a cast that no Arrow type describes.
+
+    ``tolerant``: ``TRY_CAST``, NULL where the cast fails.
+    """
 
     operand: Operand
     type: pa.DataType | None
+    tolerant: bool = False
 
 
-Operand: TypeAlias = "ColumnRef | Literal | Cast | Opaque"
+@dataclass(frozen=True, slots=True)
+class Call:
+    """A function or an operator; ``name`` is a key of ``functions.FUNCTIONS``."""
+
+    name: str
+    args: tuple[Operand, ...]
+
+
+# A condition as an operand has the value TRUE, FALSE or NULL.
+Operand: TypeAlias = "ColumnRef | Literal | Cast | Call | Expr"
 
 # -- nodes, as written -----------------------------------------------------------------------------
 
@@ -111,7 +126,7 @@ class Membership:
     """
 
     operand: Operand
-    values: tuple[Literal, ...] | pa.Array
+    values: tuple[Operand, ...] | pa.Array
 
 
 @dataclass(frozen=True, slots=True)
@@ -195,6 +210,14 @@ class Opaque:
         return self.sql
 
 
+@dataclass(frozen=True, slots=True)
+class Computed(Opaque):
+    """An ``Opaque`` that can be decided on rows: those where ``typed``, a boolean, is TRUE."""
+
+    typed: Typed
+    zone: Zone | None
+
+
 # -- bound -----------------------------------------------------------------------------------------
 
 
@@ -233,6 +256,10 @@ Expr: TypeAlias = (
 Bound: TypeAlias = "And | Or | Leaf | Const | Opaque"
 
 
+# Operands that are conditions.
+CONDITIONS = (And, Or, Not, Comparison, Membership, NullTest, PatternMatch, Truth, Const)
+
+
 def pieces(tree: Bound) -> list[object]:
     """The nodes of a bound tree that have no children, in their order, without recursion."""
     found: list[object] = []
@@ -251,6 +278,19 @@ def leaves(tree: Bound) -> list[Leaf]:
     return list(dict.fromkeys(node for node in pieces(tree) if isinstance(node, Leaf)))
 
 
+def columns_read(tree: Bound) -> dict[str, pa.DataType]:
+    """The columns that decide a row, with their types: those of leaves, then of what is computed.
+
+    A column of a ``Computed`` may have a nested type.
+    """
+    found = {leaf.column: leaf.type for leaf in leaves(tree)}
+    for node in pieces(tree):
+        if isinstance(node, Computed):
+            for name, type in node.typed.columns():
+                found.setdefault(name, type)
+    return found
+
+
 def columns_of(expr: Expr) -> set[str]:
     """The columns that an expression names, as it names them."""
     found: set[str] = set()
@@ -263,8 +303,12 @@ def columns_of(expr: Expr) -> set[str]:
             stack.append(node.child)
         elif isinstance(node, Comparison):
             stack += [node.left, node.right]
+        elif isinstance(node, Call):
+            stack.extend(node.args)
         elif isinstance(node, Membership | NullTest | PatternMatch | Truth | Cast):
             stack.append(node.operand)
+            values = getattr(node, "values", ())
+            stack.extend(values if isinstance(values, tuple) else ())
         elif isinstance(node, ColumnRef):
             found.add(".".join(node.path))
     return found

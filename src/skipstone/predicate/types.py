@@ -30,7 +30,6 @@ import json
 import math
 import re
 from collections.abc import Sequence
-from datetime import date, timedelta
 from enum import Enum
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, TypeAlias
@@ -39,6 +38,8 @@ import numpy as np
 import pyarrow as pa
 
 from skipstone.errors import UnsupportedError
+
+from .zones import civil_date
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -486,10 +487,7 @@ def decimal_text(unscaled: int, scale: int) -> str:
 
 
 def _date_text(day: int) -> str:
-    # Proleptic Gregorian, any year: move into the range of `date` by cycles of 400 years.
-    cycles, rest = divmod(day - 10_957, 146_097)
-    known = date(2000, 1, 1) + timedelta(days=rest)
-    year = known.year + cycles * 400
+    year, month, of_month = civil_date(day)
     # Spark requires a sign before years of more than four digits.
     text = f"{year:04}" if 0 <= year <= 9999 else f"{year:+05}"
-    return f"{text}-{known.month:02}-{known.day:02}"
+    return f"{text}-{month:02}-{of_month:02}"

@@ -306,7 +306,7 @@ def column_fields(definitions: Iterable[Index], schema: pa.Schema) -> dict[str, 
         if type is None:
             raise UnsupportedError(
                 f"{definition.name} cannot index column {definition.column!r} of type {found.type}",
-                hint="an index takes an atomic type whose values compare as it says (no collation)",
+                hint="no kind of index takes this type: leave the column out",
             )
         definition.stored_type(type)
         fields[definition.column] = found.with_type(type)

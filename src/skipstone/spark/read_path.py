@@ -32,6 +32,7 @@ import pyarrow as pa
 
 from skipstone.errors import PredicateError, SkipstoneError
 from skipstone.identity import UNITS_PER_SECOND, encode_uri
+from skipstone.predicate.render import operand_sql
 from skipstone.predicate.sql import parse_sql
 from skipstone.predicate.tree import (
     And,
@@ -93,7 +94,11 @@ def wanted_nulls(settings: Mapping[str, str], where: str) -> set[str]:
             case Comparison():
                 for operand in (node.left, node.right):
                     found |= _texts(operand, nulls=node.op == "<=>")
-            case Membership() | PatternMatch() | Truth():
+            case Membership():
+                listed = node.values if isinstance(node.values, tuple) else ()
+                for operand in (node.operand, *listed):
+                    found |= _texts(operand, nulls=False)
+            case PatternMatch() | Truth():
                 found |= _texts(node.operand, nulls=False)
             case Opaque():
                 found |= _texts(node, nulls=True)
@@ -109,10 +114,10 @@ def _texts(operand: Operand, *, nulls: bool) -> set[str]:
     match operand:
         case ColumnRef() if nulls:
             return {_plain_text(operand.path[-1])}
-        case Opaque():
-            return {_plain_text(operand.sql)}
         case ColumnRef() | Literal():
             return set()
+        case _:  # a function may give a value for null
+            return {_plain_text(operand_sql(operand))}
 
 
 def _plain_text(text: str) -> str:

@@ -14,9 +14,6 @@ from skipstone.errors import (
     SkipstoneError,
     StaleError,
 )
-from skipstone.execution import TableQuery, TableScan, unreadable
-from skipstone.execution.open_files import WITH_INDEX
-from skipstone.execution.plan_rows import output_schema
 from skipstone.facts.part_columns import CHUNKS, LONGEST_CHUNK, fields_named, own_for_plans
 from skipstone.human import of_total, plural
 from skipstone.indexes.minmax import MinMax
@@ -45,6 +42,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import SparkSession
 
+    from skipstone.execution import TableQuery, TableScan
     from skipstone.execution.ordering import FileBounds
     from skipstone.execution.table_files import Footers
     from skipstone.facts import MatchedFacts
@@ -105,6 +103,7 @@ def scan_query(table: OpenTable, request: PlanRequest) -> TableScan:
 
 
 def _scan_query(table: OpenTable, request: PlanRequest) -> TableScan:
+    from skipstone.execution import TableScan, unreadable
     from skipstone.predicate.render import to_sql
 
     milliseconds: dict[str, float] = {}
@@ -121,9 +120,7 @@ def _scan_query(table: OpenTable, request: PlanRequest) -> TableScan:
     lap("listing")
     matched = table.match(listing, request.spark, snapshot)
     txn = table.txn if listing.is_snapshot else None
-    partitions = PartitionColumns.of(listing)
-    if txn is not None:
-        partitions = txn.partitions(listing)
+    partitions = PartitionColumns.of(listing) if txn is None else txn.partitions(listing)
     lap("matching")
     schema, found = request.schema, None
     if schema is None and table.is_parquet:
@@ -362,6 +359,8 @@ def _costs(table: OpenTable, listing: Listing, matched: MatchedFacts) -> Costs:
     if not isinstance(table.file_format, ParquetFormat) or not len(listing):
         return costs
     if table.storage.remote:
+        from skipstone.execution.open_files import WITH_INDEX
+
         ends = matched.ends
         with_index = np.count_nonzero((ends > 0) & (ends <= WITH_INDEX)) / len(listing)
         chunk = with_index * _AT_HAND + (1 - with_index) * costs.chunk
@@ -371,8 +370,7 @@ def _costs(table: OpenTable, listing: Listing, matched: MatchedFacts) -> Costs:
 
 
 def _notes(table: OpenTable, listing: Listing) -> tuple[Reason, ...]:
-    """Files that are left out, and why the table's ``_metadata`` was not used, or not for all
-    files."""
+    """Files that are left out, and why ``_metadata`` was not used, or not for all files."""
     if not isinstance(table.file_format, ParquetFormat):
         return ()
     summary = _of_summary(table, table.file_format, listing)
@@ -418,9 +416,12 @@ def _query(
     Raises ``PredicateError`` for a sort key that is not a column, ``SkipstoneError`` for an unknown
     column of the result.
     """
+    from skipstone.execution import TableQuery
+    from skipstone.execution.table_types import output_schema
+
     columns, limit = request.columns, request.limit
-    if limit is not None and limit < 0:
-        raise ValueError(f"limit is 0 or more, not {limit}")
+    if limit is not None and (not hasattr(limit, "__index__") or limit < 0):
+        raise ValueError(f"limit is 0 or more, not {limit!r}")
     if columns is not None:
         output_schema(schema, columns)
     return TableQuery(

@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import DataFrame, SparkSession
 
+    from skipstone._arrays import ArrowTable
     from skipstone.execution import TableScan
     from skipstone.facts.location import XskipperLocation
     from skipstone.facts.reports import BuildReport
@@ -206,7 +207,7 @@ class Table(EncryptVerbs, UpkeepVerbs, AggregateVerbs):
         *,
         keys: KeySets | None = None,
         time_zone: str = "UTC",
-    ) -> pa.Table:
+    ) -> ArrowTable:
         """The rows that match ``where``, read in this process from the planned pages.
 
         >>> table.query("user_id = 'u-8814'", ["ts", "amount"], order_by="ts desc", limit=10)

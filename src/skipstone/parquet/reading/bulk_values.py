@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 import pyarrow as pa
 
+from skipstone._arrays import numbers
 from skipstone.errors import FormatError
 from skipstone.parquet.format.enums import Encoding, Type
 from skipstone.pruning.sought import Sought
@@ -83,9 +84,9 @@ class StoredColumn:
         """Some rows, ascending."""
         return StoredColumn(self.chunks, rows if self._at is None else self._at[rows])
 
-    def take(self, rows: pa.Array | NDArray[np.int64]) -> pa.Array:
+    def take(self, rows: pa.Array) -> pa.Array:
         """Values of some rows, ascending."""
-        return self.at(np.asarray(rows)).to_arrow()
+        return self.at(numbers(rows)).to_arrow()
 
     def to_arrow(self) -> pa.Array:
         """The values."""
