@@ -14,6 +14,7 @@ there is no figure.
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -79,8 +80,8 @@ def figures(bench: Workbench) -> Iterator[Figure]:
             raise AssertionError(f"{name}: the rows differ")
         scan = skipstone.last_scan(spark).scans[-1]
         ways: dict[str, Callable[[], list[Any]]] = {
-            "plain": lambda joined=joined: joined(plain),
-            "skip": lambda joined=joined: joined(skipping),
+            "plain": partial(joined, plain),
+            "skip": partial(joined, skipping),
         }
         taken = interleaved(bench.sizes.repeated(3), ways)
         mine, peer = median(taken["skip"]), median(taken["plain"])

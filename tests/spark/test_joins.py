@@ -40,6 +40,8 @@ if TYPE_CHECKING:
 
     from pyspark.sql import SparkSession
 
+    from skipstone.spark.scans import QueryScans
+
 pytestmark = pytest.mark.spark
 
 _DAY = dt.date(2020, 1, 1)
@@ -115,7 +117,7 @@ def conf(spark: SparkSession, **settings: str) -> Iterator[None]:
                 spark.conf.set(name, old)
 
 
-def both(spark: SparkSession, query: str) -> skipstone.QueryScans:
+def both(spark: SparkSession, query: str) -> QueryScans:
     """The scans of a query with ``{f}`` and ``{d}``, whose rows are those of plain Spark."""
     plain = rows(spark.sql(query.format(f="plain_fact", d="plain_dim")))
     skipstone.enable(spark)
@@ -311,7 +313,7 @@ def test_a_small_side_in_the_cache(spark: SparkSession, tables: Path) -> None:
 # -- what it says, and settings --------------------------------------------------------------------
 
 
-def uses(scans: skipstone.QueryScans) -> list[Any]:
+def uses(scans: QueryScans) -> list[Any]:
     return [use for scan in scans for use in scan.joins]
 
 

@@ -288,7 +288,9 @@ class QueryJoins:
                 if alone and self._has(child, wanted):
                     yield child, None
         elif name == "Union":
-            at = self._position(node, wanted)
+            # A column that is there twice may be another one in each place of the other branches.
+            is_once = ids_of(self.output(node)).count(wanted) == 1
+            at = self._position(node, wanted) if is_once else None
             for child in children if at is not None else ():
                 yield child, json.loads(child.java.output().apply(at).toJSON())
         elif name == "Aggregate":

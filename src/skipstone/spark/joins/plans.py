@@ -113,8 +113,8 @@ def _scans(executed: JavaObject) -> Iterator[tuple[JavaObject | None, bool]]:
 
 
 def exchanges(executed: JavaObject) -> list[JavaObject]:
-    """The broadcasts of a plan. Adaptive execution has begun each that is in its plan as a stage;
-    others are left out there."""
+    """The broadcasts of a plan. Those of adaptive execution are stages, and so leaves: it has begun
+    each of them."""
     below = executed.subqueriesAll()
     stack = [executed, *(below.apply(at) for at in range(int(below.size())))]
     found = []
@@ -125,17 +125,21 @@ def exchanges(executed: JavaObject) -> list[JavaObject]:
         if name == "AdaptiveSparkPlan":
             is_adaptive = True
             stack.append(node.executedPlan())
-        elif name.endswith("QueryStage"):
+            continue
+        if name.endswith("QueryStage"):
             inner = node.plan()
             if name == "BroadcastQueryStage":
                 found.append(inner.child() if str(inner.nodeName()) == "ReusedExchange" else inner)
             stack.append(inner)
-        elif name == "ReusedExchange":
+            continue
+        if name == "ReusedExchange":
             stack.append(node.child())
-        elif name == "BroadcastExchange" and not is_adaptive:
+            continue
+        if name == "BroadcastExchange" and not is_adaptive:
             found.append(node)
-        children = node.children()
-        stack += [children.apply(at) for at in range(int(children.size()))]
+        under = node.collectLeaves() if is_adaptive else node.children()
+        if not (is_adaptive and int(node.children().size()) == 0):
+            stack += [under.apply(at) for at in range(int(under.size()))]
     return found
 
 
