@@ -57,6 +57,48 @@ def unreadable(bench: Workbench) -> None:
     assert len(rest.out.splitlines()) == 1 + 11 * 200
 
 
+@point("own data: a CSV file with malformed rows is remembered until it changes")
+def unreadable_csv(bench: Workbench) -> None:
+    root = bench.home / "csv"
+    root.mkdir()
+    for name, row in (("a.csv", "1"), ("b.csv", "two"), ("c.csv", "3")):
+        (root / name).write_text(f"id\n{row}\n")
+        backdate(root / name)
+    table = Table(root, format="csv", options={"header": "true"}, schema="id int")
+    built = table.build(bench.spark, ["id:minmax"])
+    assert len(built.files_failed) == 1, str(built)
+    found = table.describe()
+    assert [path for path, _ in found.unreadable] == [str(root / "b.csv")], repr(found)
+    again = table.refresh(bench.spark)
+    assert "not tried again" in again.files_failed[0][1], str(again)
+    (root / "b.csv").write_text("id\n2\n22\n")
+    backdate(root / "b.csv")
+    mended = table.refresh(bench.spark)
+    assert mended.files_built == 1, str(mended)
+    assert table.describe().unreadable == (), str(table.describe())
+
+
+@point("own data: a repair that was interrupted is finished by the next one")
+def interrupted_repair(bench: Workbench) -> None:
+    def interrupt(done: int, total: int) -> None:
+        raise KeyboardInterrupt
+
+    root = events(bench.home / "lake")
+    table = Table(root)
+    table.build(indexes=["id:bloom"])
+    old = [*(bench.home / "_lake.skipstone" / "facts").glob("part-*")]
+    extra = write(root / "extra.parquet", {"id": [1], "day": [99], "kind": ["odd"]})
+    table.refresh()
+    for part in old:
+        part.write_bytes(part.read_bytes()[:-30])
+    try:
+        Table(root).repair(progress=interrupt)
+    except KeyboardInterrupt:
+        assert Table(root).check().missing == FILES, extra
+    assert "indexed 12 of 13 files" in bench.skipstone("check", root, "--repair").out
+    assert Table(root).check().ok
+
+
 @point("own data: check --repair replaces a part of the index that is corrupt")
 def repaired(bench: Workbench) -> None:
     table = events(bench.home / "lake")

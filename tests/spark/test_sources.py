@@ -26,6 +26,7 @@ from skipstone.spark.last_query import last_scan
 from skipstone.spark.skip import skip
 from skipstone.spark.text_sources import FileSource, build_source, open_source
 from skipstone.storage import open_storage
+from skipstone.table import Table
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -404,6 +405,36 @@ def test_files_that_cannot_be_read_are_named_and_the_rest_is_built(
         (root / f"cut é {i}.csv.gz").unlink()
     assert made.read("id = 1") == {"good 1.csv"}
     assert made.read("id = 9") == {"whole.csv.gz"}
+
+
+def test_a_file_that_cannot_be_read_is_not_tried_again_until_it_changes(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    root = tmp_path / "t"
+    write_csv(root, {f"good {i}.csv": [f"{i},n,0"] for i in range(3)} | {"bad.csv": ["x,n,0"]})
+    whole = gzip.compress(b"id,name,x\n" + b"9,n,0\n" * 20_000)
+    (root / "cut.csv.gz").write_bytes(whole[: len(whole) // 2])
+    for file in root.iterdir():
+        os.utime(file, (1_700_000_000, 1_700_000_000))
+    options = dict(CSV.options)
+    table = Table(root, format="csv", options=options, schema=CSV.schema)
+    built = table.build(spark, ["id:minmax"])
+    assert (built.files_built, len(built.files_failed), built.ok) == (3, 2, False)
+    found = table.describe()
+    assert (found.fresh, found.missing) == (3, 0)
+    told = {Path(path).name: text for path, text in found.unreadable}
+    assert told["bad.csv"] == "1 of 1 rows are malformed under these options"
+    assert told["cut.csv.gz"].startswith("not readable as csv: EOFException")
+    again = table.refresh(spark)
+    assert (again.files_built, again.files_already, len(again.files_failed)) == (0, 3, 2)
+    assert all("not tried again" in text for _, text in again.files_failed)
+    (root / "cut.csv.gz").write_bytes(whole)
+    write_csv(root, {"bad.csv": ["7,n,0"]})
+    for name in ("cut.csv.gz", "bad.csv"):
+        os.utime(root / name, (1_700_000_100, 1_700_000_100))
+    mended = table.refresh(spark)
+    assert (mended.files_built, mended.files_already, mended.ok) == (2, 3, True)
+    assert table.describe().unreadable == ()
 
 
 def test_an_orc_file_that_is_none(spark: SparkSession, tmp_path: Path) -> None:

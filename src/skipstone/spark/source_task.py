@@ -12,6 +12,7 @@ import numpy as np
 
 from skipstone.build.column_indexes import ColumnsBuilder
 from skipstone.facts.encode import FileFacts
+from skipstone.facts.part_columns import UNREADABLE
 from skipstone.storage import open_storage
 
 from .jobs import result_batch, unpacked
@@ -76,6 +77,12 @@ def _runs(keys: NDArray[np.int64]) -> Iterator[tuple[int, int]]:
         yield from itertools.pairwise([0, *starts.tolist(), len(keys)])
 
 
+def unreadable(object: ObjectId, why: str, job: BuildJob) -> FileFacts:
+    """No facts, and the reason, so that no build reads this version of the file again."""
+    reasons = dict.fromkeys([UNREADABLE, *map(repr, job.definitions)], why)
+    return FileFacts(id=object, error=why, reasons=reasons)
+
+
 class SourceFile:
     """One file while its rows arrive."""
 
@@ -83,6 +90,7 @@ class SourceFile:
         self.key, self.object = key, object
         self.rows = self.malformed = 0
         self.error: str | None = None
+        self.job = job
         self.builder = ColumnsBuilder(job.definitions, job.schema, job.settings)
 
     def add(self, batch: pa.RecordBatch, columns: Sequence[str]) -> None:
@@ -101,7 +109,7 @@ class SourceFile:
         """The facts, if there is no error and the file is still the listed version."""
         if self.malformed:
             text = f"{self.malformed:,} of {self.rows:,} rows are malformed under these options"
-            return FileFacts(id=self.object, error=text)
+            return unreadable(self.object, text, self.job)
         if self.error is not None:
             return FileFacts(id=self.object, error=self.error)
         try:

@@ -53,7 +53,7 @@ from .jobs import (
 )
 from .relation import CORRUPT_NAME, FORMATS, fingerprint, session_settings
 from .session import is_connect, path_for_spark
-from .source_task import MALFORMED, WHOLE, WITH_NULLS, SourceFile, run_task
+from .source_task import MALFORMED, WHOLE, WITH_NULLS, SourceFile, run_task, unreadable
 from .versions import file_path
 
 if TYPE_CHECKING:
@@ -77,6 +77,11 @@ _IN_A_ROW = 8
 
 _CORRUPT = "_skipstone_corrupt"
 _FAILED = re.compile(r"reading file (\S+?)\.(?:\s|$)")
+_DAMAGED = "not readable as "
+_PASSING = re.compile(
+    "FileNotFound|AccessControl|Permission|Timeout|Connect|Socket|OutOfMemory|Interrupted|Aborted"
+    "|Spark failed"
+)
 _CAUSE = re.compile(r"Caused by: (?:[\w.$]+\.)?([\w$]+(?:: [^\n]*)?)")
 
 
@@ -225,7 +230,13 @@ def build_source(
             progress(reached, len(todo))
 
         files = [todo.object_id(at) for at in wave]
-        outcomes += build.attempt(files, 0, None if progress is None else report)
+        found = build.attempt(files, 0, None if progress is None else report)
+        lost = {each.path: each.error for each in found if _is_damaged(each.error or "")}
+        damaged = [
+            unreadable(each, lost[each.path] or "", job) for each in files if each.path in lost
+        ]
+        outcomes += [each for each in found if each.path not in lost]
+        outcomes += job.publish(iter(damaged))
     job.finish(outcomes, before)
     return outcomes
 
@@ -349,7 +360,12 @@ def _failed_file(error: Exception) -> str | None:
 
 def _why(error: Exception, format: str) -> str:
     causes = _CAUSE.findall(str(error))
-    return f"not readable as {format}: {causes[-1] if causes else 'Spark failed to read it'}"
+    return f"{_DAMAGED}{format}: {causes[-1] if causes else 'Spark failed to read it'}"
+
+
+def _is_damaged(error: str) -> bool:
+    """Whether this is the file's own fault; what a store or the session lacks may come back."""
+    return error.startswith(_DAMAGED) and _PASSING.search(error) is None
 
 
 def _listed(spark: SparkSession, table: SourceTable, files: Sequence[ObjectId]) -> set[str]:
