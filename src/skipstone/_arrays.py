@@ -13,6 +13,34 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from numpy.typing import NDArray
 
+    # PyArrow brings no types. These bases are anything without its stubs, and themselves with them.
+    class ArrowBatch(pa.RecordBatch):  # type: ignore[misc]
+        """A ``pyarrow.RecordBatch``, to a type checker."""
+
+        num_rows: int
+        num_columns: int
+        nbytes: int
+        schema: pa.Schema
+
+        def __len__(self) -> int: ...
+        def to_pydict(self) -> dict[str, list[Any]]: ...
+        def to_pylist(self) -> list[dict[str, Any]]: ...
+
+    class ArrowTable(pa.Table):  # type: ignore[misc]
+        """A ``pyarrow.Table``, to a type checker."""
+
+        num_rows: int
+        num_columns: int
+        nbytes: int
+        column_names: list[str]
+        schema: pa.Schema
+
+        def __len__(self) -> int: ...
+        def to_batches(self, max_chunksize: int | None = None) -> list[ArrowBatch]: ...
+        def to_pydict(self) -> dict[str, list[Any]]: ...
+        def to_pylist(self) -> list[dict[str, Any]]: ...
+
+
 _T = TypeVar("_T", bound=np.generic)
 
 

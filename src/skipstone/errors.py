@@ -76,7 +76,8 @@ class FormatError(SkipstoneError, ValueError):
             where += f"at byte {offset}: "
         detail = ""
         if expected is not None or got is not None:
-            detail = f": expected {expected}, got {got}"
+            parts = [] if expected is None else [f"expected {expected}"]
+            detail = f": {', '.join([*parts, *([] if got is None else [f'got {got}'])])}"
         super().__init__(f"{where}{message}{detail}", hint=hint)
 
     def in_file(self, file: str) -> FormatError:

@@ -57,6 +57,8 @@ def canonical_path(path: str | os.PathLike[str]) -> str:
     collapse.
     """
     path = os.fspath(path)
+    if not path:
+        raise SkipstoneError("a path is empty", hint="name a file or a directory; here is '.'")
     if path[:1] == "~":
         path = os.path.expanduser(path)  # noqa: PTH111 - a path of another user may not exist
     if path[:1] == "/" and path[-1] != "/" and not any(each in path for each in _UNUSUAL):

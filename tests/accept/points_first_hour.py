@@ -2,7 +2,14 @@
 
 from __future__ import annotations
 
+import os
+import shlex
+import subprocess
+import sys
 from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
 
 import skipstone
 from skipstone import Table
@@ -91,6 +98,44 @@ def errors(bench: Workbench) -> None:
     }
     for said, call in cases.items():
         assert said in _error(call), said
+
+
+@point("first hour: the shell lines of the guided pages run as they are written")
+def shell_lines(bench: Workbench) -> None:
+    """All lines of all pages run in ``tests/docs/test_shell_lines.py``; here the first ones."""
+    root = bench.home / "events"
+    root.mkdir()
+    for part in range(3):
+        ids = [f"u-{8_813 + part + 3 * row}" for row in range(100)]
+        rows = {
+            "user_id": ids,
+            "ts": pa.array(range(100), pa.timestamp("s")),
+            "amount": [1.5] * 100,
+        }
+        pq.write_table(pa.table(rows), root / f"part-{part}.parquet")
+    page = (ROOT / "docs/index.md").read_text("utf-8")
+    lines = [line[2:] for line in page.splitlines() if line.startswith("$ skipstone ")]
+    assert len(lines) >= 3
+    for line in lines:
+        words = [str(root) if word == "events/" else word for word in shlex.split(line)[1:]]
+        done = bench.skipstone(*words)
+        assert done.code == 0, (line, done.err)
+
+
+@point("first hour: a type checker knows the types of tables, plans and rows")
+def types(bench: Workbench) -> None:
+    program = "from skipstone import Table\nreveal_type(Table('t').query('a = 1').num_rows)\n"
+    (bench.home / "program.py").write_text(program)
+    options = ["--config-file=", "--follow-imports=silent", "--cache-dir=cache"]
+    done = subprocess.run(
+        [sys.executable, "-m", "mypy", *options, "program.py"],
+        cwd=bench.home,
+        env={**os.environ, "MYPYPATH": str(ROOT / "src")},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert 'Revealed type is "int"' in done.stdout.replace("builtins.", ""), done.stdout
 
 
 @point("first hour: commands for S3A, --py-files and clusters are written down")

@@ -14,6 +14,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from skipstone import Table
 from tests.accept.registry import point
 from tests.accept.tables import FILES, backdate, events, write
 from tests.folders import ROOT
@@ -69,6 +70,22 @@ def repaired(bench: Workbench) -> None:
     assert bench.skipstone("check", table).code == 0
 
 
+@point("own data: a misprint drops no index, and a report replaces nothing but a page")
+def misprint(bench: Workbench) -> None:
+    table, key = events(bench.home / "lake"), bench.home / "key"
+    key.write_bytes(os.urandom(16))
+    assert bench.skipstone("build", table, "-c", "day:minmax").code == 0
+    before = {each: each.read_bytes() for each in table.iterdir()}
+    given = ("--footer-key", f"file:{key}", "--column-key", f"dya=file:{key}")
+    failed = bench.skipstone("encrypt", table, *given)
+    assert failed.code == 1
+    assert "did you mean 'day'" in failed.err, failed.err
+    one = next(iter(before))
+    assert "is no page of HTML" in bench.skipstone("report", table, "-o", one).err
+    assert {each: each.read_bytes() for each in table.iterdir()} == before
+    assert "day:minmax" in [each.name for each in Table(table).describe().indexes]
+
+
 @point("own data: timestamps of nanoseconds are indexed, and advise does not propose row labels")
 def nanoseconds(bench: Workbench) -> None:
     table = bench.home / "lake"
@@ -85,6 +102,24 @@ def nanoseconds(bench: Workbench) -> None:
     assert found["files"]["kept"] == 2, found["files"]
     advised = json.loads(bench.skipstone("advise", table, "--json").out)
     assert advised["indexes"] == ["t:minmax"], advised["indexes"]
+
+
+@point("own data: files of nanoseconds and of microseconds are one table, to the microsecond")
+def mixed_units(bench: Workbench) -> None:
+    root = bench.home / "mixed"
+    for part, unit in enumerate(("ns", "us", "ns")):
+        ticks = [
+            1_767_225_600_000_000_007 + 10**9 * row for row in range(10 * part, 10 * part + 10)
+        ]
+        times = pa.array(ticks).cast(pa.timestamp("ns")).cast(pa.timestamp(unit), safe=False)
+        write(root / f"p{part}.parquet", {"t": times, "n": [*range(10 * part, 10 * part + 10)]})
+    assert bench.skipstone("build", root, "-c", "t:minmax").code == 0
+    for row in (3, 13, 23):
+        where = f"t = '2026-01-01 00:00:{row:02}'"
+        found = bench.skipstone("query", root, where, "--csv")
+        assert found.out.splitlines() == ["t,n", f"2026-01-01 00:00:{row:02}.000000,{row}"], found
+        plan = json.loads(bench.skipstone("explain", root, where, "--json").out)
+        assert plan["files"]["kept"] == 1, plan["files"]
 
 
 @point("own data: advise stays within 300 MB where it samples a table of 240 MB")

@@ -290,6 +290,23 @@ def test_no_session(lake: Path, call: Callable[[Any], object]) -> None:
         call(str(lake))
 
 
+@pytest.mark.parametrize(
+    "call, error, said",
+    [
+        (lambda table, bad: table.query(limit=bad), ValueError, "limit is 0 or more, not 'x'"),
+        (lambda table, bad: table.drop([bad]), TypeError, "by its name, as 'id:minmax'"),
+        (lambda table, bad: table.retrofit(bloom=[bad]), TypeError, "bloom maps columns to prob"),
+        (lambda _, __: Table(""), skipstone.SkipstoneError, "a path is empty"),
+    ],
+)
+def test_an_argument_of_another_kind(
+    lake: Path, call: Callable[[Any, Any], object], error: type[Exception], said: str
+) -> None:
+    Table(lake).build(indexes=["n:minmax"])
+    with pytest.raises(error, match=said):
+        call(Table(lake), "x")
+
+
 def test_skip_takes_a_dataframe(lake: Path) -> None:
     path: Any = str(lake)
     with pytest.raises(TypeError, match=r"a Spark DataFrame, .* not str; skipstone\.read"):

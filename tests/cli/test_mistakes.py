@@ -2,12 +2,14 @@
 
 ``lake/events`` has ``id`` (bigint), ``name`` (text), ``day`` (date), ``ts`` (timestamp) and ``x``
 (double), and the indexes ``id:minmax`` and ``name:bloom``; ``lake/plain`` is the same without one.
+Mistakes that verbs answer alike are in ``ALIKE``; the others belong to a verb.
 ``bad`` has what is no table: nothing, text, a file that was cut, a file of 0 bytes, a CSV file.
 """
 
 from __future__ import annotations
 
 import datetime
+from collections import Counter
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
@@ -17,6 +19,7 @@ import pytest
 from skipstone import Table
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
     from pathlib import Path
 
     from tests.cli.conftest import Run
@@ -52,7 +55,52 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
     (bad / "text.parquet").write_text("hello, I am no Parquet file at all")
     (bad / "rows.csv").write_text("a,b\n1,2\n")
     (bad / "short.key").write_text("abc")
+    (bad / "hex.key").write_text("0123456789abcdef")
+    (bad / "good.key").write_bytes(bytes(range(200, 216)))
     return root
+
+
+# What a verb takes beside TABLE, so that nothing but the mistake is wrong.
+BESIDE = {
+    "build": ("-c", "id:minmax", "--no-spark"),
+    "refresh": ("--no-spark",),
+    "drop": ("--yes",),
+    "export": ("--xskipper",),
+    "usage": ("--log", "-"),
+    "report": ("-o", "{0}/bad/report.html"),
+}
+# The verbs of a table and its index; those of files have fewer options.
+OF_TABLES = ["build", "refresh", "describe", "explain", "query", "count", "report", "usage"]
+OF_TABLES += ["check", "advise", "drop", "compact", "vacuum", "export"]
+KEY = "never give the key itself: file:PATH or env:NAME says where it is"
+# Mistakes that each of them answers alike.
+ALIKE = [
+    ((), "Missing argument 'TABLE'"),
+    ((BAD + "/nope",), "(?i)no such file or directory: {0}/bad/nope|{0}/bad/nope: no such file"),
+    (("",), "a path is empty"),
+    ((EVENTS, "--nosuch"), "No such option '--nosuch'.* run `skipstone [a-z]+ --help`"),
+    ((EVENTS + "/part-0.parquet/x",), "(?i)no such file|not a directory"),
+    (("foo://x/t",), "foo://x is read through Hadoop|cannot open foo://x: "),
+    ((EVENTS, "--storage-option", "endpoint"), "'endpoint' is not of the form key=value"),
+    ((EVENTS, "--storage-option", "secret_key=x"), "set it in the environment"),
+    ((EVENTS, "--index-key", "l=abc"), KEY),
+    ((EVENTS, "--index-key", "labc"), "not of the form LABEL=SOURCE"),
+    ((EVENTS, "--index-key", "l=file:" + BAD + "/none.key"), "{0}/bad/none.key: No such file"),
+    ((EVENTS, "--index-key", "l=env:NO_SUCH_KEY"), "environment variable NO_SUCH_KEY is not set"),
+    ((EVENTS, "--index-kms", "nope:X"), "no KMS client 'nope:X'.*PYTHONPATH"),
+    ((EVENTS, "--index-location", BAD + "/none"), "there is no index at {0}/bad/none"),
+]
+# `build` makes an index there; `advise` only names the place in what it proposes.
+ANYWHERE = {"build", "advise"}
+
+
+def alike() -> Iterator[tuple[str, tuple[str, ...], str]]:
+    for verb in OF_TABLES:
+        for arguments, said in ALIKE:
+            if "--index-location" in arguments and verb in ANYWHERE:
+                continue
+            beside = BESIDE.get(verb, ()) if arguments else ()
+            yield verb, (*arguments[:1], *beside, *arguments[1:]), said
 
 
 BUILD = [
@@ -78,6 +126,14 @@ BUILD = [
     ((EVENTS, "-c", "id:minmax", "--storage-option", "endpoint"), "not of the form key=value"),
     ((EVENTS, "-c", "id:minmax", "--storage-option", "secret_key=x"), "set it in the environment"),
     ((EVENTS, "-c", "id:minmax", "--format", "csvv"), "'parquet', 'csv', 'json', 'orc'"),
+    ((EVENTS, "-c", "minmax:id"), "no index kind is called 'id' .* write id:minmax: the column"),
+    ((EVENTS, "-c", "id=minmax"), "'id=minmax' is not an index definition: write COLUMN:KIND"),
+    (
+        (EVENTS, "-c", "*:minmax"),
+        r"there is no column '\*' .* its columns are id, name, day, ts, x",
+    ),
+    ((BAD + "/../lake", "-c", "id:minmax"), "name one of the folders, as {0}/lake/(events|plain),"),
+    (("{0}/lake/event", "-c", "id:minmax"), "did you mean {0}/lake/events"),
 ]
 QUERY = [
     ((), "Missing argument 'TABLE'"),
@@ -105,9 +161,86 @@ QUERY = [
     ((EVENTS, "id = 5", "--index-key", "l=file:" + BAD + "/none.key"), "{0}/bad/none.key: No such"),
     ((EVENTS, "id = 5", "--index-key", "l=file:" + BAD + "/short.key"), "a key is 16, 24 or 32"),
     ((EVENTS, "id = 5", "--index-key", "l=abc"), "never give the key itself"),
-    (("foo://x/t", "id = 5"), "foo://x is read through Hadoop|cannot open foo://x: "),
+    (
+        (EVENTS, "id = 5", "--index-key", "l=file:" + BAD + "/hex.key"),
+        "holds 8 bytes, and a key is",
+    ),
+    ((EVENTS, "when = 5"), "when is a word of SQL: .* is written `when`, in backquotes"),
+    ((EVENTS, "WHERE id = 5"), "give only the condition that follows WHERE"),
+    ((EVENTS, "id = 5;"), "unexpected ';' at position 6 .* no semicolon"),
+    ((EVENTS, "name = abc"), "no column abc .* a text is written 'abc'"),
+    ((EVENTS, "day > 20260101"), "date and int do not compare: a date is DATE '2026-01-31'"),
+    ((EVENTS, "id = 5)"), r"unexpected '\)' at position 6"),
+    ((EVENTS, "ts = '2026"), "a string without an end at position 5"),
+    ((EVENTS, "id = 1 or or id = 2"), "an expression is expected before 'or' at position 10"),
+    ((EVENTS, "--columns", ","), "no column was named: write A,B"),
+    ((EVENTS, "--csv", "--json"), "either --csv or --json"),
+    ((BAD + "/cut",), "cut/a.parquet.*`skipstone salvage FILE` saves its rows"),
+    ((BAD + "/rows.csv",), "rows.csv: at byte 0: too short for a Parquet file"),
+    ((EVENTS, "id = 5", "--footer-key", "abc"), KEY),
+    ((EVENTS, "id = 5", "--keys", BAD + "/none.json"), "{0}/bad/none.json"),
+    ((EVENTS, "id = 5", "--keys", BAD + "/rows.csv"), "rows.csv: key file: not a JSON document"),
+    ((EVENTS, "id = 5", "--limit", "ten"), "'ten' is not a valid integer"),
+]
+EXPLAIN = [
+    ((EVENTS, "idd = 5"), "did you mean 'id'"),
+    ((EVENTS, "id = "), "not complete at position 3"),
+    ((EVENTS, "when = 5"), "is written `when`, in backquotes"),
+    ((EVENTS, "SELECT id FROM t"), "give only the condition that follows WHERE"),
+    ((EVENTS, "id = 5", "--columns", "idd"), "there is no column idd .* did you mean 'id'"),
+    ((EVENTS, "--order-by", "id down"), r"write COLUMN \[ASC|DESC\]"),
+    ((EVENTS, "--limit", "-3"), "-3 is not in the range"),
+    ((EVENTS, "id", "=", "5"), 'quote a predicate, "id = 5"'),
+    ((BAD + "/cut", "id = 5"), "cut/a.parquet.*`skipstone salvage FILE` saves its rows"),
+    ((EVENTS + "/nope*", "id = 5"), "no data file matches .*nope.*2 data files below"),
+]
+REFRESH = [
+    ((PLAIN,), "run `skipstone build {0}/lake/plain` first"),
+    ((BAD + "/empty",), "{0}/bad/empty has no index"),
+    ((EVENTS, "-c", "id:bloom"), "No such option '-c'"),
+    ((EVENTS, "--pm", "x"), "'external', 'inlined', 'none'"),
+    ((EVENTS, "id:minmax"), "`skipstone refresh --help` shows what it takes"),
+    ((EVENTS + "/nope*",), "no data file matches"),
+    ((EVENTS, "--plaintext"), "--plaintext-index"),
+]
+DESCRIBE = [
+    ((EVENTS, "extra"), "`skipstone describe --help` shows what it takes"),
+    ((EVENTS, "a/b.parquet"), "one table at a time: quote a pattern"),
+    ((EVENTS, "--format", "cvs"), "'parquet', 'csv', 'json', 'orc'"),
+    ((EVENTS, "--option", "header"), "'header' is not of the form key=value"),
+    ((EVENTS, "--recursive"), "--recursive-file-lookup"),
+    (("{0}/lake/events.parquet",), "did you mean {0}/lake/events"),
+    ((EVENTS + "/*.csv",), "no data file matches"),
+    (("s3://",), "has no parent directory"),
+    (("hdfs:/x",), "names no name node .*webhdfs="),
+]
+CHECK = [
+    ((EVENTS, "--sample", "x"), "'x' is not a valid integer"),
+    ((EVENTS, "--sample", "-1"), "-1 is not in the range"),
+    ((EVENTS, "--deep", "yes"), "`skipstone check --help` shows what it takes"),
+    ((EVENTS, "--fix"), "No such option '--fix'"),
+    ((EVENTS + "/*.parquet",), "check works on the index of all files.* name the directory: {0}"),
+    ((EVENTS + "/part-0.parquet", "a/b"), "one table at a time"),
+    ((BAD + "/../lake",), "name one of the folders"),
+]
+ADVISE = [
+    ((BAD + "/text.parquet",), "no Parquet magic"),
+    ((BAD + "/cut",), "cut/a.parquet"),
+    ((EVENTS, "--queries", BAD + "/none.sql"), "{0}/bad/none.sql"),
+    ((EVENTS, "--queries", BAD), "{0}/bad': Is a directory"),
+    ((EVENTS, "--queries", BAD + "/rows.csv"), "{0}/bad/rows.csv, line 1: "),
+    ((EVENTS, "id = 5"), "predicates are lines of a file: --queries FILE"),
+    ((EVENTS, "--sample", "0"), "0 is not in the range"),
+    ((EVENTS + "/nope*",), "no data file matches"),
 ]
 DROP = [
+    (
+        (EVENTS, "id:minmax", "name:bloom", "--yes"),
+        "one index at a time, or without one all of them",
+    ),
+    ((EVENTS, "id:minmax;", "--yes"), "has no index 'id:minmax;' .* did you mean 'id:minmax'"),
+    ((EVENTS, "", "--yes"), "it has id:minmax, name:bloomfilter"),
+    ((EVENTS + "/*.parquet", "id:minmax", "--yes"), "name the directory: {0}/lake/events"),
     ((EVENTS, "name:minmax", "--yes"), "no index 'name:minmax' .* did you mean 'name:bloomfilter"),
     ((EVENTS, "idd:minmax", "--yes"), "did you mean 'id:minmax'"),
     ((EVENTS, "id", "--yes"), "did you mean 'id:minmax'"),
@@ -116,53 +249,174 @@ DROP = [
     ((BAD + "/nope", "--yes"), NO_FILE),
     ((EVENTS, "id:minmax"), "give --yes"),
 ]
-OTHERS = [
-    ("refresh", (PLAIN, "--no-spark"), "run `skipstone build {0}/lake/plain` first"),
-    ("refresh", (BAD + "/nope", "--no-spark"), NO_FILE),
-    ("refresh", (EVENTS, "--index-location", BAD + "/none"), "there is no index at {0}/bad/none"),
-    ("describe", (BAD + "/nope",), NO_FILE),
-    ("describe", (EVENTS, "--index-location", BAD + "/none"), "there is no index at"),
-    ("explain", (EVENTS, "idd = 5"), "did you mean 'id'"),
-    ("explain", (BAD + "/nope", "id = 5"), NO_FILE),
-    ("count", (EVENTS, "id = 'x'"), "a number is 42"),
-    ("count", (BAD + "/nope",), NO_FILE),
-    ("check", (BAD + "/nope",), NO_FILE),
-    ("check", (EVENTS, "--sample", "x"), "'x' is not a valid integer"),
-    ("compact", (BAD + "/nope",), NO_FILE),
-    ("compact", (EVENTS + "/*.parquet",), "name the directory: {0}/lake/events"),
-    ("vacuum", (EVENTS, "--older-than", "soon"), "write 1d, 36h, 90m or 45s"),
-    ("export", (EVENTS,), "name a format"),
-    ("advise", (BAD + "/text.parquet",), "no Parquet magic"),
-    ("advise", (EVENTS, "--queries", BAD + "/none.sql"), "{0}/bad/none.sql"),
-    ("usage", (EVENTS,), "Missing option '--log'"),
-    ("report", (EVENTS, "id = 5", "-o", "/proc/x.html"), "/proc/x.html: No such file"),
-    ("retrofit", (PLAIN, "--bloom", "namme"), "no column 'namme' in 2 files .*did you mean 'name'"),
-    ("retrofit", (BAD + "/text.parquet",), "text.parquet"),
-    ("salvage", (BAD + "/text.parquet",), "expected PAR1"),
-    ("inspect", (BAD + "/zero/a.parquet",), "the file is empty: 0 bytes"),
-    ("inspect", (BAD + "/rows.csv",), "unknown format .*inspect shows"),
-    ("inspect", (EVENTS,), "`skipstone describe` shows its index"),
-    ("inspect", (EVENTS + "/part-0.parquet", "--column", "idd"), "did you mean 'id'"),
-    ("write-metadata", (BAD + "/cut",), "cut/a.parquet"),
-    ("migrate", (BAD + "/nope",), NO_FILE),
-    ("encrypt", (EVENTS, "--footer-key", "file:" + BAD + "/none.key"), "{0}/bad/none.key: No such"),
-    ("encrypt", (EVENTS, "--footer-key", "env:NO_SUCH_KEY"), "NO_SUCH_KEY is not set"),
-    ("decrypt", (PLAIN + "/part-0.parquet",), "is not encrypted"),
-    ("ingest", (BAD + "/db", BAD + "/nope.parquet", "--timestamp", "ts"), "nope.parquet"),
-    (
-        "ingest",
-        (BAD + "/db", PLAIN + "/part-0.parquet", "--timestamp", "tss"),
-        "columns are id, na",
-    ),
-    ("ingest", (PLAIN, PLAIN + "/part-0.parquet", "--timestamp", "ts"), "is not empty"),
-    ("buidl", (EVENTS,), "did you mean 'build'"),
+VACUUM = [
+    ((EVENTS, "--older-than", "soon"), "write 1d, 36h, 90m or 45s"),
+    ((EVENTS, "--older-than", "3"), "write 1d, 36h, 90m or 45s"),
+    ((EVENTS, "--older-than", "1w"), "write 1d, 36h, 90m or 45s"),
+    ((EVENTS, "--older", "1d"), "--older-than"),
+    ((EVENTS, "--dry-runn"), "--dry-run"),
+    ((EVENTS, "extra"), "`skipstone vacuum --help` shows what it takes"),
+    ((EVENTS + "/*.parquet",), "vacuum works on the index of all files"),
 ]
+REPORT = [
+    ((EVENTS, "id = 5", "-o", "/proc/x.html"), "/proc/x.html: No such file"),
+    ((EVENTS, "id = 5", "-o", BAD), "{0}/bad' is a directory"),
+    ((EVENTS, "id = 5", "-o", EVENTS + "/part-0.parquet"), "part-0.parquet exists, and is no page"),
+    ((EVENTS, "idd = 5"), "did you mean 'id'"),
+    ((EVENTS, "id = "), "not complete at position 3"),
+    ((EVENTS, "id = 5", "extra"), "quote a predicate"),
+    ((BAD + "/text.parquet",), "no Parquet magic"),
+    ((BAD + "/cut",), "cut/a.parquet"),
+]
+RETROFIT = [
+    ((), "Missing argument 'TABLE'"),
+    (("",), "a path is empty"),
+    ((BAD + "/nope",), NO_FILE),
+    (("{0}/lake/plains",), "did you mean {0}/lake/plain"),
+    ((PLAIN, "--bloom", "namme"), "no column 'namme' in 2 files .*did you mean 'name'"),
+    ((PLAIN, "--bloom", "name:2"), "the Bloom filter of name: 2 is not a probability .* as 0.01"),
+    ((PLAIN, "--bloom", "name,id"), "no column 'name,id' in 2 files"),
+    ((PLAIN, "--bloom", ""), "no column '' .*the columns are id, name, day, ts, x"),
+    ((PLAIN, "--bloom", "id.x"), "no column 'id.x'"),
+    ((PLAIN + "/part-0.parquet", "--bloom", "namme"), "part-0.parquet .*did you mean 'name'"),
+    ((PLAIN, "--sorting", "idd"), "no column 'idd' in 2 files"),
+    ((PLAIN, "--sorting", "id:down"), "'id:down' is not a sort key .* write column"),
+    ((PLAIN, "--page-rows", "0"), "0 is not in the range"),
+    ((PLAIN, "--page-rows", "x"), "'x' is not a valid integer"),
+    ((PLAIN, "-o", BAD + "/x"), "--output is for one file"),
+    ((PLAIN + "/part-0.parquet", "-o", "/nope/x.parquet"), "/nope/x.parquet: No such file"),
+    ((PLAIN + "/part-0.parquet", "-o", BAD), "{0}/bad is a directory"),
+    ((BAD + "/text.parquet",), "text.parquet"),
+    ((BAD + "/rows.csv",), "rows.csv: at byte 0: too short"),
+    (("s3://x/y",), "only local files are done"),
+    ((PLAIN, "--columns", "id"), "No such option '--columns'"),
+]
+FOOTER = "--footer-key"
+GOOD = "file:" + BAD + "/good.key"
+ENCRYPT = [
+    ((), "Missing argument 'FILE|TABLE'"),
+    ((PLAIN,), "either --footer-key, or --kms and --footer-key-id"),
+    ((PLAIN, FOOTER, "file:" + BAD + "/none.key"), "{0}/bad/none.key: No such"),
+    ((PLAIN, FOOTER, "file:" + BAD), "{0}/bad: Is a directory"),
+    ((PLAIN, FOOTER, "file:" + BAD + "/short.key"), "short.key does not hold a key .* hex, base64"),
+    ((PLAIN, FOOTER, "file:" + BAD + "/hex.key"), "{0}/bad/hex.key holds 8 bytes"),
+    ((PLAIN, FOOTER, "env:NO_SUCH_KEY"), "NO_SUCH_KEY is not set"),
+    ((PLAIN, FOOTER, "0123456789abcdef"), KEY),
+    ((PLAIN, FOOTER, "env:"), KEY),
+    ((PLAIN, "--column-key", "id=" + GOOD), "either --footer-key"),
+    ((PLAIN, FOOTER, GOOD, "--column-key", "id"), "not of the form COLUMN=SOURCE"),
+    ((PLAIN, FOOTER, GOOD, "--column-key", "idd=" + GOOD), "no column 'idd' .* did you mean 'id'"),
+    ((PLAIN, FOOTER, GOOD, "--plaintext-column", "idd"), "no column 'idd' .*did you mean 'id'"),
+    ((PLAIN, FOOTER, GOOD, "--algorithm", "aes"), "'gcm', 'gcm-ctr'"),
+    ((PLAIN, FOOTER, GOOD, "--key-bits", "512"), "'128', '192', '256'"),
+    ((PLAIN, FOOTER, GOOD, "--kms", "nope:X"), "no KMS client 'nope:X'"),
+    ((PLAIN, FOOTER, GOOD, "-o", BAD + "/x"), "--output is for one file"),
+    ((BAD + "/nope", FOOTER, GOOD), "{0}/bad/nope: No such file or directory"),
+    ((BAD + "/rows.csv", FOOTER, GOOD), "rows.csv: at byte 0: too short"),
+    ((PLAIN, FOOTER, GOOD, "--key-bits", "x"), "'128', '192', '256'"),
+]
+PART = EVENTS + "/part-0.parquet"
+INSPECT = [
+    ((), "Missing argument"),
+    (("",), "a path is empty"),
+    ((BAD + "/nope",), "{0}/bad/nope: no such file"),
+    ((BAD,), "{0}/bad is not an index store"),
+    ((BAD + "/empty",), "{0}/bad/empty: no such file or directory, or an empty one"),
+    ((BAD + "/zero/a.parquet",), "the file is empty: 0 bytes"),
+    ((BAD + "/cut/a.parquet",), "cut/a.parquet.*`skipstone salvage FILE` saves its rows"),
+    ((BAD + "/text.parquet",), "text.parquet: unknown format"),
+    ((BAD + "/rows.csv",), "unknown format .*inspect shows"),
+    ((EVENTS,), "`skipstone describe` shows its index"),
+    ((PART, "--column", "idd"), "did you mean 'id'"),
+    ((PART, "--rows", "-1"), "-1 is not in the range"),
+    ((PART, "--where", "id = 5"), "--where is for file indexes; {0}/lake/events/part-0.parquet"),
+    ((PART, "--keys", BAD + "/none.json"), "{0}/bad/none.json"),
+    ((PART, "--keys", BAD + "/rows.csv"), "rows.csv: key file: not a JSON document"),
+    ((PART, "--type", "bigint"), "not of the form COLUMN=TYPE"),
+    ((PART, "--index-key", "l=abc"), KEY),
+    ((PART, "--nosuch"), "No such option '--nosuch'"),
+    ((PART, "extra"), "`skipstone inspect --help`"),
+    (("foo://x/y",), "foo://x is read through Hadoop|cannot open foo://x: "),
+    ((BAD + "/cut/a.parquet", "--verify"), "no Parquet magic at the end"),
+]
+CUT = BAD + "/cut/a.parquet"
+SALVAGE = [
+    ((), "Missing argument 'FILE|TABLE'"),
+    (("",), "a path is empty"),
+    ((BAD + "/nope",), "{0}/bad/nope: No such file"),
+    ((BAD + "/rows.csv",), "rows.csv: at byte 0: no Parquet file: expected PAR1"),
+    ((BAD + "/zero/a.parquet",), "zero/a.parquet: too short for a Parquet file"),
+    ((BAD + "/text.parquet",), "expected PAR1"),
+    ((BAD + "/text.parquet", "--schema", PART), "text.parquet: at byte 0: no Parquet file"),
+    ((CUT, "-o", "/nope/x.parquet"), "/nope/x.parquet: No such file"),
+    ((CUT, "-o", BAD), "{0}/bad exists already .* another --output"),
+    ((CUT, "-o", PART), "part-0.parquet exists already"),
+    ((CUT, "-o", CUT), "cut/a.parquet exists already"),
+    ((CUT, "--schema", BAD + "/none"), "{0}/bad/none: No such file"),
+    ((CUT, "--schema", BAD + "/rows.csv"), "rows.csv: no schema: expected a Parquet file"),
+    ((CUT, "--keys", BAD + "/none.json"), "{0}/bad/none.json"),
+    ((CUT, "--keys", BAD + "/rows.csv"), "not a JSON document"),
+    ((CUT, FOOTER, "file:" + BAD + "/none.key"), "{0}/bad/none.key: No such"),
+    ((CUT, FOOTER, "abc"), KEY),
+    ((CUT, "--skip-bad"), "--skip-bad-pages"),
+    ((CUT, "--columns", "id"), "No such option '--columns'"),
+    (("s3://x/y.parquet",), "only local files"),
+    ((CUT, "extra"), "`skipstone salvage --help`"),
+]
+OTHERS = [
+    ("count", (EVENTS, "id = 'x'"), "a number is 42"),
+    ("count", (EVENTS, "id = 1", "id = 2"), "quote a predicate"),
+    ("compact", (EVENTS + "/*.parquet",), "name the directory: {0}/lake/events"),
+    ("export", (EVENTS,), "name one format"),
+    ("export", (EVENTS, "--xskipper", "--paimon"), "name one format"),
+    ("export", (EVENTS, "--paimon"), "name the directory DEST"),
+    ("export", (PLAIN, "--xskipper"), "no index of {0}/lake/plain can be published"),
+    ("usage", (EVENTS,), "Missing option '--log'"),
+    ("usage", (EVENTS, "--log", BAD + "/none"), "{0}/bad/none"),
+    ("write-metadata", (BAD + "/cut",), "cut/a.parquet"),
+    ("write-metadata", (BAD + "/empty",), "{0}/bad/empty has no data files"),
+    ("write-metadata", (EVENTS + "/part-0.parquet",), "name the directory of a table"),
+    ("migrate", (BAD + "/nope",), NO_FILE),
+    ("decrypt", (PLAIN + "/part-0.parquet",), "is not encrypted"),
+    ("decrypt", (PLAIN, FOOTER, "file:" + BAD + "/none.key"), "{0}/bad/none.key: No such"),
+    ("rekey", (PLAIN,), "Missing option '--kms'"),
+    ("rekey", (PLAIN, "--kms", "nope:X"), "no KMS client 'nope:X'"),
+    ("ingest", (BAD + "/db", BAD + "/nope.parquet", "--timestamp", "ts"), "nope.parquet"),
+    ("ingest", (BAD + "/db", PART), "a new live table .* needs a timestamp .* --timestamp ts"),
+    ("ingest", (BAD + "/db", PART, "--timestamp", "tss"), "columns are id, na"),
+    ("ingest", (BAD + "/db", PART, "--timestamp", "name"), "'name' is of type string"),
+    ("ingest", (PLAIN, PLAIN + "/part-0.parquet", "--timestamp", "ts"), "is not empty"),
+    ("demo", ("/proc/x",), "/proc/x: No such file"),
+    ("buidl", (EVENTS,), "did you mean 'build'"),
+    ("help", (), "`skipstone VERB --help` shows the options"),
+    ("completion", ("bash",), "_SKIPSTONE_COMPLETE=bash_source skipstone"),
+]
+OWN = {
+    "query": QUERY,
+    "explain": EXPLAIN,
+    "refresh": REFRESH,
+    "describe": DESCRIBE,
+    "check": CHECK,
+    "advise": ADVISE,
+    "drop": DROP,
+    "vacuum": VACUUM,
+    "report": REPORT,
+    "retrofit": RETROFIT,
+    "encrypt": ENCRYPT,
+    "inspect": INSPECT,
+    "salvage": SALVAGE,
+}
 MISTAKES = [
+    *alike(),
     *(("build", (*arguments, "--no-spark"), said) for arguments, said in BUILD),
-    *(("query", arguments, said) for arguments, said in QUERY),
-    *(("drop", arguments, said) for arguments, said in DROP),
+    *((verb, arguments, said) for verb, own in OWN.items() for arguments, said in own),
     *OTHERS,
 ]
+
+
+def test_the_main_verbs_have_twenty_mistakes_each() -> None:
+    of = Counter(verb for verb, _, _ in MISTAKES)
+    assert [verb for verb in ("build", *OWN) if of[verb] < 20] == []
 
 
 @pytest.mark.parametrize(
@@ -188,3 +442,26 @@ def test_files_that_fail_are_named_once(run: Run, home: Path) -> None:
     done = run("retrofit", home / "bad" / "cut")
     assert done.exit_code == 3
     assert done.stdout.count("cut/a.parquet") == 1
+
+
+def test_a_misprint_encrypts_nothing_and_drops_no_index(run: Run, home: Path) -> None:
+    key = f"file:{home}/bad/good.key"
+    table = home / "lake/events"
+    before = {each.name: each.read_bytes() for each in table.iterdir()}
+    done = run("encrypt", table, "--footer-key", key, "--column-key", f"idd={key}")
+    assert done.exit_code == 1
+    assert {each.name: each.read_bytes() for each in table.iterdir()} == before
+    assert {info.name.partition("(")[0] for info in Table(table).describe().indexes} == {
+        "id:minmax",
+        "name:bloomfilter",
+    }
+
+
+def test_a_report_replaces_a_page_and_nothing_else(run: Run, home: Path) -> None:
+    page, data = home / "bad/report.html", home / "lake/plain/part-0.parquet"
+    before = data.read_bytes()
+    assert run("report", home / "lake/events", "-o", data).exit_code == 1
+    assert data.read_bytes() == before
+    for where in ("id = 5", "id = 150"):
+        assert run("report", home / "lake/events", where, "-o", page).exit_code == 0
+    assert "id = 150" in page.read_text("utf-8")

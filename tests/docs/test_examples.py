@@ -1,18 +1,15 @@
-"""Every example of README.md and docs/ runs, and every command in them is one that exists."""
+"""Every example in Python of README.md and docs/ runs."""
 
 from __future__ import annotations
 
 import logging
 import os
-import shlex
 from typing import TYPE_CHECKING, Any
 
-import click
 import pytest
 
 import skipstone
-from skipstone.cli import VERBS, cli
-from tests.docs.pages import PAGES, blocks, python_examples, run_examples
+from tests.docs.pages import PAGES, python_examples, run_examples
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -81,32 +78,3 @@ def test_the_examples_of_spark(spark: SparkSession, tmp_path: Path) -> None:
         logging.getLogger("skipstone").setLevel(logging.NOTSET)
         skipstone.disable(spark)
         spark.sql("DROP DATABASE db CASCADE")
-
-
-def commands() -> list[tuple[str, list[str]]]:
-    """Every command line of the pages that begins with ``skipstone``: page and words."""
-    found = []
-    for page in PAGES:
-        for _, text in blocks(page, "console", "bash"):
-            for line in text.splitlines():
-                command = line.removeprefix("$ ")
-                if command.startswith("skipstone "):
-                    found.append((page, shlex.split(command, comments=True)[1:]))
-    return found
-
-
-def test_commands_are_found() -> None:
-    assert len(commands()) >= 20
-
-
-@pytest.mark.parametrize("page, words", commands())
-def test_a_command_is_understood(page: str, words: list[str]) -> None:
-    """The verb exists and takes these options and as many arguments; nothing is run."""
-    assert words[0] in VERBS, page
-    # Click keeps the help option of the first context that asks a command for it.
-    names = cli.context_settings["help_option_names"]
-    context = click.Context(cli, info_name="skipstone", help_option_names=names)
-    command = cli.get_command(context, words[0])
-    assert command is not None
-    with click.Context(command, info_name=words[0], parent=context) as inner:
-        command.make_parser(inner).parse_args(words[1:])

@@ -103,3 +103,45 @@ def test_durations_are_indexed_as_the_integers_that_they_are(tmp_path: Path) -> 
     assert not report.left_out
     assert table.count("d = 13") == 1
     assert table.plan("d = 13", inside=False).files_kept == 1
+
+
+@pytest.mark.parametrize("indexes", [[], ["t:minmax", "n:bloom"], ["t:rangebitmap", "n:bitmap"]])
+@pytest.mark.parametrize("units", [["ns", "us"], ["us", "ns", "ms"]])
+def test_files_of_different_units_are_one_table_of_microseconds(
+    tmp_path: Path, units: list[str], indexes: list[str]
+) -> None:
+    root = tmp_path / "lake"
+    root.mkdir()
+    for part, unit in enumerate(units):
+        times = pa.array(ticks(part)).cast(pa.timestamp("ns")).cast(pa.timestamp(unit), safe=False)
+        numbers = range(part * ROWS, part * ROWS + ROWS)
+        rows = pa.table({"t": times, "n": numbers, "s": [{"t": each} for each in times]})
+        pq.write_table(rows, root / f"p{part}.parquet", row_group_size=20)
+    whole = {"ns": 1000, "us": 1000, "ms": 1_000_000}
+    micros = [ticks(part) // whole[unit] * whole[unit] // 1000 for part, unit in enumerate(units)]
+    expected = np.concatenate(micros)
+    table = skipstone.Table(root)
+    if indexes:
+        assert table.build(indexes=indexes).ok
+    found = table.query(order_by="n")
+    assert found.schema.field("t").type == pa.timestamp("us")
+    assert found.column("t").cast(pa.int64()).to_pylist() == expected.tolist()
+    inner = pa.compute.struct_field(found.column("s"), "t")
+    assert inner.cast(pa.int64()).to_pylist() == expected.tolist()
+    for at in (0, 3, ROWS, 2 * ROWS - 1):
+        text = str(np.datetime64(int(expected[at]), "us")).replace("T", " ")
+        same = np.flatnonzero(expected == expected[at]).tolist()
+        rows = table.query(f"t = timestamp_ntz'{text}'", order_by="n")
+        assert rows.column("n").to_pylist() == same
+        assert table.query(f"n = {at}", ["t"]).column("t").cast(pa.int64()).to_pylist() == [
+            expected[at]
+        ]
+    first = table.query(order_by="t desc, n desc", limit=3, columns=["n"])
+    assert (
+        first.column("n").to_pylist()
+        == np.lexsort((-np.arange(len(expected)), -expected))[:3].tolist()
+    )
+    assert table.min("t") == expected.min().astype("M8[us]").item()
+    assert table.scan().to_duckdb().fetchall()[1][0] == micros[0][1].astype("M8[us]").item()
+    with pytest.raises(UnsupportedError, match="has nanoseconds, which pyarrow"):
+        table.scan().to_pyarrow()

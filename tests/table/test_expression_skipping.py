@@ -71,8 +71,8 @@ def documented() -> list[tuple[str, dict[str, bool]]]:
     for line in lines[2:]:
         cells = [each.strip() for each in line.strip("|").split("|")]
         marks = dict(zip(header[1:], cells[1:], strict=True))
-        for condition in re.findall(r"`([^`]+)`", cells[0]):
-            rows.append((condition, {name: mark == "yes" for name, mark in marks.items()}))
+        said = {name: mark == "yes" for name, mark in marks.items()}
+        rows += [(condition, said) for condition in re.findall(r"`([^`]+)`", cells[0])]
     return rows
 
 

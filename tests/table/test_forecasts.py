@@ -43,7 +43,14 @@ PREDICATES = [
     "id >= 0",
     "NOT (k = 3)",
 ]
-INDEXES = [[], ["id:minmax", "text:bloom"], ["k:bitmap", "id:minmax"], ["text:valuelist"]]
+INDEXES = [
+    [],
+    ["id:minmax", "text:bloom"],
+    ["k:bitmap", "id:minmax"],
+    ["text:valuelist"],
+    ["id:rangebitmap", "x:minmax"],
+]
+ORDERS = [None, None, "id", "id desc", "x", "k desc nulls last, id", "n, text desc", ["text"]]
 
 shapes = st.fixed_dictionaries(
     {
@@ -60,8 +67,8 @@ queries = st.fixed_dictionaries(
     {
         "where": st.sampled_from(PREDICATES),
         "columns": st.sampled_from([None, ["id"], ["k", "blob"], ["text", "x", "n"], ["blob"]]),
-        "order_by": st.sampled_from([None, None, None, "id"]),
-        "limit": st.sampled_from([None, None, None, 3]),
+        "order_by": st.sampled_from(ORDERS),
+        "limit": st.sampled_from([None, None, 1, 3, 60]),
         "inside": st.sampled_from([True, True, False]),
     }
 )

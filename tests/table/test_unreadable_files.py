@@ -134,6 +134,31 @@ def test_check_repairs_a_part_that_is_corrupt(lake: Path) -> None:
     assert json.loads(run("check", lake, "--repair", "--json").stdout)["repair"]["removed"] == []
 
 
+def test_a_repair_that_was_interrupted_is_finished_by_the_next(lake: Path) -> None:
+    for part in (1, 2):
+        write(lake / f"part-{part}.parquet", part * ROWS)
+    assert run("build", lake, "-c", "id:minmax").exit_code == 0
+    one = parts(lake)
+    write(lake / "part-4.parquet", 4 * ROWS)
+    assert run("refresh", lake).exit_code == 0
+    for part in one:
+        part.write_bytes(part.read_bytes()[:-40])
+
+    def interrupt(done: int, total: int) -> None:
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        skipstone.Table(lake).repair(progress=interrupt)
+    assert skipstone.Table(lake).check().missing
+    mended = run("check", lake, "--repair")
+    assert mended.exit_code == 0, mended.output
+    assert "nothing was corrupt" in mended.stdout
+    assert "all is well" in mended.stdout
+    assert skipstone.Table(lake).plan("id = 150", inside=False).files_kept == 1
+    again = skipstone.Table(lake).repair()
+    assert (again.removed, again.built) == ((), None)
+
+
 def test_a_repair_does_not_guess_the_indexes(lake: Path) -> None:
     table = skipstone.Table(str(lake))
     table.build(indexes=["id:minmax"])

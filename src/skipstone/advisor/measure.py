@@ -63,8 +63,9 @@ class Measured:
     """One column of all sampled files; shares between 0 and 1, ``None`` where unknown.
 
     ``distinct`` is the mean over files, ``distinct_by_file`` each file's with its size in bytes;
-    ``distinct_overall`` is the number in the files that were read, ``distinct_total`` the estimate
-    for all files. ``reads_minmax`` and ``reads_values`` are shares of *all* files.
+    ``distinct_overall`` is the number in the files that were read, or less where it is over 1;
+    ``distinct_total`` the estimate for all files. ``reads_minmax`` and ``reads_values`` are shares
+    of *all* files.
     """
 
     nulls: float | None
@@ -122,7 +123,7 @@ def measure(files: Sequence[FileSample], column: tuple[str, ...], files_total: i
         distinct=distinct,
         distinct_by_file=tuple(by_file),
         exact=all(file.rows_read == file.rows for file, _ in read),
-        distinct_overall=len(pc.unique(pa.concat_arrays(values))) if values else 0,
+        distinct_overall=_overall(values),
         distinct_total=files_total * distinct / (1 + _mean(others @ share) * (files_total - 1)),
         ascending=all(sample.ascending for _, sample in read),
         overlap=_overlap(ranges),
@@ -137,6 +138,13 @@ def measure(files: Sequence[FileSample], column: tuple[str, ...], files_total: i
         spaced=_mean([sample.spaced for _, sample in read if len(sample.distinct)]),
         rows_per_file=_mean([float(file.rows) for file in files]),
     )
+
+
+def _overall(values: Sequence[pa.Array]) -> int:
+    """How many distinct values there are, of the distinct ones of each file; at least that many
+    where a file has several. All of them together would take more memory than the sample."""
+    most = max(map(len, values), default=0)
+    return most if most > 1 or not most else len(pc.unique(pa.concat_arrays(values)))
 
 
 def _mean(numbers: Sequence[float] | NDArray[np.float64]) -> float:

@@ -51,6 +51,12 @@ VERBS: dict[str, tuple[str, str]] = {
 }
 #: earlier names of verbs, which scripts may use
 _FORMER = {"metadata": "write-metadata"}
+#: what other command lines have as a verb
+_INSTEAD = {
+    "completion": ": give your shell `_SKIPSTONE_COMPLETE=bash_source skipstone` (or zsh, fish)",
+    "help": ": `skipstone VERB --help` shows the options of a verb",
+    "version": ": `skipstone --version` shows it",
+}
 EXAMPLES = """\b
   skipstone demo
   skipstone advise  data/events
@@ -78,7 +84,7 @@ class Verbs(click.Group):
         args = [_FORMER.get(args[0], args[0]), *args[1:]] if args else args
         if args and not args[0].startswith("-") and args[0] not in VERBS:
             near = get_close_matches(args[0], VERBS, n=1)
-            meant = f", did you mean {near[0]!r}?" if near else ""
+            meant = f", did you mean {near[0]!r}?" if near else _INSTEAD.get(args[0], "")
             raise click.UsageError(f"no verb {args[0]!r}{meant}", ctx)
         name, command, rest = super().resolve_command(ctx, args)
         return name, command, rest if command is None else _with_name(command, rest)

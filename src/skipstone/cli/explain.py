@@ -9,8 +9,11 @@ from typing import TYPE_CHECKING, TextIO
 
 import click
 
+from skipstone.errors import SkipstoneError
+
 from .completion import column_list
-from .keys import data_keys, file_keys
+from .key_files import asked_keys
+from .keys import data_keys, data_keys_and_sets, file_keys
 from .options import columns_of, index_options, reporting, source_options
 
 if TYPE_CHECKING:
@@ -61,7 +64,13 @@ def advise(
         text = queries.read()
     except UnicodeDecodeError as error:
         raise click.UsageError(f"--queries: {queries.name} is not UTF-8: {error}") from error
-    out.result(found.advise(sample=sample, queries=parse_queries(text)))
+    try:
+        report = found.advise(sample=sample, queries=parse_queries(text))
+    except SkipstoneError as error:
+        if not error.message.startswith(("line ", "element ")):
+            raise
+        raise SkipstoneError(f"{queries.name}, {error.message}", hint=error.hint) from error
+    out.result(report)
 
 
 @click.command()
@@ -90,7 +99,7 @@ def describe(table: TableArguments, out: Output) -> None:
 @click.option("--limit", type=click.IntRange(min=0), help="Maximum number of rows.")
 @click.option("--facts-only", is_flag=True, help="Use the index alone; open no data file.")
 @click.option("--analyze", is_flag=True, help="Run the query, and add its cost.")
-@data_keys
+@data_keys_and_sets
 @reporting
 def explain(
     table: TableArguments,
@@ -114,13 +123,14 @@ def explain(
       skipstone explain data/events "user_id = 'u-8814'" --columns ts,amount --analyze
       skipstone explain data/events "user_id = 'u-8814'" --footer-key env:FOOTER_KEY
     """
+    opened = table.open()
     query: PlanOptions = {
+        "keys": asked_keys(opened),
         "columns": columns,
         "order_by": order_by,
         "limit": limit,
         "inside": not facts_only,
     }
-    opened = table.open()
     out.result(opened.scan(where, **query).analyze() if analyze else opened.explain(where, **query))
 
 
@@ -185,7 +195,8 @@ def report(
 @click.option(
     "--repair",
     is_flag=True,
-    help="First replace the parts of the index that are corrupt, in this process.",
+    help="First replace the parts of the index that are corrupt, and build the facts that are "
+    "missing, in this process.",
 )
 @data_keys
 @reporting

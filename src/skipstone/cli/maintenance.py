@@ -171,7 +171,7 @@ def export(
     chosen = {"xskipper": xskipper, "paimon": paimon, "questdb": questdb}
     kinds = [kind for kind, yes in chosen.items() if yes]
     if len(kinds) != 1:
-        raise click.UsageError("name a format: --xskipper, --paimon or --questdb")
+        raise click.UsageError("name one format: --xskipper, --paimon or --questdb")
     if kinds != ["xskipper"] and destination is None:
         raise click.UsageError("name the directory DEST for the sidecars")
     target = table.open()

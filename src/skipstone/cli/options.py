@@ -357,7 +357,7 @@ def _settings_of(table: str) -> dict[str, Any]:
         file = home / name
         try:
             text, doubt = _text_of(file)
-        except (FileNotFoundError, IsADirectoryError):
+        except (FileNotFoundError, IsADirectoryError, NotADirectoryError):
             continue
         if doubt:
             # An error in a file that is not used does not count.

@@ -342,7 +342,7 @@ def pyarrow_dataset(export: EngineExport) -> ds.Dataset:
         default_fragment_scan_options=verified,
     )
     system = _filesystem(export)
-    fragments = []
+    fragments, hint = [], "read the plan with to_arrow(), to_duckdb() or to_polars()"
     for file in export.files:
         for name, own in file.names.items():
             wanted = export.schema.field(name)
@@ -351,8 +351,12 @@ def pyarrow_dataset(export: EngineExport) -> ds.Dataset:
                 raise UnsupportedError(
                     f"{file.path} calls the column {other[1]!r} {other[0]!r}, which pyarrow reads "
                     "as another column",
-                    hint="read the plan with to_arrow(), to_duckdb() or to_polars()",
+                    hint=hint,
                 )
+            have = file.schema.field(own).type
+            if pa.types.is_timestamp(have) and have.unit == "ns" != wanted.type.unit:
+                why = f"{name!r} of {file.path} has nanoseconds, which pyarrow does not cut"
+                raise UnsupportedError(why, hint=hint)
         path = file.path.partition("://")[2] or file.path
         fragments.append(
             format.make_fragment(

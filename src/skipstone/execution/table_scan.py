@@ -25,14 +25,11 @@ from skipstone.errors import (
     StaleError,
     UnsupportedError,
 )
-from skipstone.parquet.encryption.modules import AuthenticationError
-from skipstone.parquet.reading.row_ranges import joined
 from skipstone.predicate.tree import columns_read
 from skipstone.pruning import Cause, Reason
 from skipstone.storage.base import is_current, metered
 
-from .forecast import io_forecast
-from .plan_rows import TableReader, output_schema, plan_of
+from .table_types import output_schema
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -40,11 +37,13 @@ if TYPE_CHECKING:
     import pyarrow as pa
     import pyarrow.dataset as ds
 
+    from skipstone._arrays import ArrowBatch, ArrowTable
     from skipstone.planning.explain import Analysis, Explanation
     from skipstone.predicate.tree import Bound
     from skipstone.pruning.plan import Plan, SortKey
 
     from .ordering import FileBounds
+    from .plan_rows import TableReader
     from .table_files import Footers
 
 
@@ -63,6 +62,8 @@ class TableQuery:
 
     def reader(self) -> TableReader:
         """A reader of the matching rows in file order, without the limit."""
+        from .plan_rows import TableReader
+
         return TableReader(self.footers, self.tree, self.columns)
 
     @property
@@ -102,6 +103,8 @@ class TableScan:
         whose keys are not available.
         """
         from skipstone.planning.explain import Explanation
+
+        from .forecast import io_forecast
 
         query = self.query
         if query is None:
@@ -152,12 +155,18 @@ class TableScan:
         """The schema of the rows."""
         return self._query.schema
 
-    def to_arrow(self) -> pa.Table:
+    def to_arrow(self) -> ArrowTable:
         """The rows that match, exactly, as a table."""
-        pieces = list(self._tables())
-        return joined(pieces) if pieces else no_rows(self.schema)
+        if not self.plan.keep.any():
+            empty: ArrowTable = no_rows(self.schema)
+            return empty
+        from skipstone.parquet.reading.row_ranges import joined
 
-    def to_batches(self) -> Iterator[pa.RecordBatch]:
+        pieces = list(self._tables())
+        found: ArrowTable = joined(pieces) if pieces else no_rows(self.schema)
+        return found
+
+    def to_batches(self) -> Iterator[ArrowBatch]:
         """The same, batch by batch. Memory does not grow with the result, except for an order
         without a limit."""
         for table in self._tables():
@@ -199,6 +208,8 @@ class TableScan:
         """The number of matching rows; pages are read only where the plan is not exact."""
         total, rest = self.plan.known_count()
         if rest:
+            from .plan_rows import TableReader, plan_of
+
             query = self._query
             reader = TableReader(query.footers, query.tree, ())
             with self._of_these_files():
@@ -247,6 +258,8 @@ def unreadable(query: TableQuery) -> tuple[Reason, ...]:
     footers, named = query.footers, frozenset(columns_read(query.tree))
     found: Counter[tuple[str, str]] = Counter()
     for at, failure in footers.failed.items():
+        from skipstone.parquet.encryption.modules import AuthenticationError
+
         if isinstance(failure, KeyUnavailableError | AuthenticationError):
             found["files", _without_path(failure, footers.listing.paths[at])] += 1
     for view in footers.opened.values():

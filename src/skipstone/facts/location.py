@@ -78,7 +78,7 @@ class Location:
             if not name or head.endswith(":/"):
                 raise UnsupportedError(
                     f"{table} has no parent directory that could hold the facts",
-                    hint="name their place: index_location=…",
+                    hint="name their place: index_location=… (--index-location)",
                 )
             escaped = name.replace("%", "%25").replace("=", "%3D")
             return cls(f"{head}/_{escaped}.skipstone")

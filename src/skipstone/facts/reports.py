@@ -317,8 +317,8 @@ class CheckReport(Report):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RepairReport(Report):
-    """What a repair ``removed``: parts, packs and bit slices that were corrupt; and how their facts
-    were ``built`` again."""
+    """What a repair ``removed``: parts, packs and bit slices that were corrupt; and how the facts
+    that were missing were ``built``."""
 
     table: str
     removed: tuple[str, ...] = ()

@@ -91,6 +91,8 @@ def parse_index(text: str) -> Index:
         kinds = known_kinds()
         near = get_close_matches(match["kind"], kinds, 1)
         meant = f"did you mean {near[0]!r}? " if near else ""
+        if kind(column) is not None:
+            meant = f"write {match['kind']}:{column}: the column comes first; "
         hint = f"{meant}there are {', '.join(kinds)}"
         raise UnsupportedError(why_unknown(match["kind"]), hint=hint)
     params: dict[str, str] = {}

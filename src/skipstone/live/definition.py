@@ -172,7 +172,7 @@ def _completed(schema: pa.Schema, timestamp: str) -> pa.Schema:
     if not pa.types.is_timestamp(type):
         raise UnsupportedError(
             f"the designated timestamp {timestamp!r} is of type {type}",
-            hint="cast it to a timestamp before",
+            hint="name a column of a timestamp type, or cast this one before",
         )
     fields = []
     for position, each in enumerate(schema):

@@ -29,6 +29,7 @@ from .operands import (
     cast_constant,
     common_type,
     literal_prefix,
+    looks_like,
     meets_elsewhere,
     resolve,
     typed,
@@ -238,6 +239,8 @@ class _Binder(ExpressionBinder):
 
     def membership(self, expr: Membership, negated: bool) -> Bound:
         operand = self.operand(expr.operand)
+        if isinstance(expr.values, pa.Array):
+            return self.among(operand, expr.values, negated)
         constants = [self.listed(value) for value in expr.values]
         if not constants:
             return Const(negated)  # Spark 4: even NULL IN () is FALSE
@@ -258,6 +261,36 @@ class _Binder(ExpressionBinder):
         if not values:
             return Const(False)
         return self.relation(operand.cast(common), "IN", list(values.values()), negated)
+
+    def among(self, operand: Column | Constant, array: pa.Array, negated: bool) -> Bound:
+        """``operand IN array``, as of literals of the array's type."""
+        from .value_array import as_leaf_values, literal_type, ranges_in, values_in
+
+        if not len(array):
+            return Const(negated)
+        if array.null_count == len(array) or (negated and array.null_count):
+            return Const(False)
+        if isinstance(operand, Constant):
+            raise Unusable("a constant is looked up in a list")
+        if any(step is not None for step in operand.steps):
+            raise Unusable("keys are looked up in a column alone")
+        type = literal_type(array, operand.top)
+        if type is None:
+            raise Unusable(f"keys of type {array.type}")
+        common = self.meet(operand.top, type, listed=True)
+        if pa.types.is_decimal(common) and pa.types.is_string(type):
+            raise Unusable("a list mixes strings with decimals")
+        column = operand.cast(common)
+        values = values_in(array, type, common, column.chain, self.session)
+        if values is None:
+            few = ranges_in(array, type, common, self.session)
+            return self.relation(column, "IN", few, negated)
+        if not len(values):
+            return Leaf(column.name, column.type, Op.NOT_NULL) if negated else Const(False)
+        if len(values) == 1:
+            return Leaf(column.name, column.type, Op.NE if negated else Op.EQ, tuple(values))
+        op = Op.NOT_IN if negated else Op.IN
+        return Leaf(column.name, column.type, op, as_leaf_values(values))
 
     def listed(self, value: Operand) -> Constant:
         found = self.literal(value) if isinstance(value, Literal) else self.operand(value)
@@ -390,7 +423,7 @@ class _Binder(ExpressionBinder):
             )
         common = common_type(a, b)
         if common is None:
-            raise Unusable(f"{spark_name(a)} and {spark_name(b)} do not compare")
+            raise Unusable(f"{spark_name(a)} and {spark_name(b)} do not compare{looks_like(a)}")
         return common
 
 

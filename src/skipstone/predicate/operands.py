@@ -116,7 +116,7 @@ def resolve(
                 text=text,
                 position=ref.position,
                 nearest=_nearest(name, schema),
-                hint=None if _nearest(name, schema) else _hint(schema),
+                hint=None if _nearest(name, schema) else _hint(schema, name),
             )
         found = matches[0]
         spelled.append(found.name)
@@ -124,12 +124,13 @@ def resolve(
     return tuple(spelled), found
 
 
-def _hint(schema: pa.Schema) -> str:
+def _hint(schema: pa.Schema, name: str) -> str:
     if not schema.names:
         return "there are no columns: check that the path has data files"
     names = schema.names
     more = f", … ({len(names)} in all)" if len(names) > 8 else ""
-    return f"the columns are {', '.join(names[:8])}{more}"
+    text = f"; a text is written '{name}'" if name.isidentifier() else ""
+    return f"the columns are {', '.join(names[:8])}{more}{text}"
 
 
 def _key_field(key: MapKey, map_: pa.Field | None, path: Sequence[str]) -> pa.Field:
@@ -382,13 +383,19 @@ _LOOKS: dict[Kind, str] = {
 }
 
 
+def looks_like(type: pa.DataType) -> str:
+    """``": "`` and how a value of this type is written, or nothing."""
+    looks = _LOOKS.get(kind_of(type))
+    return f": {looks}" if looks else ""
+
+
 def _refusal(value: Value, source: pa.DataType, target: pa.DataType) -> str:
     """Why a literal is not read as another type, and how one of that type looks."""
     shown = f" {value!r}" if isinstance(value, str) and len(value) <= 40 else ""
-    looks = _LOOKS.get(kind_of(target))
+    looks = looks_like(target) if shown else ""
     return (
         f"{spark_name(source)} literal{shown} cannot be read as {spark_name(target)}"
-        f"{f': {looks}' if looks and shown else ' with certainty'}"
+        f"{looks or ' with certainty'}"
     )
 
 

@@ -13,6 +13,8 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
+from skipstone.human import plural
+
 from .literals import to_domain
 from .tree import (
     And,
@@ -202,8 +204,10 @@ def to_sql(tree: Expr | Bound) -> str:
         case Comparison():
             return f"{operand_sql(tree.left)} {tree.op} {operand_sql(tree.right)}"
         case Membership():
-            if not tree.values:
+            if not len(tree.values):
                 return "FALSE"
+            if not isinstance(tree.values, tuple):
+                return f"{operand_sql(tree.operand)} IN ({plural(len(tree.values), 'key')})"
             listed = ", ".join(operand_sql(value) for value in tree.values)
             return f"{operand_sql(tree.operand)} IN ({listed})"
         case NullTest():

@@ -26,7 +26,7 @@ import pyarrow as pa
 from skipstone.errors import PredicateError
 
 from .lexer import TokenKind, UnknownFormError, fold_casts
-from .sql_operands import OperandParser
+from .sql_operands import NOT_COLUMNS, OperandParser
 from .tree import (
     CONDITIONS,
     And,
@@ -225,6 +225,9 @@ class NotSqlError(Exception):
 
 def check_syntax(piece: str, text: str, start: int) -> None:
     """``NotSqlError`` unless sqlglot parses ``piece`` of ``text`` as a condition."""
+    if piece.endswith(";"):
+        at, hint = start + len(piece) - 1, "a condition has no semicolon at its end"
+        raise NotSqlError(PredicateError("unexpected ';'", text=text, position=at, hint=hint))
     import sqlglot
     from sqlglot.errors import ParseError, SqlglotError
 
@@ -250,13 +253,22 @@ def check_syntax(piece: str, text: str, start: int) -> None:
                 sum(map(len, lines[: line - 1])) + column - len(str(first.get("highlight") or ""))
             )
             position = start + min(max(offset - len(_PROBE), 0), len(piece))
-        refused = PredicateError(why, text=text, position=position, hint=_meant(text))
+        meant = _meant(text) or _as_a_name(piece)
+        refused = PredicateError(why, text=text, position=position, hint=meant)
         raise NotSqlError(refused) from None
+
+
+def _as_a_name(piece: str) -> str | None:
+    """How a column is written whose name is a word of the grammar."""
+    first = next(iter(piece.split()), "")
+    if first.upper() not in NOT_COLUMNS - {"CASE", "EXISTS", "NOT"}:
+        return None
+    return f"{first} is a word of SQL: a column of this name is written `{first}`, in backquotes"
 
 
 def _meant(text: str) -> str | None:
     """How a text of another language is written as a condition of Spark SQL."""
-    if text.lstrip()[:7].lower() == "select ":
+    if text.lstrip().lower().startswith(("select ", "where ")):
         return "give only the condition that follows WHERE"
     for other, sql in (("&&", "AND"), ("||", "OR"), ("&", "AND"), ("|", "OR")):
         if other in text:

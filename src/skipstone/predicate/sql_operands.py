@@ -23,7 +23,8 @@ _GRAMMAR = """
 AND ANY AS BETWEEN CASE DISTINCT ELSE END ESCAPE EXISTS FALSE FROM ILIKE IN INTERVAL IS LIKE NOT
 NULL OR REGEXP RLIKE SELECT THEN TRUE WHEN WHERE
 """
-_NOT_COLUMNS = frozenset(_GRAMMAR.split())
+#: words that are no columns unless in backquotes
+NOT_COLUMNS = frozenset(_GRAMMAR.split())
 _TYPES = """
 BIGINT BINARY BOOLEAN DATE DOUBLE FLOAT INT SMALLINT STRING TIMESTAMP TINYINT
 """
@@ -226,7 +227,7 @@ class OperandParser:
                 found = self.value()
                 self.expect(")")
                 return Cast(found, self.timestamp if name == "TIMESTAMP" else parse_type(name))
-            case name if name in _NOT_COLUMNS and after.text != "(":
+            case name if name in NOT_COLUMNS and after.text != "(":
                 raise UnknownFormError(f"{token.value} starts an expression that no index supports")
         return self.column(token)
 

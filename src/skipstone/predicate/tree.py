@@ -19,7 +19,8 @@ leaves, NULL and FALSE need no distinction, which is why leaves come in pairs:
 
 Values are in the column's stored domain (``literals.py``), Python values: ``bool``; ``int`` for
 integers, dates (days), timestamps (microseconds) and decimals (unscaled at the column's scale);
-``float``; ``str``; ``bytes``. Never ``None``.
+``float``; ``str``; ``bytes``. Never ``None``. A leaf of many values has them as one array, which is
+a sequence of the same values (``value_array.py``).
 """
 
 from __future__ import annotations
@@ -33,6 +34,7 @@ if TYPE_CHECKING:
 
     from .typed import Typed
     from .types import Value
+    from .value_array import ValueArray
     from .zones import Zone
 
 
@@ -119,10 +121,13 @@ class Comparison:
 
 @dataclass(frozen=True, slots=True)
 class Membership:
-    """``operand IN (values)``; NULLs allowed among the values."""
+    """``operand IN (values)``; NULLs allowed among the values.
+
+    Many values are one array, with the meaning of literals of its type.
+    """
 
     operand: Operand
-    values: tuple[Operand, ...]
+    values: tuple[Operand, ...] | pa.Array
 
 
 @dataclass(frozen=True, slots=True)
@@ -227,7 +232,7 @@ class Leaf:
     column: str
     type: pa.DataType
     op: Op
-    values: tuple[Value, ...] = ()
+    values: tuple[Value, ...] | ValueArray = ()
 
     def __hash__(self) -> int:
         # Leaves are keys wherever bounds are combined, and the hash of an Arrow type is that of its
@@ -303,7 +308,8 @@ def columns_of(expr: Expr) -> set[str]:
             stack.extend(node.args)
         elif isinstance(node, Membership | NullTest | PatternMatch | Truth | Cast):
             stack.append(node.operand)
-            stack.extend(getattr(node, "values", ()))
+            values = getattr(node, "values", ())
+            stack.extend(values if isinstance(values, tuple) else ())
         elif isinstance(node, ColumnRef):
             found.add(".".join(node.path))
     return found

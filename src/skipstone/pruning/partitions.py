@@ -244,7 +244,11 @@ def files_of_table(listing: Listing) -> Listing:
     kept = int(keep.sum())
     if not kept:
         count = plural(len(listing), "file")
-        raise _refused(f"{root} has no data files but {count} in folders that are not partitions")
+        some = f"{root}/{folders.names[0]}".rstrip("/")
+        raise SkipstoneError(
+            f"{root} has no data files but {count} in folders that are not partitions",
+            hint=f"name one of the folders, as {some}, or read all files of them by {READ_ALL}",
+        )
     return replace(listing.where(keep), empty=listing.empty, outside=len(listing) - kept)
 
 

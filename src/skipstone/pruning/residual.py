@@ -14,10 +14,11 @@ import numpy as np
 import pyarrow as pa
 
 from skipstone import _compute as pc
-from skipstone._arrays import arrow, numbers, ordinals, whole
+from skipstone._arrays import arrow, numbers, ordinals, validity, whole
 from skipstone.errors import ExpressionError, UnsupportedError
 from skipstone.predicate.kernels.patterns import hits
-from skipstone.predicate.literals import compare, isin, order_key, order_keys, stored
+from skipstone.predicate.literals import compare, order_key, order_keys, stored
+from skipstone.predicate.members import isin, keys_among
 from skipstone.predicate.tree import (
     And,
     Bound,
@@ -200,9 +201,9 @@ class _Evaluation:
             return self._coded(leaf, column)
         match leaf.op:
             case Op.IS_NULL:
-                return _flags(column.is_null())
+                return ~validity(_whole(column))
             case Op.NOT_NULL:
-                return _flags(column.is_valid())
+                return validity(_whole(column))
             case Op.LIKE | Op.NOT_LIKE | Op.STARTS_WITH | Op.NOT_STARTS_WITH:
                 return _text(leaf, column)
         if isinstance(column, pa.DictionaryArray) and _is_dense(column.dictionary):
@@ -275,7 +276,7 @@ class _Coded:
         return np.asarray(flags.take(numbers(indices))) & self.valid()
 
     def valid(self) -> BoolArray:
-        return _flags(self.array.is_valid())
+        return validity(self.array)
 
     def take(self, rows: pa.Array) -> pa.Array:
         return self.array.take(rows)
@@ -308,7 +309,7 @@ def _floats(leaf: Leaf, column: pa.ChunkedArray | pa.Array) -> BoolArray | None:
         found = (values < bound) ^ (op is Op.GE)
     else:
         found = (values <= bound) ^ (op is Op.GT)
-    return np.asarray(found & _flags(column.is_valid()) if nulls else found, np.bool_)
+    return np.asarray(found & validity(_whole(column)) if nulls else found, np.bool_)
 
 
 _COMPARED = {Op.EQ, Op.NE, Op.LT, Op.LE, Op.GT, Op.GE}
@@ -318,7 +319,7 @@ def matching_values(leaf: Leaf, keys: Keys) -> BoolArray:
     """Per value: whether the leaf is TRUE; a null matches nothing here."""
     op, type = leaf.op, leaf.type
     if op in (Op.IN, Op.NOT_IN):
-        member = isin(keys, [order_key(value, type) for value in leaf.values])
+        member = isin(keys, keys_among(leaf))
         return member if op is Op.IN else keys.valid & ~member
     if op in (Op.STARTS_WITH, Op.NOT_STARTS_WITH):
         found = _flags(pc.starts_with(keys.data, order_key(leaf.values[0], type)))
@@ -343,7 +344,7 @@ def _text(leaf: Leaf, column: pa.ChunkedArray | pa.Array) -> BoolArray:
         flags = _hits(leaf, column)
     found = _flags(flags)
     if leaf.op in (Op.NOT_LIKE, Op.NOT_STARTS_WITH):
-        return _flags(flags.is_valid()) & ~found
+        return validity(_whole(flags)) & ~found
     return found
 
 

@@ -29,7 +29,7 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 
 from skipstone._version import __version__
-from skipstone.errors import StaleError
+from skipstone.errors import SkipstoneError, StaleError
 from skipstone.execution import TableScan
 from skipstone.execution.open_files import OpenFiles
 from skipstone.human import Report, of_total, size
@@ -162,6 +162,19 @@ def _columns_of(predicate: str, file: ParquetFile) -> set[str]:
     return {leaf.column for leaf in leaves(bind(parse_sql(predicate), file.schema))}
 
 
+def _require_page(place: Path) -> None:
+    """``SkipstoneError`` for a file that is no page of HTML, such as a data file."""
+    if not place.exists():
+        return
+    with place.open("rb") as file:
+        begin = file.read(15).lower()
+    if begin and not begin.startswith((b"<!doctype html", b"<html")):
+        raise SkipstoneError(
+            f"{place} exists, and is no page of HTML",
+            hint="name another file for the report: only a page is replaced",
+        )
+
+
 def _first_line(error: Exception) -> str:
     return next(iter(str(error).splitlines()), "") or type(error).__name__
 
@@ -184,6 +197,7 @@ def _written(
     encoded = text.encode()
     place = Path(path).resolve()
     if place.is_file() or not place.exists():
+        _require_page(place)
         # It shows values: only users who may read the files may read it.
         remove_temporary(place)
         put_atomically(place, encoded, plan.listing.paths)

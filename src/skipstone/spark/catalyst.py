@@ -141,6 +141,27 @@ def to_expr(
         return Opaque(_sql(expression), f"unknown form of expression: {error!r}")
 
 
+def operand_of(
+    jvm: Jvm,
+    nodes: list[dict[str, Any]],
+    *,
+    time_zone: str,
+    unusable: Mapping[tuple[str, ...], str],
+) -> ColumnRef | Cast | str:
+    """An expression in Catalyst's JSON as an operand; the reason where no index can use it."""
+    try:
+        reader = _TreeReader(jvm, None, nodes, time_zone, unusable, fetches=0)
+        found = reader.operand(reader.root())
+    except (ValueError, KeyError, TypeError, IndexError, AttributeError, RecursionError):
+        # The text of an expression without an equivalent would come from its object.
+        return f"no index can use {str(nodes[0]['class']).rpartition('.')[2]}"
+    if isinstance(found, Opaque):
+        return found.reason
+    if isinstance(found, Literal | Call):
+        return "a key that is a constant or a function"
+    return found
+
+
 def mentions_metadata(tree: Expr) -> bool:
     """True when a part of the tree is about Spark's ``_metadata`` column."""
     stack: list[object] = [tree]
@@ -170,6 +191,9 @@ class _TreeReader(FunctionReader):
     fetches: int = field(default=_FETCHES)
 
     def read(self) -> Expr:
+        return self.predicate(self.root())
+
+    def root(self) -> _Node:
         # From the last node to the first: the children of a node are then on top of the stack.
         stack: list[_Node] = []
         for index in range(len(self.nodes) - 1, -1, -1):
@@ -191,7 +215,7 @@ class _TreeReader(FunctionReader):
                     stack.append(self.opaque(index, str(error)))
         if len(stack) != 1:
             raise ValueError(f"{len(stack)} roots")
-        return self.predicate(stack[0])
+        return stack[0]
 
     # -- nodes as expressions ----------------------------------------------------------------------
 

@@ -226,7 +226,7 @@ def build_source(
 
         files = [todo.object_id(at) for at in wave]
         outcomes += build.attempt(files, 0, None if progress is None else report)
-    job.settle(outcomes, before)
+    job.finish(outcomes, before)
     return outcomes
 
 

@@ -48,6 +48,18 @@ COMPILED: Final[CompiledKernels[Callable[..., Any]]] = CompiledKernels(
 )
 
 
+def _no_such(root: str) -> SkipstoneError:
+    """The error for a path that is not there, with what its folder has instead."""
+    from difflib import get_close_matches as close
+
+    path, hint = Path(root), "check the spelling of the path"
+    with suppress(OSError):
+        beside = [each.name for each in path.parent.iterdir() if not hidden_by_spark(each.name)]
+        near = [path.stem] if path.stem in beside else close(path.name, beside, 1, 0.7)
+        hint += f": did you mean {path.with_name(near[0])}?" if near else ""
+    return SkipstoneError(f"no such file or directory: {root}", hint=hint)
+
+
 class LocalStorage:
     """Files of this machine, or of a mounted network file system.
 
@@ -80,10 +92,8 @@ class LocalStorage:
         if found is None:
             try:
                 alone = state_of(Path(root).stat())
-            except OSError:
-                raise SkipstoneError(
-                    f"no such file or directory: {root}", hint="check the spelling of the path"
-                ) from None
+            except (FileNotFoundError, NotADirectoryError):
+                raise _no_such(root) from None
             folder, _, name = root.rpartition("/")
             listing = _listing(root, [Directory.of(folder, [name], [name], list(alone))])
         else:

@@ -143,12 +143,13 @@ class BuildVerbs(OpenTable):
         decryption: Decryption | None = None,
         plaintext_index: bool = False,
     ) -> RepairReport:
-        """Remove the parts of the index that are corrupt, and build their facts again.
+        """Remove the parts of the index that are corrupt, and build the facts that are missing.
 
         >>> table.repair()
 
-        The data is not touched. Arguments as for ``refresh``. ``SkipstoneError`` where only corrupt
-        parts said which indexes there are.
+        The data is not touched, and a repair that was interrupted is finished by the next one.
+        Arguments as for ``refresh``. ``SkipstoneError`` where only corrupt parts said which indexes
+        there are.
         """
         from skipstone.facts.reports import RepairReport
         from skipstone.facts.upkeep import check, remove_damaged
@@ -164,7 +165,9 @@ class BuildVerbs(OpenTable):
             )
         settings = self._settings(self.file_index, memory, "external", decryption, plaintext_index)
         indexes = [each.index for each in known if each.index is not None]
-        built = _run_build(self, (spark, None), indexes, settings, progress) if removed else None
+        built = _run_build(self, (spark, None), indexes, settings, progress) if indexes else None
+        if built is not None and not removed and not built.files_built:
+            built = None
         return RepairReport(table=self.path, removed=tuple(removed), built=built)
 
     def _settings(
@@ -364,7 +367,8 @@ def _refuse_in_clear(
         if any(tuple(map(str, names))[: len(each)] == each for each in encrypted):
             raise UnsupportedError(
                 f"{index!r}: {path} encrypts the column, and the index would be in the clear",
-                hint="encrypt the index (encryption=…), or pass plaintext_index=True",
+                hint="encrypt it (encryption=…, --index-footer-key), or allow that "
+                "(plaintext_index=True, --plaintext-index)",
             )
 
 

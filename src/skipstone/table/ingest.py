@@ -129,7 +129,7 @@ def _opened(root: str, schema: pa.Schema, settings: dict[str, Any]) -> LiveTable
         if "timestamp" not in settings:
             raise SkipstoneError(
                 f"a new live table at {root} needs a timestamp",
-                hint='name the column by which rows are partitioned: timestamp="ts"',
+                hint='name the column of the partitions: timestamp="ts", --timestamp ts',
             )
         return LiveTable.create(root, schema, **settings)
     durable = settings.get("durable", True)

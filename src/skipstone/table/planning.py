@@ -17,9 +17,6 @@ from skipstone.errors import (
     StaleError,
     UnsupportedError,
 )
-from skipstone.execution import TableQuery, TableScan, unreadable
-from skipstone.execution.open_files import WITH_INDEX
-from skipstone.execution.plan_rows import output_schema
 from skipstone.facts.part_columns import CHUNKS, LONGEST_CHUNK, fields_named, own_for_plans
 from skipstone.human import of_total, plural
 from skipstone.indexes.minmax import MinMax
@@ -48,6 +45,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import SparkSession
 
+    from skipstone.execution import TableQuery, TableScan
     from skipstone.execution.ordering import FileBounds
     from skipstone.execution.table_files import Footers
     from skipstone.facts import MatchedFacts
@@ -56,6 +54,7 @@ if TYPE_CHECKING:
     from skipstone.pruning.costs import Costs
     from skipstone.storage import Listing
 
+    from .key_sets import KeySets
     from .open_table import OpenTable, Where
 
 
@@ -81,6 +80,7 @@ class PlanOptions(TypedDict, total=False):
     ansi: bool
     containers: Mapping[str, bytes] | None
     inside: bool
+    keys: KeySets | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -98,6 +98,7 @@ class PlanRequest:
     ansi: bool = True
     containers: Mapping[str, bytes] | None = None
     inside: bool = True
+    keys: KeySets | None = None
     shown: bool = True
 
 
@@ -111,6 +112,7 @@ def scan_query(table: OpenTable, request: PlanRequest) -> TableScan:
 
 
 def _scan_query(table: OpenTable, request: PlanRequest) -> TableScan:
+    from skipstone.execution import TableScan, unreadable
     from skipstone.predicate.render import to_sql
 
     milliseconds: dict[str, float] = {}
@@ -122,14 +124,12 @@ def _scan_query(table: OpenTable, request: PlanRequest) -> TableScan:
         milliseconds[phase] = (now - clock) * 1e3
         clock = now
 
-    expr, text = _parsed(request.where)
+    expr, text = _parsed(request.where, request.keys)
     listing, snapshot = table.listing_and_facts(columns_of(expr))
     lap("listing")
     matched = table.match(listing, request.spark, snapshot)
     txn = table.txn if listing.is_snapshot else None
-    partitions = PartitionColumns.of(listing)
-    if txn is not None:
-        partitions = txn.partitions(listing)
+    partitions = PartitionColumns.of(listing) if txn is None else txn.partitions(listing)
     lap("matching")
     schema, found = request.schema, None
     if schema is None and table.is_parquet:
@@ -341,8 +341,12 @@ def _runner(spark: SparkSession | None) -> Runner:
     return plan_on_spark(spark)
 
 
-def _parsed(where: Where) -> tuple[Expr, str | None]:
-    """The predicate as a tree, and its text where it was text; no predicate is TRUE."""
+def _parsed(where: Where, keys: KeySets | None) -> tuple[Expr, str | None]:
+    """The predicate as a tree, and its text where it was text alone; no predicate is TRUE."""
+    if keys is not None:
+        from .key_sets import keyed
+
+        return keyed(_parsed(where, None)[0], keys), None
     if where is None:
         return Const(True), None
     if isinstance(where, str):
@@ -364,6 +368,8 @@ def _costs(table: OpenTable, listing: Listing, matched: MatchedFacts) -> Costs:
     if not isinstance(table.file_format, ParquetFormat) or not len(listing):
         return costs
     if table.storage.remote:
+        from skipstone.execution.open_files import WITH_INDEX
+
         ends = matched.ends
         with_index = np.count_nonzero((ends > 0) & (ends <= WITH_INDEX)) / len(listing)
         chunk = with_index * _AT_HAND + (1 - with_index) * costs.chunk
@@ -373,8 +379,7 @@ def _costs(table: OpenTable, listing: Listing, matched: MatchedFacts) -> Costs:
 
 
 def _notes(table: OpenTable, listing: Listing) -> tuple[Reason, ...]:
-    """Files that are left out, and why the table's ``_metadata`` was not used, or not for all
-    files."""
+    """Files that are left out, and why ``_metadata`` was not used, or not for all files."""
     if not isinstance(table.file_format, ParquetFormat):
         return ()
     summary = _of_summary(table, table.file_format, listing)
@@ -420,9 +425,12 @@ def _query(
     Raises ``PredicateError`` for a sort key that is not a column, ``SkipstoneError`` for an unknown
     column of the result.
     """
+    from skipstone.execution import TableQuery
+    from skipstone.execution.table_types import output_schema
+
     columns, limit = request.columns, request.limit
-    if limit is not None and limit < 0:
-        raise ValueError(f"limit is 0 or more, not {limit}")
+    if limit is not None and (not hasattr(limit, "__index__") or limit < 0):
+        raise ValueError(f"limit is 0 or more, not {limit!r}")
     if columns is not None:
         output_schema(schema, columns)
     return TableQuery(

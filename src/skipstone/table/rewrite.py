@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 import time
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol, TypeVar
@@ -26,7 +27,7 @@ from skipstone.questdb import is_txn_table
 from .build import BuildVerbs
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Sequence
 
     from pyspark.sql import SparkSession
 
@@ -110,11 +111,13 @@ class RetrofitFiles:
             return RetrofitReport(path=path, output=path, outcome="failed", why=why)
 
 
-_NO_COLUMN = re.compile("no column '").match
+_OF_ARGUMENTS = re.compile(
+    "no column '|the Bloom filter of .* is not a probability|'.*' is not a sort key"
+).match
 
 
 def _raise_once(work: RetrofitFiles, done: Sequence[RetrofitReport], table: str) -> None:
-    """The error of the first file, where no file has a column that was named."""
+    """The error of the first file, where that of all files is in the arguments."""
     from skipstone.rewrite.retrofit_file import retrofit
 
     path = done[0].path
@@ -148,6 +151,8 @@ class RewriteVerbs(BuildVerbs):
         has one, is refreshed. ``progress`` is called with files done and files to do, in a job when
         a task ends.
         """
+        if not isinstance(bloom, Mapping | None):
+            raise TypeError(f"bloom maps columns to probabilities, as {{'id': 0.01}}: {bloom!r}")
         work = RetrofitFiles(
             bloom=dict(bloom or {}),
             page_rows=page_rows,
@@ -160,7 +165,7 @@ class RewriteVerbs(BuildVerbs):
         require_local(self, "done", hint="let the writer of the table add page indexes and filters")
         listing = self.listing()
         done = each_file(spark, listing, work, progress)
-        if done and all(each.outcome == "failed" and _NO_COLUMN(each.why) for each in done):
+        if done and all(each.outcome == "failed" and _OF_ARGUMENTS(each.why) for each in done):
             _raise_once(work, done, self.path)
         refreshed = None
         rewritten = any(each.outcome == "rewritten" for each in done)

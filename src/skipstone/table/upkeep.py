@@ -366,6 +366,8 @@ def _drop_one(table: OpenTable, index: str, before: Description) -> tuple[IndexI
     from skipstone.facts.upkeep import drop_index
     from skipstone.indexes.registry import kind as registered
 
+    if not isinstance(index, str):
+        raise TypeError(f"one index at a time, by its name, as 'id:minmax': {index!r}")
     column, _, kind = index.rpartition(":")
     known = registered(kind.partition("(")[0])
     name = kind.partition("(")[0] if known is None else known.name

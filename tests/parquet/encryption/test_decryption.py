@@ -70,11 +70,14 @@ def test_a_missing_key_is_named_by_column_and_label() -> None:
     assert (
         caught.value.message == "dir/a.parquet: the key of column 'a.b' (label 'kc1') was not given"
     )
-    assert caught.value.hint == "pass it as column_keys['a.b'], or a key_retriever that knows 'kc1'"
+    assert caught.value.hint == (
+        "pass it as column_keys['a.b'], on the command line --column-key a.b=SOURCE, "
+        "or a key_retriever that knows 'kc1'"
+    )
     with pytest.raises(KeyUnavailableError) as caught:
         keys_of(Decryption(), None).key((), None)
     assert caught.value.message == "the key of the footer was not given"
-    assert caught.value.hint == "pass it as footer_key"
+    assert caught.value.hint == "pass it as footer_key, on the command line --footer-key"
 
 
 @pytest.mark.parametrize("answer", [b"short", "text of 16 bytes", 5])

@@ -292,7 +292,8 @@ class FileKeys:
     def _missing(self, path: tuple[str, ...], key_metadata: bytes | None) -> KeyUnavailableError:
         label = key_label(key_metadata)
         where = "footer_key" if not path else f"column_keys[{column_name(path)!r}]"
-        hint = f"pass it as {where}"
+        option = "--footer-key" if not path else f"--column-key {column_name(path)}=SOURCE"
+        hint = f"pass it as {where}, on the command line {option}"
         if label is not None:
             hint += f", or a key_retriever that knows {label!r}"
         return KeyUnavailableError(f"{self._whose(path, key_metadata)} was not given", hint=hint)

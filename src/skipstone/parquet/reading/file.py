@@ -23,6 +23,7 @@ from skipstone._cache import LruCache
 from skipstone.human import plural
 from skipstone.identity import canonical_path
 from skipstone.parquet.evidence import PageSource, RowGroupSource
+from skipstone.parquet.format.footer import TAIL_GUESS
 from skipstone.parquet.format.page_index import place_of_index
 from skipstone.predicate.binding import bind
 from skipstone.predicate.sql import parse_sql
@@ -47,7 +48,7 @@ from skipstone.storage import ByteRange, open_storage
 from skipstone.storage.listing import Listing
 
 from .file_reader import FileReader, names_its_file
-from .pinned_file import TAIL_GUESS, PinnedReader, load_footer
+from .pinned_file import PinnedReader, load_footer
 from .row_ranges import column_at, rows_alone, take_rows
 
 if TYPE_CHECKING:
@@ -56,6 +57,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
+    from skipstone._arrays import ArrowTable
     from skipstone.identity import ObjectId
     from skipstone.parquet.encryption.decryption import Decryption
     from skipstone.parquet.format.bloom_filter import BloomFilter
@@ -286,7 +288,7 @@ class ParquetFile(FileReader):
     @names_its_file
     def query(
         self, where: Where = None, columns: Sequence[str] | None = None, *, time_zone: str = "UTC"
-    ) -> pa.Table:
+    ) -> ArrowTable:
         """The rows that match ``where``, with Spark's meaning (NaN is equal to itself and the
         largest, 0.0 equals -0.0), in file order.
 
@@ -294,7 +296,10 @@ class ParquetFile(FileReader):
         pages that hold a matching row are fetched. Raises as ``plan``, and ``UnsupportedError``
         where ``where`` has a part that cannot be decided here (a function call, a subquery).
         """
-        predicate = self._bind(where, time_zone)
+        found: ArrowTable = self._found(self._bind(where, time_zone), columns)
+        return found
+
+    def _found(self, predicate: _Predicate, columns: Sequence[str] | None) -> pa.Table:
         selection = self.selection
         fields = selection.fields(columns)
         rows, exact = self._planned(predicate)

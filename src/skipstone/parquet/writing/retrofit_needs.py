@@ -90,7 +90,7 @@ class IndexOptions:
                 raise TypeError(f"the probability for {name} is a number, not {fpp!r}")
             if not 0.0 < fpp < 1.0:
                 raise SkipstoneError(
-                    f"{fpp} is not a probability for the Bloom filter of {name}",
+                    f"the Bloom filter of {name}: {fpp:g} is not a probability",
                     hint="give one between 0 and 1, as 0.01",
                 )
             for ordinal in leaves_of(selection, name):
@@ -145,7 +145,8 @@ def _sorting(selection: Selection, text: str) -> SortingColumn:
             f"rows cannot be sorted by the column {name}", hint="name columns outside of lists"
         )
     if not set(words) <= {"desc", "asc", "nulls_first", "nulls_last"}:
-        raise SkipstoneError(f"{text!r} is not a sort key", hint="column[:desc][:nulls_first]")
+        hint = "write column[:desc][:nulls_first]"
+        raise SkipstoneError(f"{text!r} is not a sort key", hint=hint)
     return SortingColumn(
         column_idx=leaves[0].ordinal, descending="desc" in words, nulls_first="nulls_first" in words
     )

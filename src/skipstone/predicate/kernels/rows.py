@@ -20,7 +20,8 @@ from skipstone import _compute as pc
 from skipstone._arrays import arrow, numbers, ordinals, validity
 from skipstone.errors import ExpressionError, UnsupportedError
 
-from ..literals import isin, order_key, order_keys
+from ..literals import order_keys
+from ..members import isin, keys_of
 from ..typed import INTERVAL_TYPE, Typed, scalar
 from . import casts, patterns, text, times
 from . import numbers as arithmetic
@@ -200,7 +201,7 @@ def _in(node: Typed, values: Sequence[Datum], session: Zone | None) -> pa.Array:
     listed, has_null = node.value
     type = node.args[0].type
     keys = order_keys(operand, type)
-    found = isin(keys, [order_key(each, type) for each in listed])
+    found = isin(keys, keys_of(listed, type))
     return pa.array(found, mask=~(keys.valid & (found | (not has_null))))
 
 
