@@ -26,7 +26,13 @@ from skipstone.predicate.binding import bind
 from skipstone.predicate.literals import Keys
 from skipstone.predicate.sql import parse_sql
 from skipstone.predicate.tree import Const, columns_of, leaves
-from skipstone.predicate.types import UNCOMPARABLE, column_path, spark_type, split_names
+from skipstone.predicate.types import (
+    UNCOMPARABLE,
+    column_name,
+    column_path,
+    spark_type,
+    split_names,
+)
 from skipstone.pruning import Cause, Reason
 from skipstone.pruning.costs import LOCAL, REMOTE
 from skipstone.pruning.interval import Intervals
@@ -61,7 +67,7 @@ if TYPE_CHECKING:
 Result = TypeVar("Result")
 
 _ORDER = re.compile(
-    r"\s*(?P<column>`(?:[^`]|``)*`(?:\.\S+)?|\S+?)"
+    r"\s*(?P<column>(?:`(?:[^`]|``)*`|\['(?:[^'\\]|\\.)*'\]|\S)+?)"
     r"(?:\s+(?P<way>asc|desc))?(?:\s+nulls\s+(?P<nulls>first|last))?\s*",
     re.IGNORECASE,
 )
@@ -491,7 +497,7 @@ def sort_column(table: OpenTable, schema: pa.Schema, name: str) -> tuple[str, ..
 
     path = spelled_path(schema, name)
     if path is None:
-        near = get_close_matches(name, schema.names, 1)
+        near = get_close_matches(name, [column_name((each,)) for each in schema.names], 1)
         raise PredicateError(
             f"there is no column {name!r} in {table.path} to sort by",
             nearest=near[0] if near else None,
