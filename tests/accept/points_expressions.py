@@ -63,3 +63,28 @@ def failing(bench: Workbench) -> None:
     assert done.code == 1
     assert "5.parquet: a division by zero" in done.err, done.err
     assert Table(str(root)).count("q > 50 AND 100 / (q - 50) > 10") == 9
+
+
+@point(
+    "expressions: those that keep a column's order skip files, and explain says why others do not"
+)
+def skipping(bench: Workbench) -> None:
+    root = lineitems(bench.home / "lineitem")
+    assert (
+        bench.skipstone("build", root, "-c", "q:minmax", "-c", "ship:minmax", "--no-spark").code
+        == 0
+    )
+    for where, files in {
+        "year(ship) = 1994": 1,
+        "q * 2 > 139": 3,
+        "q + 1 = 51": 1,
+        "coalesce(q, 5) = 5": 1,
+        "CASE WHEN q < 20 THEN 'few' ELSE 'many' END = 'few'": 2,
+        "trunc(ship, 'year') < DATE '1992-01-01'": 2,
+        "month(ship) = 3": 10,
+    }.items():
+        done = bench.skipstone("explain", root, where, "--json", "--facts-only")
+        assert done.code == 0, done.err
+        assert json.loads(done.out)["files"]["kept"] == files, where
+    told = bench.skipstone("explain", root, "month(ship) = 3").out
+    assert "month begins again and again" in told, told

@@ -70,6 +70,7 @@ def table(first_year: int) -> pa.Table:
 
     def instant(rng: random.Random) -> int:
         near = [1_729_989_000_000_000, 1_711_846_800_000_000, 1_289_097_030_000_000, 0]
+        near += [1_730_613_600_000_000, 1_730_527_200_000_000, 1_710_054_000_000_000]
         if rng.random() < 0.3:
             return max(rng.choice(near) + rng.randint(-5_000, 5_000) * 1_000_000, micros)
         return rng.randint(micros, most * 86_400_000_000)

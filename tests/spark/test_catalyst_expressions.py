@@ -20,6 +20,7 @@ from skipstone.predicate.tree import Op, leaves
 from skipstone.spark.skip import explain, skip
 from tests.predicate.bound_rows import rows_of_bound
 from tests.spark.fake import finder
+from tests.table.test_expression_skipping import DOCUMENTED, file
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -152,7 +153,20 @@ def test_leaves_of_expressions_choose_the_rows_of_spark(
             if not [leaf for leaf in leaves(tree) if leaf.op is not Op.NOT_NULL]:
                 silent.append(condition)
     finally:
-        for key, value in before.items():
-            spark.conf.set(key, str(value))
+        for key, old in before.items():
+            spark.conf.set(key, str(old))
     assert wrong == []
     assert silent == ["c + 1 IS NULL", *([] if ansi else WRAPPING)]
+
+
+def test_the_page_says_what_skips_in_spark(spark: SparkSession, tmp_path: Path) -> None:
+    data = file(0)
+    pq.write_table(data, tmp_path / "one.parquet")
+    find = finder(tmp_path)
+    df = spark.read.parquet(str(tmp_path))
+    skips = {}
+    for condition, _ in DOCUMENTED:
+        explain(skip(df, find).where(condition))
+        tree = bind(find.pruners[str(tmp_path)].asked[-1], data.schema)
+        skips[condition] = any(leaf.op is not Op.NOT_NULL for leaf in leaves(tree))
+    assert skips == {condition: marks["in Spark"] for condition, marks in DOCUMENTED}

@@ -272,6 +272,8 @@ class _Binder(ExpressionBinder):
             return Const(False)
         if isinstance(operand, Constant):
             raise Unusable("a constant is looked up in a list")
+        if any(step is not None for step in operand.steps):
+            raise Unusable("keys are looked up in a column alone")
         type = literal_type(array, operand.top)
         if type is None:
             raise Unusable(f"keys of type {array.type}")

@@ -239,15 +239,18 @@ def column_path(name: str) -> tuple[str, ...]:
     return tuple(_part(match) for match in found)
 
 
+_QUOTED = re.compile(r"`[^`]*`?|\['(?:[^'\\]|\\.)*'\]|.", re.DOTALL)
+
+
 def split_names(text: str) -> list[str]:
-    """The parts between commas, as written; a comma within backquotes is part of a name."""
-    found, quoted = [""], False
-    for char in text:
-        quoted ^= char == "`"
-        if char == "," and not quoted:
+    """The parts between commas, as written; a comma within backquotes or the key of a map is part
+    of a name."""
+    found = [""]
+    for piece in _QUOTED.findall(text):
+        if piece == ",":
             found.append("")
         else:
-            found[-1] += char
+            found[-1] += piece
     return found
 
 

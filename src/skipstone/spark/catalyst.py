@@ -157,7 +157,9 @@ def operand_of(
         return f"no index can use {str(nodes[0]['class']).rpartition('.')[2]}"
     if isinstance(found, Opaque):
         return found.reason
-    return "a key that is a constant" if isinstance(found, Literal) else found
+    if isinstance(found, Literal | Call):
+        return "a key that is a constant or a function"
+    return found
 
 
 def mentions_metadata(tree: Expr) -> bool:

@@ -6,7 +6,13 @@ import re
 from typing import TYPE_CHECKING
 
 from skipstone.errors import PredicateError, SkipstoneError, UnsupportedError
-from skipstone.predicate.types import UNCOMPARABLE, column_path, spark_type, split_names
+from skipstone.predicate.types import (
+    UNCOMPARABLE,
+    column_name,
+    column_path,
+    spark_type,
+    split_names,
+)
 from skipstone.pruning.plan import SortKey
 from skipstone.pruning.table_schema import spelled_path
 
@@ -19,7 +25,7 @@ if TYPE_CHECKING:
 
 
 _ORDER = re.compile(
-    r"\s*(?P<column>`(?:[^`]|``)*`(?:\.\S+)?|\S+?)"
+    r"\s*(?P<column>(?:`(?:[^`]|``)*`|\['(?:[^'\\]|\\.)*'\]|\[(?!')|[^\s`[])+?)"
     r"(?:\s+(?P<way>asc|desc))?(?:\s+nulls\s+(?P<nulls>first|last))?\s*",
     re.IGNORECASE,
 )
@@ -75,7 +81,7 @@ def sort_column(table: OpenTable, schema: pa.Schema, name: str) -> tuple[str, ..
 
     path = spelled_path(schema, name)
     if path is None:
-        near = get_close_matches(name, schema.names, 1)
+        near = get_close_matches(name, [column_name((each,)) for each in schema.names], 1)
         raise PredicateError(
             f"there is no column {name!r} in {table.path} to sort by",
             nearest=near[0] if near else None,

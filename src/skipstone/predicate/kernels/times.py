@@ -74,6 +74,16 @@ def to_instant(zone: Zone, local: Longs) -> Longs:
     return local - _offsets(zone, local, local=True)
 
 
+def _nearest(zone: Zone, local: Longs, offsets: Longs) -> Longs:
+    """The instants of local times, with these offsets where clocks may show them so: Java keeps the
+    offset of what it moves."""
+    found = local - offsets
+    if zone.fixed is not None:
+        return found
+    kept = _offsets(zone, found, local=False) == offsets
+    return np.where(kept, found, to_instant(zone, local))
+
+
 def day_starts(zone: Zone, days: Longs) -> Longs:
     """The first instant of each date."""
     if zone.fixed is not None:
@@ -215,11 +225,7 @@ def _date_trunc(node: Typed, values: Sequence[Any], session: Zone | None) -> pa.
     if size is None:
         found = day_starts(session, truncated_days(local // DAY, node.value))
     else:
-        cut = local - local % size
-        found = cut - offsets
-        if session.fixed is None:
-            kept = _offsets(session, found, local=False) == offsets
-            found = np.where(kept, found, to_instant(session, cut))
+        found = _nearest(session, local - local % size, offsets)
     return made(found, valid, node.type)
 
 
@@ -230,11 +236,14 @@ def _shift(node: Typed, values: Sequence[Any], session: Zone | None) -> pa.Array
     dates = pa.types.is_date(node.type)
     zoned = node.type == TIMESTAMP and session is not None and valid.any()
     if interval.months or interval.days:
-        clock = to_local(session, found) if zoned and session is not None else found
+        offsets = found * 0
+        if zoned and session is not None:
+            offsets = _offsets(session, found, local=False)
+        clock = found + offsets
         days = clock if dates else clock // DAY
         moved = _months_later(days, interval.months) + interval.days
         clock = moved if dates else moved * DAY + clock % DAY
-        found = to_instant(session, clock) if zoned and session is not None else clock
+        found = _nearest(session, clock, offsets) if zoned and session is not None else clock
     later = found + interval.micros
     if np.any(valid & ((later < found) != (interval.micros < 0))):
         raise Failure("a timestamp out of range")
