@@ -311,8 +311,9 @@ def leave(code: int) -> NoReturn:
 
 def flush() -> None:
     """Flushes the result now, so that a closed pipe is noticed here and not at exit."""
-    with _ending_with_reader(sys.stdout):
-        sys.stdout.flush()
+    if sys.stdout is not None:
+        with _ending_with_reader(sys.stdout):
+            sys.stdout.flush()
 
 
 @contextmanager
@@ -333,10 +334,21 @@ def _coloured(text: str, code: str) -> str:
     return text if plain or not sys.stderr.isatty() else f"\x1b[{code}m{text}\x1b[0m"
 
 
-def _write(stream: TextIO, text: str) -> None:
+def _write(stream: TextIO | None, text: str) -> None:
+    if stream is None:  # it was closed before the process began
+        return
     with _ending_with_reader(stream):
         try:
             stream.write(text)
-        except UnicodeEncodeError:  # a file name that the terminal's encoding cannot show
+        except UnicodeEncodeError:  # the terminal's encoding, or UTF-8, has no such character
             encoding = stream.encoding or "utf-8"
-            stream.write(text.encode(encoding, "backslashreplace").decode(encoding))
+            stream.write("".join(_encodable(each, encoding) for each in text))
+
+
+def _encodable(character: str, encoding: str) -> str:
+    """The character, or its escape in JSON."""
+    try:
+        character.encode(encoding)
+    except UnicodeEncodeError:
+        return json.dumps(character)[1:-1]
+    return character
