@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import datetime
+import errno
 import json
+import os
 import subprocess
 import sys
 from typing import TYPE_CHECKING, Any
@@ -158,6 +160,13 @@ def test_what_a_store_without_keys_says_has_the_names_of_the_keys() -> None:
     fault = fault_of(OSError("s3://bucket/t/_txn: Generic S3 error: status code: 403 Forbidden"))
     assert fault.message.startswith("s3://bucket/t/_txn: ")
     assert "AWS_ACCESS_KEY_ID" in fault.hint
+
+
+@pytest.mark.parametrize("number", [errno.EACCES, errno.EROFS])
+def test_where_no_index_can_be_written_another_place_is_proposed(number: int) -> None:
+    fault = fault_of(OSError(number, os.strerror(number), "/lake/_events.skipstone/facts"))
+    assert fault.message.startswith("/lake/_events.skipstone/facts: ")
+    assert fault.hint == "`--index-location` puts the index elsewhere"
 
 
 def test_a_parquet_file_that_was_cut_off_is_a_case_for_salvage(run: Run, lake: Path) -> None:

@@ -22,7 +22,7 @@ from skipstone.errors import SkipstoneError
 from skipstone.human import first_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
     from logging import LogRecord
 
 
@@ -209,7 +209,7 @@ def fault_of(error: BaseException, verb: str = "") -> Fault:
     )
 
 
-def _of_extra(message: str, verb: str, taken: set[str | None]) -> str:
+def _of_extra(message: str, verb: str, taken: Collection[str | None]) -> str:
     """What an argument too many was meant to be; ``taken`` are the parameters of the verb."""
     extra = message.rpartition("(")[2].rstrip(")").split()
     if "index" in taken:
@@ -240,7 +240,7 @@ def _of_system(error: OSError) -> Fault:
         hint = "name a file"
     elif isinstance(error, FileExistsError | NotADirectoryError):
         hint = "name a directory, or a path that does not exist yet"
-    elif isinstance(error, PermissionError):
+    elif isinstance(error, PermissionError) or error.errno == errno.EROFS:
         hint = "grant this user access to it"
         if any(part.endswith(".skipstone") for part in str(error.filename).split("/")):
             hint = "`--index-location` puts the index elsewhere"

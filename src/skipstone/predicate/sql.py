@@ -449,8 +449,8 @@ def check_syntax(piece: str, text: str, start: int) -> None:
                 sum(map(len, lines[: line - 1])) + column - len(str(first.get("highlight") or ""))
             )
             position = start + min(max(offset - len(_PROBE), 0), len(piece))
-        hint = _meant(text) or _as_a_name(piece)
-        refused = PredicateError(why, text=text, position=position, hint=hint)
+        meant = _meant(text) or _as_a_name(piece)
+        refused = PredicateError(why, text=text, position=position, hint=meant)
         raise NotSqlError(refused) from None
 
 
