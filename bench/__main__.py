@@ -44,6 +44,7 @@ TOPICS = (
     "engine_planning",
     "lake_queries",
     "spark_lake",
+    "spark_joins",
     "summary",
     "s3_queries",
     "handover",

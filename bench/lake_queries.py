@@ -6,6 +6,8 @@ need none.
 | one user, absent user, id, user or id, time, 100 users | decides: at least 5 x the fastest peer |
 | rare pair, top amount, null, count, sum, like, like inside | excludes no file: not behind |
 | ten | bounds in the facts, then pages |
+| keys of a few files, a million users | keys in a Parquet file, which peers join with: not behind |
+| planning keys | a million keys against the filters of all files: at most 2 s |
 | index size | two Bloom filters, two ranges and two lists of values: at most 4 % of the data |
 | the same with row indexes | bitmaps and a range bitmap decide the rows |
 
@@ -18,10 +20,13 @@ import datetime
 import gc
 import time
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 
 import skipstone
 
@@ -31,8 +36,6 @@ from .lake import INDEXES, USERS, VERSION, ids_of, lay_lake, users_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
-
-    import pyarrow as pa
 
     from .workbench import Workbench
 
@@ -68,10 +71,11 @@ def figures(bench: Workbench) -> Iterator[Figure]:
     path = str(folder / "table")
     table = skipstone.Table(path, index_location=str(folder / "index"))
     table.build(indexes=list(INDEXES))
-    queries = list(_queries(files, rows))
+    queries = [*_queries(files, rows), *_key_queries(folder, files, rows)]
     peers = engines(path)
     for query in queries:
         yield _figure(bench, query, table, peers, "lake_queries")
+    yield from _planning_keys(table, files, rows)
     told = table.describe()
     share = told.bytes_index / told.bytes_data
     yield Figure(
@@ -144,6 +148,51 @@ def _queries(files: int, rows: int) -> Iterator[Query]:
     yield Query(name="sum", sql="SELECT sum(amount) FROM t", ask=_sum, target=_EQUAL)
     yield some("like", "user_id LIKE 'u-0001234%'", ["id"], _EQUAL)
     yield some("like inside", "note LIKE '%abcde%'", ["id"], _EQUAL)
+
+
+def _having(keys: dict[str, pa.Array], table: skipstone.Table) -> pa.Table:
+    return table.query(columns=["id"], keys=keys)
+
+
+def _key_queries(folder: Path, files: int, rows: int) -> Iterator[Query]:
+    """Keys of a Parquet file: peers join with it."""
+    rng = np.random.default_rng(10)
+    near = np.concatenate([ids_of(files // 2 + at, rows)[: 1_000 // 3] for at in range(3)])
+    users = [f"u-{number:07d}" for number in rng.integers(0, USERS, 1_000_000)]
+
+    def keyed(name: str, column: str, keys: pa.Array) -> Query:
+        file = folder / f"{name.replace(' ', '-')}.parquet"
+        pq.write_table(pa.table({column: keys}), file)
+        return Query(
+            name=name,
+            sql=f"SELECT id FROM t WHERE {column} IN (SELECT {column} FROM read_parquet('{file}'))",
+            ask=partial(_having, {column: keys}),
+            target=_EQUAL,
+        )
+
+    yield keyed("keys of a few files", "id", pa.array(near))
+    yield keyed("a million users", "user_id", pa.array(users))
+
+
+def _planning_keys(table: skipstone.Table, files: int, rows: int) -> Iterator[Figure]:
+    """A plan for a million keys by the facts alone, mostly absent and mostly present ones."""
+    rng = np.random.default_rng(11)
+    each = 1_000_000 // files
+    present = np.concatenate([ids_of(number, rows)[:each] for number in range(files)])
+    for name, keys in (("absent", rng.integers(0, 2**63 - 1, 1_000_000)), ("present", present)):
+        took = []
+        for _ in range(3):
+            before = time.perf_counter()
+            plan = table.plan(keys={"id": keys}, inside=False)
+            took.append(time.perf_counter() - before)
+        yield Figure(
+            name=f"lake_queries.planning a million keys, {name}",
+            value=min(took) * 1e3,
+            unit="ms",
+            target="<= 2 s",
+            met=min(took) <= 2.0,
+            details={"files_kept": plan.files_kept, "files": plan.files_total},
+        )
 
 
 def _text(microseconds: int) -> str:

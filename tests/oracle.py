@@ -25,6 +25,7 @@ from typing import TYPE_CHECKING, Any
 
 from skipstone.predicate.tree import (
     And,
+    Call,
     Cast,
     ColumnRef,
     Comparison,
@@ -150,9 +151,24 @@ class Oracle:
                 if node.type is None:
                     raise NotModelled("a cast to an unknown type")
                 return cast(inner, kind_of(node.type), self.zone)
-            case Opaque():
+            case Call(name="startswith" | "endswith" | "contains" as name, args=(value, text)):
+                return self.found(name, self.operand(value, row), self.operand(text, row))
+            case _:  # Spark alone knows what other functions give
                 return MAYBE
-        raise NotModelled(repr(node))
+
+    def found(self, name: str, value: Typed | str, text: Typed | str) -> Typed | str:
+        if isinstance(value, str) or isinstance(text, str):
+            return MAYBE
+        if {value.kind, text.kind} - {"string", "null"}:
+            raise NotModelled(f"{name} of something else than strings")
+        if value.value is None or text.value is None:
+            return Typed(None, "boolean")
+        test = {
+            "startswith": str.startswith,
+            "endswith": str.endswith,
+            "contains": str.__contains__,
+        }
+        return Typed(test[name](value.value, text.value), "boolean")
 
     def truth(self, node: Any, row: dict[str, Any]) -> Any:
         """True, False, None (SQL's NULL) or MAYBE."""
@@ -206,7 +222,10 @@ class Oracle:
             case Membership():
                 if not node.values:
                     return False
-                members = [literal_of(value, self.zone) for value in node.values]
+                listed = [value for value in node.values if isinstance(value, Literal)]
+                if len(listed) < len(node.values):
+                    raise NotModelled("a list of other things than literals")
+                members = [literal_of(value, self.zone) for value in listed]
                 target = kind_tuple(operand)
                 for member in members:
                     target = meeting(target, kind_tuple(member))

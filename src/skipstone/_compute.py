@@ -21,12 +21,14 @@ _SETS, _TEXTS = (1, "SetLookupOptions"), (1, "MatchSubstringOptions")
 _KERNELS: Final[dict[str, tuple[int, str | None]]] = {
     **dict.fromkeys(("and_", "equal", "fill_null", "greater", "greater_equal"), (2, None)),
     **dict.fromkeys(("less", "less_equal", "not_equal", "or_"), (2, None)),
-    **dict.fromkeys(
-        ("binary_length", "dictionary_encode", "invert", "list_value_length"), (1, None)
-    ),
+    **dict.fromkeys(("binary_length", "invert", "list_flatten"), (1, None)),
+    "list_value_length": (1, None),
     "cast": (1, "CastOptions"),
+    "dictionary_encode": (1, "DictionaryEncodeOptions"),
     "index_in": _SETS,
     "is_in": _SETS,
+    "min_max": (1, "ScalarAggregateOptions"),
+    "sort_indices": (1, "SortOptions"),
     "starts_with": _TEXTS,
     "struct_field": (1, "StructFieldOptions"),
     "take": (2, "TakeOptions"),

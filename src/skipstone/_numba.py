@@ -90,9 +90,15 @@ class CompiledKernels(Generic[K]):
             if os.environ.get("NUMBA_DISABLE_JIT", "0") in ("", "0"):
                 return self.load() if self.patience is None else self._load_patiently()
         except Exception as error:  # the plain twin works everywhere
-            log.warning("%s does not load, plain code runs instead: %r", self.module, error)
+            self._say(error)
         self.disabled = True
         return None
+
+    def _say(self, error: Exception) -> None:
+        # An installation without numba is a choice; ``skipstone doctor`` shows it.
+        missing = isinstance(error, ModuleNotFoundError) and error.name == "numba"
+        level = logging.INFO if missing else logging.WARNING
+        log.log(level, "%s does not load, plain code runs instead: %r", self.module, error)
 
     def _load_patiently(self) -> K | None:
         """The kernels, or ``None`` while another thread compiles them."""
@@ -112,7 +118,7 @@ class CompiledKernels(Generic[K]):
         except _ExitingError:
             return
         except Exception as error:  # the plain twin works everywhere
-            log.warning("%s does not load, plain code runs instead: %r", self.module, error)
+            self._say(error)
             self.disabled = True
 
 

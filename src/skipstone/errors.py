@@ -105,6 +105,15 @@ class UnsupportedError(SkipstoneError, NotImplementedError):
     default_hint = "see the list of what is supported in the documentation"
 
 
+class ExpressionError(SkipstoneError, ArithmeticError):
+    """A predicate fails on a row: an overflow, a division by zero, text that is not a number."""
+
+    default_hint = (
+        "Spark fails on it too, under its ANSI rules: exclude such rows with another condition, or "
+        "use try_cast"
+    )
+
+
 class MemoryLimitError(UnsupportedError):
     """Decoding would take more memory than the limit allows; nothing was allocated for it.
 

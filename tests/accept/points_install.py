@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
     from tests.accept.workbench import Workbench
 
+_READER = "skipstone.parquet.reading.file_reader"
 # One file has the id; a build in this process, and a query.
 _CODE = """
 import json, sys
@@ -73,6 +74,38 @@ def from_a_zip(bench: Workbench) -> None:
 def without(bench: Workbench) -> None:
     _, answer = _answer(events(bench.home / "lake"), str(ROOT / "src"), without="numba")
     assert answer == [[{"id": 1000, "day": 1000 % FILES}], 1, 1], answer
+
+
+# Texts in files of more rows than are compared one by one.
+_FIRST = """
+import json, sys
+import skipstone
+found = skipstone.Table({table!r}).query("user = {user!r}", ["row"])["row"].to_pylist()
+print(json.dumps([found, sorted(sys.modules)]))
+"""
+
+
+@point(
+    "install: a first lookup loads no pandas, numba or pyarrow.compute; without a hit, no reader"
+)
+def first_lookup(bench: Workbench) -> None:
+    table = bench.home / "users"
+    for part in range(2):
+        users = [f"u-{row * 2 + part:07}" for row in range(20_000)]
+        write(table / f"{part}.parquet", {"user": users, "row": range(20_000)})
+    assert bench.skipstone("build", table, "-c", "user:bloom", "--no-spark").code == 0
+    late = {"pandas", "numba", "pyarrow.compute"}
+    for user, rows, none in (("u-0000014", [7], late), ("u-x", [], {*late, _READER})):
+        done = subprocess.run(
+            [sys.executable, "-c", _FIRST.format(table=str(table), user=user)],
+            env={**os.environ, "PYTHONPATH": str(ROOT / "src")},
+            capture_output=True,
+            text=True,
+            check=True,
+        )
+        found, loaded = json.loads(done.stdout)
+        assert found == rows, found
+        assert none.isdisjoint(loaded), sorted(none.intersection(loaded))
 
 
 @point("recipes: a table overwritten at night is right at once, and skips again after a refresh")

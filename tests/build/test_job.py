@@ -63,12 +63,12 @@ def test_two_attempts_of_one_task_publish_once(table: Table, job: Callable[..., 
     list(now.run(files))
     outcomes = list(now.in_task(now.run(files)))
     assert sorted(facts_of(table)) == [2, FILES, FILES]
-    now.settle(outcomes, before)
+    now.finish(outcomes, before)
     assert sorted(facts_of(table)) == [2, FILES], "another job's part stays"
     assert [each.parts for each in outcomes[1:]] == [()] * (FILES - 1)
     assert table.plan("id = 3").files_kept == 1
     assert table.query("id = 3").num_rows == 1
-    now.settle(outcomes, before)
+    now.finish(outcomes, before)
     assert sorted(facts_of(table)) == [2, FILES]
 
 
@@ -79,7 +79,7 @@ def test_a_part_of_an_attempt_that_comes_later_is_merged(
     files = [listing.object_id(at) for at in range(FILES)]
     now = job()
     outcomes = list(now.run(files))
-    now.settle(outcomes, ())
+    now.finish(outcomes, ())
     list(now.run(files))
     assert table.describe().fresh == FILES
     assert table.count("id >= 0") == FILES
@@ -103,7 +103,7 @@ def test_tasks_that_write_to_a_directory_of_their_own(
     there = job(str(tmp_path / "there"))
     outcomes = list(there.run([listing.object_id(0)]))
     with pytest.raises(SkipstoneError, match="this process sees none"):
-        here.settle(outcomes, ())
+        here.finish(outcomes, ())
 
 
 def test_tasks_that_do_not_see_the_data(
@@ -113,7 +113,7 @@ def test_tasks_that_do_not_see_the_data(
     files = [listing.object_id(at) for at in range(FILES)]
     (tmp_path / "t").rename(tmp_path / "elsewhere")
     outcomes = list(job().run(files))
-    job().settle(outcomes, ())  # here too they are gone
+    job().finish(outcomes, ())  # here too they are gone
     (tmp_path / "elsewhere").rename(tmp_path / "t")
     with pytest.raises(SkipstoneError, match="find no file of the table"):
-        job().settle(outcomes, ())
+        job().finish(outcomes, ())

@@ -96,7 +96,7 @@ def _has_inside(table: Table) -> bool:
 
 def forget(monkeypatch: pytest.MonkeyPatch) -> None:
     """Nothing is open, as in a process that has just begun."""
-    monkeypatch.setattr(row_groups, "_OPENED", type(row_groups._OPENED)())
+    row_groups._opened.cache_clear()
     monkeypatch.setattr(row_groups, "_FILES", type(row_groups._FILES)(10))
 
 

@@ -37,6 +37,7 @@ from skipstone.planning.fact_runs import RunSettings
 from skipstone.planning.table_facts import ObjectPlanRequest, plan_objects
 from skipstone.predicate.binding import bind
 from skipstone.predicate.sql import parse_sql
+from skipstone.predicate.tree import ColumnRef, Membership
 from skipstone.pruning import Cause
 from skipstone.pruning.partitions import PartitionColumns
 from skipstone.storage import Listing
@@ -47,6 +48,7 @@ from tests.processes import environment
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from skipstone.predicate.tree import Expr
     from skipstone.pruning.plan import Plan
 
 SCHEMA = pa.schema([("n", pa.int64()), ("f", pa.float64()), ("s", pa.string())])
@@ -92,21 +94,21 @@ class Pair:
     def compact(self, slicing: Slicing = ALL) -> Compaction:
         return compact(self.sliced, self.listing, slicing)
 
-    def plan(self, store: Store, where: str, **more: Any) -> Plan:
+    def plan(self, store: Store, where: str | Expr, **more: Any) -> Plan:
         listing = self.listing()
         return plan_objects(
             ObjectPlanRequest(
-                tree=bind(parse_sql(where), SCHEMA),
+                tree=bind(parse_sql(where) if isinstance(where, str) else where, SCHEMA),
                 listing=listing,
                 matches=[store.snapshot().match(listing)],
                 partitions=PartitionColumns({}),
                 table="/t",
-                predicate=where,
+                predicate=str(where),
                 **more,
             )
         )
 
-    def same(self, where: str, **more: Any) -> Plan:
+    def same(self, where: str | Expr, **more: Any) -> Plan:
         """The plan through slices; it keeps the files that the filters keep."""
         sliced, plain = self.plan(self.sliced, where, **more), self.plan(self.plain, where)
         assert sliced.keep.tolist() == plain.keep.tolist(), where
@@ -536,3 +538,30 @@ def test_facts_without_files_are_no_trouble(tmp_path: Path) -> None:
     store.write_part([FileFacts(id=pair.id("a"), row_count=1)], INDEXES, SCHEMA)
     assert pair.compact().sliced.files == 0
     assert pair.plan(store, "n = 5").files_kept == 1
+
+
+@pytest.mark.parametrize("column", ["n", "f", "s"])
+def test_keys_in_an_array_are_asked_through_slices(tmp_path: Path, column: str) -> None:
+    pair = Pair(tmp_path)
+    for name, values in numbers(60).items():
+        pair.put(name, values)
+    indexes = [Bloom(each, fpp=0.001) for each in ("n", "f", "s")]
+    pair.build(sorted(pair.files), indexes)
+    pair.compact()
+    held = [*range(3_000, 3_020), *range(7_005, 7_010)]
+    keys: list[Any] = [*held, *(-each for each in range(1, 200))]
+    if column == "s":
+        keys = [f"t{each}" for each in keys]
+    array = pa.array([None, *keys], SCHEMA.field(column).type)
+    plan = pair.same(Membership(ColumnRef((column,)), array))
+    assert used(plan) == ["bloom slices"]
+    kept = {name for name, flag in zip(sorted(pair.files), plan.keep, strict=True) if flag}
+    assert {"f0003", "f0007"} <= kept
+    assert len(kept) < 40
+    # Of so many keys every filter holds one by chance.
+    many = pa.array(np.arange(1_000_000, 1_020_000)).cast(pa.string())
+    if column != "s":
+        many = many.cast(pa.int64()).cast(SCHEMA.field(column).type)
+    plan = pair.same(Membership(ColumnRef((column,)), many))
+    assert used(plan) == []
+    assert "holds one by chance" in str(plan.steps)

@@ -10,9 +10,9 @@ import pyarrow as pa
 import pytest
 
 from skipstone.indexes.valuelist import ValueList
+from skipstone.predicate.kernels.patterns import like_regex
 from skipstone.predicate.tree import Op
 from skipstone.pruning import Cause
-from skipstone.pruning.residual import like_regex
 from tests.build.built import Indexed
 
 

@@ -20,12 +20,12 @@ from skipstone.predicate.literals import (
     float_key,
     float_of_key,
     from_key,
-    isin,
     order_key,
     order_keys,
     stored,
     to_domain,
 )
+from skipstone.predicate.members import isin, keys_of
 from skipstone.predicate.tree import Op
 from skipstone.predicate.types import Kind, Value, display, kind_of, sql_text
 from tests.oracle import sort_key, values_of
@@ -71,7 +71,7 @@ def test_keys_compare_as_values_do(data: st.DataObject) -> None:
         assert compare(keys, op, key).tolist() == expected
     members = data.draw(st.lists(st.sampled_from([*found, asked]), max_size=4))
     among = [value for value in members if value is not None]
-    assert isin(keys, [order_key(domain_of(v, type), type) for v in among]).tolist() == [
+    assert isin(keys, keys_of([domain_of(v, type) for v in among], type)).tolist() == [
         value is not None and sort_key(value) in [sort_key(v) for v in among] for value in found
     ]
     assert keys.to_list() == [

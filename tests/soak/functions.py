@@ -1,7 +1,7 @@
 """Conditions with function calls: text for the engines, and their truth for one value.
 
-To an index they are opaque. The embedded engine refuses them; a plan keeps all their rows; Spark
-evaluates them.
+To an index they are opaque. The embedded engine and Spark evaluate them; a plan keeps all their
+rows.
 """
 
 from __future__ import annotations

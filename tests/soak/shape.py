@@ -79,7 +79,7 @@ FEATURES = {
     # predicates
     "casts": "casts of columns",
     "other_literals": "literals of other types",
-    "functions": "functions, which the embedded engine refuses and plans must survive",
+    "functions": "functions, which no index answers",
     "zones": "other time zones than UTC",
 }
 EMBEDDED = (

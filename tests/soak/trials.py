@@ -39,6 +39,7 @@ REFUSED = "refused"
 #: what the documentation says is refused, in so many words
 REFUSALS = (
     "cannot decide",
+    "has text that is not UTF-8",
     "which pyarrow reads",
     "has INT96 below it",
     "Python has no such value of string",

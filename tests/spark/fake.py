@@ -135,9 +135,13 @@ def truth(tree: Any, row: dict[str, Any]) -> bool | None:
             value = operand(left, row)
             if value is None:
                 return None
-            if any(compare("=", value, item.value) for item in values):
+            listed = [
+                plain(item, values.type) if isinstance(values, pa.Array) else item.value
+                for item in (values.to_pylist() if isinstance(values, pa.Array) else values)
+            ]
+            if any(compare("=", value, item) for item in listed):
                 return True
-            return None if any(item.value is None for item in values) else False
+            return None if None in listed else False
         case NullTest(left):
             return operand(left, row) is None
         case Truth(left):

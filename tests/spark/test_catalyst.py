@@ -102,9 +102,16 @@ def column(*path: str) -> ColumnRef:
     return ColumnRef(path)
 
 
+def listed(tree: Expr) -> list[Any]:
+    assert isinstance(tree, Membership)
+    literals = [value for value in tree.values if isinstance(value, Literal)]
+    assert len(literals) == len(tree.values)
+    return [literal.value for literal in literals]
+
+
 def values_of(tree: Expr) -> list[Any]:
     assert isinstance(tree, Membership), tree
-    return sorted((v.value for v in tree.values), key=lambda v: (v is not None, v))
+    return sorted(listed(tree), key=lambda v: (v is not None, v))
 
 
 @pytest.mark.parametrize(
@@ -229,7 +236,7 @@ def test_lists_of_strings_with_separators(ask: Ask, count: int) -> None:
     assert values_of(tree) == sorted(wanted)
     assert isinstance(tree, Membership)
     assert tree.operand == column("s")
-    assert {v.type for v in tree.values} == {pa.string()}
+    assert {v.type for v in tree.values if isinstance(v, Literal)} == {pa.string()}
 
 
 @pytest.mark.parametrize("count", [10, 11, 5_000])
@@ -263,11 +270,11 @@ def test_null_in_a_list(ask: Ask, count: int) -> None:
     ):
         tree = ask(f"s IN ({', '.join(plain + extra)})")
         assert isinstance(tree, Membership)
-        assert {v.value for v in tree.values} == {f"v{i}" for i in range(count)} | wanted
+        assert set(listed(tree)) == {f"v{i}" for i in range(count)} | wanted
     hexes = [f"X'{i:02x}'" for i in range(count)]
     tree = ask(f"bin IN ({', '.join(hexes)}, NULL)")
     assert isinstance(tree, Membership)
-    assert {v.value for v in tree.values} == {bytes([i]) for i in range(count)} | {None}
+    assert set(listed(tree)) == {bytes([i]) for i in range(count)} | {None}
 
 
 def test_the_empty_binary_and_infinities_in_lists(ask: Ask) -> None:
@@ -277,7 +284,7 @@ def test_the_empty_binary_and_infinities_in_lists(ask: Ask) -> None:
     special = ["double('NaN')", "double('Infinity')", "-0.0D", "1e300D", "4.9e-324D"]
     found = ask(f"d IN ({', '.join(special + [f'{i}.5D' for i in range(8)])})")
     assert isinstance(found, Membership)
-    assert {repr(v.value) for v in found.values} >= {"nan", "inf", "1e+300", "5e-324"}
+    assert {repr(value) for value in listed(found)} >= {"nan", "inf", "1e+300", "5e-324"}
 
 
 @pytest.mark.parametrize(
@@ -285,12 +292,12 @@ def test_the_empty_binary_and_infinities_in_lists(ask: Ask) -> None:
     [
         ("length(s) > 2", "Length"),
         ("s = CAST(X'41FF' AS STRING)", "UTF-8"),
-        ("s RLIKE 'a.*'", "RLike"),
-        ("id + 1 = 2", "Add"),
+        ("crc32(s) = 2", "Crc32"),
+        ("id % 3 = 2", "Remainder"),
         ("a IS NULL", "struct"),
         ("_metadata.file_name LIKE '%x_y%'", "metadata"),
         pytest.param("s COLLATE UTF8_LCASE = 'X'", "collat", marks=_COLLATIONS),
-        ("CASE WHEN id = 1 THEN flag ELSE s = 'x' END", "CaseWhen"),
+        ("CASE WHEN id = 1 THEN flag ELSE crc32(s) = 3 END", "Crc32"),
     ],
 )
 def test_what_prunes_nothing_says_why(ask: Ask, condition: str, words: str) -> None:

@@ -1,4 +1,5 @@
-"""Columns whose names meet: in folders and files, in two spellings, in the session's rules."""
+"""Names of columns that meet: in folders and files, in two spellings, in the session's rules; and
+names of files that look like patterns."""
 
 from __future__ import annotations
 
@@ -9,6 +10,10 @@ import pytest
 
 import skipstone
 from skipstone import Table
+from skipstone.build.column_indexes import BuildSettings
+from skipstone.build.job import BuildJob
+from skipstone.indexes.minmax import MinMax
+from skipstone.spark.hadoop_build import build_through_spark
 from tests.accept.tables import write
 
 if TYPE_CHECKING:
@@ -63,3 +68,30 @@ def test_a_session_that_minds_case_is_told_nothing(spark: SparkSession, tmp_path
         assert "caseSensitive" in str(scans)
     finally:
         spark.conf.unset("spark.sql.caseSensitive")
+
+
+PATTERNS = ["a[1]", "a1", "b{x,y}", "c*d", "e?f", "p q%20", "back\\slash", "plain"]
+
+
+def test_names_that_look_like_patterns_are_read_once_through_spark(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    for number, name in enumerate(PATTERNS):
+        write(tmp_path / "t" / f"{name}.parquet", {"id": [number]})
+    table = Table(str(tmp_path / "t"))
+    job = BuildJob(
+        table=table.path,
+        location=table.location.root,
+        storage_options={},
+        definitions=(MinMax("id"),),
+        schema=pa.schema([("id", pa.int64())]),
+        settings=BuildSettings(settle=0),
+    )
+    listing = table.listing()
+    found = build_through_spark(spark, job, listing, None)
+    assert sorted((each.path, each.error) for each in found) == [
+        (path, None) for path in sorted(listing.paths)
+    ]
+    for number, name in enumerate(PATTERNS):
+        plan = Table(table.path).plan(f"id = {number}", inside=False)
+        assert [path.rpartition("/")[2] for path in plan.paths] == [f"{name}.parquet"]

@@ -141,8 +141,8 @@ def test_a_repair_that_was_interrupted_is_finished_by_the_next(lake: Path) -> No
     one = parts(lake)
     write(lake / "part-4.parquet", 4 * ROWS)
     assert run("refresh", lake).exit_code == 0
-    for part in one:
-        part.write_bytes(part.read_bytes()[:-40])
+    for old in one:
+        old.write_bytes(old.read_bytes()[:-40])
 
     def interrupt(done: int, total: int) -> None:
         raise KeyboardInterrupt

@@ -92,7 +92,8 @@ def build_file(
         if not storage.stat(object.path).same_version(object):
             raise StaleError(f"{object.path} changed while it was read")
     except StaleError as error:
-        return FileFacts(id=object, error=error.message)
+        gone = isinstance(error.__cause__, FileNotFoundError)
+        return FileFacts(id=object, error=error.message, gone=gone)
     except Exception as error:  # an error in one file must not end the build of the others
         return _failed(object, error, definitions)
     return facts
@@ -113,7 +114,7 @@ def _failed(object: ObjectId, error: Exception, definitions: Sequence[Index]) ->
     text = _why(error)
     passing = (UnsupportedError, KeyUnavailableError, FileNotFoundError, MemoryError)
     if isinstance(error, passing):
-        return FileFacts(id=object, error=text)
+        return FileFacts(id=object, error=text, gone=isinstance(error, FileNotFoundError))
     lost = [PM, *map(repr, definitions)] if text.startswith(_DAMAGED) else []
     return FileFacts(id=object, error=text, reasons=dict.fromkeys([UNREADABLE, *lost], text))
 

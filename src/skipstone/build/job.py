@@ -6,7 +6,7 @@ pickled to Spark workers.
 
 Spark may run a task several times: an attempt fails, its executor is lost, or a second one is
 started because the first is slow. Each attempt that comes so far publishes. Spark hands over the
-outcomes of one of them, and ``settle`` deletes the parts of the others. A part that a lost attempt
+outcomes of one of them, and ``finish`` deletes the parts of the others. A part that a lost attempt
 publishes later is one more copy of facts about the same versions: no query counts it, and the next
 merge removes it.
 """
@@ -80,6 +80,7 @@ class Outcome:
     size: int
     error: str | None = None
     too_fresh: bool = False
+    gone: bool = False
     reasons: Mapping[str, str] = field(default_factory=dict)
     parts: tuple[str, ...] = ()
     refused: bool = False
@@ -176,6 +177,7 @@ class BuildJob:
                 size=found.id.size or 0,
                 error=found.error,
                 too_fresh=found.too_fresh,
+                gone=found.gone,
                 reasons=dict(found.reasons),
                 parts=names,
             )
@@ -203,11 +205,11 @@ class BuildJob:
             )
         return outcomes
 
-    def settle(self, outcomes: Sequence[Outcome], before: Collection[str]) -> None:
+    def finish(self, outcomes: Sequence[Outcome], before: Collection[str]) -> None:
         """Delete what lost attempts have published; ``before`` are the names of the parts before
         the tasks. ``SkipstoneError`` where the tasks have another directory at the path of the data
         or of the index than this process."""
-        if outcomes and all(each.error and "gone" in each.error for each in outcomes):
+        if outcomes and all(each.gone for each in outcomes):
             path = outcomes[0].path
             if open_storage(self.table, self.storage_options).exists(path):
                 raise SkipstoneError(

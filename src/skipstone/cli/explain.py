@@ -12,7 +12,8 @@ import click
 from skipstone.errors import SkipstoneError
 
 from .completion import column_list
-from .keys import data_keys, file_keys
+from .key_files import asked_keys
+from .keys import data_keys, data_keys_and_sets, file_keys
 from .options import columns_of, index_options, reporting, source_options
 
 if TYPE_CHECKING:
@@ -98,7 +99,7 @@ def describe(table: TableArguments, out: Output) -> None:
 @click.option("--limit", type=click.IntRange(min=0), help="Maximum number of rows.")
 @click.option("--facts-only", is_flag=True, help="Use the index alone; open no data file.")
 @click.option("--analyze", is_flag=True, help="Run the query, and add its cost.")
-@data_keys
+@data_keys_and_sets
 @reporting
 def explain(
     table: TableArguments,
@@ -122,13 +123,14 @@ def explain(
       skipstone explain data/events "user_id = 'u-8814'" --columns ts,amount --analyze
       skipstone explain data/events "user_id = 'u-8814'" --footer-key env:FOOTER_KEY
     """
+    opened = table.open()
     query: PlanOptions = {
+        "keys": asked_keys(opened),
         "columns": columns,
         "order_by": order_by,
         "limit": limit,
         "inside": not facts_only,
     }
-    opened = table.open()
     out.result(opened.scan(where, **query).analyze() if analyze else opened.explain(where, **query))
 
 

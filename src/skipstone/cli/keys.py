@@ -26,6 +26,7 @@ import click
 from skipstone.errors import FormatError, SkipstoneError
 
 from .completion import paths
+from .key_files import keys_option
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -146,8 +147,9 @@ def kms_from(name: str) -> Any:
     return make()
 
 
-def key_options(function: Function) -> Function:
-    """Adds the options that open an encrypted file."""
+def key_options(function: Function, *, sets: bool = False) -> Function:
+    """Adds the options that open an encrypted file; with ``sets`` ``--keys`` also takes those of
+    ``key_files``."""
     options = (
         click.option(
             "--footer-key",
@@ -171,7 +173,9 @@ def key_options(function: Function) -> Function:
             metavar="TEXT",
             help="The AAD prefix of the file; for a TABLE, the beginning of its files' prefixes.",
         ),
-        click.option(
+        keys_option
+        if sets
+        else click.option(
             "--keys",
             metavar="FILE",
             type=click.Path(exists=True, dir_okay=False),
@@ -183,8 +187,9 @@ def key_options(function: Function) -> Function:
     return function
 
 
-def data_keys(function: Function) -> Function:
-    """Adds the options that open the encrypted files of a table; ``file_keys`` has them."""
+def data_keys(function: Function, *, sets: bool = False) -> Function:
+    """Adds the options that open the encrypted files of a table; ``file_keys`` has them. ``sets``
+    as for ``key_options``."""
 
     @click.option(
         "--allow-plaintext-files",
@@ -197,7 +202,11 @@ def data_keys(function: Function) -> Function:
         click.get_current_context().meta["skipstone.data_keys"] = DecryptionOptions(**asked)
         return function(*args, **options)
 
-    return cast("Function", key_options(run))
+    return cast("Function", key_options(run, sets=sets))
+
+
+#: ``data_keys`` for a verb with a condition: its ``--keys`` takes values of columns, too
+data_keys_and_sets = partial(data_keys, sets=True)
 
 
 def keep(ctx: click.Context, param: click.Parameter, value: Any) -> None:

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, NoReturn, Protocol, TextIO
 import click
 
 from skipstone.errors import SkipstoneError
-from skipstone.human import first_of
+from skipstone.human import first_of, of_total
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
@@ -49,6 +49,10 @@ _SECONDS_TO_END = 0.7
 _clock = {"imported": time.perf_counter()}
 # A message from Spark carries a plan and a stack; its first line is enough.
 _LONGEST = 600
+# The width of a progress bar, and the seconds between two drawings.
+_BAR, _REDRAWN = 40, 0.1
+# The length of the progress line on the terminal.
+_progress = {"length": 0}
 
 
 class Reportable(Protocol):
@@ -101,6 +105,7 @@ class Output:
         """A line that the user should see and need not act on."""
         if not self.quiet:
             line = " ".join(text.split())
+            _erase_progress()
             _write(sys.stderr, f"{_coloured('warning:', '33')} {line}\n")
 
     def missing(self, title: str, texts: Sequence[str]) -> NoReturn:
@@ -126,23 +131,26 @@ class Output:
         if self.quiet or not sys.stderr.isatty():
             yield None
             return
-        from rich.console import Console
-        from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
+        started, drawn = time.perf_counter(), 0.0
 
-        columns = (
-            TextColumn("{task.description}"),
-            BarColumn(),
-            TextColumn("{task.completed:,.0f}/{task.fields[files]} files"),
-            TimeElapsedColumn(),
-        )
-        console = Console(stderr=True)
-        with Progress(*columns, console=console, transient=True) as bar:
-            task = bar.add_task(title, total=None, files="?")
+        def advance(done: int, total: int) -> None:
+            nonlocal drawn
+            now = time.perf_counter()
+            if done < total and now - drawn < _REDRAWN:
+                return
+            drawn = now
+            bar = "#" * (_BAR * done // max(total, 1))
+            files = of_total(done, total, "files")
+            line = f"{title} {bar:-<{_BAR}} {files}, {now - started:.0f} s"
+            _erase_progress()
+            _write(sys.stderr, line)
+            sys.stderr.flush()
+            _progress["length"] = len(line)
 
-            def advance(done: int, total: int) -> None:
-                bar.update(task, completed=done, total=total, files=f"{total:,}")
-
+        try:
             yield advance
+        finally:
+            _erase_progress()
 
     @contextmanager
     def warnings(self) -> Iterator[None]:
@@ -189,7 +197,8 @@ def fault_of(error: BaseException, verb: str = "") -> Fault:
         verb = error.ctx.command_path if error.ctx is not None else "skipstone"
         hint = f"run `{verb} --help`"
         if "unexpected extra argument" in error.message:
-            taken = {each.name for each in error.ctx.command.params} if error.ctx else set()
+            params = error.ctx.command.params if error.ctx else []
+            taken = {each.name for each in params}
             hint = _of_extra(error.message, verb, taken)
         return Fault(message=_one_line(error.format_message()), hint=hint, code=USAGE)
     if isinstance(error, click.ClickException):
@@ -332,6 +341,13 @@ def _ending_with_reader(stream: TextIO) -> Iterator[None]:
 def _coloured(text: str, code: str) -> str:
     plain = os.environ.get("NO_COLOR") or os.environ.get("TERM") == "dumb"
     return text if plain or not sys.stderr.isatty() else f"\x1b[{code}m{text}\x1b[0m"
+
+
+def _erase_progress() -> None:
+    length, _progress["length"] = _progress["length"], 0
+    if length:
+        _write(sys.stderr, f"\r{'':{length}}\r")
+        sys.stderr.flush()
 
 
 def _write(stream: TextIO | None, text: str) -> None:

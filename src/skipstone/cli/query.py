@@ -20,7 +20,8 @@ from skipstone import _compute as pc
 from skipstone.human import of_total, plain, plural
 
 from .completion import column_list
-from .keys import data_keys
+from .key_files import asked_keys
+from .keys import data_keys_and_sets
 from .options import (
     columns_of,
     decoding_memory,
@@ -65,7 +66,7 @@ if TYPE_CHECKING:
     is_flag=True,
     help="Leave out files that cannot be read, and name them: exit code 3 where there are any.",
 )
-@data_keys
+@data_keys_and_sets
 @reporting
 def query(
     table: TableArguments,
@@ -86,6 +87,7 @@ def query(
     \b
       skipstone query data/events "user_id = 'u-8814'" --columns ts,amount
       skipstone query data/events --order-by "amount desc" --limit 10
+      skipstone query data/events "day = '2026-01-05'" --keys users.parquet:user_id
       skipstone query data/events "id = 7" --footer-key env:FOOTER_KEY
     """
     if as_csv and out.as_json:
@@ -93,7 +95,8 @@ def query(
     target = table.open()
     read = _spooled if skip_unreadable else _whole if out.as_json else _begun
     ask = target.query_readable if skip_unreadable else target.retried
-    schema, batches = ask(read, where, columns=columns, order_by=order_by, limit=limit)
+    keys = asked_keys(target)
+    schema, batches = ask(read, where, columns=columns, order_by=order_by, limit=limit, keys=keys)
     skipped = tuple(target.skipped.items()) if skip_unreadable else ()
     if out.as_json:
         out.result(_FoundRows(schema.names, batches, skipped))
@@ -140,7 +143,7 @@ def _spooled(scan: TableScan) -> tuple[pa.Schema, Iterator[pa.RecordBatch]]:
 @source_options
 @decoding_memory
 @click.argument("where", required=False)
-@data_keys
+@data_keys_and_sets
 @reporting
 def count(
     table: TableArguments,
@@ -152,7 +155,8 @@ def count(
     count uses the indexes alone where they are exact. From the other files it reads the pages that
     may hold a match.
     """
-    out.result(_Count(table.open().count(where)))
+    target = table.open()
+    out.result(_Count(target.count(where, keys=asked_keys(target))))
 
 
 # Rows are aligned together in pages of this many: results are printed while they are read.

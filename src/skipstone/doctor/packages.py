@@ -35,13 +35,11 @@ NEEDED: Final[Mapping[str, str]] = {
     "click": "8.1.7",
     "cramjam": "2.9",
     "cryptography": "43",
-    "fsspec": "2024.10",
     "numba": "0.61",
     "numpy": "2.0",
     "obstore": "0.8",
     "pyarrow": "21",
     "pyroaring": "1.0",
-    "rich": "13.9",
     "sqlglot": "28",
     "xxhash": "3.5",
 }

@@ -16,6 +16,7 @@ from __future__ import annotations
 import os
 from collections import deque
 from concurrent.futures import Future, ThreadPoolExecutor
+from functools import cached_property
 from threading import Lock
 from time import perf_counter
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -24,16 +25,7 @@ from skipstone._cache import LruCache
 from skipstone.errors import FormatError, SkipstoneError, StaleError, UnsupportedError
 from skipstone.human import of_total, size
 from skipstone.identity import ObjectId
-from skipstone.parquet.format.footer import TAIL_LENGTH, Tail
-from skipstone.parquet.format.summary_file import Summary, is_own
-from skipstone.parquet.reading.bulk_columns import Scratch
-from skipstone.parquet.reading.file import ParquetFile
-from skipstone.parquet.reading.pinned_file import (
-    TAIL_GUESS,
-    OpenedFooter,
-    PinnedReader,
-    load_footers,
-)
+from skipstone.parquet.format.footer import TAIL_GUESS, TAIL_LENGTH, Tail
 from skipstone.pruning import Cause, Reason
 from skipstone.storage.base import carried
 from skipstone.storage.listing import SUMMARY
@@ -41,6 +33,10 @@ from skipstone.storage.listing import SUMMARY
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
+    from skipstone.parquet.format.summary_file import Summary
+    from skipstone.parquet.reading.bulk_columns import Scratch
+    from skipstone.parquet.reading.file import ParquetFile
+    from skipstone.parquet.reading.pinned_file import OpenedFooter, PinnedReader
     from skipstone.storage import Listing, Storage
 
 
@@ -77,11 +73,16 @@ class OpenFiles:
         self.memory: int | None = None
         #: footers from the table's ``_metadata``
         self.summary: SummaryFooters | None = None
-        #: memory for batches of chunks
-        self.scratch = Scratch()
         self._kept: LruCache[str, ParquetFile] = LruCache(KEPT)
         #: the number of concurrent calls
         self.workers = _REMOTE if storage.remote else min(os.cpu_count() or 1, 16)
+
+    @cached_property
+    def scratch(self) -> Scratch:
+        """Memory for batches of chunks."""
+        from skipstone.parquet.reading.bulk_columns import Scratch
+
+        return Scratch()
 
     def open(
         self, ids: Sequence[ObjectId], ends: Sequence[int] | None = None
@@ -121,6 +122,8 @@ class OpenFiles:
     ) -> Iterable[ParquetFile | Exception]:
         if self.storage.remote or len(ids) < _MANY or any(map(self.opening, ids)):
             return self.map(lambda one: self._open(*one), list(zip(ids, ends, strict=True)))
+        from skipstone.parquet.reading.pinned_file import load_footers
+
         tails = self._tails([id.path for id in ids])
         read = [each for each in tails if not isinstance(each, Exception)]
         loaded = iter(zip(read, load_footers(self.storage, read), strict=True))
@@ -135,6 +138,8 @@ class OpenFiles:
     ) -> ParquetFile | Exception:
         if isinstance(loaded, Exception):
             return loaded
+        from skipstone.parquet.reading.file import ParquetFile
+
         file = ParquetFile.of_footer(
             read[0], *loaded, verify_checksums=self.verify_checksums, memory=self.memory
         )
@@ -205,6 +210,9 @@ class OpenFiles:
         return None
 
     def _open(self, id: ObjectId, end: int) -> ParquetFile | Exception:
+        from skipstone.parquet.reading.file import ParquetFile
+        from skipstone.parquet.reading.pinned_file import PinnedReader
+
         try:
             how = self.opening(id)
             if self.storage.remote and "size" not in how:
@@ -267,6 +275,8 @@ def load_summary(storage: Storage, id: ObjectId) -> Summary:
     ``UnsupportedError`` for a summary by another writer, ``FormatError`` for a damaged one,
     ``StaleError`` and other ``OSError`` where it cannot be read.
     """
+    from skipstone.parquet.format.summary_file import Summary, is_own
+
     length = id.size or 0
     if length > _LONGEST:
         raise UnsupportedError(f"it is {size(length)} long, and at most 1 GiB is held")
@@ -390,6 +400,9 @@ class SummaryFooters:
         return found
 
     def _file(self, summary: Summary, id: ObjectId, at: int) -> ParquetFile:
+        from skipstone.parquet.reading.file import ParquetFile
+        from skipstone.parquet.reading.pinned_file import OpenedFooter, PinnedReader
+
         length = summary.versions.files[at].footer_length
         reader = PinnedReader(self.storage)
         reader.pin(id)

@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, TypeAlias
 import numpy as np
 import pyarrow as pa
 
+from skipstone import _compute as pc
 from skipstone._arrays import arrow, no_rows
 from skipstone.parquet.evidence import PageSource
 from skipstone.parquet.evidence.value_bounds import ValueBounds
@@ -97,7 +98,7 @@ class SortedRows:
     def take(self, at: IntArray) -> SortedRows:
         places = arrow(at)
         return SortedRows(
-            tuple(column.take(places) for column in self.columns), self.file[at], self.row[at]
+            tuple(pc.take(column, places) for column in self.columns), self.file[at], self.row[at]
         )
 
     def plus(self, others: Sequence[SortedRows]) -> SortedRows:

@@ -24,16 +24,15 @@ import pyarrow as pa
 from skipstone._arrays import no_rows
 from skipstone.errors import SkipstoneError, StaleError
 from skipstone.parquet.reading.row_ranges import joined, rows_alone, take_rows
-from skipstone.predicate.tree import leaves
+from skipstone.predicate.tree import columns_read
 from skipstone.predicate.types import column_name, column_path
 from skipstone.pruning import RowSet
 from skipstone.pruning.residual import matching, require_decidable
-from skipstone.pruning.table_schema import spelled_path
 
 from .batches import MANY, batches
 from .bulk_rows import BatchReader
 from .table_files import Piece
-from .table_types import in_type, spelled
+from .table_types import by_field, in_type, output_schema, resolved
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -74,11 +73,11 @@ class TableReader:
     def __init__(self, footers: Footers, tree: Bound, columns: Sequence[str] | None) -> None:
         self.footers, self.files, self.tree = footers, footers.files, tree
         self.table = table = footers.table
-        self.asked = {leaf.column: leaf.type for leaf in leaves(tree)}
+        self.asked = columns_read(tree)
         self.schema = output_schema(table.schema, columns)
         names = [column_name((name,)) for name in table.schema.names]
         self.columns = names if columns is None else resolved(table.schema, columns)
-        self._wanted = _by_field(self.columns)
+        self._wanted = by_field(self.columns)
         self._batches = BatchReader(tree, self.schema, self._wanted, footers.files.scratch)
         #: the leaves to read in files of one schema, and whether all rows match
         self._touched: dict[tuple[object, bool], tuple[int, ...]] = {}
@@ -383,11 +382,11 @@ class TableReader:
         paths = [path for each in columns if (path := file.read_path(each)) is not None]
         read = self._rows_of(file, paths, rows)
         names, have = frozenset(read.column_names), dict[str, pa.ChunkedArray]()
-        for name in _by_field(columns):
+        for name in by_field(columns):
             path = file.path(column_name((name,)))
             if path is not None and path[0] in names:
                 have[name] = read.column(path[0])
-        return self._table(file, have, read.num_rows, list(_by_field(columns)))
+        return self._table(file, have, read.num_rows, list(by_field(columns)))
 
     def _table(
         self,
@@ -420,81 +419,3 @@ def _repeated(value: pa.Scalar, rows: int) -> pa.ChunkedArray:
     whole, rest = divmod(rows, _REPEATED)
     chunk = pa.repeat(value, _REPEATED)
     return pa.chunked_array([chunk] * whole + [chunk.slice(0, rest)] * (rest > 0))
-
-
-def output_schema(schema: pa.Schema, columns: Sequence[str] | None) -> pa.Schema:
-    """The fields of ``schema`` that ``columns`` name, in their order, pruned to paths below them.
-
-    ``SkipstoneError`` for an unknown name.
-    """
-    if columns is None:
-        return schema
-    found = _by_field(resolved(schema, columns))
-    return pa.schema([_pruned(schema.field(name), below) for name, below in found.items()])
-
-
-def resolved(schema: pa.Schema, columns: Sequence[str]) -> list[str]:
-    """Each of ``columns`` as ``schema`` spells it, found as Spark finds columns.
-
-    ``SkipstoneError`` for an unknown or ambiguous name.
-    """
-    if isinstance(columns, str):
-        raise TypeError(f"columns is a sequence of names: [{columns!r}], not {columns!r}")
-    found = []
-    for each in columns:
-        path = spelled_path(schema, each)
-        if path is None:
-            raise _unknown(schema, column_path(each))
-        found.append(column_name(path))
-    return found
-
-
-def _unknown(schema: pa.Schema, path: tuple[str, ...]) -> SkipstoneError:
-    """The error for a path that ``schema`` does not have."""
-    import difflib
-
-    fields: list[pa.Field] = list(schema)
-    for at, part in enumerate(path):
-        names = [each.name for each in fields]
-        place = spelled(part, names)
-        if place is not None:
-            type = fields[place].type
-            fields = list(type) if pa.types.is_struct(type) else []
-            continue
-        name, above = column_name(path[: at + 1]), column_name(path[:at])
-        alike = [each for each in names if each.lower() == part.lower()]
-        if alike:
-            return SkipstoneError(
-                f"{name} is ambiguous: {' and '.join(alike)} differ only in case",
-                hint="spell it as one of them",
-            )
-        near = difflib.get_close_matches(part, names, 1)
-        shown = ", ".join(names[:20]) or "no fields"
-        told = f"the columns are {shown}" if not at else f"{above} has {shown}"
-        return SkipstoneError(
-            f"there is no column {name}", hint=f"did you mean {near[0]!r}?" if near else told
-        )
-    raise AssertionError(f"{path} is there")
-
-
-def _by_field(columns: Sequence[str]) -> dict[str, list[str]]:
-    """The names, grouped by their root field."""
-    found: dict[str, list[str]] = {}
-    for each in columns:
-        found.setdefault(column_path(each)[0], []).append(each)
-    return found
-
-
-def _pruned(field: pa.Field, columns: Sequence[str]) -> pa.Field:
-    """``field`` with only what ``columns`` name below it."""
-    return _cut(field, [column_path(each)[1:] for each in columns])
-
-
-def _cut(field: pa.Field, paths: Sequence[tuple[str, ...]]) -> pa.Field:
-    if any(not path for path in paths) or not pa.types.is_struct(field.type):
-        return field
-    by_name: dict[str, list[tuple[str, ...]]] = {}
-    for path in paths:
-        by_name.setdefault(path[0], []).append(path[1:])
-    kept = [_cut(each, by_name[each.name]) for each in field.type if each.name in by_name]
-    return field.with_type(pa.struct(kept))

@@ -23,9 +23,7 @@ import pyarrow as pa
 from skipstone import _compute as pc
 from skipstone._arrays import arrow
 from skipstone.errors import SkipstoneError, StaleError, UnsupportedError
-from skipstone.parquet.evidence import PageSource, RowGroupSource
-from skipstone.parquet.reading.file import ParquetFile
-from skipstone.parquet.reading.pinned_file import TAIL_GUESS
+from skipstone.parquet.format.footer import TAIL_GUESS
 from skipstone.predicate.types import EXISTS_DEFAULT, MapKey, column_path
 from skipstone.pruning import Level, Units
 from skipstone.pruning.column_types import values_of_key
@@ -42,7 +40,9 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from skipstone.identity import ObjectId
+    from skipstone.parquet.evidence import PageSource, RowGroupSource
     from skipstone.parquet.evidence.indexed_file import IndexedFile
+    from skipstone.parquet.reading.file import ParquetFile
     from skipstone.predicate.tree import Leaf
     from skipstone.pruning import Evidence, Fetched, RowSet
     from skipstone.pruning.partitions import PartitionColumns
@@ -281,7 +281,7 @@ class Footers:
         with self._chunks_ahead(wanted, ids):
             files = self.files.open(ids, ends)
         for at, id, file in zip(wanted, ids, files, strict=True):
-            if isinstance(file, ParquetFile):
+            if not isinstance(file, Exception):
                 found = self._paths.setdefault(file.selection.shared, {})
                 fresh = file.id.same_version(id)
                 made = FileColumns(self.table, file, at, found, fresh=fresh)
@@ -376,13 +376,15 @@ class FooterRowGroups(Source):
 
     def __init__(self, footers: Footers) -> None:
         self.footers = footers
-        self._source = RowGroupSource({})
+        self._source: RowGroupSource
 
     def split(self, units: Units, columns: frozenset[str]) -> tuple[Units, IntArray]:
         """Opens the files and gives the row groups of those that have not changed.
 
         A unit that a ``_pm`` has already cut to a row group stays: its footer may prove more.
         """
+        from skipstone.parquet.evidence import RowGroupSource
+
         files = list(dict.fromkeys(units.file.tolist()))
         found = self.footers.index(files, columns)
         self._source = RowGroupSource(found)
@@ -430,10 +432,12 @@ class PageIndexes(Source):
 
     def __init__(self, footers: Footers) -> None:
         self.footers = footers
-        self._source = PageSource({}, footers.fetch)
+        self._source: PageSource
 
     def split(self, units: Units, columns: frozenset[str]) -> tuple[Units, IntArray]:
         """Reads the page indexes of the predicate's columns, in one wave."""
+        from skipstone.parquet.evidence import PageSource
+
         files = [at for at in dict.fromkeys(units.file.tolist()) if self.footers.fresh(at)]
         found = self.footers.index(files, columns)
         self._source = PageSource(found, self.footers.fetch)

@@ -25,14 +25,11 @@ from skipstone.errors import (
     StaleError,
     UnsupportedError,
 )
-from skipstone.parquet.encryption.modules import AuthenticationError
-from skipstone.parquet.reading.row_ranges import joined
-from skipstone.predicate.tree import leaves
+from skipstone.predicate.tree import columns_read
 from skipstone.pruning import Cause, Reason
 from skipstone.storage.base import is_current, metered
 
-from .forecast import io_forecast
-from .plan_rows import TableReader, output_schema, plan_of
+from .table_types import output_schema
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -46,6 +43,7 @@ if TYPE_CHECKING:
     from skipstone.pruning.plan import Plan, SortKey
 
     from .ordering import FileBounds
+    from .plan_rows import TableReader
     from .table_files import Footers
 
 
@@ -64,6 +62,8 @@ class TableQuery:
 
     def reader(self) -> TableReader:
         """A reader of the matching rows in file order, without the limit."""
+        from .plan_rows import TableReader
+
         return TableReader(self.footers, self.tree, self.columns)
 
     @property
@@ -103,6 +103,8 @@ class TableScan:
         whose keys are not available.
         """
         from skipstone.planning.explain import Explanation
+
+        from .forecast import io_forecast
 
         query = self.query
         if query is None:
@@ -155,6 +157,11 @@ class TableScan:
 
     def to_arrow(self) -> ArrowTable:
         """The rows that match, exactly, as a table."""
+        if not self.plan.keep.any():
+            empty: ArrowTable = no_rows(self.schema)
+            return empty
+        from skipstone.parquet.reading.row_ranges import joined
+
         pieces = list(self._tables())
         found: ArrowTable = joined(pieces) if pieces else no_rows(self.schema)
         return found
@@ -201,6 +208,8 @@ class TableScan:
         """The number of matching rows; pages are read only where the plan is not exact."""
         total, rest = self.plan.known_count()
         if rest:
+            from .plan_rows import TableReader, plan_of
+
             query = self._query
             reader = TableReader(query.footers, query.tree, ())
             with self._of_these_files():
@@ -246,9 +255,11 @@ def limited(tables: Iterator[pa.Table], limit: int | None) -> Iterator[pa.Table]
 
 def unreadable(query: TableQuery) -> tuple[Reason, ...]:
     """A reason per opened file, or predicate column in it, whose key is not available."""
-    footers, named = query.footers, frozenset(leaf.column for leaf in leaves(query.tree))
+    footers, named = query.footers, frozenset(columns_read(query.tree))
     found: Counter[tuple[str, str]] = Counter()
     for at, failure in footers.failed.items():
+        from skipstone.parquet.encryption.modules import AuthenticationError
+
         if isinstance(failure, KeyUnavailableError | AuthenticationError):
             found["files", _without_path(failure, footers.listing.paths[at])] += 1
     for view in footers.opened.values():

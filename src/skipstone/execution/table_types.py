@@ -1,4 +1,5 @@
-"""Values of a file in the type that the table has: every value exactly, or an error.
+"""Values of a file in the type that the table has: every value exactly, or an error. The columns
+that a query names, as the table has them.
 
 Where files have nanoseconds and others do not, the table has the microseconds by which rows are
 decided, and finer digits are cut off.
@@ -12,9 +13,10 @@ import numpy as np
 import pyarrow as pa
 
 from skipstone import _compute as pc
-from skipstone.errors import UnsupportedError
+from skipstone.errors import SkipstoneError, UnsupportedError
 from skipstone.predicate.literals import stored
-from skipstone.predicate.types import is_list
+from skipstone.predicate.types import column_name, column_path, is_list
+from skipstone.pruning.table_schema import spelled_path
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -86,3 +88,84 @@ def _offsets(values: pa.Array, lengths: pa.Array) -> tuple[pa.Array, pa.Array | 
     counts = np.asarray(pc.fill_null(lengths, 0).cast(pa.int64()))
     offsets = pa.array(np.concatenate([[0], np.cumsum(counts)]), pa.int32())
     return offsets, values.is_null() if values.null_count else None
+
+
+# -- the columns of a query ------------------------------------------------------------------------
+
+
+def output_schema(schema: pa.Schema, columns: Sequence[str] | None) -> pa.Schema:
+    """The fields of ``schema`` that ``columns`` name, in their order, pruned to paths below them.
+
+    ``SkipstoneError`` for an unknown name.
+    """
+    if columns is None:
+        return schema
+    found = by_field(resolved(schema, columns))
+    return pa.schema([_pruned(schema.field(name), below) for name, below in found.items()])
+
+
+def resolved(schema: pa.Schema, columns: Sequence[str]) -> list[str]:
+    """Each of ``columns`` as ``schema`` spells it, found as Spark finds columns.
+
+    ``SkipstoneError`` for an unknown or ambiguous name.
+    """
+    if isinstance(columns, str):
+        raise TypeError(f"columns is a sequence of names: [{columns!r}], not {columns!r}")
+    found = []
+    for each in columns:
+        path = spelled_path(schema, each)
+        if path is None:
+            raise _unknown(schema, column_path(each))
+        found.append(column_name(path))
+    return found
+
+
+def _unknown(schema: pa.Schema, path: tuple[str, ...]) -> SkipstoneError:
+    """The error for a path that ``schema`` does not have."""
+    import difflib
+
+    fields: list[pa.Field] = list(schema)
+    for at, part in enumerate(path):
+        names = [each.name for each in fields]
+        place = spelled(part, names)
+        if place is not None:
+            type = fields[place].type
+            fields = list(type) if pa.types.is_struct(type) else []
+            continue
+        name, above = column_name(path[: at + 1]), column_name(path[:at])
+        alike = [each for each in names if each.lower() == part.lower()]
+        if alike:
+            return SkipstoneError(
+                f"{name} is ambiguous: {' and '.join(alike)} differ only in case",
+                hint="spell it as one of them",
+            )
+        near = difflib.get_close_matches(part, names, 1)
+        shown = ", ".join(names[:20]) or "no fields"
+        told = f"the columns are {shown}" if not at else f"{above} has {shown}"
+        return SkipstoneError(
+            f"there is no column {name}", hint=f"did you mean {near[0]!r}?" if near else told
+        )
+    raise AssertionError(f"{path} is there")
+
+
+def by_field(columns: Sequence[str]) -> dict[str, list[str]]:
+    """The names, grouped by their root field."""
+    found: dict[str, list[str]] = {}
+    for each in columns:
+        found.setdefault(column_path(each)[0], []).append(each)
+    return found
+
+
+def _pruned(field: pa.Field, columns: Sequence[str]) -> pa.Field:
+    """``field`` with only what ``columns`` name below it."""
+    return _cut(field, [column_path(each)[1:] for each in columns])
+
+
+def _cut(field: pa.Field, paths: Sequence[tuple[str, ...]]) -> pa.Field:
+    if any(not path for path in paths) or not pa.types.is_struct(field.type):
+        return field
+    by_name: dict[str, list[tuple[str, ...]]] = {}
+    for path in paths:
+        by_name.setdefault(path[0], []).append(path[1:])
+    kept = [_cut(each, by_name[each.name]) for each in field.type if each.name in by_name]
+    return field.with_type(pa.struct(kept))

@@ -13,8 +13,9 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
+from skipstone import _compute as pc
+from skipstone._arrays import arrow, arrow_bytes, numbers
 from skipstone.errors import UnsupportedError
 from skipstone.predicate.types import column_path, spark_name
 from skipstone.pruning.kind import column_fields
@@ -119,14 +120,18 @@ def left_out(matched: MatchedFacts, index: str) -> NDArray[np.bool_]:
         return found
     row = 0
     for chunk in column.chunks:
-        named = pc.fill_null(pc.equal(chunk.keys, index), False)
-        lengths = np.diff(np.asarray(chunk.offsets))
-        row_of_entry = np.repeat(np.arange(row, row + len(chunk)), lengths)
-        entries = row_of_entry[np.asarray(named).astype(np.bool_)]
+        row_of_entry = np.repeat(np.arange(row, row + len(chunk)), np.diff(numbers(chunk.offsets)))
+        entries = row_of_entry[_equal(chunk.keys, index)]
         file = matched.file_of_row[entries]
         found[file[file >= 0]] = True
         row += len(chunk)
     return found
+
+
+def _equal(keys: pa.StringArray, text: str) -> NDArray[np.bool_]:
+    # A Python string as a scalar would import pandas, as ``pa.array`` does.
+    wanted = pc.cast(arrow_bytes([text.encode()]), keys.type)[0]
+    return numbers(pc.equal(keys, wanted))
 
 
 def unreadable(matched: MatchedFacts) -> dict[int, str]:
@@ -135,10 +140,10 @@ def unreadable(matched: MatchedFacts) -> dict[int, str]:
     column = matched.snapshot.own(REASONS)
     row = 0
     for chunk in column.chunks:
-        at = np.flatnonzero(np.asarray(pc.fill_null(pc.equal(chunk.keys, UNREADABLE), False)))
-        rows = np.searchsorted(np.asarray(chunk.offsets), at, "right") - 1 + row
+        at = np.flatnonzero(_equal(chunk.keys, UNREADABLE))
+        rows = np.searchsorted(numbers(chunk.offsets), at, "right") - 1 + row
         for file, text in zip(
-            matched.file_of_row[rows], chunk.items.take(pa.array(at)), strict=True
+            matched.file_of_row[rows], pc.take(chunk.items, arrow(at)), strict=True
         ):
             if file >= 0 and matched.rows[file] < 0:  # a later build may have read it
                 found[int(file)] = text.as_py()

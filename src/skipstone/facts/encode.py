@@ -87,6 +87,7 @@ class FileFacts:
     - ``page_index``: offset and length of the Parquet page index, where there is one;
     - ``container``, ``pm``: sidecars of this file, whole, byte for byte as their formats have them;
     - ``too_fresh``: left out because the file may still change; ``error`` says so too;
+    - ``gone``: the file is no longer there; ``error`` says so too;
     - ``error``: why nothing could be built; then the only fact is the ``reasons``, if there are
       any.
     """
@@ -105,6 +106,7 @@ class FileFacts:
     pm: bytes | None = None
     error: str | None = None
     too_fresh: bool = False
+    gone: bool = False
     passing: frozenset[str] = frozenset()
 
 

@@ -32,7 +32,6 @@ import pyarrow.parquet as pq
 
 from skipstone.errors import FormatError, KeyUnavailableError, SkipstoneError, UnsupportedError
 from skipstone.parquet.format.footer import MAGIC, find_footer, read_footer
-from skipstone.parquet.format.footer_arrays import FooterArrays
 from skipstone.storage import LocalStorage
 from skipstone.storage.base import naming
 
@@ -46,6 +45,7 @@ if TYPE_CHECKING:
 
     from skipstone.parquet.encryption.master_keys import LabelledKeys
     from skipstone.parquet.encryption.open_footer import DecryptedFooter
+    from skipstone.parquet.format.footer_arrays import FooterArrays
     from skipstone.storage import Storage
     from skipstone.xskipper.format.encryption import StoreEncryption
 
@@ -111,6 +111,8 @@ class Part:
         """
         if self.opened is not None:
             return self.opened.footer
+        from skipstone.parquet.format.footer_arrays import FooterArrays
+
         sink = pa.BufferOutputStream()
         self.metadata.write_metadata_file(sink)
         try:

@@ -59,10 +59,12 @@ import pyarrow as pa
 
 from skipstone._numba import CompiledKernels
 from skipstone.human import plural
-from skipstone.predicate.literals import order_key, order_keys
+from skipstone.predicate.literals import order_keys
+from skipstone.predicate.members import keys_among
 from skipstone.predicate.tree import Op
 from skipstone.pruning.column_types import atomic, binary_parts, refuse
-from skipstone.pruning.interval import with_nulls
+from skipstone.pruning.file_bounds import intervals_of
+from skipstone.pruning.interval import window, with_nulls
 from skipstone.pruning.kind import Builder, Built, PerFile, Rows
 from skipstone.xskipper.format.bloom_probe import BlobColumn
 from skipstone.xskipper.format.java_bloom import BloomFilterMetaData
@@ -81,8 +83,10 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from skipstone.predicate.tree import Leaf
+    from skipstone.predicate.types import ManyValues
     from skipstone.pruning import BoolArray, Bounds
     from skipstone.pruning.kind import Chunk, Index, Stored
+    from skipstone.xskipper.format.bloom_probe import Items
 
 
 #: false positive probability by default, for a table of few files; and for one of very many
@@ -98,6 +102,8 @@ MOST_HASHES = 7
 _WORTHLESS = 0.25
 # The number of hash functions depends on the number of values only where they are few.
 _MANY = 1_000_000
+# With so many false positives in expectation, one of a thousand filters has none of some keys.
+_BY_CHANCE = 7.0
 # Values that are checked to distinguish a column of few distinct values from a key.
 _SAMPLE = 4_096
 
@@ -212,24 +218,65 @@ class Bloom(PerFile):
 
     def bounds_of(self, leaf: Leaf, rows: Rows) -> Bounds[BoolArray] | None:
         """``may`` where any value of the leaf may occur; never ``must``."""
-        keys = [order_key(value, leaf.type) for value in leaf.values]
         blobs = _blobs(rows.stored)
         among = None
         if rows.at is not None:
             among = np.zeros(len(blobs), np.bool_)
             among[rows.at] = True
-        if keys and isinstance(keys[0], bytes):
-            some = blobs.might_contain_any([key for key in keys if isinstance(key, bytes)], among)
+        if isinstance(leaf.values, tuple):
+            some = blobs.might_contain_any(items_of(leaf), among)
         else:
-            some = blobs.might_contain_any(np.array(keys, np.int64), among)
+            first, last = self.windows(leaf, leaf.values, len(blobs))
+            asked = ~self.by_chance(last - first)
+            if not asked.any():
+                return None
+            among = asked if among is None else among & asked
+            hashed = leaf.values.cache.setdefault("bloom hashes", {})
+            some = blobs.might_contain_any(items_of(leaf), among, (first, last), hashed)
         if rows.at is not None:
             some = some[rows.at]
         return with_nulls(leaf.op, some, np.zeros_like(some), rows.rows, rows.nulls)
+
+    def windows(self, leaf: Leaf, values: ManyValues, count: int) -> tuple[I64, I64]:
+        """For each of ``count`` filters, which of the keys lie within the bounds of its file: the
+        first, and the one after the last."""
+        first, last = np.zeros(count, np.int64), np.full(count, len(values), np.int64)
+        assert self.stored is not None
+        for other in self.beside:
+            stored = other.stored
+            if other.name != "minmax" or stored is None or stored.type != leaf.type:
+                continue
+            mine, theirs = self.stored.row_of_file, stored.row_of_file
+            both = np.flatnonzero((mine >= 0) & (theirs >= 0))
+            bounds = intervals_of(stored).where(theirs[both])
+            low, high = window(values.keys, bounds)
+            at = mine[both]
+            first[at], last[at] = np.maximum(first[at], low), np.minimum(last[at], high)
+        return first, np.maximum(first, last)
+
+    def by_chance(self, keys: I64) -> BoolArray:
+        """Whether a filter probably holds one of so many keys whatever it is a filter of."""
+        return np.asarray(keys * self.fpp > _BY_CHANCE)
+
+    def silence(self, leaf: Leaf) -> str:
+        """Why it says nothing of a leaf."""
+        if leaf.op not in self.ops:
+            return super().silence(leaf)
+        return f"of {len(leaf.values):,} keys, a filter with fpp={self.fpp!r} holds one by chance"
 
 
 def fpp_for(files: int) -> float:
     """The default ``fpp`` for a table of so many files; see the module."""
     return min(FPP, max(LEAST_FPP, float(f"{1 / max(files, 1):.1e}")))
+
+
+def items_of(leaf: Leaf) -> Items:
+    """What a filter was given for the values of a leaf."""
+    keys = keys_among(leaf)
+    if isinstance(keys.data, np.ndarray) or not isinstance(leaf.values, tuple):
+        return keys.data
+    items: list[bytes] = keys.data.to_pylist()
+    return items
 
 
 def _blobs(stored: Stored) -> BlobColumn:

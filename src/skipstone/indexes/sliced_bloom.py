@@ -16,16 +16,15 @@ from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
 
-from skipstone.predicate.literals import order_key
 from skipstone.predicate.tree import Leaf
 from skipstone.pruning import Answer, Bounds, Cause, Reason
 from skipstone.pruning.column_types import restate
 from skipstone.pruning.interval import with_nulls
 from skipstone.storage import ByteRange
-from skipstone.xskipper.format.bloom_probe import BlobColumn
-from skipstone.xskipper.format.sketch import hash_bytes, hash_longs, positions
+from skipstone.xskipper.format.bloom_probe import BlobColumn, hashes_of
+from skipstone.xskipper.format.sketch import positions
 
-from .bloom import Bloom
+from .bloom import Bloom, items_of
 from .bloom_slices import SWAP, SliceGroup, row_of
 
 if TYPE_CHECKING:
@@ -142,7 +141,7 @@ class SlicedBloom(Bloom):
 
     def _ranges(self, leaf: Leaf, groups: Sequence[int]) -> list[ByteRange]:
         asked = [self.groups[number] for number in groups]
-        if not self._affordable(leaf, asked):
+        if self._is_by_chance(leaf) or not self._affordable(leaf, asked):
             return []
         hashes = _hashed(leaf, asked)
         return [
@@ -155,6 +154,9 @@ class SlicedBloom(Bloom):
     def _affordable(leaf: Leaf, groups: Sequence[AskedGroup]) -> bool:
         each = sum(group.group.hashes * group.group.stride for group in groups)
         return len(leaf.values) <= 1 or each * len(leaf.values) <= _MOST_BYTES
+
+    def _is_by_chance(self, leaf: Leaf) -> bool:
+        return bool(self.by_chance(np.array([len(leaf.values)]))[0])
 
     # -- what they say -----------------------------------------------------------------------------
 
@@ -173,6 +175,8 @@ class SlicedBloom(Bloom):
 
     def bounds_of(self, leaf: Leaf, rows: Rows) -> Bounds[BoolArray] | None:
         """``may`` where any value of the leaf may occur; never ``must``."""
+        if self._is_by_chance(leaf):
+            return None
         some = np.ones(len(rows.stored.rows), np.bool_)
         numbers = range(len(self.groups)) if rows.at is None else self._asked(rows.at)
         asked = [self.groups[number] for number in numbers]
@@ -192,7 +196,7 @@ class SlicedBloom(Bloom):
             self.notes.append(Reason(cause=Cause.COSTLY, subject=self._subject, text=text))
             lost = dict.fromkeys((group.part for group in asked), "")
         for at, blobs in self.rests if leaf.values else ():
-            some[at] = blobs.might_contain_any(_keys(leaf))
+            some[at] = blobs.might_contain_any(items_of(leaf))
         self._one_by_one(leaf, lost, some)
         if rows.at is not None:
             some = some[rows.at]
@@ -242,29 +246,19 @@ class SlicedBloom(Bloom):
                 reason = Reason(cause=Cause.CORRUPT, subject=self._subject, text=text, units=count)
                 self.notes.append(reason)
             try:
-                some[rows] = BlobColumn(part.read()).might_contain_any(_keys(leaf))
+                some[rows] = BlobColumn(part.read()).might_contain_any(items_of(leaf))
             except Exception as error:  # evidence is advice
                 self.notes.append(Reason.of_error(f"fact part {part.name}", error))
 
 
-def _keys(leaf: Leaf) -> NDArray[np.int64] | list[bytes]:
-    keys = [order_key(value, leaf.type) for value in leaf.values]
-    if keys and isinstance(keys[0], bytes):
-        return [key for key in keys if isinstance(key, bytes)]
-    return np.array(keys, np.int64)
-
-
 def _hashed(leaf: Leaf, groups: Sequence[AskedGroup]) -> dict[int, Hashes]:
     """The two hashes of each value, by seed."""
-    keys = _keys(leaf)
-    found: dict[int, Hashes] = {}
-    for seed in {each.group.seed for each in groups}:
-        if isinstance(keys, np.ndarray):
-            found[seed] = hash_longs(keys, seed)
-        else:
-            offsets = np.cumsum([0, *map(len, keys)], dtype=np.int64)
-            found[seed] = hash_bytes(np.frombuffer(b"".join(keys), np.uint8), offsets, seed)
-    return found
+    known = (
+        {} if isinstance(leaf.values, tuple) else leaf.values.cache.setdefault("bloom hashes", {})
+    )
+    for seed in {each.group.seed for each in groups} - known.keys():
+        known[seed] = hashes_of(items_of(leaf), seed)
+    return known
 
 
 def _places(hashes: dict[int, Hashes], group: SliceGroup) -> NDArray[np.int64]:

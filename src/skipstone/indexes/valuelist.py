@@ -23,6 +23,7 @@ import numpy as np
 import pyarrow as pa
 
 from skipstone import _compute as pc
+from skipstone._arrays import arrow, numbers
 from skipstone.predicate.literals import Keys, order_keys
 from skipstone.predicate.tree import Op
 from skipstone.pruning.column_types import atomic, is_text, refuse
@@ -118,14 +119,14 @@ class _Postings:
     def of(cls, lists: pa.Array, type: pa.DataType) -> _Postings:
         """From the lists of many files. A foreign store's null in a list is a value, too."""
         counts = _counts(lists)
-        found = lists.flatten().dictionary_encode(null_encoding="encode")
-        codes, values = found.indices.to_numpy(zero_copy_only=False), found.dictionary
+        found = pc.dictionary_encode(pc.list_flatten(lists), null_encoding="encode")
+        codes, values = numbers(found.indices), found.dictionary
         if len(values) <= 1 << 16:
             # In their order, so that the values of a range are one run.
-            order = np.asarray(pc.sort_indices(values))
+            order = numbers(pc.sort_indices(values))
             place = np.empty(len(order), np.uint16)
             place[order] = np.arange(len(order), dtype=np.uint16)
-            codes, values = place[codes], values.take(pa.array(order))
+            codes, values = place[codes], pc.take(values, arrow(order))
         owner = np.repeat(np.arange(len(counts), dtype=np.int32), counts)
         starts = np.zeros(len(values) + 1, np.int64)
         np.cumsum(np.bincount(codes, minlength=len(values)), out=starts[1:])
@@ -172,8 +173,7 @@ class _Postings:
 
 def _counts(lists: pa.Array) -> IntArray:
     """The length of each list, 0 for null."""
-    found = pc.fill_null(pc.list_value_length(lists), 0).to_numpy(zero_copy_only=False)
-    return np.asarray(found.astype(np.int64))
+    return numbers(pc.list_value_length(lists)).astype(np.int64)
 
 
 def _by_code(codes: NDArray[np.uint16] | NDArray[np.int32]) -> NDArray[np.intp]:
@@ -190,7 +190,7 @@ def _reduce(leaf: Leaf, rows: Rows) -> tuple[BoolArray, BoolArray]:
     found: _Postings | None = stored.cache.get("lists")
     if found is None and rows.at is not None and len(rows) * _FEW < len(stored.rows):
         counts = _counts(rows.values)
-        match = matching_values(leaf, order_keys(rows.values.flatten(), stored.type))
+        match = matching_values(leaf, order_keys(pc.list_flatten(rows.values), stored.type))
         matching = np.bincount(np.repeat(np.arange(len(counts)), counts)[match],
                                minlength=len(counts))  # fmt: skip
         return matching > 0, matching == counts

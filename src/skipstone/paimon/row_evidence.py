@@ -55,6 +55,8 @@ if TYPE_CHECKING:
 # Rounds after which reads grow beyond the requested bytes: strings in version 1 of a bitmap do not
 # state their total length.
 _PATIENCE = 3
+#: of a leaf that is asked: each is an object, and may take a read
+MOST_KEYS = 10_000
 
 Find: TypeAlias = "Callable[[Ask], reading.RowAnswer]"
 
@@ -360,6 +362,8 @@ def _value_ask(leaf: Leaf, type: PaimonType) -> Ask | None:
         return prefix(_bytes(leaf.values[0], leaf))
     if op in (Op.LIKE, Op.NOT_LIKE):
         return prefix(_bytes(leaf.values[2], leaf))
+    if len(leaf.values) > MOST_KEYS:
+        return None
     keys: list[Key] = []
     for value in leaf.values:
         if isinstance(value, float) and not _fits(value, type):

@@ -56,7 +56,7 @@ from .format.container import HEAD_PREFIX, ContainerHead, head_length
 from .format.keys import In, Null, PaimonType, Range, Root
 from .index_blob import SMALL, ask_blob, describe_keys
 from .kinds import KINDS, RangeBitmap
-from .row_evidence import FileRows
+from .row_evidence import MOST_KEYS, FileRows
 from .top_rows import TopFile
 
 if TYPE_CHECKING:
@@ -330,9 +330,9 @@ _DOWN = {Op.LT: Op.LE, Op.LE: Op.LE, Op.GT: Op.GT, Op.GE: Op.GT}
 
 def in_millis(leaf: Leaf) -> Leaf | Const:
     """A leaf with constants of whole milliseconds that matches the same whole milliseconds."""
-    values = [value for value in leaf.values if isinstance(value, int)]
+    values = [value for value in leaf.values[: MOST_KEYS + 1] if isinstance(value, int)]
     full = tuple(value for value in values if value % 1_000 == 0)
-    if len(full) == len(leaf.values):
+    if len(full) == len(leaf.values) or len(values) > MOST_KEYS:  # which no index is asked
         return leaf
     match leaf.op:
         case Op.EQ | Op.IN:

@@ -19,6 +19,7 @@ from __future__ import annotations
 
 import logging
 from dataclasses import dataclass, field
+from functools import cache
 from typing import TYPE_CHECKING, ClassVar, Final, TypeAlias
 
 import numpy as np
@@ -31,8 +32,6 @@ from skipstone.predicate.types import column_path
 from skipstone.pruning import Cause, Level, Reason, Units
 from skipstone.pruning.evaluation import fetch_round
 from skipstone.pruning.evidence import Source
-from skipstone.questdb.evidence.opened_pm import OpenedPm, SnapshotCache
-from skipstone.questdb.evidence.row_groups import PmBloomEvidence, PmSource
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable, Sequence
@@ -43,6 +42,8 @@ if TYPE_CHECKING:
     from skipstone.predicate.tree import Bound, Leaf
     from skipstone.pruning import Evidence
     from skipstone.pruning.evaluation import Fetch
+    from skipstone.questdb.evidence.opened_pm import OpenedPm, SnapshotCache
+    from skipstone.questdb.evidence.row_groups import PmBloomEvidence, PmSource
     from skipstone.questdb.format.pm import PmSnapshot
     from skipstone.storage import ByteRange, Listing
 
@@ -66,8 +67,14 @@ MOST_BYTES: Final = 256 * 2**20
 
 
 # Shared by all plans of a process. A place in a pack is never written twice.
-_OPENED = SnapshotCache(most=MOST_FILES, most_bytes=MOST_BYTES)
 _FILES: LruCache[Hashable, OpenedPm] = LruCache(MOST_FILES)
+
+
+@cache
+def _opened() -> SnapshotCache:
+    from skipstone.questdb.evidence.opened_pm import SnapshotCache
+
+    return SnapshotCache(most=MOST_FILES, most_bytes=MOST_BYTES)
 
 
 @dataclass(slots=True, eq=False, kw_only=True)
@@ -169,7 +176,7 @@ class PmRowGroups:
                 found[file] = known
                 continue
             try:
-                snapshot = _OPENED.snapshot(place, _not_open, parquet_size=self._size(file))
+                snapshot = _opened().snapshot(place, _not_open, parquet_size=self._size(file))
                 found[file] = self._file(file, place, snapshot)
             except _NotOpenError:
                 wanted[file] = place
@@ -191,12 +198,14 @@ class PmRowGroups:
     ) -> None:
         size = self._size(file)
         try:
-            snapshot = _OPENED.snapshot(key, lambda: data, parquet_size=size)
+            snapshot = _opened().snapshot(key, lambda: data, parquet_size=size)
             found[file] = self._file(file, key, snapshot)
         except (SkipstoneError, ValueError) as error:
             self._lost(file, error)
 
     def _file(self, file: int, key: Hashable, snapshot: PmSnapshot) -> OpenedPm:
+        from skipstone.questdb.evidence.opened_pm import OpenedPm
+
         path = self.listing.paths[file]
         # Opened as a foreign ``_pm``: where the table's type is wider than the file's, the file's
         # may be unsigned, and the meaning of a value out of range is unknown here.
@@ -251,6 +260,8 @@ class _Phase(Source):
 
     def split(self, units: Units, columns: frozenset[str]) -> tuple[Units, IntArray]:
         """The row groups of the files of this phase."""
+        from skipstone.questdb.evidence.row_groups import PmSource
+
         at, chosen = self._chosen(units)
         files, *spent = self.of.open(chosen)
         self.spent = spent[0], spent[1]
@@ -298,6 +309,8 @@ class _Phase(Source):
         """Bounds, null counts, and Bloom filters that lie in the ``_pm``."""
         if self._source is None or not len(units):
             return ()
+        from skipstone.questdb.evidence.row_groups import PmBloomEvidence
+
         return [
             each
             for each in self._source.evidence(units, columns & self.of.columns)

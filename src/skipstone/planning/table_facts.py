@@ -184,6 +184,8 @@ class _Facts:
         gathered = self._gathered(matched)
         if gathered is None:
             asked = matched.evidence(self.usable)
+            for each in asked:
+                each.beside = [other for other in asked if other.column == each.column]
             self.of_rows += [each for each in asked if file_index or each.sidecar is None]
         else:
             self.gathered.append(gathered)

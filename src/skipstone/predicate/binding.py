@@ -19,6 +19,7 @@ import pyarrow as pa
 
 from skipstone.errors import PredicateError
 
+from .bind_expressions import ExpressionBinder
 from .literals import order_key
 from .operands import (
     BARE_FUNCTIONS,
@@ -102,7 +103,7 @@ def bind(
         return Opaque(text or "…", "the condition is nested too deeply")
 
 
-class _Binder:
+class _Binder(ExpressionBinder):
     def __init__(
         self,
         schema: pa.Schema,
@@ -127,12 +128,9 @@ class _Binder:
             bound = [self.bind(child, negated=negated) for child in flat(expr)]
             return conjunction(bound) if both else disjunction(bound)
         try:
-            return self.leaf(expr, negated)
+            return self.equivalent(expr, negated) or self.leaf(expr, negated)
         except Unusable as unusable:
-            from .render import to_sql
-
-            sql = to_sql(expr)
-            return Opaque(f"NOT ({sql})" if negated else sql, str(unusable))
+            return self.computed(expr, negated, str(unusable))
 
     def leaf(self, expr: Expr | Bound, negated: bool) -> Bound:
         match expr:
@@ -179,6 +177,8 @@ class _Binder:
         same_null = op == "<=>"
         if len(column.chain) == 1:
             return _direct(column, op, values, negated)
+        if same_null and not column.total:
+            raise Unusable("TRY_CAST may be NULL where the column is not")
         from .preimage import complement, inexact, leaves_of, range_key, ranges_of, union
 
         if kind_of(column.top) in (Kind.STRING, Kind.BINARY):
@@ -205,11 +205,14 @@ class _Binder:
 
     def back(self, column: Column, ranges: Ranges) -> Ranges:
         """``ranges`` of the column's top type carried back to its stored type."""
-        from .preimage import carry_back
+        from .preimage import carried, carry_back
 
-        steps = list(zip(column.chain, column.chain[1:], strict=False))
-        for source, target in reversed(steps):
-            ranges = carry_back(ranges, source, target, self.session)
+        steps = list(zip(column.chain, column.chain[1:], column.steps, strict=False))
+        for source, target, step in reversed(steps):
+            if step is None:
+                ranges = carry_back(ranges, source, target, self.session, ansi=self.ansi)
+            else:
+                ranges = carried(step, ranges, source)
         return ranges
 
     def constants(self, left: Constant, op: str, right: Constant, negated: bool) -> Bound:
@@ -236,7 +239,9 @@ class _Binder:
 
     def membership(self, expr: Membership, negated: bool) -> Bound:
         operand = self.operand(expr.operand)
-        constants = [self.literal(literal) for literal in expr.values]
+        if isinstance(expr.values, pa.Array):
+            return self.among(operand, expr.values, negated)
+        constants = [self.listed(value) for value in expr.values]
         if not constants:
             return Const(negated)  # Spark 4: even NULL IN () is FALSE
         common = operand.top if isinstance(operand, Column) else operand.type
@@ -257,6 +262,42 @@ class _Binder:
             return Const(False)
         return self.relation(operand.cast(common), "IN", list(values.values()), negated)
 
+    def among(self, operand: Column | Constant, array: pa.Array, negated: bool) -> Bound:
+        """``operand IN array``, as of literals of the array's type."""
+        from .value_array import as_leaf_values, literal_type, ranges_in, values_in
+
+        if not len(array):
+            return Const(negated)
+        if array.null_count == len(array) or (negated and array.null_count):
+            return Const(False)
+        if isinstance(operand, Constant):
+            raise Unusable("a constant is looked up in a list")
+        if any(step is not None for step in operand.steps):
+            raise Unusable("keys are looked up in a column alone")
+        type = literal_type(array, operand.top)
+        if type is None:
+            raise Unusable(f"keys of type {array.type}")
+        common = self.meet(operand.top, type, listed=True)
+        if pa.types.is_decimal(common) and pa.types.is_string(type):
+            raise Unusable("a list mixes strings with decimals")
+        column = operand.cast(common)
+        values = values_in(array, type, common, column.chain, self.session)
+        if values is None:
+            few = ranges_in(array, type, common, self.session)
+            return self.relation(column, "IN", few, negated)
+        if not len(values):
+            return Leaf(column.name, column.type, Op.NOT_NULL) if negated else Const(False)
+        if len(values) == 1:
+            return Leaf(column.name, column.type, Op.NE if negated else Op.EQ, tuple(values))
+        op = Op.NOT_IN if negated else Op.IN
+        return Leaf(column.name, column.type, op, as_leaf_values(values))
+
+    def listed(self, value: Operand) -> Constant:
+        found = self.literal(value) if isinstance(value, Literal) else self.operand(value)
+        if isinstance(found, Column):
+            raise Unusable("a list with something other than literals")
+        return found
+
     def null_test(self, expr: NullTest, negated: bool) -> Bound:
         operand = self.operand(expr.operand)
         if isinstance(operand, Constant):
@@ -264,6 +305,8 @@ class _Binder:
         return self.is_null(operand, negated)
 
     def is_null(self, column: Column, negated: bool) -> Bound:
+        if not column.total:
+            raise Unusable("TRY_CAST may be NULL where the column is not")
         if len(column.chain) > 1:
             self.back(column, [])  # ``Unusable`` unless all casts keep non-nulls non-null
         return Leaf(column.name, column.type, Op.NOT_NULL if negated else Op.IS_NULL)
@@ -313,6 +356,8 @@ class _Binder:
                 target = None if operand.type is None else spark_type(operand.type)
                 if target is None:
                     raise Unusable("a cast to a type that no index supports")
+                if operand.tolerant:
+                    return self.carried(operand)
                 if isinstance(inner, Column):
                     if inner.units:
                         raise Unusable(f"a cast of {inner.units} counts in other units")
@@ -320,10 +365,21 @@ class _Binder:
                 return self.constant(inner, target)
             case ColumnRef():
                 return self.column(operand)
+            case _:
+                return self.carried(operand)
 
     def column(self, ref: ColumnRef) -> Column:
+        path, field = self.resolved(ref)
+        name, type = column_name(path), indexable(field)
+        if type is None:
+            why = (field.metadata or {}).get(UNCOMPARABLE)
+            detail = why.decode() if why else f"type {field.type}"
+            raise Unusable(f"no index supports column {name}: {detail}")
+        return Column(name, (type,), (field.metadata or {}).get(INTERVAL, b"").decode())
+
+    def resolved(self, ref: ColumnRef) -> tuple[tuple[str, ...], pa.Field]:
         try:
-            path, field = resolve(
+            return resolve(
                 ref,
                 self.schema,
                 case_sensitive=self.case_sensitive,
@@ -339,12 +395,6 @@ class _Binder:
             if len(ref.path) == 1 and ref.path[0].lower() in BARE_FUNCTIONS:
                 raise Unusable(f"{ref.path[0]} is a function") from None
             raise
-        name, type = column_name(path), indexable(field)
-        if type is None:
-            why = (field.metadata or {}).get(UNCOMPARABLE)
-            detail = why.decode() if why else f"type {field.type}"
-            raise Unusable(f"no index supports column {name}: {detail}")
-        return Column(name, (type,), (field.metadata or {}).get(INTERVAL, b"").decode())
 
     def literal(self, literal: Literal) -> Constant:
         value, type = literal.value, literal.type

@@ -48,7 +48,7 @@ from .tree import Op
 from .types import Kind, kind_of, spark_type
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Callable
 
     from numpy.typing import NDArray
 
@@ -59,7 +59,8 @@ Key: TypeAlias = "int | bytes"
 
 _EPOCH_DAY = date(1970, 1, 1)
 _MICROSECOND = timedelta(microseconds=1)
-_INFINITE = 0x7FF0_0000_0000_0000
+#: the key of infinity; that of NaN is above
+INFINITE = 0x7FF0_0000_0000_0000
 _MAGNITUDE = np.int64(2**63 - 1)
 # For arrays of numbers and of bytes.
 _COMPARISONS: dict[Op, tuple[Any, str]] = {
@@ -167,14 +168,14 @@ def order_key(value: Value, type: pa.DataType) -> Key:
 def float_key(value: float) -> int:
     """The key of a double: neighbouring doubles have neighbouring keys."""
     if math.isnan(value):
-        return _INFINITE + 1
+        return INFINITE + 1
     (magnitude,) = struct.unpack("<q", struct.pack("<d", abs(value)))
     return -int(magnitude) if value < 0 else int(magnitude)
 
 
 def float_of_key(key: int) -> float:
     """The double that has this key."""
-    if key > _INFINITE:
+    if key > INFINITE:
         return math.nan
     (value,) = struct.unpack("<d", struct.pack("<q", abs(key)))
     return -float(value) if key < 0 else float(value)
@@ -245,6 +246,12 @@ class Keys:
         pairs = enumerate(zip(first, last, strict=False))
         same = next((at for at, (a, b) in pairs if a != b), min(len(first), len(last)))
         return first[:same], self.words(same)
+
+    def derived(self, name: str, derive: Callable[[Keys], Any]) -> Any:
+        """What ``derive`` makes of the keys, made once."""
+        if name not in self.__dict__:
+            self.__dict__[name] = derive(self)
+        return self.__dict__[name]
 
     @property
     def is_int(self) -> bool:
@@ -340,7 +347,7 @@ def float_keys(values: NDArray[np.float64]) -> NDArray[np.int64]:
     keys, sign = bits & _MAGNITUDE, bits >> 63
     keys ^= sign  # with the next line: negated where the sign is set
     keys -= sign
-    keys[np.isnan(values)] = _INFINITE + 1
+    keys[np.isnan(values)] = INFINITE + 1
     return keys
 
 
@@ -390,15 +397,6 @@ def _compare_many(keys: Keys, op: Op, key: bytes) -> NDArray[np.bool_]:
     found = np.asarray(of_numbers(words, word))
     ties = np.flatnonzero(words == word)
     if len(ties):
-        tied = keys.data.take(arrow(ties))
-        found[ties] = numbers(getattr(pc, of_bytes)(tied, arrow_bytes([key])[0]).fill_null(False))
+        tied = pc.take(keys.data, arrow(ties))
+        found[ties] = numbers(getattr(pc, of_bytes)(tied, arrow_bytes([key])[0]))
     return found & keys.valid
-
-
-def isin(keys: Keys, among: Iterable[Key]) -> NDArray[np.bool_]:
-    """For each value: whether it is non-null and equal to one of the keys ``among``."""
-    if isinstance(keys.data, np.ndarray):
-        wanted = np.fromiter((int(k) for k in among), dtype=np.int64)
-        return np.asarray(np.isin(keys.data, wanted) & keys.valid, dtype=np.bool_)
-    found = pc.is_in(keys.data, value_set=arrow_bytes(cast("Iterable[bytes]", among)))
-    return numbers(found) & keys.valid

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import math
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import date, datetime
 from decimal import Decimal
 from difflib import get_close_matches
@@ -50,7 +50,7 @@ from .zones import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Callable, Iterable, Sequence
 
     from .tree import ColumnRef
     from .types import Value
@@ -157,14 +157,18 @@ def _nearest(name: str, schema: pa.Schema) -> str | None:
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """A column under casts that keep order: its type, then the types that it is cast to, in order.
+    """A column under casts and functions that keep order: its type, then the types of these, in
+    order. ``steps`` has the preimage of each of them, ``None`` for a cast.
 
-    ``units``: Spark's type, where it is an interval: a cast then counts in other units.
+    ``units``: Spark's type, where it is an interval: a cast then counts in other units. ``total``:
+    the value is null only where the column is.
     """
 
     name: str
     chain: tuple[pa.DataType, ...]
     units: str = ""
+    steps: tuple[Callable[[int, int], list[tuple[int, int]]] | None, ...] = ()
+    total: bool = True
 
     @property
     def type(self) -> pa.DataType:
@@ -175,7 +179,20 @@ class Column:
         return self.chain[-1]
 
     def cast(self, type: pa.DataType) -> Column:
-        return self if type == self.top else Column(self.name, (*self.chain, type), self.units)
+        return self if type == self.top else self._under(type, None)
+
+    def apply(self, type: pa.DataType, back: Callable[[int, int], list[tuple[int, int]]]) -> Column:
+        """Under a function to ``type`` with this preimage."""
+        return self._under(type, back)
+
+    def partial(self) -> Column:
+        """The same, null for some values."""
+        return replace(self, total=False)
+
+    def _under(
+        self, type: pa.DataType, step: Callable[[int, int], list[tuple[int, int]]] | None
+    ) -> Column:
+        return replace(self, chain=(*self.chain, type), steps=(*self.steps, step))
 
 
 @dataclass(frozen=True, slots=True)
@@ -232,6 +249,11 @@ def _decimal(value: Decimal) -> Constant:
     if precision > 38:
         raise Unusable("a decimal of more than 38 digits")
     return Constant(-unscaled if sign else unscaled, pa.decimal128(precision, scale))
+
+
+def plain_pattern(text: str) -> str:
+    """``text`` as a LIKE pattern that matches itself."""
+    return text.replace("\\", "\\\\").replace("%", "\\%").replace("_", "\\_")
 
 
 def literal_prefix(pattern: str, escape: str) -> tuple[str, bool, bool]:

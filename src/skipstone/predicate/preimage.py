@@ -20,6 +20,8 @@ double, and both pass). A cast that is not listed is not carried back.
 | date → timestamp_ntz | divide by a day, rounding inwards |
 | timestamp_ntz → date | first and last instant of the days |
 | date → timestamp, timestamp → date, timestamp ↔ timestamp_ntz | session zone (``zones.py``) |
+| integer → narrower integer, under ANSI rules | the same range: others fail |
+| decimal → integer, under ANSI rules | cut towards zero |
 
 Integer → float is not listed: Spark's optimizer drops the float, and its rounding, from
 int → float → double, so the meaning of such a cast depends on its context.
@@ -179,20 +181,35 @@ def _digits(type: pa.DataType) -> int:
 
 
 def carry_back(
-    ranges: Ranges, source: pa.DataType, target: pa.DataType, session: Zone | None
+    ranges: Ranges,
+    source: pa.DataType,
+    target: pa.DataType,
+    session: Zone | None,
+    *,
+    ansi: bool = False,
 ) -> Ranges:
-    """The keys of ``source`` whose cast to ``target`` is in ``ranges``; else ``Unusable``."""
+    """The keys of ``source`` whose cast to ``target`` is in ``ranges``; else ``Unusable``.
+
+    ``ansi``: a value that ``target`` cannot hold fails, or is NULL under TRY_CAST, and so is in no
+    range. Else Spark wraps it around, and narrowing casts are not carried back.
+    """
     if source == target:
         return ranges
-    back = _back(source, target, session)
+    back = _back(source, target, session) or (_narrowed(source, target) if ansi else None)
     if back is None:
         raise Unusable(inexact(source, target))
+    return carried(back, ranges, source)
+
+
+def carried(back: Back, ranges: Ranges, source: pa.DataType) -> Ranges:
+    """The keys of ``source`` that a step with this preimage takes into ``ranges``."""
     low, high = extent(source)
     try:
         found = [piece for a, b in ranges for piece in back(a, b)]
     except UnknownLocalTime as error:
         raise Unusable(str(error)) from None
-    return union([(max(a, low), min(b, high)) for a, b in found if a <= high and b >= low])
+    kept = [(max(a, low), min(b, high)) for a, b in found]
+    return union([(a, b) for a, b in kept if a <= b])
 
 
 def inexact(source: pa.DataType, target: pa.DataType) -> str:
@@ -209,10 +226,10 @@ def _back(source: pa.DataType, target: pa.DataType, session: Zone | None) -> Bac
         if a is Kind.FLOATING:
             return _by_bisection(source, target)
         if a is Kind.DATE:
-            return lambda lo, hi: _inwards(lo, hi, DAY)
+            return lambda lo, hi: inwards(lo, hi, DAY)
         if b is Kind.DECIMAL:
             factor = 10 ** (target.scale - (source.scale if a is Kind.DECIMAL else 0))
-            return lambda lo, hi: _inwards(lo, hi, factor)
+            return lambda lo, hi: inwards(lo, hi, factor)
         return _same
     if b is Kind.FLOATING and a in (Kind.INTEGER, Kind.DECIMAL):
         return _by_bisection(source, target)
@@ -232,18 +249,38 @@ def _back(source: pa.DataType, target: pa.DataType, session: Zone | None) -> Bac
     return None
 
 
+def _narrowed(source: pa.DataType, target: pa.DataType) -> Back | None:
+    """A cast to an integer that fails where it does not fit; ``ranges`` lie within ``target``."""
+    if kind_of(target) is not Kind.INTEGER:
+        return None
+    match kind_of(source):
+        case Kind.INTEGER:
+            return _same
+        case Kind.DECIMAL:
+            return partial(_cut, 10**source.scale)
+    return None
+
+
+def _cut(factor: int, lo: int, hi: int) -> Ranges:
+    """x / factor, cut towards zero."""
+    first = lo * factor if lo > 0 else lo * factor - factor + 1
+    last = hi * factor if hi < 0 else hi * factor + factor - 1
+    return [(first, last)]
+
+
 def _same(lo: int, hi: int) -> Ranges:
     return [(lo, hi)]
 
 
-def _inwards(lo: int, hi: int, factor: int) -> Ranges:
+def inwards(lo: int, hi: int, factor: int) -> Ranges:
+    """The keys that times ``factor`` are from ``lo`` to ``hi``."""
     a, b = -(-lo // factor), hi // factor
     return [(a, b)] if a <= b else []
 
 
 @dataclass(frozen=True, slots=True)
-class _Image:
-    """A monotonic cast over the keys ``low`` to ``high``, and a guess of its inverse."""
+class Image:
+    """A monotonic function of the keys ``low`` to ``high``, and a guess of its inverse."""
 
     cast: Callable[[int], int]
     guess: Callable[[int], int]
@@ -273,7 +310,7 @@ class _Image:
 def _by_bisection(source: pa.DataType, target: pa.DataType) -> Back | None:
     match kind_of(source), target.bit_width:
         case Kind.FLOATING, 64:
-            return _Image(_float_in_double, _float_near, *extent(source)).back
+            return Image(_float_in_double, _float_near, *extent(source)).back
         case (Kind.INTEGER | Kind.DECIMAL) as kind, 64:
             # Division of integers rounds once and correctly, as Java's conversion does.
             divisor = 10**source.scale if kind is Kind.DECIMAL else 1
@@ -282,7 +319,7 @@ def _by_bisection(source: pa.DataType, target: pa.DataType) -> Back | None:
                 value = float_of_key(key)
                 return int(Fraction(value) * divisor) if math.isfinite(value) else 0
 
-            return _Image(lambda key: float_key(key / divisor), guess, *extent(source)).back
+            return Image(lambda key: float_key(key / divisor), guess, *extent(source)).back
     return None
 
 

@@ -9,14 +9,17 @@ from __future__ import annotations
 import re
 from datetime import date, datetime
 from decimal import Decimal
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
+
+from skipstone.human import plural
 
 from .literals import to_domain
 from .tree import (
     And,
     Bound,
+    Call,
     Cast,
     ColumnRef,
     Comparison,
@@ -83,6 +86,8 @@ def literal_sql(literal: Literal) -> str:
         return "NULL" if known is None else f"CAST(NULL AS {spark_name(known)})"
     if type is None:
         return _plain_sql(value)
+    if pa.types.is_interval(type):
+        return _interval(value)
     kind = kind_of(type)
     if kind is Kind.TIMESTAMP and isinstance(value, str):
         return f"TIMESTAMP {quote(value)}"
@@ -125,7 +130,8 @@ def _plain_sql(value: object) -> str:
             return quote(str(value))
 
 
-def _operand(operand: Operand) -> str:
+def operand_sql(operand: Operand) -> str:
+    """An operand as SQL text; a condition is in parentheses."""
     match operand:
         case ColumnRef():
             return column_sql(operand.path)
@@ -133,9 +139,53 @@ def _operand(operand: Operand) -> str:
             return literal_sql(operand)
         case Cast():
             name = "?" if operand.type is None else spark_name(operand.type)
-            return f"CAST({_operand(operand.operand)} AS {name})"
+            word = "TRY_CAST" if operand.tolerant else "CAST"
+            return f"{word}({operand_sql(operand.operand)} AS {name})"
+        case Call():
+            return _call(operand)
         case Opaque():
             return operand.sql
+        case Truth():
+            return operand_sql(operand.operand)
+        case _:
+            return f"({to_sql(operand)})"
+
+
+def _call(call: Call) -> str:
+    """A call as it is written in SQL."""
+    args = [operand_sql(arg) for arg in call.args]
+    nested = [
+        f"({text})" if isinstance(arg, Call) and arg.name in _INFIX else text
+        for arg, text in zip(call.args, args, strict=True)
+    ]
+    if call.name in _INFIX and len(args) == 2:
+        return f"{nested[0]} {call.name.upper()} {nested[1]}"
+    if call.name == "negate":
+        return f"- ({args[0]})" if isinstance(call.args[0], Call) else f"- {args[0]}"
+    if call.name == "rlike":
+        return f"{nested[0]} RLIKE {nested[1]}"
+    if call.name in ("like", "ilike"):
+        escape = "" if call.args[2] == Literal("\\", pa.string()) else f" ESCAPE {args[2]}"
+        return f"{nested[0]} {call.name.upper()} {args[1]}{escape}"
+    if call.name == "subscript":
+        return f"{args[0]}[{args[1]}]"
+    if call.name == "case":
+        pairs = zip(args[:-1:2], args[1::2], strict=True)
+        branches = " ".join(f"WHEN {asked} THEN {value}" for asked, value in pairs)
+        return f"CASE {branches} ELSE {args[-1]} END"
+    return f"{call.name}({', '.join(args)})"
+
+
+_INFIX = frozenset({"+", "-", "*", "/", "%", "div"})
+
+
+def _interval(interval: Any) -> str:
+    if interval.months:
+        return f"INTERVAL {interval.months} MONTH"
+    if interval.dates:
+        return f"INTERVAL {interval.days} DAY"
+    seconds = decimal_text(interval.days * 86_400_000_000 + interval.micros, 6)
+    return f"INTERVAL '{seconds}' SECOND"
 
 
 def to_sql(tree: Expr | Bound) -> str:
@@ -152,20 +202,22 @@ def to_sql(tree: Expr | Bound) -> str:
         case Opaque():
             return tree.sql
         case Comparison():
-            return f"{_operand(tree.left)} {tree.op} {_operand(tree.right)}"
+            return f"{operand_sql(tree.left)} {tree.op} {operand_sql(tree.right)}"
         case Membership():
-            if not tree.values:
+            if not len(tree.values):
                 return "FALSE"
-            listed = ", ".join(literal_sql(value) for value in tree.values)
-            return f"{_operand(tree.operand)} IN ({listed})"
+            if not isinstance(tree.values, tuple):
+                return f"{operand_sql(tree.operand)} IN ({plural(len(tree.values), 'key')})"
+            listed = ", ".join(operand_sql(value) for value in tree.values)
+            return f"{operand_sql(tree.operand)} IN ({listed})"
         case NullTest():
-            return f"{_operand(tree.operand)} IS NULL"
+            return f"{operand_sql(tree.operand)} IS NULL"
         case PatternMatch():
             if tree.prefix_only:
-                return f"startswith({_operand(tree.operand)}, {quote(tree.pattern)})"
-            return _like(_operand(tree.operand), "LIKE", tree.pattern, tree.escape)
+                return f"startswith({operand_sql(tree.operand)}, {quote(tree.pattern)})"
+            return _like(operand_sql(tree.operand), "LIKE", tree.pattern, tree.escape)
         case Truth():
-            return _operand(tree.operand)
+            return operand_sql(tree.operand)
         case Leaf():
             return _leaf(tree)
 

@@ -25,11 +25,12 @@ import pyarrow as pa
 
 from skipstone.errors import PredicateError
 
-from .lexer import Token, TokenKind, UnknownFormError, fold_casts, number, tokenize, typed_literal
+from .lexer import TokenKind, UnknownFormError, fold_casts
+from .sql_operands import NOT_COLUMNS, OperandParser
 from .tree import (
+    CONDITIONS,
     And,
-    Cast,
-    ColumnRef,
+    Call,
     Comparison,
     Expr,
     Literal,
@@ -37,29 +38,16 @@ from .tree import (
     Not,
     NullTest,
     Opaque,
-    Operand,
     Or,
     PatternMatch,
     Truth,
 )
-from .types import TIMESTAMP, TIMESTAMP_NTZ, MapKey, parse_type
-from .zones import parse_local
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from .tree import Operand
 
 
 _COMPARISONS = frozenset({"=", "<=>", "<>", "<", "<=", ">", ">="})
-_GRAMMAR = """
-AND ANY AS BETWEEN CASE DISTINCT ELSE END ESCAPE EXISTS FALSE FROM ILIKE IN INTERVAL IS LIKE NOT
-NULL OR REGEXP RLIKE SELECT THEN TRUE WHEN WHERE
-"""
-_NOT_COLUMNS = frozenset(_GRAMMAR.split())
-_TYPES = """
-BIGINT BINARY BOOLEAN DATE DOUBLE FLOAT INT SMALLINT STRING TIMESTAMP TINYINT
-"""
-_CAST_FUNCTIONS = frozenset(_TYPES.split())
-_DEEPEST = 64
 
 
 def parse_sql(text: str, *, timestamp_ntz: bool = False) -> Expr:
@@ -70,7 +58,7 @@ def parse_sql(text: str, *, timestamp_ntz: bool = False) -> Expr:
     """
     parser = _Parser(text, timestamp_ntz)
     try:
-        tree = parser.condition(0)
+        tree = parser.condition()
     except NotSqlError as refused:
         raise refused.error from None
     end = parser.peek()
@@ -79,115 +67,45 @@ def parse_sql(text: str, *, timestamp_ntz: bool = False) -> Expr:
     return tree
 
 
-class _Parser:
-    def __init__(self, text: str, timestamp_ntz: bool) -> None:
-        self.text, self.tokens, self.at = text, tokenize(text), 0
-        self.timestamp = TIMESTAMP_NTZ if timestamp_ntz else TIMESTAMP
-        self.depth = 0
-
-    # -- tokens -----------------------------------------------------------------------------------
-
-    def peek(self, ahead: int = 0) -> Token:
-        return self.tokens[min(self.at + ahead, len(self.tokens) - 1)]
-
-    def next(self) -> Token:
-        token = self.peek()
-        self.at += 1
-        return token
-
-    def word(self, *words: str) -> bool:
-        """Consume these keywords if they are next."""
-        for ahead, word in enumerate(words):
-            token = self.peek(ahead)
-            if token.kind is not TokenKind.NAME or token.text != word:
-                return False
-        self.at += len(words)
-        return True
-
-    def symbol(self, symbol: str) -> bool:
-        """Consume this symbol if it is next."""
-        token = self.peek()
-        found = token.kind is TokenKind.SYMBOL and token.text == symbol
-        self.at += found
-        return found
-
-    def expect(self, symbol: str) -> None:
-        if not self.symbol(symbol):
-            raise UnknownFormError(f"{symbol!r} is expected before {self.peek().value!r}")
-
-    def string(self) -> str:
-        """The next string, joined with its neighbours as in Spark."""
-        if self.peek().kind is not TokenKind.STRING:
-            raise UnknownFormError("a string literal is expected")
-        parts = [self.next().value]
-        while self.peek().kind is TokenKind.STRING:
-            parts.append(self.next().value)
-        return "".join(parts)
-
-    def single_string(self) -> str:
-        """The next string, where Spark joins no neighbours."""
-        if self.peek(1).kind is TokenKind.STRING:
-            raise UnknownFormError("several strings where Spark takes one")
-        return self.string()
-
-    def at_end(self) -> bool:
-        """True where a predicate ends: at AND, OR, a closing parenthesis, or the text's end."""
-        token = self.peek()
-        if token.kind is TokenKind.NAME:
-            return token.text in ("AND", "OR")
-        return token.kind is TokenKind.END or (token.kind is TokenKind.SYMBOL and token.text == ")")
-
+class _Parser(OperandParser):
     # -- the boolean skeleton ----------------------------------------------------------------------
 
-    def condition(self, depth: int) -> Expr:
-        parts = [self.conjunct(depth)]
+    def condition(self) -> Expr:
+        parts = [self.conjunct()]
         while self.word("OR"):
-            parts.append(self.conjunct(depth))
+            parts.append(self.conjunct())
         return parts[0] if len(parts) == 1 else Or(tuple(parts))
 
-    def conjunct(self, depth: int) -> Expr:
-        parts = [self.factor(depth)]
+    def conjunct(self) -> Expr:
+        parts = [self.factor()]
         while self.word("AND"):
-            parts.append(self.factor(depth))
+            parts.append(self.factor())
         return parts[0] if len(parts) == 1 else And(tuple(parts))
 
-    def factor(self, depth: int) -> Expr:
+    def factor(self) -> Expr:
         negated = False
         while self.word("NOT") or self.symbol("!"):
             negated = not negated
-        found = self.atom(depth)
+        found = self.atom()
         return Not(found) if negated else found
 
-    def atom(self, depth: int) -> Expr:
-        start = self.at
-        reason = "nested too deeply"
+    def atom(self) -> Expr:
+        start, depth = self.at, self.depth
         inner: NotSqlError | None = None
-        if depth <= _DEEPEST:
-            attempts: list[Callable[[], Expr]] = [self.predicate]
-            if self.peek().text == "(" and self.peek().kind is TokenKind.SYMBOL:
-                attempts.append(lambda: self.group(depth))
-            for attempt in attempts:
-                self.at = start
-                try:
-                    found = attempt()
-                    if self.at_end():
-                        return found
-                    reason = "an expression that no index supports"
-                except UnknownFormError as unknown:
-                    reason = str(unknown)
-                except NotSqlError as refused:
-                    inner = refused
-        self.at = start
+        try:
+            found = self.predicate()
+            if self.at_end():
+                return found
+            reason = "an expression that no index supports"
+        except UnknownFormError as unknown:
+            reason = str(unknown)
+        except NotSqlError as refused:
+            reason, inner = "an expression that no index supports", refused
+        self.at, self.depth = start, depth
         try:
             return self.opaque(reason)
         except NotSqlError as refused:
             raise inner or refused from None
-
-    def group(self, depth: int) -> Expr:
-        self.expect("(")
-        found = self.condition(depth + 1)
-        self.expect(")")
-        return found
 
     def opaque(self, reason: str) -> Opaque:
         """All text up to the end of the predicate as one piece."""
@@ -205,7 +123,7 @@ class _Parser:
                 text in (")", "]", "}", "END") and nested
             ):
                 nested.pop()
-            elif not nested and text in ("AND", "OR", ")"):
+            elif not nested and (text in ("AND", "OR", ")") or text in self.stops[-1]):
                 break
             self.at += 1
         last = self.tokens[self.at - 1] if self.at else first
@@ -222,8 +140,6 @@ class _Parser:
     # -- predicates -------------------------------------------------------------------------------
 
     def predicate(self) -> Expr:
-        if self.peek().text == "STARTSWITH" and self.peek(1).text == "(":
-            return self.starts_with()
         left = self.operand()
         token = self.peek()
         if token.kind is TokenKind.SYMBOL and token.text in _COMPARISONS:
@@ -242,22 +158,15 @@ class _Parser:
             found = And((Comparison(">=", left, low), Comparison("<=", left, self.operand())))
         elif self.word("LIKE"):
             found = self.like(left)
+        elif self.word("ILIKE"):
+            found = self.like(left, ilike=True)
+        elif self.word("RLIKE") or self.word("REGEXP"):
+            found = Truth(Call("rlike", (left, self.operand())))
         elif negated:
             raise UnknownFormError(f"NOT {self.peek().value} is a predicate that no index supports")
         else:
-            return Truth(left)
+            return left if isinstance(left, (*CONDITIONS, Opaque)) else Truth(left)
         return Not(found) if negated else found
-
-    def starts_with(self) -> Expr:
-        self.at += 2
-        operand = self.operand()
-        self.expect(",")
-        if self.word("NULL"):
-            self.expect(")")
-            return Truth(Literal(None))
-        prefix = self.string()
-        self.expect(")")
-        return PatternMatch(operand, prefix, prefix_only=True)
 
     def is_test(self, left: Operand) -> Expr:
         negated = self.word("NOT")
@@ -274,17 +183,23 @@ class _Parser:
             raise UnknownFormError("IS with something that no index supports")
         return Not(found) if negated else found
 
-    def listed(self) -> tuple[Literal, ...]:
+    def listed(self) -> tuple[Operand, ...]:
         self.expect("(")
-        values: list[Literal] = []
+        values: list[Operand] = []
         while True:
-            values.append(fold_casts(self.operand()))
+            value = self.value(",")
+            try:
+                value = fold_casts(value)
+            except UnknownFormError:
+                if isinstance(value, Opaque):
+                    raise
+            values.append(value)
             if not self.symbol(","):
                 break
         self.expect(")")
         return tuple(values)
 
-    def like(self, left: Operand) -> Expr:
+    def like(self, left: Operand, *, ilike: bool = False) -> Expr:
         if self.word("NULL"):
             return Truth(Literal(None))
         pattern, escape = self.string(), "\\"
@@ -292,121 +207,10 @@ class _Parser:
             escape = self.single_string()
             if len(escape) != 1 or ord(escape) > 0xFFFF:
                 raise UnknownFormError("an escape that is not one character")
+        if ilike:
+            texts = (Literal(text, pa.string()) for text in (pattern, escape))
+            return Truth(Call("ilike", (left, *texts)))
         return PatternMatch(left, pattern, escape)
-
-    # -- operands ---------------------------------------------------------------------------------
-
-    def operand(self) -> Operand:
-        found = self.primary()
-        while self.symbol("::"):
-            found = Cast(found, self.type_name())
-        return found
-
-    def primary(self) -> Operand:
-        token = self.next()
-        match token.kind:
-            case TokenKind.STRING:
-                self.at -= 1
-                return Literal(self.string(), pa.string())
-            case TokenKind.NUMBER:
-                return self.number(token, negative=False)
-            case TokenKind.QUOTED:
-                return self.column(token)
-            case TokenKind.NAME:
-                return self.named(token)
-            case TokenKind.SYMBOL if token.text in ("-", "+"):
-                if self.peek().kind is TokenKind.NUMBER:
-                    return self.number(self.next(), negative=token.text == "-")
-            case TokenKind.SYMBOL if token.text == "(" and self.depth < _DEEPEST:
-                self.depth += 1
-                try:
-                    found = self.operand()
-                    self.expect(")")
-                finally:
-                    self.depth -= 1
-                return found
-            case _:
-                pass
-        raise UnknownFormError("an expression that no index supports")
-
-    def number(self, token: Token, *, negative: bool) -> Literal:
-        found = number(token.text, negative=negative)
-        if found is None:
-            raise PredicateError(
-                f"{token.value} is out of the range of its type",
-                text=self.text,
-                position=token.start,
-            )
-        return found
-
-    def named(self, token: Token) -> Operand:
-        after = self.peek()
-        match token.text:
-            case "TRUE" | "FALSE":
-                return Literal(token.text == "TRUE", pa.bool_())
-            case "NULL":
-                return Literal(None)
-            case "CAST" if self.symbol("("):
-                found = self.operand()
-                if not self.word("AS"):
-                    raise UnknownFormError("CAST of an expression")
-                target = self.type_name()
-                self.expect(")")
-                return Cast(found, target)
-            case "DATE" | "TIMESTAMP" | "TIMESTAMP_LTZ" | "TIMESTAMP_NTZ" | "X" if (
-                after.kind is TokenKind.STRING
-            ):
-                return self.typed_literal(token.text, self.single_string())
-            case name if name in _CAST_FUNCTIONS and self.symbol("("):
-                found = self.operand()
-                self.expect(")")
-                return Cast(found, self.timestamp if name == "TIMESTAMP" else parse_type(name))
-            case name if name in _NOT_COLUMNS:
-                raise UnknownFormError(f"{token.value} starts an expression that no index supports")
-        return self.column(token)
-
-    def column(self, token: Token) -> ColumnRef:
-        path = [token.value]
-        while self.peek().text == "." and self.peek(1).kind in (TokenKind.NAME, TokenKind.QUOTED):
-            self.at += 1
-            path.append(self.next().value)
-        if self.peek().text == "[" and self.peek(1).kind is TokenKind.STRING and path:
-            self.at += 1
-            path.append(MapKey(self.string()))
-            self.expect("]")
-        after = self.peek()
-        if after.kind is TokenKind.SYMBOL and after.text in ("(", ".", "["):
-            what = f"function {'.'.join(path)}" if after.text == "(" else "an element of a column"
-            raise UnknownFormError(f"{what} is not supported by any index")
-        if after.kind is TokenKind.STRING:
-            raise UnknownFormError(f"a literal of type {path[0]}")
-        return ColumnRef(tuple(path), token.start)
-
-    def type_name(self) -> pa.DataType | None:
-        """The type that is named next; ``None`` for a type that no index supports."""
-        first = self.next()
-        if first.kind is not TokenKind.NAME:
-            raise UnknownFormError("a type is expected")
-        last = first
-        if self.symbol("("):
-            while not self.symbol(")"):
-                if self.peek().kind not in (TokenKind.NUMBER, TokenKind.SYMBOL):
-                    raise UnknownFormError(f"a cast to {first.value}(…)")
-                self.at += 1
-        last = self.tokens[self.at - 1]
-        if self.peek().kind is TokenKind.NAME and self.peek().text == "COLLATE":
-            raise UnknownFormError("a cast to a string with a collation")
-        if first is last and first.text == "TIMESTAMP":
-            return self.timestamp
-        return parse_type(self.text[first.start : last.end])
-
-    def typed_literal(self, name: str, text: str) -> Literal:
-        """``name 'text'``; a TIMESTAMP with a zone in the text is always an instant."""
-        if name == "TIMESTAMP" and self.timestamp == TIMESTAMP_NTZ:
-            local = parse_local(text)
-            if local is not None:
-                return Literal(local, TIMESTAMP_NTZ)
-        return typed_literal(name, text)
 
 
 _PROBE = "SELECT 1 WHERE "
@@ -457,7 +261,7 @@ def check_syntax(piece: str, text: str, start: int) -> None:
 def _as_a_name(piece: str) -> str | None:
     """How a column is written whose name is a word of the grammar."""
     first = next(iter(piece.split()), "")
-    if first.upper() not in _NOT_COLUMNS - {"CASE", "EXISTS", "NOT"}:
+    if first.upper() not in NOT_COLUMNS - {"CASE", "EXISTS", "NOT"}:
         return None
     return f"{first} is a word of SQL: a column of this name is written `{first}`, in backquotes"
 

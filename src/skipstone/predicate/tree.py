@@ -2,10 +2,10 @@
 
 **As written** (any source: SQL text, DNF tuples, Catalyst): ``And``, ``Or``, ``Not`` over
 ``Comparison``, ``Membership``, ``NullTest``, ``PatternMatch``, ``Truth`` and ``Opaque``;
-operands are ``ColumnRef``, ``Cast`` and ``Literal``.
+operands are ``ColumnRef``, ``Cast``, ``Call`` and ``Literal``, and conditions.
 
-**Bound** (made by ``bind``): ``And``, ``Or`` over ``Leaf``, ``Const`` and ``Opaque``; no
-``Not``, no casts. A node stands for the set of rows for which it is TRUE. Once NOT is at the
+**Bound** (made by ``bind``): ``And``, ``Or`` over ``Leaf``, ``Const``, ``Computed`` and ``Opaque``;
+no ``Not``, no casts. A node stands for the set of rows for which it is TRUE. Once NOT is at the
 leaves, NULL and FALSE need no distinction, which is why leaves come in pairs:
 
 | op | TRUE for |
@@ -19,7 +19,8 @@ leaves, NULL and FALSE need no distinction, which is why leaves come in pairs:
 
 Values are in the column's stored domain (``literals.py``), Python values: ``bool``; ``int`` for
 integers, dates (days), timestamps (microseconds) and decimals (unscaled at the column's scale);
-``float``; ``str``; ``bytes``. Never ``None``.
+``float``; ``str``; ``bytes``. Never ``None``. A leaf of many values has them as one array, which is
+a sequence of the same values (``value_array.py``).
 """
 
 from __future__ import annotations
@@ -31,7 +32,9 @@ from typing import TYPE_CHECKING, TypeAlias
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from .types import Value
+    from .typed import Typed
+    from .types import ManyValues, Value
+    from .zones import Zone
 
 
 class Op(StrEnum):
@@ -82,13 +85,26 @@ class Literal:
 
 @dataclass(frozen=True, slots=True)
 class Cast:
-    """``CAST(operand AS type)``. ``None`` as type is a cast that no Arrow type describes."""
+    """``CAST(operand AS type)``. ``None`` as type is a cast that no Arrow type describes.
+
+    ``tolerant``: ``TRY_CAST``, NULL where the cast fails.
+    """
 
     operand: Operand
     type: pa.DataType | None
+    tolerant: bool = False
 
 
-Operand: TypeAlias = "ColumnRef | Literal | Cast | Opaque"
+@dataclass(frozen=True, slots=True)
+class Call:
+    """A function or an operator; ``name`` is a key of ``functions.FUNCTIONS``."""
+
+    name: str
+    args: tuple[Operand, ...]
+
+
+# A condition as an operand has the value TRUE, FALSE or NULL.
+Operand: TypeAlias = "ColumnRef | Literal | Cast | Call | Expr"
 
 # -- nodes, as written -----------------------------------------------------------------------------
 
@@ -104,10 +120,13 @@ class Comparison:
 
 @dataclass(frozen=True, slots=True)
 class Membership:
-    """``operand IN (values)``; NULLs allowed among the values."""
+    """``operand IN (values)``; NULLs allowed among the values.
+
+    Many values are one array, with the meaning of literals of its type.
+    """
 
     operand: Operand
-    values: tuple[Literal, ...]
+    values: tuple[Operand, ...] | pa.Array
 
 
 @dataclass(frozen=True, slots=True)
@@ -191,6 +210,14 @@ class Opaque:
         return self.sql
 
 
+@dataclass(frozen=True, slots=True)
+class Computed(Opaque):
+    """An ``Opaque`` that can be decided on rows: those where ``typed``, a boolean, is TRUE."""
+
+    typed: Typed
+    zone: Zone | None
+
+
 # -- bound -----------------------------------------------------------------------------------------
 
 
@@ -204,7 +231,7 @@ class Leaf:
     column: str
     type: pa.DataType
     op: Op
-    values: tuple[Value, ...] = ()
+    values: tuple[Value, ...] | ManyValues = ()
 
     def __hash__(self) -> int:
         # Leaves are keys wherever bounds are combined, and the hash of an Arrow type is that of its
@@ -229,6 +256,10 @@ Expr: TypeAlias = (
 Bound: TypeAlias = "And | Or | Leaf | Const | Opaque"
 
 
+# Operands that are conditions.
+CONDITIONS = (And, Or, Not, Comparison, Membership, NullTest, PatternMatch, Truth, Const)
+
+
 def pieces(tree: Bound) -> list[object]:
     """The nodes of a bound tree that have no children, in their order, without recursion."""
     found: list[object] = []
@@ -247,6 +278,19 @@ def leaves(tree: Bound) -> list[Leaf]:
     return list(dict.fromkeys(node for node in pieces(tree) if isinstance(node, Leaf)))
 
 
+def columns_read(tree: Bound) -> dict[str, pa.DataType]:
+    """The columns that decide a row, with their types: those of leaves, then of what is computed.
+
+    A column of a ``Computed`` may have a nested type.
+    """
+    found = {leaf.column: leaf.type for leaf in leaves(tree)}
+    for node in pieces(tree):
+        if isinstance(node, Computed):
+            for name, type in node.typed.columns():
+                found.setdefault(name, type)
+    return found
+
+
 def columns_of(expr: Expr) -> set[str]:
     """The columns that an expression names, as it names them."""
     found: set[str] = set()
@@ -259,8 +303,12 @@ def columns_of(expr: Expr) -> set[str]:
             stack.append(node.child)
         elif isinstance(node, Comparison):
             stack += [node.left, node.right]
+        elif isinstance(node, Call):
+            stack.extend(node.args)
         elif isinstance(node, Membership | NullTest | PatternMatch | Truth | Cast):
             stack.append(node.operand)
+            values = getattr(node, "values", ())
+            stack.extend(values if isinstance(values, tuple) else ())
         elif isinstance(node, ColumnRef):
             found.add(".".join(node.path))
     return found

@@ -29,7 +29,7 @@ from __future__ import annotations
 import json
 import math
 import re
-from datetime import date, timedelta
+from collections.abc import Sequence
 from enum import Enum
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, TypeAlias
@@ -38,6 +38,8 @@ import numpy as np
 import pyarrow as pa
 
 from skipstone.errors import UnsupportedError
+
+from .zones import civil_date
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -48,6 +50,18 @@ TIMESTAMP_NTZ = pa.timestamp("us")
 
 # A value of a stored domain (``literals.py``).
 Value: TypeAlias = "bool | int | float | str | bytes"
+
+
+class ManyValues(Sequence["Value"]):
+    """Values of a leaf as one array: see ``value_array.py``, which is after the trees.
+
+    ``keys`` are their ``literals.Keys``; ``cache`` has what others derive from them, by name.
+    """
+
+    __slots__ = ("cache", "keys")
+    keys: Any
+    cache: dict[object, Any]
+
 
 # A key in an Arrow field's metadata: its value says why the column does not compare as its bytes
 # do.
@@ -225,15 +239,18 @@ def column_path(name: str) -> tuple[str, ...]:
     return tuple(_part(match) for match in found)
 
 
+_QUOTED = re.compile(r"`[^`]*`?|\['(?:[^'\\]|\\.)*'\]|.", re.DOTALL)
+
+
 def split_names(text: str) -> list[str]:
-    """The parts between commas, as written; a comma within backquotes is part of a name."""
-    found, quoted = [""], False
-    for char in text:
-        quoted ^= char == "`"
-        if char == "," and not quoted:
+    """The parts between commas, as written; a comma within backquotes or the key of a map is part
+    of a name."""
+    found = [""]
+    for piece in _QUOTED.findall(text):
+        if piece == ",":
             found.append("")
         else:
-            found[-1] += char
+            found[-1] += piece
     return found
 
 
@@ -473,10 +490,7 @@ def decimal_text(unscaled: int, scale: int) -> str:
 
 
 def _date_text(day: int) -> str:
-    # Proleptic Gregorian, any year: move into the range of `date` by cycles of 400 years.
-    cycles, rest = divmod(day - 10_957, 146_097)
-    known = date(2000, 1, 1) + timedelta(days=rest)
-    year = known.year + cycles * 400
+    year, month, of_month = civil_date(day)
     # Spark requires a sign before years of more than four digits.
     text = f"{year:04}" if 0 <= year <= 9999 else f"{year:+05}"
-    return f"{text}-{known.month:02}-{known.day:02}"
+    return f"{text}-{month:02}-{of_month:02}"

@@ -177,6 +177,13 @@ def civil_day(year: int, month: int, day: int) -> int | None:
         return None
 
 
+def civil_date(day: int) -> tuple[int, int, int]:
+    """The year, month and day of days since 1970-01-01, the inverse of ``civil_day``."""
+    cycles, rest = divmod(day - 10_957, 146_097)
+    known = date(2000, 1, 1) + timedelta(days=rest)
+    return known.year + cycles * 400, known.month, known.day
+
+
 def parse_date(text: str) -> int | None:
     """Days of a string as ``CAST(text AS DATE)`` reads it; ``None`` when that is not certain."""
     match = _DATE_ONLY.fullmatch(text.strip(SPACE))

@@ -52,7 +52,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import DTypeLike, NDArray
 
-    from skipstone.predicate.types import Value
+    from skipstone.predicate.types import ManyValues, Value
 
 
 def atomic(type: pa.DataType) -> bool:
@@ -212,6 +212,8 @@ _SIDE = {"<": Op.LE, "<=": Op.LE, ">": Op.GE, ">=": Op.GE}
 
 def _members(leaf: Leaf, local: pa.DataType) -> StoredLeaf | None:
     """IN and NOT IN member by member: a list that became ranges would not be a leaf."""
+    if not isinstance(leaf.values, tuple):
+        return _many_members(leaf, leaf.values, local)
     values: list[Value] = []
     for value in leaf.values:
         found = _carry(leaf, "=", value, local)
@@ -222,6 +224,23 @@ def _members(leaf: Leaf, local: pa.DataType) -> StoredLeaf | None:
     if not values:
         return Const(False) if leaf.op is Op.IN else Leaf(leaf.column, local, Op.NOT_NULL)
     return Leaf(leaf.column, local, leaf.op, tuple(values))
+
+
+def _many_members(leaf: Leaf, values: ManyValues, local: pa.DataType) -> StoredLeaf | None:
+    """The same on an array, made once for all files of this type."""
+    from skipstone.predicate.value_array import restated
+
+    key = (leaf.column, leaf.op, local)
+    if key not in values.cache:
+        values.cache[key] = None
+        found = restated(values, local)
+        if found is not None and len(found):
+            values.cache[key] = Leaf(leaf.column, local, leaf.op, found)
+        elif found is not None:
+            none = Leaf(leaf.column, local, Op.NOT_NULL)
+            values.cache[key] = Const(False) if leaf.op is Op.IN else none
+    made: StoredLeaf | None = values.cache[key]
+    return made
 
 
 # -- calendars -------------------------------------------------------------------------------------

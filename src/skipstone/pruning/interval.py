@@ -38,15 +38,14 @@ from typing import TYPE_CHECKING, TypeAlias, cast
 import numpy as np
 
 from skipstone import _compute as pc
-from skipstone._arrays import arrow_bytes, numbers
+from skipstone._arrays import numbers
 from skipstone.predicate.literals import Keys, compare, order_key
+from skipstone.predicate.members import keys_among
 from skipstone.predicate.tree import Op
 
 from . import BoolArray, Bounds
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     import pyarrow as pa
     from numpy.typing import NDArray
 
@@ -159,7 +158,7 @@ def over_values(leaf: Leaf, units: Intervals) -> Both | None:
     if op is Op.NOT_LIKE or (op is Op.LIKE and not leaf.values[2]):
         return None
     if op in (Op.IN, Op.NOT_IN):
-        some, every = _members([order_key(v, leaf.type) for v in leaf.values], units)
+        some, every = _members(keys_among(leaf), units)
         return (some, every) if op is Op.IN else (~every, ~some)
     if op is Op.LIKE:
         some = ~_outside(_prefix(leaf.values[2]), units)
@@ -204,13 +203,12 @@ def _inside(prefix: tuple[bytes, bytes | None], units: Intervals) -> BoolArray:
     return above & (units.hi.valid if after is None else compare(units.hi, Op.LT, after))
 
 
-def _members(wanted: Sequence[Key], units: Intervals) -> Both:
-    """For ``IN wanted``: flags "some non-null value may be a member", and "all are"."""
+def _members(members: Keys, units: Intervals) -> Both:
+    """For ``IN members``: flags "some non-null value may be a member", and "all are"."""
     lo, hi, n = units.lo, units.hi, len(units)
-    if not wanted:
+    if not len(members):
         return np.zeros(n, np.bool_), np.zeros(n, np.bool_)
-    members = _as_keys(sorted(set(wanted)), lo)
-    first, last = min(wanted), max(wanted)
+    first, last = _key(members, 0), _key(members, -1)
     # Sorted tables: most units lie outside the list's own range. Unsorted: most cover an end of it.
     some = ~(compare(hi, Op.LT, first) | compare(lo, Op.GT, last))
     known = lo.valid & hi.valid
@@ -230,6 +228,22 @@ def _members(wanted: Sequence[Key], units: Intervals) -> Both:
     return some, one
 
 
+def window(members: Keys, units: Intervals) -> tuple[IntArray, IntArray]:
+    """For each unit, which of ascending keys lie within its bounds: the first, and the one after
+    the last."""
+    first = np.zeros(len(units), np.int64)
+    after = np.full(len(units), len(members), np.int64)
+    if len(members):
+        low, high = units.lo.valid, units.hi.valid
+        first[low] = search(members, units.lo.take(low))
+        ends = units.hi.take(high)
+        at = search(members, ends)
+        inside = at < len(members)
+        at[inside] += _pairwise(members.take(at[inside]), ends.take(inside), "equal")
+        after[high] = at
+    return first, after
+
+
 def _near(members: Keys, low: Keys, high: Keys) -> BoolArray:
     """For byte strings: flags of units with a member between their bounds, by 8 bytes of each.
 
@@ -243,11 +257,8 @@ def _near(members: Keys, low: Keys, high: Keys) -> BoolArray:
     return np.searchsorted(asked, below, "left") < np.searchsorted(asked, above, "right")
 
 
-def _as_keys(members: Sequence[Key], like: Keys) -> Keys:
-    valid = np.ones(len(members), np.bool_)
-    if like.is_int:
-        return Keys(np.array(members, dtype=np.int64), valid)
-    return Keys(arrow_bytes(cast("Sequence[bytes]", members)), valid)
+def _key(keys: Keys, at: int) -> Key:
+    return int(keys.data[at]) if keys.is_int else cast("bytes", keys.data[at].as_py())
 
 
 def _pairwise(left: Keys, right: Keys, how: str) -> BoolArray:

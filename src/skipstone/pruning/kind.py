@@ -210,6 +210,9 @@ class Index(BaseEvidence, ABC):
     #: the sidecar that holds the index, if any: ``container``
     sidecar: ClassVar[str | None] = None
 
+    #: the indexes of the same column that are asked in the same plan
+    beside: Sequence[Index] = ()
+
     def __init__(self, column: str) -> None:
         self.column = column
         self.stored: Stored | None = None
@@ -444,9 +447,12 @@ class PerFile(Index):
         else:
             bounds = self.bounds_of(local, rows)
         if bounds is None:
-            text = f"says nothing of {leaf.op}"
-            return Answer.silent(Cause.NOT_APPLICABLE, self._subject, text)
+            return Answer.silent(Cause.NOT_APPLICABLE, self._subject, self.silence(leaf))
         return Answer(bounds=bounds, reasons=lacking)
+
+    def silence(self, leaf: Leaf) -> str:
+        """Why it says nothing of a leaf."""
+        return f"says nothing of {leaf.op}"
 
     def _lacking(self, count: int, total: int) -> tuple[Reason, ...]:
         if not count:

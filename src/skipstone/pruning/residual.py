@@ -7,18 +7,30 @@ predicate that Skipstone does not model (``Opaque``) raises ``UnsupportedError``
 
 from __future__ import annotations
 
-import re
 from dataclasses import replace
-from typing import TYPE_CHECKING, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Protocol, TypeAlias, cast
 
 import numpy as np
 import pyarrow as pa
 
 from skipstone import _compute as pc
-from skipstone._arrays import arrow, numbers, whole
-from skipstone.errors import UnsupportedError
-from skipstone.predicate.literals import compare, isin, order_key, order_keys
-from skipstone.predicate.tree import And, Bound, Const, Leaf, Op, Opaque, leaves, pieces
+from skipstone._arrays import arrow, numbers, ordinals, validity, whole
+from skipstone.errors import ExpressionError, UnsupportedError
+from skipstone.predicate.kernels.patterns import hits
+from skipstone.predicate.literals import compare, order_key, order_keys, stored
+from skipstone.predicate.members import isin, keys_among
+from skipstone.predicate.tree import (
+    And,
+    Bound,
+    Computed,
+    Const,
+    Leaf,
+    Op,
+    Opaque,
+    columns_read,
+    leaves,
+    pieces,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -53,6 +65,9 @@ class CodedValues(Protocol):
     def at(self, rows: NDArray[np.int64]) -> CodedValues:
         """Some rows, ascending."""
 
+    def take(self, rows: pa.Array) -> pa.Array:
+        """The values of some rows."""
+
 
 Column: TypeAlias = "pa.ChunkedArray | pa.Array | CodedValues"
 
@@ -60,9 +75,9 @@ Column: TypeAlias = "pa.ChunkedArray | pa.Array | CodedValues"
 def require_decidable(tree: Bound) -> None:
     """``UnsupportedError`` where a part of the predicate is opaque."""
     for node in pieces(tree):
-        if isinstance(node, Opaque):
-            hint = "comparisons of columns with literals, IN, LIKE and IS NULL can be decided; read"
-            hint += " with those, and filter the rest in an engine"
+        if isinstance(node, Opaque) and not isinstance(node, Computed):
+            hint = "the documentation lists the expressions that can be decided; read with those,"
+            hint += " and filter the rest in an engine"
             if "literal" in node.reason and ": " in node.reason:
                 hint = "write the value as the type of the column"
             raise UnsupportedError(f"cannot decide {node.sql}: {node.reason}", hint=hint)
@@ -107,15 +122,53 @@ class _Evaluation:
             return self.leaf(tree)
         if isinstance(tree, Const):
             return np.full(self.rows, tree.value)
+        if isinstance(tree, Computed):
+            return self._computed(tree)
         if isinstance(tree, Opaque):
             require_decidable(tree)
         assert not isinstance(tree, Opaque)
+        children = cast("list[Bound]", sorted(tree.children, key=self._order))
         if isinstance(tree, And):
-            return self._all(sorted(tree.children, key=self._cost))  # type: ignore[arg-type]
+            return self._all(children)
         result = np.zeros(self.rows, np.bool_)
-        for child in tree.children:
-            result |= self.of(child)  # type: ignore[arg-type]  # the children of a bound node are bound
+        for child in children:
+            if _is_computed(child):
+                # As in SQL, what may fail sees only the rows that it decides.
+                open_rows = np.flatnonzero(~result)
+                result[open_rows] = self._at(child, open_rows)
+            else:
+                result |= self.of(child)
         return result
+
+    def _order(self, tree: Bound) -> tuple[bool, int]:
+        """Conditions that are computed come after those that are not, in the order as written."""
+        return (True, 0) if _is_computed(tree) else (False, self._cost(tree))
+
+    def _at(self, tree: Bound, at: NDArray[np.int64]) -> BoolArray:
+        if len(at) == self.rows:
+            return self.of(tree)
+        part = {name: _some(self.columns[name], at) for name in columns_read(tree)}
+        return _Evaluation(part, len(at), self.path).of(tree)
+
+    def _computed(self, tree: Computed) -> BoolArray:
+        from skipstone.predicate.kernels.rows import true_rows
+
+        arrays = {}
+        for name, type in tree.typed.columns():
+            column = self.columns[name]
+            if not isinstance(column, pa.ChunkedArray | pa.Array):
+                column = column.take(arrow(ordinals(self.rows)))
+            column = _whole(column)
+            try:
+                arrays[name] = column if pa.types.is_nested(type) else stored(column, type)
+            except pa.ArrowInvalid as error:
+                raise unfit(name, column.type, type, self.path) from error
+        try:
+            return true_rows(tree.typed, arrays, self.rows, tree.zone, tree.sql)
+        except ExpressionError as error:
+            raise ExpressionError(
+                f"{self.path}: {error.message}" if self.path else error.message
+            ) from None
 
     def _all(self, children: Sequence[Bound]) -> BoolArray:
         """Where all hold: columns that are not decoded yet are decoded for the rows that are left,
@@ -125,10 +178,10 @@ class _Evaluation:
             left = np.count_nonzero(result)
             if not left:
                 break
-            if left <= _FEW * self.rows and self._cost(child):
+            few = left <= _FEW * self.rows and self._cost(child)
+            if few or (left < self.rows and _is_computed(child)):
                 at = np.flatnonzero(result)
-                part = {leaf.column: _some(self.columns[leaf.column], at) for leaf in leaves(child)}
-                result[at] = _Evaluation(part, len(at), self.path).of(child)
+                result[at] = self._at(child, at)
             else:
                 result &= self.of(child)
         return result
@@ -148,9 +201,9 @@ class _Evaluation:
             return self._coded(leaf, column)
         match leaf.op:
             case Op.IS_NULL:
-                return _flags(column.is_null())
+                return ~validity(_whole(column))
             case Op.NOT_NULL:
-                return _flags(column.is_valid())
+                return validity(_whole(column))
             case Op.LIKE | Op.NOT_LIKE | Op.STARTS_WITH | Op.NOT_STARTS_WITH:
                 return _text(leaf, column)
         if isinstance(column, pa.DictionaryArray) and _is_dense(column.dictionary):
@@ -200,6 +253,10 @@ def _some(column: Column, at: NDArray[np.int64]) -> Column:
     return column.at(at)
 
 
+def _is_computed(tree: Bound) -> bool:
+    return any(isinstance(node, Computed) for node in pieces(tree))
+
+
 def _is_dense(words: pa.Array) -> bool:
     return bool(len(words)) and not words.null_count
 
@@ -219,7 +276,10 @@ class _Coded:
         return np.asarray(flags.take(numbers(indices))) & self.valid()
 
     def valid(self) -> BoolArray:
-        return _flags(self.array.is_valid())
+        return validity(self.array)
+
+    def take(self, rows: pa.Array) -> pa.Array:
+        return self.array.take(rows)
 
     def at(self, rows: NDArray[np.int64]) -> _Coded:
         return _Coded(self.array.take(arrow(rows)))
@@ -249,7 +309,7 @@ def _floats(leaf: Leaf, column: pa.ChunkedArray | pa.Array) -> BoolArray | None:
         found = (values < bound) ^ (op is Op.GE)
     else:
         found = (values <= bound) ^ (op is Op.GT)
-    return np.asarray(found & _flags(column.is_valid()) if nulls else found, np.bool_)
+    return np.asarray(found & validity(_whole(column)) if nulls else found, np.bool_)
 
 
 _COMPARED = {Op.EQ, Op.NE, Op.LT, Op.LE, Op.GT, Op.GE}
@@ -259,7 +319,7 @@ def matching_values(leaf: Leaf, keys: Keys) -> BoolArray:
     """Per value: whether the leaf is TRUE; a null matches nothing here."""
     op, type = leaf.op, leaf.type
     if op in (Op.IN, Op.NOT_IN):
-        member = isin(keys, [order_key(value, type) for value in leaf.values])
+        member = isin(keys, keys_among(leaf))
         return member if op is Op.IN else keys.valid & ~member
     if op in (Op.STARTS_WITH, Op.NOT_STARTS_WITH):
         found = _flags(pc.starts_with(keys.data, order_key(leaf.values[0], type)))
@@ -284,89 +344,12 @@ def _text(leaf: Leaf, column: pa.ChunkedArray | pa.Array) -> BoolArray:
         flags = _hits(leaf, column)
     found = _flags(flags)
     if leaf.op in (Op.NOT_LIKE, Op.NOT_STARTS_WITH):
-        return _flags(flags.is_valid()) & ~found
+        return validity(_whole(flags)) & ~found
     return found
 
 
 def _hits(leaf: Leaf, words: pa.Array) -> pa.BooleanArray:
-    """Per word: whether it matches the pattern or prefix; null for null.
-
-    Spark compares bytes where a pattern is a text, a prefix, a suffix, both, or a substring (its
-    rule ``LikeSimplification``), and otherwise text with U+FFFD for bytes that are not UTF-8.
-    """
-    if leaf.op in (Op.STARTS_WITH, Op.NOT_STARTS_WITH):
-        return pc.starts_with(_bytes(words), _encoded(str(leaf.values[0])))
-    pattern, escape = str(leaf.values[0]), str(leaf.values[1])
-    simple = None if escape in pattern else _SIMPLE.fullmatch(pattern)
-    if simple is not None:
-        return _simple(_bytes(words), simple)
-    text = _bytes(words).cast(pa.large_binary()).view(pa.large_string())
-    try:
-        text.validate(full=True)
-        return pc.match_substring_regex(text, rf"(?s)\A{like_regex(pattern, escape)}\z".encode())
-    except (pa.ArrowInvalid, UnicodeEncodeError):
-        # Arrow's expressions are UTF-8 of limited length, and match no bytes that are not UTF-8.
-        expression = re.compile(like_regex(pattern, escape), re.DOTALL)
-        coded = text.view(pa.large_binary()).dictionary_encode()
-        known = [
-            expression.fullmatch(_java_text(word)) is not None
-            for word in coded.dictionary.to_pylist()
-        ]
-        return pa.array(known, pa.bool_()).take(coded.indices)
-
-
-def _bytes(words: pa.Array) -> pa.Array:
-    t = pa.types
-    if t.is_binary(words.type) or t.is_large_binary(words.type):
-        return words
-    if t.is_fixed_size_binary(words.type):
-        return words.cast(pa.binary())
-    if not t.is_string(words.type):
-        return words.cast(pa.large_string()).view(pa.large_binary())
-    return words.view(pa.binary())
-
-
-def _encoded(text: str) -> bytes:
-    return text.encode("utf-8", "surrogatepass")
-
-
-def _simple(words: pa.Array, pattern: re.Match[str]) -> pa.BooleanArray:
-    """Whether words match ``a``, ``a%``, ``%a``, ``%a%`` or ``a%b``."""
-    first, middle, last = (
-        _encoded(part or "") for part in pattern.group("first", "middle", "last")
-    )
-    if pattern["text"] is not None:
-        return pc.equal(words, pa.scalar(_encoded(pattern["text"]), words.type))
-    if middle:
-        return pc.match_substring(words, middle)
-    long = pc.greater_equal(pc.binary_length(words), len(first) + len(last))
-    if first:
-        long = pc.and_(long, pc.starts_with(words, first))
-    return pc.and_(long, pc.ends_with(words, last)) if last else long
-
-
-_SIMPLE = re.compile(r"(?P<text>[^%_]+)|%(?P<middle>[^%_]+)%|(?P<first>[^%_]+)?%(?P<last>[^%_]+)?")
-_SURROGATE = re.compile(rb"\xed[\xa0-\xbf][\x80-\xbf]?")
-
-
-def _java_text(word: bytes) -> str:
-    """Bytes as Java reads UTF-8: U+FFFD for invalid bytes, one for an encoded surrogate."""
-    return _SURROGATE.sub(b"\xef\xbf\xbd", word).decode("utf-8", "replace")
-
-
-def like_regex(pattern: str, escape: str) -> str:
-    """A LIKE pattern as a regular expression (RE2 and Python's) for the whole text, where a dot
-    matches any character."""
-    out, at = [], 0
-    while at < len(pattern):
-        char = pattern[at]
-        at += 1
-        if char == escape and at < len(pattern):
-            out.append(re.escape(pattern[at]))
-            at += 1
-        else:
-            out.append({"%": ".*", "_": "."}.get(char) or re.escape(char))
-    return "".join(out)
+    return hits(leaf.op in (Op.STARTS_WITH, Op.NOT_STARTS_WITH), leaf.values, words)
 
 
 def _flags(found: pa.ChunkedArray | pa.Array) -> BoolArray:

@@ -5,35 +5,69 @@ from __future__ import annotations
 import math
 import struct
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from functools import cached_property
+from typing import TYPE_CHECKING, Final, TypeAlias
 
+import numpy as np
 import pyarrow as pa
 
+from skipstone._arrays import distinct
 from skipstone.predicate.literals import order_key
+from skipstone.predicate.members import lists_nan
 from skipstone.predicate.tree import Op
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from numpy.typing import NDArray
+
     from skipstone.predicate.tree import Leaf
+    from skipstone.predicate.types import ManyValues
+
+    Spans: TypeAlias = "Sequence[int] | NDArray[np.uint64]"
 
 
 _ZERO: Final = 1 << 63  # the key of 0 and 0.0; that of -0.0 is the one before
 _MOST: Final = (1 << 64) - 1
 
 
-@dataclass(frozen=True, slots=True)
+# So many spans are tried for each key; of more, a hash of the key is looked at first.
+_FEW_SPANS: Final = 2
+_MIX: Final = np.uint64(0x9E37_79B9_7F4A_7C15)
+
+
+@dataclass(frozen=True, eq=False)
 class Sought:
     """What excludes values; empty where nothing does. All others may meet the condition.
 
     ``lows`` and ``highs`` are closed spans of keys, ascending. The key of a text is its first eight
-    bytes as a number, so a smaller text has no larger key. That of a number of ``type`` is an
+    bytes as a number, so a smaller text has no larger key; with ``skip`` that of the bytes after so
+    many, and 0 where there are none. That of a number of ``type`` is an
     unsigned one in the same order, of floats that of IEEE. ``needle`` are bytes that a text
     contains.
     """
 
     type: pa.DataType
-    lows: tuple[int, ...] = ()
-    highs: tuple[int, ...] = ()
+    lows: Spans = ()
+    highs: Spans = ()
     needle: bytes = b""
+    skip: int = 0
+
+    @cached_property
+    def spans(self) -> tuple[NDArray[np.uint64], NDArray[np.uint64], NDArray[np.uint64]]:
+        """``lows`` and ``highs``, and of many spans a set of bits with the hashes of all keys in
+        them: a power of two of words, with room for the keys."""
+        lows, highs = np.asarray(self.lows, np.uint64), np.asarray(self.highs, np.uint64)
+        if len(lows) <= _FEW_SPANS:
+            return lows, highs, np.zeros(0, np.uint64)
+        size = max(16, len(lows).bit_length() + 3)
+        flags = np.zeros(1 << size, np.bool_)
+        if (highs - lows <= np.uint64(1)).all():
+            for ends in (lows, highs):
+                flags[ends * _MIX >> np.uint64(64 - size)] = True
+        else:
+            flags[:] = True
+        return lows, highs, np.packbits(flags, bitorder="little").view(np.uint64)
 
 
 def sought(leaf: Leaf) -> Sought:
@@ -43,6 +77,8 @@ def sought(leaf: Leaf) -> Sought:
         return _of_pattern(leaf)
     if op is Op.STARTS_WITH:
         return _of_prefix(type, str(leaf.values[0]).encode("utf-8", "surrogatepass"))
+    if op is Op.IN and not isinstance(leaf.values, tuple):
+        return _of_array(leaf, leaf.values)
     if pa.types.is_string(type) or pa.types.is_binary(type):
         words = [order_key(value, type) for value in leaf.values]
         keys = [(_text_key(word, b"\0"),) * 2 for word in words if isinstance(word, bytes)]
@@ -54,7 +90,7 @@ def sought(leaf: Leaf) -> Sought:
         return Sought(type)
     least, above = 0, None
     if pa.types.is_floating(type):
-        if any(isinstance(value, float) and math.isnan(value) for value in leaf.values):
+        if lists_nan(leaf):
             return Sought(type)
         # NaN is the largest value, whatever its sign.
         least, _ = _number_keys(-math.inf, type)
@@ -64,6 +100,33 @@ def sought(leaf: Leaf) -> Sought:
     if op in (Op.GT, Op.GE):
         return _spans(type, *([above] if above else []), (keys[0][0], _MOST))
     return _spans(type, *sorted(set(keys))) if op in (Op.EQ, Op.IN) else Sought(type)
+
+
+def _of_array(leaf: Leaf, values: ManyValues) -> Sought:
+    """The same for an array, made once."""
+    found: Sought | None = values.cache.get("sought")
+    if found is not None:
+        return found
+    type, keys = leaf.type, values.keys
+    if not isinstance(keys.data, np.ndarray):
+        is_text = pa.types.is_string(type) or pa.types.is_binary(type)
+        # What all of them begin with tells none from another.
+        prefix, words = keys.prefixed
+        spans = distinct(words) if is_text else ()
+        found = Sought(type, spans, spans, skip=len(prefix))
+    elif not _is_ordered(type) or lists_nan(leaf):
+        found = Sought(type)
+    else:
+        # The key of a number is as that of the module ``literals``, but for negative floats.
+        lows = keys.data.view(np.uint64) ^ np.uint64(_ZERO)
+        if pa.types.is_floating(type):
+            lows = np.where(keys.data < 0, lows - np.uint64(1), lows)
+        highs = lows
+        if pa.types.is_floating(type) and (zero := lows == np.uint64(_ZERO)).any():
+            lows = np.where(zero, np.uint64(_ZERO - 1), lows)
+        found = Sought(type, lows, highs)
+    values.cache["sought"] = found
+    return found
 
 
 def _spans(type: pa.DataType, *spans: tuple[int, int]) -> Sought:

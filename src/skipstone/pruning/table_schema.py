@@ -56,7 +56,7 @@ def find_path(schema: pa.Schema, column: str) -> tuple[pa.Field, ...] | None:
     fields: list[pa.Field] = list(schema)
     path: list[pa.Field] = []
     for part in column_path(column):
-        if isinstance(part, MapKey):
+        if _is_key(part, path):
             value = value_of_key(path[-1] if path else None, part)
             if value is None:
                 return None
@@ -78,9 +78,14 @@ def spelled_path(schema: pa.Schema, column: str) -> tuple[str, ...] | None:
     if found is None:
         return None
     return tuple(
-        part if isinstance(part, MapKey) else field.name
-        for part, field in zip(column_path(column), found, strict=True)
+        MapKey(part) if _is_key(part, found[:at]) else found[at].name
+        for at, part in enumerate(column_path(column))
     )
+
+
+def _is_key(part: str, above: Sequence[pa.Field]) -> bool:
+    """Whether a part of a path is a key: ``m.k`` is ``m['k']``."""
+    return isinstance(part, MapKey) or bool(above and pa.types.is_map(above[-1].type))
 
 
 def spelled_as(schema: pa.Schema, names: Iterable[str]) -> pa.Schema:

@@ -34,7 +34,7 @@ from skipstone.errors import FormatError, SkipstoneError, StaleError, Unsupporte
 from skipstone.execution.open_files import load_summary
 from skipstone.human import SHOWN, Report, duration, of_total, plural, size
 from skipstone.identity import ObjectId
-from skipstone.parquet.format.footer import Tail
+from skipstone.parquet.format.footer import TAIL_GUESS, Tail
 from skipstone.parquet.format.footer_arrays import FooterArrays
 from skipstone.parquet.format.metadata import KeyValue
 from skipstone.parquet.format.summary_file import (
@@ -45,7 +45,6 @@ from skipstone.parquet.format.summary_file import (
     head_of,
     summary_file,
 )
-from skipstone.parquet.reading.pinned_file import TAIL_GUESS
 from skipstone.parquet.writing.footer_editor import FooterEditor, row_group_bytes, row_group_in_file
 from skipstone.storage import ByteRange, remove_left_overs
 from skipstone.storage.listing import SUMMARY

@@ -22,6 +22,7 @@ A value may hold any text. Where a text can be read in two ways, that partition 
 from __future__ import annotations
 
 import json
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Final
 
@@ -95,9 +96,10 @@ class CatalogTable:
         ``UnsupportedError`` for a view, and for a table that has no plain files."""
         require_session(spark)
         if is_connect(spark):
+            place = _location(spark, name)
             raise UnsupportedError(
                 f"{name}: a table of the catalog needs a classic session",
-                hint="under Spark Connect open it by its location: Table(path)",
+                hint=f"under Spark Connect open it by its location: Table({place})",
             )
         leaf = _leaf(spark, name)
         found = file_relation(leaf)
@@ -215,6 +217,16 @@ class CatalogTable:
             roots.append(self.location)
         parts = [part for root in sorted(roots) if (part := _files(storage, root)) is not None]
         return _together(self.location, parts, of_folder, types)
+
+
+def _location(spark: Any, name: str) -> str:
+    """The quoted location of a table, as a client of Spark Connect can find it; else a word for
+    it. Its partitions may lie elsewhere, which such a client cannot ask for together."""
+    with suppress(Exception):
+        for row in spark.sql(f"DESCRIBE TABLE EXTENDED {name}").collect():
+            if row[0] == "Location":
+                return repr(canonical_path(row[1]))
+    return "path"
 
 
 def _leaf(spark: SparkSession, name: str) -> JavaObject:

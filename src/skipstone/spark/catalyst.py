@@ -9,7 +9,8 @@ number of children and its fields, every literal as text. Values that the text l
 - TIMESTAMP literals, which print as local text without offset (two instants, one text):
   ``value()``, microseconds; a long IN list of them as one array;
 - strings that may not be UTF-8: ``value().getBytes()``;
-- the escape of LIKE: ``escapeChar()``;
+- the escape of LIKE: ``escapeChar()``; whether a cast or product fails, wraps around or is NULL
+  where it overflows: ``evalMode()``;
 - metadata of attributes: ``metadata().json()`` where a name may be that of Spark's ``_metadata``
   column; the relation's schema (``unusable``) for collations and defaults.
 
@@ -24,8 +25,11 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 import pyarrow as pa
 
+from skipstone.predicate.operands import plain_pattern
 from skipstone.predicate.tree import (
+    CONDITIONS,
     And,
+    Call,
     Cast,
     ColumnRef,
     Comparison,
@@ -42,10 +46,13 @@ from skipstone.predicate.tree import (
 )
 from skipstone.predicate.types import MapKey, parse_type
 
-from .literals import UnreadableLiteral, fetch_set, fetch_values, value_of
+from .catalyst_functions import FUNCTIONS, Function, FunctionReader, UnusableOperand
+from .literals import UnreadableLiteral, fetch_listed, fetch_set, fetch_values, value_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
+
+    from skipstone.predicate.tree import Operand
 
     from .session import JavaObject, Jvm
 
@@ -61,18 +68,11 @@ _COMPARISONS = {
 }
 # Spark's hidden ``_metadata`` column and its fields. Filters on them reach ``listFiles`` as
 # attributes of these names; columns of the table may have them too.
-_METADATA_NAMES = frozenset(
-    {
-        "_metadata",
-        "file_path",
-        "file_name",
-        "file_size",
-        "file_block_start",
-        "file_block_length",
-        "file_modification_time",
-        "row_index",
-    }
-)
+_NAMES_OF_METADATA = """
+_metadata file_path file_name file_size file_block_start file_block_length file_modification_time
+row_index
+"""
+_METADATA_NAMES = frozenset(_NAMES_OF_METADATA.split())
 _METADATA = "a metadata column: Spark itself prunes by it"
 _FETCHES = 64  # values that are fetched one by one per filter; others stay unknown
 _PLANS = ("Subquery", "Exists", "ListQuery", "DynamicPruning")
@@ -102,11 +102,7 @@ class _Junction:
     children: list[Any]
 
 
-class _UnusableOperand(ValueError):
-    """An operand that no index can use; its text is the reason."""
-
-
-_Node: TypeAlias = "_Attribute | _Pending | _Junction | Literal | Cast | Expr"
+_Node: TypeAlias = "_Attribute | _Pending | _Junction | Function | Literal | Cast | Expr"
 
 
 def conjunction(
@@ -145,6 +141,27 @@ def to_expr(
         return Opaque(_sql(expression), f"unknown form of expression: {error!r}")
 
 
+def operand_of(
+    jvm: Jvm,
+    nodes: list[dict[str, Any]],
+    *,
+    time_zone: str,
+    unusable: Mapping[tuple[str, ...], str],
+) -> ColumnRef | Cast | str:
+    """An expression in Catalyst's JSON as an operand; the reason where no index can use it."""
+    try:
+        reader = _TreeReader(jvm, None, nodes, time_zone, unusable, fetches=0)
+        found = reader.operand(reader.root())
+    except (ValueError, KeyError, TypeError, IndexError, AttributeError, RecursionError):
+        # The text of an expression without an equivalent would come from its object.
+        return f"no index can use {str(nodes[0]['class']).rpartition('.')[2]}"
+    if isinstance(found, Opaque):
+        return found.reason
+    if isinstance(found, Literal | Call):
+        return "a key that is a constant or a function"
+    return found
+
+
 def mentions_metadata(tree: Expr) -> bool:
     """True when a part of the tree is about Spark's ``_metadata`` column."""
     stack: list[object] = [tree]
@@ -165,7 +182,7 @@ def _sql(expression: JavaObject) -> str:
 
 
 @dataclass(slots=True)
-class _TreeReader:
+class _TreeReader(FunctionReader):
     jvm: Jvm
     expression: JavaObject
     nodes: list[dict[str, Any]]
@@ -174,6 +191,9 @@ class _TreeReader:
     fetches: int = field(default=_FETCHES)
 
     def read(self) -> Expr:
+        return self.predicate(self.root())
+
+    def root(self) -> _Node:
         # From the last node to the first: the children of a node are then on top of the stack.
         stack: list[_Node] = []
         for index in range(len(self.nodes) - 1, -1, -1):
@@ -182,18 +202,20 @@ class _TreeReader:
             children = [stack.pop() for _ in range(count)]
             name = str(node["class"])
             known = name.startswith(_PACKAGE)
-            method = getattr(self, f"_{name[len(_PACKAGE) :]}", None) if known else None
+            simple = name.rsplit(".", 1)[-1]
+            method = getattr(self, f"_{simple}", None) if known else None
+            if method is None and known and simple in FUNCTIONS:
+                method = self.function
             if method is None:
-                simple = name.rsplit(".", 1)[-1]
                 stack.append(self.opaque(index, f"no index can use {simple}"))
             else:
                 try:
                     stack.append(method(index, node, children))
-                except (_UnusableOperand, UnreadableLiteral) as error:
+                except (UnusableOperand, UnreadableLiteral) as error:
                     stack.append(self.opaque(index, str(error)))
         if len(stack) != 1:
             raise ValueError(f"{len(stack)} roots")
-        return self.predicate(stack[0])
+        return stack[0]
 
     # -- nodes as expressions ----------------------------------------------------------------------
 
@@ -203,13 +225,15 @@ class _TreeReader:
             return node.kind(tuple(self.predicate(child) for child in node.children))
         if isinstance(node, Literal):
             return Const(node.value) if isinstance(node.value, bool) else Truth(node)
-        if isinstance(node, _Attribute | _Pending | Cast):
+        if isinstance(node, _Attribute | _Pending | Function | Cast):
             operand = self.operand(node)
             return operand if isinstance(operand, Opaque) else Truth(operand)
         return node
 
-    def operand(self, node: _Node) -> ColumnRef | Literal | Cast | Opaque:
+    def operand(self, node: _Node) -> ColumnRef | Literal | Cast | Call | Opaque:
         """The node as an operand; ``Opaque`` if the tree has no such operand."""
+        if isinstance(node, Function):
+            return node.call
         if isinstance(node, _Pending):
             return self.fetch([node])[0]
         if isinstance(node, Literal | Cast | Opaque):
@@ -224,11 +248,17 @@ class _TreeReader:
             return ColumnRef(node.path)
         return Opaque("a predicate as an operand", "no index can use a predicate as an operand")
 
-    def usable(self, node: _Node) -> ColumnRef | Literal | Cast:
-        """The node as an operand that an index can use; raises ``_UnusableOperand``."""
+    def argument(self, node: _Node) -> Operand:
+        """The node as an operand that may be a condition; raises ``UnusableOperand``."""
+        if isinstance(node, (*CONDITIONS, _Junction)):
+            return self.predicate(node)
+        return self.usable(node)
+
+    def usable(self, node: _Node) -> ColumnRef | Literal | Cast | Call:
+        """The node as an operand that an index can use; raises ``UnusableOperand``."""
         found = self.operand(node)
         if isinstance(found, Opaque):
-            raise _UnusableOperand(found.reason)
+            raise UnusableOperand(found.reason)
         return found
 
     @staticmethod
@@ -337,6 +367,15 @@ class _TreeReader:
             return self.opaque(index, f"no index can use type {node['dataType']}")
         if isinstance(child, _Attribute) and child.type == node["dataType"]:
             return child  # a cast to itself, which varchar(n) leaves
+        mode = "ANSI"
+        if pa.types.is_integer(type):
+            have = self.type_of(child)
+            if have is None or not (pa.types.is_integer(have) and have.bit_width <= type.bit_width):
+                mode = self.eval_mode(index)
+        if mode == "LEGACY":
+            return self.opaque(
+                index, f"without ANSI mode, a cast to {node['dataType']} wraps around"
+            )
         if str(node["dataType"]).startswith("interval"):
             # A number of other units, or truncated to whole ones: one Arrow type, several meanings.
             return self.opaque(index, f"a cast to {node['dataType']}")
@@ -345,12 +384,12 @@ class _TreeReader:
         zoned = pa.types.is_timestamp(type) or pa.types.is_date(type)
         if zoned and zone is not None and zone != self.time_zone:
             return self.opaque(index, f"a cast in time zone {zone}, not the session's")
-        return Cast(operand, type)
+        return Cast(operand, type, mode == "TRY")
 
     # -- predicates --------------------------------------------------------------------------------
 
     def compare(self, index: int, node: dict[str, Any], children: list[_Node]) -> _Node:
-        left, right = (self.usable(child) for child in children)
+        left, right = (self.argument(child) for child in children)
         return Comparison(_COMPARISONS[node["class"][len(_PACKAGE) :]], left, right)
 
     _EqualTo = _EqualNullSafe = _LessThan = _LessThanOrEqual = compare
@@ -359,7 +398,9 @@ class _TreeReader:
     def _In(self, index: int, node: dict[str, Any], children: list[_Node]) -> _Node:
         operand = self.usable(children[0])
         pending = [child for child in children[1:] if isinstance(child, _Pending)]
-        fetched = self.fetch_list(index, children[1:]) if len(pending) > 8 else None
+        fetched = None
+        if len(pending) > 8:
+            fetched = self.fetch_list(index, children[1:])
         values: Sequence[object] = fetched or [self.operand(child) for child in children[1:]]
         literals = tuple(value for value in values if isinstance(value, Literal))
         if len(literals) != len(values):
@@ -372,11 +413,8 @@ class _TreeReader:
         (type,) = types if len(types) == 1 else (None,)
         if type is None or not pa.types.is_timestamp(type):
             return None
-        array = self.jvm.type(f"{_PACKAGE}CreateArray")(self.node_at(index).list(), False)
-        parts = str(array.eval(None).toString()).strip("[]").split(",")
-        if len(parts) != len(items):
-            raise UnreadableLiteral(f"{len(parts)} values where {len(items)} were listed")
-        return [Literal(None if part.strip() == "null" else int(part), type) for part in parts]
+        values = fetch_listed(self.jvm, self.node_at(index), len(items))
+        return [Literal(value, type) for value in values]
 
     def _InSet(self, index: int, node: dict[str, Any], children: list[_Node]) -> _Node:
         operand = self.usable(children[0])
@@ -390,13 +428,13 @@ class _TreeReader:
         """The type of an operand that is not a literal."""
         if isinstance(node, _Attribute):
             return self.atomic(node.type)
-        return node.type if isinstance(node, Cast) else None
+        return node.type if isinstance(node, Cast | Function) else None
 
     def _IsNull(self, index: int, node: dict[str, Any], children: list[_Node]) -> _Node:
-        return NullTest(self.usable(children[0]))
+        return NullTest(self.argument(children[0]))
 
     def _IsNotNull(self, index: int, node: dict[str, Any], children: list[_Node]) -> _Node:
-        return Not(NullTest(self.usable(children[0])))
+        return Not(NullTest(self.argument(children[0])))
 
     def _IsNaN(self, index: int, node: dict[str, Any], children: list[_Node]) -> _Node:
         operand = self.operand(children[0])
@@ -406,14 +444,14 @@ class _TreeReader:
         # isnan(NULL) is FALSE, so its negation matches nulls: that is <=>, not =.
         return Comparison("<=>", operand, Literal(float("nan"), type))
 
-    def match(self, children: list[_Node]) -> tuple[ColumnRef | Cast, str]:
+    def match(self, children: list[_Node]) -> tuple[ColumnRef | Cast | Call, str]:
         """The operand and the pattern of a test of strings."""
         left, right = (self.usable(child) for child in children)
-        if not isinstance(left, ColumnRef | Cast) or not isinstance(right, Literal):
-            raise _UnusableOperand("a pattern that is not a literal")
+        if not isinstance(left, ColumnRef | Cast | Call) or not isinstance(right, Literal):
+            raise UnusableOperand("a pattern that is not a literal")
         kind = self.type_of(children[0])
         if not isinstance(right.value, str) or kind is None or not pa.types.is_string(kind):
-            raise _UnusableOperand("no index can use a pattern over another type than strings")
+            raise UnusableOperand("no index can use a pattern over another type than strings")
         return left, right.value
 
     def _StartsWith(self, index: int, node: dict[str, Any], children: list[_Node]) -> _Node:
@@ -422,11 +460,11 @@ class _TreeReader:
 
     def _EndsWith(self, index: int, node: dict[str, Any], children: list[_Node]) -> _Node:
         operand, suffix = self.match(children)
-        return PatternMatch(operand, f"%{_plain(suffix)}")
+        return PatternMatch(operand, f"%{plain_pattern(suffix)}")
 
     def _Contains(self, index: int, node: dict[str, Any], children: list[_Node]) -> _Node:
         operand, text = self.match(children)
-        return PatternMatch(operand, f"%{_plain(text)}%")
+        return PatternMatch(operand, f"%{plain_pattern(text)}%")
 
     def _Like(self, index: int, node: dict[str, Any], children: list[_Node]) -> _Node:
         operand, pattern = self.match(children)
@@ -448,8 +486,3 @@ class _TreeReader:
 
     def _Or(self, index: int, node: dict[str, Any], children: list[_Node]) -> _Node:
         return self.junction(Or, children)
-
-
-def _plain(text: str) -> str:
-    """``text`` as a LIKE pattern that matches itself."""
-    return text.replace("\\", "\\\\").replace("%", "\\%").replace("_", "\\_")

@@ -41,7 +41,7 @@ from skipstone.planning.fact_runs import IN_MEMORY, RunSettings, in_turn
 from skipstone.planning.table_facts import ObjectPlanRequest, plan_objects
 from skipstone.predicate.binding import bind
 from skipstone.predicate.render import to_sql
-from skipstone.predicate.tree import leaves
+from skipstone.predicate.tree import And, conjunction, leaves
 from skipstone.predicate.types import schema_from_spark
 from skipstone.pruning import Cause, Reason
 from skipstone.pruning.partitions import PartitionColumns
@@ -102,6 +102,9 @@ class FactsPruner(Pruner):
         self.sidecars = sidecars
         self.stores, self.info, self.fingerprint = stores, info, fingerprint
         self.reasons = reasons
+        #: what every scan of the relation is pruned by, besides its filters, and Spark's ANSI mode
+        self.keys: Expr | None = None
+        self.ansi = True
         self.memory = _memory((info.confs or {}).get(FACTS_MEMORY))
         self.file_index = (info.confs or {}).get(FILE_INDEX, "true").strip().lower() != "false"
         self.schema = schema_from_spark(info.schema)
@@ -159,6 +162,11 @@ class FactsPruner(Pruner):
             session_zone=settings.time_zone,
             map_keys=True,
         )
+        if self.keys is not None:
+            schema, zone = _spelled(self.schema, matched.matches), settings.time_zone
+            own = bind(self.keys, schema, session_zone=zone, ansi=self.ansi)
+            tree = conjunction([tree, own])
+            predicate = And((predicate, self.keys))
         reasons = self.reasons
         if settings.case_sensitive:
             # Facts of `id` may be those of a file's `ID`, another column for this session.

@@ -20,7 +20,7 @@ from __future__ import annotations
 import re
 import threading
 import time
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
@@ -30,6 +30,7 @@ from skipstone.pruning import Cause, Reason
 from skipstone.pruning.partitions import folder_columns
 
 from .catalyst import conjunction, mentions_metadata
+from .joins.pruning import JoinPruning, JoinScan
 from .relation import HARMLESS, FileListing, FileStats, Pruning, ReadSettings
 from .scans import Scan
 
@@ -279,10 +280,11 @@ class SkippingFileIndex:
     def _list(
         self, partition_filters: JavaObject, data_filters: JavaObject, clock: _Clock
     ) -> tuple[JavaObject, Scan]:
-        if data_filters.isEmpty():
+        settings = self._settings()
+        joins = JoinPruning.of(self, data_filters)
+        if data_filters.isEmpty() and joins is None:
             text = "no predicate on columns of the files"
             return self._unfiltered(partition_filters, data_filters, text, clock)
-        settings = self._settings()
         if self.switch is not None and settings.confs[self.switch].strip().lower() != "true":
             text = f"{self.switch} is not true"
             return self._unfiltered(partition_filters, data_filters, text, clock)
@@ -306,6 +308,12 @@ class SkippingFileIndex:
         if keep.dtype != np.bool_ or keep.shape != (len(current.listing),):
             raise ValueError(f"{keep.dtype} array {keep.shape} for {len(current.listing)} files")
         clock.lap("pruning")
+        if joins is not None:
+            within = np.isin(np.arange(len(keep)), scope)
+            sizes = current.listing.sizes
+            scan = JoinScan(matched=current.matched, settings=settings, sizes=sizes, within=within)
+            keep = joins.prune(scan, keep)
+            clock.lap("joins")
         keep, revived = self._revalidated(current, keep, scope, new=new)
         clock.lap("checking")
         if result is None and np.all(keep):
@@ -313,8 +321,9 @@ class SkippingFileIndex:
         elif result is None or not np.all(keep[scope]):
             result = self._remaining(current, keep, scope, partition_filters, data_filters)
         clock.lap("returning")
-        text = _text(data_filters)
-        return result, self._scan(current, text, pruning, keep, scope, revived, clock)
+        shown = None if data_filters.isEmpty() else _text(data_filters)
+        done = self._scan(current, shown, pruning, keep, scope, revived, clock)
+        return result, done if joins is None else replace(done, joins=tuple(joins.uses))
 
     def _settings(self) -> ReadSettings:
         """The settings as Spark has them on the planning thread."""
@@ -400,7 +409,7 @@ class SkippingFileIndex:
     def _scan(
         self,
         current: _Snapshot,
-        predicate: str,
+        predicate: str | None,
         pruning: Pruning,
         keep: NDArray[np.bool_],
         scope: NDArray[np.int64],

@@ -35,6 +35,7 @@ from .jobs import (
     watched,
     waves,
 )
+from .session import literal_path
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -73,10 +74,13 @@ def build_through_spark(
         frame = _facts(spark, job, files)
         found = published(spark, job, frame, len(files), shown)
         seen = {outcome.path for outcome in found}
-        gone = [each for each in files if each.path not in seen]
         outcomes += [
             *found,
-            *(Outcome(path=each.path, size=each.size or 0, error="gone") for each in gone),
+            *(
+                Outcome(path=each.path, size=each.size or 0, error="gone", gone=True)
+                for each in files
+                if each.path not in seen
+            ),
         ]
     if len(small) < total:
         outcomes += run_here(job, listing.where(listing.sizes > _LARGEST), shown)
@@ -116,7 +120,7 @@ def published(
                 found: FileFacts = pickle.loads(row["result"])
                 current = version(found.id.path)
                 if found.error is None and current is None:
-                    found = replace(found, error="gone")
+                    found = replace(found, error="gone", gone=True)
                 elif current is not None and not current.same_version(found.id):
                     error = f"{found.id.path} changed while it was read"
                     found = FileFacts(id=found.id, error=error)
@@ -130,8 +134,9 @@ def published(
 def _facts(spark: SparkSession, job: BuildJob, files: Sequence[ObjectId]) -> DataFrame:
     session = _own_session(spark)
     reader = session.read.format("binaryFile").option("recursiveFileLookup", "true")
-    # Names are names, whatever Hadoop reads as a pattern.
-    frame = reader.option("__globPaths__", "false").load([each.path for each in files])
+    # Names are names, whatever Hadoop reads as a pattern. Without patterns, Spark lists several
+    # such names more than once.
+    frame = reader.load([literal_path(each.path) for each in files])
     work = packed((job, {each.path: each for each in files}))
 
     def task(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:

@@ -71,7 +71,7 @@ def build_on_spark(
     before = job.store().part_names()
     with watched(spark, len(parts), len(listing), progress, described_build(job, len(listing))):
         outcomes = job.allowed(_run(spark, partial(_build_share, job), parts))
-    job.settle(outcomes, before)
+    job.finish(outcomes, before)
     return outcomes
 
 

@@ -51,6 +51,15 @@ def value_of(text: str, type: pa.DataType) -> Value:
     return int(text)
 
 
+def fetch_listed(jvm: Jvm, node: JavaObject, count: int) -> list[int | None]:
+    """The TIMESTAMPs of an IN list of ``count`` literals, in constant calls."""
+    array = jvm.type("org.apache.spark.sql.catalyst.expressions.CreateArray")(node.list(), False)
+    parts = str(array.eval(None).toString()).strip("[]").split(",")
+    if len(parts) != count:
+        raise UnreadableLiteral(f"{len(parts)} values where {count} were listed")
+    return [None if part.strip() == "null" else int(part) for part in parts]
+
+
 def unscaled(text: str, scale: int) -> int:
     """``1.50`` at scale 3 -> 1500, whatever the number of digits."""
     sign, digits, exponent = Decimal(text).as_tuple()

@@ -27,6 +27,7 @@ from skipstone.errors import SkipstoneError, UnsupportedError
 from skipstone.execution.forecast import io_forecast
 from skipstone.execution.plan_rows import TableReader, plan_of
 from skipstone.human import duration, of_total, size
+from skipstone.predicate.tree import Computed, pieces
 from skipstone.pruning import RowSet
 from skipstone.pruning.costs import SPARK, SPARK_REMOTE
 from skipstone.pruning.plan import FileDetail
@@ -120,7 +121,9 @@ def undecidable(scan: TableScan) -> str | None:
         require_decidable(scan.query.tree)
     except UnsupportedError as error:
         return error.message
-    return None
+    computed = [node for node in pieces(scan.query.tree) if isinstance(node, Computed)]
+    # Settings of the session may change what a function gives.
+    return f"Spark itself computes {computed[0]}" if computed else None
 
 
 def by_cost(scan: TableScan, *, ahead: bool = False) -> Choice:

@@ -32,6 +32,7 @@ import pyarrow as pa
 
 from skipstone.errors import PredicateError, SkipstoneError
 from skipstone.identity import UNITS_PER_SECOND, encode_uri
+from skipstone.predicate.render import operand_sql
 from skipstone.predicate.sql import parse_sql
 from skipstone.predicate.tree import (
     And,
@@ -93,7 +94,11 @@ def wanted_nulls(settings: Mapping[str, str], where: str) -> set[str]:
             case Comparison():
                 for operand in (node.left, node.right):
                     found |= _texts(operand, nulls=node.op == "<=>")
-            case Membership() | PatternMatch() | Truth():
+            case Membership():
+                listed = node.values if isinstance(node.values, tuple) else ()
+                for operand in (node.operand, *listed):
+                    found |= _texts(operand, nulls=False)
+            case PatternMatch() | Truth():
                 found |= _texts(node.operand, nulls=False)
             case Opaque():
                 found |= _texts(node, nulls=True)
@@ -109,10 +114,10 @@ def _texts(operand: Operand, *, nulls: bool) -> set[str]:
     match operand:
         case ColumnRef() if nulls:
             return {_plain_text(operand.path[-1])}
-        case Opaque():
-            return {_plain_text(operand.sql)}
         case ColumnRef() | Literal():
             return set()
+        case _:  # a function may give a value for null
+            return {_plain_text(operand_sql(operand))}
 
 
 def _plain_text(text: str) -> str:
@@ -152,18 +157,19 @@ def read_connect(
     *,
     paths: Sequence[str] | None = None,
     schema: StructType | None = None,
+    keyed: bool = False,
 ) -> DataFrame:
     """The rows of the table at ``path`` that match ``where``, from the files that may have some.
 
-    ``plan`` is ``Table.plan``. Pruning happens now; a file that changes later is read. Without
-    ``where``, or when planning fails, every file is read, and a warning has the reason. ``paths``
-    are the files of a table that does not consist of all files in its directory; ``schema`` is that
-    of all files, where Spark would not find it.
+    ``plan`` is ``Table.plan``, with keys where the read is ``keyed``. Pruning happens now; a file
+    that changes later is read. Without ``where`` and keys, or when planning fails, every file is
+    read, and a warning has the reason. ``paths`` are the files of a table that does not consist of
+    all files in its directory; ``schema`` is that of all files, where Spark would not find it.
     """
     files = [literal_path(each) for each in paths or [path]]
     reader = spark.read.options(**options)
     frame: DataFrame = (reader if schema is None else reader.schema(schema)).parquet(*files)
-    if where is None:
+    if where is None and not keyed:
         return frame
     try:
         text = _filter(spark, path, plan, where, frame)
@@ -172,11 +178,16 @@ def read_connect(
         text = None
     if text is not None:
         frame = frame.where(text)
-    return frame.where(where)
+    return frame if where is None else frame.where(where)
+
+
+def is_ansi(spark: SparkSession, settings: Mapping[str, str]) -> bool:
+    """Whether the session casts by ANSI rules."""
+    return (settings.get("spark.sql.ansi.enabled") or ansi_by_default(spark)).lower() == "true"
 
 
 def _filter(
-    spark: SparkSession, path: str, plan: Callable[..., Plan], where: str, frame: DataFrame
+    spark: SparkSession, path: str, plan: Callable[..., Plan], where: str | None, frame: DataFrame
 ) -> str | None:
     settings = settings_of(spark)
     why = harmful_of(settings, {**HARMLESS, **TEXT})
@@ -186,7 +197,7 @@ def _filter(
     if any(name.lower() == "_metadata" for name in frame.columns):
         _LOG.warning("%s is read in full: it has its own column _metadata", path)
         return None
-    ansi = (settings.get("spark.sql.ansi.enabled") or ansi_by_default(spark)).lower() == "true"
+    ansi = is_ansi(spark, settings)
     schema = schema_from_spark(frame.schema.json())
     return skip_filter(plan(where, time_zone=settings[ZONE], schema=schema, ansi=ansi))
 

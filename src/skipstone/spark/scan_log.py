@@ -28,6 +28,7 @@ from weakref import WeakKeyDictionary, WeakValueDictionary
 
 from skipstone._cache import LruCache
 
+from .joins.conditions import QueryJoins
 from .relation import LOG_FILE, LOG_FORMAT
 from .scans import QueryScans, Scan
 from .session import Jvm
@@ -44,9 +45,12 @@ if TYPE_CHECKING:
 _LOG = logging.getLogger("skipstone")
 _REMEMBERED = 1_000  # queries, and threads
 _WRAPPED = 16
+_ANALYZED = 4  # queries whose joins are known: each holds its plan
 _PRINTED = re.compile(r"Skipstone#(\d+)\(")
 _EXECUTION = "spark.sql.execution.id"
 _THREAD = "skipstone.thread"
+#: local property of the threads of a job for the keys of a join (``join_keys.py``)
+KEYS = "skipstone.keys"
 #: the jobs of a thread have this tag, followed by the thread's number
 THREAD_TAG = "skipstone-thread-"
 
@@ -83,6 +87,8 @@ class ScanLog:
         self._queries: LruCache[object, _Query] = LruCache(_REMEMBERED)
         self._last: LruCache[int, _Query] = LruCache(_REMEMBERED)
         self._captures: dict[int, list[Scan]] = {}
+        self._explained: dict[int, JavaObject] = {}
+        self._joins: LruCache[int, QueryJoins] = LruCache(_ANALYZED)
         self._indexes: WeakValueDictionary[int, LocatedIndex] = WeakValueDictionary()
         self._kept: LruCache[int, Scan] = LruCache(_REMEMBERED)
         self._numbers = itertools.count(1)
@@ -203,8 +209,38 @@ class ScanLog:
         running = executions.getQueryExecution(execution)
         return ("execution", execution) if running is None else ("query", int(running.id()))
 
+    def running(self) -> tuple[JavaObject | None, bool]:
+        """The query that the calling JVM thread plans or runs, and whether it is only explained.
+
+        ``None`` where it is not known, and for a job for the keys of a join.
+        """
+        if not self.jvm.pinned or self.jvm.local_property(KEYS) is not None:
+            return None, False
+        explained = self._explained.get(self.thread())
+        if explained is not None:
+            return explained, True
+        text = self.jvm.local_property(_EXECUTION)
+        if text is None:
+            return None, False
+        executions = self.jvm.module("org.apache.spark.sql.execution.SQLExecution")
+        return executions.getQueryExecution(int(text)), False
+
+    def joins_of(self, query: JavaObject) -> QueryJoins:
+        """The joins of a query, from its plan once."""
+        number = int(query.id())
+        found = self._joins.get(number)
+        if found is None:
+            found = QueryJoins(self.jvm, query.optimizedPlan())
+            self._joins.put(number, found)
+        return found
+
     def record(self, source: object, scan: Scan) -> None:
-        """Add a scan of the file index ``source`` to the query of the calling JVM thread."""
+        """Add a scan of the file index ``source`` to the query of the calling JVM thread.
+
+        The scans of a job for the keys of a join are none of the query's own.
+        """
+        if self.jvm.local_property(KEYS) is not None:
+            return
         thread = self.thread()
         captured = self._captures.get(thread)
         if captured is not None:
@@ -274,15 +310,16 @@ class ScanLog:
         return query
 
     @contextmanager
-    def capture(self) -> Iterator[list[Scan]]:
-        """Scans planned by this thread meanwhile go into the list, not into a query."""
+    def capture(self, query: JavaObject) -> Iterator[list[Scan]]:
+        """Scans of ``query``, planned by this thread meanwhile, go into the list, not into a
+        query that runs."""
         thread = self.claim()
         scans: list[Scan] = []
-        self._captures[thread] = scans
+        self._captures[thread], self._explained[thread] = scans, query
         try:
             yield scans
         finally:
-            del self._captures[thread]
+            del self._captures[thread], self._explained[thread]
 
     def last(self) -> QueryScans | None:
         """The last query of this thread that read through an index; ``None`` before the first."""

@@ -19,6 +19,60 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class JoinUse:
+    """What the keys of a join's other side did for a scan.
+
+    ``text`` is the equality, ``kind`` the join as Catalyst calls it. ``source`` says where the
+    ``keys`` came from: the broadcast, rows of the driver, or a job; ``milliseconds`` is what that
+    cost, ``lookup_milliseconds`` what the indexes took. Files and bytes are those left by them, of
+    those that were left before. ``reason`` says why no keys were looked up, or why they were given
+    up.
+    """
+
+    text: str
+    kind: str
+    keys: int | None = None
+    source: str | None = None
+    milliseconds: float = 0.0
+    lookup_milliseconds: float = 0.0
+    files_total: int = 0
+    files_kept: int = 0
+    bytes_total: int = 0
+    bytes_kept: int = 0
+    reason: str | None = None
+
+    def __str__(self) -> str:
+        shown = f"join {self.text} ({self.kind})"
+        if self.keys is not None:
+            shown += (
+                f": {plural(self.keys, 'key')} from {self.source} in "
+                f"{duration(self.milliseconds)}, looked up in {duration(self.lookup_milliseconds)}"
+            )
+        if self.reason is not None:
+            return f"{shown}: all files are kept: {self.reason}"
+        return (
+            f"{shown}: {of_total(self.files_kept, self.files_total, 'files')} may have one, "
+            f"{size(self.bytes_total - self.bytes_kept)} saved"
+        )
+
+    def to_dict(self) -> dict[str, Any]:
+        """As JSON-ready values."""
+        return {
+            "join": self.text,
+            "kind": self.kind,
+            "keys": self.keys,
+            "source": self.source,
+            "files": {"kept": self.files_kept, "total": self.files_total},
+            "bytes": {"kept": self.bytes_kept, "total": self.bytes_total},
+            "milliseconds": {
+                "keys": round(self.milliseconds, 3),
+                "lookup": round(self.lookup_milliseconds, 3),
+            },
+            "reason": self.reason,
+        }
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Scan:
     """One file scan of a query.
 
@@ -29,7 +83,7 @@ class Scan:
     ``roots`` are the paths that the relation reads, ``table`` is its name in the catalog, or these.
     ``report`` is the pruner's: a ``Plan`` with a step for every index; ``forecast`` is the cost of
     reading where pages are read. ``reasons`` are those of the scan itself: why no index was used,
-    or which files changed meanwhile.
+    or which files changed meanwhile. ``joins`` says what the keys of joins did.
     """
 
     table: str
@@ -45,6 +99,7 @@ class Scan:
     report: Plan | None = None
     forecast: Forecast | None = None
     reasons: tuple[Reason, ...] = ()
+    joins: tuple[JoinUse, ...] = ()
     milliseconds: Mapping[str, float] = field(default_factory=dict)
 
     def __str__(self) -> str:
@@ -58,6 +113,7 @@ class Scan:
                 del shown[-1]
             lines.extend(f"  {line}" for line in shown)
             lines.extend(f"  {line}" for line in self._whole_files)
+        lines.extend(f"  {use}" for use in self.joins)
         lines.extend(f"  note: {reason}" for reason in self.reasons)
         if self.files_total != self.files_listed:
             lines.append(
@@ -70,8 +126,8 @@ class Scan:
     @property
     def _whole_files(self) -> list[str]:
         """A note where only some rows of the kept files may match: Spark reads whole files."""
-        if self.report is None:
-            return []
+        if self.report is None or self.joins:
+            return []  # with joins, its rows are those of more files
         rows, left = self.report.rows_of_files_kept, self.report.rows_kept
         if not 0 <= left < rows:
             return []
@@ -93,6 +149,7 @@ class Scan:
     def line(self, execution: int | None = None) -> ScanLine:
         """The scan as a line of the log."""
         reasons = (*self.reasons, *(() if self.report is None else self.report.reasons))
+        joins = [use for use in self.joins if use.reason is not None]
         return ScanLine(
             time=ScanLine.now(),
             table=self.table,
@@ -105,7 +162,7 @@ class Scan:
             milliseconds=sum(self.milliseconds.values()),
             predicate=self.predicate if self.report is None else self.report.predicate,
             indexes=() if self.report is None else uses_of(self.report.steps),
-            reasons=tuple(map(str, reasons)),
+            reasons=tuple(map(str, (*reasons, *joins))),
             execution=execution,
         )
 
@@ -128,6 +185,7 @@ class Scan:
                 "listed": self.bytes_listed,
             },
             "report": report,
+            "joins": [use.to_dict() for use in self.joins],
             "reasons": [str(reason) for reason in self.reasons],
             "milliseconds": {key: round(value, 3) for key, value in self.milliseconds.items()},
         }
@@ -208,7 +266,7 @@ class QueryScans:
             shown = ""
             if scan.report is not None:
                 shown = Explanation(scan.report, scan.forecast)._repr_html_()
-            texts = [*scan._whole_files, *map(str, scan.reasons)]
+            texts = [*scan._whole_files, *map(str, scan.joins), *map(str, scan.reasons)]
             notes = "".join(f"<li>{escape(text)}</li>" for text in texts)
             parts.append(
                 f"<p><b>{escape(scan.table)}</b> ({escape(scan.format)})<br>"

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from skipstone.errors import UnsupportedError
-from skipstone.execution.plan_rows import output_schema
+from skipstone.execution.table_types import output_schema
 from skipstone.predicate.types import spark_type
 
 from .versions import to_arrow

@@ -127,7 +127,7 @@ def relation_of(df: DataFrame) -> RelationInfo:
 
 
 def explain(df: DataFrame) -> QueryScans:
-    """What ``df`` would read, and why, from Spark's planning; nothing is run.
+    """What ``df`` would read, and why, from Spark's planning; only small sides of joins are run.
 
     Covers the relations that read through an index; ``untouched`` has the others.
     """
@@ -147,9 +147,9 @@ def explain(df: DataFrame) -> QueryScans:
         elif (reason := _why_not(leaf, log)) is not None:
             untouched.append(reason)
     # Another plan: Spark keeps the list of files with the plan that requested it.
-    again = frame_of(df.sparkSession, analyzed)
-    with log.capture() as scans:
-        for scan in _file_scans(again._jdf.queryExecution().executedPlan()):
+    query = frame_of(df.sparkSession, analyzed)._jdf.queryExecution()
+    with log.capture(query) as scans:
+        for scan in _file_scans(query.executedPlan()):
             scan.selectedPartitions()
     return QueryScans(scans=(*planned, *scans), untouched=tuple(dict.fromkeys(untouched)))
 

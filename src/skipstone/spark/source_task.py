@@ -117,7 +117,7 @@ class SourceFile:
             if storage is not None and not storage.stat(self.object.path).same_version(self.object):
                 raise OSError("changed while it was read")
         except FileNotFoundError:
-            return FileFacts(id=self.object, error="gone")
+            return FileFacts(id=self.object, error="gone", gone=True)
         except OSError as error:
             return FileFacts(id=self.object, error=f"{self.object.path} {error}")
         return FileFacts(

@@ -237,7 +237,7 @@ def build_source(
         ]
         outcomes += [each for each in found if each.path not in lost]
         outcomes += job.publish(iter(damaged))
-    job.settle(outcomes, before)
+    job.finish(outcomes, before)
     return outcomes
 
 

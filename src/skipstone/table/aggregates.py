@@ -27,7 +27,8 @@ from skipstone.pruning.partitions import PartitionColumns
 from skipstone.pruning.plan import SortKey
 
 from .open_table import OpenTable, Partial
-from .planning import PlanRequest, of_one_listing, orders_of, sort_column
+from .planning import PlanRequest, of_one_listing
+from .sort_keys import orders_of, sort_column
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -45,6 +46,7 @@ if TYPE_CHECKING:
     from skipstone.pruning.plan import Plan
     from skipstone.storage import ByteRange
 
+    from .key_sets import KeySets
     from .open_table import Where
 
 
@@ -113,14 +115,17 @@ def _ranges(rows: RowSet | None) -> list[list[int]] | None:
 class AggregateVerbs(OpenTable):
     """The verbs that answer from the indexes; see ``Table``."""
 
-    def count(self, where: Where = None, *, time_zone: str = "UTC") -> int:
+    def count(
+        self, where: Where = None, *, keys: KeySets | None = None, time_zone: str = "UTC"
+    ) -> int:
         """How many rows match ``where``: from the indexes, where they prove it exactly.
 
         >>> table.count("ts >= '2026-01-01'")
 
-        In other files the pages that may hold matches are read; Parquet tables only.
+        In other files the pages that may hold matches are read; Parquet tables only. ``keys`` as
+        for ``query``.
         """
-        request = PlanRequest(where=where, time_zone=time_zone, shown=False)
+        request = PlanRequest(where=where, keys=keys, time_zone=time_zone, shown=False)
         return of_one_listing(self, request, self._counted)
 
     def _counted(self, scan: TableScan) -> int:
@@ -133,7 +138,14 @@ class AggregateVerbs(OpenTable):
         count = scan.count()
         return count if plan.coverage is None else Partial(count, plan.coverage)
 
-    def min(self, column: str, where: Where = None, *, time_zone: str = "UTC") -> ColumnValue:
+    def min(
+        self,
+        column: str,
+        where: Where = None,
+        *,
+        keys: KeySets | None = None,
+        time_zone: str = "UTC",
+    ) -> ColumnValue:
         """The least value of ``column`` among the rows that match; ``None`` where there is none.
 
         >>> table.min("ts", "user_id = 'u-8814'")
@@ -141,14 +153,23 @@ class AggregateVerbs(OpenTable):
         From ``minmax`` where its bound is exact; in other files the pages that may hold the value
         are read.
         """
-        return _extreme(self, column, where, time_zone, greatest=False)
+        request = PlanRequest(where=where, keys=keys, time_zone=time_zone)
+        return _extreme(self, column, request, greatest=False)
 
-    def max(self, column: str, where: Where = None, *, time_zone: str = "UTC") -> ColumnValue:
+    def max(
+        self,
+        column: str,
+        where: Where = None,
+        *,
+        keys: KeySets | None = None,
+        time_zone: str = "UTC",
+    ) -> ColumnValue:
         """The greatest value, as ``min``; NaN is the greatest of floats.
 
         >>> table.max("ts")
         """
-        return _extreme(self, column, where, time_zone, greatest=True)
+        request = PlanRequest(where=where, keys=keys, time_zone=time_zone)
+        return _extreme(self, column, request, greatest=True)
 
     def top(
         self,
@@ -156,6 +177,7 @@ class AggregateVerbs(OpenTable):
         limit: int,
         *,
         where: Where = None,
+        keys: KeySets | None = None,
         time_zone: str = "UTC",
     ) -> FirstRows:
         """The positions of the rows that come first by ``order_by``.
@@ -173,7 +195,7 @@ class AggregateVerbs(OpenTable):
         orders = orders_of(order_by)
         if not orders:
             raise PredicateError("no sort key is named", hint="name a column: 'age DESC'")
-        request = PlanRequest(where=where, time_zone=time_zone)
+        request = PlanRequest(where=where, keys=keys, time_zone=time_zone)
         return of_one_listing(self, request, lambda scan: self._first(scan.plan, orders, limit))
 
     def _first(self, plan: Plan, orders: Sequence[SortKey], limit: int) -> FirstRows:
@@ -267,13 +289,9 @@ def _fetch(snapshot: Snapshot, adjacent: AdjacentRows | None) -> Any:
     return fetch
 
 
-def _extreme(
-    table: OpenTable, column: str, where: Where, time_zone: str, *, greatest: bool
-) -> ColumnValue:
+def _extreme(table: OpenTable, column: str, request: PlanRequest, *, greatest: bool) -> ColumnValue:
     way = "desc nulls last" if greatest else "asc nulls last"
-    request = PlanRequest(
-        where=where, columns=[column], order_by=[f"{column} {way}"], limit=1, time_zone=time_zone
-    )
+    request = replace(request, columns=[column], order_by=[f"{column} {way}"], limit=1)
     return of_one_listing(table, request, partial(_extreme_of, table, column, greatest))
 
 

@@ -393,7 +393,8 @@ def _checked(
                 hint="predicates on it skip files without an index",
             )
         if path is None:
-            near = get_close_matches(index.column, [*schema.names, *partitions], 1)
+            names = [column_name((each,)) for each in (*schema.names, *partitions)]
+            near = get_close_matches(index.column, names, 1)
             raise PredicateError(
                 f"there is no column {index.column!r} in {table.path}",
                 nearest=near[0] if near else None,

@@ -9,10 +9,10 @@ stored, the job that builds facts, and how plain Spark reads the files.
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import cached_property
 from typing import TYPE_CHECKING, TypeAlias
 
 from skipstone.errors import KeyUnavailableError, UnsupportedError
-from skipstone.execution.open_files import SummaryFooters
 from skipstone.pruning.table_schema import schema_of_columns
 
 if TYPE_CHECKING:
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
     from skipstone.build.job import BuildJob, Outcome
+    from skipstone.execution.open_files import SummaryFooters
     from skipstone.facts import Store
     from skipstone.parquet.encryption.decryption import Decryption
     from skipstone.spark.text_sources import SourceTable
@@ -45,10 +46,15 @@ class ParquetFormat:
         self.root, self.storage, self.keys = root, storage, keys
         #: lists the files, where they are not all below ``root``
         self.some = some
-        #: the footers in the table's ``_metadata``
-        self.summary = SummaryFooters(root, storage)
         #: the keys of a running build
         self.decryption: Decryption | None = None
+
+    @cached_property
+    def summary(self) -> SummaryFooters:
+        """The footers in the table's ``_metadata``."""
+        from skipstone.execution.open_files import SummaryFooters
+
+        return SummaryFooters(self.root, self.storage)
 
     def fingerprint(self, spark: SparkSession | None, store: Store) -> str | None:
         """None: the values of a Parquet file depend on the file only."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import time
 from dataclasses import dataclass, replace
 from functools import partial
@@ -12,14 +11,9 @@ import numpy as np
 
 from skipstone.errors import (
     FormatError,
-    PredicateError,
     SkipstoneError,
     StaleError,
-    UnsupportedError,
 )
-from skipstone.execution import TableQuery, TableScan, unreadable
-from skipstone.execution.open_files import WITH_INDEX
-from skipstone.execution.plan_rows import output_schema
 from skipstone.facts.part_columns import CHUNKS, LONGEST_CHUNK, fields_named, own_for_plans
 from skipstone.human import of_total, plural
 from skipstone.indexes.minmax import MinMax
@@ -29,18 +23,18 @@ from skipstone.predicate.binding import bind
 from skipstone.predicate.literals import Keys
 from skipstone.predicate.sql import parse_sql
 from skipstone.predicate.tree import Const, columns_of, leaves
-from skipstone.predicate.types import UNCOMPARABLE, column_path, spark_type, split_names
+from skipstone.predicate.types import column_path
 from skipstone.pruning import Cause, Reason
 from skipstone.pruning.costs import LOCAL, REMOTE
 from skipstone.pruning.interval import Intervals
 from skipstone.pruning.partitions import READ_ALL, PartitionColumns
-from skipstone.pruning.plan import SortKey
-from skipstone.pruning.table_schema import FileSchema, spelled_path
+from skipstone.pruning.table_schema import FileSchema
 from skipstone.storage import ByteRange
 from skipstone.storage.base import metered
 from skipstone.storage.listing import SUMMARY
 
 from .file_format import ParquetFormat
+from .sort_keys import orders_in
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping, Sequence
@@ -48,6 +42,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import SparkSession
 
+    from skipstone.execution import TableQuery, TableScan
     from skipstone.execution.ordering import FileBounds
     from skipstone.execution.table_files import Footers
     from skipstone.facts import MatchedFacts
@@ -56,16 +51,11 @@ if TYPE_CHECKING:
     from skipstone.pruning.costs import Costs
     from skipstone.storage import Listing
 
+    from .key_sets import KeySets
     from .open_table import OpenTable, Where
 
 
 Result = TypeVar("Result")
-
-_ORDER = re.compile(
-    r"\s*(?P<column>`(?:[^`]|``)*`(?:\.\S+)?|\S+?)"
-    r"(?:\s+(?P<way>asc|desc))?(?:\s+nulls\s+(?P<nulls>first|last))?\s*",
-    re.IGNORECASE,
-)
 
 
 class PlanOptions(TypedDict, total=False):
@@ -81,6 +71,7 @@ class PlanOptions(TypedDict, total=False):
     ansi: bool
     containers: Mapping[str, bytes] | None
     inside: bool
+    keys: KeySets | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -98,6 +89,7 @@ class PlanRequest:
     ansi: bool = True
     containers: Mapping[str, bytes] | None = None
     inside: bool = True
+    keys: KeySets | None = None
     shown: bool = True
 
 
@@ -111,6 +103,7 @@ def scan_query(table: OpenTable, request: PlanRequest) -> TableScan:
 
 
 def _scan_query(table: OpenTable, request: PlanRequest) -> TableScan:
+    from skipstone.execution import TableScan, unreadable
     from skipstone.predicate.render import to_sql
 
     milliseconds: dict[str, float] = {}
@@ -122,14 +115,12 @@ def _scan_query(table: OpenTable, request: PlanRequest) -> TableScan:
         milliseconds[phase] = (now - clock) * 1e3
         clock = now
 
-    expr, text = _parsed(request.where)
+    expr, text = _parsed(request.where, request.keys)
     listing, snapshot = table.listing_and_facts(columns_of(expr))
     lap("listing")
     matched = table.match(listing, request.spark, snapshot)
     txn = table.txn if listing.is_snapshot else None
-    partitions = PartitionColumns.of(listing)
-    if txn is not None:
-        partitions = txn.partitions(listing)
+    partitions = PartitionColumns.of(listing) if txn is None else txn.partitions(listing)
     lap("matching")
     schema, found = request.schema, None
     if schema is None and table.is_parquet:
@@ -341,8 +332,12 @@ def _runner(spark: SparkSession | None) -> Runner:
     return plan_on_spark(spark)
 
 
-def _parsed(where: Where) -> tuple[Expr, str | None]:
-    """The predicate as a tree, and its text where it was text; no predicate is TRUE."""
+def _parsed(where: Where, keys: KeySets | None) -> tuple[Expr, str | None]:
+    """The predicate as a tree, and its text where it was text alone; no predicate is TRUE."""
+    if keys is not None:
+        from .key_sets import keyed
+
+        return keyed(_parsed(where, None)[0], keys), None
     if where is None:
         return Const(True), None
     if isinstance(where, str):
@@ -364,6 +359,8 @@ def _costs(table: OpenTable, listing: Listing, matched: MatchedFacts) -> Costs:
     if not isinstance(table.file_format, ParquetFormat) or not len(listing):
         return costs
     if table.storage.remote:
+        from skipstone.execution.open_files import WITH_INDEX
+
         ends = matched.ends
         with_index = np.count_nonzero((ends > 0) & (ends <= WITH_INDEX)) / len(listing)
         chunk = with_index * _AT_HAND + (1 - with_index) * costs.chunk
@@ -373,8 +370,7 @@ def _costs(table: OpenTable, listing: Listing, matched: MatchedFacts) -> Costs:
 
 
 def _notes(table: OpenTable, listing: Listing) -> tuple[Reason, ...]:
-    """Files that are left out, and why the table's ``_metadata`` was not used, or not for all
-    files."""
+    """Files that are left out, and why ``_metadata`` was not used, or not for all files."""
     if not isinstance(table.file_format, ParquetFormat):
         return ()
     summary = _of_summary(table, table.file_format, listing)
@@ -420,6 +416,9 @@ def _query(
     Raises ``PredicateError`` for a sort key that is not a column, ``SkipstoneError`` for an unknown
     column of the result.
     """
+    from skipstone.execution import TableQuery
+    from skipstone.execution.table_types import output_schema
+
     columns, limit = request.columns, request.limit
     if limit is not None and (not hasattr(limit, "__index__") or limit < 0):
         raise ValueError(f"limit is 0 or more, not {limit!r}")
@@ -429,71 +428,6 @@ def _query(
         footers=footers,
         tree=tree,
         columns=None if columns is None else tuple(columns),
-        orders=tuple(_orders(table, schema, request.order_by)),
+        orders=tuple(orders_in(table, schema, request.order_by)),
         limit=limit,
     )
-
-
-def orders_of(order_by: str | Sequence[str]) -> list[SortKey]:
-    """``"age desc nulls last, name"`` as sort keys, nulls where Spark has them by default.
-
-    ``PredicateError`` for text that is not a sort key.
-    """
-    items = split_names(order_by) if isinstance(order_by, str) else list(order_by)
-    found = []
-    for item in items:
-        match = _ORDER.fullmatch(item)
-        if match is None:
-            raise PredicateError(
-                f"{item!r} is not a sort key", hint="write COLUMN [ASC|DESC] [NULLS FIRST|LAST]"
-            )
-        descending = (match["way"] or "").lower() == "desc"
-        nulls = (match["nulls"] or ("last" if descending else "first")).lower()
-        found.append(SortKey(match["column"], descending, nulls == "first"))
-    return found
-
-
-def _orders(
-    table: OpenTable, schema: pa.Schema, order_by: str | Sequence[str] | None
-) -> list[SortKey]:
-    found = []
-    for order in [] if order_by is None else orders_of(order_by):
-        path = sort_column(table, schema, order.column)
-        if len(path) > 1 or len(column_path(order.column)) > 1:
-            raise UnsupportedError(
-                f"cannot sort by {order.column}, which lies below another column",
-                hint="sort by columns of the root",
-            )
-        field = schema.field(path[0])
-        if spark_type(field.type) is None:
-            raise SkipstoneError(
-                f"cannot sort by {order.column}: it is {field.type}",
-                hint="sort by columns of numbers, texts, times or booleans",
-            )
-        found.append(SortKey(path[0], order.descending, order.nulls_first))
-    return found
-
-
-def sort_column(table: OpenTable, schema: pa.Schema, name: str) -> tuple[str, ...]:
-    """The path of a sort key as ``schema`` spells it; ``PredicateError`` where it has none.
-
-    ``UnsupportedError`` for a column with a collation: its order is not that of the bytes.
-    """
-    from difflib import get_close_matches
-
-    path = spelled_path(schema, name)
-    if path is None:
-        near = get_close_matches(name, schema.names, 1)
-        raise PredicateError(
-            f"there is no column {name!r} in {table.path} to sort by",
-            nearest=near[0] if near else None,
-            hint=None if near else "sort keys are columns, as in 'ts desc, id'",
-        )
-    # Text of char(n) is padded where Spark compares it; its order is that of the stored text.
-    field = schema.field(path[0])
-    why = (field.metadata or {}).get(UNCOMPARABLE, b"").decode()
-    if why.startswith("collation"):
-        raise UnsupportedError(
-            f"cannot sort by {name}: {why}", hint="sort with Spark: Table.read(spark, where)"
-        )
-    return path

@@ -11,7 +11,7 @@ from __future__ import annotations
 import logging
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Unpack
 
 from skipstone.errors import SkipstoneError, UnsupportedError
 from skipstone.human import plural, size
@@ -48,7 +48,9 @@ from skipstone.spark.versions import no_data_sources
 from skipstone.storage import needs_session
 from skipstone.storage.base import metered
 
-from .planning import PlanRequest, of_one_listing, orders_of, planned
+from .planning import PlanRequest, of_one_listing, planned
+from .sort_keys import orders_of
+from .spark_keys import SparkKeys, spark_keys
 from .spark_read_schema import (
     plain_frame,
     schema_by_spark,
@@ -60,7 +62,6 @@ from .spark_read_schema import (
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    import pyarrow as pa
     from pyspark.sql import Column, DataFrame, SparkSession
 
     from skipstone.execution import TableScan
@@ -68,6 +69,7 @@ if TYPE_CHECKING:
     from skipstone.spark.relation import Pruner, RelationInfo
 
     from .open_table import OpenTable
+    from .planning import PlanOptions
     from .txn_table import TxnTable
 
 
@@ -92,12 +94,15 @@ def read_table(
     if table.keys and table.is_parquet:
         _require_kms(table, spark, options)
     orders = [] if order_by is None else orders_of(order_by)
-    if where is None and columns is None and order_by is None and limit is None:
+    keys = None if request.keys is None else spark_keys(spark, request.keys)
+    if where is None and columns is None and order_by is None and limit is None and keys is None:
         return _native(table, spark, where, options, {}, None)
     _check_columns(columns)
     settings = settings_of(spark)
-    request = replace(request, time_zone=settings[ZONE])
+    request = replace(request, time_zone=settings[ZONE], keys=keys and keys.expr)
     against = _against(table, settings, where, options)
+    if keys is not None and against is None:
+        against = keys.against_pages
     if against is None:
         found = _by_plan(table, spark, settings, request)
     else:
@@ -105,13 +110,15 @@ def read_table(
     if found.frame is not None:
         return _finished(found.frame, columns if orders else None, orders, None)
     choice = found.choice
+    if keys is not None and choice.way is Way.PAGES:
+        choice = Choice(Way.NATIVE, "keys are not passed to workers")
     if choice.way is Way.PAGES and found.scan is not None:
         paged, why = _paged(table, spark, request)
         if paged is not None:
             return _marked(spark, table, paged, found.scan, choice)
         choice = Choice(Way.NATIVE, why)
     _LOG.info("%s is read by %s", table.path, choice)
-    frame = _native(table, spark, where, options, settings, choice)
+    frame = _native(table, spark, where, options, settings, choice, keys)
     return _finished(frame, columns, orders, limit)
 
 
@@ -235,9 +242,12 @@ def _native(
     options: Mapping[str, str],
     settings: Mapping[str, str],
     choice: Choice | None,
+    keys: SparkKeys | None = None,
 ) -> DataFrame:
+    if keys is not None:
+        options = {**options, **keys.option}
     if table.txn is not None:
-        return _snapshot(table, table.txn, spark, where, options)
+        return _snapshot(table, table.txn, spark, where, options, keys)
     reasons = () if choice is None else (_reason(choice),)
     unsure = _miscounted(table, settings, where)
     if unsure:
@@ -254,23 +264,28 @@ def _native(
             frame = read_connect(
                 spark,
                 table.path,
-                partial(_planned, table),
+                partial(_planned, table, keys),
                 where,
                 without_sidecars(table, options),
                 schema=whole.given,
                 paths=None if table.some is None else table.listing().paths,
+                keyed=keys is not None,
             )
-        return whole.in_order(frame)
+        frame = whole.in_order(frame)
+        return frame if keys is None else keys.joined(frame)
     find = finder({table.path: table.index_location}, store_cache(spark))
 
     def find_with_choice(relation: RelationInfo) -> Pruner | None:
         pruner = find(relation)
         if isinstance(pruner, FactsPruner):
             pruner.reasons = (*pruner.reasons, *reasons)
+        if keys is not None:
+            keys.prune(pruner, spark)
         return pruner
 
     frame = skip(plain_frame(table, spark, options), find_with_choice)
-    return frame if where is None else frame.where(where)
+    frame = frame if where is None else frame.where(where)
+    return frame if keys is None else keys.joined(frame)
 
 
 def _miscounted(table: OpenTable, settings: Mapping[str, str], where: str | None) -> str:
@@ -306,10 +321,10 @@ def _sort_key(frame: DataFrame, order: SortKey) -> Column:
 
 
 def _planned(
-    table: OpenTable, where: str, *, time_zone: str, schema: pa.Schema, ansi: bool
+    table: OpenTable, own: SparkKeys | None, where: str | None, **how: Unpack[PlanOptions]
 ) -> Plan:
-    request = PlanRequest(where=where, time_zone=time_zone, schema=schema, ansi=ansi)
-    return planned(table, request).plan
+    how["keys"] = own and own.expr
+    return planned(table, PlanRequest(where=where, **how)).plan
 
 
 # -- snapshots of a table with a _txn --------------------------------------------------------------
@@ -321,6 +336,7 @@ def _snapshot(
     spark: SparkSession,
     where: str | None,
     options: Mapping[str, str],
+    keys: SparkKeys | None,
 ) -> DataFrame:
     """The rows of one snapshot, also while a writer commits."""
     listing = txn.listing()
@@ -337,15 +353,25 @@ def _snapshot(
                     hint="an append is running: read again, or from a classic session",
                 )
         wanted = {"mergeSchema": "true", **options}
-        return read_connect(
-            spark, table.path, partial(_planned, table), where, wanted, paths=listing.paths
+        frame = read_connect(
+            spark,
+            table.path,
+            partial(_planned, table, keys),
+            where,
+            wanted,
+            paths=listing.paths,
+            keyed=keys is not None,
         )
+        return frame if keys is None else keys.joined(frame)
 
     find_facts = finder({txn.root: table.index_location}, store_cache(spark))
 
     def find(relation: RelationInfo) -> TxnPruner:
+        facts = find_facts(relation)
+        if keys is not None:
+            keys.prune(facts, spark)
         return TxnPruner(
-            find_facts(relation),
+            facts,
             relation,
             listing,
             storage=txn.storage,
@@ -355,7 +381,8 @@ def _snapshot(
 
     ready_for_spark(listing.files, txn.storage)
     frame = read_txn_table(spark, listing, options, find)
-    return frame if where is None else frame.where(where)
+    frame = frame if where is None else frame.where(where)
+    return frame if keys is None else keys.joined(frame)
 
 
 # -- rows and pages --------------------------------------------------------------------------------

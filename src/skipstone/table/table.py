@@ -52,6 +52,7 @@ if TYPE_CHECKING:
     from skipstone.spark.watch import Watch
     from skipstone.storage.some_files import Paths
 
+    from .key_sets import KeySets
     from .open_table import Where
     from .planning import PlanOptions, Result
 
@@ -144,6 +145,7 @@ class Table(EncryptVerbs, UpkeepVerbs, AggregateVerbs):
         ansi: bool = True,
         containers: Mapping[str, bytes] | None = None,
         inside: bool = True,
+        keys: KeySets | None = None,
     ) -> TableScan:
         """A query that is planned and can be read in this process, or exported to another engine.
 
@@ -156,7 +158,8 @@ class Table(EncryptVerbs, UpkeepVerbs, AggregateVerbs):
         process. ``schema`` replaces the schema of the files, ``ansi`` says whether literals are
         cast by ANSI rules. ``containers`` are Paimon's file indexes by data file (its path from the
         table's directory, or in full), such as a manifest embeds; ``ValueError`` for a file that
-        the table does not have. Without ``inside`` no data file is opened.
+        the table does not have. Without ``inside`` no data file is opened. ``keys`` as for
+        ``query``.
 
         Raises ``PredicateError`` for text that is not a predicate, or that names an unknown column.
         """
@@ -172,6 +175,7 @@ class Table(EncryptVerbs, UpkeepVerbs, AggregateVerbs):
             ansi=ansi,
             containers=containers,
             inside=inside,
+            keys=keys,
         )
         return planned(self, request)
 
@@ -201,6 +205,7 @@ class Table(EncryptVerbs, UpkeepVerbs, AggregateVerbs):
         order_by: str | Sequence[str] | None = None,
         limit: int | None = None,
         *,
+        keys: KeySets | None = None,
         time_zone: str = "UTC",
     ) -> ArrowTable:
         """The rows that match ``where``, read in this process from the planned pages.
@@ -211,6 +216,13 @@ class Table(EncryptVerbs, UpkeepVerbs, AggregateVerbs):
         the order of the files without ``order_by``. ``Table.scan(…).to_batches()`` gives the same
         rows piece by piece.
 
+        >>> table.query(keys={"user_id": users["id"]})
+
+        ``keys`` are arrays of values by column, of pyarrow or NumPy, lists, or series of polars or
+        pandas: a row is one of the result if its ``user_id`` is among them, as with
+        ``user_id IN (…)``, and so for each of several columns. A table or a DataFrame in memory
+        gives the values of all of its columns. They may be millions.
+
         The rows are those of one listing. Where a file changes before it is read, the query is
         planned again, a few times; ``StaleError`` where files keep changing.
         """
@@ -219,6 +231,7 @@ class Table(EncryptVerbs, UpkeepVerbs, AggregateVerbs):
             columns=columns,
             order_by=order_by,
             limit=limit,
+            keys=keys,
             time_zone=time_zone,
             shown=False,
         )
@@ -263,6 +276,7 @@ class Table(EncryptVerbs, UpkeepVerbs, AggregateVerbs):
         columns: Sequence[str] | None = None,
         order_by: str | Sequence[str] | None = None,
         limit: int | None = None,
+        keys: KeySets | None = None,
         **options: str,
     ) -> DataFrame:
         """The table as a DataFrame that reads only what its filters need.
@@ -274,10 +288,18 @@ class Table(EncryptVerbs, UpkeepVerbs, AggregateVerbs):
         them. ``last_scan`` and ``explain`` say which and why; the rows are the same. Under Spark's
         reader any later filter skips too on a classic session; under Spark Connect only ``where``
         skips. ``options`` are the Parquet reader's.
+
+        >>> table.read(spark, keys=users.select(col("id").alias("user_id")))
+
+        ``keys`` are those of ``query``, or a DataFrame whose columns have names of the table's: the
+        rows are those of a left semi join. Its rows are collected by this call, up to ten million,
+        and only files that may hold one of them are listed.
         """
         from .spark_read import read_table
 
-        request = PlanRequest(where=where, columns=columns, order_by=order_by, limit=limit)
+        request = PlanRequest(
+            where=where, columns=columns, order_by=order_by, limit=limit, keys=keys
+        )
         return read_table(self, spark, request, options)
 
 
@@ -309,6 +331,7 @@ def read(
     columns: Sequence[str] | None = None,
     order_by: str | Sequence[str] | None = None,
     limit: int | None = None,
+    keys: KeySets | None = None,
     index_location: str | PathLike[str] | XskipperLocation | None = None,
     storage_options: Mapping[str, str] | None = None,
     format: str = "parquet",
@@ -325,8 +348,8 @@ def read(
 
     >>> skipstone.read(spark, "lake/events", "user_id = 'u-8814'", columns=["ts", "amount"])
 
-    ``columns``, ``order_by`` and ``limit`` are those of ``Table.read``, the other arguments those
-    of ``Table``. ``options`` are the reader's, and Paimon's of file indexes
+    ``columns``, ``order_by``, ``limit`` and ``keys`` are those of ``Table.read``, the other
+    arguments those of ``Table``. ``options`` are the reader's, and Paimon's of file indexes
     (``**{"file-index.read.enabled": "false"}``).
     """
     # Spark reads other formats under the options of the table.
@@ -346,7 +369,9 @@ def read(
         decryption=decryption,
         verify_checksums=verify_checksums,
     )
-    return table.read(spark, where, columns=columns, order_by=order_by, limit=limit, **of_reader)
+    return table.read(
+        spark, where, columns=columns, order_by=order_by, limit=limit, keys=keys, **of_reader
+    )
 
 
 @overload

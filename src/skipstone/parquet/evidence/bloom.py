@@ -28,27 +28,35 @@ from __future__ import annotations
 import math
 import struct
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Self, TypeAlias
+from typing import TYPE_CHECKING, Any, Self, TypeAlias
 
 import numpy as np
+import pyarrow as pa
 
+from skipstone import _compute as pc
+from skipstone._arrays import numbers
 from skipstone.errors import FormatError, SkipstoneError
+from skipstone.parquet.encodings.values import ByteArrays
 from skipstone.parquet.encryption.modules import GCM_OVERHEAD, ModuleType, module_length
 from skipstone.parquet.format.bloom_filter import (
     BLOCK_BYTES,
     HEADER_GUESS,
     MAX_BYTES,
     BloomFilter,
+    any_in,
     block_of,
     guess_bitset,
     read_header,
     set_in,
     xxh64,
+    xxh64_values,
 )
 from skipstone.parquet.format.enums import Type
+from skipstone.predicate.members import from_keys, lists_nan
 from skipstone.predicate.tree import Const, Op
 from skipstone.pruning import Answer, Cause, Level, Reason
-from skipstone.pruning.interval import with_nulls
+from skipstone.pruning.column_types import binary_parts
+from skipstone.pruning.interval import window, with_nulls
 from skipstone.storage import ByteRange
 
 from .indexed_file import ColumnEvidence, why
@@ -60,6 +68,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from skipstone.parquet.encodings.kernels import I64
+    from skipstone.predicate.literals import Keys
     from skipstone.predicate.tree import Leaf
     from skipstone.predicate.types import Value
     from skipstone.pruning import BoolArray, Fetched, Units
@@ -72,6 +81,7 @@ if TYPE_CHECKING:
 _LONG_HEADER = 4_096
 # For an encrypted one: parquet-java pads it to 100 bytes, and its module adds 32.
 _ENCRYPTED_HEADER = 160
+_LONGEST = (1 << 63) - 1
 # A request costs about as much as reading this many more bytes in another request.
 _REQUEST = 8_192
 
@@ -102,7 +112,7 @@ class BloomEvidence(ColumnEvidence):
 
     def __init__(self, column: str, files: Mapping[int, IndexedFile]) -> None:
         super().__init__(column, files)
-        self._hashes: dict[tuple[Leaf, int], Hashes | None] = {}
+        self._hashes: dict[tuple[Leaf, int], Asked | None] = {}
         self._plans: dict[object, _Probe] = {}
 
     @classmethod
@@ -160,7 +170,7 @@ class BloomEvidence(ColumnEvidence):
                 groups = units.ordinal[at]
                 known = self._plans.get(key)
                 if known is None or not np.array_equal(known.groups, groups):
-                    known = _Probe(file, file.columns[self.column], hashes, groups, at)
+                    known = _Probe(file, file.columns[self.column], *hashes, groups, at)
                     self._plans[key] = known
                 known.at = at
                 found.append(known)
@@ -168,15 +178,21 @@ class BloomEvidence(ColumnEvidence):
 
 
 class _Probe:
-    """One leaf's hashes against the filters of some row groups of one file.
+    """One leaf's hashes against the filters of some row groups of one file: of the hashes of
+    ascending ``keys`` those within the bounds of each row group.
 
     Filters are read block by block (``single``: one range per hash), or whole; ``ranges`` are
     those of all known filters, the single ones first. They are set when no header is missing.
     """
 
-    def __init__(self, file: IndexedFile, leaf: int, hashes: Hashes, groups: I64, at: I64) -> None:
+    def __init__(
+        self, file: IndexedFile, leaf: int, hashes: Hashes, keys: Keys | None, groups: I64, at: I64
+    ) -> None:
         self.file, self.leaf, self.hashes, self.groups, self.at = file, leaf, hashes, groups, at
         self.filters = _filters(file, leaf)
+        self.windows = None
+        if keys is not None:
+            self.windows = window(keys, file.chunk_bounds(leaf).all.where(groups))
         self.single = self.whole = np.empty(0, np.int64)
         self.ranges: list[ByteRange] | None = None if len(hashes) else []
 
@@ -254,12 +270,15 @@ class _Probe:
             if data is None:
                 reasons.setdefault(_UNREAD)
             else:
-                some[i] = self._whole(int(self.groups[i]), data, where, reasons)
+                some[i] = self._whole(i, data, where, reasons)
         return some
 
     def _whole(
-        self, group: int, data: bytes | memoryview, where: ByteRange, reasons: dict[Reason, None]
+        self, at: int, data: bytes | memoryview, where: ByteRange, reasons: dict[Reason, None]
     ) -> bool:
+        group, hashes = int(self.groups[at]), self.hashes
+        if self.windows is not None:
+            hashes = hashes[int(self.windows[0][at]) : int(self.windows[1][at])]
         try:
             if self.filters.encrypted[group]:
                 decryptor = self.file.decryptor_of(group, self.leaf)
@@ -268,7 +287,7 @@ class _Probe:
             found = BloomFilter.from_bitset(data, base=where.offset)
             if len(found.blocks) != self.filters.blocks[group]:
                 raise FormatError("a bitset of another size than its header says")
-            return bool(found.check(self.hashes).any())
+            return any_in(found.blocks, hashes)
         except SkipstoneError as error:
             reasons.setdefault(why(error, "bloom filter"))
             return True
@@ -358,11 +377,13 @@ def _encrypted_header(
 
 
 Hashes: TypeAlias = "NDArray[np.uint64]"
+#: hashes, and of many values their keys, ascending
+Asked: TypeAlias = "tuple[Hashes, Keys | None]"
 
 _FLOATS = {Type.FLOAT: "<f", Type.DOUBLE: "<d", Type.FIXED_LEN_BYTE_ARRAY: "<e"}
 
 
-def hashes_of(leaf: Leaf, stored: StoredColumn) -> Hashes | None:
+def hashes_of(leaf: Leaf, stored: StoredColumn) -> Asked | None:
     """Hashes, uint64 ``(m,)``, of which a filter holds at least one if any row matches.
 
     ``None``: a filter says nothing about this leaf.
@@ -373,16 +394,62 @@ def hashes_of(leaf: Leaf, stored: StoredColumn) -> Hashes | None:
     if local is None:
         return None
     if isinstance(local, Const):
-        return None if local.value else np.empty(0, np.uint64)
+        return None if local.value else (np.empty(0, np.uint64), None)
     if local.op not in (Op.EQ, Op.IN):
         return None
+    if not isinstance(local.values, tuple):
+        column, cache = stored.column, local.values.cache
+        key = ("xxh64", stored.form, column.type, column.type_length, stored.unit)
+        if key not in cache:
+            plain = None if lists_nan(local) else _plain(local.values.keys, stored)
+            cache[key] = None if plain is None else (xxh64_values(plain[0]), plain[1])
+        made: Asked | None = cache[key]
+        return made
     found: list[int] = []
     for value in local.values:
         patterns = _patterns(value, stored)
         if patterns is None:
             return None
         found.extend(map(xxh64, patterns))
-    return np.array(sorted(set(found)), np.uint64)
+    return np.array(sorted(set(found)), np.uint64), None
+
+
+def _plain(keys: Keys, stored: StoredColumn) -> tuple[NDArray[Any] | ByteArrays, Keys] | None:
+    """``_patterns`` of many values, one for each of the keys that are returned."""
+    column, data = stored.column, keys.data
+    if not isinstance(data, np.ndarray):
+        if stored.form is not Form.TEXT:
+            return None
+        if column.type is Type.FIXED_LEN_BYTE_ARRAY:
+            keys = keys.take(numbers(pc.binary_length(data)) == column.type_length)
+            assert not isinstance(keys.data, np.ndarray)
+            data = keys.data
+        return ByteArrays(*binary_parts(data)), keys
+    if stored.form is Form.TIMESTAMP and stored.unit in ("us", "ms"):
+        whole = keys if stored.unit == "us" else keys.take(data % 1000 == 0)
+        ticks = np.asarray(whole.data)
+        return (ticks if stored.unit == "us" else ticks // 1000), whole
+    width = _WIDTHS.get(column.type)
+    if stored.form in (Form.SIGNED, Form.DECIMAL, Form.UNSIGNED) and width is not None:
+        half = 1 << (8 * width - 1)
+        low, high = (0, 2 * half - 1) if stored.form is Form.UNSIGNED else (-half, half - 1)
+        fits = keys.take((data >= low) & (data <= min(high, _LONGEST)))
+        return np.asarray(fits.data).astype(f"<i{width}", casting="unsafe"), fits
+    if stored.form is Form.FLOATING and column.type in (Type.FLOAT, Type.DOUBLE):
+        values = numbers(from_keys(keys, pa.float64()))
+        if column.type is Type.FLOAT:
+            with np.errstate(over="ignore"):
+                narrow = values.astype(np.float32)
+            keys, values = keys.take(narrow == values), narrow[narrow == values]
+        if not (values == 0).any():
+            return values, keys
+        # Zero has a pattern of its own below zero.
+        at = int(np.flatnonzero(values == 0)[0])
+        twice = np.insert(np.arange(len(values)), at, at)
+        values = values[twice]
+        values[at] = -0.0
+        return values, keys.take(twice)
+    return None
 
 
 def _patterns(value: Value, stored: StoredColumn) -> list[bytes] | None:

@@ -60,6 +60,7 @@ from skipstone.errors import FormatError
 from skipstone.parquet.encodings.values import ByteArrays
 from skipstone.parquet.format.enums import FieldRepetitionType, Type
 from skipstone.predicate.literals import Keys, compare, float_key
+from skipstone.predicate.members import lists_nan
 from skipstone.predicate.tree import Const, Op
 from skipstone.pruning import Bounds
 from skipstone.pruning.interval import (
@@ -218,7 +219,7 @@ def _or_nan(keys: Keys, only_nan: BoolArray) -> Keys:
 
 def _takes_nan(leaf: Leaf) -> bool:
     """Whether a NaN matches a leaf on values."""
-    among = any(isinstance(v, float) and math.isnan(v) for v in leaf.values)
+    among = lists_nan(leaf)
     match leaf.op:
         case Op.EQ | Op.IN | Op.LE:
             return among

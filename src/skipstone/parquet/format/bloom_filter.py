@@ -55,7 +55,7 @@ from skipstone.parquet.thrift.compact import Reader
 from skipstone.parquet.thrift.structs import I32, Declared, Empty, optional, required, struct
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
     from numpy.typing import NDArray
 
@@ -86,6 +86,8 @@ SALT = np.array(
 )
 _LOW = np.uint64(0xFFFF_FFFF)
 _HALF = np.uint64(32)
+#: hashes that a filter is asked for at a time
+ASKED = 4_096
 # Hashes inserted at a time: the intermediate arrays stay in the processor's cache.
 _RUN = 1 << 15
 
@@ -238,6 +240,17 @@ def block_of(hashes: Hashes, blocks: int | NDArray[np.int64]) -> NDArray[np.int6
 def set_in(blocks: NDArray[np.uint32], hashes: Hashes) -> BoolArray:
     """Whether all bits of each hash are set in its block: ``(…, 8)`` words against ``(…)``."""
     return np.asarray(((blocks >> _bits(hashes)) & np.uint32(1)).all(axis=-1))
+
+
+def any_in(blocks: NDArray[np.uint32], hashes: Hashes) -> bool:
+    """Whether a whole filter of these blocks holds any of the hashes; asked up to the first."""
+    return any(set_in(blocks[block_of(run, len(blocks))], run).any() for run in runs_of(hashes))
+
+
+def runs_of(hashes: Hashes) -> Iterator[Hashes]:
+    """The hashes, some at a time."""
+    for start in range(0, len(hashes), ASKED):
+        yield hashes[start : start + ASKED]
 
 
 def _bits(hashes: Hashes) -> NDArray[np.uint32]:

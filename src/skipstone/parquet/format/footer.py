@@ -12,15 +12,18 @@ from __future__ import annotations
 
 import io
 from dataclasses import dataclass
-from typing import BinaryIO
+from typing import TYPE_CHECKING, BinaryIO
 
 from skipstone.errors import FormatError, UnsupportedError
 
-from .metadata import FileMetaData
+if TYPE_CHECKING:
+    from .metadata import FileMetaData
 
 MAGIC = b"PAR1"
 MAGIC_ENCRYPTED = b"PARE"
 TAIL_LENGTH = 8
+#: bytes read from a file's end at first: most footers are shorter
+TAIL_GUESS = 64 * 1024
 SIGNATURE_LENGTH = 28
 # The first magic, the length and the second magic; a footer of 0 bytes fails later.
 _SMALLEST = len(MAGIC) + TAIL_LENGTH
@@ -128,6 +131,8 @@ def read_footer(
 
 def read_metadata(data: bytes | memoryview) -> FileMetaData:
     """The metadata of a whole file in memory whose footer is not encrypted."""
+    from .metadata import FileMetaData
+
     tail, footer = find_footer(data)
     if tail.encrypted:
         raise FormatError("the footer is encrypted", offset=tail.offset)

@@ -38,6 +38,7 @@ from skipstone.predicate.tree import (
     Literal,
     Not,
     NullTest,
+    columns_read,
     leaves,
 )
 from skipstone.predicate.types import column_path
@@ -273,7 +274,7 @@ class IndexPages:
         """Those of ``rows`` that match, row group by row group."""
         if isinstance(tree, Const):
             return rows if tree.value else RowSet()
-        paths = {each.column: column_path(each.column) for each in leaves(tree)}
+        paths = {name: column_path(name) for name in columns_read(tree)}
         fields = self.file.selection.of_paths(list(paths.values()))
         found = []
         for begin, end in pairwise(self.file.row_starts.tolist()):

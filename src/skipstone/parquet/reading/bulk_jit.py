@@ -383,7 +383,7 @@ def warm_up(kernels: BulkKernels) -> None:
         )  # fmt: skip
         kernels.candidates(
             bytes_, pages, bytes_, optional, numbers, numbers, status, 0, bounds, bounds, bounds,
-            bytes_, 0, 0, numbers, numbers, numbers, valid,
+            bytes_, 0, 0, 0, numbers, numbers, numbers, valid,
         )  # fmt: skip
         kernels.locate(
             bytes_, pages, bytes_, optional, numbers, status, numbers, 0, numbers, numbers, valid,

@@ -1,7 +1,7 @@
 """Compiled loops that find the values that a condition may hold for, where they are stored plainly:
 in plain pages, and in dictionaries.
 
-Numbers, and the first eight bytes of texts, are compared as unsigned numbers with spans; or a text
+Numbers, and eight bytes of texts, are compared as unsigned numbers with spans; or a text
 is searched for in all bytes of a page at once (``pruning.sought`` says why that is sound).
 
 Every length and place in a page is checked before use. See ``bulk_jit``.
@@ -68,8 +68,18 @@ def _wide_key(plain: Any, at: Any, negative: Any) -> Any:
 
 
 @register_jitable(forceinline=True)
-def _hash(key: Any) -> Any:
-    return (key * np.uint64(0x9E3779B97F4A7C15)) >> np.uint64(48)
+def _hash(key: Any, shift: Any) -> Any:
+    return (key * np.uint64(0x9E3779B97F4A7C15)) >> shift
+
+
+@register_jitable
+def _shift(bits: Any) -> Any:
+    """What leaves the hash of a key as a place in a set of bits, of a power of two of words."""
+    left, words = np.uint64(58), len(bits)
+    while words > 1:
+        words >>= 1
+        left -= np.uint64(1)
+    return left
 
 
 @register_jitable
@@ -117,13 +127,13 @@ def _search(plain: Any, at: Any, stop: Any, needle: Any, one: Any, two: Any) -> 
 
 @register_jitable
 def _texts(
-    plain: Any, start: Any, stop: Any, count: Any, needle: Any, one: Any, two: Any, lows: Any,
-    highs: Any, bits: Any, slot: Any, where: Any, size: Any, m: Any,
+    plain: Any, start: Any, stop: Any, count: Any, needle: Any, one: Any, two: Any, skip: Any,
+    lows: Any, highs: Any, bits: Any, slot: Any, where: Any, size: Any, m: Any,
 ) -> Any:  # fmt: skip
     """Adds the candidates among ``count`` strings; how many there are then, -1 where there is no
     room for them, -2 where a length is wrong."""
     at, to, found = start, start, np.int64(-1)
-    searched, spans = len(needle) > 0, len(lows)
+    searched, spans, shift = len(needle) > 0, len(lows), _shift(bits)
     low, high, low2, high2 = _ends(lows, highs)
     if searched:
         found = _search(plain, at, stop, needle, one, two)
@@ -146,9 +156,11 @@ def _texts(
                 at = to
                 continue
         elif spans > 0:
-            key = _text_key(plain, at, length)
+            key = np.uint64(0)
+            if length > skip:
+                key = _text_key(plain, at + skip, length - skip)
             if spans > 2:
-                hash = _hash(key)
+                hash = _hash(key, shift)
                 if not bits[hash >> np.uint64(6)] >> (hash & np.uint64(63)) & np.uint64(1):
                     at = to
                     continue
@@ -175,9 +187,10 @@ def _numbers(
     if count * width > stop - start:
         return np.int64(-2)
     if len(lows) > 2:
+        shift = _shift(bits)
         for k in range(count):
             key = _number_key(plain, start + k * width, kind)
-            hash = _hash(key)
+            hash = _hash(key, shift)
             if not bits[hash >> np.uint64(6)] >> (hash & np.uint64(63)) & np.uint64(1):
                 continue
             if _inside(key, lows, highs):
@@ -213,12 +226,12 @@ def _numbers(
 
 def candidates(
     data: Any, pages: Any, plain: Any, optional: Any, base: Any, entries: Any, status: Any,
-    kind: Any, lows: Any, highs: Any, bits: Any, needle: Any, one: Any, two: Any, slot: Any,
-    where: Any, size: Any, valid: Any,
+    kind: Any, lows: Any, highs: Any, bits: Any, needle: Any, one: Any, two: Any, skip: Any,
+    slot: Any, where: Any, size: Any, valid: Any,
 ) -> Any:  # fmt: skip
     """Place and length in ``plain`` of the values of plain pages and of dictionaries that are in
     one of the spans, or contain ``needle``; of all where there is neither. Their number, or -1
-    where there is no room for them.
+    where there is no room for them. Spans are about texts without their first ``skip`` bytes.
 
     ``slot`` is the row, or ``~w`` for entry ``w`` of the dictionaries, which begin at ``base``.
     """
@@ -241,7 +254,21 @@ def candidates(
         before = m
         if kind == _STRING:
             m = _texts(
-                plain, start, stop, held, needle, one, two, lows, highs, bits, slot, where, size, m
+                plain,
+                start,
+                stop,
+                held,
+                needle,
+                one,
+                two,
+                skip,
+                lows,
+                highs,
+                bits,
+                slot,
+                where,
+                size,
+                m,
             )
         elif kind == _INT32:
             m = _numbers(

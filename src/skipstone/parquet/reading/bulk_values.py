@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 import pyarrow as pa
 
+from skipstone._arrays import numbers
 from skipstone.errors import FormatError
 from skipstone.parquet.format.enums import Encoding, Type
 from skipstone.pruning.sought import Sought
@@ -52,9 +53,8 @@ _KINDS: Final = {
     Type.FLOAT: 3,
     Type.DOUBLE: 4,
 }
-# So many spans are tried for each key; of more, the kernels look at a hash of the key first.
-_FEW_SPANS: Final = 2
-_MIX: Final = np.uint64(0x9E37_79B9_7F4A_7C15)
+# So many keys may be in a large part of the rows.
+_MANY_SPANS: Final = 1 << 14
 # A longer text is searched by its beginning: a long one takes long to compare.
 _LONGEST: Final = 32
 # Bytes from the most usual to the least in texts; others are rarer.
@@ -84,9 +84,9 @@ class StoredColumn:
         """Some rows, ascending."""
         return StoredColumn(self.chunks, rows if self._at is None else self._at[rows])
 
-    def take(self, rows: pa.Array | NDArray[np.int64]) -> pa.Array:
+    def take(self, rows: pa.Array) -> pa.Array:
         """Values of some rows, ascending."""
-        return self.at(np.asarray(rows)).to_arrow()
+        return self.at(numbers(rows)).to_arrow()
 
     def to_arrow(self) -> pa.Array:
         """The values."""
@@ -128,7 +128,7 @@ class StoredColumn:
         kind = _KINDS[chunks.kind.physical]
         if not _is_comparable(chunks.kind.type, sought.type):
             sought = Sought(sought.type)
-        if self._at is not None or (kind and not sought.lows):
+        if self._at is not None or (kind and not len(sought.lows)):
             return exact(self.to_arrow())
         found = self._candidates(kind, sought)
         if found is None:
@@ -164,17 +164,16 @@ class StoredColumn:
         self._unpack_others()
         plain = (pages[:, VERSION] == 0) | (pages[:, ENCODING] == Encoding.PLAIN)
         every = int(pages[plain, VALUES].sum())
-        lows = np.array(sought.lows, np.uint64)
-        highs = np.array(sought.highs, np.uint64)
+        lows, highs, bits = sought.spans
         needle = np.frombuffer(sought.needle[:_LONGEST], np.uint8)
         one, two = _rarest(sought.needle[:_LONGEST])
-        room = min(every, 1024 + every // 8)
+        room = every if len(lows) > _MANY_SPANS and not kind else min(every, 1024 + every // 8)
         while True:
             slot, where, size = (np.empty(room, np.int64) for _ in range(3))
             count = chunks.kernels.candidates(
                 chunks.buffer, pages, chunks.plain, chunks.kind.optional, self._base,
-                chunks.entries, chunks.status, kind, lows, highs, _hashes(lows, highs), needle,
-                one, two, slot, where, size, chunks.scratch(np.uint8),
+                chunks.entries, chunks.status, kind, lows, highs, bits, needle,
+                one, two, sought.skip, slot, where, size, chunks.scratch(np.uint8),
             )  # fmt: skip
             self._check()
             if count >= 0:
@@ -260,12 +259,3 @@ def _rarest(needle: bytes) -> tuple[int, int]:
         return 0, 0
     order = sorted(range(len(needle)), key=lambda at: -_USUAL.find(needle[at]) % 256)
     return order[0], order[1 % len(order)]
-
-
-def _hashes(lows: NDArray[np.uint64], highs: NDArray[np.uint64]) -> NDArray[np.uint64]:
-    """A set of 2^16 bits that has the hashes of all keys of many spans."""
-    if len(lows) <= _FEW_SPANS:
-        return np.zeros(0, np.uint64)
-    flags = np.zeros(1 << 16, np.uint8)
-    flags[lows * _MIX >> np.uint64(48) if np.array_equal(lows, highs) else slice(None)] = 1
-    return np.packbits(flags, bitorder="little").view(np.uint64)

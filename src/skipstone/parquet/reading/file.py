@@ -23,6 +23,7 @@ from skipstone._cache import LruCache
 from skipstone.human import plural
 from skipstone.identity import canonical_path
 from skipstone.parquet.evidence import PageSource, RowGroupSource
+from skipstone.parquet.format.footer import TAIL_GUESS
 from skipstone.parquet.format.page_index import place_of_index
 from skipstone.predicate.binding import bind
 from skipstone.predicate.sql import parse_sql
@@ -37,7 +38,7 @@ from skipstone.predicate.tree import (
     Or,
     PatternMatch,
     Truth,
-    leaves,
+    columns_read,
 )
 from skipstone.predicate.types import column_path
 from skipstone.pruning import RowSet
@@ -47,7 +48,7 @@ from skipstone.storage import ByteRange, open_storage
 from skipstone.storage.listing import Listing
 
 from .file_reader import FileReader, names_its_file
-from .pinned_file import TAIL_GUESS, PinnedReader, load_footer
+from .pinned_file import PinnedReader, load_footer
 from .row_ranges import column_at, rows_alone, take_rows
 
 if TYPE_CHECKING:
@@ -426,7 +427,7 @@ class ParquetFile(FileReader):
         self, predicate: _Predicate, rows: RowSet
     ) -> Iterator[tuple[pa.Table, NDArray[np.bool_]]]:
         """Wave by wave: the predicate's columns, and whether each row matches."""
-        paths = {leaf.column: column_path(leaf.column) for leaf in leaves(predicate.tree)}
+        paths = {name: column_path(name) for name in columns_read(predicate.tree)}
         fields = self.selection.of_paths(list(paths.values()))
         for table in self.tables(fields, rows):
             columns = {name: column_at(table, path) for name, path in paths.items()}

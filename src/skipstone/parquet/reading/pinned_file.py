@@ -27,7 +27,7 @@ from skipstone.errors import FormatError, SkipstoneError, StaleError
 from skipstone.identity import ObjectId
 from skipstone.parquet.encryption.open_footer import open_footer
 from skipstone.parquet.format.column_files import column_files
-from skipstone.parquet.format.footer import Tail
+from skipstone.parquet.format.footer import TAIL_GUESS, Tail
 from skipstone.storage import ByteRange, LocalStorage
 
 from .page_tables import adjacent_path
@@ -45,8 +45,6 @@ if TYPE_CHECKING:
     from skipstone.storage import Storage
 
 
-#: bytes read from a file's end at first: most footers are shorter
-TAIL_GUESS = 64 * 1024
 _PARALLEL = 32
 
 

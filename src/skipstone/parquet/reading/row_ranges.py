@@ -110,18 +110,12 @@ def group_rows(rows: RowSet | None, row_starts: I64) -> list[GroupRows]:
                 found.append(GroupRows(r, np.zeros(1, np.int64), np.array([count])))
         return found
     starts, stops = rows.ranges()
-    first = np.searchsorted(row_starts, starts, side="right") - 1
-    last = np.searchsorted(row_starts, stops, side="left")
-    touched: set[int] = set()
-    for a, b in zip(first.tolist(), last.tolist(), strict=True):
-        touched.update(range(max(a, 0), min(b, len(row_starts) - 1)))
-    for r in sorted(touched):
-        begin, end = int(row_starts[r]), int(row_starts[r + 1])
-        low = int(np.searchsorted(stops, begin, side="right"))
-        high = int(np.searchsorted(starts, end, side="left"))
-        if low < high and begin < end:
-            start = np.maximum(starts[low:high], begin) - begin
-            found.append(GroupRows(r, start, np.minimum(stops[low:high], end) - begin))
+    lows = np.searchsorted(stops, row_starts[:-1], side="right")
+    highs = np.searchsorted(starts, row_starts[1:], side="left")
+    for r in np.flatnonzero((lows < highs) & (np.diff(row_starts) > 0)).tolist():
+        begin, end, own = int(row_starts[r]), int(row_starts[r + 1]), slice(lows[r], highs[r])
+        start = np.maximum(starts[own], begin) - begin
+        found.append(GroupRows(r, start, np.minimum(stops[own], end) - begin))
     return found
 
 

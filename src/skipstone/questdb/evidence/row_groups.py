@@ -29,7 +29,13 @@ from skipstone.parquet.evidence.bloom import hashes_of
 from skipstone.parquet.evidence.sources import FilesBounds, StatisticsEvidence
 from skipstone.parquet.evidence.stored_values import Form, no_keys
 from skipstone.parquet.evidence.value_bounds import Order, ValueBounds
-from skipstone.parquet.format.bloom_filter import BLOCK_BYTES, block_of, set_in
+from skipstone.parquet.format.bloom_filter import (
+    BLOCK_BYTES,
+    any_in,
+    block_of,
+    runs_of,
+    set_in,
+)
 from skipstone.parquet.format.enums import PLAIN_WIDTHS, Type
 from skipstone.predicate.literals import Keys
 from skipstone.pruning import Answer, BaseEvidence, Cause, Level, Reason, Units
@@ -291,15 +297,16 @@ class _PmFilters:
     def inlined(self, hashes: Hashes, groups: Ints) -> BoolArray:
         """Per row group: False if it holds none of the values."""
         assert self.words is not None
-        some = np.ones(len(groups), np.bool_)
-        there = np.flatnonzero(self.blocks[groups] > 0)
-        step = max(1, _WORDS // max(1, 8 * len(hashes)))
-        for start in range(0, len(there), step):
-            at = there[start : start + step]
-            first = (self.offsets[groups[at]] >> 2)[:, None]
-            first = first + 8 * block_of(hashes, self.blocks[groups[at]][:, None])
-            words = self.words[first[..., None] + np.arange(8)]
-            some[at] = set_in(words, hashes).any(axis=1)
+        some = self.blocks[groups] <= 0
+        for run in runs_of(hashes):
+            there = np.flatnonzero(~some)
+            step = max(1, _WORDS // (8 * len(run)))
+            for start in range(0, len(there), step):
+                at = there[start : start + step]
+                first = (self.offsets[groups[at]] >> 2)[:, None]
+                first = first + 8 * block_of(run, self.blocks[groups[at]][:, None])
+                words = self.words[first[..., None] + np.arange(8)]
+                some[at] = set_in(words, run).any(axis=1)
         return some
 
     def ranges(self, hashes: Hashes, groups: Ints) -> list[list[ByteRange]]:
@@ -329,9 +336,8 @@ class _PmFilters:
                 reasons.setdefault(_UNREAD)
             elif got:
                 words = np.frombuffer(b"".join(got), "<u4").reshape(-1, 8)
-                if len(got) < len(hashes):
-                    words = words[block_of(hashes, len(words))]
-                some[at] = set_in(words, hashes).any()
+                whole = len(got) < len(hashes)
+                some[at] = any_in(words, hashes) if whole else set_in(words, hashes).any()
         return some
 
 
@@ -410,7 +416,8 @@ class PmBloomEvidence(BaseEvidence):
         for ordinal, filters in self.filters.items():
             key = (leaf, filters.stored)
             if key not in self._hashes:
-                self._hashes[key] = hashes_of(leaf, filters.stored)
+                asked = hashes_of(leaf, filters.stored)
+                self._hashes[key] = None if asked is None else asked[0]
             hashes = self._hashes[key]
             if hashes is None:
                 continue

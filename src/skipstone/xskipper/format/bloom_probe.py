@@ -14,20 +14,22 @@ A null, and a blob that does not parse (foreign class, odd framing, lengths that
 counts), **proves nothing**: it may contain everything. ``ok`` marks the usable filters.
 
 Cost: parsing reads each block's header. A probe reads k bytes of a filter that has the value, and
-about two bytes of any other.
+about two bytes of any other. Many items are asked in turn, of each filter up to its first hit; for
+items in order, ``windows`` say which of them a filter is asked for.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, Protocol, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
 from skipstone._arrays import validity
+from skipstone._numba import CompiledKernels
 from skipstone.errors import FormatError
 from skipstone.pruning.column_types import binary_parts
 
@@ -42,8 +44,12 @@ if TYPE_CHECKING:
 
 
 # Integers, or strings and binaries as bytes.
-Items: TypeAlias = "npt.NDArray[np.int64] | Sequence[bytes]"
+Items: TypeAlias = "npt.NDArray[np.int64] | Sequence[bytes] | pa.LargeBinaryArray"
 I64: TypeAlias = npt.NDArray[np.int64]
+#: for each filter, the first of the items that it is asked for, and the one after the last
+Windows: TypeAlias = "tuple[I64, I64]"
+#: the hashes of items, by seed, to be used again
+Hashed: TypeAlias = "dict[int, tuple[U32, U32]]"
 Mask: TypeAlias = npt.NDArray[np.bool_]
 Bytes: TypeAlias = npt.NDArray[np.uint8]
 
@@ -55,6 +61,20 @@ _MAX_HEADER_BYTES = 1 << 16
 _FEW = 4
 # Blobs compared, headers of blocks checked, and (filter, item) pairs probed, at a time.
 _ROWS, _HEADERS, _PAIRS = 1 << 13, 1 << 21, 1 << 18
+
+
+class Probe(Protocol):
+    """Per row: whether the filter may contain any of its items ``first`` to ``last``."""
+
+    def __call__(
+        self, chunk: BlobChunk, rows: I64, first: I64, last: I64, h1: U32, h2: U32, v: int, /
+    ) -> Mask: ...
+
+
+#: for many pairs of a filter and an item, of which NumPy probes some millions in a second
+COMPILED = CompiledKernels[Probe](
+    module=f"{__package__}.bloom_probe_jit", once=4e6, total=1.6e7, share=0.25
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -105,89 +125,122 @@ class BlobColumn:
     def __len__(self) -> int:
         return self.length
 
-    def might_contain_any(self, items: Items, among: Mask | None = None) -> Mask:
+    def might_contain_any(
+        self,
+        items: Items,
+        among: Mask | None = None,
+        windows: Windows | None = None,
+        hashed: Hashed | None = None,
+    ) -> Mask:
         """Per filter, shape ``(n,)``: False where every item is surely absent (no items: False).
 
-        True for filters that prove nothing, and for those outside ``among``.
+        True for filters that prove nothing, and for those outside ``among``. Of each filter only
+        the items of its window are asked, of all where there are none.
         """
         found = np.ones(self.length, dtype=np.bool_)
         at = 0
         for chunk in self.chunks:
-            probed = chunk.ok if among is None else chunk.ok & among[at : at + len(chunk)]
-            rows = np.flatnonzero(probed)
-            found[at + rows] = _any_in(chunk, rows, items)
+            part = slice(at, at + len(chunk))
+            rows = np.flatnonzero(chunk.ok if among is None else chunk.ok & among[part])
+            if windows is None:
+                first = np.zeros(len(rows), np.int64)
+                last = np.full(len(rows), len(items), np.int64)
+            else:
+                first, last = windows[0][part][rows], windows[1][part][rows]
+            found[at + rows] = _any_in(chunk, rows, (first, last), items, hashed)
             at += len(chunk)
         return found
 
 
-def _any_in(chunk: BlobChunk, rows: I64, items: Items) -> Mask:
+def _any_in(
+    chunk: BlobChunk, rows: I64, windows: Windows, items: Items, hashed: Hashed | None
+) -> Mask:
     hit = np.zeros(len(rows), dtype=np.bool_)
     if not len(rows) or not len(items):
         return hit
     keys = chunk.version[rows] * (1 << 32) + (chunk.seed[rows] & 0xFFFFFFFF)
     groups = [0] if (keys == keys[0]).all() else None
+    first, last = windows
     for key in keys[:1] if groups else distinct(keys):
         chosen = np.arange(len(rows)) if groups else np.flatnonzero(keys == key)
         version, seed = int(key) >> 32, int(key) & 0xFFFFFFFF
-        h1, h2 = _hashes(items, seed)
+        h1, h2 = _hashes(items, seed, hashed)
+        pairs = 0 if len(items) == 1 else int(np.minimum((last - first)[chosen], _PAIRS).sum())
+        compiled = COMPILED.for_work(pairs) if pairs > _PAIRS else None
+        if compiled is not None:
+            hit[chosen] = compiled(
+                chunk, rows[chosen], first[chosen], last[chosen], h1, h2, version
+            )
+            continue
         # Items in slices, and only filters that have had no hit yet: an IN list stays cheap.
-        step = max(1, _PAIRS // max(1, len(chosen)))
-        for at in range(0, len(h1), step):
-            open_ = chosen[~hit[chosen]]
-            if not len(open_):
-                break
-            part = _probe(chunk, rows[open_], h1[at : at + step], h2[at : at + step], version)
-            hit[open_] = part
+        at = first[chosen]
+        while len(chosen):
+            step = np.minimum(max(1, _PAIRS // len(chosen)), last[chosen] - at)
+            part = _probe(chunk, rows[chosen], at, step, h1, h2, version)
+            hit[chosen] = part
+            at += step
+            left = ~part & (at < last[chosen])
+            chosen, at = chosen[left], at[left]
     return hit
 
 
-def _hashes(items: Items, seed: int) -> tuple[U32, U32]:
+def _hashes(items: Items, seed: int, hashed: Hashed | None) -> tuple[U32, U32]:
+    if hashed is not None:
+        if seed not in hashed:
+            hashed[seed] = hashes_of(items, seed)
+        return hashed[seed]
     # A plan asks the filters of each part for the same few items.
-    if len(items) <= _FEW:
+    if len(items) <= _FEW and not isinstance(items, pa.Array):
         if isinstance(items, np.ndarray):
             return _hashes_of_longs(items.tobytes(), seed)
         return _hashes_of_texts(tuple(items), seed)
-    return _hashed(items, seed)
+    return hashes_of(items, seed)
 
 
 @lru_cache(maxsize=64)
 def _hashes_of_longs(items: bytes, seed: int) -> tuple[U32, U32]:
-    return _hashed(np.frombuffer(items, np.int64), seed)
+    return hashes_of(np.frombuffer(items, np.int64), seed)
 
 
 @lru_cache(maxsize=64)
 def _hashes_of_texts(items: tuple[bytes, ...], seed: int) -> tuple[U32, U32]:
-    return _hashed(items, seed)
+    return hashes_of(items, seed)
 
 
-def _hashed(items: Items, seed: int) -> tuple[U32, U32]:
+def hashes_of(items: Items, seed: int) -> tuple[U32, U32]:
+    """The two hashes of each item."""
     if isinstance(items, np.ndarray):
         return hash_longs(items, seed)
+    if isinstance(items, pa.Array):
+        return hash_bytes(*binary_parts(items), seed)
     offsets = np.zeros(len(items) + 1, dtype=np.int64)
     np.cumsum([len(item) for item in items], out=offsets[1:])
     return hash_bytes(np.frombuffer(b"".join(items), dtype=np.uint8), offsets, seed)
 
 
-def _probe(chunk: BlobChunk, rows: I64, h1: U32, h2: U32, version: int) -> Mask:
-    """Per row: True where the filter may contain any item. Pairs are row-major: item within row."""
-    count = len(h1)
+def _probe(
+    chunk: BlobChunk, rows: I64, first: I64, counts: I64, h1: U32, h2: U32, version: int
+) -> Mask:
+    """Per row: True where the filter may contain any of ``counts`` items from ``first`` on."""
     hashes, start = chunk.hashes[rows], chunk.start[rows]
     bits = chunk.words[rows] << 6
-    pair = np.arange(len(rows) * count)
+    if (counts == 1).all():
+        row, item = np.arange(len(rows)), first
+    else:
+        row = np.repeat(np.arange(len(rows)), counts)
+        item = np.repeat(first, counts) + within(counts)
     for j in range(1, int(hashes.max()) + 1):
-        row = pair // count if count > 1 else pair
-        item = pair - row * count
         position = positions(h1[item], h2[item], j, version).astype(np.int64) % bits[row]
         q = start[row] + ((position >> 6) << 3) + (7 - ((position >> 3) & 7))
         byte = chunk.byte_at(rows[row], q)
         here = (byte >> (position & 7).astype(np.uint8)) & np.uint8(1) != 0
         # A filter with fewer hash functions has already answered.
         here |= hashes[row] < j
-        pair = pair[here]
-        if not len(pair):
+        row, item = row[here], item[here]
+        if not len(row):
             break
     hit = np.zeros(len(rows), dtype=np.bool_)
-    hit[pair // count] = True
+    hit[row] = True
     return hit
 
 

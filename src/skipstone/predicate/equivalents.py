@@ -1,0 +1,204 @@
+"""Conditions in terms of others, so that leaves have them: TRUE, and FALSE, for the same rows.
+
+A bound tree is a set of rows, so its complement is one too (``complement``), although SQL has no
+operator for it: NOT of NULL is NULL. With it, a CASE is the union of its branches, each over the
+rows that its condition and none before it is TRUE for, and ``(p) IS NULL`` are the rows for which p
+is neither TRUE nor FALSE. ``coalesce``, ``nullif``, ``least`` and ``greatest`` are such CASEs.
+
+Where a part could not be a leaf after all, the whole is computed on the rows: it is not worth
+computing it in pieces, and a piece might fail on rows that CASE would not show it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, TypeAlias
+
+from .operands import Unusable, plain_pattern
+from .tree import (
+    CONDITIONS,
+    And,
+    Bound,
+    Call,
+    Cast,
+    Comparison,
+    Const,
+    Expr,
+    Leaf,
+    Literal,
+    Membership,
+    Not,
+    NullTest,
+    Op,
+    Opaque,
+    Operand,
+    Or,
+    PatternMatch,
+    Truth,
+    conjunction,
+    disjunction,
+    pieces,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from .typed import Typed
+
+    Bind: TypeAlias = Callable[[Expr, bool], Bound]
+
+# A condition, ``None`` for all other rows, and the value where it is TRUE.
+Branches: TypeAlias = "list[tuple[Expr | None, Operand]]"
+_MOST = 8
+
+
+def condition_of(operand: Operand) -> Expr | None:
+    """A function as the condition that it is, if it is one that leaves can have."""
+    if isinstance(operand, CONDITIONS):
+        return operand
+    if not isinstance(operand, Call):
+        return None
+    match operand.name, operand.args:
+        case ("startswith" | "endswith" | "contains") as name, (value, Literal(str() as text)):
+            if name == "startswith":
+                return PatternMatch(value, text, prefix_only=True)
+            plain = plain_pattern(text)
+            return PatternMatch(value, f"%{plain}%" if name == "contains" else f"%{plain}")
+        case "like", (value, Literal(str() as text), Literal(str() as escape)):
+            return PatternMatch(value, text, escape)
+        case "isnull", (value,):
+            return NullTest(value)
+        case "isnotnull", (value,):
+            return Not(NullTest(value))
+    return None
+
+
+# -- truth values ----------------------------------------------------------------------------------
+
+
+def truth_test(expr: Comparison, negated: bool, bind: Bind) -> Bound | None:
+    """``(p) = TRUE``, ``(p) IS FALSE`` and others; ``None`` for another comparison."""
+    for asked, other in ((expr.left, expr.right), (expr.right, expr.left)):
+        condition = condition_of(asked)
+        if condition is None or not isinstance(other, Literal):
+            continue
+        value, op = other.value, expr.op
+        if op == "<=>" and value is None:
+            return _decided(null_test(condition, negated, bind))
+        if not isinstance(value, bool) or op not in ("=", "<>", "<=>"):
+            return None
+        if op == "<=>":
+            held = bind(condition, not value)
+            return _decided(complement(held) if negated else held)
+        return bind(condition, negated ^ (not value) ^ (op == "<>"))
+    return None
+
+
+def null_test(condition: Expr, negated: bool, bind: Bind) -> Bound:
+    """``(p) IS NULL``: neither TRUE nor FALSE."""
+    known = [bind(condition, False), bind(condition, True)]
+    found = disjunction(known) if negated else conjunction([complement(each) for each in known])
+    return _decided(found)
+
+
+def _decided(found: Bound) -> Bound:
+    """``Unusable`` where a part of it is not a leaf."""
+    for piece in pieces(found):
+        if isinstance(piece, Opaque):
+            raise Unusable(piece.reason)
+    return found
+
+
+_COMPLEMENTS = {
+    Op.EQ: Op.NE,
+    Op.NE: Op.EQ,
+    Op.LT: Op.GE,
+    Op.GE: Op.LT,
+    Op.LE: Op.GT,
+    Op.GT: Op.LE,
+    Op.IN: Op.NOT_IN,
+    Op.NOT_IN: Op.IN,
+    Op.STARTS_WITH: Op.NOT_STARTS_WITH,
+    Op.NOT_STARTS_WITH: Op.STARTS_WITH,
+    Op.LIKE: Op.NOT_LIKE,
+    Op.NOT_LIKE: Op.LIKE,
+}
+_EXACT = {Op.IS_NULL: Op.NOT_NULL, Op.NOT_NULL: Op.IS_NULL, Op.NE_OR_NULL: Op.EQ}
+
+
+def complement(tree: Bound) -> Bound:
+    """All rows that are not in the set of ``tree``: by De Morgan down to the leaves, where a null
+    is in no set but those of ``IS_NULL`` and ``NE_OR_NULL``."""
+    match tree:
+        case And() | Or():
+            parts = [complement(child) for child in tree.children]  # type: ignore[arg-type]
+            return disjunction(parts) if isinstance(tree, And) else conjunction(parts)
+        case Const():
+            return Const(not tree.value)
+        case Leaf(op=Op.EQ):
+            return replace(tree, op=Op.NE_OR_NULL)
+        case Leaf():
+            if tree.op in _EXACT:
+                return replace(tree, op=_EXACT[tree.op])
+            null = Leaf(tree.column, tree.type, Op.IS_NULL)
+            return disjunction([replace(tree, op=_COMPLEMENTS[tree.op]), null])
+    return Opaque(f"({tree.sql}) IS NOT TRUE", tree.reason)
+
+
+# -- cases -----------------------------------------------------------------------------------------
+
+
+def by_cases(
+    expr: Expr, negated: bool, bind: Bind, typed: Callable[[Operand], Typed]
+) -> Bound | None:
+    """A condition on a CASE as the union of its branches; ``None`` for another condition."""
+    match expr:
+        case Comparison():
+            names = ["left", "right"]
+        case Membership() | NullTest() | PatternMatch():
+            names = ["operand"]
+        case _:
+            return None
+    for name in names:
+        operand = getattr(expr, name)
+        branches = _branches(operand)
+        if branches is not None:
+            type = typed(operand).type
+            rest: Bound = Const(True)
+            parts: list[Bound] = []
+            for condition, value in branches:
+                held = Const(True) if condition is None else bind(condition, False)
+                cast = value if typed(value).type == type else Cast(value, type)
+                branch = replace(expr, **{name: cast})  # type: ignore[arg-type]  # an operand
+                parts.append(conjunction([rest, held, bind(branch, negated)]))
+                rest = conjunction([rest, complement(held)])
+            return _decided(disjunction(parts))
+    return None
+
+
+def _branches(operand: Operand) -> Branches | None:
+    if not isinstance(operand, Call) or len(operand.args) > 2 * _MOST:
+        return None
+    args = operand.args
+    match operand.name:
+        case "case" | "if" | "iff":
+            conditions = [_as_condition(each) for each in args[:-1:2]]
+            return [*zip(conditions, args[1::2], strict=False), (None, args[-1])]
+        case "coalesce" | "nvl" | "ifnull" if args:
+            return [*((Not(NullTest(each)), each) for each in args[:-1]), (None, args[-1])]
+        case "nvl2":
+            return [(Not(NullTest(args[0])), args[1]), (None, args[2])]
+        case "nullif":
+            return [(Comparison("=", *args), Literal(None)), (None, args[0])]
+        case "least" | "greatest" if len(args) == 2:
+            left, right = args
+            if not isinstance(right, Literal):
+                left, right = right, left
+            if isinstance(right, Literal) and right.value is not None:
+                op = "<=" if operand.name == "least" else ">="
+                return [(Comparison(op, left, right), left), (None, right)]
+    return None
+
+
+def _as_condition(operand: Operand) -> Expr:
+    return operand if isinstance(operand, (*CONDITIONS, Opaque)) else Truth(operand)

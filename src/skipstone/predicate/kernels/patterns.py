@@ -1,0 +1,127 @@
+"""Patterns over text as Spark decides them: LIKE, prefixes, and Java's regular expressions.
+
+Spark compares bytes where a LIKE pattern is a text, a prefix, a suffix, both, or a substring (its
+rule ``LikeSimplification``), and otherwise text with U+FFFD for bytes that are not UTF-8. A regular
+expression is always matched with text.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+
+from skipstone import _compute as pc
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from ..typed import Typed
+    from ..types import Value
+    from ..zones import Zone
+    from .java_regex import JavaRegex
+
+
+def hits(prefix: bool, values: Sequence[Value], words: pa.Array) -> pa.BooleanArray:
+    """Per word: whether it begins with ``values[0]``, or is LIKE it with the escape ``values[1]``;
+    null for null."""
+    if prefix:
+        return pc.starts_with(as_bytes(words), encoded(str(values[0])))
+    pattern, escape = str(values[0]), str(values[1])
+    simple = None if escape in pattern else _SIMPLE.fullmatch(pattern)
+    if simple is not None:
+        return _simple(as_bytes(words), simple)
+    regex = like_regex(pattern, escape)
+    expression = re.compile(regex, re.DOTALL)
+    return _found(words, rf"(?s)\A{regex}\z", lambda text: expression.fullmatch(text) is not None)
+
+
+def _found(words: pa.Array, expression: str, decide: Callable[[str], bool]) -> pa.BooleanArray:
+    """Per word: whether RE2 finds ``expression``. Where a word is not UTF-8, or the expression too
+    long, distinct words are decided one by one."""
+    text = as_bytes(words).cast(pa.large_binary()).view(pa.large_string())
+    try:
+        text.validate(full=True)
+        return pc.match_substring_regex(text, expression.encode())
+    except (pa.ArrowInvalid, UnicodeEncodeError):
+        # Arrow's expressions are UTF-8 of limited length, and match no bytes that are not UTF-8.
+        return _by_word(text, decide)
+
+
+def _by_word(text: pa.Array, decide: Callable[[str], bool]) -> pa.BooleanArray:
+    coded = text.view(pa.large_binary()).dictionary_encode()
+    known = [decide(_java_text(word)) for word in coded.dictionary.to_pylist()]
+    return pa.array(known, pa.bool_()).take(coded.indices)
+
+
+def like(node: Typed, values: Sequence[Any], session: Zone | None) -> pa.Array:
+    """``value``: pattern and escape."""
+    return hits(False, node.value, values[0])
+
+
+def rlike(node: Typed, values: Sequence[Any], session: Zone | None) -> pa.Array:
+    """``value``: the expression, translated."""
+    regex: JavaRegex = node.value
+    text = as_bytes(values[0])
+    found = _found(text, regex.re2, regex.matches)
+    if not regex.ends:
+        return found
+    # "$" also matches before the line terminator at the end, which RE2 cannot say.
+    odd = pc.match_substring_regex(text, rb"(?s)[\n\r]\z|\xc2\x85\z|\xe2\x80[\xa8\xa9]\z")
+    if not pc.any(odd).as_py():
+        return found
+    some = _by_word(text.filter(odd).cast(pa.large_binary()), regex.matches)
+    return pc.replace_with_mask(found, pc.fill_null(odd, False), some)
+
+
+def as_bytes(words: pa.Array) -> pa.Array:
+    t = pa.types
+    if t.is_binary(words.type) or t.is_large_binary(words.type):
+        return words
+    if t.is_fixed_size_binary(words.type):
+        return words.cast(pa.binary())
+    if not t.is_string(words.type):
+        return words.cast(pa.large_string()).view(pa.large_binary())
+    return words.view(pa.binary())
+
+
+def encoded(text: str) -> bytes:
+    return text.encode("utf-8", "surrogatepass")
+
+
+def _simple(words: pa.Array, pattern: re.Match[str]) -> pa.BooleanArray:
+    """Whether words match ``a``, ``a%``, ``%a``, ``%a%`` or ``a%b``."""
+    first, middle, last = (encoded(part or "") for part in pattern.group("first", "middle", "last"))
+    if pattern["text"] is not None:
+        return pc.equal(words, pa.scalar(encoded(pattern["text"]), words.type))
+    if middle:
+        return pc.match_substring(words, middle)
+    long = pc.greater_equal(pc.binary_length(words), len(first) + len(last))
+    if first:
+        long = pc.and_(long, pc.starts_with(words, first))
+    return pc.and_(long, pc.ends_with(words, last)) if last else long
+
+
+_SIMPLE = re.compile(r"(?P<text>[^%_]+)|%(?P<middle>[^%_]+)%|(?P<first>[^%_]+)?%(?P<last>[^%_]+)?")
+_SURROGATE = re.compile(rb"\xed[\xa0-\xbf][\x80-\xbf]?")
+
+
+def _java_text(word: bytes) -> str:
+    """Bytes as Java reads UTF-8: U+FFFD for invalid bytes, one for an encoded surrogate."""
+    return _SURROGATE.sub(b"\xef\xbf\xbd", word).decode("utf-8", "replace")
+
+
+def like_regex(pattern: str, escape: str) -> str:
+    """A LIKE pattern as a regular expression (RE2 and Python's) for the whole text, where a dot
+    matches any character."""
+    out, at = [], 0
+    while at < len(pattern):
+        char = pattern[at]
+        at += 1
+        if char == escape and at < len(pattern):
+            out.append(re.escape(pattern[at]))
+            at += 1
+        else:
+            out.append({"%": ".*", "_": "."}.get(char) or re.escape(char))
+    return "".join(out)

@@ -1,0 +1,348 @@
+"""The operands of ``sql.py``: columns, literals, casts, arithmetic, CASE and the functions that
+``functions.py`` has."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+
+from skipstone.errors import PredicateError
+
+from .lexer import Token, TokenKind, UnknownFormError, number, tokenize, typed_literal
+from .tree import Call, Cast, ColumnRef, Comparison, Literal, Truth
+from .types import TIMESTAMP, TIMESTAMP_NTZ, MapKey, parse_type
+from .zones import DAY, HOUR, SECOND, parse_local
+
+if TYPE_CHECKING:
+    from .tree import Expr, Operand
+
+
+_GRAMMAR = """
+AND ANY AS BETWEEN CASE DISTINCT ELSE END ESCAPE EXISTS FALSE FROM ILIKE IN INTERVAL IS LIKE NOT
+NULL OR REGEXP RLIKE SELECT THEN TRUE WHEN WHERE
+"""
+#: words that are no columns unless in backquotes
+NOT_COLUMNS = frozenset(_GRAMMAR.split())
+_TYPES = """
+BIGINT BINARY BOOLEAN DATE DOUBLE FLOAT INT SMALLINT STRING TIMESTAMP TINYINT
+"""
+_CAST_FUNCTIONS = frozenset(_TYPES.split())
+DEEPEST = 64
+# How tightly operators bind.
+_LEVELS = {"+": 0, "-": 0, "||": 0, "*": 1, "/": 1, "%": 1, "DIV": 1}
+_INTERVAL = re.compile(r"\s*([+-]?\d{1,9})(?:\.(\d{1,6}))?\s*", re.ASCII)
+# Months, or microseconds.
+_UNITS = {
+    "YEAR": 12,
+    "MONTH": 1,
+    "WEEK": 7 * DAY,
+    "DAY": DAY,
+    "HOUR": HOUR,
+    "MINUTE": 60 * SECOND,
+    "SECOND": SECOND,
+    "MILLISECOND": 1_000,
+    "MICROSECOND": 1,
+}
+
+
+class OperandParser:
+    """Tokens, and the operands among them."""
+
+    def __init__(self, text: str, timestamp_ntz: bool) -> None:
+        self.text, self.tokens, self.at = text, tokenize(text), 0
+        self.timestamp = TIMESTAMP_NTZ if timestamp_ntz else TIMESTAMP
+        self.depth = 0
+        # What ends a condition at the present place, besides AND, OR and a closing parenthesis.
+        self.stops: list[frozenset[str]] = [frozenset()]
+
+    # -- tokens -----------------------------------------------------------------------------------
+
+    def peek(self, ahead: int = 0) -> Token:
+        return self.tokens[min(self.at + ahead, len(self.tokens) - 1)]
+
+    def next(self) -> Token:
+        token = self.peek()
+        self.at += 1
+        return token
+
+    def word(self, *words: str) -> bool:
+        """Consume these keywords if they are next."""
+        for ahead, word in enumerate(words):
+            token = self.peek(ahead)
+            if token.kind is not TokenKind.NAME or token.text != word:
+                return False
+        self.at += len(words)
+        return True
+
+    def symbol(self, symbol: str) -> bool:
+        """Consume this symbol if it is next."""
+        token = self.peek()
+        found = token.kind is TokenKind.SYMBOL and token.text == symbol
+        self.at += found
+        return found
+
+    def expect(self, symbol: str) -> None:
+        if not self.symbol(symbol):
+            raise UnknownFormError(f"{symbol!r} is expected before {self.peek().value!r}")
+
+    def string(self) -> str:
+        """The next string, joined with its neighbours as in Spark."""
+        if self.peek().kind is not TokenKind.STRING:
+            raise UnknownFormError("a string literal is expected")
+        parts = [self.next().value]
+        while self.peek().kind is TokenKind.STRING:
+            parts.append(self.next().value)
+        return "".join(parts)
+
+    def single_string(self) -> str:
+        """The next string, where Spark joins no neighbours."""
+        if self.peek(1).kind is TokenKind.STRING:
+            raise UnknownFormError("several strings where Spark takes one")
+        return self.string()
+
+    def at_end(self) -> bool:
+        """True where a predicate ends: at AND, OR, a closing parenthesis, or the text's end."""
+        token = self.peek()
+        if token.kind is TokenKind.NAME:
+            return token.text in ("AND", "OR") or token.text in self.stops[-1]
+        return token.kind is TokenKind.END or (
+            token.kind is TokenKind.SYMBOL and (token.text == ")" or token.text in self.stops[-1])
+        )
+
+    # -- operands ---------------------------------------------------------------------------------
+
+    def condition(self) -> Expr:
+        raise NotImplementedError
+
+    def value(self, *stops: str) -> Operand:
+        """An operand or a condition, up to one of ``stops``."""
+        if self.depth >= DEEPEST:
+            raise UnknownFormError("nested too deeply")
+        self.depth += 1
+        self.stops.append(frozenset(stops))
+        try:
+            found = self.condition()
+        finally:
+            self.depth -= 1
+            self.stops.pop()
+        return found.operand if isinstance(found, Truth) else found
+
+    def operand(self, level: int = 0) -> Operand:
+        """An operand whose operators bind as tightly as ``level`` at least."""
+        found = self.unary()
+        while True:
+            token = self.peek()
+            if token.kind is not TokenKind.SYMBOL and token.text != "DIV":
+                return found
+            mine = _LEVELS.get(token.text, -1)
+            if mine < level:
+                return found
+            self.at += 1
+            name = "concat" if token.text == "||" else token.text.lower()
+            found = Call(name, (found, self.operand(mine + 1)))
+
+    def unary(self) -> Operand:
+        signs = 0
+        while (
+            self.peek().kind is TokenKind.SYMBOL
+            and self.peek().text in ("-", "+")
+            and self.peek(1).kind is not TokenKind.NUMBER
+        ):
+            signs += self.next().text == "-"
+            if signs > DEEPEST:
+                raise UnknownFormError("nested too deeply")
+        found = self.primary()
+        while self.symbol("::"):
+            found = Cast(found, self.type_name())
+        for _ in range(signs):
+            found = Call("negate", (found,))
+        return found
+
+    def primary(self) -> Operand:
+        token = self.next()
+        match token.kind:
+            case TokenKind.STRING:
+                self.at -= 1
+                return Literal(self.string(), pa.string())
+            case TokenKind.NUMBER:
+                return self.number(token, negative=False)
+            case TokenKind.QUOTED:
+                return self.column(token)
+            case TokenKind.NAME:
+                return self.named(token)
+            case TokenKind.SYMBOL if token.text in ("-", "+"):
+                return self.number(self.next(), negative=token.text == "-")
+            case TokenKind.SYMBOL if token.text == "(":
+                found = self.value()
+                self.expect(")")
+                return found
+            case _:
+                pass
+        raise UnknownFormError("an expression that no index supports")
+
+    def number(self, token: Token, *, negative: bool) -> Literal:
+        found = number(token.text, negative=negative)
+        if found is None:
+            raise PredicateError(
+                f"{token.value} is out of the range of its type",
+                text=self.text,
+                position=token.start,
+            )
+        return found
+
+    def named(self, token: Token) -> Operand:
+        after = self.peek()
+        match token.text:
+            case "TRUE" | "FALSE":
+                return Literal(token.text == "TRUE", pa.bool_())
+            case "NULL":
+                return Literal(None)
+            case "CAST" | "TRY_CAST" if self.symbol("("):
+                found = self.value("AS")
+                if not self.word("AS"):
+                    raise UnknownFormError("CAST of an expression")
+                target = self.type_name()
+                self.expect(")")
+                return Cast(found, target, token.text == "TRY_CAST")
+            case "CASE":
+                return self.case()
+            case "INTERVAL" if after.kind in (TokenKind.STRING, TokenKind.NUMBER) or (
+                after.text == "-"
+            ):
+                return self.interval()
+            case "EXTRACT" if self.symbol("("):
+                field = self.next().text.lower()
+                if not self.word("FROM"):
+                    raise UnknownFormError("EXTRACT of something else than a field")
+                found = self.value()
+                self.expect(")")
+                return self.call(field, (found,))
+            case "DATE" | "TIMESTAMP" | "TIMESTAMP_LTZ" | "TIMESTAMP_NTZ" | "X" if (
+                after.kind is TokenKind.STRING
+            ):
+                return self.typed_literal(token.text, self.single_string())
+            case name if name in _CAST_FUNCTIONS and self.symbol("("):
+                found = self.value()
+                self.expect(")")
+                return Cast(found, self.timestamp if name == "TIMESTAMP" else parse_type(name))
+            case name if name in NOT_COLUMNS and after.text != "(":
+                raise UnknownFormError(f"{token.value} starts an expression that no index supports")
+        return self.column(token)
+
+    def column(self, token: Token) -> Operand:
+        path = [token.value]
+        while self.peek().text == "." and self.peek(1).kind in (TokenKind.NAME, TokenKind.QUOTED):
+            self.at += 1
+            path.append(self.next().value)
+        if self.peek().text == "[" and self.peek(1).kind is TokenKind.STRING and path:
+            self.at += 1
+            path.append(MapKey(self.string()))
+            self.expect("]")
+        elif self.symbol("["):
+            found = ColumnRef(tuple(path), token.start)
+            key = self.value("]")
+            self.expect("]")
+            return Call("subscript", (found, key))
+        after = self.peek()
+        if after.text == "(" and len(path) == 1 and token.kind is TokenKind.NAME:
+            return self.call(token.value.lower(), None)
+        if after.kind is TokenKind.SYMBOL and after.text in ("(", ".", "["):
+            what = f"function {'.'.join(path)}" if after.text == "(" else "an element of a column"
+            raise UnknownFormError(f"{what} is not supported by any index")
+        if after.kind is TokenKind.STRING:
+            raise UnknownFormError(f"a literal of type {path[0]}")
+        return ColumnRef(tuple(path), token.start)
+
+    def call(self, name: str, args: tuple[Operand, ...] | None) -> Operand:
+        """A function; with ``args`` ``None``, these follow in parentheses."""
+        from .functions import FUNCTIONS, WRITTEN_OTHERWISE
+
+        if name not in FUNCTIONS or name in WRITTEN_OTHERWISE:
+            raise UnknownFormError(f"function {name} is not supported by any index")
+        if args is None:
+            found: list[Operand] = []
+            self.expect("(")
+            while not self.symbol(")"):
+                if found:
+                    self.expect(",")
+                found.append(self.value(","))
+            args = tuple(found)
+        if name in ("like", "ilike") and len(args) == 2:
+            args += (Literal("\\", pa.string()),)
+        return Call(name, args)
+
+    def case(self) -> Operand:
+        """CASE, after the word."""
+        subject = None if self.word("WHEN") else self.value("WHEN")
+        if subject is not None and not self.word("WHEN"):
+            raise UnknownFormError("CASE without WHEN")
+        args: list[Operand] = []
+        while True:
+            asked = self.value("THEN")
+            if not self.word("THEN"):
+                raise UnknownFormError("WHEN without THEN")
+            args.append(asked if subject is None else Comparison("=", subject, asked))
+            args.append(self.value("WHEN", "ELSE", "END"))
+            if not self.word("WHEN"):
+                break
+        args.append(self.value("END") if self.word("ELSE") else Literal(None))
+        if not self.word("END"):
+            raise UnknownFormError("CASE without END")
+        return Call("case", tuple(args))
+
+    def interval(self) -> Operand:
+        """An interval literal, after the word: numbers with units."""
+        from .typed import INTERVAL_TYPE, Interval
+
+        months, micros, dates, units = 0, 0, True, 0
+        while True:
+            sign = -1 if self.symbol("-") else 1
+            token = self.peek()
+            if units and token.kind not in (TokenKind.NUMBER, TokenKind.STRING):
+                break
+            number = _INTERVAL.fullmatch(self.next().value)
+            unit = self.next().text.removesuffix("S")
+            size = _UNITS.get(unit)
+            if number is None or size is None or (number[2] and unit != "SECOND"):
+                raise UnknownFormError("an interval that is not a number with a unit")
+            count = sign * int(number[1] + (number[2] or "").ljust(6, "0") * (unit == "SECOND"))
+            units += 1
+            if unit in ("YEAR", "MONTH"):
+                months += count * size
+            else:
+                micros += count * (1 if unit == "SECOND" else size)
+                dates &= unit in ("DAY", "WEEK")
+        if self.peek().text == "TO" or (months and micros):
+            raise UnknownFormError("an interval of several kinds of units")
+        days, micros = divmod(micros, DAY) if micros >= 0 else (0, micros)
+        if micros < 0:
+            days, micros = -(-micros // DAY), -(-micros % DAY)
+        return Literal(Interval(months, days, micros, dates), INTERVAL_TYPE)
+
+    def type_name(self) -> pa.DataType | None:
+        """The type that is named next; ``None`` for a type that no index supports."""
+        first = self.next()
+        if first.kind is not TokenKind.NAME:
+            raise UnknownFormError("a type is expected")
+        last = first
+        if self.symbol("("):
+            while not self.symbol(")"):
+                if self.peek().kind not in (TokenKind.NUMBER, TokenKind.SYMBOL):
+                    raise UnknownFormError(f"a cast to {first.value}(…)")
+                self.at += 1
+        last = self.tokens[self.at - 1]
+        if self.peek().kind is TokenKind.NAME and self.peek().text == "COLLATE":
+            raise UnknownFormError("a cast to a string with a collation")
+        if first is last and first.text == "TIMESTAMP":
+            return self.timestamp
+        return parse_type(self.text[first.start : last.end])
+
+    def typed_literal(self, name: str, text: str) -> Literal:
+        """``name 'text'``; a TIMESTAMP with a zone in the text is always an instant."""
+        if name == "TIMESTAMP" and self.timestamp == TIMESTAMP_NTZ:
+            local = parse_local(text)
+            if local is not None:
+                return Literal(local, TIMESTAMP_NTZ)
+        return typed_literal(name, text)

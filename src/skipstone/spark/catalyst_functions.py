@@ -1,0 +1,115 @@
+"""Functions of Catalyst that keep the order of a column, or that CASE stands for.
+
+``FUNCTIONS`` has those whose arguments are those of the SQL function; the methods of
+``FunctionReader`` have the others. What overflows depends on ANSI mode, which an expression keeps
+from its analysis: a sum is one that may wrap around, a product is read where it fails.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+
+from skipstone.predicate.tree import Call, Literal
+from skipstone.predicate.typed import INTERVAL_TYPE, Interval
+from skipstone.predicate.zones import DAY
+
+if TYPE_CHECKING:
+    from skipstone.predicate.tree import Opaque, Operand
+
+    from .session import JavaObject
+
+
+# Functions with their name in the tree. Sums wrap around or fail: a range that wraps holds for
+# both.
+_NAMES = """
+Add:wrapping + Subtract:wrapping - UnaryMinus:wrapping negate Divide:/ Year:year TruncDate:trunc
+TruncTimestamp:date_trunc DateAdd:date_add DateSub:date_sub AddMonths:add_months
+UnixSeconds:unix_seconds UnixMillis:unix_millis UnixMicros:unix_micros UnixDate:unix_date
+Substring:substr Upper:upper Lower:lower Concat:concat Coalesce:coalesce If:if Least:least
+Greatest:greatest RLike:rlike
+"""
+FUNCTIONS = dict(each.split(":") for each in re.findall(r"\w+:(?:wrapping )?\S+", _NAMES))
+_TEXTS = frozenset({"substr", "upper", "lower", "concat"})
+
+
+@dataclass(slots=True)
+class Function:
+    """A function; ``type`` where it is known."""
+
+    call: Call
+    type: pa.DataType | None
+
+
+class UnusableOperand(ValueError):
+    """An operand that no index can use; its text is the reason."""
+
+
+class FunctionReader:
+    """The methods of ``catalyst._TreeReader`` for functions, by their class."""
+
+    time_zone: str
+
+    def opaque(self, index: int, reason: str) -> Opaque:
+        raise NotImplementedError
+
+    def node_at(self, index: int) -> JavaObject:
+        raise NotImplementedError
+
+    def argument(self, node: Any) -> Operand:
+        raise NotImplementedError
+
+    def type_of(self, node: Any) -> pa.DataType | None:
+        raise NotImplementedError
+
+    def eval_mode(self, index: int) -> str:
+        """What node ``index`` does where it overflows: ANSI, LEGACY or TRY."""
+        try:
+            return str(self.node_at(index).evalMode().toString())
+        except Exception as error:  # a version of Spark without it
+            raise UnusableOperand(f"whether it fails on overflow is not known: {error}") from None
+
+    def function(self, index: int, node: dict[str, Any], children: list[Any]) -> Any:
+        name = FUNCTIONS[str(node["class"]).rsplit(".", 1)[-1]]
+        zone = node.get("timeZoneId")
+        if zone is not None and zone != self.time_zone:
+            return self.opaque(index, f"{name} in time zone {zone}, not the session's")
+        args = tuple(self.argument(child) for child in children)
+        return Function(Call(name, args), pa.string() if name in _TEXTS else None)
+
+    def _Multiply(self, index: int, node: dict[str, Any], children: list[Any]) -> Any:
+        if self.eval_mode(index) != "ANSI":
+            return self.opaque(index, "without ANSI mode, a product wraps around")
+        return Function(Call("*", tuple(self.argument(child) for child in children)), None)
+
+    def _CaseWhen(self, index: int, node: dict[str, Any], children: list[Any]) -> Any:
+        args = tuple(self.argument(child) for child in children)
+        return Function(Call("case", args if len(args) % 2 else (*args, Literal(None))), None)
+
+    def _UnixTimestamp(self, index: int, node: dict[str, Any], children: list[Any]) -> Any:
+        kind = self.type_of(children[0])
+        zone = node.get("timeZoneId")
+        if kind is None or pa.types.is_string(kind) or zone not in (None, self.time_zone):
+            return self.opaque(index, "no index can use unix_timestamp of this")
+        return Function(Call("unix_timestamp", (self.argument(children[0]),)), None)
+
+    def moved(self, index: int, node: dict[str, Any], children: list[Any]) -> Any:
+        """A date or timestamp plus an interval."""
+        operand, amount = (self.argument(child) for child in children)
+        zone = node.get("timeZoneId")
+        if not isinstance(amount, Literal) or not isinstance(amount.value, int):
+            return self.opaque(index, "an interval that is not a literal")
+        if zone is not None and zone != self.time_zone:
+            return self.opaque(index, f"a sum in time zone {zone}, not the session's")
+        if amount.type == pa.int32():
+            interval = Interval(months=amount.value)
+        else:
+            sign = -1 if amount.value < 0 else 1  # days are cut towards zero, as Java does
+            days, micros = divmod(abs(amount.value), DAY)
+            interval = Interval(0, sign * days, sign * micros, dates=False)
+        return Function(Call("+", (operand, Literal(interval, INTERVAL_TYPE))), None)
+
+    _DateAddYMInterval = _TimestampAddYMInterval = _TimestampAddInterval = _TimeAdd = moved

@@ -1,0 +1,341 @@
+"""The keys of one side of a join: ``KeySource``. The first that there is:
+
+1. the broadcast of the side. Its hash table has the keys of the rows that the join will use.
+   Adaptive execution has finished it, or has at least begun it, when the other side lists its
+   files. Nothing is computed twice;
+2. rows of the driver (a ``LocalRelation``), without a job;
+3. a job over the distinct keys, for joins that shuffle. The side is read twice. So it has to be
+   small beside what is left to read, have the same rows each time (no limits, no rows of an RDD or
+   of another database, no user's functions), and the key needs an index. Data that ``df.cache()``
+   keeps is read from there, and put there by the first of the two.
+
+As with Spark's own runtime filters, a side of files that are overwritten while the query runs may
+have other rows the second time.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import time
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Final, Protocol
+
+import numpy as np
+
+from skipstone.spark.scan_log import KEYS
+from skipstone.spark.versions import dataset_class
+
+from .conditions import columns_of, ids_of, tree_of
+from .plans import exchanges, link_of, planned_broadcasts, waits_for
+from .rows import columns_of_rows, packed_columns
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    import pyarrow as pa
+
+    from skipstone.spark.session import JavaObject, Jvm
+
+    from .conditions import Join, Node, QueryJoins, Source
+    from .plans import ListingIndex
+    from .rows import Column
+
+
+#: Setting: the most keys of a join that are looked up in an index; 0 for none.
+MAX_KEYS: Final = "spark.skipstone.joins.maxKeys"
+#: Setting: bytes that a scan must have left before a job runs for the keys of its joins; 0 for
+#: every scan, whatever the job may cost.
+MIN_BYTES: Final = "spark.skipstone.joins.minBytes"
+
+# A side that is read twice is at most this share of what is left to read, and this many bytes.
+_SHARE: Final = 20
+_MOST_BYTES: Final = 1 << 30
+# A broadcast that has begun is waited for: the join waits for it too, but not the scan.
+_SECONDS: Final = 10
+# So many keys of a broadcast, and one, are looked up first where it has more: a million takes a
+# second or two.
+_FEW: Final = 255
+_EXPRESSIONS: Final = "org.apache.spark.sql.catalyst.expressions."
+_DESCRIPTION: Final = "spark.job.description"
+_LOCAL: Final = frozenset({"LocalRelation", "OneRowRelation", "Project", "Filter", "Union"})
+# Operators that give the same rows each time over the same files.
+_REPEATABLE: Final = _LOCAL | {
+    "LogicalRelation",
+    "InMemoryRelation",
+    "Range",
+    "Join",
+    "Aggregate",
+    "Sort",
+    "Repartition",
+    "RepartitionByExpression",
+    "RebalancePartitions",
+    "Generate",
+}
+_AGGREGATES: Final = frozenset({"Count", "Min", "Max", "Sum", "Average"})
+
+
+class NoKeys(ValueError):
+    """The keys of a side are not known; its text is the reason."""
+
+
+class NoGain(NoKeys):
+    """No other place is asked for them either."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Keys:
+    """The distinct values of each equality on one side, whether NULL is one, and what they cost."""
+
+    values: list[pa.Array]
+    nulls: list[bool]
+    source: str
+    rows: int
+    milliseconds: float = 0.0
+
+
+class AskedScan(Protocol):
+    """The scan that asks for keys."""
+
+    @property
+    def bytes_left(self) -> int:
+        """Bytes that it has left to read."""
+
+    def has_index(self, source: Source) -> bool:
+        """Whether an index says anything about its own side of an equality."""
+
+    def require_gain(self, values: pa.Array) -> None:
+        """``NoGain`` where these keys, some of all, are in nearly all of its files."""
+
+
+@dataclass(slots=True, eq=False, kw_only=True)
+class KeySource:
+    """Reads the keys of the joins of one query, each once. ``is_explained``: nothing runs yet."""
+
+    index: ListingIndex
+    query: QueryJoins
+    session: JavaObject
+    executed: JavaObject
+    is_explained: bool
+    max_keys: int
+    min_bytes: int
+    broadcasts: list[JavaObject] | None = None
+
+    @property
+    def jvm(self) -> Jvm:
+        return self.index.jvm
+
+    def keys(self, sources: Sequence[Source], scan: AskedScan) -> tuple[Keys, Source]:
+        """The keys of one of the sources, of which the first is the side itself; ``NoKeys``."""
+        for source in sources:
+            join, which, _ = source
+            if which in join.memory:
+                return replace(join.memory[which], milliseconds=0.0), source
+        started = time.perf_counter()
+        reasons = []
+        for read in (self._broadcast, self._local, self._job):
+            for source in sources:
+                join, which, _ = source
+                try:
+                    found = read(source, scan)
+                except NoGain:
+                    raise
+                except NoKeys as error:
+                    reasons.append(str(error))
+                    continue
+                if found is not None:
+                    spent = (time.perf_counter() - started) * 1e3
+                    join.memory[which] = found = replace(found, milliseconds=spent)
+                    return found, source
+        raise NoKeys(reasons[0] if reasons else "no place has the keys")
+
+    # -- from the broadcast ------------------------------------------------------------------------
+
+    def _broadcast(self, source: Source, scan: AskedScan) -> Keys | None:
+        join, which, at = source
+        exchange = None if self.is_explained else self._exchange(join.side(which))
+        if exchange is None:
+            return None
+        is_adaptive = str(self.executed.nodeName()) == "AdaptiveSparkPlan"
+        if not is_adaptive and waits_for(self.index, exchange):
+            raise NoKeys("its broadcast may wait for this scan")
+        unit = self.jvm.type("java.util.concurrent.TimeUnit").SECONDS
+        try:
+            relation = exchange.relationFuture().get(_SECONDS, unit).value()
+        except Exception as error:
+            raise NoGain(f"its broadcast was not there in {_SECONDS} s") from error
+        name = str(relation.getClass().getSimpleName()).removesuffix("$")
+        if name not in ("LongHashedRelation", "UnsafeHashedRelation", "EmptyHashedRelation"):
+            raise NoKeys(f"its broadcast is a {name}")
+        # A <=> has two columns: the value, or a default for NULL, and whether it is NULL.
+        ids = ids_of(self.query.output(join.side(which)))
+        expected, types = [], []
+        for equality in join.equalities:
+            own = [ids.index(each) for each in columns_of(equality.nodes[which])]
+            expected += own * (2 if equality.null_safe else 1)
+            types.append(type_name(equality.expressions[which]))
+            if equality.null_safe:
+                types.append("boolean")
+        texts = self.jvm.join(exchange.mode().key())
+        if name == "EmptyHashedRelation":
+            return self._kept(columns_of_rows("", types), "the broadcast")
+        is_packed = name == "LongHashedRelation"
+        places = [int(at) for text in texts for at in re.findall(r"\binput\[(\d+),", text)]
+        if places != expected or len(texts) != (1 if is_packed else len(types)):
+            raise NoKeys("its broadcast has other keys")
+        self.jvm.answer_at_once()
+
+        def read(most: int) -> Keys:
+            rows = str(relation.keys().take(most + 1).mkString(""))
+            columns = packed_columns(rows, types) if is_packed else columns_of_rows(rows, types)
+            found = []
+            for equality in join.equalities:
+                column = columns.pop(0)
+                if equality.null_safe:
+                    is_null = columns.pop(0).values
+                    column = replace(column, nulls=np.asarray(is_null).astype(np.bool_))
+                found.append(column)
+            return self._kept(found, "the broadcast")
+
+        few = read(min(_FEW, self.max_keys))
+        if few.rows <= _FEW:
+            return few
+        scan.require_gain(few.values[at])
+        return read(self.max_keys)
+
+    def _exchange(self, side: Node) -> JavaObject | None:
+        """The exchange that broadcasts the rows of ``side``.
+
+        Where they may differ each time, it must be the only one that can be meant.
+        """
+        if _unrepeatable(self.jvm, side) is not None:
+            if not side.java.deterministic():
+                return None
+            names = [node.name for node in side.walk()]
+            every = self.query.names
+            live = set(names) - (_REPEATABLE - {"LogicalRelation", "InMemoryRelation"})
+            if any(every.count(name) != names.count(name) for name in live):
+                return None
+        if self.broadcasts is None:
+            find = planned_broadcasts if self.is_explained else exchanges
+            self.broadcasts = find(self.executed)
+        width = len(self.query.output(side))
+        for exchange in self.broadcasts:
+            if int(exchange.output().size()) == width:
+                link = link_of(exchange.child())
+                if link is not None and side.java.sameResult(link):
+                    return exchange
+        return None
+
+    # -- by a run of its own -----------------------------------------------------------------------
+
+    def _local(self, source: Source, scan: AskedScan) -> Keys | None:
+        join, which, _ = source
+        side = join.side(which)
+        if not {node.name for node in side.walk()} <= _LOCAL or _unrepeatable(self.jvm, side):
+            return None
+        return self._run(join, which, "rows of the driver")
+
+    def _job(self, source: Source, scan: AskedScan) -> Keys | None:
+        join, which, _ = source
+        side = join.side(which)
+        if reason := _unrepeatable(self.jvm, side):
+            raise NoKeys(reason)
+        most = _MOST_BYTES
+        if self.min_bytes and not (self.is_explained and self._exchange(side) is not None):
+            left = scan.bytes_left
+            if left < self.min_bytes:
+                raise NoKeys(f"{left:,} bytes are left to read: fewer than {MIN_BYTES}")
+            most = min(left // _SHARE, _MOST_BYTES)
+        cost = sum(
+            int(node.java.stats().sizeInBytes()) for node in side.walk() if not node.children
+        )
+        if cost > most:
+            raise NoKeys(f"the other side may have {cost:,} bytes: more than {most:,}")
+        if not scan.has_index(source):
+            raise NoKeys("no index of the key")
+        return self._run(join, which, "a job")
+
+    def _run(self, join: Join, which: int, name: str) -> Keys:
+        """The keys by a query of their own; no job runs for rows of the driver."""
+        jvm, context = self.jvm, self.jvm.context
+        numbers = jvm.module(f"{_EXPRESSIONS}NamedExpression")
+        none, alias = jvm.module("scala.None"), jvm.type(f"{_EXPRESSIONS}Alias")
+        expressions = [equality.expressions[which] for equality in join.equalities]
+        types = [type_name(each) for each in expressions]
+        keys = [
+            alias(each, f"key{at}", numbers.newExprId(), jvm.nil(), none, jvm.nil())
+            for at, each in enumerate(expressions)
+        ]
+        project = jvm.type("org.apache.spark.sql.catalyst.plans.logical.Project")
+        plan = project(jvm.seq(*keys), join.side(which).java)
+        plan.setAnalyzed()
+        described = jvm.local_property(_DESCRIPTION)
+        context.setLocalProperty(KEYS, "true")
+        context.setLocalProperty(_DESCRIPTION, f"skipstone join keys: {self.index.name}")
+        try:
+            frame = dataset_class(jvm).ofRows(self.session, plan)
+            frame = frame.distinct() if name == "a job" else frame
+            frame = frame.limit(self.max_keys + 1)
+            rows = frame.queryExecution().executedPlan().executeCollect()
+        finally:
+            context.setLocalProperty(KEYS, None)
+            context.setLocalProperty(_DESCRIPTION, described)
+        jvm.answer_at_once()
+        return self._kept(columns_of_rows(str(jvm.scala.wrap(rows).mkString("")), types), name)
+
+    def _kept(self, columns: Sequence[Column], name: str) -> Keys:
+        rows = len(columns[0].nulls)
+        if rows > self.max_keys:
+            raise NoGain(f"more than {self.max_keys:,} keys ({MAX_KEYS})")
+        nulls = [bool(column.nulls.any()) for column in columns]
+        return Keys([column.array() for column in columns], nulls, name, rows)
+
+
+def type_name(expression: JavaObject) -> str:
+    """The name of an atomic type in Spark's JSON, in which a collation does not show."""
+    type = expression.dataType()
+    name, shown = json.loads(type.json()), str(type.simpleString())
+    if not isinstance(name, str) or "collate" in shown:
+        raise NoKeys(f"no index can use type {shown}")
+    return name
+
+
+def _unrepeatable(jvm: Jvm, side: Node) -> str | None:
+    """Why a second run of ``side`` may give other rows; ``None`` if it cannot."""
+    if not side.java.deterministic():
+        return "the other side is not deterministic"
+    patterns = jvm.module("org.apache.spark.sql.catalyst.trees.TreePattern")
+    for pattern in (patterns.PYTHON_UDF(), patterns.SCALA_UDF()):
+        if side.java.containsPattern(pattern):
+            return "the other side has a function of the user"
+    below = side.java.subqueriesAll()
+    sides = [side, *(tree_of(below.apply(at)) for at in range(int(below.size())))]
+    for node in (node for each in sides for node in each.walk()):
+        if node.name not in _REPEATABLE:
+            return f"the other side has a {node.name}: a second run may give other rows"
+        if node.name == "LogicalRelation":
+            kind = str(node.java.relation().getClass().getSimpleName())
+            if kind != "HadoopFsRelation":
+                return f"the other side reads a {kind}: a second run may give other rows"
+        elif node.name == "InMemoryRelation":
+            if not node.java.cacheBuilder().storageLevel().useDisk():
+                return "the other side is cached in memory alone: it may be computed again"
+        elif node.name == "Aggregate" and (reason := _aggregate(node)):
+            return reason
+    return None
+
+
+def _aggregate(node: Node) -> str | None:
+    expressions = node.java.aggregateExpressions()
+    for at in range(int(expressions.size())):
+        nodes = json.loads(expressions.apply(at).toJSON())
+        kinds = [str(each["class"]) for each in nodes]
+        for kind in kinds:
+            name = kind.rpartition(".")[2]
+            if ".aggregate." in kind and name not in _AGGREGATES | {"AggregateExpression"}:
+                return f"the other side has {name}: a second run may give another value"
+        inexact = any(each.get("dataType") in ("float", "double") for each in nodes)
+        if inexact and any(kind.endswith((".Sum", ".Average")) for kind in kinds):
+            return "the other side sums up floating-point numbers: the order may differ"
+    return None

@@ -1,0 +1,162 @@
+"""Physical plans: the scans that may be the one that lists its files, and the broadcasts.
+
+Spark passes its filters to a file index, not the place in the plan. Every scan of the plan that
+reads the same files with the same filters may be the one that lists, or may share an exchange with
+it, so that its rows are read at both places. So a file may be left out only where each of them can
+do without it. A scan that fills a cache for later queries, and one below an exchange that is
+reused, need all their files.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Protocol
+
+from skipstone.spark.scan_log import LocatedIndex
+
+from .conditions import ids_of
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from skipstone.spark.relation import Pruner
+    from skipstone.spark.scan_log import ScanLog
+    from skipstone.spark.session import JavaObject, Jvm
+
+    from .conditions import Condition, QueryJoins
+
+
+class ListingIndex(LocatedIndex, Protocol):
+    """The file index that lists (``SkippingFileIndex``)."""
+
+    jvm: Jvm
+    log: ScanLog
+    pruner: Pruner
+    unusable: Mapping[tuple[str, ...], str]
+
+    @property
+    def name(self) -> str: ...
+
+
+def ways(
+    index: ListingIndex, query: QueryJoins, executed: JavaObject, filters: JavaObject
+) -> list[list[Condition]]:
+    """The conditions of every scan that may be the one that lists; none where one has none."""
+    wanted = _texts(index.jvm, filters)
+    found = []
+    for scan, is_shared in _scans(executed):
+        if scan is None:
+            if not wanted:
+                return []  # rows of a source that may read the same files in its own way
+            continue
+        if not _reads(index, scan) or _texts(index.jvm, scan.dataFilters()) != wanted:
+            continue
+        leaves = query.leaves_of(frozenset(ids_of(index.jvm.join(scan.output()))))
+        if is_shared or not leaves or not all(leaf.conditions for leaf in leaves):
+            return []
+        found += [leaf.conditions for leaf in leaves]
+    return list({id(each): each for each in found}.values())
+
+
+def waits_for(index: ListingIndex, exchange: JavaObject) -> bool:
+    """Whether a broadcast may need the scan that lists: it reads the same files, or what another
+    part of the plan does."""
+    return any(
+        scan is None or is_shared or _reads(index, scan)
+        for scan, is_shared in _scans(exchange.child())
+    )
+
+
+def _reads(index: ListingIndex, scan: JavaObject) -> bool:
+    location = scan.relation().location()
+    known = index.log.find(location)
+    if known is index:
+        return True
+    return bool(index.original.equals(location if known is None else known.original))
+
+
+def _texts(jvm: Jvm, filters: JavaObject) -> frozenset[str]:
+    """Filters without the numbers of columns; Spark lists files without those with subqueries."""
+    texts = (re.sub(r"#\d+L?", "", text) for text in jvm.join(filters))
+    return frozenset(t for t in texts if "ubquery" not in t and "dynamicpruning" not in t)
+
+
+def _scans(executed: JavaObject) -> Iterator[tuple[JavaObject | None, bool]]:
+    """The file scans of a plan, and whether each fills a cache or is below a reused exchange;
+    ``None`` for a scan of another kind that may read files."""
+    stack = [(executed, False)]
+    while stack:
+        plan, is_shared = stack.pop()
+        below = plan.subqueriesAll()
+        stack += [(below.apply(at), is_shared) for at in range(int(below.size()))]
+        leaves = plan.collectLeaves()
+        for at in range(int(leaves.size())):
+            leaf = leaves.apply(at)
+            name = str(leaf.getClass().getSimpleName())
+            if name == "FileSourceScanExec":
+                yield leaf, is_shared
+            elif name == "AdaptiveSparkPlanExec":
+                # As planned first: a stage that is reused later has no scan of its own any more.
+                stack.append((leaf.initialPlan(), is_shared))
+            elif name == "ReusedSubqueryExec":
+                stack.append((leaf.child(), is_shared))
+            elif name == "ReusedExchangeExec":
+                stack.append((leaf.child(), True))
+            elif name.endswith("QueryStageExec"):
+                stack.append((leaf.plan(), is_shared))
+            elif name == "InMemoryTableScanExec":
+                builder = leaf.relation().cacheBuilder()
+                if not builder.isCachedColumnBuffersLoaded():
+                    stack.append((builder.cachedPlan(), True))
+            elif name == "RowDataSourceScanExec":
+                yield None, is_shared
+
+
+def exchanges(executed: JavaObject) -> list[JavaObject]:
+    """The broadcasts of a plan. Those of adaptive execution are stages, and so leaves: it has begun
+    each of them."""
+    below = executed.subqueriesAll()
+    stack = [executed, *(below.apply(at) for at in range(int(below.size())))]
+    found = []
+    is_adaptive = False
+    while stack:
+        node = stack.pop()
+        name = str(node.nodeName())
+        if name == "AdaptiveSparkPlan":
+            is_adaptive = True
+            stack.append(node.executedPlan())
+            continue
+        if name.endswith("QueryStage"):
+            inner = node.plan()
+            if name == "BroadcastQueryStage":
+                found.append(inner.child() if str(inner.nodeName()) == "ReusedExchange" else inner)
+            stack.append(inner)
+            continue
+        if name == "ReusedExchange":
+            stack.append(node.child())
+            continue
+        if name == "BroadcastExchange" and not is_adaptive:
+            found.append(node)
+        under = node.collectLeaves() if is_adaptive else node.children()
+        if not (is_adaptive and int(node.children().size()) == 0):
+            stack += [under.apply(at) for at in range(int(under.size()))]
+    return found
+
+
+def planned_broadcasts(executed: JavaObject) -> list[JavaObject]:
+    """The broadcasts of a plan that has not run."""
+    if str(executed.nodeName()) == "AdaptiveSparkPlan":
+        executed = executed.initialPlan()
+    return exchanges(executed)
+
+
+def link_of(plan: JavaObject) -> JavaObject | None:
+    """The logical plan whose rows a physical plan has: nodes that Spark adds around have none."""
+    while True:
+        link = plan.logicalLink()
+        if link.isDefined():
+            return link.get()
+        children = plan.children()
+        if int(children.size()) != 1:
+            return None
+        plan = children.apply(0)

@@ -1,0 +1,235 @@
+"""``JoinPruning``: the files of one scan that may hold a row with a partner in its joins.
+
+It asks the indexes of the relation for the keys of the other side (``keys.py``), for each condition
+of the scan (``conditions.py``), and keeps what any place of the scan needs (``plans.py``). The join
+itself stays in the plan, so rows are those without it. Where anything is not known, files are kept.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Final
+
+import numpy as np
+import pyarrow as pa
+
+from skipstone._arrays import arrow
+from skipstone.predicate.tree import Const, Literal, Membership, NullTest, Or
+from skipstone.predicate.types import parse_type
+from skipstone.spark.catalyst import operand_of
+from skipstone.spark.literals import UnreadableLiteral
+from skipstone.spark.scans import JoinUse
+
+from .keys import MAX_KEYS, MIN_BYTES, KeySource, NoGain, NoKeys, type_name
+from .plans import ways
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from skipstone.predicate.tree import Expr, Operand
+    from skipstone.predicate.types import Value
+    from skipstone.spark.relation import ReadSettings
+    from skipstone.spark.session import JavaObject
+
+    from .conditions import Condition, Source
+    from .plans import ListingIndex
+
+
+_LOG = logging.getLogger("skipstone")
+_MAX_KEYS: Final = 1_000_000
+_MIN_BYTES: Final = 256 << 20
+# So many keys, spread over all, are looked up first: more keys only keep more files.
+_SAMPLES: Final = (64, 4_096)
+_ENOUGH: Final = 0.95
+_INSIDE = threading.local()
+
+
+@dataclass(slots=True, eq=False, kw_only=True)
+class JoinPruning:
+    """The conditions of one scan: of each of ``ways`` all hold; a file is needed by any."""
+
+    index: ListingIndex
+    source: KeySource
+    ways: list[list[Condition]]
+    uses: list[JoinUse] = field(default_factory=list)
+
+    @classmethod
+    def of(cls, index: ListingIndex, filters: JavaObject) -> JoinPruning | None:
+        """``None`` where no join has a condition for the scan with these filters."""
+        if getattr(_INSIDE, "of", False):
+            return None  # Spark lists files while it plans: the plan is not there yet
+        _INSIDE.of = True
+        try:
+            return cls._of(index, filters)
+        except Exception as error:  # another version of Spark's plans
+            _LOG.debug("joins are not used: %s", error)
+            return None
+        finally:
+            _INSIDE.of = False
+
+    @classmethod
+    def _of(cls, index: ListingIndex, filters: JavaObject) -> JoinPruning | None:
+        running, is_explained = index.log.running()
+        query = None if running is None else index.log.joins_of(running)
+        if running is None or query is None or not query.has_conditions():
+            return None
+        conf = index.jvm.module("org.apache.spark.sql.internal.SQLConf").get()
+        most = int(str(conf.getConfString(MAX_KEYS, str(_MAX_KEYS))))
+        if most <= 0:
+            return None
+        executed = running.executedPlan()
+        found = ways(index, query, executed, filters)
+        if not found:
+            return None
+        source = KeySource(
+            index=index,
+            query=query,
+            session=running.sparkSession(),
+            executed=executed,
+            is_explained=is_explained,
+            max_keys=most,
+            min_bytes=int(str(conf.getConfString(MIN_BYTES, str(_MIN_BYTES)))),
+        )
+        return cls(index=index, source=source, ways=found)
+
+    def prune(self, scan: JoinScan, keep: NDArray[np.bool_]) -> NDArray[np.bool_]:
+        """``keep`` without the files that no way needs. ``uses`` has what was looked up."""
+        needed = np.zeros(len(keep), np.bool_)
+        for conditions in self.ways:
+            left = keep
+            for condition in conditions:
+                left = self._apply(scan, condition, left)
+            needed |= left
+        return keep & needed
+
+    def _apply(
+        self, scan: JoinScan, condition: Condition, keep: NDArray[np.bool_]
+    ) -> NDArray[np.bool_]:
+        use, left = JoinUse(text=condition.equality.text, kind=condition.join.kind), keep
+        started = time.perf_counter()
+        try:
+            if not np.any(keep & scan.within):
+                raise NoKeys("no file is left to read")
+            operand = operand_of(
+                self.index.jvm,
+                condition.key,
+                time_zone=scan.settings.time_zone,
+                unusable=self.index.unusable,
+            )
+            if isinstance(operand, str):
+                raise NoKeys(operand)
+            asked = _Asked(self.index, scan, operand, keep)
+            keys, (_, _, at) = self.source.keys(self.source.query.sources(condition), asked)
+            null = keys.nulls[at] and condition.equality.null_safe
+            use = replace(
+                use,
+                keys=len(keys.values[at]) + null,
+                source=keys.source,
+                milliseconds=keys.milliseconds,
+            )
+            started = time.perf_counter()
+            left = asked.holding_any(keys.values[at], null=null)
+            use = replace(
+                use,
+                files_total=scan.files(keep),
+                files_kept=scan.files(left),
+                bytes_total=scan.bytes(keep),
+                bytes_kept=scan.bytes(left),
+            )
+        except (NoKeys, UnreadableLiteral) as error:
+            use, left = replace(use, reason=str(error)), keep
+        except Exception as error:  # an error here must not stop a query
+            text = " ".join(f"{error.__class__.__name__}: {error}".split())[:300]
+            use, left = replace(use, reason=f"not used: {text}"), keep
+        spent = (time.perf_counter() - started) * 1e3
+        self.uses.append(replace(use, lookup_milliseconds=spent))
+        return left
+
+
+@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
+class JoinScan:
+    """What is listed: ``sizes`` of the files, and which of them Spark would read (``within``)."""
+
+    matched: object
+    settings: ReadSettings
+    sizes: NDArray[np.int64]
+    within: NDArray[np.bool_]
+
+    def files(self, keep: NDArray[np.bool_]) -> int:
+        return int(np.count_nonzero(keep & self.within))
+
+    def bytes(self, keep: NDArray[np.bool_]) -> int:
+        return int(self.sizes[keep & self.within].sum())
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Asked:
+    """The files ``keep`` of a scan, and the key of one condition (``AskedScan``)."""
+
+    index: ListingIndex
+    scan: JoinScan
+    operand: Operand
+    keep: NDArray[np.bool_]
+
+    @property
+    def bytes_left(self) -> int:
+        return self.scan.bytes(self.keep)
+
+    def has_index(self, source: Source) -> bool:
+        type = _type_of(source)
+        probe = Membership(self.operand, (Literal(_probe(type), type),))
+        report = self.index.pruner.prune(self.scan.matched, probe, self.scan.settings).report
+        return report is None or any(step.used for step in report.steps)
+
+    def require_gain(self, values: pa.Array) -> None:
+        left = self._holding(_among(self.operand, values, null=False))
+        if self.scan.bytes(left) > _ENOUGH * self.bytes_left:
+            raise NoGain(f"{len(values):,} of the keys are in nearly all files")
+
+    def holding_any(self, values: pa.Array, *, null: bool) -> NDArray[np.bool_]:
+        """The files that may hold one of the keys."""
+        for some in _SAMPLES:
+            if len(values) > 4 * some:
+                places = np.linspace(0, len(values) - 1, some).astype(np.int64)
+                self.require_gain(values.take(arrow(places)))
+        return self._holding(_among(self.operand, values, null=null))
+
+    def _holding(self, predicate: Expr) -> NDArray[np.bool_]:
+        scan, keep = self.scan, self.keep
+        found = np.asarray(self.index.pruner.prune(scan.matched, predicate, scan.settings).keep)
+        if found.dtype != np.bool_ or found.shape != keep.shape:
+            raise ValueError(f"{found.dtype} array {found.shape} for {len(keep)} files")
+        return keep & found
+
+
+def _type_of(source: Source) -> pa.DataType:
+    join, which, at = source
+    name = type_name(join.equalities[at].expressions[which])
+    found = parse_type(name)
+    if found is None:
+        raise NoKeys(f"no index can use type {name}")
+    return found
+
+
+def _probe(type: pa.DataType) -> Value:
+    t = pa.types
+    if t.is_string(type):
+        return "a"
+    if t.is_binary(type):
+        return b"a"
+    if t.is_boolean(type):
+        return True
+    return 1.0 if t.is_floating(type) else 1
+
+
+def _among(operand: Operand, values: pa.Array, *, null: bool) -> Expr:
+    """Rows whose key is among the values, or NULL where that is one of a ``<=>``."""
+    parts: list[Expr] = [Membership(operand, values)] if len(values) else []
+    if null:
+        parts.append(NullTest(operand))
+    if len(parts) == 1:
+        return parts[0]
+    return Or(tuple(parts)) if parts else Const(False)

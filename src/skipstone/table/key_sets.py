@@ -1,0 +1,205 @@
+"""``keys=``: values that columns are looked up among, from arrays, tables and files.
+
+``{"user_id": array}`` finds the rows whose ``user_id`` is one of the array's values, with the
+meaning of ``user_id IN (…)``; several columns must all be found, each among its own values. An
+array is pyarrow's, NumPy's, a list, or any object with the Arrow PyCapsule protocol (a series of
+polars or pandas). In place of a mapping a table or a DataFrame in memory gives a set for each of
+its columns.
+
+Keys of a file are the values of a column of Parquet (also a folder of such files, or an object), or
+of CSV with names in the first line; or the lines of any other file. Text in CSV and in lines is
+read as the type of the table's column, empty text as null.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+import pyarrow as pa
+
+from skipstone import _compute as pc
+from skipstone.errors import PredicateError, SkipstoneError
+from skipstone.predicate.operands import Unusable
+from skipstone.predicate.tree import And, ColumnRef, Const, Expr, Membership
+from skipstone.predicate.types import column_path, indexable
+from skipstone.predicate.value_array import cast_values
+from skipstone.predicate.zones import zone
+from skipstone.pruning.table_schema import find_field
+
+if TYPE_CHECKING:
+    from .open_table import OpenTable
+
+    KeySets: TypeAlias = "Mapping[str, object] | object"
+
+
+def keyed(expr: Expr, keys: KeySets | None) -> Expr:
+    """``expr`` and the membership of columns in ``keys``."""
+    if keys is None:
+        return expr
+    if isinstance(keys, And | Membership):
+        own: Expr = keys
+    else:
+        own = memberships({column_path(k): v for k, v in arrays_by_column(keys).items()})
+    return own if expr == Const(True) else And((expr, own))
+
+
+def memberships(arrays: Mapping[tuple[str, ...], pa.Array]) -> Expr:
+    """Each column among its keys."""
+    parts = [Membership(ColumnRef(path), array) for path, array in arrays.items()]
+    return parts[0] if len(parts) == 1 else And((*parts,))
+
+
+def arrays_by_column(keys: KeySets) -> dict[str, pa.Array]:
+    """The keys of each column; ``PredicateError`` without any."""
+    found = {name: key_array(values, name) for name, values in _by_column(keys).items()}
+    if not found:
+        raise PredicateError("keys names no column", hint='keys={"user_id": array}')
+    return found
+
+
+def _by_column(keys: KeySets) -> Mapping[str, object]:
+    if isinstance(keys, Mapping):
+        return keys
+    if not isinstance(keys, pa.Table | pa.RecordBatch):
+        if not hasattr(keys, "__arrow_c_stream__"):
+            raise TypeError(
+                f"keys is a mapping from columns to arrays, or a table, not {_name(keys)}"
+            )
+        try:
+            keys = pa.table(keys)
+        except (TypeError, ValueError) as error:
+            raise TypeError(
+                f"keys is one series, without the name of a column ({error}): "
+                'write keys={"user_id": series}'
+            ) from None
+    given: Any = keys
+    return dict(zip(given.schema.names, given.columns, strict=True))
+
+
+def key_array(values: Any, column: str) -> pa.Array:
+    """``values`` as one Arrow array; ``PredicateError`` where they are not values of one type."""
+    try:
+        found = _array(values)
+        if isinstance(found, pa.ChunkedArray):
+            type = found.type
+            if found.num_chunks > 1 and (pa.types.is_string(type) or pa.types.is_binary(type)):
+                # One array of 32-bit offsets holds no more than 2 GiB.
+                wide = pa.large_string() if pa.types.is_string(type) else pa.large_binary()
+                found = found.cast(wide)
+            found = found.combine_chunks() if found.num_chunks != 1 else found.chunk(0)
+    except (pa.ArrowException, OverflowError) as error:
+        raise PredicateError(
+            f"keys of {column} are not values of one type: {str(error).splitlines()[0]}",
+            hint="give an array of one type: pyarrow.array(keys, type)",
+        ) from None
+    return found
+
+
+def _array(values: Any) -> pa.Array | pa.ChunkedArray:
+    if isinstance(values, pa.Array | pa.ChunkedArray):
+        return values
+    if isinstance(values, str | bytes) or not isinstance(values, Iterable):
+        raise TypeError(f"keys of a column are an array or a list, not {_name(values)}")
+    if hasattr(values, "__arrow_c_stream__"):
+        return pa.chunked_array(values)
+    if hasattr(values, "__arrow_c_array__") or hasattr(values, "__array__"):
+        return pa.array(values)
+    return pa.array(list(values))
+
+
+def _name(value: object) -> str:
+    return type(value).__name__
+
+
+# -- files -----------------------------------------------------------------------------------------
+
+_DELIMITERS = {".csv": ",", ".tsv": "\t"}
+
+
+def keys_of_file(table: OpenTable, column: str, path: str, theirs: str) -> pa.Array:
+    """The keys of ``column`` of ``table`` in the file at ``path``, whose column is ``theirs``."""
+    suffixes = Path(path).suffixes
+    compressed = suffixes[-1:] in ([".gz"], [".bz2"], [".zst"])
+    suffix = (suffixes[-2:-1] if compressed else suffixes[-1:]) or [""]
+    if suffix[0] in _DELIMITERS:
+        return _of_text(table, column, _csv(path, theirs, _DELIMITERS[suffix[0]]), path)
+    if Path(path).is_file() and not _is_parquet(path):
+        return _of_text(table, column, _lines(path), path)
+    return key_array(_parquet(table, path, theirs), column)
+
+
+def _is_parquet(path: str) -> bool:
+    with Path(path).open("rb") as file:
+        return file.read(4) in (b"PAR1", b"PARE")
+
+
+def _parquet(table: OpenTable, path: str, column: str) -> pa.ChunkedArray:
+    options = table.storage_options if "://" in path else None
+    found: Any = type(table)(path, storage_options=options)
+    spelled = {name.lower(): name for name in found.schema(found.listing()).names}
+    name = spelled.get(column.lower())
+    if name is None:
+        raise _no_column(column, path, list(spelled.values()))
+    return found.query(columns=[name]).column(0)
+
+
+def _csv(path: str, column: str, delimiter: str) -> pa.Array:
+    from pyarrow import csv
+
+    read = csv.ReadOptions(use_threads=False)
+    parse = csv.ParseOptions(delimiter=delimiter)
+    try:
+        names = csv.open_csv(path, read, parse).schema.names
+        spelled = {name.lower(): name for name in names}
+        name = spelled.get(column.lower())
+        if name is None:
+            raise _no_column(column, path, names)
+        convert = csv.ConvertOptions(
+            include_columns=[name],
+            column_types={name: pa.large_string()},
+            null_values=[""],
+            strings_can_be_null=True,
+            quoted_strings_can_be_null=False,
+        )
+        return csv.read_csv(path, read, parse, convert).column(0).combine_chunks()
+    except pa.ArrowInvalid as error:
+        raise SkipstoneError(f"{path} is not CSV: {error}") from None
+
+
+def _lines(path: str) -> pa.Array:
+    """The lines, null for an empty one."""
+    with pa.input_stream(path) as file:
+        text = pa.array([file.read()], pa.large_binary()).view(pa.large_string())
+    try:
+        text.validate(full=True)
+    except pa.ArrowInvalid as error:
+        raise SkipstoneError(f"{path} is not UTF-8: {error}") from None
+    lines = pc.utf8_rtrim(pc.list_flatten(pc.split_pattern(text, "\n")), characters="\r")
+    return pc.if_else(pc.equal(lines, ""), pa.scalar(None, pa.large_string()), lines)
+
+
+def _no_column(column: str, path: str, names: list[str]) -> PredicateError:
+    from difflib import get_close_matches
+
+    near = get_close_matches(column, names, 1)
+    hint = None if near else f"the columns are {', '.join(names[:8])}"
+    return PredicateError(
+        f"no column {column} in {path}", nearest=near[0] if near else None, hint=hint
+    )
+
+
+def _of_text(table: OpenTable, column: str, texts: pa.Array, path: str) -> pa.Array:
+    """Texts as the type of a column of the table."""
+    field = find_field(table.schema(table.listing()), column)
+    type = None if field is None else indexable(field)
+    if type is None or pa.types.is_string(type):
+        return texts  # a column that does not exist is an error of the query
+    held = pc.drop_null(texts).cast(pa.string())
+    try:
+        if pa.types.is_decimal(type):
+            return held.cast(type)
+        return cast_values(held, pa.string(), type, zone("UTC"))
+    except (Unusable, pa.ArrowInvalid) as error:
+        raise PredicateError(f"a key of {column} in {path}: {error}") from None

@@ -1,0 +1,97 @@
+"""Sort keys: ``"ts desc, id"`` as columns of a table."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING
+
+from skipstone.errors import PredicateError, SkipstoneError, UnsupportedError
+from skipstone.predicate.types import (
+    UNCOMPARABLE,
+    column_name,
+    column_path,
+    spark_type,
+    split_names,
+)
+from skipstone.pruning.plan import SortKey
+from skipstone.pruning.table_schema import spelled_path
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    import pyarrow as pa
+
+    from .open_table import OpenTable
+
+
+_ORDER = re.compile(
+    r"\s*(?P<column>(?:`(?:[^`]|``)*`|\['(?:[^'\\]|\\.)*'\]|\[(?!')|[^\s`[])+?)"
+    r"(?:\s+(?P<way>asc|desc))?(?:\s+nulls\s+(?P<nulls>first|last))?\s*",
+    re.IGNORECASE,
+)
+
+
+def orders_of(order_by: str | Sequence[str]) -> list[SortKey]:
+    """``"age desc nulls last, name"`` as sort keys, nulls where Spark has them by default.
+
+    ``PredicateError`` for text that is not a sort key.
+    """
+    items = split_names(order_by) if isinstance(order_by, str) else list(order_by)
+    found = []
+    for item in items:
+        match = _ORDER.fullmatch(item)
+        if match is None:
+            raise PredicateError(
+                f"{item!r} is not a sort key", hint="write COLUMN [ASC|DESC] [NULLS FIRST|LAST]"
+            )
+        descending = (match["way"] or "").lower() == "desc"
+        nulls = (match["nulls"] or ("last" if descending else "first")).lower()
+        found.append(SortKey(match["column"], descending, nulls == "first"))
+    return found
+
+
+def orders_in(
+    table: OpenTable, schema: pa.Schema, order_by: str | Sequence[str] | None
+) -> list[SortKey]:
+    """The sort keys of a query, spelled as the table has them; see ``sort_column``."""
+    found = []
+    for order in [] if order_by is None else orders_of(order_by):
+        path = sort_column(table, schema, order.column)
+        if len(path) > 1 or len(column_path(order.column)) > 1:
+            raise UnsupportedError(
+                f"cannot sort by {order.column}, which lies below another column",
+                hint="sort by columns of the root",
+            )
+        field = schema.field(path[0])
+        if spark_type(field.type) is None:
+            raise SkipstoneError(
+                f"cannot sort by {order.column}: it is {field.type}",
+                hint="sort by columns of numbers, texts, times or booleans",
+            )
+        found.append(SortKey(path[0], order.descending, order.nulls_first))
+    return found
+
+
+def sort_column(table: OpenTable, schema: pa.Schema, name: str) -> tuple[str, ...]:
+    """The path of a sort key as ``schema`` spells it; ``PredicateError`` where it has none.
+
+    ``UnsupportedError`` for a column with a collation: its order is not that of the bytes.
+    """
+    from difflib import get_close_matches
+
+    path = spelled_path(schema, name)
+    if path is None:
+        near = get_close_matches(name, [column_name((each,)) for each in schema.names], 1)
+        raise PredicateError(
+            f"there is no column {name!r} in {table.path} to sort by",
+            nearest=near[0] if near else None,
+            hint=None if near else "sort keys are columns, as in 'ts desc, id'",
+        )
+    # Text of char(n) is padded where Spark compares it; its order is that of the stored text.
+    field = schema.field(path[0])
+    why = (field.metadata or {}).get(UNCOMPARABLE, b"").decode()
+    if why.startswith("collation"):
+        raise UnsupportedError(
+            f"cannot sort by {name}: {why}", hint="sort with Spark: Table.read(spark, where)"
+        )
+    return path

@@ -1,0 +1,168 @@
+"""``Table.read(keys=…)``: the keys of a DataFrame, or those of ``Table.query``.
+
+The keys are collected once. Spark decides the rows, by a left semi join with what was collected: so
+rows and files are chosen by the same keys, whatever the DataFrame would give a second time. The
+columns of a DataFrame are one key: a row is in the result if all of them equal those of one row of
+the keys. Files are left out where no value of one of the columns may be in them.
+
+Of more than ``MOST_KEYS`` rows none is collected, and all files are read.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass
+from functools import reduce
+from operator import and_
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+
+from skipstone.errors import PredicateError
+from skipstone.predicate.types import column_name, column_path
+from skipstone.predicate.value_array import as_literals
+from skipstone.spark.facts import FactsPruner
+from skipstone.spark.read_path import is_ansi
+from skipstone.spark.session import settings_of
+
+from .key_sets import arrays_by_column, key_array, memberships
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from pyspark.sql import DataFrame, SparkSession
+
+    from skipstone.predicate.tree import Expr
+    from skipstone.spark.relation import Pruner
+
+    from .key_sets import KeySets
+
+
+#: rows of a DataFrame of keys that are collected
+MOST_KEYS = 10_000_000
+#: an option of a relation that was planned for keys: another relation than one without them
+OPTION = "skipstone.keys"
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class SparkKeys:
+    """Keys for a read.
+
+    ``joins`` are columns of the table and a DataFrame with as many columns, to be joined in turn;
+    ``arrays`` are the values of each column, as far as they are known; with ``alone`` these decide
+    the rows, too.
+    """
+
+    joins: tuple[tuple[tuple[tuple[str, ...], ...], DataFrame], ...]
+    arrays: Mapping[tuple[str, ...], pa.Array]
+    alone: bool
+
+    @property
+    def expr(self) -> Expr | None:
+        """What files are chosen by."""
+        return memberships(self.arrays) if self.arrays else None
+
+    @property
+    def against_pages(self) -> str | None:
+        """Why rows are not read by this process."""
+        return None if self.alone else "keys of several columns, which Spark joins"
+
+    @property
+    def option(self) -> dict[str, str]:
+        """``OPTION``, with a checksum of the keys: Spark takes one relation for another that is
+        equal, and this one has other files."""
+        if not self.arrays:
+            return {}
+        digest = hashlib.blake2b(digest_size=16)
+        for path, array in self.arrays.items():
+            digest.update(f"{path} {array.type} {array.offset} {len(array)} ".encode())
+            for buffer in array.buffers():
+                if buffer is not None:
+                    digest.update(buffer)
+        return {OPTION: digest.hexdigest()}
+
+    def prune(self, pruner: Pruner | None, spark: SparkSession) -> None:
+        """Every scan that asks ``pruner`` lists the files that may hold a key."""
+        if isinstance(pruner, FactsPruner):
+            pruner.keys, pruner.ansi = self.expr, is_ansi(spark, settings_of(spark))
+
+    def joined(self, frame: DataFrame) -> DataFrame:
+        """The rows of ``frame`` that have the keys."""
+        for paths, keys in self.joins:
+            columns = [frame[_spelled(frame, path)] for path in paths]
+            pairs = [a == keys[b] for a, b in zip(columns, keys.columns, strict=True)]
+            # Without a filter Spark would list all files.
+            present = frame.where(reduce(and_, [each.isNotNull() for each in columns]))
+            frame = present.join(keys, reduce(and_, pairs), "left_semi")
+        return frame
+
+
+def spark_keys(spark: SparkSession, keys: KeySets) -> SparkKeys:
+    """The keys, collected; ``PredicateError`` where they are not keys."""
+    if hasattr(keys, "sparkSession"):
+        return _of_frame(spark, keys)
+    arrays = {
+        column_path(name): as_literals(array) for name, array in arrays_by_column(keys).items()
+    }
+    joins = [
+        ((path,), _frame(spark, pa.table({path[-1]: array}))) for path, array in arrays.items()
+    ]
+    return SparkKeys((*joins,), arrays, alone=True)
+
+
+def _of_frame(spark: SparkSession, frame: Any) -> SparkKeys:
+    names = [name.lower() for name in frame.columns]
+    if not names or len(set(names)) < len(names):
+        raise PredicateError(
+            f"keys have the columns {', '.join(frame.columns) or '(none)'}",
+            hint="name each after a column of the table, once: select(col('id').alias('user_id'))",
+        )
+    paths = tuple((name,) for name in frame.columns)
+    found = _collected(frame.limit(MOST_KEYS + 1))
+    if len(found) > MOST_KEYS:
+        return SparkKeys(((paths, frame),), {}, alone=False)
+    arrays: dict[tuple[str, ...], pa.Array] = {
+        (field.name,): key_array(found.column(field.name), field.name)
+        for field in frame.schema
+        if not _compares_otherwise(field.dataType.simpleString())
+    }
+    join = (paths, _frame(spark, found, frame.schema))
+    return SparkKeys((join,), arrays, alone=len(names) == len(arrays) == 1)
+
+
+def _compares_otherwise(type: str) -> bool:
+    """Whether values of a type of Spark compare in another way than their bytes or numbers."""
+    return " collate " in type or type.startswith(("interval", "struct", "array", "map", "variant"))
+
+
+def _collected(frame: DataFrame) -> pa.Table:
+    if hasattr(frame, "toArrow"):
+        return frame.toArrow()
+    # Before Spark 4.
+    from pyspark.sql.pandas.types import to_arrow_schema
+
+    return pa.Table.from_batches(
+        frame._collect_as_arrow(),  # type: ignore[operator]
+        to_arrow_schema(frame.schema),
+    )
+
+
+def _frame(spark: SparkSession, table: pa.Table, schema: Any = None) -> DataFrame:
+    try:
+        return spark.createDataFrame(table, schema)
+    except TypeError:  # before Spark 4
+        names = table.schema.names if schema is None else schema
+        return spark.createDataFrame(list(zip(*table.to_pydict().values(), strict=True)), names)
+
+
+def _spelled(frame: DataFrame, path: tuple[str, ...]) -> str:
+    if sum(each.lower() == path[0].lower() for each in frame.columns) == 1:
+        return ".".join("`" + part.replace("`", "``") + "`" for part in path)
+    from difflib import get_close_matches
+
+    near = get_close_matches(path[0], frame.columns, 1)
+    raise PredicateError(
+        f"no column {column_name(path)}, which the keys name",
+        nearest=near[0] if near else None,
+        hint=None if near else f"the columns are {', '.join(frame.columns[:8])}",
+    )

@@ -1,0 +1,90 @@
+"""Expressions in a predicate: decided on the rows, with Spark's meaning, and what they skip."""
+
+from __future__ import annotations
+
+import json
+from datetime import date
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from skipstone import Table
+from tests.accept.registry import point
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from tests.accept.workbench import Workbench
+
+
+def lineitems(root: Path) -> Path:
+    """Ten files, one a year from 1990 on."""
+    root.mkdir(parents=True)
+    for part in range(10):
+        days = (date(1990 + part, 1, 1) - date(1970, 1, 1)).days
+        numbers = range(part * 10, part * 10 + 10)
+        columns = {
+            "id": pa.array(numbers, pa.int64()),
+            "q": pa.array(numbers, pa.int32()),
+            "ship": pa.array([days + 30 * n for n in range(10)], pa.int32()).cast(pa.date32()),
+            "commit": pa.array([days + 40] * 10, pa.int32()).cast(pa.date32()),
+            "mode": ["Rail", "ship", "AIR", None, "rail"] * 2,
+            "tags": pa.array([["x"], [], None, ["y", "x"], []] * 2, pa.list_(pa.string())),
+        }
+        pq.write_table(pa.table(columns), root / f"{part}.parquet")
+    return root
+
+
+@point("expressions: columns, arithmetic, dates, text and lists are decided on the rows")
+def decided(bench: Workbench) -> None:
+    root = lineitems(bench.home / "lineitem")
+    for where, rows in {
+        "ship > commit": 80,
+        "q * 2 > 99": 50,
+        "year(ship) = 1998": 10,
+        "mode ILIKE 'rail'": 40,
+        "mode RLIKE '^[A-Z]+$'": 20,
+        "upper(mode) = 'SHIP'": 20,
+        "size(tags) = 0": 40,
+        "array_contains(tags, 'x')": 40,
+        "CASE WHEN q < 10 THEN 'few' ELSE 'many' END = 'few'": 10,
+        "(mode = 'AIR') IS NOT TRUE": 80,
+    }.items():
+        done = bench.skipstone("count", root, where, "--json")
+        assert done.code == 0, done.err
+        assert json.loads(done.out)["rows"] == rows, (where, done.out)
+
+
+@point("expressions: a row that Spark would fail on is an error that names the file")
+def failing(bench: Workbench) -> None:
+    root = lineitems(bench.home / "lineitem")
+    done = bench.skipstone("query", root, "100 / (q - 50) > 1")
+    assert done.code == 1
+    assert "5.parquet: a division by zero" in done.err, done.err
+    assert Table(str(root)).count("q > 50 AND 100 / (q - 50) > 10") == 9
+
+
+@point(
+    "expressions: those that keep a column's order skip files, and explain says why others do not"
+)
+def skipping(bench: Workbench) -> None:
+    root = lineitems(bench.home / "lineitem")
+    assert (
+        bench.skipstone("build", root, "-c", "q:minmax", "-c", "ship:minmax", "--no-spark").code
+        == 0
+    )
+    for where, files in {
+        "year(ship) = 1994": 1,
+        "q * 2 > 139": 3,
+        "q + 1 = 51": 1,
+        "coalesce(q, 5) = 5": 1,
+        "CASE WHEN q < 20 THEN 'few' ELSE 'many' END = 'few'": 2,
+        "trunc(ship, 'year') < DATE '1992-01-01'": 2,
+        "month(ship) = 3": 10,
+    }.items():
+        done = bench.skipstone("explain", root, where, "--json", "--facts-only")
+        assert done.code == 0, done.err
+        assert json.loads(done.out)["files"]["kept"] == files, where
+    told = bench.skipstone("explain", root, "month(ship) = 3").out
+    assert "month begins again and again" in told, told
