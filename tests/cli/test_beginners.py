@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import datetime
+import errno
 import json
+import os
+import subprocess
+import sys
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -158,6 +162,13 @@ def test_what_a_store_without_keys_says_has_the_names_of_the_keys() -> None:
     assert "AWS_ACCESS_KEY_ID" in fault.hint
 
 
+@pytest.mark.parametrize("number", [errno.EACCES, errno.EROFS])
+def test_where_no_index_can_be_written_another_place_is_proposed(number: int) -> None:
+    fault = fault_of(OSError(number, os.strerror(number), "/lake/_events.skipstone/facts"))
+    assert fault.message.startswith("/lake/_events.skipstone/facts: ")
+    assert fault.hint == "`--index-location` puts the index elsewhere"
+
+
 def test_a_parquet_file_that_was_cut_off_is_a_case_for_salvage(run: Run, lake: Path) -> None:
     whole = lake / "part-0.parquet"
     torn = lake.parent / "torn.parquet"
@@ -195,6 +206,45 @@ def test_salvage_of_a_whole_file_says_that_its_rows_are_there_twice(run: Run, la
 def test_help_says_how_to_get_the_first_rows_by_an_order(run: Run) -> None:
     text = " ".join(run("query", "--help").stdout.split())
     assert "--order-by KEYS with --limit N gives the first N rows (Top-N)" in text
+
+
+@pytest.mark.parametrize("form", ["--json", "--csv"])
+def test_what_the_terminal_cannot_show_is_escaped(lake: Path, form: str) -> None:
+    rows = pa.table({"user_id": ["ü \U0001f600"], "n": [77]})
+    pq.write_table(rows, lake / "part-2.parquet")
+    done = command("query", str(lake), "n = 77", form, PYTHONIOENCODING="ascii")
+    assert (done.returncode, done.stderr) == (0, "")
+    if form == "--json":
+        assert json.loads(done.stdout)["rows"] == [["ü \U0001f600", 77]]
+    else:
+        assert done.stdout.splitlines()[1] == r"\u00fc \ud83d\ude00,77"
+
+
+def test_a_closed_stdout_is_no_error(lake: Path) -> None:
+    line = f"{sys.executable} -m skipstone query {lake} 'n = 3' >&-"
+    done = subprocess.run(["bash", "-c", line], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_a_link_to_nowhere_is_not_proposed_for_itself(run: Run, lake: Path) -> None:
+    (lake.parent / "dangling").symlink_to("nowhere")
+    error, hint = said(run, "query", lake.parent / "dangling")
+    assert error.startswith("no such file or directory")
+    assert hint == "check the spelling of the path"
+
+
+def test_thousands_of_columns_are_found_by_name(tmp_path: Path) -> None:
+    """Names in other capitals, and a file that lacks some: as in a table of few columns."""
+    root = tmp_path / "wide"
+    root.mkdir()
+    names = [f"column_{number}" for number in range(3_000)]
+    pq.write_table(pa.table({name: [1] for name in names}), root / "a.parquet")
+    other = {name.upper(): [2] for name in names[:2_000]}
+    pq.write_table(pa.table(other), root / "b.parquet")
+    found = Table(root).query("column_7 >= 1")
+    assert (found.num_rows, found.column_names) == (2, names)
+    assert found.column("column_1999").to_pylist() == [1, 2]
+    assert found.column("column_2999").to_pylist() == [1, None]
 
 
 # -- file indexes ----------------------------------------------------------------------------------

@@ -146,7 +146,7 @@ QUERY = [
     ((EVENTS, "x > abc"), "no column abc .* the columns are id, name, day, ts, x"),
     ((EVENTS, "id > 5 && id < 3"), "write AND in place of &&"),
     ((EVENTS, "SELECT * FROM t"), "give only the condition that follows WHERE"),
-    ((EVENTS, "lower(name) = 'x'"), "function lower is not supported"),
+    ((EVENTS, "soundex(name) = 'x'"), "function soundex is not supported"),
     ((EVENTS, "id = 5", "--columns", "idd"), "there is no column idd .* did you mean 'id'"),
     ((EVENTS, "id = 5", "--order-by", "idd"), "no column 'idd' .* to sort by .* did you mean 'id'"),
     ((EVENTS, "id = 5", "--order-by", "id down"), r"write COLUMN \[ASC|DESC\]"),

@@ -249,7 +249,7 @@ def _of_system(error: OSError) -> Fault:
         hint = "name a file"
     elif isinstance(error, FileExistsError | NotADirectoryError):
         hint = "name a directory, or a path that does not exist yet"
-    elif isinstance(error, PermissionError):
+    elif isinstance(error, PermissionError) or error.errno == errno.EROFS:
         hint = "grant this user access to it"
         if any(part.endswith(".skipstone") for part in str(error.filename).split("/")):
             hint = "`--index-location` puts the index elsewhere"
@@ -320,8 +320,9 @@ def leave(code: int) -> NoReturn:
 
 def flush() -> None:
     """Flushes the result now, so that a closed pipe is noticed here and not at exit."""
-    with _ending_with_reader(sys.stdout):
-        sys.stdout.flush()
+    if sys.stdout is not None:
+        with _ending_with_reader(sys.stdout):
+            sys.stdout.flush()
 
 
 @contextmanager
@@ -349,10 +350,21 @@ def _erase_progress() -> None:
         sys.stderr.flush()
 
 
-def _write(stream: TextIO, text: str) -> None:
+def _write(stream: TextIO | None, text: str) -> None:
+    if stream is None:  # it was closed before the process began
+        return
     with _ending_with_reader(stream):
         try:
             stream.write(text)
-        except UnicodeEncodeError:  # a file name that the terminal's encoding cannot show
+        except UnicodeEncodeError:  # the terminal's encoding, or UTF-8, has no such character
             encoding = stream.encoding or "utf-8"
-            stream.write(text.encode(encoding, "backslashreplace").decode(encoding))
+            stream.write("".join(_encodable(each, encoding) for each in text))
+
+
+def _encodable(character: str, encoding: str) -> str:
+    """The character, or its escape in JSON."""
+    try:
+        character.encode(encoding)
+    except UnicodeEncodeError:
+        return json.dumps(character)[1:-1]
+    return character

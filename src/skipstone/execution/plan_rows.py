@@ -381,10 +381,10 @@ class TableReader:
         """Columns of the table for some rows of a file, in the table's types."""
         paths = [path for each in columns if (path := file.read_path(each)) is not None]
         read = self._rows_of(file, paths, rows)
-        have: dict[str, pa.ChunkedArray] = {}
+        names, have = frozenset(read.column_names), dict[str, pa.ChunkedArray]()
         for name in by_field(columns):
             path = file.path(column_name((name,)))
-            if path is not None and path[0] in read.column_names:
+            if path is not None and path[0] in names:
                 have[name] = read.column(path[0])
         return self._table(file, have, read.num_rows, list(by_field(columns)))
 

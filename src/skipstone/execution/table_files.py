@@ -112,6 +112,7 @@ class FileColumns:
         """``found`` are the paths of columns in files of the same schema, which files share."""
         self.table, self.opened, self.ordinal, self.fresh = table, opened, ordinal, fresh
         self._found: dict[str, tuple[str, ...] | None] = {} if found is None else found
+        self._tops: dict[str, int] = {}
         #: what ``batches`` knows of the whole file, by the names of columns
         self.whole: dict[tuple[str, ...], Any] = {}
 
@@ -143,11 +144,20 @@ class FileColumns:
         return self._found[column]
 
     def _look(self, column: str) -> tuple[str, ...] | None:
-        if column_path(column)[0] in self.table.partitions.values:
+        parts, path = column_path(column), list[str]()
+        if parts[0] in self.table.partitions.values:
             return None
-        fields: list[pa.Field] = list(self.opened.schema)
-        path: list[str] = []
-        for part in column_path(column):
+        schema = self.opened.schema
+        if not self._tops:  # a file may have ten thousand columns
+            self._tops = {name: at for at, name in enumerate(schema.names)}
+        at = self._tops.get(parts[0])
+        if at is not None and len(self._tops) == len(schema):
+            path, parts = [parts[0]], parts[1:]
+            type = schema.field(at).type
+            fields: list[pa.Field] = list(type) if pa.types.is_struct(type) else []
+        else:
+            fields = list(schema)
+        for part in parts:
             if isinstance(part, MapKey):
                 path.append(part)
                 fields = []
