@@ -170,7 +170,7 @@ def conditions(draw: st.DrawFn) -> str:
         listed = {"numbers": NUMBERS, "times": TIMES, "words": WORDS}[kind]
         form = draw(st.sampled_from(sorted(listed)))
         holes, values = listed[form]
-        made = form.format(**{name: draw(each) for name, each in holes.items()})  # type: ignore[attr-defined]
+        made = form.format(**{name: draw(each) for name, each in holes.items()})
         value = values if kind != "words" else values.map(lambda w: f"'{w}'")
         shape = draw(st.sampled_from(["compare", "compare", "in", "null", "between"]))
         if shape == "compare":
