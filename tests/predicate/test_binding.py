@@ -365,6 +365,8 @@ def test_reasons(condition: str, reason: str) -> None:
     "condition, usable",
     [
         ("i = 5.5", True),
+        ("startswith(s, 'a')", True),
+        ("isnull(i)", True),
         ("l < 5e0", True),
         ("f = 0.1", True),
         ("day = '2024-01-01'", True),

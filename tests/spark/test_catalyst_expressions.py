@@ -131,7 +131,7 @@ def test_leaves_of_expressions_choose_the_rows_of_spark(
     pq.write_table(data, tmp_path / "one.parquet")
     find = finder(tmp_path)
     settings = {"spark.sql.session.timeZone": zone, "spark.sql.ansi.enabled": str(ansi).lower()}
-    before = {key: spark.conf.get(key) for key in settings}
+    before = {key: str(spark.conf.get(key)) for key in settings}
     for key, value in settings.items():
         spark.conf.set(key, value)
     wrong: list[Any] = []

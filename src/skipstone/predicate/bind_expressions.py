@@ -63,7 +63,7 @@ class ExpressionBinder:
 
     def equivalent(self, expr: Expr | Bound, negated: bool) -> Bound | None:
         """A condition in terms of others; ``None`` where it may be a leaf by itself."""
-        if isinstance(expr, Leaf | Const | Opaque) or not self.ansi:
+        if isinstance(expr, Leaf | Const | Opaque):
             return None
         from .equivalents import by_cases, condition_of, null_test, truth_test
 
@@ -77,6 +77,8 @@ class ExpressionBinder:
             test = condition_of(expr.operand)
             if test is not None:
                 return self.bind(test, negated=negated)
+            if not self.ansi:
+                return None
             match expr.operand:
                 case Call("isnan", (operand,)) if pa.types.is_floating(self.typed(operand).type):
                     # isnan(NULL) is FALSE.
@@ -84,6 +86,8 @@ class ExpressionBinder:
                     return self.bind(Comparison("<=>", operand, nan), negated=negated)
                 case _:
                     expr = Comparison("=", expr.operand, Literal(True, pa.bool_()))
+        if not self.ansi:
+            return None
         if isinstance(expr, NullTest) and (asked := condition_of(expr.operand)) is not None:
             return null_test(asked, negated, bind)
         found = truth_test(expr, negated, bind) if isinstance(expr, Comparison) else None
