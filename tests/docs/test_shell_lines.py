@@ -124,6 +124,7 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Path:
             }
         )
         pq.write_table(table, events / f"part-{part}.parquet")
+    pq.write_table(pa.table({"user_id": ["u-7919"]}), home / "users.parquet")
     for name in ("lake/events", "data/events", "data/t", "shop/orders"):
         shutil.copytree(events, home / name)
     for name in ("orders.parquet", "part-00000.parquet"):

@@ -25,7 +25,8 @@ if TYPE_CHECKING:
 
 
 _ORDER = re.compile(
-    r"\s*(?P<column>(?:`(?:[^`]|``)*`|\['(?:[^'\\]|\\.)*'\]|\[(?!')|[^\s`[])+?)"
+    r"\s*(?P<column>(?:(?>`(?:[^`]|``)*`)|(?>\['(?:[^'\\]|\\.)*'\])"
+    r"|\[(?!')|`(?![^`]*`)|[^\s`[])+?)"
     r"(?:\s+(?P<way>asc|desc))?(?:\s+nulls\s+(?P<nulls>first|last))?\s*",
     re.IGNORECASE,
 )
