@@ -87,7 +87,7 @@ def query(
     \b
       skipstone query data/events "user_id = 'u-8814'" --columns ts,amount
       skipstone query data/events --order-by "amount desc" --limit 10
-      skipstone query data/events "day = '2026-01-05'" --keys users.parquet:user_id
+      skipstone query data/events "age > 40" --keys users.parquet:user_id
       skipstone query data/events "id = 7" --footer-key env:FOOTER_KEY
     """
     if as_csv and out.as_json:
