@@ -10,6 +10,7 @@ import pytest
 
 from skipstone import errors
 from skipstone.errors import (
+    ExpressionError,
     FormatError,
     KeyUnavailableError,
     MemoryLimitError,
@@ -25,6 +26,7 @@ MADE: list[SkipstoneError] = [
     SkipstoneError("with a hint", hint="do this"),
     FormatError("bad magic", file="a b.parquet", offset=7, expected=b"PAR1", got=b"PARE"),
     FormatError("no place"),
+    ExpressionError("a.parquet: a division by zero in 1 / b"),
     UnsupportedError("version 5"),
     MemoryLimitError(file="a.parquet", column="s", needed=1 << 32, limit=1 << 31),
     StaleError("3 of 9 files changed"),

@@ -462,8 +462,8 @@ _PAIMON = tuple(
 _XSKIPPER = (
     "xskipper/upgrade.py",
     *(f"xskipper/format/{name}.py" for name in
-      ("part", "schema", "rows", "naming", "java_bloom", "sketch", "bloom_probe", "v4_store",
-       "encryption")),
+      ("part", "schema", "rows", "naming", "java_bloom", "sketch", "bloom_probe",
+       "bloom_probe_jit", "v4_store", "encryption")),
 )  # fmt: skip
 
 #: by name

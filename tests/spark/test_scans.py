@@ -90,7 +90,7 @@ def test_threads_see_their_own_queries(
     """Four threads run joins on the same DataFrames at once, each with other files to read.
 
     Both sides of each join come through the same two file index objects, and the broadcast side
-    through threads that Spark shares among all queries.
+    through threads that Spark shares among all queries. Keys of the join skip nothing here.
     """
     left, right = frames
     together = threading.Barrier(4)
@@ -112,10 +112,14 @@ def test_threads_see_their_own_queries(
             together.abort()
 
     threads = [threading.Thread(target=work, args=(number,)) for number in range(4)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    spark.conf.set("spark.skipstone.joins.maxKeys", "0")
+    try:
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+    finally:
+        spark.conf.unset("spark.skipstone.joins.maxKeys")
     assert wrong == []
 
 

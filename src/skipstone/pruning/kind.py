@@ -306,7 +306,7 @@ def column_fields(definitions: Iterable[Index], schema: pa.Schema) -> dict[str, 
         if type is None:
             raise UnsupportedError(
                 f"{definition.name} cannot index column {definition.column!r} of type {found.type}",
-                hint="no kind of index takes this type: leave the column out",
+                hint="indexes take numbers, texts, times and booleans, without a collation",
             )
         definition.stored_type(type)
         fields[definition.column] = found.with_type(type)
