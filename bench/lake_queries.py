@@ -148,6 +148,8 @@ def _queries(files: int, rows: int) -> Iterator[Query]:
     yield Query(name="sum", sql="SELECT sum(amount) FROM t", ask=_sum, target=_EQUAL)
     yield some("like", "user_id LIKE 'u-0001234%'", ["id"], _EQUAL)
     yield some("like inside", "note LIKE '%abcde%'", ["id"], _EQUAL)
+    yield some("product", "quantity * 2 > 198", ["id"], _EQUAL)
+    yield some("two columns", "quantity * 2 > amount + 197", ["id"], _EQUAL)
 
 
 def _having(keys: dict[str, pa.Array], table: skipstone.Table) -> pa.Table:
