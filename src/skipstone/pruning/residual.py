@@ -14,7 +14,7 @@ import numpy as np
 import pyarrow as pa
 
 from skipstone import _compute as pc
-from skipstone._arrays import arrow, numbers, ordinals, validity, whole
+from skipstone._arrays import arrow, numbers, validity, whole
 from skipstone.errors import ExpressionError, UnsupportedError
 from skipstone.predicate.kernels.patterns import hits
 from skipstone.predicate.literals import compare, order_key, order_keys, stored
@@ -65,8 +65,8 @@ class CodedValues(Protocol):
     def at(self, rows: NDArray[np.int64]) -> CodedValues:
         """Some rows, ascending."""
 
-    def take(self, rows: pa.Array) -> pa.Array:
-        """The values of some rows."""
+    def to_arrow(self) -> pa.Array:
+        """The values."""
 
 
 Column: TypeAlias = "pa.ChunkedArray | pa.Array | CodedValues"
@@ -157,7 +157,7 @@ class _Evaluation:
         for name, type in tree.typed.columns():
             column = self.columns[name]
             if not isinstance(column, pa.ChunkedArray | pa.Array):
-                column = column.take(arrow(ordinals(self.rows)))
+                column = column.to_arrow()
             column = _whole(column)
             try:
                 arrays[name] = column if pa.types.is_nested(type) else stored(column, type)
@@ -278,8 +278,8 @@ class _Coded:
     def valid(self) -> BoolArray:
         return validity(self.array)
 
-    def take(self, rows: pa.Array) -> pa.Array:
-        return self.array.take(rows)
+    def to_arrow(self) -> pa.Array:
+        return self.array
 
     def at(self, rows: NDArray[np.int64]) -> _Coded:
         return _Coded(self.array.take(arrow(rows)))
