@@ -242,7 +242,7 @@ class Bloom(PerFile):
         first, and the one after the last."""
         first, last = np.zeros(count, np.int64), np.full(count, len(values), np.int64)
         assert self.stored is not None
-        for other in self.beside:
+        for other in self.same_column:
             stored = other.stored
             if other.name != "minmax" or stored is None or stored.type != leaf.type:
                 continue

@@ -185,7 +185,7 @@ class _Facts:
         if gathered is None:
             asked = matched.evidence(self.usable)
             for each in asked:
-                each.beside = [other for other in asked if other.column == each.column]
+                each.same_column = [other for other in asked if other.column == each.column]
             self.of_rows += [each for each in asked if file_index or each.sidecar is None]
         else:
             self.gathered.append(gathered)

@@ -110,11 +110,11 @@ class ValueArray(ManyValues):
 
 
 def literal_type(array: pa.Array, column: pa.DataType) -> pa.DataType | None:
-    """The type that the values have as literals beside a column; ``None`` for a type that has no
-    order.
+    """The type that the values have as literals compared with a column; ``None`` for a type that
+    has no order.
 
-    Unsigned 64-bit integers are decimals in Spark. Beside an integer they are bigint: those beyond
-    it equal no value of the column.
+    Unsigned 64-bit integers are decimals in Spark. Compared with an integer they are bigint: those
+    beyond it equal no value of the column.
     """
     if pa.types.is_null(array.type):
         return array.type

@@ -211,7 +211,7 @@ class Index(BaseEvidence, ABC):
     sidecar: ClassVar[str | None] = None
 
     #: the indexes of the same column that are asked in the same plan
-    beside: Sequence[Index] = ()
+    same_column: Sequence[Index] = ()
 
     def __init__(self, column: str) -> None:
         self.column = column

@@ -54,8 +54,8 @@ def _no_such(root: str) -> SkipstoneError:
 
     path, hint = Path(root), "check the spelling of the path"
     with suppress(OSError):
-        beside = [each.name for each in path.parent.glob("[!_.]*") if each.exists()]
-        near = [path.stem] if path.stem in beside else close(path.name, beside, 1, 0.7)
+        others = [each.name for each in path.parent.glob("[!_.]*") if each.exists()]
+        near = [path.stem] if path.stem in others else close(path.name, others, 1, 0.7)
         hint += f": did you mean {path.with_name(near[0])}?" if near else ""
     return SkipstoneError(f"no such file or directory: {root}", hint=hint)
 

@@ -1,1 +1,1 @@
-"""What computes typed expressions on Arrow arrays: ``rows.py`` calls the kernels beside it."""
+"""What computes typed expressions on Arrow arrays: ``rows.py`` calls the other kernels."""

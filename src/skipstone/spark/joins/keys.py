@@ -5,7 +5,7 @@
    files. Nothing is computed twice;
 2. rows of the driver (a ``LocalRelation``), without a job;
 3. a job over the distinct keys, for joins that shuffle. The side is read twice. So it has to be
-   small beside what is left to read, have the same rows each time (no limits, no rows of an RDD or
+   small against what is left to read, have the same rows each time (no limits, no rows of an RDD or
    of another database, no user's functions), and the key needs an index. Data that ``df.cache()``
    keeps is read from there, and put there by the first of the two.
 
