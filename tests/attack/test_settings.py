@@ -13,6 +13,7 @@ import pytest
 
 import skipstone
 from skipstone import Table
+from tests.spark_settings import set_to
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -27,15 +28,8 @@ EXACT_STRINGS = "spark.sql.json.enableExactStringParsing"
 @contextmanager
 def setting(spark: SparkSession, **values: str) -> Iterator[None]:
     """Settings for a while; ``__`` stands for a dot."""
-    named = {key.replace("__", "."): value for key, value in values.items()}
-    before = {key: spark.conf.get(key, None) for key in named}
-    try:
-        for key, value in named.items():
-            spark.conf.set(key, value)
+    with set_to(spark, {key.replace("__", "."): value for key, value in values.items()}):
         yield
-    finally:
-        for key, known in before.items():
-            spark.conf.unset(key) if known is None else spark.conf.set(key, known)
 
 
 def test_a_json_string_is_another_under_another_way_to_read_it(

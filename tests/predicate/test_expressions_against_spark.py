@@ -19,6 +19,7 @@ from skipstone.predicate.binding import bind
 from skipstone.predicate.sql import parse_sql
 from skipstone.predicate.tree import Computed, columns_read, pieces
 from skipstone.pruning.residual import matching
+from tests.spark_settings import set_to
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -517,10 +518,8 @@ def differences(spark: SparkSession, data: pa.Table, listed: list[str], zone: st
 
 @pytest.fixture(params=["UTC", "America/New_York", "Asia/Kolkata", "+05:30"])
 def zone(request: pytest.FixtureRequest, spark: SparkSession) -> Iterator[str]:
-    before = spark.conf.get("spark.sql.session.timeZone")
-    spark.conf.set("spark.sql.session.timeZone", request.param)
-    yield request.param
-    spark.conf.set("spark.sql.session.timeZone", str(before))
+    with set_to(spark, {"spark.sql.session.timeZone": request.param}):
+        yield request.param
 
 
 @pytest.mark.parametrize("topic", list(EVERY))

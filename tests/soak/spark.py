@@ -11,7 +11,6 @@ few nulls, of dictionaries in structs.
 from __future__ import annotations
 
 import atexit
-import contextlib
 import os
 import sys
 import tempfile
@@ -46,9 +45,10 @@ from tests.soak.trials import (
     run_case,
 )
 from tests.soak.values import chance, pick
+from tests.spark_settings import set_to
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Mapping
 
     from pyspark.sql import DataFrame, SparkSession
 
@@ -104,22 +104,6 @@ SETTINGS: dict[str, tuple[str, ...]] = {
 ZONE = "spark.sql.session.timeZone"
 PUSHDOWN = "spark.sql.parquet.filterPushdown"
 CASE_SENSITIVE = "spark.sql.caseSensitive"
-
-
-@contextlib.contextmanager
-def set_to(spark: SparkSession, settings: dict[str, str]) -> Iterator[None]:
-    """The session with these settings, for a while."""
-    before = {name: spark.conf.get(name, None) for name in settings}
-    for name, value in settings.items():
-        spark.conf.set(name, value)
-    try:
-        yield
-    finally:
-        for name, old in before.items():
-            if old is None:
-                spark.conf.unset(name)
-            else:
-                spark.conf.set(name, old)
 
 
 @dataclass(frozen=True)

@@ -28,9 +28,10 @@ from tests.soak.shape import (
     without_gaps,
 )
 from tests.soak.shrink import files_of, script, shrunk
-from tests.soak.spark import ZONE, Sessions, SparkTrials, set_to
+from tests.soak.spark import ZONE, Sessions, SparkTrials
 from tests.soak.trials import Case, Finding, TableTrials, Totals
 from tests.soak.writers import write_file
+from tests.spark_settings import set_to
 from tests.strategies import TIMESTAMP, TIMESTAMP_NTZ
 
 if TYPE_CHECKING:

@@ -20,6 +20,7 @@ from skipstone.predicate.tree import Op, leaves
 from skipstone.spark.skip import explain, skip
 from tests.predicate.bound_rows import rows_of_bound
 from tests.spark.fake import finder
+from tests.spark_settings import set_to
 from tests.table.test_expression_skipping import DOCUMENTED, file
 
 if TYPE_CHECKING:
@@ -131,12 +132,9 @@ def test_leaves_of_expressions_choose_the_rows_of_spark(
     pq.write_table(data, tmp_path / "one.parquet")
     find = finder(tmp_path)
     settings = {"spark.sql.session.timeZone": zone, "spark.sql.ansi.enabled": str(ansi).lower()}
-    before = {key: str(spark.conf.get(key)) for key in settings}
-    for key, value in settings.items():
-        spark.conf.set(key, value)
     wrong: list[Any] = []
     silent: list[str] = []
-    try:
+    with set_to(spark, settings):
         df = spark.read.parquet(str(tmp_path))
         named = ", ".join(f"coalesce({each}, false) AS c{at}" for at, each in enumerate(CONDITIONS))
         df.createOrReplaceTempView("t")
@@ -152,9 +150,6 @@ def test_leaves_of_expressions_choose_the_rows_of_spark(
                 wrong.append((condition, str(tree), at_least - found, found - at_most))
             if not [leaf for leaf in leaves(tree) if leaf.op is not Op.NOT_NULL]:
                 silent.append(condition)
-    finally:
-        for key, old in before.items():
-            spark.conf.set(key, str(old))
     assert wrong == []
     assert silent == ["c + 1 IS NULL", *([] if ansi else WRAPPING)]
 

@@ -32,6 +32,7 @@ from skipstone.spark.joins.rows import columns_of_rows, packed_columns
 from skipstone.spark.literals import UnreadableLiteral
 from tests.accept.tables import backdate
 from tests.spark.layout import rows
+from tests.spark_settings import set_to
 from tools.scanned import scanned
 
 if TYPE_CHECKING:
@@ -103,18 +104,9 @@ def tables(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Ite
 @contextmanager
 def conf(spark: SparkSession, **settings: str) -> Iterator[None]:
     """Settings of the session, with ``__`` for a dot; a job for keys runs whatever it costs."""
-    made = {MIN_BYTES: "0", **{name.replace("__", "."): text for name, text in settings.items()}}
-    before = {name: spark.conf.get(name, None) for name in made}
-    for name, text in made.items():
-        spark.conf.set(name, text)
-    try:
+    made = {name.replace("__", "."): text for name, text in settings.items()}
+    with set_to(spark, {MIN_BYTES: "0", **made}):
         yield
-    finally:
-        for name, old in before.items():
-            if old is None:
-                spark.conf.unset(name)
-            else:
-                spark.conf.set(name, old)
 
 
 def both(spark: SparkSession, query: str) -> QueryScans:

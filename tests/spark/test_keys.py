@@ -15,6 +15,7 @@ import skipstone
 from skipstone.errors import PredicateError
 from skipstone.pruning import costs as cost
 from skipstone.spark.session import is_connect
+from tests.spark_settings import set_to
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -135,10 +136,7 @@ def test_scans_for_other_keys_are_other_scans(spark: SparkSession, table: skipst
         "spark.sql.adaptive.enabled": "false",
         "spark.sql.shuffle.partitions": "2",
     }
-    before = {key: spark.conf.get(key) for key in settings}
-    for key, value in settings.items():
-        spark.conf.set(key, value)
-    try:
+    with set_to(spark, settings):
         frames = [
             table.read(spark, keys=spark.createDataFrame([(n, f"u-{n:03}")], ["id", "user"]))
             for n in (5, 405, 705)
@@ -147,10 +145,7 @@ def test_scans_for_other_keys_are_other_scans(spark: SparkSession, table: skipst
         assert ids(both) == [5, 405, 705]
         assert ids(frames[0].cache().union(frames[1])) == [5, 405]
         assert ids(frames[0].join(frames[0].select("user"), "user")) == [5]
-    finally:
         frames[0].unpersist()
-        for key, old in before.items():
-            spark.conf.set(key, str(old))
 
 
 def test_keys_that_change_are_collected_once(session: SparkSession, table: skipstone.Table) -> None:

@@ -17,6 +17,7 @@ from skipstone.spark.skip import explain, skip
 from tests.spark.fake import finder
 from tests.spark.layout import ten_files
 from tests.spark.since import since
+from tests.spark_settings import set_to
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -112,14 +113,11 @@ def test_threads_see_their_own_queries(
             together.abort()
 
     threads = [threading.Thread(target=work, args=(number,)) for number in range(4)]
-    spark.conf.set("spark.skipstone.joins.maxKeys", "0")
-    try:
+    with set_to(spark, {"spark.skipstone.joins.maxKeys": "0"}):
         for thread in threads:
             thread.start()
         for thread in threads:
             thread.join()
-    finally:
-        spark.conf.unset("spark.skipstone.joins.maxKeys")
     assert wrong == []
 
 

@@ -40,8 +40,7 @@ if TYPE_CHECKING:
 
 
 class Typer:
-    """``column`` and ``literal`` are those of the binder; ``nested`` gives a column that has no
-    canonical type."""
+    """``column`` and ``literal`` are those of the binder."""
 
     def __init__(
         self,
