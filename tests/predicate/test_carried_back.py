@@ -31,10 +31,12 @@ DOUBLES = st.one_of(
     st.floats(-100, 100).map(lambda x: round(x, 2)), st.floats(allow_nan=True, allow_infinity=True)
 )
 DAYS = st.one_of(st.integers(9_000, 12_000), st.integers(-800_000, 2_900_000))
-# Around the changes of clocks in New York, and anywhere.
+# Around changes of clocks in New York: backward in 2024, forward in 2000; and anywhere.
+_CHANGES = st.sampled_from([1_730_613_600_000_000, 954_658_800_000_000])
 INSTANTS = st.one_of(
     st.integers(100 * DAY, 20_000 * DAY),
-    st.integers(-7_200_000_000, 7_200_000_000).map(lambda x: x + 1_729_989_000_000_000),
+    st.tuples(_CHANGES, st.integers(-30, 30)).map(lambda x: x[0] + x[1] * 1_800_000_000),
+    st.tuples(_CHANGES, st.integers(-2 * DAY, 2 * DAY)).map(sum),
     st.integers(-3, 3).map(lambda x: x + 10_227 * DAY),
 )
 TEXTS = st.one_of(
@@ -76,6 +78,9 @@ TIME = st.one_of(
     MONTH,
     st.integers(0, 10**9).map(
         lambda n: f"TIMESTAMP '{dt.datetime(1990, 1, 1) + dt.timedelta(seconds=n)}'"
+    ),
+    st.tuples(_CHANGES, st.integers(-150, 150)).map(
+        lambda x: f"TIMESTAMP '{dt.datetime(1970, 1, 1) + dt.timedelta(0, x[1] * 1_800, x[0])}'"
     ),
 )
 UNIT = st.sampled_from(["year", "quarter", "month", "week", "day", "hour", "minute", "second"])
@@ -230,6 +235,21 @@ def test_leaves_choose_the_rows_that_kernels_choose(
         one = data.slice(row, 1)
         columns = {name: one.column(name) for name in columns_read(tree)}
         assert bool(matching(tree, columns, 1)[0]) == (row in expected), (condition, str(tree), row)
+
+
+@pytest.mark.parametrize("op", ["<=", ">", "="])
+@pytest.mark.parametrize("interval", ["36 HOURS", "1 DAY 12 HOURS", "1 DAY", "12 HOURS"])
+def test_days_are_of_the_calendar_and_hours_are_not(op: str, interval: str) -> None:
+    """Between the two times the clocks of New York go forward."""
+    halves = [954_748_800_000_000 + n * 1_800_000_000 for n in range(-60, 60)]
+    data = pa.table({"ts": pa.array(halves, pa.int64()).cast(pa.timestamp("us", "UTC"))})
+    for sign in "-+":
+        condition = f"ts {sign} INTERVAL {interval} {op} TIMESTAMP '2000-04-01 16:00:00'"
+        expected, failed = computed(data, condition, "America/New_York")
+        tree = bind(parse_sql(condition), data.schema, session_zone="America/New_York")
+        assert not failed
+        found = matching(tree, {"ts": data.column("ts")}, len(data))
+        assert [row for row, flag in enumerate(found) if flag] == expected, str(tree)
 
 
 @pytest.mark.parametrize(

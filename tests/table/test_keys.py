@@ -151,6 +151,36 @@ def test_keys_of_every_kind(table: skipstone.Table, given_as: str) -> None:
     assert table.count(keys={"ID": GIVEN[given_as]()}) == 1_001
 
 
+@pytest.mark.parametrize(
+    "type", [pa.int64(), pa.uint64(), pa.float64(), pa.decimal128(19, 0)], ids=str
+)
+@pytest.mark.parametrize("count", [3, 400])
+def test_a_null_in_a_dictionary_is_no_key(
+    table: skipstone.Table, type: pa.DataType, count: int
+) -> None:
+    """Its ``null_count`` is that of the indices; and a slice has an offset."""
+    some = MANY[1 : count + 1]
+    values = pa.array([None, *some], pa.int64()).cast(type)
+    keys = pa.DictionaryArray.from_arrays(pa.array([0, 0, *range(len(values))], pa.int32()), values)
+    assert not keys.null_count
+    assert 0 not in some
+    for each in (keys, keys.slice(1), values, values.slice(0), pa.chunked_array([keys])):
+        assert ids(table.query(keys={"id": each})) == some
+
+
+@pytest.mark.parametrize("type", [pa.string_view(), pa.large_string(), pa.string()], ids=str)
+def test_texts_of_every_layout(table: skipstone.Table, type: pa.DataType) -> None:
+    keys = pa.array([None, "u-000003", "x"], type)
+    assert ids(table.query(keys={"user": keys})) == holding("user", {"u-000003"})
+    assert ids(table.query(keys={"user": keys.slice(1)})) == holding("user", {"u-000003"})
+
+
+def test_a_time_that_cannot_be_is_refused_in_words(table: skipstone.Table) -> None:
+    keys = pa.array([2**62], pa.timestamp("s", "UTC"))
+    with pytest.raises(skipstone.errors.SkipstoneError, match="keys of type timestamp"):
+        table.query(keys={"ts": keys})
+
+
 def test_keys_of_every_type(table: skipstone.Table) -> None:
     some = sorted({row["id"] for row in ROWS[::9]})
     users = [f"u-{n:06d}" for n in some]

@@ -264,8 +264,9 @@ class _Binder(ExpressionBinder):
 
     def among(self, operand: Column | Constant, array: pa.Array, negated: bool) -> Bound:
         """``operand IN array``, as of literals of the array's type."""
-        from .value_array import as_leaf_values, literal_type, ranges_in, values_in
+        from .value_array import as_leaf_values, literal_type, plain, ranges_in, values_in
 
+        array = plain(array)
         if not len(array):
             return Const(negated)
         if array.null_count == len(array) or (negated and array.null_count):
@@ -281,9 +282,12 @@ class _Binder(ExpressionBinder):
         if pa.types.is_decimal(common) and pa.types.is_string(type):
             raise Unusable("a list mixes strings with decimals")
         column = operand.cast(common)
-        values = values_in(array, type, common, column.chain, self.session)
+        try:
+            values = values_in(array, type, common, column.chain, self.session)
+            few = [] if values is not None else ranges_in(array, type, common, self.session)
+        except pa.ArrowInvalid as error:  # more than 2 GiB of text; a time that is out of range
+            raise Unusable(f"keys of type {array.type}: {error}") from None
         if values is None:
-            few = ranges_in(array, type, common, self.session)
             return self.relation(column, "IN", few, negated)
         if not len(values):
             return Leaf(column.name, column.type, Op.NOT_NULL) if negated else Const(False)

@@ -26,6 +26,7 @@ step below it. All of these are null exactly where the column is, except TRY_CAS
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -287,9 +288,14 @@ def _shift(typed: Typed, session: Zone | None) -> Column:
     zoned = typed.type == TIMESTAMP and (interval.months or interval.days)
     if zoned and (session is None or session.fixed is None):
         # By the clocks of the zone; bounds near a change of these are refused (``zones.py``).
+        # The rest of the interval is a time between instants, whatever the clocks do.
+        calendar = replace(interval, micros=0)
         column = column.cast(pa.timestamp("us"))
-        moved = partial(_open, typed.type, _later(typed.type, interval, DAY))
-        return column.apply(pa.timestamp("us"), moved).cast(TIMESTAMP)
+        moved = partial(_open, typed.type, _later(typed.type, calendar, DAY))
+        column = column.apply(pa.timestamp("us"), moved).cast(TIMESTAMP)
+        if not interval.micros:
+            return column
+        return column.apply(TIMESTAMP, partial(_moved, TIMESTAMP, False, interval.micros))
     offset = session.fixed if zoned and session is not None and session.fixed is not None else 0
     return column.apply(typed.type, _later(typed.type, interval, DAY, offset))
 

@@ -124,6 +124,20 @@ def literal_type(array: pa.Array, column: pa.DataType) -> pa.DataType | None:
     return spark_type(type)
 
 
+def plain(array: pa.Array) -> pa.Array:
+    """``array`` without a dictionary, views or an extension type; its nulls are in its bitmap.
+
+    ``null_count`` of a dictionary array does not count nulls of the dictionary.
+    """
+    if isinstance(array, pa.ExtensionArray):
+        array = array.storage
+    if pa.types.is_dictionary(array.type):
+        array = array.dictionary_decode()
+    if pa.types.is_string_view(array.type):
+        return array.cast(pa.large_string())
+    return array.cast(pa.large_binary()) if pa.types.is_binary_view(array.type) else array
+
+
 def values_in(
     array: pa.Array,
     type: pa.DataType,
@@ -156,10 +170,7 @@ def as_literals(array: pa.Array) -> pa.Array:
 
 def _literals(array: pa.Array, type: pa.DataType) -> pa.Array:
     """The values in the canonical ``type``; those that it cannot have equal nothing."""
-    if pa.types.is_dictionary(array.type):
-        array = array.dictionary_decode()
-    if isinstance(array, pa.ExtensionArray):
-        array = array.storage
+    array = plain(array)
     if pa.types.is_uint64(array.type) and pa.types.is_int64(type):
         values = numbers(array)
         return arrow(values[values < 1 << 63].astype(np.int64))
