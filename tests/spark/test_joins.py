@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from pyspark.sql import SparkSession
+    from pyspark.sql import DataFrame, SparkSession
 
     from skipstone.spark.scans import QueryScans
 
@@ -272,7 +272,81 @@ def test_an_exchange_that_two_joins_share(spark: SparkSession, tables: Path) -> 
     )
     for adaptive in ("true", "false"):
         with conf(spark, spark__sql__adaptive__enabled=adaptive):
-            both(spark, query)
+            scans = both(spark, query)
+            assert scans.files_kept == scans.files_total, "the other branch needs every file"
+
+
+@pytest.mark.parametrize("adaptive", ["true", "false"])
+@pytest.mark.parametrize(
+    "query",
+    [
+        # The same rows are broadcast by other keys, for another join.
+        "SELECT /*+ BROADCAST(d) */ f.k FROM {f} f JOIN {d} d ON f.k = d.k + 1 UNION ALL "
+        "SELECT /*+ MERGE(e) */ f.k FROM {f} f JOIN {d} e ON f.k = e.k + 40",
+        "SELECT /*+ BROADCAST(d) */ f.k FROM {f} f JOIN {d} d ON f.k = d.k + 1 WHERE f.n < 100 "
+        "UNION ALL SELECT /*+ BROADCAST(e) */ f.k FROM {f} f JOIN {d} e ON f.k = e.k + 40 "
+        "WHERE f.n > -1",
+        "SELECT /*+ BROADCAST(d) */ f.k FROM {f} f JOIN {d} d ON f.x = d.k UNION ALL "
+        "SELECT /*+ BROADCAST(e) */ f.k FROM {f} f JOIN {d} e ON f.k = e.k WHERE f.n > -1",
+        # One branch of a union has the keys of its own rows only.
+        "SELECT f.k FROM {f} f JOIN (SELECT a.k FROM {d} a JOIN (VALUES (5L)) v(k) ON a.k = v.k "
+        "UNION ALL SELECT k FROM {d} WHERE c = 7) s ON f.k = s.k",
+        "SELECT /*+ MERGE(s) */ f.k FROM {f} f JOIN (SELECT /*+ BROADCAST(b) */ a.k FROM {d} a "
+        "JOIN {d} b ON a.k = b.k WHERE b.c = 2 UNION ALL SELECT k FROM {d} WHERE c = 7) s "
+        "ON f.k = s.k",
+    ],
+)
+def test_keys_of_another_join_or_of_some_rows_are_not_taken(
+    spark: SparkSession, tables: Path, query: str, adaptive: str
+) -> None:
+    with conf(spark, spark__sql__adaptive__enabled=adaptive):
+        both(spark, query)
+
+
+@pytest.mark.parametrize("adaptive", ["true", "false"])
+def test_two_listings_of_one_directory_are_two_sides(
+    spark: SparkSession, tables: Path, tmp_path: Path, adaptive: str
+) -> None:
+    """Spark takes them for the same result; the broadcast is of the older one."""
+    side = tmp_path / "side"
+    write(side / "a.parquet", [5])
+    old = spark.read.parquet(str(side))
+    assert old.count() == 1
+    write(side / "b.parquet", [95])
+    new = spark.read.parquet(str(side))
+    fact = skipstone.skip(spark.read.parquet(str(tables / "fact")))
+    with conf(spark, spark__sql__adaptive__enabled=adaptive):
+        joined = fact.join(old.hint("broadcast"), "k").select("k")
+        other = fact.where("n > -1").join(new.hint("merge"), "k").select("k")
+        assert sorted(row.k for row in joined.union(other).collect()) == [5, 5, 95]
+
+
+def test_a_query_within_a_batch_of_a_stream_has_all_rows(
+    spark: SparkSession, tables: Path, tmp_path: Path
+) -> None:
+    """It runs under the number of the batch, whose joins are none of its own."""
+    from pyspark.sql import functions
+
+    write(tmp_path / "stream" / "a.parquet", [5])
+    schema = spark.read.parquet(str(tmp_path / "stream")).select("k").schema
+    fact = skipstone.skip(spark.read.parquet(str(tables / "fact")))
+    counts: list[int] = []
+
+    def look(batch: DataFrame, number: int) -> None:
+        counts.append(fact.where("k IS NOT NULL").select("k", "n").rdd.count())
+        counts.append(batch.count())
+
+    stream = spark.readStream.schema(schema).parquet(str(tmp_path / "stream"))
+    joined = fact.select("k", "n").join(functions.broadcast(stream), "k")
+    with conf(spark):
+        query = (
+            joined.writeStream.foreachBatch(look)
+            .option("checkpointLocation", str(tmp_path / "checkpoint"))
+            .trigger(availableNow=True)
+            .start()
+        )
+        query.awaitTermination()
+    assert counts == [99, 1]
 
 
 def test_a_cache_that_the_query_fills_has_all_rows(spark: SparkSession, tables: Path) -> None:
@@ -441,14 +515,19 @@ dims = st.sampled_from(
         "(SELECT * FROM {d} WHERE k IS NULL)",
         "(SELECT * FROM {d} UNION ALL SELECT * FROM {d} WHERE c = 4)",
         "(SELECT a.* FROM {d} a JOIN {d} b ON a.k = b.k AND b.c = 2)",
+        "(SELECT a.* FROM {d} a JOIN {d} b ON a.k = b.k AND b.c = 2 "
+        "UNION ALL SELECT * FROM {d} WHERE c = 7)",
         "(SELECT * FROM {d} WHERE c IN (SELECT n FROM {f} WHERE n BETWEEN 2 AND 3))",
         "(SELECT *, 7L AS c FROM (SELECT * EXCEPT (n) FROM {f} WHERE k < 4))",
         "{d}",
     ]
 )
 equalities = st.builds(
-    "f.{0[0]} {1} d.{0[1]}".format, st.sampled_from(_PAIRS), st.sampled_from(["=", "=", "<=>"])
-)
+    "f.{0[0]} {1} d.{0[1]}{2}".format,
+    st.sampled_from(_PAIRS),
+    st.sampled_from(["=", "=", "<=>"]),
+    st.just(""),
+) | st.builds("f.k = d.k + {}".format, st.sampled_from([1, 40]))
 conditions = st.one_of(
     equalities,
     st.builds("{} AND {}".format, equalities, equalities),
@@ -508,9 +587,14 @@ stars = st.builds(
 )
 
 
+pairs = st.builds("{} UNION ALL {}".format, whole_joins, whole_joins)
+
+
 @settings(max_examples=60)
 @given(
-    query=st.one_of(whole_joins, whole_joins, one_sided, mirrored, subqueries, existing, stars),
+    query=st.one_of(
+        whole_joins, whole_joins, one_sided, mirrored, subqueries, existing, stars, pairs
+    ),
     adaptive=st.sampled_from(["true", "true", "false"]),
 )
 def test_any_join_gives_the_rows_of_plain_spark(

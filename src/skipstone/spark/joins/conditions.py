@@ -46,7 +46,6 @@ from __future__ import annotations
 import json
 import re
 from dataclasses import dataclass, field
-from functools import cached_property
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 if TYPE_CHECKING:
@@ -193,11 +192,6 @@ class QueryJoins:
                 elif node.name == "Join":
                     self._join(node)
 
-    @cached_property
-    def names(self) -> list[str]:
-        """The names of all nodes, of all plans."""
-        return [node.name for root in self.roots for node in root.walk()]
-
     def leaves_of(self, ids: frozenset[int]) -> list[Leaf]:
         """The relations with these columns: one, or several copies of one."""
         return [leaf for leaf in self._leaves.values() if ids <= leaf.ids]
@@ -244,7 +238,9 @@ class QueryJoins:
         ):
             return found
         side = condition.join.side(condition.other)
-        for node, key in self._down(side, condition.equality.nodes[condition.other]):
+        # A branch of a union has the values of some rows only.
+        own = condition.equality.nodes[condition.other]
+        for node, key in self._down(side, own, through_unions=False):
             join = self._joins.get(id(node))
             if join is None or join.kind not in ("Inner", "Cross", "LeftSemi"):
                 continue
@@ -259,7 +255,9 @@ class QueryJoins:
             if below.name == "LogicalRelation":
                 yield self._leaf(below), expression
 
-    def _down(self, node: Node, key: Nodes) -> Iterator[tuple[Node, Nodes]]:
+    def _down(
+        self, node: Node, key: Nodes, *, through_unions: bool = True
+    ) -> Iterator[tuple[Node, Nodes]]:
         """``node`` and those below it whose rows alone have the key, and it over their columns."""
         stack = [(node, key)]
         while stack:
@@ -268,6 +266,8 @@ class QueryJoins:
             if at is None:
                 continue
             yield node, key
+            if node.name == "Union" and not through_unions:
+                continue
             for child, expression in self._below(node, _id_of(key[at])):
                 new = key if expression is None else [*key[:at], *expression, *key[at + 1 :]]
                 stack.append((child, new))

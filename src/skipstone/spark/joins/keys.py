@@ -16,7 +16,6 @@ have other rows the second time.
 from __future__ import annotations
 
 import json
-import re
 import time
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final, Protocol
@@ -26,7 +25,7 @@ import numpy as np
 from skipstone.spark.scan_log import KEYS
 from skipstone.spark.versions import dataset_class
 
-from .conditions import columns_of, ids_of, tree_of
+from .conditions import tree_of
 from .plans import exchanges, link_of, planned_broadcasts, waits_for
 from .rows import columns_of_rows, packed_columns
 
@@ -37,7 +36,7 @@ if TYPE_CHECKING:
 
     from skipstone.spark.session import JavaObject, Jvm
 
-    from .conditions import Join, Node, QueryJoins, Source
+    from .conditions import Join, Node, Nodes, QueryJoins, Source
     from .plans import ListingIndex
     from .rows import Column
 
@@ -72,6 +71,8 @@ _REPEATABLE: Final = _LOCAL | {
     "RebalancePartitions",
     "Generate",
 }
+# Leaves whose ``sameResult`` compares their rows, or the identity of their RDD.
+_TOLD_APART: Final = frozenset({"LocalRelation", "OneRowRelation", "Range", "LogicalRDD"})
 _AGGREGATES: Final = frozenset({"Count", "Min", "Max", "Sum", "Average"})
 
 
@@ -153,7 +154,7 @@ class KeySource:
 
     def _broadcast(self, source: Source, scan: AskedScan) -> Keys | None:
         join, which, at = source
-        exchange = None if self.is_explained else self._exchange(join.side(which))
+        exchange = None if self.is_explained else self._exchange(join, which)
         if exchange is None:
             return None
         is_adaptive = str(self.executed.nodeName()) == "AdaptiveSparkPlan"
@@ -167,22 +168,14 @@ class KeySource:
         name = str(relation.getClass().getSimpleName()).removesuffix("$")
         if name not in ("LongHashedRelation", "UnsafeHashedRelation", "EmptyHashedRelation"):
             raise NoKeys(f"its broadcast is a {name}")
-        # A <=> has two columns: the value, or a default for NULL, and whether it is NULL.
-        ids = ids_of(self.query.output(join.side(which)))
-        expected, types = [], []
+        types = []
         for equality in join.equalities:
-            own = [ids.index(each) for each in columns_of(equality.nodes[which])]
-            expected += own * (2 if equality.null_safe else 1)
             types.append(type_name(equality.expressions[which]))
             if equality.null_safe:
                 types.append("boolean")
-        texts = self.jvm.join(exchange.mode().key())
         if name == "EmptyHashedRelation":
             return self._kept(columns_of_rows("", types), "the broadcast")
         is_packed = name == "LongHashedRelation"
-        places = [int(at) for text in texts for at in re.findall(r"\binput\[(\d+),", text)]
-        if places != expected or len(texts) != (1 if is_packed else len(types)):
-            raise NoKeys("its broadcast has other keys")
         self.jvm.answer_at_once()
 
         def read(most: int) -> Keys:
@@ -203,29 +196,76 @@ class KeySource:
         scan.require_gain(few.values[at])
         return read(self.max_keys)
 
-    def _exchange(self, side: Node) -> JavaObject | None:
-        """The exchange that broadcasts the rows of ``side``.
+    def _exchange(self, join: Join, which: int) -> JavaObject | None:
+        """The exchange that broadcasts the rows of a side by the keys of the join.
 
-        Where they may differ each time, it must be the only one that can be meant.
+        Another join may broadcast the same rows by other keys. Spark finds two listings of one
+        directory equal, so the leaves must be the same objects. Where the rows may differ each
+        time, no other part of the query may be such a side.
         """
+        side = join.side(which)
         if _unrepeatable(self.jvm, side) is not None:
             if not side.java.deterministic():
                 return None
-            names = [node.name for node in side.walk()]
-            every = self.query.names
-            live = set(names) - (_REPEATABLE - {"LogicalRelation", "InMemoryRelation"})
-            if any(every.count(name) != names.count(name) for name in live):
+            alike = [n for root in self.query.roots for n in root.walk() if n.name == side.name]
+            if sum(bool(side.java.sameResult(each.java)) for each in alike) != 1:
                 return None
         if self.broadcasts is None:
             find = planned_broadcasts if self.is_explained else exchanges
             self.broadcasts = find(self.executed)
         width = len(self.query.output(side))
+        keys: list[Nodes] | None = None
         for exchange in self.broadcasts:
-            if int(exchange.output().size()) == width:
-                link = link_of(exchange.child())
-                if link is not None and side.java.sameResult(link):
-                    return exchange
+            if int(exchange.output().size()) != width:
+                continue
+            link = link_of(exchange.child())
+            if link is None or not side.java.sameResult(link):
+                continue
+            mode = exchange.mode()
+            if str(mode.getClass().getSimpleName()) != "HashedRelationBroadcastMode":
+                continue
+            keys = self._bound_keys(join, which) if keys is None else keys
+            if _as_nodes(mode.key()) != keys or mode.isNullAware():
+                continue
+            if self._same_leaves(side.java, link):
+                return exchange
         return None
+
+    def _bound_keys(self, join: Join, which: int) -> list[Nodes]:
+        """The keys by which Spark broadcasts a side, over the places of its columns.
+
+        ``<=>`` has two keys: the value, or a default for NULL, and whether it is NULL.
+        """
+        jvm, keys = self.jvm, []
+        literals = jvm.module(f"{_EXPRESSIONS}Literal")
+        for equality in join.equalities:
+            key = equality.expressions[which]
+            if equality.null_safe:
+                default = literals.default(key.dataType())
+                keys.append(jvm.type(f"{_EXPRESSIONS}Coalesce")(jvm.seq(key, default)))
+                keys.append(jvm.type(f"{_EXPRESSIONS}IsNull")(key))
+            else:
+                keys.append(key)
+        joins = "org.apache.spark.sql.execution.joins."
+        packed = jvm.module(f"{joins}HashJoin").rewriteKeyExpr(jvm.seq(*keys))
+        columns = jvm.type(f"{_EXPRESSIONS}package$AttributeSeq")(join.side(which).java.output())
+        return _as_nodes(
+            jvm.module(f"{_EXPRESSIONS}BindReferences").bindReferences(packed, columns)
+        )
+
+    def _same_leaves(self, plan: JavaObject, other: JavaObject) -> bool:
+        """Whether two plans of the same result read the same listings and the same caches."""
+        mine, theirs = _origins(plan), _origins(other)
+        if mine is None or theirs is None or len(mine) != len(theirs):
+            return False
+        for one, two in zip(mine, theirs, strict=True):
+            if one is two:  # an index of our own comes as the same Python object
+                continue
+            known = self.jvm.type("java.util.IdentityHashMap")()
+            known.put(one, True)
+            if not known.containsKey(two):
+                return False
+        return True
 
     # -- by a run of its own -----------------------------------------------------------------------
 
@@ -242,7 +282,7 @@ class KeySource:
         if reason := _unrepeatable(self.jvm, side):
             raise NoKeys(reason)
         most = _MOST_BYTES
-        if self.min_bytes and not (self.is_explained and self._exchange(side) is not None):
+        if self.min_bytes and not (self.is_explained and self._exchange(join, which) is not None):
             left = scan.bytes_left
             if left < self.min_bytes:
                 raise NoKeys(f"{left:,} bytes are left to read: fewer than {MIN_BYTES}")
@@ -290,6 +330,34 @@ class KeySource:
             raise NoGain(f"more than {self.max_keys:,} keys ({MAX_KEYS})")
         nulls = [bool(column.nulls.any()) for column in columns]
         return Keys([column.array() for column in columns], nulls, name, rows)
+
+
+def _as_nodes(expressions: JavaObject) -> list[Nodes]:
+    """Expressions as Catalyst's JSON. Whether a column may be null differs between the logical and
+    the physical plan."""
+    found = [json.loads(expressions.apply(at).toJSON()) for at in range(int(expressions.size()))]
+    return [[{k: v for k, v in node.items() if k != "nullable"} for node in each] for each in found]
+
+
+def _origins(plan: JavaObject) -> list[JavaObject] | None:
+    """What the leaves of a plan and of its subqueries read, where ``sameResult`` does not tell it
+    apart: listings of files, and caches. ``None`` with a leaf of another kind."""
+    found = []
+    below = plan.subqueriesAll()
+    for each in (plan, *(below.apply(at) for at in range(int(below.size())))):
+        leaves = each.collectLeaves()
+        for leaf in (leaves.apply(at) for at in range(int(leaves.size()))):
+            name = str(leaf.nodeName())
+            if name == "LogicalRelation":
+                relation = leaf.relation()
+                if str(relation.getClass().getSimpleName()) != "HadoopFsRelation":
+                    return None
+                found.append(relation.location())
+            elif name == "InMemoryRelation":
+                found.append(leaf.cacheBuilder())
+            elif name not in _TOLD_APART:
+                return None
+    return found
 
 
 def type_name(expression: JavaObject) -> str:

@@ -76,6 +76,10 @@ class JoinPruning:
         query = None if running is None else index.log.joins_of(running)
         if running is None or query is None or not query.has_conditions():
             return None
+        if str(running.getClass().getSimpleName()) == "IncrementalExecution":
+            # A batch of a stream: rows are kept for later batches, and other queries run within it
+            # under its number.
+            return None
         conf = index.jvm.module("org.apache.spark.sql.internal.SQLConf").get()
         most = int(str(conf.getConfString(MAX_KEYS, str(_MAX_KEYS))))
         if most <= 0:
