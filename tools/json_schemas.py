@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from skipstone.advisor import Advice, Savings
+from skipstone.advisor.layout_report import LayoutAdvice
 from skipstone.advisor.report import QuerySavings
 from skipstone.advisor.usage import UsageReport
 from skipstone.cli import VERBS
@@ -45,6 +46,7 @@ from skipstone.rewrite.rekey_file import RekeyReport
 from skipstone.rewrite.retrofit_file import RetrofitReport, TableRetrofitReport
 from skipstone.rewrite.summary_files import SummaryReport
 from skipstone.salvage.report import SalvageReport
+from skipstone.spark.clustering import ClusterReport
 from skipstone.xskipper.upgrade import UpgradeReport
 
 __all__ = ["FOLDER", "schemas"]
@@ -259,7 +261,7 @@ def _documents() -> dict[str, list[Schema]]:
     inspected = _object({"path": _STRING, "found": _array(_OBJECT)}, ["found"])
     return {
         "demo": [_of(DemoReport)],
-        "advise": [_of(Advice), _of(Savings)],
+        "advise": [_of(Advice), _of(Savings), _of(LayoutAdvice)],
         "build": [_of(BuildReport)],
         "refresh": [_of(BuildReport)],
         "describe": [_of(Description)],
@@ -275,6 +277,7 @@ def _documents() -> dict[str, list[Schema]]:
         "export": [_of(ExportReport)],
         "ingest": [_object({"table": _STRING})],
         "migrate": [_of(MigrateReport)],
+        "cluster": [_of(ClusterReport)],
         "retrofit": [_of(TableRetrofitReport), _of(RetrofitReport), _of(RetrofitWithIndexPages)],
         "salvage": [_of(SalvageReport), table],
         "encrypt": [_of(EncryptReport), table],

@@ -17,6 +17,13 @@ if TYPE_CHECKING:
 _LONGEST_PREDICATE: Final = 60
 
 
+def shortened(where: str) -> str:
+    """A predicate on one line, cut where it is long."""
+    if len(where) > _LONGEST_PREDICATE:
+        where = f"{where[: _LONGEST_PREDICATE - 1]}…"
+    return " ".join(where.split())
+
+
 class _Proposal(Report):
     """Indexes to build: the lines and the HTML that both reports have in common."""
 
@@ -203,13 +210,8 @@ class QuerySavings(Report):
         }
 
     def _row(self, files_total: int) -> tuple[str, ...]:
-        where = (
-            self.where
-            if len(self.where) <= _LONGEST_PREDICATE
-            else f"{self.where[: _LONGEST_PREDICATE - 1]}…"
-        )
         return (
-            " ".join(where.split()),
+            shortened(self.where),
             f"{self.weight:g}",
             of_total(self.files_before, files_total, "").strip(),
             of_total(self.files_after, files_total, "").strip(),

@@ -14,11 +14,13 @@ from skipstone.errors import SkipstoneError
 from .completion import column_list
 from .key_files import asked_keys
 from .keys import data_keys, data_keys_and_sets, file_keys
-from .options import columns_of, index_options, reporting, source_options
+from .options import columns_of, index_options, reporting, size, source_options
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from skipstone.advisor import Query
+    from skipstone.human import Report
     from skipstone.table.planning import PlanOptions
 
     from .options import TableArguments
@@ -30,9 +32,14 @@ if TYPE_CHECKING:
 @click.option(
     "--sample",
     type=click.IntRange(min=1),
-    default=20,
-    show_default=True,
-    help="How many files to sample, spread over the table.",
+    help="How many files to sample, spread over the table: 20, and 256 with --layout.",
+)
+@click.option("--layout", is_flag=True, help="Propose an order of the rows, for `cluster`.")
+@click.option(
+    "--file-size",
+    metavar="SIZE",
+    callback=lambda ctx, param, value: None if value is None else size(ctx, param, value),
+    help="With --layout: how large the new files become; by default about as they are.",
 )
 @click.option(
     "--queries",
@@ -44,7 +51,9 @@ if TYPE_CHECKING:
 @reporting
 def advise(
     table: TableArguments,
-    sample: int,
+    sample: int | None,
+    layout: bool,
+    file_size: int | None,
     queries: TextIO | None,
     out: Output,
 ) -> None:
@@ -53,10 +62,22 @@ def advise(
     With --queries, advise builds candidate indexes over the sample, plans the queries with them,
     and compares the bytes that each index saves with its size. It writes nothing. The last line is
     a `skipstone build` command that is ready to run.
+
+    With --layout, it puts a sample of the rows in other orders, by one column and along curves over
+    several, and says what queries would read of files in that order; the last line is then a
+    `skipstone cluster` command. Without --queries each column is looked up.
     """
+    if file_size is not None and not layout:
+        raise click.UsageError("--file-size is for --layout")
     found = table.open()
+
+    def advised(asked: list[Query] | None) -> Report:
+        if layout:
+            return found.advise(sample, queries=asked, layout=True, file_size=file_size)
+        return found.advise(sample, queries=asked)
+
     if queries is None:
-        out.result(found.advise(sample=sample))
+        out.result(advised(None))
         return
     from skipstone.advisor import parse_queries
 
@@ -65,7 +86,7 @@ def advise(
     except UnicodeDecodeError as error:
         raise click.UsageError(f"--queries: {queries.name} is not UTF-8: {error}") from error
     try:
-        report = found.advise(sample=sample, queries=parse_queries(text))
+        report = advised(parse_queries(text))
     except SkipstoneError as error:
         if not error.message.startswith(("line ", "element ")):
             raise

@@ -6,6 +6,7 @@
 | ``LogicalRelation`` | 4 fields | 5 fields: ``stream`` |
 | ``conf.getAll`` | none | of a session |
 | ``DataFrame.metadataColumn`` | in the JVM alone | in Python too |
+| ``DataFrame.toArrow`` | none | all rows as an Arrow table |
 | Python data sources | none | ``spark.read.format("skipstone")`` |
 | ANSI mode | off by default | on by default |
 
@@ -108,6 +109,17 @@ def to_arrow(schema: StructType) -> pa.Schema:
     if "timezone" in inspect.signature(to_arrow_schema).parameters:
         return to_arrow_schema(schema, timezone="UTC")
     return to_arrow_schema(schema)
+
+
+def collected(frame: DataFrame) -> pa.Table:
+    """All rows of ``frame``."""
+    if hasattr(frame, "toArrow"):
+        return frame.toArrow()
+    import pyarrow as pa
+    from pyspark.sql.pandas.types import to_arrow_schema
+
+    batches = frame._collect_as_arrow()  # type: ignore[operator]
+    return pa.Table.from_batches(batches, to_arrow_schema(frame.schema))
 
 
 def file_path(frame: DataFrame) -> Column:

@@ -24,6 +24,7 @@ from skipstone.predicate.value_array import as_literals
 from skipstone.spark.facts import FactsPruner
 from skipstone.spark.read_path import is_ansi
 from skipstone.spark.session import settings_of
+from skipstone.spark.versions import collected
 
 from .key_sets import arrays_by_column, key_array, memberships
 
@@ -118,7 +119,7 @@ def _of_frame(spark: SparkSession, frame: Any) -> SparkKeys:
             hint="name each after a column of the table, once: select(col('id').alias('user_id'))",
         )
     paths = tuple((name,) for name in frame.columns)
-    found = _collected(frame.limit(MOST_KEYS + 1))
+    found = collected(frame.limit(MOST_KEYS + 1))
     if len(found) > MOST_KEYS:
         return SparkKeys(((paths, frame),), {}, alone=False)
     arrays: dict[tuple[str, ...], pa.Array] = {
@@ -133,18 +134,6 @@ def _of_frame(spark: SparkSession, frame: Any) -> SparkKeys:
 def _compares_otherwise(type: str) -> bool:
     """Whether values of a type of Spark compare in another way than their bytes or numbers."""
     return " collate " in type or type.startswith(("interval", "struct", "array", "map", "variant"))
-
-
-def _collected(frame: DataFrame) -> pa.Table:
-    if hasattr(frame, "toArrow"):
-        return frame.toArrow()
-    # Before Spark 4.
-    from pyspark.sql.pandas.types import to_arrow_schema
-
-    return pa.Table.from_batches(
-        frame._collect_as_arrow(),  # type: ignore[operator]
-        to_arrow_schema(frame.schema),
-    )
 
 
 def _frame(spark: SparkSession, table: pa.Table, schema: Any = None) -> DataFrame:

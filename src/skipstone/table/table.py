@@ -26,6 +26,7 @@ from skipstone.pruning.plan import Plan
 
 from .aggregates import AggregateVerbs
 from .build import DEFAULT_MEMORY
+from .cluster import ClusterVerbs
 from .encrypt import EncryptVerbs
 from .file_format import SparkFormat
 from .planning import PlanRequest, of_one_listing, planned, without_unreadable
@@ -57,7 +58,7 @@ if TYPE_CHECKING:
     from .planning import PlanOptions, Result
 
 
-class Table(EncryptVerbs, UpkeepVerbs, AggregateVerbs):
+class Table(EncryptVerbs, ClusterVerbs, UpkeepVerbs, AggregateVerbs):
     """A table of plain files below one directory, and its index.
 
     >>> events = skipstone.Table("lake/events")

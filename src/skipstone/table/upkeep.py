@@ -6,7 +6,7 @@ import logging
 import time
 from dataclasses import replace
 from datetime import timedelta
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal, overload
 
 from skipstone.errors import SkipstoneError, UnsupportedError
 from skipstone.pruning import Cause
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from skipstone.advisor import Advice, Query, Savings, WeightedPredicate
+    from skipstone.advisor.layout_report import LayoutAdvice
     from skipstone.advisor.usage import UsageReport
     from skipstone.facts.reports import (
         CheckReport,
@@ -58,15 +59,41 @@ class UpkeepVerbs(OpenTable):
         notes += [str(reason) for reason in outside(listing)]
         return replace(found, notes=(*notes, *found.notes))
 
+    @overload
     def advise(
-        self, sample: int = 20, *, queries: Iterable[WeightedPredicate | Query] | None = None
-    ) -> Advice | Savings:
-        """Propose indexes, with a reason and a size each, from ``sample`` files.
+        self,
+        sample: int | None = None,
+        *,
+        queries: Iterable[WeightedPredicate | Query] | None = None,
+        layout: Literal[False] = False,
+    ) -> Advice | Savings: ...
+    @overload
+    def advise(
+        self,
+        sample: int | None = None,
+        *,
+        queries: Iterable[WeightedPredicate | Query] | None = None,
+        layout: Literal[True],
+        file_size: int | None = None,
+    ) -> LayoutAdvice: ...
+    def advise(
+        self,
+        sample: int | None = None,
+        *,
+        queries: Iterable[WeightedPredicate | Query] | None = None,
+        layout: bool = False,
+        file_size: int | None = None,
+    ) -> Advice | Savings | LayoutAdvice:
+        """Propose indexes, with a reason and a size each, from ``sample`` files (20).
 
         >>> print(table.advise(queries=["user_id = 'u-8814'", (10, "ts > '2026-01-01'")]))
 
         With ``queries`` (predicates, or pairs of a weight and a predicate) candidates are tried,
         and the result is ``Savings``; ``PredicateError`` for text that is not a predicate.
+
+        With ``layout`` it proposes an order of the rows for ``cluster``, for the queries or for the
+        columns' shapes, from rows of ``sample`` files (256); ``file_size`` is that of the new files
+        (about as now), beside which others are tried.
         """
         from skipstone.advisor import AdviceRequest, advise, advise_queries, queries_of
 
@@ -78,12 +105,19 @@ class UpkeepVerbs(OpenTable):
         request = AdviceRequest(
             listing=listing,
             storage=self.storage,
-            sample=sample,
+            sample=20 if sample is None else sample,
             name=self.path,
             schema=schema,
             decryption=keys,
             storage_options=self.storage_options or None,
         )
+        if layout:
+            from skipstone.advisor.layout import FILES, advise_layout
+
+            self.require_parquet()
+            asked = None if queries is None else queries_of(queries)
+            request = replace(request, sample=sample or FILES)
+            return advise_layout(request, asked, file_size)
         if queries is None:
             return advise(request)
         if not isinstance(self.file_format, ParquetFormat):

@@ -1,0 +1,132 @@
+"""What ``advise --layout`` reports: ``LayoutAdvice``."""
+
+from __future__ import annotations
+
+import shlex
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from skipstone.human import Report, aligned, of_total, percent, plural, size
+
+from .report import shortened
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+
+# Layouts that the text shows; ``to_dict`` has all of them.
+_SHOWN: Final = 8
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LayoutQuery(Report):
+    """One query, or lookups of a column: what it reads now and with the best layout."""
+
+    where: str
+    weight: float
+    files_before: int
+    files_after: int
+    bytes_before: int
+    bytes_after: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LayoutSavings(Report):
+    """One layout: rows in the order ``curve`` of ``by``, in ``files_made`` files of ``file_size``.
+
+    ``bytes`` and ``files`` are what a query reads of them, on average by the weights.
+    """
+
+    curve: str
+    by: tuple[str, ...]
+    file_size: int
+    files_made: int
+    bytes_before: int
+    bytes: int
+    files: float
+
+    def _row(self) -> tuple[str, ...]:
+        saved = self.bytes_before - self.bytes
+        return (
+            f"{self.curve} {', '.join(self.by)}",
+            size(self.file_size),
+            f"{self.files_made:,}",
+            size(self.bytes),
+            f"{self.files:,.1f}",
+            percent(saved, self.bytes_before) if saved > 0 else "-",
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LayoutAdvice(Report):
+    """What other orders of the rows would save; the best of ``layouts`` is the first.
+
+    ``chosen`` is False where none saves enough. ``command`` writes the table in the best one.
+    """
+
+    computed = ("command",)
+
+    table: str
+    files_total: int
+    files_sampled: int = 0
+    rows_sampled: int = 0
+    bytes_data: int = 0
+    queries: tuple[LayoutQuery, ...] = ()
+    layouts: tuple[LayoutSavings, ...] = ()
+    chosen: bool = False
+    notes: tuple[str, ...] = ()
+
+    @property
+    def command(self) -> str | None:
+        """The command line that writes the table in the best layout; ``None`` for none."""
+        if not self.chosen:
+            return None
+        best = self.layouts[0]
+        words = ["skipstone", "cluster", self.table, "--by", ",".join(best.by)]
+        words += ["--curve", best.curve, "--file-size", f"{best.file_size >> 20}MiB"]
+        return shlex.join([*words, "--to", f"{self.table.rstrip('/')}_clustered"])
+
+    def __str__(self) -> str:
+        lines = [
+            f"table {self.table}   sampled {plural(self.rows_sampled, 'row')} of "
+            f"{of_total(self.files_sampled, self.files_total, 'files')}, of {size(self.bytes_data)}"
+        ]
+        if self.queries:
+            lines.append(aligned([_QUERY_HEADINGS, *map(self._query, self.queries)], range(1, 6)))
+        if self.layouts:
+            rows = [each._row() for each in self.layouts[:_SHOWN]]
+            lines.append(aligned([_LAYOUT_HEADINGS, *rows], range(1, 6)))
+            more = len(self.layouts) - _SHOWN
+            if more > 0:
+                lines.append(f"and {plural(more, 'layout')} that read more")
+        lines += [f"note: {note}" for note in self.notes]
+        lines += self._conclusion()
+        return "\n".join(lines)
+
+    def _query(self, query: LayoutQuery) -> Sequence[str]:
+        return (
+            shortened(query.where),
+            f"{query.weight:g}",
+            of_total(query.files_before, self.files_total, "").strip(),
+            of_total(query.files_after, self.layouts[0].files_made, "").strip(),
+            size(query.bytes_before),
+            size(query.bytes_after),
+        )
+
+    def _conclusion(self) -> list[str]:
+        if self.command is None:
+            return ["no order of the rows would save much"]
+        best = self.layouts[0]
+        saved = best.bytes_before - best.bytes
+        runs = -(-2 * self.bytes_data // max(saved, 1))
+        return [
+            f"by whole row groups, a query would read about {size(best.bytes)} instead of"
+            f" {size(best.bytes_before)}. Writing the table once reads {size(self.bytes_data)} and"
+            f" writes about as much: {size(saved)} saved by each query make up for it after"
+            f" {runs:,} of them",
+            self.command,
+        ]
+
+
+_QUERY_HEADINGS = ("query", "weight", "files now", "files then", "bytes now", "bytes then")
+_LAYOUT_HEADINGS = ("order", "file size", "files", "bytes/query", "files/query", "saves")

@@ -1,0 +1,323 @@
+"""``cluster``: a table written again, with rows that are near each other in the same files.
+
+    source -> mapInArrow: the file and the place on the curve of each row (``rewrite/curve.py``)
+           -> one shuffle by file -> sort by place -> Spark's Parquet writer
+
+The limits of the files come from a sample of the key columns, so each file gets about the same
+number of rows, and rows are read once for it. Spark would take a sample of its own for ranges, and
+run the Python stage twice; the order ``sort`` needs no Python, and takes Spark's ranges.
+
+**The check.** Rows are counted, and of each column the values that are not null and the sum of
+their 64-bit hashes, before and after. The sum does not depend on the order of rows. A lost, doubled
+or changed value changes it, except with a probability of 2^-64. Maps and variants have no hash in
+Spark: their JSON text has.
+"""
+
+from __future__ import annotations
+
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from skipstone.errors import SkipstoneError
+from skipstone.human import Report, duration, plural, size
+from skipstone.rewrite.curve import BITS, Curve
+
+from .jobs import described
+from .versions import collected
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+    from numpy.typing import NDArray
+    from pyspark.sql import Column, DataFrame, SparkSession
+
+    from .versions import JavaObject
+
+
+#: bytes of a file, where the user names none
+FILE_SIZE: Final = 128 << 20
+# Sampled rows: 1,000 files then differ by some 5 % in their rows.
+_SAMPLE = 400_000
+# Texts of the sample are cut after this many characters: it only places files.
+_PREFIX = 64
+_SEED = 8_814
+# Settings that make every value of a table come back as it was: Spark's default for timestamps,
+# INT96, has no statistics and no page index.
+_SETTINGS: Final = {
+    "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
+    "spark.sql.parquet.datetimeRebaseModeInWrite": "CORRECTED",
+    "spark.sql.files.maxRecordsPerFile": "0",
+}
+_FILE, _PLACE, _DIRECTORY = "__skipstone_file", "__skipstone_place", "__skipstone_directory"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Clustering:
+    """What to write: rows in the order ``curve`` of the columns ``by``, in ``files`` files.
+
+    ``partitions`` are the columns of folders, which stay. ``bloom`` maps columns to the probability
+    of a false positive.
+    """
+
+    by: tuple[tuple[str, ...], ...]
+    curve: str
+    files: int
+    file_size: int
+    partitions: tuple[str, ...] = ()
+    bloom: Mapping[str, float] | None = None
+    compression: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClusterReport(Report):
+    """What ``cluster`` wrote; ``columns`` were compared with the source and are equal."""
+
+    table: str
+    output: str
+    by: tuple[str, ...]
+    curve: str
+    rows: int
+    columns: int
+    files_before: int
+    files_after: int
+    bytes_before: int
+    bytes_after: int
+    indexes: tuple[str, ...] = ()
+    seconds: float = 0.0
+
+    def __str__(self) -> str:
+        order = f"{self.curve} of {', '.join(self.by)}"
+        lines = [
+            f"wrote {plural(self.rows, 'row')} of {self.table} to {self.output} by {order}",
+            f"{plural(self.files_before, 'file')}, {size(self.bytes_before)} -> "
+            f"{plural(self.files_after, 'file')}, {size(self.bytes_after)}"
+            f" in {duration(1000 * self.seconds)}",
+            f"the same rows: their number and the checksums of all {plural(self.columns, 'column')}"
+            " are equal",
+        ]
+        if self.indexes:
+            wanted = " ".join(f"-c '{each}'" for each in self.indexes)
+            lines.append(f"index it like the source: skipstone build {self.output} {wanted}")
+        return "\n".join(lines)
+
+
+@dataclass(frozen=True, slots=True)
+class RowChecksums:
+    """The rows of a table whatever their order: ``values`` has the number of values that are not
+    null and the sum of hashes of each column; ``distinct`` about the number of distinct values."""
+
+    rows: int
+    values: Mapping[str, tuple[int, int]]
+    distinct: Mapping[str, int]
+
+    def differences(self, other: RowChecksums) -> list[str]:
+        """What differs, in words; no more than what a reader needs."""
+        if self.rows != other.rows:
+            return [f"{self.rows:,} rows before and {other.rows:,} after"]
+        return [
+            f"column {name}: {before[0]:,} values with checksum {before[1]} before, and "
+            + ("none" if after is None else f"{after[0]:,} with {after[1]} after")
+            for name, before in self.values.items()
+            if (after := other.values.get(name)) != before
+        ]
+
+
+def row_checksums(frame: DataFrame, distinct: Sequence[str] = ()) -> RowChecksums:
+    """The checksums of all rows of ``frame``, with distinct counts of some columns."""
+    from pyspark.sql import functions as F
+
+    wanted: list[Column] = [F.count(F.lit(1))]
+    for field in frame.schema:
+        column = F.col(_quoted(field.name))
+        hashed = F.to_json(F.struct(column)) if _has_no_hash(field.dataType) else column
+        wanted.append(F.count(column))
+        wanted.append(F.sum(F.xxhash64(hashed).cast("decimal(20,0)")))
+    wanted += [F.approx_count_distinct(F.col(_quoted(name))) for name in distinct]
+    row = frame.agg(*(each.alias(f"c{at}") for at, each in enumerate(wanted))).collect()[0]
+    names = frame.columns
+    return RowChecksums(
+        row[0],
+        {name: (row[1 + 2 * at], int(row[2 + 2 * at] or 0)) for at, name in enumerate(names)},
+        {name: row[1 + 2 * len(names) + at] for at, name in enumerate(distinct)},
+    )
+
+
+def _has_no_hash(type: Any) -> bool:
+    text = type.simpleString()
+    return "map<" in text or "variant" in text
+
+
+def write_clustered(
+    spark: SparkSession, frame: DataFrame, output: str, job: Clustering, before: RowChecksums
+) -> None:
+    """Write ``frame`` to ``output``, which does not exist; see the module."""
+    text = f"skipstone cluster: {plural(job.files, 'file')} of {output}"
+    with _set(spark, _SETTINGS), described(spark, text):
+        placed = (_by_ranges if job.curve == "sort" else _by_curve)(spark, frame, job, before.rows)
+        writer = placed.write.mode("error").options(**_options(job, before))
+        if job.partitions:
+            writer = writer.partitionBy(*job.partitions)
+        writer.parquet(output)
+
+
+def _options(job: Clustering, before: RowChecksums) -> dict[str, str]:
+    found = {"parquet.block.size": str(min(job.file_size, FILE_SIZE))}
+    if job.compression is not None:
+        found["compression"] = job.compression
+    rows = max(before.rows // job.files, 1)
+    for column, fpp in (job.bloom or {}).items():
+        found |= {
+            f"parquet.bloom.filter.enabled#{column}": "true",
+            f"parquet.bloom.filter.fpp#{column}": str(fpp),
+            f"parquet.bloom.filter.expected.ndv#{column}": str(
+                max(min(rows, before.distinct.get(column, rows)), 1)
+            ),
+        }
+    return found
+
+
+def _by_ranges(spark: SparkSession, frame: DataFrame, job: Clustering, rows: int) -> DataFrame:
+    from pyspark.sql import functions as F
+
+    keys = [*(F.col(_quoted(each)) for each in job.partitions), *map(_column, job.by)]
+    return frame.repartitionByRange(job.files, *keys).sortWithinPartitions(*keys)
+
+
+def _by_curve(spark: SparkSession, frame: DataFrame, job: Clustering, rows: int) -> DataFrame:
+    from pyspark.sql import functions as F
+    from pyspark.sql.types import IntegerType, LongType, StructType
+
+    given = frame
+    folders = [F.col(_quoted(each)).cast("string") for each in job.partitions]
+    frame = frame.withColumn(_DIRECTORY, F.concat_ws("/", *folders))
+    columns = [F.col(_DIRECTORY), *(_cut(frame, path) for path in job.by)]
+    keys = frame.select(*(each.alias(f"k{at}") for at, each in enumerate(columns)))
+    sample = collected(keys.sample(min(1.0, _SAMPLE / max(rows, 1)), _SEED))
+    placing = Placing.of(job, frame.columns, [each.combine_chunks() for each in sample.columns])
+    placing = placing.with_slots(_slots(spark, job.files))
+    made = StructType([*frame.schema]).add(_FILE, IntegerType()).add(_PLACE, LongType())
+    placed = frame.mapInArrow(placing, made).repartition(job.files, F.col(_FILE))
+    order = [*(F.col(_quoted(each)) for each in job.partitions), F.col(_PLACE)]
+    return placed.sortWithinPartitions(*order).select(*map(_quoted, given.columns))
+
+
+def _cut(frame: DataFrame, path: tuple[str, ...]) -> Column:
+    from pyspark.sql import functions as F
+
+    column = _column(path)
+    type = frame.select(column).schema[0].dataType.simpleString()
+    return F.substring(column, 1, _PREFIX) if type.startswith(("string", "binary")) else column
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Placing:
+    """The task: adds the file and the place on the curve to each row.
+
+    A row's rank is the place of its directory, then that on the curve. ``limits`` are ascending
+    ranks, the first of each file but the first; ``slots`` the number whose hash is the file's.
+    """
+
+    curve: Curve
+    directory: Curve
+    paths: tuple[tuple[int, tuple[str, ...]], ...]
+    folder: int
+    limits: NDArray[np.int64]
+    slots: NDArray[np.int32] | None = None
+
+    @classmethod
+    def of(cls, job: Clustering, names: Sequence[str], sample: Sequence[pa.Array]) -> Placing:
+        """For rows whose columns are ``names``; ``sample`` are directories and keys of some."""
+        curve = Curve.of(job.curve, sample[1:])
+        directory = Curve.of("sort", sample[:1])
+        ranks = np.sort(_ranks(directory.keys(sample[:1]), curve.keys(sample[1:])))
+        at = np.arange(1, job.files) * len(ranks) // job.files
+        return cls(
+            curve=curve,
+            directory=directory,
+            paths=tuple((names.index(path[0]), path[1:]) for path in job.by),
+            folder=names.index(_DIRECTORY),
+            limits=ranks[at] if len(ranks) else np.zeros(0, np.int64),
+        )
+
+    def with_slots(self, slots: NDArray[np.int32]) -> Placing:
+        """The same with the numbers of the files."""
+        return Placing(self.curve, self.directory, self.paths, self.folder, self.limits, slots)
+
+    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        assert self.slots is not None
+        for batch in batches:
+            columns = [
+                pc.struct_field(batch.column(at), list(below)) if below else batch.column(at)
+                for at, below in self.paths
+            ]
+            place = self.curve.keys(columns)
+            ranks = _ranks(self.directory.keys([batch.column(self.folder)]), place)
+            file = self.slots[np.searchsorted(self.limits, ranks, "right")]
+            yield pa.RecordBatch.from_arrays(
+                [*batch.columns, pa.array(file), pa.array(place)],
+                names=[*batch.schema.names, _FILE, _PLACE],
+            )
+
+
+def _ranks(directory: NDArray[np.int64], place: NDArray[np.int64]) -> NDArray[np.int64]:
+    # 15 bits of the directory, and the first 45 of the 60 of the place.
+    return (directory << np.int64(3 * BITS)) | (place >> np.int64(BITS))
+
+
+def _slots(spark: SparkSession, files: int) -> NDArray[np.int32]:
+    """For each file an integer that Spark's hash sends to its partition: ``(files,)``.
+
+    So rows go where the sample says, and Spark takes none. A file without one (never seen: there
+    are far more numbers than files) shares that of another.
+    """
+    from pyspark.sql import functions as F
+
+    numbers = spark.range(files * (20 + files.bit_length())).select(F.col("id").cast("int"))
+    home = F.expr(f"pmod(hash(id), {files})")
+    found = numbers.groupBy(home.alias("home")).agg(F.min("id").alias("id")).collect()
+    slots = np.zeros(files, np.int32)
+    for row in found:
+        slots[row["home"]] = row["id"]
+    return slots
+
+
+def _column(path: tuple[str, ...]) -> Column:
+    from pyspark.sql import functions as F
+
+    return F.col(".".join(map(_quoted, path)))
+
+
+def _quoted(name: str) -> str:
+    return "`" + name.replace("`", "``") + "`"
+
+
+@contextmanager
+def _set(spark: SparkSession, settings: Mapping[str, str]) -> Iterator[None]:
+    """Settings of the session for a while."""
+    before: dict[str, JavaObject] = {name: spark.conf.get(name, None) for name in settings}
+    for name, value in settings.items():
+        spark.conf.set(name, value)
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            if value is None:
+                spark.conf.unset(name)
+            else:
+                spark.conf.set(name, value)
+
+
+def require_equal(before: RowChecksums, after: RowChecksums, table: str, output: str) -> None:
+    """``SkipstoneError`` where a written table has other rows than its source."""
+    found = before.differences(after)
+    if found:
+        raise SkipstoneError(
+            f"{output} has other rows than {table}: {'; '.join(found[:3])}",
+            hint=f"do not use {output}: delete it. The source may have changed meanwhile:"
+            " cluster it again when nothing writes to it",
+        )

@@ -1,0 +1,176 @@
+"""``cluster``: the table written to another directory, in another order of its rows."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+
+from skipstone.errors import SkipstoneError, UnsupportedError
+from skipstone.identity import canonical_path
+from skipstone.indexes.minmax import NullCounts
+from skipstone.predicate.types import column_name, split_names
+from skipstone.pruning.partitions import PartitionColumns
+from skipstone.pruning.table_schema import spelled_path
+
+from .open_table import OpenTable
+from .sort_keys import sort_column
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from pyspark.sql import SparkSession
+
+    from skipstone.spark.clustering import ClusterReport
+    from skipstone.storage import Listing
+
+
+class ClusterVerbs(OpenTable):
+    """The verb; see ``Table``."""
+
+    def cluster(
+        self,
+        spark: SparkSession,
+        by: str | Sequence[str],
+        to: str,
+        *,
+        curve: str | None = None,
+        file_size: int | None = None,
+        bloom: Mapping[str, float] | None = None,
+        compression: str | None = None,
+    ) -> ClusterReport:
+        """Write the table to the new directory ``to``, with rows that are near each other in the
+        columns ``by`` in the same files. The table itself stays as it is.
+
+        >>> table.cluster(spark, by=["user_id", "ts"], to="lake/events_by_user")
+
+        ``curve`` is "sort" (by the columns in turn), "z-order" or "hilbert"; by default "sort" for
+        one column and "hilbert" for more. Files have about ``file_size`` bytes (128 MiB), page
+        indexes, and the Bloom filters that ``bloom`` names with their probability of a false
+        positive. Folders of partitions stay. ``compression`` is by default that of the session.
+
+        The rows of ``to`` are compared with those of the table by their number and a checksum of
+        each column; ``SkipstoneError`` where they differ. Also for columns that do not exist, a
+        directory that exists, and one within the table. ``UnsupportedError`` for encrypted files:
+        the new ones would be in the clear.
+        """
+        from skipstone.rewrite.curve import check_curve
+        from skipstone.spark import clustering as job
+        from skipstone.spark.session import path_for_spark, require_session
+        from skipstone.storage import open_storage
+
+        from .planning import PlanRequest
+        from .spark_read import read_table
+
+        started = time.perf_counter()
+        require_session(spark)
+        self.require_parquet()
+        if self.keys:
+            raise UnsupportedError(
+                f"{self.path} is encrypted, and the files of {to} would be in the clear",
+                hint="write it with Spark under its own encryption, then `skipstone build` it",
+            )
+        output = _place(self, to)
+        listing = self.listing()
+        columns = _key_columns(self, by, listing)
+        check_curve(curve or "hilbert", len(columns))
+        filters = _filters(self, bloom or {}, listing)
+        curve = (curve or "hilbert") if len(columns) > 1 else "sort"
+        folders = tuple(PartitionColumns.of(listing).values)
+        size = file_size or job.FILE_SIZE
+        work = job.Clustering(
+            by=columns,
+            curve=curve,
+            files=max(1, -(-listing.total_bytes // size)),
+            file_size=size,
+            partitions=folders,
+            bloom=filters,
+            compression=compression,
+        )
+        frame = read_table(self, spark, PlanRequest(), {})
+        before = job.row_checksums(frame, tuple(filters))
+        job.write_clustered(spark, frame, path_for_spark(spark, output), work, before)
+        written = open_storage(output, self.storage_options).list_files(output)
+        made = spark.read.schema(frame.schema).parquet(path_for_spark(spark, output))
+        job.require_equal(before, job.row_checksums(made), self.path, output)
+        return job.ClusterReport(
+            table=self.path,
+            output=output,
+            by=tuple(map(column_name, columns)),
+            curve=curve,
+            rows=before.rows,
+            columns=len(frame.columns),
+            files_before=len(listing),
+            files_after=len(written),
+            bytes_before=listing.total_bytes,
+            bytes_after=written.total_bytes,
+            indexes=_definitions(self),
+            seconds=time.perf_counter() - started,
+        )
+
+
+def _place(table: OpenTable, to: str) -> str:
+    """The canonical path of a new directory, outside of the table."""
+    output = canonical_path(to)
+    for inner, outer in ((output, table.path), (table.path, output)):
+        if f"{inner}/".startswith(f"{outer}/"):
+            raise SkipstoneError(
+                f"{output} and the table {table.path} lie in each other",
+                hint="name a directory outside of the table",
+            )
+    if "://" not in output and Path(output).exists():
+        raise SkipstoneError(f"{output} exists", hint="name a directory that does not exist")
+    return output
+
+
+def _key_columns(
+    table: OpenTable, by: str | Sequence[str], listing: Listing
+) -> tuple[tuple[str, ...], ...]:
+    schema = table.file_columns(listing)
+    names = split_names(by) if isinstance(by, str) else list(by)
+    paths = tuple(sort_column(table, schema, name.strip()) for name in names)
+    for name, path in zip(names, paths, strict=True):
+        field = schema.field(path[0])
+        for part in path[1:]:
+            if not pa.types.is_struct(field.type):
+                break
+            field = field.type.field(part)
+        if pa.types.is_nested(field.type):
+            raise SkipstoneError(
+                f"cannot cluster by {name}: it is {field.type}",
+                hint="name columns of numbers, texts, times or booleans",
+            )
+    if len(set(paths)) < len(paths):
+        raise SkipstoneError(f"a column occurs twice in {by!r}", hint="name each column once")
+    return paths
+
+
+def _filters(table: OpenTable, bloom: Mapping[str, float], listing: Listing) -> Mapping[str, float]:
+    """``bloom`` with columns as the table spells them."""
+    schema = table.file_columns(listing)
+    found = {}
+    for name, fpp in bloom.items():
+        path = spelled_path(schema, name)
+        if path is None or len(path) > 1:
+            raise SkipstoneError(
+                f"there is no column {name!r} for a Bloom filter in {table.path}",
+                hint=f"columns of the root are {', '.join(schema.names[:8])}",
+            )
+        if not 0 < fpp < 1:
+            raise SkipstoneError(
+                f"the Bloom filter of {name}: {fpp} is not a probability",
+                hint="a number between 0 and 1, as 0.01",
+            )
+        found[path[0]] = fpp
+    return found
+
+
+def _definitions(table: OpenTable) -> tuple[str, ...]:
+    """The indexes of the table as ``build`` takes them."""
+    return tuple(
+        f"{each.column}:{each.kind}"
+        for each in table.store.snapshot().definitions
+        if each.kind != NullCounts.name
+    )

@@ -1,0 +1,315 @@
+"""``cluster`` writes the same rows in another order, in files that queries can skip."""
+
+from __future__ import annotations
+
+import datetime
+import importlib
+import json
+from decimal import Decimal
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+import skipstone
+from skipstone import Decryption, Table
+from skipstone.cli import cli
+from skipstone.errors import PredicateError, SkipstoneError, UnsupportedError
+from skipstone.spark import clustering
+from tests.spark_settings import set_to
+from tools.json_schemas import schemas
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+pytestmark = pytest.mark.spark
+
+FILES, ROWS = 6, 400
+
+
+def written(root: Path, tables: list[pa.Table]) -> Table:
+    root.mkdir(parents=True)
+    for at, table in enumerate(tables):
+        pq.write_table(table, root / f"part-{at}.parquet")
+    return Table(str(root))
+
+
+def orders(at: int) -> pa.Table:
+    """Values at random: no file can be skipped by any of them."""
+    rng = np.random.default_rng(at)
+    return pa.table(
+        {
+            "id": rng.permutation(ROWS) * FILES + at,
+            "user": [f"u-{each:04d}" for each in rng.integers(0, 900, ROWS)],
+            "amount": rng.random(ROWS) * 1000,
+            "ts": pa.array(rng.integers(0, 10**15, ROWS), pa.timestamp("us", "UTC")),
+            "pad": [rng.bytes(8).hex() for _ in range(ROWS)],
+        }
+    )
+
+
+def differing(at: int) -> pa.Table:
+    """Files that differ: a column that some lack, integers of two widths, and every kind of type,
+    with nulls, NaN, both zeros and repeated rows."""
+    rng = np.random.default_rng(100 + at)
+    n = 50
+    mask = rng.random(n) < 0.2
+    columns: dict[str, Any] = {
+        "n": pa.array(rng.integers(-5, 5, n), pa.int32() if at % 2 else pa.int64(), mask=mask),
+        "x": pa.array(rng.choice([np.nan, 0.0, -0.0, 1.5, -np.inf], n), mask=mask),
+        "d": pa.array([Decimal(int(each)) / 100 for each in rng.integers(-999, 999, n)]).cast(
+            pa.decimal128(9, 2)
+        ),
+        "day": pa.array([datetime.date(1, 1, 1 + int(each)) for each in rng.integers(0, 27, n)]),
+        "local": pa.array(rng.integers(-(10**16), 10**15, n), pa.timestamp("us")),
+        "bytes": pa.array([rng.bytes(int(each)) for each in rng.integers(0, 3, n)], pa.binary()),
+        "m": pa.array(
+            [[("k", int(each))] if each % 3 else None for each in rng.integers(0, 9, n)],
+            pa.map_(pa.string(), pa.int32()),
+        ),
+        "tags": pa.array(
+            [["a", None][: each % 3] for each in rng.integers(0, 9, n)], pa.list_(pa.string())
+        ),
+        "s": pa.StructArray.from_arrays(
+            [pa.array(rng.integers(0, 9, n), mask=mask), pa.array(["é"] * n)], ["a b", "t"]
+        ),
+    }
+    if at % 3:
+        columns["late"] = pa.array([f"l{each}" for each in rng.integers(0, 4, n)])
+    table = pa.table(columns)
+    return pa.concat_tables([table, table.slice(0, 5)])
+
+
+def indexed(path: str) -> Table:
+    """The table with the ranges of its files."""
+    table = Table(path)
+    table.build(indexes=["id:minmax", "amount:minmax"])
+    return table
+
+
+def rows_of(path: str) -> list[str]:
+    """All rows as sorted texts."""
+    rows = Table(path).query()
+    return sorted(map(repr, rows.select(sorted(rows.column_names)).to_pylist()))
+
+
+@pytest.mark.parametrize(
+    "by, curve, way",
+    [
+        ("n", None, "sort"),
+        (["n", "x"], "sort", "sort"),
+        ("n, x", "z-order", "z-order"),
+        ("x, `late`, s.`a b`, day", None, "hilbert"),
+        ("d,bytes,local", "hilbert", "hilbert"),
+    ],
+)
+def test_rows_stay_the_same(
+    spark: SparkSession, tmp_path: Path, by: Any, curve: str | None, way: str
+) -> None:
+    table = written(tmp_path / "t é", [differing(at) for at in range(FILES)])
+    output = str(tmp_path / "out %20")
+    report = table.cluster(spark, by=by, to=output, curve=curve, file_size=6_000)
+    assert rows_of(output) == rows_of(table.path)
+    assert report.curve == way
+    assert report.rows == Table(output).count() == FILES * 55
+    assert report.columns == 10
+    assert report.files_before == FILES
+    assert report.files_after == len(list((tmp_path / "out %20").glob("*.parquet"))) > 1
+    assert table.count() == report.rows  # the table itself is unchanged
+
+
+@settings(max_examples=6, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(data=st.data())
+def test_rows_of_any_tables_stay_the_same(
+    spark: SparkSession, tmp_path_factory: pytest.TempPathFactory, data: st.DataObject
+) -> None:
+    home = tmp_path_factory.mktemp("any")
+    words = st.none() | st.text(st.characters(exclude_categories=["Cs"]), max_size=3)
+    numbers = st.none() | st.integers(-(2**31), 2**31 - 1)
+    count = data.draw(st.integers(1, 4))
+    tables = []
+    for _ in range(count):
+        rows = data.draw(st.lists(st.tuples(words, numbers, numbers), max_size=30))
+        text, a, b = zip(*rows, strict=True) if rows else ((), (), ())
+        made = {"t": pa.array(text, pa.string()), "a": pa.array(a, pa.int32())}
+        if data.draw(st.booleans()):
+            made["b"] = pa.array(b, pa.int32())
+        tables.append(pa.table(made))
+    table = written(home / "t", tables)
+    columns = sorted({name for each in tables for name in each.schema.names})
+    by = data.draw(st.lists(st.sampled_from(columns), min_size=1, max_size=3, unique=True))
+    curve = data.draw(st.sampled_from([None, "sort", "z-order", "hilbert"]))
+    table.cluster(spark, by=by, to=str(home / "out"), curve=curve, file_size=700)
+    assert rows_of(str(home / "out")) == rows_of(table.path)
+
+
+def test_a_needle_reads_one_file_of_a_sorted_table(spark: SparkSession, tmp_path: Path) -> None:
+    table = written(tmp_path / "t", [orders(at) for at in range(FILES)])
+    output = str(tmp_path / "by_id")
+    size = table.listing().total_bytes // 12
+    table.cluster(spark, by="id", to=output, file_size=size)
+    assert indexed(table.path).plan("id = 77").files_kept == FILES
+    made = indexed(output)
+    plan = made.plan("id = 77")
+    assert (plan.files_kept, plan.files_total) == (1, 13)
+    assert made.query("id = 77").num_rows == 1
+
+
+def test_either_column_of_a_curve_skips_files(spark: SparkSession, tmp_path: Path) -> None:
+    table = written(tmp_path / "t", [orders(at) for at in range(FILES)])
+    size = table.listing().total_bytes // 15
+    kept = {}
+    for curve in ("sort", "z-order", "hilbert"):
+        output = str(tmp_path / curve)
+        report = table.cluster(spark, by="id, amount", to=output, curve=curve, file_size=size)
+        plans = [indexed(output).plan(where) for where in ("id = 77", "amount BETWEEN 500 AND 501")]
+        kept[curve] = [each.files_kept for each in plans]
+        assert report.files_after == 16
+        # The files of a curve are even: none has twice the rows of another.
+        if curve != "sort":
+            counts = [
+                pq.read_metadata(each).num_rows for each in (tmp_path / curve).glob("*.parquet")
+            ]
+            assert max(counts) < 2 * min(counts)
+    assert kept["sort"][0] <= 2
+    assert kept["sort"][1] >= 15
+    for curve in ("z-order", "hilbert"):
+        assert max(kept[curve]) <= 8, kept
+
+
+def test_the_files_have_page_indexes_statistics_and_the_filters_that_were_asked_for(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    table = written(tmp_path / "t", [orders(at) for at in range(2)])
+    output = tmp_path / "out"
+    table.cluster(
+        spark, by="user", to=str(output), bloom={"pad": 0.001}, file_size=10**9, compression="zstd"
+    )
+    (path,) = output.glob("*.parquet")
+    file = skipstone.ParquetFile(str(path))
+    assert file.column_index(0, "user") is not None
+    ts = pq.read_metadata(path).row_group(0).column(3)
+    assert (ts.physical_type, ts.compression, ts.statistics.has_min_max) == ("INT64", "ZSTD", True)
+    found = file.bloom_filter(0, "pad")
+    assert found is not None
+    # Sized for the distinct values: a filter for all rows of a row group of 128 MiB has 1 MiB.
+    assert len(found.to_bytes()) < 10_000
+    assert file.bloom_filter(0, "user") is None
+
+
+def test_folders_of_partitions_stay(spark: SparkSession, tmp_path: Path) -> None:
+    for day in ("2024-01-01", "2024-01-02"):
+        for region in ("eu", "us %2F"):
+            folder = tmp_path / "t" / f"day={day}" / f"region={region.replace('%', '%25')}"
+            folder.mkdir(parents=True)
+            pq.write_table(orders(len(day + region)), folder / "a.parquet")
+    table = Table(str(tmp_path / "t"))
+    for curve in ("sort", "hilbert"):
+        output = str(tmp_path / curve)
+        size = table.listing().total_bytes // 8
+        table.cluster(spark, by="id,amount", to=output, curve=curve, file_size=size)
+        assert rows_of(output) == rows_of(table.path)
+        folders = {str(each.parent.relative_to(output)) for each in Path(output).rglob("*.parquet")}
+        assert folders == {
+            str(each.relative_to(table.path)) for each in Path(table.path).glob("day=*/region=*")
+        }
+        plan = indexed(output).plan("region = 'eu' AND id = 500")
+        assert plan.files_kept < plan.files_total / 2 / 1.5
+
+
+def test_other_rows_are_an_error(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The writer loses, doubles or changes rows: the check says which, and does not return."""
+    table = written(tmp_path / "t", [orders(at) for at in range(2)])
+    write = clustering.write_clustered
+    wrong = {
+        "800 rows before and 799 after": lambda frame: frame.limit(2 * ROWS - 1),
+        "800 rows before and 801 after": lambda frame: frame.union(frame.limit(1)),
+        "column amount: 800 values with": lambda frame: frame.replace(
+            frame.first()["amount"], 4.5, "amount"
+        ),
+        "column user: 800 values with": lambda frame: frame.replace(
+            {frame.first()["user"]: None}, subset="user"
+        ),
+    }
+    for at, (words, change) in enumerate(wrong.items()):
+        monkeypatch.setattr(
+            clustering,
+            "write_clustered",
+            lambda spark, frame, *rest, change=change: write(spark, change(frame), *rest),
+        )
+        with pytest.raises(SkipstoneError, match=words) as raised:
+            table.cluster(spark, by="id", to=str(tmp_path / f"out{at}"))
+        assert "delete it" in str(raised.value.hint)
+
+
+def test_settings_of_the_session_come_back(spark: SparkSession, tmp_path: Path) -> None:
+    table = written(tmp_path / "t", [orders(0)])
+    names = ["spark.sql.parquet.outputTimestampType", "spark.sql.files.maxRecordsPerFile"]
+    with set_to(spark, {names[0]: "INT96"}):
+        before = [spark.conf.get(name, None) for name in names]
+        table.cluster(spark, by="id", to=str(tmp_path / "out"))
+        assert [spark.conf.get(name, None) for name in names] == before
+
+
+@pytest.mark.parametrize(
+    "by, more, error, words",
+    [
+        ("idd", {}, PredicateError, "no column 'idd'"),
+        ("id, id", {}, SkipstoneError, "occurs twice"),
+        ("id,user,amount,ts,pad", {}, SkipstoneError, "over 5 columns"),
+        ("id,user", {"curve": "peano"}, SkipstoneError, "no curve 'peano'"),
+        ("tags", {}, SkipstoneError, "cannot cluster by tags"),
+        ("id", {"bloom": {"idd": 0.01}}, SkipstoneError, "no column 'idd' for a Bloom filter"),
+        ("id", {"bloom": {"id": 1.5}}, SkipstoneError, "1.5 is not a probability"),
+        ("id", {"to": "t/inside"}, SkipstoneError, "lie in each other"),
+        ("id", {"to": "."}, SkipstoneError, "lie in each other"),
+        ("id", {"to": "there"}, SkipstoneError, "exists"),
+    ],
+)
+def test_what_cannot_be_done_is_refused_before_anything_is_written(
+    spark: SparkSession, tmp_path: Path, by: str, more: dict[str, Any], error: Any, words: str
+) -> None:
+    first = orders(0)
+    table = written(tmp_path / "t", [first.append_column("tags", pa.array([["a"]] * ROWS))])
+    (tmp_path / "there").mkdir()
+    arguments = {"to": "out", **more}
+    arguments["to"] = str(tmp_path / arguments["to"])
+    with pytest.raises(error, match=words):
+        table.cluster(spark, by=by, **arguments)
+    assert {each.name for each in tmp_path.iterdir()} == {"t", "there"}
+    assert len(list((tmp_path / "t").iterdir())) == 1
+
+
+def test_encrypted_tables_are_refused(spark: SparkSession, tmp_path: Path) -> None:
+    written(tmp_path / "t", [orders(0)])
+    table = Table(str(tmp_path / "t"), decryption=Decryption(footer_key=b"0123456789abcdef"))
+    with pytest.raises(UnsupportedError, match="in the clear"):
+        table.cluster(spark, by="id", to=str(tmp_path / "out"))
+
+
+def test_the_command_line_shows_the_way_to_the_same_indexes(
+    spark: SparkSession, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    table = written(tmp_path / "t", [orders(at) for at in range(3)])
+    table.build(indexes=["user:bloom", "id:minmax"])
+    output = str(tmp_path / "out")
+    with pytest.raises(SystemExit) as ended:
+        cli(["cluster", table.path, "--by", "user,id", "--to", output, "--json"])
+    assert ended.value.code == 0
+    found = json.loads(capsys.readouterr().out)
+    assert (found["rows"], found["curve"], found["by"]) == (1200, "hilbert", ["user", "id"])
+    assert sorted(found["indexes"]) == ["id:minmax", "user:bloomfilter"]
+    jsonschema: Any = importlib.import_module("jsonschema")
+    jsonschema.validate(found, schemas()["cluster"])
+    Table(output).build(indexes=found["indexes"])
+    with pytest.raises(SystemExit) as ended:
+        cli(["cluster", table.path, "--by", "user", "--to", output])
+    assert ended.value.code == 1
+    assert "exists" in capsys.readouterr().err
