@@ -73,7 +73,8 @@ def sort_order(name: str, columns: Sequence[pa.Array]) -> NDArray[np.int64]:
     """Positions that put whole columns, a table or a sample of it, in the order of ``name``."""
     check_curve(name, len(columns))
     if name == "sort" or len(columns) == 1:
-        return np.lexsort([_dense(each) for each in reversed(columns)])
+        order: NDArray[np.int64] = np.lexsort([_dense(each) for each in reversed(columns)])
+        return order
     return np.argsort(Curve.of(name, columns).keys(columns), kind="stable")
 
 
@@ -99,11 +100,11 @@ def _share(values: pa.Array, splitters: pa.Array) -> NDArray[np.uint64]:
     below = np.cumsum(order >= len(plain), dtype=np.uint64)
     found = np.empty(len(order), np.uint64)
     found[order] = below
-    found = found[: len(plain)]
-    share = (found << np.uint64(BITS)) // np.uint64(max(len(splitters), 1))
-    found = np.clip(share, np.uint64(1), np.uint64((1 << BITS) - 1))
-    found[np.asarray(plain.is_null())] = 0
-    return found
+    share: NDArray[np.uint64] = found[: len(plain)] << np.uint64(BITS)
+    share //= np.uint64(max(len(splitters), 1))
+    np.clip(share, 1, (1 << BITS) - 1, out=share)
+    share[np.asarray(plain.is_null())] = 0
+    return share
 
 
 def _dense(values: pa.Array) -> NDArray[np.int64]:
