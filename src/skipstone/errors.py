@@ -109,8 +109,7 @@ class ExpressionError(SkipstoneError, ArithmeticError):
     """A predicate fails on a row: an overflow, a division by zero, text that is not a number."""
 
     default_hint = (
-        "Spark fails on it too, under its ANSI rules: exclude such rows with another condition, or "
-        "use try_cast"
+        "Spark fails on it too, under its ANSI rules: exclude such rows with another condition"
     )
 
 

@@ -63,6 +63,21 @@ def failing(bench: Workbench) -> None:
     assert done.code == 1
     assert "5.parquet: a division by zero" in done.err, done.err
     assert Table(str(root)).count("q > 50 AND 100 / (q - 50) > 10") == 9
+    assert "nullif(x, 0)" in done.err
+    assert bench.skipstone("count", root, "100 / nullif(q - 50, 0) > 10").out.strip() == "9"
+
+
+@point("expressions: a misspelt function is an error with its place, in explain as in query")
+def misspelt(bench: Workbench) -> None:
+    root = lineitems(bench.home / "lineitem")
+    for verb in ("query", "count", "explain"):
+        done = bench.skipstone(verb, root, "q > 5 AND yaer(ship) = 1994")
+        assert done.code == 1, verb
+        assert "no function yaer at position 10" in done.err, done.err
+        assert "did you mean 'year'?" in done.err
+    done = bench.skipstone("explain", root, "soundex(mode) = 'A123' AND q = 5")
+    assert done.code == 0
+    assert "only Spark computes soundex" in done.out, done
 
 
 @point(

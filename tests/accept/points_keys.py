@@ -93,6 +93,20 @@ def files(bench: Workbench) -> None:
         assert bench.skipstone("count", "orders", "id > 7", "--keys", named).out.strip() == "1"
 
 
+@point("keys: a file that is no list of keys of the column is refused with what to write instead")
+def refused(bench: Workbench) -> None:
+    orders(bench.home / "orders")
+    write(bench.home / "users.parquet", {"who": ["u-00007", "nobody", None, "nobody"]})
+    done = bench.skipstone("query", "orders", "--keys", "users.parquet")
+    assert done.code == 1
+    assert "write FILE:COLUMN" in done.err
+    assert "its columns are who" in done.err, done.err
+    done = bench.skipstone("query", "orders", "--keys", "users.parquet:who=id")
+    assert "users.parquet, row 1: 'u-00007' is not a key of id, which is bigint" in done.err
+    done = bench.skipstone("explain", "orders", "--keys", "users.parquet:who=user")
+    assert "user IN (2 distinct keys of 4, 1 null left out)" in done.out, done.out
+
+
 @point("keys: Table.read takes a DataFrame, and Spark lists only the files that may hold one")
 def frames(bench: Workbench) -> None:
     orders(bench.home / "orders")

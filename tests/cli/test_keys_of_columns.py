@@ -51,6 +51,8 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
     (home / "users.txt").write_text("u-003\n\nu-250\r\nnobody")
     (home / "ids.txt").write_text("3\n 250 \n\n999999\n")
     (home / "prices.txt").write_text("3.5\n7.50\n8\n")
+    (home / "mixed.txt").write_text("3\n\nx4\n5\n")
+    (home / "empty.csv").write_text("")
     (home / "days.txt").write_text("1970-01-01\n1970-1-3\n")
     return home
 
@@ -90,7 +92,11 @@ def test_count_and_explain(home: Path) -> None:
     done = run(home, "explain", "--keys", f"{home}/users.parquet:n=id", "--json")
     assert done.exit_code == 0, done.stderr
     found = json.loads(done.stdout)
-    assert found["predicate"] == "id IN (4 keys)"
+    assert found["predicate"] == "id IN (2 distinct keys of 4, 1 null left out)"
+    done = run(home, "explain", "--keys", f"{home}/users.parquet:user=user_id")
+    assert "user_id IN (3 distinct keys of 4, 1 null left out)" in done.stdout
+    done = run(home, "explain", "--keys", f"{home}/prices.txt:price")
+    assert "price IN (3 keys)" in done.stdout
     assert [path.rpartition("/")[2] for path in found["paths"]] == ["0.parquet"]
 
 
@@ -100,10 +106,18 @@ def test_count_and_explain(home: Path) -> None:
         ("{home}/users.parquet:usr=user_id", 1, "no column usr in"),
         ("{home}/users.csv:usr=user_id", 1, "no column usr in"),
         ("{home}/users.parquet:n", 1, "no column n"),
-        ("{home}/users.parquet:user=id", 1, "cannot be read as bigint"),
-        ("{home}/users.txt:id", 1, "users.txt: string literal 'nobody' cannot be read as bigint"),
-        ("{home}/none.txt:id", 1, "no such file"),
-        ("{home}/none.csv:id", 1, "none.csv"),
+        ("{home}/users.parquet:user=id", 1, "parquet, row 1: 'u-003' is not a key of id, which is"),
+        ("{home}/many:user=day", 1, "many, row 1: 'u-003' is not a key of day, which is date"),
+        ("{home}/users.csv:user=price", 1, "csv, row 1: 'u-003' is not a key of price, which is"),
+        ("{home}/users.parquet:n=user_id", 1, "keys of type int16, and user_id is string"),
+        ("{home}/mixed.txt:id", 1, "mixed.txt, line 3: 'x4' is not a key of id, which is bigint"),
+        ("{home}/mixed.txt:day", 1, "keys of this column are such as 2026-01-31"),
+        ("{home}/users.csv:user=user_id,n=id", 1, "--keys {home}/users.csv:n=id"),
+        ("{home}/users.csv:user,n", 1, "--keys {home}/users.csv:user --keys {home}/users.csv:n"),
+        ("{home}/empty.csv:id", 1, "empty.csv is empty"),
+        ("{home}/empty.csv:id", 1, "the first line of a CSV file names its columns"),
+        ("{home}/none.txt:id", 1, "none.txt: No such file"),
+        ("{home}/none.csv:id", 1, "none.csv: No such file"),
         ("{home}/none.json", 2, "does not exist"),
         ("{home}/none.txt:", 2, "write FILE:COLUMN"),
     ],
@@ -111,7 +125,8 @@ def test_count_and_explain(home: Path) -> None:
 def test_what_is_wrong_is_said(home: Path, keys: str, code: int, text: str) -> None:
     done = run(home, "query", "--keys", keys.format(home=home))
     assert done.exit_code == code
-    assert text in done.stderr
+    assert text.format(home=home) in done.stderr
+    assert "without quotes" not in done.stderr
 
 
 def test_a_column_has_one_file(home: Path) -> None:
@@ -121,7 +136,18 @@ def test_a_column_has_one_file(home: Path) -> None:
     assert "keys of id are given twice" in done.stderr
 
 
+@pytest.mark.parametrize("file", ["users.parquet", "many", "users.csv", "users.csv.gz"])
+def test_a_file_without_a_column_is_told_its_columns(home: Path, file: str) -> None:
+    done = run(home, "query", "--keys", f"{home}/{file}")
+    assert done.exit_code == 1
+    assert f"{file} does not say which column has the keys: write FILE:COLUMN" in done.stderr
+    assert f"its columns are user, n: --keys {home}/{file}:user" in done.stderr
+
+
 def test_a_file_without_a_column_has_the_keys_of_encrypted_files(home: Path) -> None:
     done = run(home, "query", "--keys", f"{home}/users.txt")
     assert done.exit_code == 1
-    assert "users.txt" in done.stderr
+    assert "users.txt: no JSON file with the keys of encrypted files" in done.stderr
+    assert "--keys" in done.stderr
+    (home / "keys.json").write_text('\ufeff {"footer_key": 5}')
+    assert "write FILE:COLUMN" not in run(home, "query", "--keys", f"{home}/keys.json").stderr

@@ -407,6 +407,14 @@ def run(*arguments: str) -> str:
     return done.stdout
 
 
+def test_planning_that_reads_what_it_saves_is_said() -> None:
+    plan = explained().plan
+    saved = plan.bytes_total - plan.bytes_kept
+    for read, said in ((saved, True), (saved - 1, False)):
+        found = Explanation(replace(plan, planning=(read, 3)))
+        assert ("whose files are too small to skip in" in str(found)) is said
+
+
 def test_the_command_line_says_the_same(home: Path, table: skipstone.Table) -> None:
     text = run(str(home), "id = 1234", "--columns", "id, text", "--analyze")
     assert "left: 1 of 4 files, 1 of 4 row groups, 2 of 10 pages, 50 of 4,000 rows" in text

@@ -222,7 +222,7 @@ def test_tree(text: str, tree: Expr) -> None:
         "c IN (SELECT 1)",
         "EXISTS (SELECT 1)",
         "c.d[0].e = 5",
-        "f(c).d = 5",
+        "struct(c).d = 5",
         "exists(c, x -> x = 5 AND x = 6)",
         "c = DATE 'today'",
         "c = :name",
@@ -378,3 +378,34 @@ def test_expressions_are_read_with_the_precedence_of_their_operators(
     assert to_sql(parse_sql(to_sql(found))) == to_sql(found)
     beside = parse_sql(f"d = 5 AND {text} OR NOT ({text}) AND d IS NULL")
     assert isinstance(beside, Or)
+
+
+@pytest.mark.parametrize(
+    "text, position, hint",
+    [
+        ("yaer(ts) = 1998", 0, "did you mean 'year'?"),
+        ("a = 1 AND coalesce(uper(s), 'x') = 'A'", 19, "did you mean 'upper'?"),
+        ("CASE WHEN isnul(a) THEN b END = 1", 10, "did you mean 'isnull'?"),
+        ("soundx(s) = 'A'", 0, "did you mean 'soundex'?"),
+        ("price_of_the_day(a) > 5", 0, "those of a session are Spark's alone"),
+    ],
+)
+def test_a_function_that_nothing_has_is_an_error_at_its_place(
+    text: str, position: int, hint: str
+) -> None:
+    with pytest.raises(PredicateError, match="no function") as error:
+        parse_sql(text)
+    assert error.value.position == position
+    assert hint in error.value.hint
+    # A session may have it.
+    assert parse_sql(text, any_function=True)
+
+
+@pytest.mark.parametrize(
+    "text", ["soundex(s) = 'A'", "kll_sketch_get_n_bigint(c) = 1", "timestampdiff(DAY, a, b) > 1"]
+)
+def test_a_function_of_spark_alone_is_no_error(text: str) -> None:
+    found = parse_sql(text)
+    assert isinstance(found, Opaque)
+    assert "only Spark computes" in found.reason
+    assert "docs/expressions.md" in found.reason

@@ -15,6 +15,7 @@ import datetime as dt
 import json
 from contextlib import contextmanager
 from decimal import Decimal
+from threading import Thread
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -376,6 +377,145 @@ def test_a_small_side_in_the_cache(spark: SparkSession, tables: Path) -> None:
             skipstone.disable(spark)
 
 
+def test_a_small_side_in_the_cache_is_computed_once(spark: SparkSession, tables: Path) -> None:
+    """Also where keys come from a job of their own, before the query itself reads the cache."""
+    taken = spark.sparkContext.accumulator(0)
+
+    def count(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for batch in batches:
+            taken.add(batch.num_rows)
+            yield batch
+
+    with conf(spark), session_of(spark) as enabled:
+        for hint in ("broadcast", "merge"):
+            taken.value = 0
+            dim = enabled.table("dim").where("c IN (2, 3)").select("k")
+            small = dim.mapInArrow(count, "k long").cache()
+            try:
+                frame = enabled.table("fact").join(small.hint(hint), "k")
+                assert sorted(row.k for row in frame.collect()) == [5, 17]
+                scans = skipstone.last_scan(enabled)
+                assert scans.files_kept == 2, str(scans)
+                assert sorted(row.k for row in small.collect()) == [5, 17]
+            finally:
+                small.unpersist(blocking=True)
+            assert taken.value == 2
+
+
+# -- other queries at the same time, and later -----------------------------------------------------
+
+
+@contextmanager
+def session_of(spark: SparkSession) -> Iterator[SparkSession]:
+    skipstone.enable(spark)
+    try:
+        yield spark
+    finally:
+        skipstone.disable(spark)
+
+
+def test_queries_of_several_threads(spark: SparkSession, tables: Path) -> None:
+    """Each takes the keys of its own joins, and last_scan is that of its own thread."""
+    from pyspark import inheritable_thread_target
+
+    found: dict[int, tuple[list[int], int, int]] = {}
+
+    def ask(c: int) -> None:
+        wanted = f"SELECT f.k FROM fact f JOIN dim d ON f.k = d.k WHERE d.c = {c} AND f.n >= 0"
+        for _ in range(3):
+            kept = [row.k for row in spark.sql(wanted).collect()]
+            scans = skipstone.last_scan(spark)
+            found[c] = kept, scans.files_kept, len(uses(scans))
+
+    with conf(spark), session_of(spark):
+        threads = [
+            Thread(target=inheritable_thread_target(spark)(ask), args=(c,)) for c in range(8)
+        ]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+    keys = [0, 1, 5, 17, 17, 33, 34, 95]
+    assert found == {c: ([key], 1, 1) for c, key in enumerate(keys)}
+
+
+def test_two_sessions(spark: SparkSession, tables: Path) -> None:
+    """Views and settings of one are none of the other's."""
+    other = spark.newSession()
+    query = "SELECT f.k FROM fact f JOIN dim d ON f.k = d.k WHERE d.c = 3"
+    with (
+        conf(spark),
+        conf(other, spark__skipstone__joins__maxKeys="0"),
+        session_of(spark),
+        session_of(other),
+    ):
+        other.read.parquet(str(tables / "fact")).createOrReplaceTempView("fact")
+        of_other = other.read.parquet(str(tables / "dim"))
+        of_other.selectExpr("k + 1 AS k", "c").createOrReplaceTempView("dim")
+        for _ in range(2):
+            assert [row.k for row in other.sql(query).collect()] == [18]
+            assert skipstone.last_scan(other).files_kept == 10
+            assert [row.k for row in spark.sql(query).collect()] == [17]
+            assert skipstone.last_scan(spark).files_kept == 1
+
+
+@pytest.mark.parametrize("adaptive", ["true", "false"])
+@pytest.mark.parametrize("hint", ["broadcast", "merge"])
+def test_a_query_that_runs_again_after_its_small_side_changed(
+    spark: SparkSession, tables: Path, tmp_path: Path, hint: str, adaptive: str
+) -> None:
+    """The same DataFrame has the rows of plain Spark's; a new one has the new keys."""
+    side = tmp_path / "side"
+    write(side / "a.parquet", [5, 17])
+    fact = skipstone.skip(spark.read.parquet(str(tables / "fact")))
+    with conf(spark, spark__sql__adaptive__enabled=adaptive):
+
+        def frames() -> list[DataFrame]:
+            small = spark.read.parquet(str(side)).select("k").hint(hint)
+            return [
+                each.where("n >= 0").join(small, "k").select("k")
+                for each in (fact, spark.table("plain_fact"))
+            ]
+
+        old = frames()
+        assert [sorted(row.k for row in each.collect()) for each in old] == [[5, 17]] * 2
+        write(side / "b.parquet", [95])
+        mine, plain = (sorted(row.k for row in each.collect()) for each in old)
+        assert mine == plain == [5, 17]
+        new = frames()
+        assert [sorted(row.k for row in each.collect()) for each in new] == [[5, 17, 95]] * 2
+        # Spark itself may take the two small sides for one.
+        both = [old[at].union(new[at]) for at in (0, 1)]
+        mine, plain = (sorted(row.k for row in each.collect()) for each in both)
+        assert mine == plain
+
+
+def test_a_query_without_joins_pays_next_to_nothing(
+    spark: SparkSession, tables: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Three calls to Spark for a query, whatever the number of its scans."""
+    from py4j.clientserver import ClientServerConnection
+
+    sent: list[str] = []
+    send = ClientServerConnection.send_command
+
+    def count(self: Any, command: str, *more: Any, **named: Any) -> Any:
+        sent.append(command)
+        return send(self, command, *more, **named)
+
+    def calls(method: str) -> int:
+        return sum(f"\n{method}\n" in command for command in sent)
+
+    with conf(spark), session_of(spark):
+        frame = spark.sql(" UNION ALL ".join(f"SELECT n FROM fact WHERE k = {k}" for k in (5, 17)))
+        monkeypatch.setattr(ClientServerConnection, "send_command", count)
+        assert len(frame.collect()) == 2
+        assert skipstone.last_scan(spark).files_kept == 2
+    assert calls("optimizedPlan") == calls("containsPattern") == 1
+    assert calls("getQueryExecution") <= 3  # that of the log, of its thread, and of the joins
+    assert calls("executedPlan") == calls("nodeName") == 0
+
+
 # -- what it says, and settings --------------------------------------------------------------------
 
 
@@ -403,6 +543,24 @@ def test_last_scan_and_explain_show_keys_and_savings(spark: SparkSession, tables
             skipstone.disable(spark)
         (use,) = uses(explained)
         assert (use.keys, use.source, use.files_kept) == (3, "a job", 2)
+
+
+def test_usage_credits_the_indexes_of_joins(
+    spark: SparkSession, tables: Path, tmp_path: Path
+) -> None:
+    log = tmp_path / "scans.log"
+    with conf(spark, spark__skipstone__log__file=str(log), spark__skipstone__log__format="json"):
+        both(spark, "SELECT f.n FROM {f} f JOIN {d} d ON f.k = d.k WHERE d.c IN (2, 3, 8)")
+        both(spark, "SELECT f.n FROM {f} f JOIN {d} d ON f.k = d.k WHERE d.c = 2 AND f.k < 50")
+    with log.open() as lines:
+        (found,) = [
+            each
+            for each in Table(str(tables / "fact")).usage(lines).indexes
+            if each.name == "k:minmax"
+        ]
+    # Two of ten files, and one of the five that the predicate has left.
+    assert (found.used, found.files, found.considered) == (2, 8 + 5 + 4, 10 + 10 + 5)
+    assert found.verdict == "keep" or found.saved > 0
 
 
 @pytest.mark.parametrize(

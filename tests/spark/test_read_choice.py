@@ -20,7 +20,7 @@ import pytest
 from pyspark.errors import AnalysisException
 
 import skipstone
-from skipstone.errors import UnsupportedError
+from skipstone.errors import PredicateError, UnsupportedError
 from skipstone.pruning import costs as cost
 from skipstone.spark.read_choice import Way, by_cost
 from skipstone.spark.session import is_connect
@@ -323,3 +323,18 @@ def test_nested_columns_are_taken_from_the_frame(spark: SparkSession, tmp_path: 
     assert table.read(spark, columns=["r"], limit=1).select("r.b").collect()[0].b == 2
     with pytest.raises(UnsupportedError, match="lies below a column"):
         table.read(spark, columns=["r.a"], limit=1)
+
+
+def test_a_function_of_the_session_is_left_to_spark(spark: SparkSession, tmp_path: Path) -> None:
+    root = tmp_path / "t"
+    root.mkdir()
+    for number in range(3):
+        pq.write_table(pa.table({"id": range(number * 10, number * 10 + 10)}), root / f"{number}")
+    table = skipstone.Table(str(root))
+    table.build(indexes=["id:minmax"])
+    spark.udf.register("one_more", lambda value: value + 1, "bigint")
+    found = table.read(spark, "one_more(id) = 13 AND id < 15")
+    assert [row.id for row in found.collect()] == [12]
+    assert "its session may have it" in str(table.explain("one_more(id) = 13", spark=spark))
+    with pytest.raises(PredicateError, match="no function one_more"):
+        table.explain("one_more(id) = 13")

@@ -11,7 +11,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import skipstone
-from skipstone.errors import ExpressionError, UnsupportedError
+from skipstone.errors import ExpressionError, PredicateError, UnsupportedError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -153,6 +153,52 @@ def test_a_row_that_fails_is_an_error_with_its_file(
         skipstone.Table(root).query("soundex(name) = 'A'")
     # What another condition excludes does not fail.
     assert skipstone.Table(root).count("q > 0 AND 1 / q > 1") == 0
+
+
+@pytest.mark.parametrize(
+    "fails, hint, instead",
+    [
+        ("100 / (q - q) > 1", "nullif(x, 0)", "100 / nullif(q - q, 0) > 1"),
+        ("id % (q - q) = 1", "nullif(x, 0)", "id % nullif(q - q, 0) = 1"),
+        ("id DIV (q - q) = 1", "nullif(x, 0)", "id DIV nullif(q - q, 0) = 1"),
+        ("CAST(name AS INT) = 1", "TRY_CAST", "TRY_CAST(name AS INT) = 1"),
+        ("CAST(id * 1e15 AS INT) = 1", "TRY_CAST", "TRY_CAST(id * 1e15 AS INT) = 1"),
+        ("q * q * 2147483647 = id", "AS BIGINT", "q * q * CAST(2147483647 AS BIGINT) = id"),
+        (
+            "(id + q) * 9223372036854775807 > q",
+            "AS DECIMAL(20, 0)",
+            "CAST(id + q AS DECIMAL(20, 0)) * 9223372036854775807 > q",
+        ),
+        (
+            "(id + q) * 99999999999999999999999999999999999999BD > q",
+            "AS DOUBLE",
+            "CAST(id + q AS DOUBLE) * 99999999999999999999999999999999999999BD > q",
+        ),
+        ("abs(q + q - 2147483647 - 100) = id", "AS BIGINT", None),
+        ("date_add(ship, 2147483647) > commit", "another condition", None),
+    ],
+)
+def test_the_hint_of_a_failure_helps(
+    lake: tuple[Path, list[dict[str, Any]]], fails: str, hint: str, instead: str | None
+) -> None:
+    table = skipstone.Table(lake[0])
+    with pytest.raises(ExpressionError) as error:
+        table.count(fails)
+    assert error.value.hint.startswith("Spark fails on it too")
+    assert hint in error.value.hint
+    if instead is not None:
+        assert table.count(instead) >= 0
+
+
+def test_explain_refuses_a_function_as_a_query_does(
+    lake: tuple[Path, list[dict[str, Any]]],
+) -> None:
+    table = skipstone.Table(lake[0])
+    for refuse in (table.explain, table.query, table.count, table.plan):
+        with pytest.raises(PredicateError, match="no function yaer at position 0") as error:
+            refuse("yaer(ship) = 1998")
+        assert error.value.hint == "did you mean 'year'?"
+    assert "only Spark computes soundex" in str(table.explain("soundex(name) = 'A'"))
 
 
 def test_text_that_is_not_utf8_is_refused_by_functions_alone(tmp_path: Path) -> None:

@@ -319,7 +319,7 @@ def bound(queries: Sequence[Query], schema: pa.Schema) -> list[Bound]:
     trees = []
     for query in queries:
         try:
-            expr = parse_sql(query.where)
+            expr = parse_sql(query.where, any_function=True)
             tree = bind(expr, schema, session_zone="UTC", text=query.where, map_keys=True)
         except PredicateError as error:
             raise PredicateError(f"{query.place}: {error.message}", hint=error.hint) from error

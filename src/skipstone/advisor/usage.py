@@ -1,6 +1,7 @@
 """``usage``: which indexes of a table queries used, by a log of scans, against their size.
 
-A scan counts for an index where the index proved something about its predicate. What it saved is
+A scan counts for an index where the index proved something about its predicate, or about the keys
+of its joins. What it saved is
 the files that it ruled out among those that it was asked about: indexes are asked one after the
 other, so a file that two of them rule out counts for the first. Bytes are files at the mean size of
 the scan's files: a log has no sizes of single files.
@@ -116,6 +117,7 @@ def usage(found: Description, lines: Iterable[str], names: Iterable[str] = ()) -
         times += [scan.time] if scan.time else []
         filtered += scan.predicate is not None
         mean = scan.bytes_total / max(scan.files_total, 1)
+        seen: set[str] = set()
         for use in scan.indexes:
             known = counts.get(use.index)
             if known is None:
@@ -123,11 +125,12 @@ def usage(found: Description, lines: Iterable[str], names: Iterable[str] = ()) -
             ruled_out = use.considered - use.kept if use.unit == "files" else 0
             counts[use.index] = replace(
                 known,
-                used=known.used + 1,
+                used=known.used + (use.index not in seen),
                 files=known.files + ruled_out,
                 considered=known.considered + (use.considered if use.unit == "files" else 0),
                 saved=known.saved + round(ruled_out * mean),
             )
+            seen.add(use.index)
     notes = []
     if not scans:
         notes.append("no scan of this table is in the log")

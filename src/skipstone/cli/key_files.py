@@ -19,8 +19,21 @@ def asked_keys(table: Table) -> dict[str, object] | None:
     named: dict[str, tuple[str, str]] = click.get_current_context().meta.get(_META) or {}
     if not named:
         return None
+    from skipstone.errors import PredicateError
+    from skipstone.pruning.table_schema import find_field
     from skipstone.table.key_sets import keys_of_file
 
+    schema = table.schema(table.listing())
+    for column, (file, theirs) in named.items():
+        if "," in column and find_field(schema, column) is None:
+            first, _, second = column.partition(",")
+            if theirs != column:
+                first = f"{theirs}={first}"
+            raise PredicateError(
+                f"no column {column}",
+                hint="--keys names one column, and is given again for another: "
+                f"--keys {file}:{first} --keys {file}:{second}",
+            )
     return {column: keys_of_file(table, column, *place) for column, place in named.items()}
 
 
@@ -30,7 +43,7 @@ def _keys(ctx: click.Context, param: click.Parameter, values: tuple[str, ...]) -
     opening: list[str] = []
     for value in values:
         file, colon, columns = value.rpartition(":")
-        if Path(value).is_file() or not colon:
+        if Path(value).exists() or not colon or columns.startswith("//"):
             opening.append(value)
             continue
         theirs, equals, ours = columns.partition("=")
@@ -45,8 +58,35 @@ def _keys(ctx: click.Context, param: click.Parameter, values: tuple[str, ...]) -
     if len(opening) > 1:
         raise click.BadParameter("one JSON file has all keys of encrypted files", ctx, param)
     for file in opening:
-        click.Path(exists=True, dir_okay=False).convert(file, param, ctx)
+        if "://" not in file:
+            click.Path(exists=True).convert(file, param, ctx)
+        if not Path(file).is_file() or not _is_json(file):
+            raise _without_column(file)
     return opening[0] if opening else None
+
+
+def _is_json(file: str) -> bool:
+    with Path(file).open("rb") as opened:
+        return opened.read(64).removeprefix(b"\xef\xbb\xbf").lstrip()[:1] == b"{"
+
+
+def _without_column(file: str) -> Exception:
+    """The error for a file of keys of no column."""
+    from skipstone.errors import SkipstoneError
+    from skipstone.table import Table
+    from skipstone.table.key_sets import columns_of_file
+
+    names = columns_of_file(file, Table)
+    if names is None:
+        meant = f"its lines may be keys of a column of the table: --keys {file}:COLUMN"
+        text = f"--keys {file}: no JSON file with the keys of encrypted files"
+        return SkipstoneError(text, hint=meant)
+    shown = ", ".join(names[:8]) + (f", … ({len(names)} in all)" if len(names) > 8 else "")
+    return SkipstoneError(
+        f"--keys {file} does not say which column has the keys: write FILE:COLUMN",
+        hint=f"its columns are {shown}: --keys {file}:{names[0] if names else 'COLUMN'}, or "
+        f"{file}:A=B for the column B of the table",
+    )
 
 
 keys_option = click.option(

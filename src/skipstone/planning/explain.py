@@ -177,6 +177,12 @@ class Explanation:
             lines.append(f"still to be checked row by row: {plan.residual}")
         if found is not None and found.total:
             lines.append(f"will read: {found}")
+        planning = Amount(bytes=plan.planning[0], requests=plan.planning[1])
+        if plan.bytes_kept < plan.bytes_total <= plan.bytes_kept + planning.bytes:
+            lines.append(
+                f"planning has read {size(planning.bytes)}: with the rows that is no less than the "
+                "whole table, whose files are too small to skip in"
+            )
         return lines
 
     def _repr_html_(self) -> str:

@@ -119,7 +119,7 @@ class Typer:
     def membership(self, expr: Membership) -> Typed:
         operand = self.of(expr.operand)
         if not isinstance(expr.values, tuple):
-            raise Unusable("keys are looked up in a column alone")
+            raise Unusable("")  # the reason of ``among`` says it
         values = [self.of(value) for value in expr.values]
         if not values:
             return constant(False, pa.bool_())

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
+from skipstone import _compute as pc
 from skipstone.human import plural
 
 from .literals import to_domain
@@ -188,9 +189,12 @@ def _interval(interval: Any) -> str:
     return f"INTERVAL '{seconds}' SECOND"
 
 
-def to_sql(tree: Expr | Bound) -> str:
-    """``tree``, as written or bound, as Spark SQL."""
+def to_sql(tree: Expr | Bound, *, counted: bool = False) -> str:
+    """``tree``, as written or bound, as Spark SQL; ``counted``: how many distinct keys there are,
+    which takes a while of a million."""
     match tree:
+        case And() if counted:
+            return " AND ".join(_child(each, counted=True) for each in tree.children) or "TRUE"
         case And():
             return _joined(" AND ", tree.children, "TRUE")
         case Or():
@@ -207,7 +211,8 @@ def to_sql(tree: Expr | Bound) -> str:
             if not len(tree.values):
                 return "FALSE"
             if not isinstance(tree.values, tuple):
-                return f"{operand_sql(tree.operand)} IN ({plural(len(tree.values), 'key')})"
+                keys = _counted(tree.values) if counted else plural(len(tree.values), "key")
+                return f"{operand_sql(tree.operand)} IN ({keys})"
             listed = ", ".join(operand_sql(value) for value in tree.values)
             return f"{operand_sql(tree.operand)} IN ({listed})"
         case NullTest():
@@ -223,11 +228,24 @@ def to_sql(tree: Expr | Bound) -> str:
 
 
 def _joined(word: str, children: Iterable[Expr | Bound], empty: str) -> str:
-    parts = [
-        f"({to_sql(child)})" if isinstance(child, And | Or | Opaque) else to_sql(child)
-        for child in children
-    ]
-    return word.join(parts) or empty
+    return word.join(_child(child) for child in children) or empty
+
+
+def _child(child: Expr | Bound, *, counted: bool = False) -> str:
+    text = to_sql(child, counted=counted)
+    return f"({text})" if isinstance(child, And | Or | Opaque) else text
+
+
+def _counted(array: pa.Array) -> str:
+    """``4 distinct keys of 7, 1 null left out``; ``4 keys`` where that is all of them."""
+    from .value_array import plain
+
+    valid = pc.drop_null(plain(array))
+    distinct, nulls = len(pc.unique(valid)), len(array) - len(valid)
+    if distinct == len(array):
+        return plural(distinct, "key")
+    left_out = f", {plural(nulls, 'null')} left out" if nulls else ""
+    return f"{plural(distinct, 'distinct key')} of {len(array):,}{left_out}"
 
 
 def _like(column: str, word: str, pattern: str, escape: str) -> str:

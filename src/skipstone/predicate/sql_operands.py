@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import re
+from difflib import get_close_matches
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
@@ -45,14 +46,64 @@ _UNITS = {
     "MILLISECOND": 1_000,
     "MICROSECOND": 1,
 }
+# What else Spark has: names of functions, and beginnings of names.
+_OF_SPARK = """
+acos acosh aes_decrypt aes_encrypt aggregate all any_value array array_agg array_append
+array_compact array_distinct array_except array_insert array_intersect array_join array_max
+array_min array_position array_prepend array_remove array_repeat array_size array_sort array_union
+arrays_overlap arrays_zip ascii asin asinh assert_true atan atan2 atanh avg base64 bin bit_and
+bit_count bit_get bit_length bit_or bit_xor bool_and bool_or bround cast cbrt ceil ceiling char chr
+collate collation collations collect_list collect_set collect_union concat_ws conv convert_timezone
+corr cos cosh cot count count_if count_min_sketch counter_diff covar_pop covar_samp crc32 csc
+cume_dist curdate current_catalog current_database current_date current_path current_schema
+current_time current_timestamp current_timezone current_user date_format date_from_unix_date
+date_part datepart dayname decimal decode degrees dense_rank e elt encode equal_null every exp
+explode explode_outer expm1 extract factorial filter find_in_set first first_value flatten floor
+forall format_number format_string from_avro from_base32 from_csv from_json from_protobuf
+from_unixtime from_utc_timestamp from_xml get get_json_object getbit grouping grouping_id hash hex
+histogram_numeric hmac hypot identifier initcap inline inline_outer input_file_block_length
+input_file_block_start input_file_name instr is_valid_utf8 is_valid_variant is_variant_null
+jaro_winkler_similarity java_method json_array_length json_object_keys json_tuple kurtosis lag last
+last_day last_value lead levenshtein listagg ln localtime localtimestamp locate log log10 log1p log2
+lpad luhn_check make_date make_dt_interval make_interval make_time make_timestamp make_timestamp_ltz
+make_timestamp_ntz make_valid_utf8 make_ym_interval map map_concat map_contains_key map_entries
+map_filter map_from_arrays map_from_entries map_keys map_values map_zip_with mask max max_by md5
+mean measure median min min_by mode monotonically_increasing_id monthname months_between
+named_struct nanvl next_day now nth_value ntile nullifzero octet_length overlay parse_json parse_url
+percent_rank percentile pi posexplode posexplode_outer position positive pow power printf
+python_worker_logs quote radians raise_error rand randn random randstr range rank reduce reflect
+regexp_count regexp_extract regexp_extract_all regexp_instr regexp_replace regexp_substr repeat
+replace reverse rint round row_number rpad schema_of_avro schema_of_csv schema_of_json
+schema_of_variant schema_of_variant_agg schema_of_xml sec sentences sequence session_user
+session_window sha sha1 sha2 shiftleft shiftright shiftrightunsigned shuffle sign signum sin sinh
+skewness slice some sort_array soundex space spark_partition_id split split_part sql_keywords sqrt
+stack std stddev stddev_pop stddev_samp str_to_map string_agg struct substring_index sum tan tanh
+time time_bucket time_diff time_from_micros time_from_millis time_from_seconds time_to_micros
+time_to_millis time_to_seconds time_trunc timestamp_micros timestamp_millis timestamp_nanos
+timestamp_seconds timestampadd timestampdiff to_avro to_base32 to_binary to_char to_csv to_json
+to_number to_protobuf to_time to_timestamp to_timestamp_ltz to_timestamp_ntz to_unix_timestamp
+to_utc_timestamp to_varchar to_variant_object to_xml transform transform_keys transform_values
+translate try_add try_aes_decrypt try_avg try_cast try_divide try_element_at try_make_interval
+try_make_timestamp try_make_timestamp_ltz try_make_timestamp_ntz try_mod try_multiply try_parse_json
+try_parse_url try_reflect try_subtract try_sum try_to_binary try_to_date try_to_number try_to_time
+try_to_timestamp try_url_decode try_validate_utf8 try_variant_array_append try_variant_get
+try_variant_insert try_variant_set typeof unbase64 unhex uniform unix_nanos unnest url_decode
+url_encode user uuid validate_utf8 values var_pop var_samp variance version weekofyear width_bucket
+window window_time xxhash64 zeroifnull zip_with
+"""
+_FAMILIES = (
+    *("approx_", "bitmap_", "hll_", "kll_", "percentile_", "regr_", "st_", "theta_", "tuple_"),
+    *("variant_", "vector_", "xpath"),
+)
 
 
 class OperandParser:
     """Tokens, and the operands among them."""
 
-    def __init__(self, text: str, timestamp_ntz: bool) -> None:
+    def __init__(self, text: str, timestamp_ntz: bool, any_function: bool) -> None:
         self.text, self.tokens, self.at = text, tokenize(text), 0
         self.timestamp = TIMESTAMP_NTZ if timestamp_ntz else TIMESTAMP
+        self.any_function = any_function
         self.depth = 0
         # What ends a condition at the present place, besides AND, OR and a closing parenthesis.
         self.stops: list[frozenset[str]] = [frozenset()]
@@ -213,7 +264,7 @@ class OperandParser:
             ):
                 return self.interval()
             case "EXTRACT" if self.symbol("("):
-                field = self.next().text.lower()
+                field = self.next()
                 if not self.word("FROM"):
                     raise UnknownFormError("EXTRACT of something else than a field")
                 found = self.value()
@@ -247,20 +298,21 @@ class OperandParser:
             return Call("subscript", (found, key))
         after = self.peek()
         if after.text == "(" and len(path) == 1 and token.kind is TokenKind.NAME:
-            return self.call(token.value.lower(), None)
+            return self.call(token, None)
         if after.kind is TokenKind.SYMBOL and after.text in ("(", ".", "["):
             what = f"function {'.'.join(path)}" if after.text == "(" else "an element of a column"
-            raise UnknownFormError(f"{what} is not supported by any index")
+            raise UnknownFormError(f"{what} is left to Spark")
         if after.kind is TokenKind.STRING:
             raise UnknownFormError(f"a literal of type {path[0]}")
         return ColumnRef(tuple(path), token.start)
 
-    def call(self, name: str, args: tuple[Operand, ...] | None) -> Operand:
+    def call(self, token: Token, args: tuple[Operand, ...] | None) -> Operand:
         """A function; with ``args`` ``None``, these follow in parentheses."""
         from .functions import FUNCTIONS, WRITTEN_OTHERWISE
 
+        name = token.text.lower()
         if name not in FUNCTIONS or name in WRITTEN_OTHERWISE:
-            raise UnknownFormError(f"function {name} is not supported by any index")
+            raise self.unknown(token, sorted({*FUNCTIONS} - WRITTEN_OTHERWISE), args is None)
         if args is None:
             found: list[Operand] = []
             self.expect("(")
@@ -272,6 +324,27 @@ class OperandParser:
         if name in ("like", "ilike") and len(args) == 2:
             args += (Literal("\\", pa.string()),)
         return Call(name, args)
+
+    def unknown(self, token: Token, ours: list[str], called: bool) -> Exception:
+        """What to raise for a function that is not among ``ours``."""
+        name = token.text.lower()
+        theirs = sorted({*_OF_SPARK.split(), *(type.lower() for type in _CAST_FUNCTIONS)})
+        is_word = token.text in NOT_COLUMNS or not called
+        if name in theirs or name.startswith(_FAMILIES) or is_word:
+            return UnknownFormError(f"only Spark computes {name} (see docs/expressions.md)")
+        if self.any_function:
+            return UnknownFormError(f"{name} is no function of Spark: its session may have it")
+        near = next(filter(None, (get_close_matches(name, x, 1, 0.7) for x in (ours, theirs))), [])
+        return PredicateError(
+            f"no function {name}",
+            text=self.text,
+            position=token.start,
+            nearest=near[0] if near else None,
+            hint=None
+            if near
+            else "docs/expressions.md lists the functions; those of a session are Spark's alone: "
+            "Table.read(spark, where)",
+        )
 
     def case(self) -> Operand:
         """CASE, after the word."""

@@ -25,7 +25,7 @@ from skipstone._arrays import arrow, arrow_bytes, distinct, numbers
 from .literals import Keys, from_key, order_key, order_keys, stored, wide
 from .members import ascending_distinct, from_keys
 from .operands import Unusable, cast_constant, decimal_for
-from .types import Kind, ManyValues, kind_of, spark_type
+from .types import Kind, ManyValues, display, kind_of, spark_name, spark_type
 from .zones import DAY
 
 if TYPE_CHECKING:
@@ -289,7 +289,14 @@ def _one_by_one(
     array: pa.Array, source: pa.DataType, target: pa.DataType, session: Zone | None
 ) -> pa.Array:
     values = ValueArray(ascending_distinct(order_keys(array, source)), source)
-    cast = [cast_constant(value, source, target, session) for value in values]
+    cast = []
+    for value in values:
+        try:
+            cast.append(cast_constant(value, source, target, session))
+        except Unusable:
+            shown = repr(value) if isinstance(value, str) else display(value, source)
+            name = spark_name(target)
+            raise Unusable(f"key {shown[:40]} cannot be read as {name} with certainty") from None
     return _of_domain(cast, target)
 
 

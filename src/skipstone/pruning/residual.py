@@ -76,10 +76,12 @@ def require_decidable(tree: Bound) -> None:
     """``UnsupportedError`` where a part of the predicate is opaque."""
     for node in pieces(tree):
         if isinstance(node, Opaque) and not isinstance(node, Computed):
-            hint = "the documentation lists the expressions that can be decided; read with those,"
-            hint += " and filter the rest in an engine"
-            if "literal" in node.reason and ": " in node.reason:
+            hint = "docs/expressions.md lists what is decided: query with the other conditions,"
+            hint += " and filter the rows by this one in an engine"
+            if ": " in node.reason and ("literal" in node.reason or "compare:" in node.reason):
                 hint = "write the value as the type of the column"
+            elif node.reason.startswith("key "):
+                hint = "give keys of the type of the column: pyarrow.array(keys, type)"
             raise UnsupportedError(f"cannot decide {node.sql}: {node.reason}", hint=hint)
 
 
@@ -166,9 +168,8 @@ class _Evaluation:
         try:
             return true_rows(tree.typed, arrays, self.rows, tree.zone, tree.sql)
         except ExpressionError as error:
-            raise ExpressionError(
-                f"{self.path}: {error.message}" if self.path else error.message
-            ) from None
+            message = f"{self.path}: {error.message}" if self.path else error.message
+            raise ExpressionError(message, hint=error.hint) from None
 
     def _all(self, children: Sequence[Bound]) -> BoolArray:
         """Where all hold: columns that are not decoded yet are decoded for the rows that are left,

@@ -48,6 +48,7 @@ from skipstone.predicate.types import MapKey, parse_type
 
 from .catalyst_functions import FUNCTIONS, Function, FunctionReader, UnusableOperand
 from .literals import UnreadableLiteral, fetch_listed, fetch_set, fetch_values, value_of
+from .session import items
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -113,10 +114,7 @@ def conjunction(
     unusable: Mapping[tuple[str, ...], str] | None = None,
 ) -> Expr:
     """A Scala ``Seq`` of filters, all of which must hold, as one tree; TRUE when there are none."""
-    parts = [
-        to_expr(jvm, filters.apply(i), time_zone=time_zone, unusable=unusable)
-        for i in range(int(filters.size()))
-    ]
+    parts = [to_expr(jvm, each, time_zone=time_zone, unusable=unusable) for each in items(filters)]
     if len(parts) == 1:
         return parts[0]
     return And(tuple(parts)) if parts else Const(True)

@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from .relation import Pruner, RelationInfo
-    from .scan_log import ScanLog
+    from .scan_log import Query, ScanLog
     from .session import JavaObject, Jvm
 
 
@@ -140,8 +140,11 @@ class SkippingFileIndex:
         self.pruner.before_listing()
         clock = _Clock()
         scan: Scan | None
+        query: Query | None = None
         try:
-            result, scan = self._list(partition_filters, data_filters, clock)
+            query = self.log.touch()
+            joins = JoinPruning.of(self, data_filters, query)
+            result, scan = self._list(partition_filters, data_filters, joins, clock)
         except Exception as error:
             result = self.original.listFiles(partition_filters, data_filters)
             scan = None
@@ -149,7 +152,7 @@ class SkippingFileIndex:
         try:
             if scan is None:
                 scan = self._failed(result, partition_filters, failure, clock)
-            self.log.record(self, scan)
+            self.log.record(self, scan, query)
         except Exception:  # an error here must not stop a query
             return result
         return result
@@ -278,13 +281,16 @@ class SkippingFileIndex:
     # -- deciding ----------------------------------------------------------------------------------
 
     def _list(
-        self, partition_filters: JavaObject, data_filters: JavaObject, clock: _Clock
+        self,
+        partition_filters: JavaObject,
+        data_filters: JavaObject,
+        joins: JoinPruning | None,
+        clock: _Clock,
     ) -> tuple[JavaObject, Scan]:
-        settings = self._settings()
-        joins = JoinPruning.of(self, data_filters)
-        if data_filters.isEmpty() and joins is None:
+        if joins is None and data_filters.isEmpty():
             text = "no predicate on columns of the files"
             return self._unfiltered(partition_filters, data_filters, text, clock)
+        settings = self._settings()
         if self.switch is not None and settings.confs[self.switch].strip().lower() != "true":
             text = f"{self.switch} is not true"
             return self._unfiltered(partition_filters, data_filters, text, clock)

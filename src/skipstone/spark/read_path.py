@@ -78,7 +78,7 @@ def wanted_nulls(settings: Mapping[str, str], where: str) -> set[str]:
     if harmful_of(settings, TEXT) is not None:
         return {_plain_text(where)}
     try:
-        stack: list[Expr] = [parse_sql(where)]
+        stack: list[Expr] = [parse_sql(where, any_function=True)]
     except PredicateError:
         return {_plain_text(where)}
     found: set[str] = set()

@@ -28,7 +28,6 @@ from weakref import WeakKeyDictionary, WeakValueDictionary
 
 from skipstone._cache import LruCache
 
-from .joins.conditions import QueryJoins
 from .relation import LOG_FILE, LOG_FORMAT
 from .scans import QueryScans, Scan
 from .session import Jvm
@@ -45,12 +44,16 @@ if TYPE_CHECKING:
 _LOG = logging.getLogger("skipstone")
 _REMEMBERED = 1_000  # queries, and threads
 _WRAPPED = 16
-_ANALYZED = 4  # queries whose joins are known: each holds its plan
+# Queries whose joins are known, each with its plan, and the bytes of their keys: the newest query
+# keeps its keys, however many they are.
+_ANALYZED, _MOST_BYTES = 4, 64 << 20
 _PRINTED = re.compile(r"Skipstone#(\d+)\(")
 _EXECUTION = "spark.sql.execution.id"
 _THREAD = "skipstone.thread"
-#: local property of the threads of a job for the keys of a join (``join_keys.py``)
+#: local property of the threads of a job for the keys of a join (``joins/keys.py``); option of a
+#: relation that was planned for keys, another relation than one without them
 KEYS = "skipstone.keys"
+_DESCRIPTION = "spark.job.description"
 #: the jobs of a thread have this tag, followed by the thread's number
 THREAD_TAG = "skipstone-thread-"
 
@@ -68,10 +71,11 @@ class LocatedIndex(Protocol):
 
 
 @dataclass(slots=True, eq=False)
-class _Query:
-    """The scans of one query so far."""
+class Query:
+    """The scans of one query so far. ``number`` is that of its ``QueryExecution``."""
 
     execution: int | None
+    number: int | None = None
     scans: list[tuple[object, Scan]] = field(default_factory=list)
     #: without an execution: the last one before, and the columns (``id#12L``) of the DataFrame
     after: int = -1
@@ -84,11 +88,17 @@ class ScanLog:
     def __init__(self, jvm: Jvm) -> None:
         self.jvm = jvm
         self._lock = threading.Lock()
-        self._queries: LruCache[object, _Query] = LruCache(_REMEMBERED)
-        self._last: LruCache[int, _Query] = LruCache(_REMEMBERED)
+        self._queries: LruCache[object, Query] = LruCache(_REMEMBERED)
+        self._last: LruCache[int, Query] = LruCache(_REMEMBERED)
         self._captures: dict[int, list[Scan]] = {}
         self._explained: dict[int, JavaObject] = {}
-        self._joins: LruCache[int, QueryJoins] = LruCache(_ANALYZED)
+        self._fetching = 0
+        #: by number of the query: its ``KeySource`` (``joins/keys.py``), or why joins are not used
+        self.joins: LruCache[int, Any] = LruCache(
+            _ANALYZED, most_bytes=_MOST_BYTES, size=_bytes_of, growing=True
+        )
+        #: held while the joins of a query are found
+        self.finding = threading.Lock()
         self._indexes: WeakValueDictionary[int, LocatedIndex] = WeakValueDictionary()
         self._kept: LruCache[int, Scan] = LruCache(_REMEMBERED)
         self._numbers = itertools.count(1)
@@ -179,7 +189,7 @@ class ScanLog:
         except Exception:  # a busy Spark, or a version that keeps its executions otherwise
             return -1
 
-    def touch(self) -> _Query | None:
+    def touch(self) -> Query | None:
         """Record that the query of the calling JVM thread is being planned or run.
 
         A query that runs again, with files listed before, becomes its thread's last one here.
@@ -191,62 +201,65 @@ class ScanLog:
             self._local.seen = None
             return None
         execution = int(text)
-        seen: _Query | None = getattr(self._local, "seen", None)
+        seen: Query | None = getattr(self._local, "seen", None)
         if seen is not None and seen.execution == execution:
             return seen
-        key = self._key(execution)
+        number = self._number(execution)
+        key = ("execution", execution) if number is None else ("query", number)
         thread = self.thread()
         with self._lock:
-            query = self._queries.setdefault(key, _Query(execution))
+            query = self._queries.setdefault(key, Query(execution, number))
             query.execution = execution
             self._last.put(thread, query)
         self._local.seen = query
         return query
 
-    def _key(self, execution: int) -> object:
-        """The key of a query that stays the same when a DataFrame runs again."""
+    def _number(self, execution: int) -> int | None:
+        """The number of a query, which stays the same when a DataFrame runs again."""
+        running = self.execution(execution)
+        return None if running is None else int(running.id())
+
+    def execution(self, number: int) -> JavaObject | None:
+        """The ``QueryExecution`` that runs under this number."""
         executions = self.jvm.module("org.apache.spark.sql.execution.SQLExecution")
-        running = executions.getQueryExecution(execution)
-        return ("execution", execution) if running is None else ("query", int(running.id()))
+        return executions.getQueryExecution(number)
 
-    def running(self) -> tuple[JavaObject | None, bool]:
-        """The query that the calling JVM thread plans or runs, and whether it is only explained.
+    def explained(self) -> JavaObject | None:
+        """The query that is only explained by the calling JVM thread."""
+        return self._explained.get(self.thread()) if self._explained else None
 
-        ``None`` where it is not known, and for a job for the keys of a join.
-        """
-        if not self.jvm.pinned or self.jvm.local_property(KEYS) is not None:
-            return None, False
-        explained = self._explained.get(self.thread())
-        if explained is not None:
-            return explained, True
-        text = self.jvm.local_property(_EXECUTION)
-        if text is None:
-            return None, False
-        executions = self.jvm.module("org.apache.spark.sql.execution.SQLExecution")
-        return executions.getQueryExecution(int(text)), False
+    def fetches_keys(self) -> bool:
+        """Whether the calling JVM thread runs a job for the keys of a join."""
+        return self._fetching > 0 and self.jvm.local_property(KEYS) is not None
 
-    def joins_of(self, query: JavaObject) -> QueryJoins:
-        """The joins of a query, from its plan once."""
-        number = int(query.id())
-        found = self._joins.get(number)
-        if found is None:
-            found = QueryJoins(self.jvm, query.optimizedPlan())
-            self._joins.put(number, found)
-        return found
+    @contextmanager
+    def fetching_keys(self, description: str) -> Iterator[None]:
+        """The jobs of this thread are for the keys of a join meanwhile, and none of its query."""
+        context, described = self.jvm.context, self.jvm.local_property(_DESCRIPTION)
+        with self._lock:
+            self._fetching += 1
+        try:
+            context.setLocalProperty(KEYS, "true")
+            context.setLocalProperty(_DESCRIPTION, description)
+            yield
+        finally:
+            context.setLocalProperty(KEYS, None)
+            context.setLocalProperty(_DESCRIPTION, described)
+            with self._lock:
+                self._fetching -= 1
 
-    def record(self, source: object, scan: Scan) -> None:
-        """Add a scan of the file index ``source`` to the query of the calling JVM thread.
+    def record(self, source: object, scan: Scan, query: Query | None) -> None:
+        """Add a scan of the file index ``source`` to the query of the calling JVM thread, which
+        ``touch`` gave.
 
         The scans of a job for the keys of a join are none of the query's own.
         """
-        if self.jvm.local_property(KEYS) is not None:
+        if self.fetches_keys():
             return
-        thread = self.thread()
-        captured = self._captures.get(thread)
-        if captured is not None:
+        if self._captures and (captured := self._captures.get(self.thread())) is not None:
             captured.append(scan)
             return
-        query = self.touch()
+        thread = self.thread() if query is None else 0
         with self._lock:
             if query is None:
                 query = self._outside(thread, source, scan)
@@ -259,7 +272,7 @@ class ScanLog:
         ``outputs`` are the columns of its DataFrame (``id#12L``).
         """
         thread = self.claim()
-        made = _Query(None, [(object(), scan)], self._newest(wait=True), outputs)
+        made = Query(None, None, [(object(), scan)], self._newest(wait=True), outputs)
         with self._lock:
             self._last.put(thread, made)
         self._tell(scan, None)
@@ -295,7 +308,7 @@ class ScanLog:
         with self._lock:
             return self._kept.get(number)
 
-    def _outside(self, thread: int, source: object, scan: Scan) -> _Query:
+    def _outside(self, thread: int, source: object, scan: Scan) -> Query:
         """The query of a scan outside any execution (``df.rdd``, no pinned threads).
 
         Successive scans are one query until one of them repeats.
@@ -305,7 +318,7 @@ class ScanLog:
             known is source and old.predicate == scan.predicate for known, old in query.scans
         )
         if query is None or query.execution is not None or again:
-            query = _Query(None, after=self._newest())
+            query = Query(None, after=self._newest())
             self._last.put(thread, query)
         return query
 
@@ -331,6 +344,10 @@ class ScanLog:
             return QueryScans(
                 scans=tuple(scan for _, scan in query.scans), execution=query.execution
             )
+
+
+def _bytes_of(joins: Any) -> int:
+    return 0 if isinstance(joins, str) else int(joins.bytes)
 
 
 def _append(file: str, line: str) -> None:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from skipstone.human import duration, of_total, percent, plural, size
 from skipstone.planning.explain import Explanation
-from skipstone.planning.scan_lines import ScanLine, uses_of
+from skipstone.planning.scan_lines import IndexUse, ScanLine, uses_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -24,9 +24,9 @@ class JoinUse:
 
     ``text`` is the equality, ``kind`` the join as Catalyst calls it. ``source`` says where the
     ``keys`` came from: the broadcast, rows of the driver, or a job; ``milliseconds`` is what that
-    cost, ``lookup_milliseconds`` what the indexes took. Files and bytes are those left by them, of
-    those that were left before. ``reason`` says why no keys were looked up, or why they were given
-    up.
+    cost, ``lookup_milliseconds`` what the ``indexes`` took. Files and bytes are those left by them,
+    of those that were left before. ``reason`` says why no keys were looked up, or why they were
+    given up.
     """
 
     text: str
@@ -39,6 +39,7 @@ class JoinUse:
     files_kept: int = 0
     bytes_total: int = 0
     bytes_kept: int = 0
+    indexes: tuple[IndexUse, ...] = ()
     reason: str | None = None
 
     def __str__(self) -> str:
@@ -68,6 +69,7 @@ class JoinUse:
                 "keys": round(self.milliseconds, 3),
                 "lookup": round(self.lookup_milliseconds, 3),
             },
+            "indexes": [str(use) for use in self.indexes],
             "reason": self.reason,
         }
 
@@ -161,7 +163,10 @@ class Scan:
             bytes_total=self.bytes_total,
             milliseconds=sum(self.milliseconds.values()),
             predicate=self.predicate if self.report is None else self.report.predicate,
-            indexes=() if self.report is None else uses_of(self.report.steps),
+            indexes=(
+                *(() if self.report is None else uses_of(self.report.steps)),
+                *(index for use in self.joins for index in use.indexes),
+            ),
             reasons=tuple(map(str, (*reasons, *joins))),
             execution=execution,
         )

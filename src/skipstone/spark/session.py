@@ -28,7 +28,7 @@ from skipstone.errors import KeyUnavailableError, UnsupportedError
 from .versions import Scala213, scala_of, settings_of_connect
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterator, Mapping
 
     from numpy.typing import NDArray
     from pyspark.sql import SparkSession
@@ -152,6 +152,7 @@ def require_kms(path: str, spark: SparkSession, options: Mapping[str, str]) -> N
 JavaObject: TypeAlias = Any  # py4j brings no types: an object in the JVM
 
 _EXPRESSIONS = "org.apache.spark.sql.catalyst.expressions"
+_PATTERNS = "org.apache.spark.sql.catalyst.trees.TreePattern"
 
 
 class Jvm:
@@ -302,6 +303,13 @@ class Jvm:
         attribute = types.toAttribute(field)
         return self.type(f"{_EXPRESSIONS}.InSet")(attribute, self.string_literals(uris))
 
+    def pattern(self, name: str) -> JavaObject:
+        """A ``TreePattern`` of Catalyst."""
+        key = f"{_PATTERNS}.{name}"
+        if key not in self._classes:
+            self._classes[key] = getattr(self.module(_PATTERNS), name)()
+        return self._classes[key]
+
     def identity_set(self, item: JavaObject) -> JavaObject:
         """A ``java.util.IdentityHashMap`` with ``item``: it finds the same object again."""
         known = self.type("java.util.IdentityHashMap")()
@@ -311,6 +319,12 @@ class Jvm:
     def identity_hash(self, item: JavaObject) -> int:
         """A number of this object, which others may have too."""
         return int(self.static("java.lang.System", "identityHashCode")(item))
+
+
+def items(sequence: JavaObject) -> Iterator[JavaObject]:
+    """The elements of a Scala ``Seq``, one call each."""
+    for at in range(int(sequence.size())):
+        yield sequence.apply(at)
 
 
 #: by SparkContext, so that classes are looked up once

@@ -20,6 +20,7 @@ from skipstone.identity import canonical_path
 from skipstone.pruning import Cause, Reason
 
 from .file_index import SkippingFileIndex
+from .joins.plans import file_scans
 from .relation import (
     FACTS_MEMORY,
     FILE_INDEX,
@@ -32,7 +33,7 @@ from .relation import (
 )
 from .scan_log import scan_log
 from .scans import QueryScans
-from .session import Jvm, is_connect, made_settings, simple_name
+from .session import Jvm, is_connect, items, made_settings, simple_name
 from .versions import copy_relation, dataset_class
 
 if TYPE_CHECKING:
@@ -149,8 +150,9 @@ def explain(df: DataFrame) -> QueryScans:
     # Another plan: Spark keeps the list of files with the plan that requested it.
     query = frame_of(df.sparkSession, analyzed)._jdf.queryExecution()
     with log.capture(query) as scans:
-        for scan in _file_scans(query.executedPlan()):
-            scan.selectedPartitions()
+        for scan, is_shared in file_scans(query.executedPlan()):
+            if scan is not None and not is_shared:
+                scan.selectedPartitions()
     return QueryScans(scans=(*planned, *scans), untouched=tuple(dict.fromkeys(untouched)))
 
 
@@ -191,30 +193,11 @@ def _plan(df: DataFrame) -> JavaObject:
     return df._jdf.queryExecution().commandExecuted()
 
 
-def _items(sequence: JavaObject) -> Iterator[JavaObject]:
-    for i in range(int(sequence.size())):
-        yield sequence.apply(i)
-
-
 def _leaves(plan: JavaObject) -> Iterator[JavaObject]:
     """The leaves of a logical plan and of the subqueries in its expressions."""
-    yield from _items(plan.collectLeaves())
-    for inner in _items(plan.subqueriesAll()):
-        yield from _items(inner.collectLeaves())
-
-
-def _file_scans(plan: JavaObject) -> Iterator[JavaObject]:
-    """The file scans of a physical plan that has not run yet."""
-    stack = [plan]
-    while stack:
-        node = stack.pop()
-        name = simple_name(str(node.getClass().getName()))
-        if name == "FileSourceScanExec":
-            yield node
-        elif name == "AdaptiveSparkPlanExec":
-            stack.append(node.initialPlan())
-        stack.extend(_items(node.children()))
-        stack.extend(_items(node.subqueries()))
+    yield from items(plan.collectLeaves())
+    for inner in items(plan.subqueriesAll()):
+        yield from items(inner.collectLeaves())
 
 
 def file_relation(leaf: JavaObject) -> tuple[JavaObject, str] | Reason | None:
@@ -355,7 +338,7 @@ def _through(relation: JavaObject, proxy: SkippingFileIndex) -> JavaObject:
 
 
 def _roots(location: JavaObject) -> tuple[str, ...]:
-    return tuple(canonical_path(str(root.toString())) for root in _items(location.rootPaths()))
+    return tuple(canonical_path(str(root.toString())) for root in items(location.rootPaths()))
 
 
 def relation_info(

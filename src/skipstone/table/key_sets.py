@@ -13,7 +13,9 @@ read as the type of the table's column, empty text as null.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable, Mapping
+from errno import ENOENT
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
@@ -21,14 +23,17 @@ import pyarrow as pa
 
 from skipstone import _compute as pc
 from skipstone.errors import PredicateError, SkipstoneError
+from skipstone.predicate.binding import bind
 from skipstone.predicate.operands import Unusable
-from skipstone.predicate.tree import And, ColumnRef, Const, Expr, Membership
-from skipstone.predicate.types import column_path, indexable
+from skipstone.predicate.tree import And, ColumnRef, Const, Expr, Membership, Opaque
+from skipstone.predicate.types import Kind, column_path, indexable, kind_of, spark_name
 from skipstone.predicate.value_array import cast_values
 from skipstone.predicate.zones import zone
 from skipstone.pruning.table_schema import find_field
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from .open_table import OpenTable
 
     KeySets: TypeAlias = "Mapping[str, object] | object"
@@ -120,14 +125,29 @@ _DELIMITERS = {".csv": ",", ".tsv": "\t"}
 
 def keys_of_file(table: OpenTable, column: str, path: str, theirs: str) -> pa.Array:
     """The keys of ``column`` of ``table`` in the file at ``path``, whose column is ``theirs``."""
+    if "://" not in path and not Path(path).exists():
+        raise FileNotFoundError(ENOENT, os.strerror(ENOENT), path)
+    if (delimiter := _delimiter(path)) is not None:
+        return _fitting(table, column, _csv(path, theirs, delimiter), f"{path}, row")
+    if Path(path).is_file() and not _is_parquet(path):
+        return _fitting(table, column, _lines(path), f"{path}, line")
+    return _fitting(table, column, key_array(_parquet(table, path, theirs), column), f"{path}, row")
+
+
+def columns_of_file(path: str, opened: Callable[[str], OpenTable]) -> list[str] | None:
+    """The columns of a file of keys; ``None`` where its lines are the keys."""
+    if (delimiter := _delimiter(path)) is not None:
+        return _csv_columns(path, delimiter)
+    if Path(path).is_file() and not _is_parquet(path):
+        return None
+    found = opened(path)
+    return list(found.schema(found.listing()).names)
+
+
+def _delimiter(path: str) -> str | None:
     suffixes = Path(path).suffixes
     compressed = suffixes[-1:] in ([".gz"], [".bz2"], [".zst"])
-    suffix = (suffixes[-2:-1] if compressed else suffixes[-1:]) or [""]
-    if suffix[0] in _DELIMITERS:
-        return _of_text(table, column, _csv(path, theirs, _DELIMITERS[suffix[0]]), path)
-    if Path(path).is_file() and not _is_parquet(path):
-        return _of_text(table, column, _lines(path), path)
-    return key_array(_parquet(table, path, theirs), column)
+    return _DELIMITERS.get("".join(suffixes[-2:-1] if compressed else suffixes[-1:]))
 
 
 def _is_parquet(path: str) -> bool:
@@ -135,27 +155,36 @@ def _is_parquet(path: str) -> bool:
         return file.read(4) in (b"PAR1", b"PARE")
 
 
+def _not_csv(path: str, error: pa.ArrowInvalid) -> SkipstoneError:
+    hint = "the first line of a CSV file names its columns; the values follow, one row a line"
+    if not Path(path).stat().st_size:
+        return SkipstoneError(f"{path} is empty", hint=hint)
+    return SkipstoneError(f"{path} is not CSV: {error}", hint=hint)
+
+
 def _parquet(table: OpenTable, path: str, column: str) -> pa.ChunkedArray:
     options = table.storage_options if "://" in path else None
     found: Any = type(table)(path, storage_options=options)
-    spelled = {name.lower(): name for name in found.schema(found.listing()).names}
-    name = spelled.get(column.lower())
-    if name is None:
-        raise _no_column(column, path, list(spelled.values()))
+    name = _spelled(column, path, found.schema(found.listing()).names)
     return found.query(columns=[name]).column(0)
+
+
+def _csv_columns(path: str, delimiter: str) -> list[str]:
+    from pyarrow import csv
+
+    read, parse = csv.ReadOptions(use_threads=False), csv.ParseOptions(delimiter=delimiter)
+    try:
+        return list(csv.open_csv(path, read, parse).schema.names)
+    except pa.ArrowInvalid as error:
+        raise _not_csv(path, error) from None
 
 
 def _csv(path: str, column: str, delimiter: str) -> pa.Array:
     from pyarrow import csv
 
-    read = csv.ReadOptions(use_threads=False)
-    parse = csv.ParseOptions(delimiter=delimiter)
+    read, parse = csv.ReadOptions(use_threads=False), csv.ParseOptions(delimiter=delimiter)
+    name = _spelled(column, path, _csv_columns(path, delimiter))
     try:
-        names = csv.open_csv(path, read, parse).schema.names
-        spelled = {name.lower(): name for name in names}
-        name = spelled.get(column.lower())
-        if name is None:
-            raise _no_column(column, path, names)
         convert = csv.ConvertOptions(
             include_columns=[name],
             column_types={name: pa.large_string()},
@@ -165,13 +194,14 @@ def _csv(path: str, column: str, delimiter: str) -> pa.Array:
         )
         return csv.read_csv(path, read, parse, convert).column(0).combine_chunks()
     except pa.ArrowInvalid as error:
-        raise SkipstoneError(f"{path} is not CSV: {error}") from None
+        raise _not_csv(path, error) from None
 
 
 def _lines(path: str) -> pa.Array:
     """The lines, null for an empty one."""
     with pa.input_stream(path) as file:
-        text = pa.array([file.read()], pa.large_binary()).view(pa.large_string())
+        data = file.read().removesuffix(b"\n")
+    text = pa.array([data], pa.large_binary()).view(pa.large_string())
     try:
         text.validate(full=True)
     except pa.ArrowInvalid as error:
@@ -180,26 +210,69 @@ def _lines(path: str) -> pa.Array:
     return pc.if_else(pc.equal(lines, ""), pa.scalar(None, pa.large_string()), lines)
 
 
-def _no_column(column: str, path: str, names: list[str]) -> PredicateError:
-    from difflib import get_close_matches
+def _spelled(column: str, path: str, names: list[str]) -> str:
+    """The name of a column as the file at ``path`` spells it."""
+    found = {name.lower(): name for name in names}.get(column.lower())
+    if found is None:
+        from difflib import get_close_matches
 
-    near = get_close_matches(column, names, 1)
-    hint = None if near else f"the columns are {', '.join(names[:8])}"
-    return PredicateError(
-        f"no column {column} in {path}", nearest=near[0] if near else None, hint=hint
-    )
+        near = get_close_matches(column, names, 1)
+        hint = None if near else f"the columns are {', '.join(names[:8])}"
+        raise PredicateError(
+            f"no column {column} in {path}", nearest=near[0] if near else None, hint=hint
+        )
+    return found
 
 
-def _of_text(table: OpenTable, column: str, texts: pa.Array, path: str) -> pa.Array:
-    """Texts as the type of a column of the table."""
-    field = find_field(table.schema(table.listing()), column)
+def _fitting(table: OpenTable, column: str, keys: pa.Array, place: str) -> pa.Array:
+    """Keys that compare with a column of the table, texts as its type; ``place`` is for errors."""
+    schema = table.schema(table.listing())
+    field = find_field(schema, column)
     type = None if field is None else indexable(field)
-    if type is None or pa.types.is_string(type):
-        return texts  # a column that does not exist is an error of the query
-    held = pc.drop_null(texts).cast(pa.string())
-    try:
+    if type is None or keys.null_count == len(keys):
+        return keys  # a column that does not exist is an error of the query
+    if not pa.types.is_string(keys.type) and not pa.types.is_large_string(keys.type):
+        some = keys.filter(pc.is_valid(keys))[:1]
+        if isinstance(bind(memberships({column_path(column): some}), schema), Opaque):
+            raise PredicateError(
+                f"{place.rpartition(',')[0]} has keys of type {keys.type}, and {column} is "
+                f"{spark_name(type)}: these do not compare",
+                hint=f"write the keys as {spark_name(type)}",
+            )
+        return keys
+    if pa.types.is_string(type):
+        return keys
+
+    def cast(texts: pa.Array) -> pa.Array:
+        held = pc.drop_null(texts).cast(pa.string())
         if pa.types.is_decimal(type):
             return held.cast(type)
         return cast_values(held, pa.string(), type, zone("UTC"))
-    except (Unusable, pa.ArrowInvalid) as error:
-        raise PredicateError(f"a key of {column} in {path}: {error}") from None
+
+    try:
+        found = cast(keys)
+        return pa.concat_arrays([found, pa.nulls(keys.null_count, found.type)])
+    except (Unusable, pa.ArrowInvalid):
+        start, end = 0, len(keys)
+        while end - start > 1:  # the first half has one that cannot be cast, or the other has
+            middle = (start + end) // 2
+            try:
+                cast(keys[start:middle])
+                start = middle
+            except (Unusable, pa.ArrowInvalid):
+                end = middle
+        raise PredicateError(
+            f"{place} {start + 1:,}: {keys[start].as_py()!r} is not a key of {column}, which is "
+            f"{spark_name(type)}",
+            hint=f"keys of this column are such as {_EXAMPLES.get(kind_of(type), '42')}",
+        ) from None
+
+
+_EXAMPLES = {
+    Kind.DATE: "2026-01-31",
+    Kind.TIMESTAMP: "2026-01-31 12:00:00",
+    Kind.TIMESTAMP_NTZ: "2026-01-31 12:00:00",
+    Kind.FLOATING: "4.2",
+    Kind.DECIMAL: "4.2",
+    Kind.BOOLEAN: "true and false",
+}

@@ -115,7 +115,7 @@ def _scan_query(table: OpenTable, request: PlanRequest) -> TableScan:
         milliseconds[phase] = (now - clock) * 1e3
         clock = now
 
-    expr, text = _parsed(request.where, request.keys)
+    expr, text = _parsed(request)
     listing, snapshot = table.listing_and_facts(columns_of(expr))
     lap("listing")
     matched = table.match(listing, request.spark, snapshot)
@@ -148,7 +148,7 @@ def _scan_query(table: OpenTable, request: PlanRequest) -> TableScan:
             matches=[matched],
             partitions=partitions,
             table=table.path,
-            predicate=text or to_sql(expr),
+            predicate=text or to_sql(expr, counted=request.shown),
             milliseconds=milliseconds,
             runs=RunSettings(
                 limit=request.memory,
@@ -332,16 +332,18 @@ def _runner(spark: SparkSession | None) -> Runner:
     return plan_on_spark(spark)
 
 
-def _parsed(where: Where, keys: KeySets | None) -> tuple[Expr, str | None]:
+def _parsed(request: PlanRequest) -> tuple[Expr, str | None]:
     """The predicate as a tree, and its text where it was text alone; no predicate is TRUE."""
-    if keys is not None:
+    where = request.where
+    if request.keys is not None:
         from .key_sets import keyed
 
-        return keyed(_parsed(where, None)[0], keys), None
+        return keyed(_parsed(replace(request, keys=None))[0], request.keys), None
     if where is None:
         return Const(True), None
     if isinstance(where, str):
-        return parse_sql(where), where
+        for_spark = request.spark is not None or request.schema is not None
+        return parse_sql(where, any_function=for_spark), where
     from skipstone.predicate.dnf import from_dnf
 
     return from_dnf(where), None

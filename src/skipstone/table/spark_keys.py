@@ -23,6 +23,7 @@ from skipstone.predicate.types import column_name, column_path
 from skipstone.predicate.value_array import as_literals
 from skipstone.spark.facts import FactsPruner
 from skipstone.spark.read_path import is_ansi
+from skipstone.spark.scan_log import KEYS
 from skipstone.spark.session import settings_of
 from skipstone.spark.versions import collected
 
@@ -41,8 +42,6 @@ if TYPE_CHECKING:
 
 #: rows of a DataFrame of keys that are collected
 MOST_KEYS = 10_000_000
-#: an option of a relation that was planned for keys: another relation than one without them
-OPTION = "skipstone.keys"
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -70,7 +69,7 @@ class SparkKeys:
 
     @property
     def option(self) -> dict[str, str]:
-        """``OPTION``, with a checksum of the keys: Spark takes one relation for another that is
+        """``KEYS``, with a checksum of the keys: Spark takes one relation for another that is
         equal, and this one has other files."""
         if not self.arrays:
             return {}
@@ -80,7 +79,7 @@ class SparkKeys:
             for buffer in array.buffers():
                 if buffer is not None:
                     digest.update(buffer)
-        return {OPTION: digest.hexdigest()}
+        return {KEYS: digest.hexdigest()}
 
     def prune(self, pruner: Pruner | None, spark: SparkSession) -> None:
         """Every scan that asks ``pruner`` lists the files that may hold a key."""

@@ -50,7 +50,8 @@ def cast(node: Typed, values: Sequence[Any], session: Zone | None) -> pa.Array:
         found = _number(array, target)
     if not tolerant and found.null_count > array.null_count:
         bad = array.filter(pc.and_(pc.is_null(found), pc.is_valid(array)))[0].as_py()
-        raise Failure(f"{bad!r} cannot be cast to {spark_name(target)}")
+        text = f"{bad!r} cannot be cast to {spark_name(target)}"
+        raise Failure(text, "write TRY_CAST, which gives NULL for it")
     return found
 
 

@@ -26,14 +26,26 @@ if TYPE_CHECKING:
 
 
 class Failure(Exception):
-    """What Spark too would refuse, in words."""
+    """What Spark too would refuse, in words, and another way to write it."""
+
+    def __init__(self, message: str, instead: str = "") -> None:
+        super().__init__(message)
+        self.instead = instead
 
 
-def _checked(call: Callable[[], pa.Array], type: pa.DataType) -> pa.Array:
+def _checked(call: Callable[[], pa.Array], type: pa.DataType, wider: str | None = None) -> pa.Array:
     try:
         return call()
     except pa.ArrowInvalid:
-        raise Failure(f"a result that {spark_name(type)} cannot hold") from None
+        instead = f"cast an operand to a wider type, CAST(x AS {wider})" if wider else ""
+        raise Failure(f"a result that {spark_name(type)} cannot hold", instead) from None
+
+
+def _wider(type: pa.DataType) -> str:
+    """A type in which the same sums and products have room."""
+    if pa.types.is_decimal(type):
+        return "DOUBLE"
+    return "BIGINT" if type.bit_width < 64 else "DECIMAL(20, 0)"
 
 
 def _arithmetic(node: Typed, values: Sequence[Any], session: Zone | None) -> pa.Array:
@@ -43,7 +55,7 @@ def _arithmetic(node: Typed, values: Sequence[Any], session: Zone | None) -> pa.
     checked = {"+": pc.add_checked, "-": pc.subtract_checked, "*": pc.multiply_checked}
     if pa.types.is_floating(node.type):
         checked = {"+": pc.add, "-": pc.subtract, "*": pc.multiply}
-    return _checked(lambda: checked[node.kernel](left, right), node.type)
+    return _checked(lambda: checked[node.kernel](left, right), node.type, _wider(node.type))
 
 
 def _wide(values: Any, scale: int | None = None) -> Any:
@@ -66,7 +78,7 @@ def rounded(values: pa.Array, type: pa.DataType) -> pa.Array:
     """Decimals at the scale of ``type``, half up; ``Failure`` where one has too many digits."""
     if values.type.scale > type.scale:
         values = pc.round(values, type.scale, round_mode="half_towards_infinity")
-    return _checked(lambda: values.cast(type), type)
+    return _checked(lambda: values.cast(type), type, _wider(type))
 
 
 def _refuse_zero(left: Any, right: Any) -> None:
@@ -75,7 +87,7 @@ def _refuse_zero(left: Any, right: Any) -> None:
     if isinstance(zero, pa.Scalar) or isinstance(left, pa.Array):
         zero = pc.and_(pc.is_valid(left), zero)
     if pc.any(zero).as_py():
-        raise Failure("a division by zero")
+        raise Failure("a division by zero", "divide by nullif(x, 0), which gives NULL for 0")
 
 
 def _divide(node: Typed, values: Sequence[Any], session: Zone | None) -> pa.Array:
@@ -149,13 +161,13 @@ def decimals(unscaled: Any, valid: Any, type: pa.DataType) -> pa.Array:
 def _negate(node: Typed, values: Sequence[Any], session: Zone | None) -> pa.Array:
     if not pa.types.is_integer(node.type):
         return pc.negate(values[0])
-    return _checked(lambda: pc.negate_checked(values[0]), node.type)
+    return _checked(lambda: pc.negate_checked(values[0]), node.type, _wider(node.type))
 
 
 def _abs(node: Typed, values: Sequence[Any], session: Zone | None) -> pa.Array:
     if not pa.types.is_integer(node.type):
         return pc.abs(values[0])
-    return _checked(lambda: pc.abs_checked(values[0]), node.type)
+    return _checked(lambda: pc.abs_checked(values[0]), node.type, _wider(node.type))
 
 
 KERNELS: dict[str, Callable[[Typed, Sequence[Any], Zone | None], pa.Array]] = {

@@ -148,7 +148,8 @@ def true_rows(
     try:
         found = Rows(columns, rows, session).of(node)
     except arithmetic.Failure as failure:
-        raise ExpressionError(f"{failure} in {text}") from None
+        hint = ExpressionError.default_hint + (failure.instead and f", or {failure.instead}")
+        raise ExpressionError(f"{failure} in {text}", hint=hint) from None
     return np.asarray(numbers(found), np.bool_)
 
 

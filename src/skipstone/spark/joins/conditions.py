@@ -48,6 +48,8 @@ import re
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
+from skipstone.spark.session import items
+
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
@@ -126,12 +128,11 @@ class Equality:
 
 @dataclass(slots=True, eq=False)
 class Join:
-    """A join with equalities; ``kind`` as Catalyst calls it. ``memory`` is for its users."""
+    """A join with equalities; ``kind`` as Catalyst calls it."""
 
     node: Node
     kind: str
     equalities: list[Equality]
-    memory: dict[object, Any] = field(default_factory=dict)
 
     def side(self, which: int) -> Node:
         return self.node.children[which]
@@ -179,12 +180,9 @@ class QueryJoins:
         self._leaves: dict[int, Leaf] = {}
         self._joins: dict[int, Join] = {}
         self.roots: list[Node] = []
-        patterns = jvm.module("org.apache.spark.sql.catalyst.trees.TreePattern")
-        if not optimized.containsPattern(patterns.JOIN()):
+        if not optimized.containsPattern(jvm.pattern("JOIN")):
             return
-        below = optimized.subqueriesAll()
-        plans = [optimized, *(below.apply(i) for i in range(int(below.size())))]
-        self.roots = [tree_of(plan) for plan in plans]
+        self.roots = [tree_of(plan) for plan in (optimized, *items(optimized.subqueriesAll()))]
         for root in self.roots:
             for node in root.walk():
                 if node.name == "LogicalRelation":
@@ -325,9 +323,7 @@ def tree_of(plan: JavaObject) -> Node:
     stack = [root]
     while stack:
         node = stack.pop()
-        below = node.java.children()
-        for at in range(int(below.size())):
-            child = below.apply(at)
+        for child in items(node.java.children()):
             node.children.append(Node(child, str(child.nodeName()), []))
         stack.extend(node.children)
     return root

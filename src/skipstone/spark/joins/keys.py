@@ -17,12 +17,13 @@ from __future__ import annotations
 
 import json
 import time
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Final, Protocol
 
 import numpy as np
 
-from skipstone.spark.scan_log import KEYS
+from skipstone.human import size
+from skipstone.spark.session import items
 from skipstone.spark.versions import dataset_class
 
 from .conditions import tree_of
@@ -37,7 +38,7 @@ if TYPE_CHECKING:
     from skipstone.spark.session import JavaObject, Jvm
 
     from .conditions import Join, Node, Nodes, QueryJoins, Source
-    from .plans import ListingIndex
+    from .plans import ListingIndex, PlannedScan
     from .rows import Column
 
 
@@ -46,6 +47,8 @@ MAX_KEYS: Final = "spark.skipstone.joins.maxKeys"
 #: Setting: bytes that a scan must have left before a job runs for the keys of its joins; 0 for
 #: every scan, whatever the job may cost.
 MIN_BYTES: Final = "spark.skipstone.joins.minBytes"
+#: the settings where they are not made
+DEFAULTS: Final = {MAX_KEYS: 1_000_000, MIN_BYTES: 256 << 20}
 
 # A side that is read twice is at most this share of what is left to read, and this many bytes.
 _SHARE: Final = 20
@@ -55,8 +58,9 @@ _SECONDS: Final = 10
 # So many keys of a broadcast, and one, are looked up first where it has more: a million takes a
 # second or two.
 _FEW: Final = 255
+# The most bytes of the keys of one side.
+_KEY_BYTES: Final = 64 << 20
 _EXPRESSIONS: Final = "org.apache.spark.sql.catalyst.expressions."
-_DESCRIPTION: Final = "spark.job.description"
 _LOCAL: Final = frozenset({"LocalRelation", "OneRowRelation", "Project", "Filter", "Union"})
 # Operators that give the same rows each time over the same files.
 _REPEATABLE: Final = _LOCAL | {
@@ -94,9 +98,17 @@ class Keys:
     rows: int
     milliseconds: float = 0.0
 
+    @property
+    def bytes(self) -> int:
+        return sum(int(array.nbytes) for array in self.values)
+
 
 class AskedScan(Protocol):
     """The scan that asks for keys."""
+
+    @property
+    def index(self) -> ListingIndex:
+        """What lists its files."""
 
     @property
     def bytes_left(self) -> int:
@@ -111,32 +123,38 @@ class AskedScan(Protocol):
 
 @dataclass(slots=True, eq=False, kw_only=True)
 class KeySource:
-    """Reads the keys of the joins of one query, each once. ``is_explained``: nothing runs yet."""
+    """Reads the keys of the joins of one query, each once. ``is_explained``: nothing runs yet.
 
-    index: ListingIndex
+    ``scans`` are those of the plan. Several threads of Spark may use it at once.
+    """
+
+    jvm: Jvm
     query: QueryJoins
     session: JavaObject
     executed: JavaObject
+    scans: Sequence[PlannedScan]
     is_explained: bool
     max_keys: int
     min_bytes: int
     broadcasts: list[JavaObject] | None = None
+    memory: dict[tuple[int, int], Keys] = field(default_factory=dict)
+    differing: dict[tuple[int, int], str | None] = field(default_factory=dict)
 
     @property
-    def jvm(self) -> Jvm:
-        return self.index.jvm
+    def bytes(self) -> int:
+        """Of the keys that it has."""
+        return sum(keys.bytes for keys in tuple(self.memory.values()))
 
     def keys(self, sources: Sequence[Source], scan: AskedScan) -> tuple[Keys, Source]:
         """The keys of one of the sources, of which the first is the side itself; ``NoKeys``."""
         for source in sources:
-            join, which, _ = source
-            if which in join.memory:
-                return replace(join.memory[which], milliseconds=0.0), source
+            known = self.memory.get((id(source[0]), source[1]))
+            if known is not None:
+                return replace(known, milliseconds=0.0), source
         started = time.perf_counter()
         reasons = []
         for read in (self._broadcast, self._local, self._job):
             for source in sources:
-                join, which, _ = source
                 try:
                     found = read(source, scan)
                 except NoGain:
@@ -146,7 +164,8 @@ class KeySource:
                     continue
                 if found is not None:
                     spent = (time.perf_counter() - started) * 1e3
-                    join.memory[which] = found = replace(found, milliseconds=spent)
+                    found = replace(found, milliseconds=spent)
+                    self.memory[id(source[0]), source[1]] = found
                     return found, source
         raise NoKeys(reasons[0] if reasons else "no place has the keys")
 
@@ -158,7 +177,7 @@ class KeySource:
         if exchange is None:
             return None
         is_adaptive = str(self.executed.nodeName()) == "AdaptiveSparkPlan"
-        if not is_adaptive and waits_for(self.index, exchange):
+        if not is_adaptive and waits_for(scan.index, exchange):
             raise NoKeys("its broadcast may wait for this scan")
         unit = self.jvm.type("java.util.concurrent.TimeUnit").SECONDS
         try:
@@ -174,11 +193,11 @@ class KeySource:
             if equality.null_safe:
                 types.append("boolean")
         if name == "EmptyHashedRelation":
-            return self._kept(columns_of_rows("", types), "the broadcast")
+            return self._kept(columns_of_rows("", types), "the broadcast", self.max_keys)
         is_packed = name == "LongHashedRelation"
         self.jvm.answer_at_once()
 
-        def read(most: int) -> Keys:
+        def read(most: int, limit: int) -> Keys:
             rows = str(relation.keys().take(most + 1).mkString(""))
             columns = packed_columns(rows, types) if is_packed else columns_of_rows(rows, types)
             found = []
@@ -188,13 +207,14 @@ class KeySource:
                     is_null = columns.pop(0).values
                     column = replace(column, nulls=np.asarray(is_null).astype(np.bool_))
                 found.append(column)
-            return self._kept(found, "the broadcast")
+            return self._kept(found, "the broadcast", limit)
 
-        few = read(min(_FEW, self.max_keys))
+        few = read(min(_FEW, self.max_keys), self.max_keys)
         if few.rows <= _FEW:
             return few
         scan.require_gain(few.values[at])
-        return read(self.max_keys)
+        most = min(self.max_keys, _KEY_BYTES * few.rows // max(few.bytes, 1))
+        return read(most, most)
 
     def _exchange(self, join: Join, which: int) -> JavaObject | None:
         """The exchange that broadcasts the rows of a side by the keys of the join.
@@ -204,7 +224,7 @@ class KeySource:
         time, no other part of the query may be such a side.
         """
         side = join.side(which)
-        if _unrepeatable(self.jvm, side) is not None:
+        if self._differs(join, which) is not None:
             if not side.java.deterministic():
                 return None
             alike = [n for root in self.query.roots for n in root.walk() if n.name == side.name]
@@ -272,14 +292,14 @@ class KeySource:
     def _local(self, source: Source, scan: AskedScan) -> Keys | None:
         join, which, _ = source
         side = join.side(which)
-        if not {node.name for node in side.walk()} <= _LOCAL or _unrepeatable(self.jvm, side):
+        if not {node.name for node in side.walk()} <= _LOCAL or self._differs(join, which):
             return None
-        return self._run(join, which, "rows of the driver")
+        return self._run(join, which, "rows of the driver", scan.index)
 
     def _job(self, source: Source, scan: AskedScan) -> Keys | None:
         join, which, _ = source
         side = join.side(which)
-        if reason := _unrepeatable(self.jvm, side):
+        if reason := self._differs(join, which):
             raise NoKeys(reason)
         most = _MOST_BYTES
         if self.min_bytes and not (self.is_explained and self._exchange(join, which) is not None):
@@ -294,11 +314,18 @@ class KeySource:
             raise NoKeys(f"the other side may have {cost:,} bytes: more than {most:,}")
         if not scan.has_index(source):
             raise NoKeys("no index of the key")
-        return self._run(join, which, "a job")
+        return self._run(join, which, "a job", scan.index)
 
-    def _run(self, join: Join, which: int, name: str) -> Keys:
+    def _differs(self, join: Join, which: int) -> str | None:
+        """Why a second run of a side may give other rows; ``None`` if it cannot."""
+        side = id(join), which
+        if side not in self.differing:
+            self.differing[side] = _unrepeatable(self.jvm, join.side(which))
+        return self.differing[side]
+
+    def _run(self, join: Join, which: int, name: str, index: ListingIndex) -> Keys:
         """The keys by a query of their own; no job runs for rows of the driver."""
-        jvm, context = self.jvm, self.jvm.context
+        jvm = self.jvm
         numbers = jvm.module(f"{_EXPRESSIONS}NamedExpression")
         none, alias = jvm.module("scala.None"), jvm.type(f"{_EXPRESSIONS}Alias")
         expressions = [equality.expressions[which] for equality in join.equalities]
@@ -310,32 +337,31 @@ class KeySource:
         project = jvm.type("org.apache.spark.sql.catalyst.plans.logical.Project")
         plan = project(jvm.seq(*keys), join.side(which).java)
         plan.setAnalyzed()
-        described = jvm.local_property(_DESCRIPTION)
-        context.setLocalProperty(KEYS, "true")
-        context.setLocalProperty(_DESCRIPTION, f"skipstone join keys: {self.index.name}")
-        try:
+        with index.log.fetching_keys(f"skipstone join keys: {index.name}"):
             frame = dataset_class(jvm).ofRows(self.session, plan)
             frame = frame.distinct() if name == "a job" else frame
             frame = frame.limit(self.max_keys + 1)
             rows = frame.queryExecution().executedPlan().executeCollect()
-        finally:
-            context.setLocalProperty(KEYS, None)
-            context.setLocalProperty(_DESCRIPTION, described)
         jvm.answer_at_once()
-        return self._kept(columns_of_rows(str(jvm.scala.wrap(rows).mkString("")), types), name)
+        columns = columns_of_rows(str(jvm.scala.wrap(rows).mkString("")), types)
+        return self._kept(columns, name, self.max_keys)
 
-    def _kept(self, columns: Sequence[Column], name: str) -> Keys:
+    def _kept(self, columns: Sequence[Column], name: str, limit: int) -> Keys:
         rows = len(columns[0].nulls)
-        if rows > self.max_keys:
-            raise NoGain(f"more than {self.max_keys:,} keys ({MAX_KEYS})")
+        if rows > limit:
+            why = MAX_KEYS if limit == self.max_keys else f"{size(_KEY_BYTES)} of them"
+            raise NoGain(f"more than {limit:,} keys ({why})")
         nulls = [bool(column.nulls.any()) for column in columns]
-        return Keys([column.array() for column in columns], nulls, name, rows)
+        found = Keys([column.array() for column in columns], nulls, name, rows)
+        if found.bytes > _KEY_BYTES:
+            raise NoGain(f"its keys have {size(found.bytes)}: more than {size(_KEY_BYTES)}")
+        return found
 
 
 def _as_nodes(expressions: JavaObject) -> list[Nodes]:
     """Expressions as Catalyst's JSON. Whether a column may be null differs between the logical and
     the physical plan."""
-    found = [json.loads(expressions.apply(at).toJSON()) for at in range(int(expressions.size()))]
+    found = [json.loads(each.toJSON()) for each in items(expressions)]
     return [[{k: v for k, v in node.items() if k != "nullable"} for node in each] for each in found]
 
 
@@ -343,10 +369,8 @@ def _origins(plan: JavaObject) -> list[JavaObject] | None:
     """What the leaves of a plan and of its subqueries read, where ``sameResult`` does not tell it
     apart: listings of files, and caches. ``None`` with a leaf of another kind."""
     found = []
-    below = plan.subqueriesAll()
-    for each in (plan, *(below.apply(at) for at in range(int(below.size())))):
-        leaves = each.collectLeaves()
-        for leaf in (leaves.apply(at) for at in range(int(leaves.size()))):
+    for each in (plan, *items(plan.subqueriesAll())):
+        for leaf in items(each.collectLeaves()):
             name = str(leaf.nodeName())
             if name == "LogicalRelation":
                 relation = leaf.relation()
@@ -373,12 +397,10 @@ def _unrepeatable(jvm: Jvm, side: Node) -> str | None:
     """Why a second run of ``side`` may give other rows; ``None`` if it cannot."""
     if not side.java.deterministic():
         return "the other side is not deterministic"
-    patterns = jvm.module("org.apache.spark.sql.catalyst.trees.TreePattern")
-    for pattern in (patterns.PYTHON_UDF(), patterns.SCALA_UDF()):
-        if side.java.containsPattern(pattern):
+    for pattern in ("PYTHON_UDF", "SCALA_UDF"):
+        if side.java.containsPattern(jvm.pattern(pattern)):
             return "the other side has a function of the user"
-    below = side.java.subqueriesAll()
-    sides = [side, *(tree_of(below.apply(at)) for at in range(int(below.size())))]
+    sides = [side, *map(tree_of, items(side.java.subqueriesAll()))]
     for node in (node for each in sides for node in each.walk()):
         if node.name not in _REPEATABLE:
             return f"the other side has a {node.name}: a second run may give other rows"
@@ -395,9 +417,8 @@ def _unrepeatable(jvm: Jvm, side: Node) -> str | None:
 
 
 def _aggregate(node: Node) -> str | None:
-    expressions = node.java.aggregateExpressions()
-    for at in range(int(expressions.size())):
-        nodes = json.loads(expressions.apply(at).toJSON())
+    for expression in items(node.java.aggregateExpressions()):
+        nodes = json.loads(expression.toJSON())
         kinds = [str(each["class"]) for each in nodes]
         for kind in kinds:
             name = kind.rpartition(".")[2]

@@ -10,14 +10,16 @@ reused, need all their files.
 from __future__ import annotations
 
 import re
+from functools import cached_property
 from typing import TYPE_CHECKING, Protocol
 
 from skipstone.spark.scan_log import LocatedIndex
+from skipstone.spark.session import items
 
 from .conditions import ids_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterator, Mapping, Sequence
 
     from skipstone.spark.relation import Pruner
     from skipstone.spark.scan_log import ScanLog
@@ -38,21 +40,60 @@ class ListingIndex(LocatedIndex, Protocol):
     def name(self) -> str: ...
 
 
+class PlannedScan:
+    """A file scan of a plan, or (``java`` is ``None``) another that may read files.
+
+    ``is_shared`` where it fills a cache or is below a reused exchange.
+    """
+
+    def __init__(self, jvm: Jvm, log: ScanLog, java: JavaObject | None, is_shared: bool) -> None:
+        self.jvm, self.log, self.java, self.is_shared = jvm, log, java, is_shared
+
+    def reads(self, index: ListingIndex) -> bool:
+        """Whether it reads the files of ``index``."""
+        location, known = self._place
+        if known is index:
+            return True
+        return bool(index.original.equals(location if known is None else known.original))
+
+    @cached_property
+    def _place(self) -> tuple[JavaObject, LocatedIndex | None]:
+        assert self.java is not None
+        location = self.java.relation().location()
+        return location, self.log.find(location)
+
+    @cached_property
+    def filters(self) -> frozenset[str]:
+        assert self.java is not None
+        return _texts(self.jvm, self.java.dataFilters())
+
+    @cached_property
+    def columns(self) -> frozenset[int]:
+        """The numbers of its columns."""
+        assert self.java is not None
+        return frozenset(ids_of(self.jvm.join(self.java.output())))
+
+
+def planned_scans(jvm: Jvm, log: ScanLog, plan: JavaObject) -> list[PlannedScan]:
+    """The scans of a plan."""
+    return [PlannedScan(jvm, log, scan, is_shared) for scan, is_shared in file_scans(plan)]
+
+
 def ways(
-    index: ListingIndex, query: QueryJoins, executed: JavaObject, filters: JavaObject
+    index: ListingIndex, query: QueryJoins, scans: Sequence[PlannedScan], filters: JavaObject
 ) -> list[list[Condition]]:
     """The conditions of every scan that may be the one that lists; none where one has none."""
     wanted = _texts(index.jvm, filters)
     found = []
-    for scan, is_shared in _scans(executed):
-        if scan is None:
+    for scan in scans:
+        if scan.java is None:
             if not wanted:
                 return []  # rows of a source that may read the same files in its own way
             continue
-        if not _reads(index, scan) or _texts(index.jvm, scan.dataFilters()) != wanted:
+        if not scan.reads(index) or scan.filters != wanted:
             continue
-        leaves = query.leaves_of(frozenset(ids_of(index.jvm.join(scan.output()))))
-        if is_shared or not leaves or not all(leaf.conditions for leaf in leaves):
+        leaves = query.leaves_of(scan.columns)
+        if scan.is_shared or not leaves or not all(leaf.conditions for leaf in leaves):
             return []
         found += [leaf.conditions for leaf in leaves]
     return list({id(each): each for each in found}.values())
@@ -61,18 +102,8 @@ def ways(
 def waits_for(index: ListingIndex, exchange: JavaObject) -> bool:
     """Whether a broadcast may need the scan that lists: it reads the same files, or what another
     part of the plan does."""
-    return any(
-        scan is None or is_shared or _reads(index, scan)
-        for scan, is_shared in _scans(exchange.child())
-    )
-
-
-def _reads(index: ListingIndex, scan: JavaObject) -> bool:
-    location = scan.relation().location()
-    known = index.log.find(location)
-    if known is index:
-        return True
-    return bool(index.original.equals(location if known is None else known.original))
+    scans = planned_scans(index.jvm, index.log, exchange.child())
+    return any(scan.java is None or scan.is_shared or scan.reads(index) for scan in scans)
 
 
 def _texts(jvm: Jvm, filters: JavaObject) -> frozenset[str]:
@@ -81,17 +112,14 @@ def _texts(jvm: Jvm, filters: JavaObject) -> frozenset[str]:
     return frozenset(t for t in texts if "ubquery" not in t and "dynamicpruning" not in t)
 
 
-def _scans(executed: JavaObject) -> Iterator[tuple[JavaObject | None, bool]]:
+def file_scans(executed: JavaObject) -> Iterator[tuple[JavaObject | None, bool]]:
     """The file scans of a plan, and whether each fills a cache or is below a reused exchange;
     ``None`` for a scan of another kind that may read files."""
     stack = [(executed, False)]
     while stack:
         plan, is_shared = stack.pop()
-        below = plan.subqueriesAll()
-        stack += [(below.apply(at), is_shared) for at in range(int(below.size()))]
-        leaves = plan.collectLeaves()
-        for at in range(int(leaves.size())):
-            leaf = leaves.apply(at)
+        stack += [(below, is_shared) for below in items(plan.subqueriesAll())]
+        for leaf in items(plan.collectLeaves()):
             name = str(leaf.getClass().getSimpleName())
             if name == "FileSourceScanExec":
                 yield leaf, is_shared
@@ -115,8 +143,7 @@ def _scans(executed: JavaObject) -> Iterator[tuple[JavaObject | None, bool]]:
 def exchanges(executed: JavaObject) -> list[JavaObject]:
     """The broadcasts of a plan. Those of adaptive execution are stages, and so leaves: it has begun
     each of them."""
-    below = executed.subqueriesAll()
-    stack = [executed, *(below.apply(at) for at in range(int(below.size())))]
+    stack = [executed, *items(executed.subqueriesAll())]
     found = []
     is_adaptive = False
     while stack:
@@ -139,7 +166,7 @@ def exchanges(executed: JavaObject) -> list[JavaObject]:
             found.append(node)
         under = node.collectLeaves() if is_adaptive else node.children()
         if not (is_adaptive and int(node.children().size()) == 0):
-            stack += [under.apply(at) for at in range(int(under.size()))]
+            stack += items(under)
     return found
 
 

@@ -17,21 +17,25 @@ import numpy as np
 import pyarrow as pa
 
 from skipstone._arrays import arrow
+from skipstone.planning.scan_lines import IndexUse, uses_of
 from skipstone.predicate.tree import Const, Literal, Membership, NullTest, Or
 from skipstone.predicate.types import parse_type
 from skipstone.spark.catalyst import operand_of
 from skipstone.spark.literals import UnreadableLiteral
 from skipstone.spark.scans import JoinUse
 
-from .keys import MAX_KEYS, MIN_BYTES, KeySource, NoGain, NoKeys, type_name
-from .plans import ways
+from .conditions import QueryJoins
+from .keys import DEFAULTS, MAX_KEYS, KeySource, NoGain, NoKeys, type_name
+from .plans import planned_scans, ways
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from skipstone.predicate.tree import Expr, Operand
     from skipstone.predicate.types import Value
+    from skipstone.pruning.plan import Plan
     from skipstone.spark.relation import ReadSettings
+    from skipstone.spark.scan_log import Query
     from skipstone.spark.session import JavaObject
 
     from .conditions import Condition, Source
@@ -39,11 +43,11 @@ if TYPE_CHECKING:
 
 
 _LOG = logging.getLogger("skipstone")
-_MAX_KEYS: Final = 1_000_000
-_MIN_BYTES: Final = 256 << 20
 # So many keys, spread over all, are looked up first: more keys only keep more files.
 _SAMPLES: Final = (64, 4_096)
 _ENOUGH: Final = 0.95
+# Another thread is waited for so long to find the joins of a query.
+_SECONDS: Final = 1.0
 _INSIDE = threading.local()
 
 
@@ -57,47 +61,22 @@ class JoinPruning:
     uses: list[JoinUse] = field(default_factory=list)
 
     @classmethod
-    def of(cls, index: ListingIndex, filters: JavaObject) -> JoinPruning | None:
-        """``None`` where no join has a condition for the scan with these filters."""
+    def of(
+        cls, index: ListingIndex, filters: JavaObject, query: Query | None
+    ) -> JoinPruning | None:
+        """``None`` where no join of the query has a condition for the scan with these filters."""
         if getattr(_INSIDE, "of", False):
             return None  # Spark lists files while it plans: the plan is not there yet
         _INSIDE.of = True
         try:
-            return cls._of(index, filters)
+            source = _source_of(index, query)
+            found = [] if source is None else ways(index, source.query, source.scans, filters)
+            return cls(index=index, source=source, ways=found) if source and found else None
         except Exception as error:  # another version of Spark's plans
             _LOG.debug("joins are not used: %s", error)
             return None
         finally:
             _INSIDE.of = False
-
-    @classmethod
-    def _of(cls, index: ListingIndex, filters: JavaObject) -> JoinPruning | None:
-        running, is_explained = index.log.running()
-        query = None if running is None else index.log.joins_of(running)
-        if running is None or query is None or not query.has_conditions():
-            return None
-        if str(running.getClass().getSimpleName()) == "IncrementalExecution":
-            # A batch of a stream: rows are kept for later batches, and other queries run within it
-            # under its number.
-            return None
-        conf = index.jvm.module("org.apache.spark.sql.internal.SQLConf").get()
-        most = int(str(conf.getConfString(MAX_KEYS, str(_MAX_KEYS))))
-        if most <= 0:
-            return None
-        executed = running.executedPlan()
-        found = ways(index, query, executed, filters)
-        if not found:
-            return None
-        source = KeySource(
-            index=index,
-            query=query,
-            session=running.sparkSession(),
-            executed=executed,
-            is_explained=is_explained,
-            max_keys=most,
-            min_bytes=int(str(conf.getConfString(MIN_BYTES, str(_MIN_BYTES)))),
-        )
-        return cls(index=index, source=source, ways=found)
 
     def prune(self, scan: JoinScan, keep: NDArray[np.bool_]) -> NDArray[np.bool_]:
         """``keep`` without the files that no way needs. ``uses`` has what was looked up."""
@@ -135,9 +114,10 @@ class JoinPruning:
                 milliseconds=keys.milliseconds,
             )
             started = time.perf_counter()
-            left = asked.holding_any(keys.values[at], null=null)
+            left, report = asked.holding_any(keys.values[at], null=null)
             use = replace(
                 use,
+                indexes=_credited(report, scan.files(keep), scan.files(left)),
                 files_total=scan.files(keep),
                 files_kept=scan.files(left),
                 bytes_total=scan.bytes(keep),
@@ -151,6 +131,69 @@ class JoinPruning:
         spent = (time.perf_counter() - started) * 1e3
         self.uses.append(replace(use, lookup_milliseconds=spent))
         return left
+
+
+def _source_of(index: ListingIndex, query: Query | None) -> KeySource | None:
+    """The source of the keys of the query that the calling JVM thread plans or runs, found once;
+    ``None`` without joins that help, and for a job for the keys of a join."""
+    log = index.log
+    if not index.jvm.pinned or log.fetches_keys():
+        return None
+    explained = log.explained()
+    number = None if query is None else query.number
+    number = number if explained is None else int(explained.id())
+    if number is None:
+        return None
+    found = log.joins.get(number)
+    if found is None:
+        # Scans of one query come on several threads. Another one may wait in the JVM for what this
+        # one holds, so the wait for it has an end.
+        is_held = log.finding.acquire(timeout=_SECONDS)
+        try:
+            found = log.joins.get(number) or _found(index, explained, query)
+        except Exception as error:  # another version of Spark's plans
+            found = f"{type(error).__name__}: {error}"
+        finally:
+            if is_held:
+                log.finding.release()
+        if isinstance(found, str):
+            _LOG.debug("joins are not used: %s", found)
+        log.joins.put(number, found)
+    return None if isinstance(found, str) else found
+
+
+def _found(
+    index: ListingIndex, explained: JavaObject | None, asked: Query | None
+) -> KeySource | str:
+    """The source of the keys of a query, or why its joins are not used."""
+    jvm, running = index.jvm, explained
+    if running is None and asked is not None and asked.execution is not None:
+        running = index.log.execution(asked.execution)
+    if running is None:
+        return "the query has ended"
+    query = QueryJoins(jvm, running.optimizedPlan())
+    if not query.has_conditions():
+        return "no join has a condition that rows of a file must meet"
+    if str(running.getClass().getSimpleName()) == "IncrementalExecution":
+        # Rows are kept for later batches, and other queries run within it under its number.
+        return "it is a batch of a stream"
+    conf = jvm.module("org.apache.spark.sql.internal.SQLConf").get()
+    most, least = (
+        int(str(conf.getConfString(name, str(default)))) for name, default in DEFAULTS.items()
+    )
+    if most <= 0:
+        return f"{MAX_KEYS} is {most}"
+    executed = running.executedPlan()
+    return KeySource(
+        jvm=jvm,
+        query=query,
+        session=running.sparkSession(),
+        executed=executed,
+        scans=planned_scans(jvm, index.log, executed),
+        is_explained=explained is not None,
+        max_keys=most,
+        min_bytes=least,
+    )
 
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
@@ -189,24 +232,37 @@ class _Asked:
         return report is None or any(step.used for step in report.steps)
 
     def require_gain(self, values: pa.Array) -> None:
-        left = self._holding(_among(self.operand, values, null=False))
+        left, _ = self._holding(_among(self.operand, values, null=False))
         if self.scan.bytes(left) > _ENOUGH * self.bytes_left:
             raise NoGain(f"{len(values):,} of the keys are in nearly all files")
 
-    def holding_any(self, values: pa.Array, *, null: bool) -> NDArray[np.bool_]:
-        """The files that may hold one of the keys."""
+    def holding_any(self, values: pa.Array, *, null: bool) -> tuple[NDArray[np.bool_], Plan | None]:
+        """The files that may hold one of the keys, and which indexes said so."""
         for some in _SAMPLES:
             if len(values) > 4 * some:
                 places = np.linspace(0, len(values) - 1, some).astype(np.int64)
                 self.require_gain(values.take(arrow(places)))
         return self._holding(_among(self.operand, values, null=null))
 
-    def _holding(self, predicate: Expr) -> NDArray[np.bool_]:
+    def _holding(self, predicate: Expr) -> tuple[NDArray[np.bool_], Plan | None]:
         scan, keep = self.scan, self.keep
-        found = np.asarray(self.index.pruner.prune(scan.matched, predicate, scan.settings).keep)
+        pruning = self.index.pruner.prune(scan.matched, predicate, scan.settings)
+        found = np.asarray(pruning.keep)
         if found.dtype != np.bool_ or found.shape != keep.shape:
             raise ValueError(f"{found.dtype} array {found.shape} for {len(keep)} files")
-        return keep & found
+        return keep & found, pruning.report
+
+
+def _credited(report: Plan | None, total: int, kept: int) -> tuple[IndexUse, ...]:
+    """What each index ruled out of the ``total`` files of a scan that were left: of those that the
+    predicate had ruled out before it says nothing, and one that two rule out is the first one's."""
+    found, left = [], total
+    for use in () if report is None else uses_of(report.steps):
+        if use.unit == "files":
+            after = max(kept, left - (use.considered - use.kept))
+            found.append(replace(use, considered=left, kept=after))
+            left = after
+    return tuple(found)
 
 
 def _type_of(source: Source) -> pa.DataType:
