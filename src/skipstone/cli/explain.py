@@ -14,14 +14,13 @@ from skipstone.errors import SkipstoneError
 from .completion import column_list
 from .key_files import asked_keys
 from .keys import data_keys, data_keys_and_sets, file_keys
-from .options import columns_of, index_options, reporting, source_options
+from .options import TableArguments, columns_of, index_options, reporting, source_options
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from skipstone.table.planning import PlanOptions
 
-    from .options import TableArguments
     from .output import Output
 
 

@@ -17,7 +17,7 @@ from skipstone.human import Report, aligned, of_total, percent, plural, size
 from skipstone.parquet.format.enums import CompressionCodec, FieldRepetitionType, Type
 from skipstone.questdb.format import layout
 from skipstone.questdb.format.types import ColumnType, readable, type_text
-from skipstone.questdb.format.values import PmHead, PmRowGroup
+from skipstone.questdb.format.values import PmChunk, PmColumn, PmHead, PmRowGroup
 
 from .inspection import InspectionReport, cut, indented, more
 
@@ -26,7 +26,6 @@ if TYPE_CHECKING:
     from enum import IntEnum
 
     from skipstone.questdb.format.pm import Pm, PmSnapshot
-    from skipstone.questdb.format.values import PmChunk, PmColumn
 
 
 _MOST = 40

@@ -40,6 +40,7 @@ from skipstone.predicate.tree import (
     Not,
     NullTest,
     Opaque,
+    Operand,
     Or,
     PatternMatch,
     Truth,
@@ -51,8 +52,6 @@ from .literals import UnreadableLiteral, fetch_listed, fetch_set, fetch_values, 
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
-
-    from skipstone.predicate.tree import Operand
 
     from .session import JavaObject, Jvm
 

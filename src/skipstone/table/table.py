@@ -28,7 +28,7 @@ from .aggregates import AggregateVerbs
 from .build import DEFAULT_MEMORY
 from .encrypt import EncryptVerbs
 from .file_format import SparkFormat
-from .planning import PlanRequest, of_one_listing, planned, without_unreadable
+from .planning import PlanOptions, PlanRequest, Result, of_one_listing, planned, without_unreadable
 from .upkeep import UpkeepVerbs
 
 if TYPE_CHECKING:
@@ -54,7 +54,6 @@ if TYPE_CHECKING:
 
     from .key_sets import KeySets
     from .open_table import Where
-    from .planning import PlanOptions, Result
 
 
 class Table(EncryptVerbs, UpkeepVerbs, AggregateVerbs):

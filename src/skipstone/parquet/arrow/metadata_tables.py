@@ -23,7 +23,7 @@ import pyarrow as pa
 
 from skipstone import _compute as pc
 from skipstone.errors import FormatError, UnsupportedError
-from skipstone.parquet.encodings.values import ByteArrays
+from skipstone.parquet.encodings.values import ByteArrays, Values
 from skipstone.parquet.format.enums import PLAIN_WIDTHS, CompressionCodec, Encoding, Type
 from skipstone.parquet.pages.column_values import LeafColumn, Run
 
@@ -36,7 +36,6 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from skipstone.parquet.encodings.values import Values
     from skipstone.parquet.format.footer_arrays import FooterArrays
     from skipstone.parquet.format.schema import ColumnDescriptor
 

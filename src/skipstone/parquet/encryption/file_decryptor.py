@@ -17,7 +17,13 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from skipstone.errors import FormatError, KeyUnavailableError, UnsupportedError
-from skipstone.parquet.format.metadata import FileCryptoMetaData
+from skipstone.parquet.format.metadata import (
+    AesGcmCtrV1,
+    AesGcmV1,
+    ColumnCryptoMetaData,
+    EncryptionAlgorithm,
+    FileCryptoMetaData,
+)
 from skipstone.parquet.thrift.compact import Reader
 from skipstone.predicate.types import column_name
 
@@ -35,13 +41,6 @@ from .modules import (
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-
-    from skipstone.parquet.format.metadata import (
-        AesGcmCtrV1,
-        AesGcmV1,
-        ColumnCryptoMetaData,
-        EncryptionAlgorithm,
-    )
 
 
 @dataclass(frozen=True, slots=True)

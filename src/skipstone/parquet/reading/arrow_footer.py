@@ -27,8 +27,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from skipstone.errors import UnsupportedError
-from skipstone.parquet.arrow.arrow_types import ShapeKind
-from skipstone.parquet.format.enums import Encoding
+from skipstone.parquet.arrow.arrow_types import Shape, ShapeKind
+from skipstone.parquet.format.enums import Encoding, Type
 from skipstone.parquet.format.footer import TAIL_LENGTH, file_of
 from skipstone.parquet.format.metadata import (
     ColumnChunk,
@@ -38,23 +38,18 @@ from skipstone.parquet.format.metadata import (
     RowGroup,
     SchemaElement,
 )
-from skipstone.parquet.format.schema import arrow_name
+from skipstone.parquet.format.schema import Node, arrow_name
 from skipstone.parquet.thrift.compact import STRUCT, Writer
 
 from .row_ranges import check_row_counts
-from .selection import Selection
+from .selection import SelectedField, Selection
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
     from numpy.typing import NDArray
 
-    from skipstone.parquet.arrow.arrow_types import Shape
-    from skipstone.parquet.format.enums import Type
     from skipstone.parquet.format.footer_arrays import FooterArrays
-    from skipstone.parquet.format.schema import Node
-
-    from .selection import SelectedField
 
 
 # Arrow wants a list; what the pages use is in their headers.

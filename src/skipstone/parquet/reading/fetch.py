@@ -16,12 +16,12 @@ import pyarrow as pa
 from skipstone._numba import CompiledKernels, is_imported
 from skipstone.errors import FormatError, MemoryLimitError, SkipstoneError
 from skipstone.parquet.arrow.arrow_types import ShapeKind, leaf_type
-from skipstone.parquet.encodings.kernels import Kernels
+from skipstone.parquet.encodings.kernels import I64, Kernels
 from skipstone.parquet.format.enums import Type
-from skipstone.parquet.pages.column_values import concat, decode_pages
+from skipstone.parquet.pages.column_values import LeafColumn, concat, decode_pages
 from skipstone.storage import ByteRange
 
-from .chunk_pages import DICTIONARY_BYTES
+from .chunk_pages import DICTIONARY_BYTES, ChunkKey, ChunkPages
 from .decoding_memory import (
     bytes_of_strings,
     check_indices,
@@ -31,21 +31,16 @@ from .decoding_memory import (
     longest_string,
     without_dictionary,
 )
-from .row_ranges import check_entries, take_ranges
-from .splice_pages import SplicedGroup, Template, plain_pages
+from .row_ranges import GroupRows, check_entries, take_ranges
+from .splice_pages import Pages, SplicedGroup, Template, plain_pages
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from skipstone.parquet.encodings.kernels import I64
     from skipstone.parquet.format.schema import ColumnDescriptor
-    from skipstone.parquet.pages.column_values import LeafColumn
 
-    from .chunk_pages import ChunkKey, ChunkPages
     from .page_tables import PageTable
-    from .row_ranges import GroupRows
     from .selection import SelectedField, Selection
-    from .splice_pages import Pages
 
 
 # Below this many bytes of pages Arrow's threads cost more than they give.

@@ -27,7 +27,7 @@ from skipstone.parquet.format.page_index import (
     OffsetIndex,
     OffsetIndexArrays,
 )
-from skipstone.parquet.pages.page import read_page
+from skipstone.parquet.pages.page import Page, read_page
 from skipstone.parquet.thrift.compact import Reader
 from skipstone.pruning import Reason
 
@@ -35,7 +35,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
     from skipstone.parquet.format.schema import ColumnDescriptor
-    from skipstone.parquet.pages.page import Page
 
     from .chunk_pages import ChunkKey, HeaderAt
     from .file_reader import FileReader

@@ -23,7 +23,7 @@ from skipstone.parquet.arrow.arrow_types import (
     arrow_schema,
     shape_of,
 )
-from skipstone.parquet.format.schema import arrow_name
+from skipstone.parquet.format.schema import ColumnDescriptor, Node, Schema, arrow_name
 from skipstone.predicate.types import (
     column_name,
     column_path,
@@ -38,7 +38,6 @@ if TYPE_CHECKING:
 
     from skipstone.parquet.format.footer_arrays import FooterArrays
     from skipstone.parquet.format.metadata import KeyValue
-    from skipstone.parquet.format.schema import ColumnDescriptor, Node, Schema
 
 
 # Where Spark writes the schema of its own files.

@@ -35,7 +35,7 @@ from skipstone.errors import FormatError
 from skipstone.parquet.format.enums import FieldRepetitionType, PageType
 from skipstone.parquet.format.footer import MAGIC
 from skipstone.parquet.format.metadata import KeyValue, SchemaElement
-from skipstone.parquet.pages.page import check_crc, read_page
+from skipstone.parquet.pages.page import Page, check_crc, read_page
 
 from .chunk_pages import header_at, plain_header
 
@@ -47,7 +47,6 @@ if TYPE_CHECKING:
 
     from skipstone.parquet.encryption.column_decryptor import ColumnDecryptor
     from skipstone.parquet.format.schema import ColumnDescriptor
-    from skipstone.parquet.pages.page import Page
 
     from .page_tables import ChunkPlace, PageTable
 
