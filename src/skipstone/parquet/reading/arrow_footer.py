@@ -147,9 +147,14 @@ class ArrowColumns:
             raise UnsupportedError(f"{self.path}: its columns lie in other files")
 
     def _types(self) -> tuple[KeyValue, ...]:
-        schema = pa.schema([field.field for field in self.fields]).remove_metadata()
-        text = base64.b64encode(schema.serialize().to_pybytes()).decode()
-        return (KeyValue(key="ARROW:schema", value=text),)
+        schema = pa.schema([field.field for field in self.fields])
+        return (arrow_schema_pair(schema.remove_metadata()),)
+
+
+def arrow_schema_pair(schema: pa.Schema) -> KeyValue:
+    """The key-value pair by which Arrow reads these types."""
+    text = base64.b64encode(schema.serialize().to_pybytes()).decode()
+    return KeyValue(key="ARROW:schema", value=text)
 
 
 def _called(node: Node, name: str) -> bool:
@@ -282,7 +287,10 @@ class ArrowFrame:
         numbers = chunks.numbers.copy()
         numbers[:, :, _DICTIONARY] = np.maximum(numbers[:, :, _DICTIONARY], 0)
         decoded = numbers[:, :, _DECODED].sum(axis=1)
-        every = [numbers.reshape(count, -1), np.stack([decoded, chunks.rows], axis=1)]
+        every = [
+            numbers.reshape(count, 6 * numbers.shape[1]),
+            np.stack([decoded, chunks.rows], axis=1),
+        ]
         size = Writer()
         size.list_head(STRUCT, count)
         head = self.head.filled(chunks.rows.sum().reshape(1, 1))

@@ -57,11 +57,10 @@ _COMPILED = CompiledKernels[Kernels](
 
 
 class Templates:
-    """The splice templates of one file, by leaves."""
+    """The splice templates of a file, by leaves; files of one schema share them."""
 
     def __init__(self, selection: Selection) -> None:
         self.selection = selection
-        self._made: dict[tuple[tuple[int, ...], tuple[int, ...]], Template] = {}
         self._own_types: dict[int, pa.DataType] = {}
 
     def own_type(self, leaf: int) -> pa.DataType:
@@ -73,17 +72,14 @@ class Templates:
 
     def of(self, leaves: tuple[int, ...], dictionaries: tuple[int, ...]) -> Template:
         """The template of these leaves, in this order; ``dictionaries`` are places among them."""
-        found = self._made.get((leaves, dictionaries))
+        selection = self.selection
+        key, made = (leaves, dictionaries, selection.created_by), selection.shared.templates
+        found: Template | None = made.get(key)
         if found is None:
-            types = None
-            if self.selection.typed:
-                types = [self.selection.leaf_type(leaf) for leaf in leaves]
-            found = self._made[leaves, dictionaries] = Template(
-                [self.selection.tree.leaves[leaf] for leaf in leaves],
-                types,
-                self.selection.created_by,
-                dictionaries,
-            )
+            types = [selection.leaf_type(leaf) for leaf in leaves] if selection.typed else None
+            of_leaves = [selection.tree.leaves[leaf] for leaf in leaves]
+            found = Template(of_leaves, types, selection.created_by, dictionaries)
+            made.put(key, found)
         return found
 
 

@@ -66,7 +66,8 @@ _Names: TypeAlias = tuple[str, ...]
 
 
 class OfSchema:
-    """What was derived from one schema; ``frames`` are those of ``arrow_footer``."""
+    """What was derived from one schema; ``frames`` are those of ``arrow_footer``, ``templates``
+    those of ``splice_pages``."""
 
     def __init__(self) -> None:
         self.schema: pa.Schema | None = None
@@ -78,6 +79,7 @@ class OfSchema:
             _REMEMBERED
         )
         self.frames: LruCache[Any, Any] = LruCache(_REMEMBERED)
+        self.templates: LruCache[Any, Any] = LruCache(_REMEMBERED)
         self.empty: LruCache[tuple[str, ...] | None, pa.Table] = LruCache(_REMEMBERED)
 
 
