@@ -217,7 +217,7 @@ def _file_paths(footer: FooterArrays) -> pa.Array:
 
 
 def texts_by_leaf(
-    values: pa.Array, ordinals: I64Array, leaves: Sequence[ColumnDescriptor | None]
+    values: pa.Array, ordinals: I64Array, leaves: Sequence[ColumnDescriptor]
 ) -> pa.Array:
     """``readable`` over values of many leaves: once for all leaves of the same type.
 
@@ -227,8 +227,6 @@ def texts_by_leaf(
     first: list[ColumnDescriptor] = []
     of_leaf = np.zeros(len(leaves), np.int64)
     for leaf in leaves:
-        if leaf is None:
-            continue
         key = _meaning(leaf)
         if key not in kinds:
             kinds[key] = len(first)
