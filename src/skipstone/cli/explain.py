@@ -12,8 +12,7 @@ import click
 from skipstone.errors import SkipstoneError
 
 from .completion import column_list
-from .key_files import asked_keys
-from .keys import data_keys, data_keys_and_sets, file_keys
+from .keys import asked_keys, data_keys, data_keys_and_sets, file_keys
 from .options import TableArguments, columns_of, index_options, reporting, source_options
 
 if TYPE_CHECKING:

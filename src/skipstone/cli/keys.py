@@ -26,7 +26,6 @@ import click
 from skipstone.errors import FormatError, SkipstoneError
 
 from .completion import paths
-from .key_files import keys_option
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -34,6 +33,7 @@ if TYPE_CHECKING:
     from skipstone.facts.index_encryption import IndexEncryption
     from skipstone.parquet.encryption.decryption import Decryption
     from skipstone.parquet.encryption.encryption import Encryption
+    from skipstone.table import Table
 
 
 Function = TypeVar("Function", bound="Callable[..., Any]")
@@ -147,9 +147,59 @@ def kms_from(name: str) -> Any:
     return make()
 
 
+_KEY_SETS: Final = "skipstone.key_sets"
+
+
+def asked_keys(table: Table) -> dict[str, object] | None:
+    """The keys of the files that were named, by column of ``table``; ``None`` without any."""
+    named: dict[str, tuple[str, str]] = click.get_current_context().meta.get(_KEY_SETS) or {}
+    if not named:
+        return None
+    from skipstone.table.key_sets import keys_of_file
+
+    return {column: keys_of_file(table, column, *place) for column, place in named.items()}
+
+
+def _key_sets(ctx: click.Context, param: click.Parameter, values: tuple[str, ...]) -> str | None:
+    """The file with the keys of encrypted files; those of columns are kept in the context."""
+    named: dict[str, tuple[str, str]] = {}
+    opening: list[str] = []
+    for value in values:
+        file, colon, columns = value.rpartition(":")
+        if Path(value).is_file() or not colon:
+            opening.append(value)
+            continue
+        theirs, equals, ours = columns.partition("=")
+        column = ours if equals else theirs
+        if not file or not theirs or not column:
+            raise click.BadParameter(f"{value!r}: write FILE:COLUMN", ctx, param)
+        if column in named:
+            raise click.BadParameter(f"keys of {column} are given twice", ctx, param)
+        named[column] = (file, theirs)
+    if named:
+        ctx.meta[_KEY_SETS] = named
+    if len(opening) > 1:
+        raise click.BadParameter("one JSON file has all keys of encrypted files", ctx, param)
+    for file in opening:
+        click.Path(exists=True, dir_okay=False).convert(file, param, ctx)
+    return opening[0] if opening else None
+
+
+_key_sets_option = click.option(
+    "--keys",
+    metavar="FILE:COLUMN",
+    multiple=True,
+    callback=_key_sets,
+    help="Only rows whose COLUMN is one of the values in FILE: the column of that name in a "
+    "Parquet or CSV file, or the lines of a text file; FILE:A=B looks up B among the values of A. "
+    "May be given again for another column. Without a colon: a JSON file with the keys of "
+    "encrypted files.",
+)
+
+
 def key_options(function: Function, *, sets: bool = False) -> Function:
-    """Adds the options that open an encrypted file; with ``sets`` ``--keys`` also takes those of
-    ``key_files``."""
+    """Adds the options that open an encrypted file; with ``sets`` ``--keys`` also takes files with
+    the values that a column is looked up among."""
     options = (
         click.option(
             "--footer-key",
@@ -173,7 +223,7 @@ def key_options(function: Function, *, sets: bool = False) -> Function:
             metavar="TEXT",
             help="The AAD prefix of the file; for a TABLE, the beginning of its files' prefixes.",
         ),
-        keys_option
+        _key_sets_option
         if sets
         else click.option(
             "--keys",

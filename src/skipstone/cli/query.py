@@ -20,8 +20,7 @@ from skipstone import _compute as pc
 from skipstone.human import of_total, plain, plural
 
 from .completion import column_list
-from .key_files import asked_keys
-from .keys import data_keys_and_sets
+from .keys import asked_keys, data_keys_and_sets
 from .options import (
     columns_of,
     decoding_memory,

@@ -215,7 +215,6 @@ def _decrypted(
     """The row groups of an encrypted file; ``None`` for a plaintext one, where that is allowed."""
     from skipstone.parquet.encryption.file_decryptor import FileDecryptor
     from skipstone.parquet.encryption.modules import AuthenticationError
-    from skipstone.parquet.format.metadata import FileCryptoMetaData
 
     from .encrypted_page_walk import find_algorithm
     from .encrypted_row_groups import decrypt_row_groups
@@ -230,8 +229,7 @@ def _decrypted(
             f"{source} is encrypted, and the unique part of its AAD is lost with its footer",
             hint="no page can be decrypted without it: restore the file from a copy",
         )
-    crypto = FileCryptoMetaData(encryption_algorithm=algorithm)
-    file = FileDecryptor.of_encrypted_footer(decryption, crypto, file=str(source))
+    file = FileDecryptor(decryption, algorithm, None, encrypted_footer=True, file=str(source))
     made = decrypt_row_groups(
         data, leaves, decryption, file, target.parent, footer_only=footer_only
     )

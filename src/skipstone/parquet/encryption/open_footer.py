@@ -316,7 +316,10 @@ def describe_encrypted_footer(
     from .file_decryptor import EncryptedFooter, FileDecryptor
 
     crypto = EncryptedFooter.from_bytes(data, base=base).crypto
-    return describe_encryption(FileDecryptor.of_encrypted_footer(None, crypto, file=file))
+    algorithm, metadata = crypto.encryption_algorithm, crypto.key_metadata
+    return describe_encryption(
+        FileDecryptor(None, algorithm, metadata, encrypted_footer=True, file=file)
+    )
 
 
 def describe_encryption(

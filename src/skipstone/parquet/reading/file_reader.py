@@ -417,10 +417,6 @@ class FileReader:
             stops = [group.stops + each for group, each in zip(wave, first, strict=True)]
             yield RowSet(np.concatenate(starts), np.concatenate(stops)), held
 
-    @cached_property
-    def _decoded_size(self) -> NDArray[np.int64]:
-        return self.footer.by_row_group(decoded_size)
-
 
 _OFFSET = 8
 
