@@ -6,14 +6,10 @@ Counts have a denominator and a unit; sizes have decimal units.
 from __future__ import annotations
 
 import datetime
-from collections.abc import Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import fields
 from decimal import Decimal
-from typing import TYPE_CHECKING, Any, ClassVar
-
-if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Sequence
-
+from typing import Any, ClassVar
 
 #: how many lines of a long list a text shows; ``to_dict`` has all of them
 SHOWN = 5

@@ -12,9 +12,10 @@ import pytest
 
 from skipstone.questdb.format.pm import Pm
 from skipstone.questdb.format.txn import Partition, Txn, created
-from skipstone.questdb.format.values import PmChunk, PmColumn, PmHead, PmRowGroup
+from skipstone.questdb.format.values import PmColumn, PmHead
 from skipstone.questdb.format.writer import PmFooter
 from tests.questdb.format.golden import case, names
+from tests.questdb.format.row_groups import PmChunk, PmRowGroup
 from tests.questdb.format.writing import write
 
 if TYPE_CHECKING:

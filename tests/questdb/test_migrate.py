@@ -25,10 +25,11 @@ from skipstone.errors import SkipstoneError, UnsupportedError
 from skipstone.parquet.format.footer import Tail, read_metadata
 from skipstone.questdb.format.pm import Pm
 from skipstone.questdb.format.txn import Partition
-from skipstone.questdb.format.values import PmChunk, PmColumn, PmHead, PmRowGroup
+from skipstone.questdb.format.values import PmColumn, PmHead
 from skipstone.questdb.format.writer import PmFooter, append
 from tests.processes import environment
 from tests.questdb.format.converting import bloom_places, pm_of
+from tests.questdb.format.row_groups import PmChunk, PmRowGroup
 from tests.questdb.format.writing import read_row_groups, write
 from tests.questdb.partitions import DAY, FIRST, ROWS, day, questdb, write_txn
 

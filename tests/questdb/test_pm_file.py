@@ -12,12 +12,13 @@ import pytest
 import skipstone
 from skipstone.errors import FormatError, PredicateError, UnsupportedError
 from skipstone.parquet.format.enums import Type
-from skipstone.questdb.format.values import PmChunk, PmColumn, PmHead, PmRowGroup
+from skipstone.questdb.format.values import PmColumn, PmHead
 from skipstone.questdb.format.writer import PmFooter
 from skipstone.questdb.pm_file import PmFile
 from tests.questdb.evidence.written import parquet
 from tests.questdb.format.converting import pm_of
 from tests.questdb.format.golden import case
+from tests.questdb.format.row_groups import PmChunk, PmRowGroup
 from tests.questdb.format.writing import write
 from tests.questdb.partitions import DAY, FIRST, questdb
 

@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections import Counter
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -26,7 +27,7 @@ from skipstone.cli import cli
 from skipstone.errors import FormatError, SkipstoneError, StaleError, UnsupportedError
 from skipstone.parquet.format.footer import TAIL_LENGTH, Tail
 from skipstone.parquet.format.footer_arrays import FooterArrays
-from skipstone.parquet.format.summary_file import KEY, Summary, row_groups_by_file
+from skipstone.parquet.format.summary_file import KEY, Summary
 from skipstone.parquet.thrift.compact import (
     BINARY,
     I32,
@@ -137,8 +138,8 @@ def test_spark_passes_over_it(tmp_path: Path, spark: SparkSession) -> None:
 
 def test_row_groups_are_grouped_by_file(tmp_path: Path) -> None:
     lake(tmp_path / "t").write_metadata()
-    found = row_groups_by_file(own_footer(tmp_path / "t/_metadata"))
-    assert {name: len(groups) for name, groups in found.items()} == dict.fromkeys(NAMES, 3)
+    groups = own_footer(tmp_path / "t/_metadata").metadata.row_groups
+    assert Counter(group.columns[0].file_path for group in groups) == dict.fromkeys(NAMES, 3)
     same_parts(tmp_path / "t")
 
 

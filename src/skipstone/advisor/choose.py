@@ -19,22 +19,18 @@ import numpy as np
 
 from skipstone.errors import FormatError
 from skipstone.human import size
-from skipstone.predicate.tree import leaves
+from skipstone.predicate.tree import Bound, leaves
 from skipstone.pruning.partitions import PartitionColumns
 
 from .measure import store_bytes
 from .report import CandidateSavings, QuerySavings, Savings
-from .sampling import SEED
-from .simulate import Simulation, bound
+from .sampling import SEED, AdviceRequest
+from .simulate import Candidate, Query, Simulation, bound
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from skipstone.predicate.tree import Bound
     from skipstone.storage import Listing
-
-    from .sampling import AdviceRequest
-    from .simulate import Candidate, Query
 
 
 #: Stored bytes of a sample: all kinds are built over it, which takes some seconds per 100 MB.

@@ -40,14 +40,12 @@ from skipstone.indexes.bloom import fpp_for, sized
 from skipstone.pruning.column_types import is_text
 from skipstone.pruning.file_bounds import TRUNCATE
 
-from .sampling import SEED
+from .sampling import SEED, ColumnSample, FileSample
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from numpy.typing import NDArray
-
-    from .sampling import ColumnSample, FileSample
 
 
 # Values drawn from each file: 20 files give 1,280 lookups, a standard error of some 1 % of files.

@@ -42,9 +42,9 @@ from skipstone.parquet.encryption.master_keys import labelled_keys
 from skipstone.planning.table_facts import ObjectPlanRequest, plan_objects
 from skipstone.predicate.binding import bind
 from skipstone.predicate.sql import parse_sql
-from skipstone.predicate.tree import leaves
+from skipstone.predicate.tree import Bound, leaves
 from skipstone.pruning.costs import LOCAL, REMOTE
-from skipstone.pruning.kind import column_fields
+from skipstone.pruning.kind import Index, column_fields
 from skipstone.pruning.partitions import PartitionColumns
 from skipstone.pruning.table_schema import FileSchema
 from skipstone.storage import open_storage
@@ -56,8 +56,6 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from skipstone.execution.table_files import Footers
-    from skipstone.predicate.tree import Bound
-    from skipstone.pruning.kind import Index
 
     from .sampling import AdviceRequest
 

@@ -13,17 +13,15 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from skipstone.indexes.bloom import COMPILED, BloomBuilder
+from skipstone.indexes.bloom import COMPILED, BloomBuilder, HashKernels
 from skipstone.predicate.types import EXISTS_DEFAULT, MapKey, column_path, has_text_keys
 from skipstone.pruning.column_types import exactly
-from skipstone.pruning.kind import Builder, Built, Chunk, column_fields
+from skipstone.pruning.kind import Builder, Built, Chunk, Index, column_fields
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from skipstone.indexes.bloom import HashKernels
     from skipstone.parquet.encryption.decryption import Decryption
-    from skipstone.pruning.kind import Index
     from skipstone.questdb.pm_of_data_file import PmMode
 
 

@@ -39,7 +39,7 @@ from skipstone.parquet.reading.arrow_footer import ArrowColumns
 from skipstone.parquet.reading.selection import Selection
 from skipstone.predicate.types import TIMESTAMP, MapKey, column_name
 from skipstone.pruning.column_types import ancient, overflown, proleptic, values_of_key
-from skipstone.pruning.kind import column_fields
+from skipstone.pruning.kind import Index, column_fields
 from skipstone.questdb.pm_of_data_file import PM, make_pm
 
 from .column_indexes import BuildSettings, Columns, ColumnsBuilder
@@ -52,7 +52,6 @@ if TYPE_CHECKING:
     from skipstone.parquet.format.footer_arrays import FooterArrays
     from skipstone.parquet.reading.file_reader import FileReader
     from skipstone.pruning import Fetched
-    from skipstone.pruning.kind import Index
     from skipstone.pruning.table_schema import FileSchema
     from skipstone.storage import ByteRange, Storage
 

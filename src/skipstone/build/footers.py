@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO
 
 from skipstone.errors import FormatError, UnsupportedError
-from skipstone.identity import UNITS_PER_SECOND
+from skipstone.identity import UNITS_PER_SECOND, ObjectId
 from skipstone.parquet.format.column_files import KEY as COLUMN_FILES
 from skipstone.parquet.format.footer import Tail, read_footer
 from skipstone.parquet.format.footer_arrays import FooterArrays
@@ -23,7 +23,6 @@ from skipstone.parquet.thrift.kernel_lanes import FEW
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from skipstone.identity import ObjectId
     from skipstone.storage import Storage
 
     from .column_indexes import BuildSettings

@@ -32,8 +32,8 @@ import numpy as np
 from skipstone.errors import SkipstoneError
 from skipstone.facts.store import Store
 from skipstone.human import plural
-from skipstone.pruning.kind import column_fields
-from skipstone.storage import open_storage
+from skipstone.pruning.kind import Index, column_fields
+from skipstone.storage import Listing, open_storage
 
 from .data_file import build_file
 from .footers import Footer, known_footers
@@ -46,8 +46,6 @@ if TYPE_CHECKING:
     from skipstone.facts.encode import FileFacts
     from skipstone.facts.index_encryption import WriteEncryption
     from skipstone.identity import ObjectId
-    from skipstone.pruning.kind import Index
-    from skipstone.storage import Listing
 
     from .column_indexes import BuildSettings
 

@@ -13,7 +13,7 @@ import click
 from . import output
 from .completion import definition
 from .keys import column_pairs, data_keys, index_encryption_of
-from .options import index_options, reporting, size, source_options, spark_options
+from .options import TableArguments, index_options, reporting, size, source_options, spark_options
 from .spark_session import BuildSession
 
 if TYPE_CHECKING:
@@ -24,7 +24,6 @@ if TYPE_CHECKING:
     from skipstone.questdb.pm_of_data_file import PmMode
     from skipstone.table import Table
 
-    from .options import TableArguments
     from .output import Output
 
 

@@ -14,7 +14,14 @@ from skipstone.errors import SkipstoneError
 from .completion import column_list
 from .key_files import asked_keys
 from .keys import data_keys, data_keys_and_sets, file_keys
-from .options import columns_of, index_options, reporting, size, source_options
+from .options import (
+    TableArguments,
+    columns_of,
+    index_options,
+    reporting,
+    size,
+    source_options,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -23,7 +30,6 @@ if TYPE_CHECKING:
     from skipstone.human import Report
     from skipstone.table.planning import PlanOptions
 
-    from .options import TableArguments
     from .output import Output
 
 

@@ -3,18 +3,14 @@
 from __future__ import annotations
 
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
 from .completion import paths
 from .keys import column_pairs, index_key_options, index_keys
-from .options import index_options, reporting, storage_option
-from .output import FAILED
-
-if TYPE_CHECKING:
-    from .options import TableArguments
-    from .output import Output
+from .options import TableArguments, index_options, reporting, storage_option
+from .output import FAILED, Output
 
 
 @click.command()

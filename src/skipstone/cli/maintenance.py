@@ -11,14 +11,13 @@ from skipstone.errors import SkipstoneError
 
 from .completion import index as index_name
 from .keys import index_keys
-from .options import age, index_options, reporting
+from .options import TableArguments, age, index_options, reporting
 
 if TYPE_CHECKING:
     from datetime import timedelta
 
     from skipstone.facts.reports import Description, IndexInfo
 
-    from .options import TableArguments
     from .output import Output
 
 

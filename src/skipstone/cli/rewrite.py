@@ -21,14 +21,13 @@ from .keys import (
     pairs,
     table_options,
 )
-from .options import reporting, storage_option
+from .options import TableArguments, reporting, storage_option
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from skipstone.rewrite.file_jobs import TableReport
 
-    from .options import TableArguments
     from .output import Output
 
 

@@ -8,7 +8,7 @@ import re
 import shutil
 import sys
 import tempfile
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from typing import IO, TYPE_CHECKING
 
@@ -20,7 +20,6 @@ from skipstone.human import size as human_size
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
-    from contextlib import ExitStack
 
     from pyspark.sql import SparkSession
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from .completion import column, column_list, paths
-from .options import columns_of, index_options, reporting, size
+from .options import TableArguments, columns_of, index_options, reporting, size
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -18,7 +18,6 @@ if TYPE_CHECKING:
 
     from skipstone.live import Commit
 
-    from .options import TableArguments
     from .output import Output
 
 

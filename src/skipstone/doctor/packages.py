@@ -20,14 +20,12 @@ from typing import TYPE_CHECKING, Any, Final
 
 from skipstone.human import duration, of_total
 
-from .diagnosis import Finding, failed, one_line
+from .diagnosis import Finding, State, failed, one_line
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
     from pyspark.sql import SparkSession
-
-    from .diagnosis import State
 
 
 #: what pip installs with Skipstone, and the oldest version that it works with

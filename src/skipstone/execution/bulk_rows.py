@@ -16,12 +16,8 @@ import pyarrow as pa
 
 from skipstone._arrays import arrow, distinct
 from skipstone.errors import FormatError
-from skipstone.parquet.reading.bulk_chunks import KERNELS
-from skipstone.parquet.reading.bulk_columns import (
-    BulkColumns,
-    FilePart,
-    read_bulk,
-)
+from skipstone.parquet.reading.bulk_chunks import KERNELS, BulkKernels, Room
+from skipstone.parquet.reading.bulk_columns import BulkColumns, FilePart, Scratch, read_bulk
 from skipstone.parquet.reading.decoding_memory import (
     bytes_of_strings,
     limit_of,
@@ -33,7 +29,7 @@ from skipstone.predicate.types import column_name, column_path
 from skipstone.pruning import RowSet
 from skipstone.pruning.residual import matching, require_decidable
 
-from .batches import MANY, Given, bulk_piece, stored_chunks
+from .batches import MANY, Batch, BulkPiece, Given, bulk_piece, stored_chunks
 from .table_types import in_type
 
 if TYPE_CHECKING:
@@ -41,11 +37,8 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from skipstone.parquet.reading.bulk_chunks import BulkKernels, Room
-    from skipstone.parquet.reading.bulk_columns import Scratch
     from skipstone.predicate.tree import Bound
 
-    from .batches import Batch, BulkPiece
     from .table_files import FileColumns, Piece
 
 

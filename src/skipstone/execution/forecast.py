@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from skipstone.errors import SkipstoneError
-from skipstone.parquet.reading.row_ranges import group_rows
+from skipstone.parquet.reading.row_ranges import GroupRows, group_rows
 from skipstone.storage import ByteRange, coalesce
 
 if TYPE_CHECKING:
@@ -16,7 +16,6 @@ if TYPE_CHECKING:
 
     from skipstone.parquet.reading.chunk_pages import ChunkKey
     from skipstone.parquet.reading.file import ParquetFile
-    from skipstone.parquet.reading.row_ranges import GroupRows
     from skipstone.planning.explain import Forecast
     from skipstone.pruning.plan import Plan
 

@@ -25,7 +25,7 @@ from skipstone._arrays import arrow, no_rows
 from skipstone.parquet.evidence import PageSource
 from skipstone.parquet.evidence.value_bounds import ValueBounds
 from skipstone.parquet.reading.row_ranges import group_rows, take_rows
-from skipstone.predicate.literals import compare, float_key, order_keys, stored
+from skipstone.predicate.literals import Keys, compare, float_key, order_keys, stored
 from skipstone.predicate.tree import Op
 from skipstone.predicate.types import column_name
 from skipstone.pruning import Level, Reason, RowSet, Units
@@ -34,19 +34,17 @@ from skipstone.pruning.residual import unfit
 from .._arrays import distinct
 from .plan_rows import TableReader, plan_of
 from .sorting import SortBounds, order_of, require_sortable, same_keys
-from .table_files import Piece
+from .table_files import FileColumns, Piece
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
 
     from numpy.typing import NDArray
 
-    from skipstone.predicate.literals import Keys
     from skipstone.pruning.interval import Intervals
     from skipstone.pruning.plan import Plan, SortKey
 
     from .batches import Batch
-    from .table_files import FileColumns
 
 
 IntArray: TypeAlias = "NDArray[np.int64]"

@@ -24,14 +24,14 @@ import pyarrow as pa
 from skipstone._arrays import no_rows
 from skipstone.errors import SkipstoneError, StaleError
 from skipstone.parquet.reading.row_ranges import joined, rows_alone, take_rows
-from skipstone.predicate.tree import columns_read
+from skipstone.predicate.tree import Bound, columns_read
 from skipstone.predicate.types import column_name, column_path
 from skipstone.pruning import RowSet
 from skipstone.pruning.residual import matching, require_decidable
 
-from .batches import MANY, batches
+from .batches import MANY, Batch, batches
 from .bulk_rows import BatchReader
-from .table_files import Piece
+from .table_files import FileColumns, Footers, Piece
 from .table_types import by_field, in_type, output_schema, resolved
 
 if TYPE_CHECKING:
@@ -39,11 +39,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from skipstone.predicate.tree import Bound
     from skipstone.pruning.plan import Plan
-
-    from .batches import Batch
-    from .table_files import FileColumns, Footers
 
 
 # Bytes of a piece, stored and decoded. Several pieces are in memory at a time.

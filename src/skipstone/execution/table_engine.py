@@ -8,19 +8,16 @@ import numpy as np
 
 from skipstone._arrays import distinct_at
 from skipstone.errors import SkipstoneError
-from skipstone.pruning.table_schema import FileSchema, TableSchema, merge_schemas
+from skipstone.pruning.table_schema import FileSchema, KnownSchemas, TableSchema, merge_schemas
 
 from .open_files import OpenFiles
-from .table_files import Footers, TableColumns, with_path
+from .table_files import FileColumns, Footers, IntArray, TableColumns, with_path
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from skipstone.pruning.partitions import PartitionColumns
-    from skipstone.pruning.table_schema import KnownSchemas
     from skipstone.storage import ByteRange, Listing, Storage
-
-    from .table_files import FileColumns, IntArray
 
 
 class Engine:

@@ -25,13 +25,13 @@ from skipstone._arrays import arrow
 from skipstone.errors import SkipstoneError, StaleError, UnsupportedError
 from skipstone.parquet.format.footer import TAIL_GUESS
 from skipstone.predicate.types import EXISTS_DEFAULT, MapKey, column_path
-from skipstone.pruning import Level, Units
+from skipstone.pruning import Evidence, Fetched, Level, RowSet, Units
 from skipstone.pruning.column_types import values_of_key
 from skipstone.pruning.evidence import Source
 from skipstone.storage.base import carried
 
 from .._arrays import distinct
-from .open_files import KEPT
+from .open_files import KEPT, OpenFiles
 from .table_types import spelled
 
 if TYPE_CHECKING:
@@ -44,12 +44,9 @@ if TYPE_CHECKING:
     from skipstone.parquet.evidence.indexed_file import IndexedFile
     from skipstone.parquet.reading.file import ParquetFile
     from skipstone.predicate.tree import Leaf
-    from skipstone.pruning import Evidence, Fetched, RowSet
     from skipstone.pruning.partitions import PartitionColumns
     from skipstone.pruning.table_schema import FileSchema
     from skipstone.storage import ByteRange, Listing
-
-    from .open_files import OpenFiles
 
 
 IntArray: TypeAlias = "NDArray[np.int64]"

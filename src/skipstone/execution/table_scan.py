@@ -25,7 +25,7 @@ from skipstone.errors import (
     StaleError,
     UnsupportedError,
 )
-from skipstone.predicate.tree import columns_read
+from skipstone.predicate.tree import Bound, columns_read
 from skipstone.pruning import Cause, Reason
 from skipstone.storage.base import is_current, metered
 
@@ -39,7 +39,6 @@ if TYPE_CHECKING:
 
     from skipstone._arrays import ArrowBatch, ArrowTable
     from skipstone.planning.explain import Analysis, Explanation
-    from skipstone.predicate.tree import Bound
     from skipstone.pruning.plan import Plan, SortKey
 
     from .ordering import FileBounds

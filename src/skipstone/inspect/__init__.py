@@ -5,23 +5,15 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from skipstone.errors import FormatError, UnsupportedError
 from skipstone.identity import canonical_path
-from skipstone.storage import open_storage
+from skipstone.storage import Storage, open_storage
 
-from .inspection import Inspection, InspectOptions, is_file
+from .inspection import Inspection, InspectionReport, InspectOptions, is_file
 from .paimon_index import inspect_file_index, is_file_index
 from .parquet_file import inspect_parquet, is_parquet
 from .questdb_files import inspect_questdb, kind_by_content, kind_by_name
 from .stores import inspect_encrypted_pack, inspect_fact_store, inspect_xskipper_store
-
-if TYPE_CHECKING:
-    from skipstone.storage import Storage
-
-    from .inspection import InspectionReport
-
 
 # In this order: a fact part is also a Parquet file with an Xskipper schema.
 _STORES = (inspect_fact_store, inspect_encrypted_pack, inspect_xskipper_store)

@@ -10,20 +10,17 @@ import numpy as np
 from skipstone.errors import FormatError, PredicateError, SkipstoneError
 from skipstone.human import of_total
 from skipstone.paimon.file_index import PaimonFileIndex, RowSelection
-from skipstone.paimon.format.container import MAGIC
+from skipstone.paimon.format.container import MAGIC, IndexEntry
 from skipstone.paimon.format.keys import PaimonType
 from skipstone.paimon.index_blob import KINDS, BlobDescription, describe_blob, likely_types
 from skipstone.paimon.sidecar import PaimonColumnType
 
-from .inspection import InspectionReport, StoreInspection, is_file
+from .inspection import InspectionReport, InspectOptions, StoreInspection, is_file
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from skipstone.paimon.format.container import IndexEntry
     from skipstone.storage import Storage
-
-    from .inspection import InspectOptions
 
 
 # The most row ranges in the text.

@@ -12,7 +12,7 @@ from skipstone.errors import KeyUnavailableError, SkipstoneError
 from skipstone.human import plain
 from skipstone.identity import canonical_path
 from skipstone.parquet.arrow.metadata_tables import readable
-from skipstone.parquet.encryption.decryption import decryption_from_json
+from skipstone.parquet.encryption.decryption import Decryption, decryption_from_json
 from skipstone.parquet.encryption.open_footer import describe_encrypted_footer, describe_encryption
 from skipstone.parquet.format.footer import MAGIC, MAGIC_ENCRYPTED, TAIL_LENGTH, Tail
 from skipstone.parquet.format.page_index import ColumnIndex
@@ -24,22 +24,18 @@ from skipstone.parquet.reading.page_metadata import (
     read_offset_index,
 )
 from skipstone.parquet.reading.verify import verify_file
-from skipstone.storage import open_storage
+from skipstone.storage import Storage, open_storage
 
 from .file_description import CHUNK_PARTS, ChunkInspection, FileInspection
-from .inspection import is_file, message_of
+from .inspection import InspectOptions, is_file, message_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
     import pyarrow as pa
 
-    from skipstone.parquet.encryption.decryption import Decryption
     from skipstone.parquet.format.schema import ColumnDescriptor
     from skipstone.parquet.reading.chunk_pages import ChunkKey
-    from skipstone.storage import Storage
-
-    from .inspection import InspectOptions
 
 
 _READERS = dict(

@@ -17,7 +17,7 @@ from skipstone.human import Report, aligned, of_total, percent, plural, size
 from skipstone.parquet.format.enums import CompressionCodec, FieldRepetitionType, Type
 from skipstone.questdb.format import layout
 from skipstone.questdb.format.types import ColumnType, readable, type_text
-from skipstone.questdb.format.values import PmHead, PmRowGroup
+from skipstone.questdb.format.values import PmColumn, PmHead
 
 from .inspection import InspectionReport, cut, indented, more
 
@@ -25,8 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from enum import IntEnum
 
-    from skipstone.questdb.format.pm import Pm, PmSnapshot
-    from skipstone.questdb.format.values import PmChunk, PmColumn
+    from skipstone.questdb.format.pm import ChunkStats, Pm, PmSnapshot
 
 
 _MOST = 40
@@ -169,20 +168,34 @@ class PmInspection(InspectionReport):
         }
 
     def _row_groups(self, head: PmHead) -> list[dict[str, Any]]:
-        raw = self.snapshot.chunks()
-        places, lengths = self.snapshot.bloom_places
         found = []
         for number in range(self.snapshot.row_group_count):
-            group = PmRowGroup.of(self.snapshot, number)
-            at = dict(zip(self.pm.bloom_columns, places[number].tolist(), strict=True))
-            length = dict(zip(self.pm.bloom_columns, lengths[number].tolist(), strict=True))
+            stats = self.snapshot.stats(row_groups=np.array([number]))
+            blooms = self.blooms(number)
             chunks = []
-            for index, chunk in enumerate(group.chunks):
-                described = _chunk_dict(head.columns[index], index, chunk, raw[number, index])
-                described["bloom"] = _bloom_dict(chunk, at.get(index, 0), length.get(index, 0))
+            for at, (column, raw, low, high) in enumerate(
+                zip(head.columns, stats.chunks[0], *_ends(stats), strict=True)
+            ):
+                described = _chunk_dict(column, at, raw, low, high)
+                described["bloom"] = self._bloom_dict(*blooms[at]) if at in blooms else None
                 chunks.append(described)
-            found.append({"index": number, "num_rows": group.num_rows, "chunks": chunks})
+            rows = int(self.snapshot.num_rows[number])
+            found.append({"index": number, "num_rows": rows, "chunks": chunks})
         return found
+
+    def blooms(self, row_group: int) -> dict[int, tuple[int, int]]:
+        """Place and length of the filter of each column of a row group that has one."""
+        places, lengths = (each[row_group].tolist() for each in self.snapshot.bloom_places)
+        pairs = zip(self.pm.bloom_columns, zip(places, lengths, strict=True), strict=True)
+        return {column: pair for column, pair in pairs if pair[1]}
+
+    def _bloom_dict(self, place: int, length: int) -> dict[str, Any]:
+        if self.pm.bloom_external:
+            return {"external": True, "offset": place, "length": length}
+        bitset = self.pm.data[place : place + length]
+        # The stored offset is that of the length, 4 bytes before the bitset.
+        found: dict[str, Any] = {"offset": place - 4, "length": length}
+        return found | {"fill": fill(bitset), "bitset": bitset.hex()}
 
     def __str__(self) -> str:
         return _text(self)
@@ -193,27 +206,39 @@ def _type(code: int) -> dict[str, Any]:
     return known.to_dict() if known else {"code": code, "name": None, "tag": code & 0xFF}
 
 
-def _chunk_dict(column: PmColumn, index: int, chunk: PmChunk, raw: Any) -> dict[str, Any]:
-    flags, sizes = int(raw["STAT_FLAGS"]), int(raw["STAT_SIZES"])
+def _ends(stats: ChunkStats) -> tuple[list[bytes | None], list[bytes | None]]:
+    """The minima and the maxima of the chunks of one row group."""
+    found = []
+    for end in layout.BOUNDS:
+        data, offsets, valid = stats.blobs(end)
+        raw, edges = data.tobytes(), offsets.tolist()
+        known = zip(edges, edges[1:], valid[0].tolist(), strict=False)
+        found.append([raw[start:stop] if there else None for start, stop, there in known])
+    return found[0], found[1]
+
+
+def _chunk_dict(
+    column: PmColumn, index: int, raw: Any, low: bytes | None, high: bytes | None
+) -> dict[str, Any]:
+    flags, sizes, encodings = (int(raw[name]) for name in ("STAT_FLAGS", "STAT_SIZES", "ENCODINGS"))
+    nulls, distinct = int(raw["NULL_COUNT"]), int(raw["DISTINCT_COUNT"])
     return {
         "column": index,
-        "codec": chunk.codec,
-        "codec_name": name_of(CompressionCodec, chunk.codec),
-        "encodings": chunk.encodings,
-        "encoding_names": [
-            name for bit, name in enumerate(_ENCODINGS) if chunk.encodings >> bit & 1
-        ],
+        "codec": int(raw["CODEC"]),
+        "codec_name": name_of(CompressionCodec, int(raw["CODEC"])),
+        "encodings": encodings,
+        "encoding_names": [name for bit, name in enumerate(_ENCODINGS) if encodings >> bit & 1],
         "stat_flags": flags,
         "stat_sizes": [sizes & 15, sizes >> 4],
-        "num_values": chunk.num_values,
-        "byte_range_start": chunk.byte_range_start,
-        "total_compressed": chunk.total_compressed,
-        "null_count": chunk.null_count,
-        "null_count_raw": int(raw["NULL_COUNT"]),
-        "distinct_count": chunk.distinct_count,
-        "distinct_count_raw": int(raw["DISTINCT_COUNT"]),
-        "min": _bound_dict(column, chunk.min, int(raw["MIN_STAT"]), flags),
-        "max": _bound_dict(column, chunk.max, int(raw["MAX_STAT"]), flags >> 3),
+        "num_values": int(raw["NUM_VALUES"]),
+        "byte_range_start": int(raw["BYTE_RANGE_START"]),
+        "total_compressed": int(raw["TOTAL_COMPRESSED"]),
+        "null_count": nulls if flags & layout.NULL_COUNT_PRESENT else None,
+        "null_count_raw": nulls,
+        "distinct_count": distinct if flags & layout.DISTINCT_COUNT_PRESENT else None,
+        "distinct_count_raw": distinct,
+        "min": _bound_dict(column, low, int(raw["MIN_STAT"]), flags),
+        "max": _bound_dict(column, high, int(raw["MAX_STAT"]), flags >> 3),
         "reserved": int(raw["RESERVED"]),
     }
 
@@ -230,20 +255,6 @@ def _bound_dict(column: PmColumn, value: bytes | None, raw: int, flags: int) -> 
     if not flags & 2:
         found |= {"ool_offset": raw >> 16, "ool_length": raw & 0xFFFF}
     return found | {"bytes": value.hex(), "text": readable(column, value)}
-
-
-def _bloom_dict(chunk: PmChunk, place: int, length: int) -> dict[str, Any] | None:
-    if chunk.bloom is None:
-        return None
-    if not isinstance(chunk.bloom, bytes):
-        return {"external": True, "offset": place, "length": length}
-    # The stored offset is that of the length, 4 bytes before the bitset.
-    return {
-        "offset": place - 4,
-        "length": length,
-        "fill": fill(chunk.bloom),
-        "bitset": chunk.bloom.hex(),
-    }
 
 
 def fill(bitset: bytes | memoryview) -> float:
@@ -314,7 +325,17 @@ def _columns(found: PmInspection, head: PmHead) -> str:
     snapshot = found.snapshot
     shown = list(range(min(len(head.columns), _MOST)))
     chunks = snapshot.chunks(shown)
-    group = PmRowGroup.of(snapshot, 0) if snapshot.row_group_count else None
+    blooms = found.blooms(0) if snapshot.row_group_count else {}
+    first: list[tuple[str, str]] = [("-", "-")] * len(shown)
+    if snapshot.row_group_count:
+        stats = snapshot.stats(shown, np.array([0]))
+        exact = [stats.exact(end)[0].tolist() for end in layout.BOUNDS]
+        of_shown = head.columns[: len(shown)]
+        lows, highs = (
+            [_bound(*each) for each in zip(of_shown, values, flags, strict=True)]
+            for values, flags in zip(_ends(stats), exact, strict=True)
+        )
+        first = list(zip(lows, highs, strict=True))
     heads = ["column", "id", "type", "stored as", "codec", "encodings", "bytes", "nulls", "min",
              "max", "bloom"]  # fmt: skip
     rows = []
@@ -322,7 +343,6 @@ def _columns(found: PmInspection, head: PmHead) -> str:
         column, own = head.columns[at], chunks[:, at]
         counted = (own["STAT_FLAGS"] & layout.NULL_COUNT_PRESENT).astype(bool)
         nulls = int(own["NULL_COUNT"][counted].sum(dtype=np.uint64))
-        first = None if group is None else group.chunks[at]
         encodings = int(np.bitwise_or.reduce(own["ENCODINGS"], initial=0))
         rows.append(
             [
@@ -337,9 +357,8 @@ def _columns(found: PmInspection, head: PmHead) -> str:
                 ", ".join(name for bit, name in enumerate(_ENCODINGS) if encodings >> bit & 1),
                 size(int(own["TOTAL_COMPRESSED"].sum(dtype=np.uint64))),
                 f"{nulls:,}" if counted.all() and len(own) else "-",
-                _bound(column, first, "min"),
-                _bound(column, first, "max"),
-                _bloom(first),
+                *first[at],
+                _bloom(found, *blooms[at]) if at in blooms else "-",
             ]
         )
     title = "columns"
@@ -358,21 +377,17 @@ def _stored(column: PmColumn) -> str:
     return kind + "".join(marks)
 
 
-def _bound(column: PmColumn, chunk: PmChunk | None, end: str) -> str:
-    value = None if chunk is None else getattr(chunk, end)
+def _bound(column: PmColumn, value: bytes | None, exact: bool) -> str:
     if value is None:
         return "-"
-    exact = "" if getattr(chunk, f"{end}_exact") else "~"
-    return exact + _cut(readable(column, value) or f"0x{value.hex()}")
+    return ("" if exact else "~") + _cut(readable(column, value) or f"0x{value.hex()}")
 
 
-def _bloom(chunk: PmChunk | None) -> str:
-    if chunk is None or chunk.bloom is None:
-        return "-"
-    if isinstance(chunk.bloom, bytes):
-        full = percent(fill(chunk.bloom), 1)
-        return f"{size(len(chunk.bloom))}, {full} full"
-    return f"{size(chunk.bloom[1])} at {chunk.bloom[0]:,}"
+def _bloom(found: PmInspection, place: int, length: int) -> str:
+    if found.pm.bloom_external:
+        return f"{size(length)} at {place:,}"
+    full = percent(fill(found.pm.data[place : place + length]), 1)
+    return f"{size(length)}, {full} full"
 
 
 def _row_groups(found: PmInspection, head: PmHead) -> str:

@@ -48,8 +48,8 @@ from skipstone.questdb.format.txn import (
 from skipstone.questdb.txn_snapshot import DATA, PM, read_txn
 from skipstone.storage import open_storage
 
-from .disk import content
-from .partition import snapshot_of
+from .disk import Disk, content
+from .partition import PartitionState, snapshot_of
 from .rows import encode, merged, read_row_groups, txn_time
 
 if TYPE_CHECKING:
@@ -58,8 +58,6 @@ if TYPE_CHECKING:
     from skipstone.parquet.writing.arrow_encoder import EncodedRowGroups
 
     from .definition import LiveDefinition
-    from .disk import Disk
-    from .partition import PartitionState
 
 
 #: Marks a superseded directory; its modification time is that of the mark.

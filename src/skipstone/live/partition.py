@@ -30,19 +30,15 @@ from skipstone.parquet.format.metadata import RowGroup as ParquetRowGroup
 from skipstone.parquet.writing.arrow_encoder import EncodedRowGroups, PlacedRowGroups
 from skipstone.parquet.writing.footer_editor import FooterEditor, moved_row_group
 from skipstone.questdb.format.footer_to_pm import bloom_places, convert
-from skipstone.questdb.format.pm import Pm
+from skipstone.questdb.format.pm import Pm, PmSnapshot
 from skipstone.questdb.format.pm_columns import PmColumns
 from skipstone.questdb.format.writer import PmFooter, append
 from skipstone.questdb.txn_snapshot import DATA, PM
 
-from .disk import mapped
+from .disk import Disk, mapped
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
-
-    from skipstone.questdb.format.pm import PmSnapshot
-
-    from .disk import Disk
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

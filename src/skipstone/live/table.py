@@ -29,7 +29,7 @@ from skipstone.questdb.format.txn import Partition, Txn, created, directory
 from skipstone.questdb.txn_snapshot import read_txn
 from skipstone.storage import open_storage
 
-from .definition import MARKER, ROW_GROUP_ROWS, LiveDefinition
+from .definition import MARKER, ROW_GROUP_ROWS, LiveDefinition, SortBy
 from .directories import (
     KEPT_SECONDS,
     NO_BATCH,
@@ -51,6 +51,7 @@ from .directories import (
 from .disk import LOCK, Disk, WriterLock, content, local_root, refuse_foreign, refuse_taken
 from .partition import PartitionState, create, edit
 from .rows import (
+    Staged,
     by_partition,
     by_row_group,
     clear,
@@ -70,9 +71,6 @@ if TYPE_CHECKING:
     from types import TracebackType
 
     import pyarrow as pa
-
-    from .definition import SortBy
-    from .rows import Staged
 
 
 class LiveTable:

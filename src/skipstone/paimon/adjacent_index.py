@@ -22,19 +22,16 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from skipstone.errors import SkipstoneError
-from skipstone.identity import UNITS_PER_SECOND, canonical_path
-from skipstone.pruning import Answer, Cause, Reason
-from skipstone.storage import ByteRange
+from skipstone.identity import UNITS_PER_SECOND, ObjectId, canonical_path
+from skipstone.pruning import Answer, Cause, Evidence, Fetched, Reason
+from skipstone.storage import ByteRange, Listing, Storage
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 
     from numpy.typing import NDArray
 
-    from skipstone.identity import ObjectId
     from skipstone.predicate.tree import Leaf
-    from skipstone.pruning import Evidence, Fetched
-    from skipstone.storage import Listing, Storage
 
     from .sidecar import ColumnCounts, PaimonColumnType, Sidecar
     from .top_rows import TopFile

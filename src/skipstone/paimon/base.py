@@ -55,7 +55,6 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from skipstone.pruning import Fetched
-    from skipstone.pruning.kind import Blob
     from skipstone.storage import ByteRange
 
     from .format.keys import PaimonType

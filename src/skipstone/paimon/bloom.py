@@ -21,16 +21,16 @@ import numpy as np
 import pyarrow as pa
 
 from skipstone.errors import FormatError, UnsupportedError
-from skipstone.predicate.tree import Const, Op
-from skipstone.pruning import Answer, Bounds, Cause, Reason
+from skipstone.predicate.tree import Const, Leaf, Op
+from skipstone.pruning import Answer, BoolArray, Bounds, Cause, Fetched, Reason, Units
 from skipstone.pruning.column_types import restate
-from skipstone.pruning.kind import Builder, Built
+from skipstone.pruning.kind import Blob, Builder, Built, Chunk
 
 from .base import BlockSums, PaimonIndex, integers_of, no_place, place_fields
 from .format import bloom_filter
 from .format.bloom_filter import FPP, ITEMS, check_type, positions_of, sizing
 from .format.column_keys import column_of
-from .format.keys import In, safe
+from .format.keys import In, PaimonType, safe
 from .index_blob import SMALL
 from .row_evidence import asks_of
 
@@ -39,12 +39,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from skipstone.predicate.tree import Leaf
-    from skipstone.pruning import BoolArray, Fetched, Units
-    from skipstone.pruning.kind import Blob, Chunk
     from skipstone.storage import ByteRange
-
-    from .format.keys import PaimonType
 
 
 # A filter with more probes than this is read whole.

@@ -24,24 +24,22 @@ from pyroaring import BitMap
 from skipstone.errors import SkipstoneError
 from skipstone.parquet.encodings.values import ByteArrays
 from skipstone.predicate.tree import Leaf
-from skipstone.pruning import Bounds, RowSet
+from skipstone.pruning import Bounds, Fetched, RowSet
 from skipstone.pruning.column_types import restate
 
 from .format import roaring
-from .format.keys import In, Null, safe
+from .format.keys import Ask, In, Key, KeyArray, Null, safe
 from .row_evidence import answers_to, asks_of, remembered_rows
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from skipstone.pruning import Fetched
     from skipstone.pruning.evaluation import Fetch
     from skipstone.pruning.kind import Blob
     from skipstone.storage import ByteRange
 
     from .base import Kept, PaimonIndex
     from .format.bitmap import BitmapIndex
-    from .format.keys import Ask, Key, KeyArray
 
 
 # Fewer files are asked one by one, and more values take the union of many bitmaps.

@@ -24,21 +24,17 @@ from skipstone.errors import UnsupportedError
 from skipstone.parquet.encodings.values import ByteArrays
 from skipstone.pruning.column_types import is_text
 from skipstone.pruning.file_bounds import RangeBuilder
-from skipstone.pruning.kind import Builder, Built
+from skipstone.pruning.kind import Builder, Built, Chunk, Index
 
 from .base import PLACE, BlockSums, PaimonIndex, no_place, paimon_column
 from .format.column_keys import LARGEST_ROW_COUNT, CodedColumn, column_of
 from .format.container import LARGEST, ContainerHead, to_bytes
-from .format.keys import KeyArray
+from .format.keys import KeyArray, PaimonType
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from numpy.typing import NDArray
-
-    from skipstone.pruning.kind import Chunk, Index
-
-    from .format.keys import PaimonType
 
 
 # Bytes a row that writing takes for a moment, in addition to the codes.

@@ -22,19 +22,20 @@ from skipstone.errors import FormatError, PredicateError, UnsupportedError
 from skipstone.identity import canonical_path
 from skipstone.predicate.binding import bind
 from skipstone.predicate.sql import parse_sql
-from skipstone.predicate.tree import Leaf, Opaque, leaves, pieces
+from skipstone.predicate.tree import Bound, Leaf, Opaque, leaves, pieces
 from skipstone.predicate.types import UNCOMPARABLE
-from skipstone.pruning import RowSet, Units
+from skipstone.pruning import Fetched, RowSet, Units
 from skipstone.pruning.evaluation import RowTask, evaluate_rows
-from skipstone.pruning.plan import SortKey
+from skipstone.pruning.plan import SortKey, Step
 from skipstone.pruning.residual import require_decidable
 from skipstone.pruning.table_schema import schema_of_columns
-from skipstone.storage import open_storage
+from skipstone.storage import ByteRange, open_storage
 
 from .format.keys import PaimonType
 from .index_blob import row_count_of
 from .sidecar import (
     PaimonColumnType,
+    Sidecar,
     column_counts,
     footer_and_schemas,
     of_bytes,
@@ -48,13 +49,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from skipstone.parquet.format.footer_arrays import FooterArrays
-    from skipstone.predicate.tree import Bound
-    from skipstone.pruning import Fetched
     from skipstone.pruning.kind import Blob
-    from skipstone.pruning.plan import Step
-    from skipstone.storage import ByteRange
-
-    from .sidecar import Sidecar
 
 
 Types: TypeAlias = "Mapping[str, str | PaimonType] | pa.Schema"

@@ -24,7 +24,7 @@ from skipstone.errors import FormatError, UnsupportedError
 from .format.bitmap import BitmapIndex
 from .format.bloom_filter import BloomFilterIndex
 from .format.bsi import BsiIndex
-from .format.keys import In, Null, PaimonType, Range, Root, raw_of
+from .format.keys import Ask, In, Key, Null, PaimonType, Range, Root, raw_of
 from .format.partial_blob import MissingBytes, Pieces
 from .format.range_bitmap import RangeBitmapIndex
 
@@ -34,8 +34,6 @@ if TYPE_CHECKING:
     from skipstone.pruning import Fetched
     from skipstone.pruning.kind import Blob
     from skipstone.storage import ByteRange
-
-    from .format.keys import Ask, Key
 
 
 Index: TypeAlias = "BitmapIndex | BloomFilterIndex | BsiIndex | RangeBitmapIndex"

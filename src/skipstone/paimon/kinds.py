@@ -17,11 +17,11 @@ from typing import TYPE_CHECKING, Any, Self
 import pyarrow as pa
 
 from skipstone.errors import UnsupportedError
-from skipstone.predicate.tree import Op
+from skipstone.predicate.tree import Leaf, Op
 from skipstone.pruning.evidence import KnownRows
 from skipstone.pruning.file_bounds import intervals_of
 from skipstone.pruning.interval import interval_bounds
-from skipstone.pruning.kind import PerFile, Rows
+from skipstone.pruning.kind import Builder, Index, IntArray, PerFile, Rows
 
 from .base import PaimonIndex, memory_size, place_fields
 from .bloom import PaimonBloom
@@ -34,10 +34,8 @@ from .row_evidence import FileRows, remembered_rows
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from skipstone.predicate.tree import Leaf
     from skipstone.pruning import BoolArray, Bounds
     from skipstone.pruning.evaluation import Fetch
-    from skipstone.pruning.kind import Builder, Index, IntArray
 
     from .format.column_keys import CodedColumn
     from .format.keys import PaimonType

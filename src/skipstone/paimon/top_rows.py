@@ -23,11 +23,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from skipstone.errors import FormatError
-from skipstone.pruning import Cause, Reason, RowSet
+from skipstone.pruning import Cause, Fetched, Reason, RowSet
 
 from .._arrays import distinct
 from .base import VerifiedBlob
-from .format.keys import In, Root
+from .format.keys import In, Key, PaimonType, Root
 from .format.partial_blob import MissingBytes
 from .format.range_bitmap import RangeBitmapIndex
 
@@ -37,13 +37,10 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
     from pyroaring import BitMap
 
-    from skipstone.pruning import Fetched
     from skipstone.pruning.evaluation import Fetch
     from skipstone.pruning.kind import Blob
     from skipstone.pruning.plan import SortKey
     from skipstone.storage import ByteRange
-
-    from .format.keys import Key, PaimonType
 
 
 @dataclass(frozen=True, slots=True, eq=False)

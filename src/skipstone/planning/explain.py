@@ -12,12 +12,11 @@ from html import escape
 from typing import TYPE_CHECKING, Any
 
 from skipstone.human import Report, aligned, duration, html_table, of_total, percent, plural, size
-from skipstone.pruning import Cause, Level
+from skipstone.pruning import Cause, Level, Reason
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from skipstone.pruning import Reason
     from skipstone.pruning.plan import Plan, Step
     from skipstone.storage import ByteRange
 

@@ -18,7 +18,7 @@ files.
 from __future__ import annotations
 
 import zlib
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, TypeAlias
@@ -31,19 +31,16 @@ from skipstone.facts.match import Identities
 from skipstone.facts.part_columns import ROWS, integers
 from skipstone.facts.parts import open_part
 from skipstone.human import size
+from skipstone.predicate.tree import Bound, Leaf
 from skipstone.predicate.tree import leaves as leaves_of
 from skipstone.pruning import Bounds, Cause, Reason, Units
 from skipstone.pruning.evaluation import evaluate
-from skipstone.storage import Listing, open_storage
+from skipstone.storage import Listing, Storage, open_storage
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping
-
     from numpy.typing import NDArray
 
-    from skipstone.predicate.tree import Bound, Leaf
     from skipstone.pruning.plan import Step
-    from skipstone.storage import Storage
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

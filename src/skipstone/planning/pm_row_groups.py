@@ -27,10 +27,11 @@ import pyarrow as pa
 
 from skipstone._cache import LruCache
 from skipstone.errors import SkipstoneError, UnsupportedError
+from skipstone.predicate.tree import Bound, Leaf
 from skipstone.predicate.tree import leaves as leaves_of
 from skipstone.predicate.types import column_path
-from skipstone.pruning import Cause, Level, Reason, Units
-from skipstone.pruning.evaluation import fetch_round
+from skipstone.pruning import Cause, Evidence, Level, Reason, Units
+from skipstone.pruning.evaluation import Fetch, fetch_round
 from skipstone.pruning.evidence import Source
 
 if TYPE_CHECKING:
@@ -39,9 +40,6 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from skipstone.facts import MatchedFacts
-    from skipstone.predicate.tree import Bound, Leaf
-    from skipstone.pruning import Evidence
-    from skipstone.pruning.evaluation import Fetch
     from skipstone.questdb.evidence.opened_pm import OpenedPm, SnapshotCache
     from skipstone.questdb.evidence.row_groups import PmBloomEvidence, PmSource
     from skipstone.questdb.format.pm import PmSnapshot

@@ -25,7 +25,7 @@ from skipstone.paimon.base import PaimonIndex
 from skipstone.paimon.kinds import RowIndex
 from skipstone.predicate.literals import compare, from_key, order_key, order_keys
 from skipstone.predicate.tree import And, Leaf, Op
-from skipstone.pruning import Cause, Level, Units
+from skipstone.pruning import Answer, Cause, Fetched, Level, Units
 from skipstone.pruning.evaluation import Question, fetch_wave
 from skipstone.pruning.kind import Builder, Built, Chunk, Index
 from skipstone.pruning.table_schema import schema_of_columns
@@ -41,7 +41,6 @@ if TYPE_CHECKING:
     from skipstone.facts import MatchedFacts
     from skipstone.identity import ObjectId
     from skipstone.parquet.encryption.decryption import Decryption
-    from skipstone.pruning import Answer, Fetched
     from skipstone.pruning.partitions import PartitionColumns
     from skipstone.storage import Storage
 

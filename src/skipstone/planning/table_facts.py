@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 
-from skipstone.predicate.tree import leaves
-from skipstone.pruning import Cause, Level, Reason
+from skipstone.predicate.tree import Bound, Leaf, leaves
+from skipstone.pruning import Cause, Evidence, Fetched, Level, Reason
 from skipstone.pruning.costs import FREE, Costs
 from skipstone.pruning.plan import Coverage, Plan, Step
 from skipstone.pruning.planner import ObjectLevel, PlanInput, make_plan
@@ -23,8 +23,6 @@ if TYPE_CHECKING:
 
     from skipstone.facts import MatchedFacts
     from skipstone.paimon.adjacent_index import AdjacentRows
-    from skipstone.predicate.tree import Bound, Leaf
-    from skipstone.pruning import Evidence, Fetched
     from skipstone.pruning.evaluation import Fetch
     from skipstone.pruning.evidence import KnownRows, RowSource, Source
     from skipstone.pruning.kind import Index

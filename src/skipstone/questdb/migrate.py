@@ -32,12 +32,12 @@ from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias, get_args
 
 from skipstone.errors import FormatError, SkipstoneError, UnsupportedError, in_words
 from skipstone.human import Report, duration, first_of, of_total, size
-from skipstone.identity import UNITS_PER_SECOND, canonical_path
+from skipstone.identity import UNITS_PER_SECOND, ObjectId, canonical_path
 from skipstone.parquet.format.footer_arrays import FooterArrays
-from skipstone.storage import open_storage, remove_left_overs
+from skipstone.storage import Listing, Storage, open_storage, remove_left_overs
 
 from . import TXN, is_txn_table
-from .format.pm import Pm
+from .format.pm import Pm, PmSnapshot
 from .format.txn import directory, infer_partitioning
 from .format.writer import outdated, upgrade
 from .pm_of_data_file import ParquetSource, checked, filters, make_partition_pm, make_pm
@@ -45,11 +45,6 @@ from .txn_snapshot import DATA, PM, TableFiles, read_txn
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
-
-    from skipstone.identity import ObjectId
-    from skipstone.storage import Listing, Storage
-
-    from .format.pm import PmSnapshot
 
 
 _WORKERS: Final = 8

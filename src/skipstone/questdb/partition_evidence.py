@@ -23,13 +23,13 @@ import numpy as np
 from skipstone.errors import FormatError, SkipstoneError
 from skipstone.identity import UNITS_PER_SECOND
 from skipstone.predicate.literals import order_keys
-from skipstone.pruning import Answer, BaseEvidence, Cause, Fetched, Level, Reason, Units
+from skipstone.pruning import Answer, BaseEvidence, Cause, Evidence, Fetched, Level, Reason, Units
 from skipstone.pruning.evidence import Source
 from skipstone.pruning.interval import Intervals, interval_bounds
 
 from .evidence.opened_pm import OpenedPm, SnapshotCache
 from .evidence.row_groups import PmSource
-from .format.txn import unit_end
+from .format.txn import Partitioning, unit_end
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -38,11 +38,9 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from skipstone.predicate.tree import Leaf
-    from skipstone.pruning import Evidence
     from skipstone.storage import ByteRange, Storage
 
     from .format.pm import PmSnapshot
-    from .format.txn import Partitioning
     from .txn_snapshot import PartitionFile, TxnListing
 
 

@@ -34,11 +34,11 @@ from skipstone.parquet.format.enums import Type
 from skipstone.parquet.reading.file import ParquetFile
 from skipstone.predicate.binding import bind
 from skipstone.predicate.sql import parse_sql
-from skipstone.predicate.tree import leaves
+from skipstone.predicate.tree import Bound, leaves
 from skipstone.predicate.types import column_path
-from skipstone.pruning import RowSet, Units
+from skipstone.pruning import Fetched, RowSet, Units
 from skipstone.pruning.evaluation import evaluate
-from skipstone.storage import open_storage
+from skipstone.storage import ByteRange, open_storage
 
 from .evidence.opened_pm import OpenedPm, open_pm
 from .evidence.row_groups import PmSource
@@ -50,10 +50,7 @@ from .txn_snapshot import DATA, PM, TxnSnapshot
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from skipstone.predicate.tree import Bound
-    from skipstone.pruning import Fetched
     from skipstone.pruning.plan import Step
-    from skipstone.storage import ByteRange
 
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)

@@ -29,14 +29,14 @@ from skipstone.parquet.format.enums import Type
 from skipstone.parquet.format.footer import TAIL_LENGTH, Tail
 from skipstone.parquet.format.footer_arrays import FooterArrays
 from skipstone.parquet.format.metadata import SchemaElement, bytes_of_pairs
-from skipstone.parquet.format.schema import Schema
+from skipstone.parquet.format.schema import ColumnDescriptor, Schema
 from skipstone.parquet.reading.file import ParquetFile
 from skipstone.pruning.column_types import FIRST_DATE, FIRST_TIMESTAMP, proleptic
-from skipstone.storage import ByteRange
+from skipstone.storage import ByteRange, Storage
 
 from .evidence.opened_pm import element_of
 from .format.footer_to_pm import HEADER_BYTES, BloomPlace, bloom_places, convert
-from .format.pm import Pm
+from .format.pm import Pm, PmSnapshot
 from .format.pm_columns import PmColumns, logical_type
 from .format.types import ColumnType, Tag
 from .format.writer import PmFooter
@@ -44,11 +44,8 @@ from .format.writer import PmFooter
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
-    from skipstone.parquet.format.schema import ColumnDescriptor
     from skipstone.pruning import Fetched
-    from skipstone.storage import Storage
 
-    from .format.pm import PmSnapshot
     from .format.values import PmColumn
 
 

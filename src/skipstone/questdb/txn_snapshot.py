@@ -39,11 +39,11 @@ from skipstone.errors import FormatError, StaleError, UnsupportedError
 from skipstone.human import of_total
 from skipstone.parquet.format.footer import read_footer
 from skipstone.parquet.format.footer_arrays import FooterArrays
-from skipstone.storage import ByteRange, Listing
+from skipstone.storage import ByteRange, Listing, Storage
 from skipstone.storage.base import SeekableBytes
 
 from . import TXN
-from .format.txn import Partition, Partitioning, directory, infer_partitioning, read
+from .format.txn import Partition, Partitioning, Txn, directory, infer_partitioning, read
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Sequence
@@ -51,9 +51,6 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from skipstone.identity import ObjectId, TimeUnit
-    from skipstone.storage import Storage
-
-    from .format.txn import Txn
 
 
 DATA: Final = "data.parquet"

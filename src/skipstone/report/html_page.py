@@ -34,7 +34,7 @@ from skipstone.execution import TableScan
 from skipstone.execution.open_files import OpenFiles
 from skipstone.human import Report, of_total, size
 from skipstone.parquet.arrow.metadata_tables import shown
-from skipstone.parquet.reading.file import ParquetFile
+from skipstone.parquet.reading.file import ParquetFile, Where
 from skipstone.planning.explain import Explanation
 from skipstone.predicate.binding import bind
 from skipstone.predicate.sql import parse_sql
@@ -51,7 +51,6 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from skipstone.parquet.encryption.decryption import Decryption
-    from skipstone.parquet.reading.file import Where
     from skipstone.pruning.plan import Plan
 
 

@@ -31,6 +31,7 @@ import numpy as np
 from skipstone.errors import FormatError, KeyUnavailableError, SkipstoneError, in_words
 from skipstone.facts.reports import EncryptionCheck
 from skipstone.parquet.encryption.key_material import (
+    KeyMaterial,
     KeyReference,
     key_material_path,
     read_key_material_file,
@@ -39,7 +40,7 @@ from skipstone.parquet.encryption.key_material import (
 from skipstone.parquet.encryption.open_footer import crypto_of
 from skipstone.parquet.reading.file import ParquetFile
 
-from .encrypted_file_list import TablePrefix, bound_to, read_list, unbound
+from .encrypted_file_list import EncryptedFileList, TablePrefix, bound_to, read_list, unbound
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -47,10 +48,7 @@ if TYPE_CHECKING:
     from skipstone.parquet.encryption.decryption import Decryption
     from skipstone.parquet.encryption.encryption import Encryption
     from skipstone.parquet.encryption.file_decryptor import FileDecryptor
-    from skipstone.parquet.encryption.key_material import KeyMaterial
     from skipstone.storage import Listing
-
-    from .encrypted_file_list import EncryptedFileList
 
 
 class _Seen(NamedTuple):

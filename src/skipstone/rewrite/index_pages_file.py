@@ -11,14 +11,14 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from skipstone.errors import FormatError, SkipstoneError, UnsupportedError
 from skipstone.human import SHOWN, Report, duration, of_total, plural, size
 from skipstone.parquet.format.index_pages import ROLL_OVER
-from skipstone.parquet.index_pages.tree import index_pages_of
+from skipstone.parquet.index_pages.tree import ChunkIndexPages, index_pages_of
 from skipstone.parquet.reading.file import ParquetFile
 from skipstone.parquet.reading.page_metadata import read_offset_index
 from skipstone.parquet.writing.chunk_modules import (
@@ -36,18 +36,14 @@ from skipstone.parquet.writing.file_writer import (
 )
 from skipstone.parquet.writing.footer_editor import FooterEditor, RowGroupEdit
 from skipstone.parquet.writing.retrofit_needs import is_whole, refuse
-from skipstone.storage.atomic_replace import local_path
+from skipstone.storage.atomic_replace import ByteSink, local_path
 
 from .retrofit_writer import write_changed
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from skipstone.parquet.format.page_index import OffsetIndex
-    from skipstone.parquet.index_pages.tree import ChunkIndexPages
     from skipstone.parquet.reading.chunk_pages import ChunkKey
     from skipstone.parquet.reading.page_tables import ChunkPlace
-    from skipstone.storage.atomic_replace import ByteSink
 
     from .retrofit_file import RetrofitReport
 

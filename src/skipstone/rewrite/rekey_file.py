@@ -18,6 +18,7 @@ from skipstone.parquet.encryption.file_decryptor import EncryptedFooter, FileDec
 from skipstone.parquet.encryption.key_material import (
     KeyMaterial,
     KeyReference,
+    KmsClient,
     key_material_path,
     read_key_material_file,
     read_key_metadata,
@@ -26,7 +27,7 @@ from skipstone.parquet.encryption.key_material import (
     write_key_material_file,
 )
 from skipstone.parquet.format.footer import Tail
-from skipstone.parquet.format.metadata import FileMetaData
+from skipstone.parquet.format.metadata import ColumnChunk, FileMetaData
 from skipstone.parquet.reading.file import ParquetFile
 from skipstone.parquet.writing.file_writer import COPY_SIZE
 from skipstone.storage.atomic_replace import local_path, remove_temporary, replace_atomically
@@ -37,9 +38,7 @@ if TYPE_CHECKING:
     import os
     from collections.abc import Callable, Mapping
 
-    from skipstone.parquet.encryption.key_material import KmsClient
     from skipstone.parquet.encryption.modules import Cipher
-    from skipstone.parquet.format.metadata import ColumnChunk
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

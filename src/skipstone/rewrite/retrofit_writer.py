@@ -9,16 +9,16 @@ Memory holds a few batches at most, for chunks and pages of any size.
 from __future__ import annotations
 
 from collections import deque
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
 from skipstone.errors import FormatError, SkipstoneError, StaleError
 from skipstone.parquet.format.enums import Encoding
-from skipstone.parquet.format.metadata import Statistics
+from skipstone.parquet.format.metadata import ColumnMetaData, Statistics
 from skipstone.parquet.reading.page_metadata import read_bloom_filter, read_offset_index
 from skipstone.parquet.thrift.compact import read_struct
-from skipstone.parquet.writing.chunk_copier import ChunkCopier, Copied, page_batches
+from skipstone.parquet.writing.chunk_copier import ChunkCopier, Copied, Ready, page_batches
 from skipstone.parquet.writing.chunk_modules import BloomModules
 from skipstone.parquet.writing.chunk_statistics import (
     NO_BOUNDS,
@@ -33,19 +33,15 @@ from skipstone.parquet.writing.file_writer import (
     row_group_fields,
 )
 from skipstone.parquet.writing.footer_editor import FooterEditor, RowGroupEdit
-from skipstone.storage.atomic_replace import CountingSink, replace_atomically
+from skipstone.storage.atomic_replace import ByteSink, CountingSink, replace_atomically
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
-    from concurrent.futures import Future
     from pathlib import Path
 
-    from skipstone.parquet.format.metadata import ColumnMetaData
     from skipstone.parquet.reading.chunk_pages import ChunkKey
     from skipstone.parquet.reading.file import ParquetFile
-    from skipstone.parquet.writing.chunk_copier import Ready
     from skipstone.parquet.writing.retrofit_needs import IndexOptions, SortingOrders
-    from skipstone.storage.atomic_replace import ByteSink
 
 
 _WORKERS: Final = 2

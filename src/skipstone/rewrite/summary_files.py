@@ -36,7 +36,7 @@ from skipstone.human import SHOWN, Report, duration, of_total, plural, size
 from skipstone.identity import ObjectId
 from skipstone.parquet.format.footer import TAIL_GUESS, Tail
 from skipstone.parquet.format.footer_arrays import FooterArrays
-from skipstone.parquet.format.metadata import KeyValue
+from skipstone.parquet.format.metadata import KeyValue, SchemaElement
 from skipstone.parquet.format.summary_file import (
     KEY,
     FileVersion,
@@ -46,14 +46,11 @@ from skipstone.parquet.format.summary_file import (
     summary_file,
 )
 from skipstone.parquet.writing.footer_editor import FooterEditor, row_group_bytes, row_group_in_file
-from skipstone.storage import ByteRange, remove_left_overs
+from skipstone.storage import ByteRange, Listing, Storage, remove_left_overs
 from skipstone.storage.listing import SUMMARY
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
-
-    from skipstone.parquet.format.metadata import SchemaElement
-    from skipstone.storage import Listing, Storage
 
 
 COMMON: Final = "_common_metadata"

@@ -54,7 +54,7 @@ from skipstone.parquet.pages.page_headers import (
 )
 from skipstone.parquet.writing.file_writer import FileWriter
 
-from .page_check import PageCheck
+from .page_check import BadPage, ChunkCheck, PageCheck
 from .report import GroupReport
 
 if TYPE_CHECKING:
@@ -69,7 +69,6 @@ if TYPE_CHECKING:
 
     from .encrypted_row_groups import Image
     from .found_row_groups import FoundRowGroup
-    from .page_check import BadPage, ChunkCheck
     from .schema_source import SchemaSource
 
     U8 = npt.NDArray[np.uint8]

@@ -27,8 +27,8 @@ import numpy as np
 from skipstone.errors import FormatError, UnsupportedError
 from skipstone.parquet.format.enums import PageType
 from skipstone.parquet.format.footer import find_footer
-from skipstone.parquet.format.metadata import FileMetaData
-from skipstone.parquet.format.schema import Schema
+from skipstone.parquet.format.metadata import ColumnMetaData, FileMetaData
+from skipstone.parquet.format.schema import ColumnDescriptor, Schema
 from skipstone.parquet.pages.page import chunk_range
 from skipstone.parquet.pages.page_headers import (
     DATA_PAGES,
@@ -42,22 +42,17 @@ from skipstone.parquet.pages.page_headers import (
     walk_pages_of,
 )
 
-from .page_map import FileMap, map_file
-from .report import LeftOut
-from .row_group_boundaries import KnownBoundaries, find_boundaries
+from .page_map import FileMap, Region, map_file
+from .report import FooterState, LeftOut
+from .row_group_boundaries import KnownBoundaries, RowGroupBoundaries, find_boundaries
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from skipstone.parquet.format.metadata import ColumnMetaData
     from skipstone.parquet.format.page_index import ColumnIndex
-    from skipstone.parquet.format.schema import ColumnDescriptor
     from skipstone.parquet.pages.page_headers import I64
 
     from .page_check import PageCheck
-    from .page_map import Region
-    from .report import FooterState
-    from .row_group_boundaries import RowGroupBoundaries
 
 
 _MOST_ROW_GROUPS: Final = 1 << 20

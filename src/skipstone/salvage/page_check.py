@@ -32,7 +32,7 @@ from skipstone.errors import FormatError, UnsupportedError
 from skipstone.human import Report
 from skipstone.parquet.encodings.codecs import decompress
 from skipstone.parquet.encodings.levels import levels_v1, levels_v2
-from skipstone.parquet.encodings.values import ByteArrays
+from skipstone.parquet.encodings.values import ByteArrays, Values
 from skipstone.parquet.format.enums import (
     PLAIN_WIDTHS,
     CompressionCodec,
@@ -42,6 +42,7 @@ from skipstone.parquet.format.enums import (
     Type,
 )
 from skipstone.parquet.pages.column_values import (
+    LeafColumn,
     decode_data_page,
     decode_dictionary_page,
     decode_pages,
@@ -65,10 +66,8 @@ from skipstone.parquet.pages.page_headers import (
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from skipstone.parquet.encodings.values import Values
     from skipstone.parquet.format.metadata import Statistics
     from skipstone.parquet.format.schema import ColumnDescriptor
-    from skipstone.parquet.pages.column_values import LeafColumn
     from skipstone.parquet.pages.page_headers import I64
 
 

@@ -30,14 +30,13 @@ from typing import TYPE_CHECKING, Final
 from skipstone.parquet.format.enums import PageType
 from skipstone.parquet.pages.page_headers import HAS_CRC, TYPE
 
-from .page_check import header_fits
+from .page_check import PageCheck, header_fits
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from skipstone.parquet.format.schema import ColumnDescriptor
 
-    from .page_check import PageCheck
     from .page_map import Region
 
 

@@ -21,7 +21,7 @@ from skipstone.identity import canonical_path
 from skipstone.parquet.encryption.modules import GCM_OVERHEAD, LENGTH_SIZE
 from skipstone.parquet.format.enums import PageType
 from skipstone.parquet.format.footer import MAGIC, MAGIC_ENCRYPTED
-from skipstone.parquet.format.schema import Schema
+from skipstone.parquet.format.schema import ColumnDescriptor, Schema
 from skipstone.parquet.pages.column_values import decode_data_page, decode_dictionary_page
 from skipstone.parquet.pages.page_headers import walk_few
 from skipstone.parquet.reading.file import ParquetFile
@@ -29,11 +29,11 @@ from skipstone.parquet.writing.chunk_modules import plain_pages
 from skipstone.storage.atomic_replace import local_path, replace_atomically
 from skipstone.storage.local import open_regular
 
-from .copy_row_groups import RowGroupCopier
-from .found_row_groups import find_row_groups, whole_footer
+from .copy_row_groups import RowGroupCopier, RowGroupCopy
+from .found_row_groups import FoundRowGroups, find_row_groups, whole_footer
 from .page_check import PageCheck
-from .page_map import map_file
-from .report import SalvageReport
+from .page_map import FileMap, map_file
+from .report import GroupReport, SalvageReport
 from .schema_source import SchemaSource, adjacent_schema, given_schema
 
 if TYPE_CHECKING:
@@ -45,13 +45,8 @@ if TYPE_CHECKING:
     from skipstone.parquet.encodings.values import Values
     from skipstone.parquet.encryption.decryption import Decryption
     from skipstone.parquet.format.metadata import FileMetaData
-    from skipstone.parquet.format.schema import ColumnDescriptor
 
-    from .copy_row_groups import RowGroupCopy
     from .encrypted_row_groups import Image
-    from .found_row_groups import FoundRowGroups
-    from .page_map import FileMap
-    from .report import GroupReport
 
 
 def salvage(
@@ -220,7 +215,6 @@ def _decrypted(
     """The row groups of an encrypted file; ``None`` for a plaintext one, where that is allowed."""
     from skipstone.parquet.encryption.file_decryptor import FileDecryptor
     from skipstone.parquet.encryption.modules import AuthenticationError
-    from skipstone.parquet.format.metadata import FileCryptoMetaData
 
     from .encrypted_page_walk import find_algorithm
     from .encrypted_row_groups import decrypt_row_groups
@@ -235,8 +229,7 @@ def _decrypted(
             f"{source} is encrypted, and the unique part of its AAD is lost with its footer",
             hint="no page can be decrypted without it: restore the file from a copy",
         )
-    crypto = FileCryptoMetaData(encryption_algorithm=algorithm)
-    file = FileDecryptor.of_encrypted_footer(decryption, crypto, file=str(source))
+    file = FileDecryptor(decryption, algorithm, None, encrypted_footer=True, file=str(source))
     made = decrypt_row_groups(
         data, leaves, decryption, file, target.parent, footer_only=footer_only
     )

@@ -32,10 +32,10 @@ from skipstone.errors import SkipstoneError, UnsupportedError
 from skipstone.identity import canonical_path
 from skipstone.predicate.types import schema_from_spark
 from skipstone.pruning.partitions import PartitionColumns, files_of_table
-from skipstone.storage import Listing
+from skipstone.storage import Listing, Storage
 
-from .relation import INDEX_PROPERTY
-from .session import Jvm, is_connect, made_settings, require_session, simple_name
+from .relation import INDEX_PROPERTY, RelationInfo
+from .session import JavaObject, Jvm, is_connect, made_settings, require_session, simple_name
 from .skip import CATALOG_INDEX, file_relation, relation_info
 
 if TYPE_CHECKING:
@@ -45,10 +45,6 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
     from skipstone.pruning import Reason
-    from skipstone.storage import Storage
-
-    from .relation import RelationInfo
-    from .session import JavaObject
 
 
 #: property of a table: the indexes that ``build`` builds where none are named

@@ -40,6 +40,7 @@ from skipstone.predicate.tree import (
     Not,
     NullTest,
     Opaque,
+    Operand,
     Or,
     PatternMatch,
     Truth,
@@ -52,8 +53,6 @@ from .session import items
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
-
-    from skipstone.predicate.tree import Operand
 
     from .session import JavaObject, Jvm
 

@@ -13,13 +13,11 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from skipstone.predicate.tree import Call, Literal
+from skipstone.predicate.tree import Call, Literal, Opaque, Operand
 from skipstone.predicate.typed import INTERVAL_TYPE, Interval
 from skipstone.predicate.zones import DAY
 
 if TYPE_CHECKING:
-    from skipstone.predicate.tree import Opaque, Operand
-
     from .session import JavaObject
 
 

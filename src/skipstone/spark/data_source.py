@@ -45,13 +45,13 @@ from skipstone.errors import (
 from skipstone.execution.ordering import first_rows, sorted_rows
 from skipstone.execution.plan_rows import TableReader, plan_of
 from skipstone.execution.table_engine import Engine
-from skipstone.execution.table_files import Footers
-from skipstone.execution.table_scan import limited
+from skipstone.execution.table_files import Footers, TableColumns
+from skipstone.execution.table_scan import TableQuery, limited
 from skipstone.predicate.binding import bind
 from skipstone.predicate.sql import parse_sql
 from skipstone.predicate.types import column_name, split_names
 from skipstone.pruning.partitions import RECURSIVE
-from skipstone.pruning.plan import FileDetail
+from skipstone.pruning.plan import FileDetail, Plan
 from skipstone.storage import open_storage
 
 from .schemas import in_types, spark_schema
@@ -65,11 +65,8 @@ if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
     from skipstone.execution import TableScan
-    from skipstone.execution.table_files import TableColumns
-    from skipstone.execution.table_scan import TableQuery
     from skipstone.predicate.tree import Bound
     from skipstone.pruning import RowSet
-    from skipstone.pruning.plan import Plan
 
 
 _STORAGE = "storage."

@@ -34,21 +34,16 @@ from skipstone._cache import LruCache
 from skipstone.errors import SkipstoneError, UnsupportedError
 from skipstone.identity import canonical_path
 
-from .facts import finder, store_cache
-from .relation import ENABLED, INDEX_LOCATION
-from .scan_log import scan_log
-from .session import is_connect, require_session, simple_name
+from .facts import Locations, finder, store_cache
+from .relation import ENABLED, INDEX_LOCATION, FindPruner, Pruner, RelationInfo
+from .scan_log import OnScan, scan_log
+from .session import JavaObject, is_connect, require_session, simple_name
 from .skip import frame_of, skip
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from pyspark.sql import DataFrame, SparkSession
-
-    from .facts import Locations
-    from .relation import FindPruner, Pruner, RelationInfo
-    from .scan_log import OnScan
-    from .session import JavaObject
 
 
 _LOG = logging.getLogger("skipstone")

@@ -31,7 +31,7 @@ from skipstone.pruning.partitions import folder_columns
 
 from .catalyst import conjunction, mentions_metadata
 from .joins.pruning import JoinPruning, JoinScan
-from .relation import HARMLESS, FileListing, FileStats, Pruning, ReadSettings
+from .relation import HARMLESS, FileListing, FileStats, Pruner, Pruning, ReadSettings, RelationInfo
 from .scans import Scan
 
 if TYPE_CHECKING:
@@ -39,7 +39,6 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from .relation import Pruner, RelationInfo
     from .scan_log import Query, ScanLog
     from .session import JavaObject, Jvm
 

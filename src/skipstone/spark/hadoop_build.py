@@ -19,10 +19,10 @@ from typing import TYPE_CHECKING, Any, cast
 import numpy as np
 
 from skipstone.build.data_file import build_file
-from skipstone.build.job import Outcome, run_here
+from skipstone.build.job import BuildJob, Outcome, run_here
 from skipstone.facts.encode import FileFacts
-from skipstone.identity import canonical_path
-from skipstone.storage import open_storage
+from skipstone.identity import ObjectId, canonical_path
+from skipstone.storage import Listing, Storage, open_storage
 from skipstone.storage.remote import RemoteReads
 
 from .jobs import (
@@ -42,10 +42,6 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
     from pyspark.sql import DataFrame, SparkSession
-
-    from skipstone.build.job import BuildJob
-    from skipstone.identity import ObjectId
-    from skipstone.storage import Listing, Storage
 
 
 # A Java array, and Spark's reader with it, holds less than 2 GiB.

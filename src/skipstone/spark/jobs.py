@@ -22,7 +22,7 @@ from contextlib import contextmanager
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from skipstone.build.job import shares
+from skipstone.build.job import BuildJob, Outcome, shares
 from skipstone.human import plural
 
 from .session import is_connect
@@ -33,7 +33,6 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import DataFrame, SparkSession
 
-    from skipstone.build.job import BuildJob, Outcome
     from skipstone.identity import ObjectId
     from skipstone.planning.fact_runs import PartBatch, RunAnswer, RunJob, Runner
     from skipstone.storage import Listing

@@ -22,17 +22,14 @@ from skipstone.pruning import Cause, Reason
 from .enable import locations_of
 from .facts import store_above, store_cache
 from .relation import INDEX_LOCATION
-from .scan_log import THREAD_TAG, scan_log
+from .scan_log import THREAD_TAG, ScanLog, scan_log
 from .scans import QueryScans
-from .session import is_connect
+from .session import JavaObject, is_connect
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from pyspark.sql import SparkSession
-
-    from .scan_log import ScanLog
-    from .session import JavaObject
 
 
 _LOG = logging.getLogger("skipstone")

@@ -29,8 +29,8 @@ from skipstone.execution.plan_rows import TableReader, plan_of
 from skipstone.human import duration, of_total, size
 from skipstone.predicate.tree import Computed, pieces
 from skipstone.pruning import RowSet
-from skipstone.pruning.costs import SPARK, SPARK_REMOTE
-from skipstone.pruning.plan import FileDetail
+from skipstone.pruning.costs import SPARK, SPARK_REMOTE, SparkCosts
+from skipstone.pruning.plan import FileDetail, Plan
 from skipstone.pruning.residual import require_decidable
 
 from .relation import HARMLESS
@@ -41,8 +41,6 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from skipstone.execution import TableScan
-    from skipstone.pruning.costs import SparkCosts
-    from skipstone.pruning.plan import Plan
 
 
 # Most files that are opened for a choice, and of which rows are decided; they are spread evenly.

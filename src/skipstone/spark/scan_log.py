@@ -30,15 +30,13 @@ from skipstone._cache import LruCache
 
 from .relation import LOG_FILE, LOG_FORMAT
 from .scans import QueryScans, Scan
-from .session import Jvm
+from .session import JavaObject, Jvm
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from pyspark import SparkContext
     from pyspark.sql import SparkSession
-
-    from .session import JavaObject
 
 
 _LOG = logging.getLogger("skipstone")

@@ -7,13 +7,12 @@ from html import escape
 from typing import TYPE_CHECKING, Any
 
 from skipstone.human import duration, of_total, percent, plural, size
-from skipstone.planning.explain import Explanation
+from skipstone.planning.explain import Explanation, Forecast
 from skipstone.planning.scan_lines import IndexUse, ScanLine, uses_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-    from skipstone.planning.explain import Forecast
     from skipstone.pruning import Reason
     from skipstone.pruning.plan import Plan
 

@@ -28,23 +28,20 @@ from .relation import (
     HARMLESS,
     INDEX_LOCATION,
     INDEX_PROPERTY,
+    FindPruner,
+    Pruner,
     RelationInfo,
     session_settings,
 )
-from .scan_log import scan_log
-from .scans import QueryScans
-from .session import Jvm, is_connect, items, made_settings, simple_name
+from .scan_log import ScanLog, scan_log
+from .scans import QueryScans, Scan
+from .session import JavaObject, Jvm, is_connect, items, made_settings, simple_name
 from .versions import copy_relation, dataset_class
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
     from pyspark.sql import DataFrame, SparkSession
-
-    from .relation import FindPruner, Pruner
-    from .scan_log import ScanLog
-    from .scans import Scan
-    from .session import JavaObject
 
 
 _LOG = logging.getLogger("skipstone")

@@ -13,7 +13,7 @@ import numpy as np
 from skipstone.build.column_indexes import ColumnsBuilder
 from skipstone.facts.encode import FileFacts
 from skipstone.facts.part_columns import UNREADABLE
-from skipstone.storage import open_storage
+from skipstone.storage import Storage, open_storage
 
 from .jobs import result_batch, unpacked
 
@@ -25,7 +25,6 @@ if TYPE_CHECKING:
 
     from skipstone.build.job import BuildJob
     from skipstone.identity import ObjectId
-    from skipstone.storage import Storage
 
 
 #: states of a row

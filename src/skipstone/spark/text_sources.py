@@ -31,13 +31,13 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from skipstone.build.footers import settled
-from skipstone.build.job import Outcome
+from skipstone.build.job import BuildJob, Outcome
 from skipstone.errors import SkipstoneError, UnsupportedError
-from skipstone.identity import canonical_path, decode_uri, encode_uri
+from skipstone.identity import ObjectId, canonical_path, decode_uri, encode_uri
 from skipstone.predicate.types import schema_from_spark
 from skipstone.pruning.kind import column_fields
 from skipstone.pruning.partitions import folder_columns, lookup_of
-from skipstone.storage import needs_session, open_storage
+from skipstone.storage import Listing, Storage, needs_session, open_storage
 
 from .hadoop_build import published
 from .jobs import (
@@ -62,10 +62,6 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.types import StructType
-
-    from skipstone.build.job import BuildJob
-    from skipstone.identity import ObjectId
-    from skipstone.storage import Listing, Storage
 
 
 # After this many failures the remaining files are tried in halves.

@@ -31,21 +31,17 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 
 from skipstone.errors import SkipstoneError, StaleError, UnsupportedError
-from skipstone.identity import UNITS_PER_SECOND
+from skipstone.identity import UNITS_PER_SECOND, ObjectId
 
 from .atomic_replace import PREFIX, TEMPORARY
 from .base import count_read, parent
-from .hadoop_files import HINT, WEBHDFS
+from .hadoop_files import HINT, WEBHDFS, HadoopFiles
 from .listing import SUMMARY, Listing
 from .remote import RemoteReads, data_files
 from .session import active_session, has_connect_session
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
-
-    from skipstone.identity import ObjectId
-
-    from .hadoop_files import HadoopFiles
 
 
 # Reads at a time: each takes a thread, and one of the JVM or of a server.

@@ -10,7 +10,7 @@ import errno
 from typing import TYPE_CHECKING, Self
 
 import numpy as np
-from pyarrow.fs import FileSelector, FileType, HadoopFileSystem
+from pyarrow.fs import FileInfo, FileSelector, FileSystem, FileType, HadoopFileSystem
 
 from skipstone.errors import UnsupportedError
 from skipstone.identity import ObjectId
@@ -20,8 +20,6 @@ from .file_status import FileStatuses
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
-
-    from pyarrow.fs import FileInfo, FileSystem
 
 
 class ArrowFiles:

@@ -35,15 +35,13 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final, TypeAlias
 import numpy as np
 
 from skipstone._numba import CompiledKernels
-from skipstone.identity import ObjectId, etag_of
+from skipstone.identity import ObjectId, TimeUnit, etag_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
     import pyarrow as pa
     from numpy.typing import NDArray
-
-    from skipstone.identity import TimeUnit
 
 
 #: a file with the footers of all files of a directory

@@ -24,15 +24,13 @@ from skipstone._numba import CompiledKernels
 from skipstone.errors import SkipstoneError, StaleError
 from skipstone.identity import ObjectId
 
-from .base import coalesce, count_read, is_metered, naming, parent, runs
+from .base import ByteRange, Span, coalesce, count_read, is_metered, naming, parent, runs
 from .listing import SUMMARY, Directory, Listing, hidden_by_spark, state_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
     from numpy.typing import NDArray
-
-    from .base import ByteRange, Span
 
 
 # Roots whose last walk is cached.

@@ -16,7 +16,7 @@ import threading
 import time
 from contextlib import contextmanager, suppress
 from dataclasses import replace
-from datetime import timedelta
+from datetime import datetime, timedelta
 from operator import itemgetter
 from typing import TYPE_CHECKING, Any, Final, cast
 
@@ -32,19 +32,17 @@ from obstore.exceptions import (
 from skipstone.errors import SkipstoneError, StaleError, UnsupportedError
 from skipstone.identity import ObjectId
 
-from .base import count_read
+from .base import ByteRange, count_read
 from .listing import SUMMARY, Listing
 from .object_listing import AT_ONCE, ObjectLister
 from .remote import RemoteReads, data_files
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-    from datetime import datetime
 
     from obstore import GetResult
     from obstore.store import ObjectStore
 
-    from .base import ByteRange
     from .object_listing import Meta
 
 

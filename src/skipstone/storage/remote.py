@@ -13,16 +13,13 @@ from typing import TYPE_CHECKING, BinaryIO, Final, NamedTuple, cast
 from skipstone._cache import LruCache
 from skipstone.errors import StaleError
 
-from .base import SeekableBytes, Span, carried, coalesce, fill
-from .listing import SUMMARY, hidden_by_spark
+from .base import ByteRange, SeekableBytes, Span, carried, coalesce, fill
+from .listing import SUMMARY, Listing, hidden_by_spark
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
     from skipstone.identity import ObjectId
-
-    from .base import ByteRange
-    from .listing import Listing
 
 
 # A request takes as long as so many bytes: of two ranges this near one is sent, unless there are

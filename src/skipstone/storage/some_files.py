@@ -25,14 +25,12 @@ from skipstone.errors import SkipstoneError
 from skipstone.human import plural
 from skipstone.identity import canonical_path
 
-from .base import carried
+from .base import Storage, carried
 from .listing import Listing
 
 if TYPE_CHECKING:
     import os
     from collections.abc import Sequence
-
-    from .base import Storage
 
 
 #: one path, or several

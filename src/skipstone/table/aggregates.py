@@ -24,9 +24,9 @@ from skipstone.predicate.literals import from_key, order_keys, stored
 from skipstone.predicate.types import column_name, decimal_text
 from skipstone.pruning.column_types import is_text
 from skipstone.pruning.partitions import PartitionColumns
-from skipstone.pruning.plan import SortKey
+from skipstone.pruning.plan import Plan, SortKey
 
-from .open_table import OpenTable, Partial
+from .open_table import OpenTable, Partial, Where
 from .planning import PlanRequest, of_one_listing
 from .sort_keys import orders_of, sort_column
 
@@ -43,11 +43,9 @@ if TYPE_CHECKING:
     from skipstone.paimon.top_rows import TopCandidate
     from skipstone.pruning import Fetched, Reason, RowSet
     from skipstone.pruning.interval import Intervals
-    from skipstone.pruning.plan import Plan
     from skipstone.storage import ByteRange
 
     from .key_sets import KeySets
-    from .open_table import Where
 
 
 #: a value of a column, as pyarrow gives it; ``None`` for null

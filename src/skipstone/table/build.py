@@ -19,7 +19,7 @@ from skipstone.pruning.kind import Index, column_fields
 from skipstone.pruning.partitions import PartitionColumns
 from skipstone.pruning.table_schema import spelled_path
 
-from .file_format import bound
+from .file_format import Progress, bound
 from .open_table import OpenTable
 
 if TYPE_CHECKING:
@@ -37,8 +37,6 @@ if TYPE_CHECKING:
     from skipstone.parquet.encryption.decryption import Decryption
     from skipstone.questdb.pm_of_data_file import PmMode
     from skipstone.storage import Listing
-
-    from .file_format import Progress
 
 
 log = logging.getLogger("skipstone")

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 from skipstone.errors import FormatError, KeyUnavailableError, SkipstoneError
 from skipstone.storage.listing import SUMMARY
 
-from .file_format import HINT
+from .file_format import HINT, Progress
 from .index_after_rewrite import IndexAfterRewrite
 from .planning import outside
 from .rewrite import RewriteVerbs, each_file, require_local
@@ -25,7 +25,6 @@ if TYPE_CHECKING:
     from skipstone.rewrite.encrypted_file_list import EncryptedFileList
     from skipstone.rewrite.file_jobs import FileResult, Given, TableReport
 
-    from .file_format import Progress
     from .open_table import OpenTable
 
 

@@ -8,7 +8,7 @@ stored, the job that builds facts, and how plain Spark reads the files.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import cached_property
 from typing import TYPE_CHECKING, TypeAlias
 
@@ -16,8 +16,6 @@ from skipstone.errors import KeyUnavailableError, UnsupportedError
 from skipstone.pruning.table_schema import schema_of_columns
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     import pyarrow as pa
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.types import StructType

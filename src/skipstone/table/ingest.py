@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import shutil
 import uuid
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -27,19 +27,14 @@ import pyarrow as pa
 
 from skipstone.errors import SkipstoneError
 from skipstone.identity import canonical_path
-from skipstone.live import LiveTable
-from skipstone.live.definition import MARKER, LiveDefinition
+from skipstone.live import Commit, LiveTable
+from skipstone.live.definition import MARKER, LiveDefinition, SortBy
 from skipstone.live.rows import STAGING, Staged, stage
 from skipstone.spark.versions import to_arrow
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
-
     from pyspark.sql import DataFrame
     from pyspark.sql.streaming.query import StreamingQuery
-
-    from skipstone.live import Commit
-    from skipstone.live.definition import SortBy
 
 
 #: rows of a stream of batches per commit

@@ -16,17 +16,17 @@ from typing import TYPE_CHECKING, Any, Self, TypeAlias
 
 from skipstone.errors import KeyUnavailableError, NoIndexError, SkipstoneError, UnsupportedError
 from skipstone.facts.find import find_store
-from skipstone.facts.location import KeyedLocation
-from skipstone.paimon.adjacent_index import AdjacentIndexes
+from skipstone.facts.location import KeyedLocation, XskipperLocation
+from skipstone.paimon.adjacent_index import AdjacentIndexes, AdjacentRows
 from skipstone.paimon.options import FileIndexOptions, is_option
 from skipstone.pruning import Cause
 from skipstone.pruning.partitions import RECURSIVE, PartitionColumns, files_of_table, lookup_of
 from skipstone.pruning.table_schema import FileSchema, TableSchema, spelled_as
 from skipstone.questdb import TXN, is_txn_table
-from skipstone.storage import full_path, open_storage, table_format
+from skipstone.storage import Listing, Storage, full_path, open_storage, table_format
 from skipstone.storage import storage_options as options_for
 from skipstone.storage.base import carried
-from skipstone.storage.some_files import SomeFiles, is_pattern
+from skipstone.storage.some_files import Paths, SomeFiles, is_pattern
 
 from .file_format import DataKeys, FileFormat, ParquetFormat, SparkFormat, indexed_columns
 
@@ -38,18 +38,14 @@ if TYPE_CHECKING:
 
     from skipstone.execution import Engine
     from skipstone.facts import Location, MatchedFacts
-    from skipstone.facts.location import XskipperLocation
     from skipstone.facts.snapshot import Snapshot
     from skipstone.identity import ObjectId
-    from skipstone.paimon.adjacent_index import AdjacentRows
     from skipstone.parquet.encryption.decryption import Decryption
     from skipstone.parquet.encryption.master_keys import KeySource, LabelledKeys
     from skipstone.predicate.dnf import Filter
     from skipstone.pruning.plan import Coverage
     from skipstone.rewrite.file_jobs import Given
     from skipstone.spark.catalog_table import CatalogTable
-    from skipstone.storage import Listing, Storage
-    from skipstone.storage.some_files import Paths
 
     from .txn_table import TxnTable
 

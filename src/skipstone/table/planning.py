@@ -17,19 +17,19 @@ from skipstone.errors import (
 from skipstone.facts.part_columns import CHUNKS, LONGEST_CHUNK, fields_named, own_for_plans
 from skipstone.human import of_total, plural
 from skipstone.indexes.minmax import MinMax
-from skipstone.planning.fact_runs import IN_MEMORY, RunSettings, in_turn
+from skipstone.planning.fact_runs import IN_MEMORY, Runner, RunSettings, in_turn
 from skipstone.planning.table_facts import ObjectPlanRequest, SnapshotFacts, plan_objects
 from skipstone.predicate.binding import bind
 from skipstone.predicate.literals import Keys
 from skipstone.predicate.sql import parse_sql
-from skipstone.predicate.tree import Const, columns_of, leaves
+from skipstone.predicate.tree import Bound, Const, Expr, columns_of, leaves
 from skipstone.predicate.types import column_path
 from skipstone.pruning import Cause, Reason
-from skipstone.pruning.costs import LOCAL, REMOTE
+from skipstone.pruning.costs import LOCAL, REMOTE, Costs
 from skipstone.pruning.interval import Intervals
 from skipstone.pruning.partitions import READ_ALL, PartitionColumns
 from skipstone.pruning.table_schema import FileSchema
-from skipstone.storage import ByteRange
+from skipstone.storage import ByteRange, Listing
 from skipstone.storage.base import metered
 from skipstone.storage.listing import SUMMARY
 
@@ -46,10 +46,6 @@ if TYPE_CHECKING:
     from skipstone.execution.ordering import FileBounds
     from skipstone.execution.table_files import Footers
     from skipstone.facts import MatchedFacts
-    from skipstone.planning.fact_runs import Runner
-    from skipstone.predicate.tree import Bound, Expr
-    from skipstone.pruning.costs import Costs
-    from skipstone.storage import Listing
 
     from .key_sets import KeySets
     from .open_table import OpenTable, Where

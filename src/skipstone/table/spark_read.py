@@ -48,7 +48,7 @@ from skipstone.spark.versions import no_data_sources
 from skipstone.storage import needs_session
 from skipstone.storage.base import metered
 
-from .planning import PlanRequest, of_one_listing, planned
+from .planning import PlanOptions, PlanRequest, of_one_listing, planned
 from .sort_keys import orders_of
 from .spark_keys import SparkKeys, spark_keys
 from .spark_read_schema import (
@@ -69,7 +69,6 @@ if TYPE_CHECKING:
     from skipstone.spark.relation import Pruner, RelationInfo
 
     from .open_table import OpenTable
-    from .planning import PlanOptions
     from .txn_table import TxnTable
 
 

@@ -29,7 +29,7 @@ from .build import DEFAULT_MEMORY
 from .cluster import ClusterVerbs
 from .encrypt import EncryptVerbs
 from .file_format import SparkFormat
-from .planning import PlanRequest, of_one_listing, planned, without_unreadable
+from .planning import PlanOptions, PlanRequest, Result, of_one_listing, planned, without_unreadable
 from .upkeep import UpkeepVerbs
 
 if TYPE_CHECKING:
@@ -55,7 +55,6 @@ if TYPE_CHECKING:
 
     from .key_sets import KeySets
     from .open_table import Where
-    from .planning import PlanOptions, Result
 
 
 class Table(EncryptVerbs, ClusterVerbs, UpkeepVerbs, AggregateVerbs):

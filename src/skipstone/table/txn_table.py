@@ -14,13 +14,12 @@ from skipstone.planning.table_facts import SnapshotFacts
 from skipstone.pruning.partitions import PartitionColumns
 from skipstone.pruning.plan import Coverage
 from skipstone.questdb.partition_evidence import OpenPartitions, PartitionPms, PartitionTimes
-from skipstone.questdb.txn_snapshot import TxnListing, TxnSnapshot
+from skipstone.questdb.txn_snapshot import PartitionFile, TxnListing, TxnSnapshot
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
     from skipstone.identity import ObjectId
-    from skipstone.questdb.txn_snapshot import PartitionFile
     from skipstone.storage import Listing, Storage
 
 

@@ -13,7 +13,7 @@ from skipstone.pruning import Cause
 from skipstone.pruning.partitions import PartitionColumns
 from skipstone.questdb import is_txn_table
 
-from .file_format import ParquetFormat, bound
+from .file_format import ParquetFormat, Progress, bound
 from .open_table import OpenTable
 from .planning import outside
 
@@ -34,8 +34,6 @@ if TYPE_CHECKING:
     )
     from skipstone.parquet.encryption.decryption import Decryption
     from skipstone.questdb.migrate import MigrateReport
-
-    from .file_format import Progress
 
 
 _LOG = logging.getLogger("skipstone")

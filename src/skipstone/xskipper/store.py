@@ -39,14 +39,16 @@ import pyarrow as pa
 from skipstone import _compute as pc
 from skipstone.errors import KeyUnavailableError, SkipstoneError, UnsupportedError
 from skipstone.identity import UNITS_PER_SECOND
-from skipstone.pruning import Cause, Reason
-from skipstone.storage import hidden_by_spark, remove_left_overs
+from skipstone.pruning import BoolArray, Cause, Reason
+from skipstone.storage import Storage, hidden_by_spark, remove_left_overs
 
 from .format.naming import directory_names
-from .format.part import part_name, read_footer, read_part
+from .format.part import Footer, PartContents, part_name, read_footer, read_part
 from .format.rows import (
     BloomRows,
+    IndexRows,
     MinMaxRows,
+    StoreRows,
     UnreadRows,
     ValueListRows,
     ancient,
@@ -60,11 +62,6 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from skipstone.pruning import BoolArray
-    from skipstone.storage import Storage
-
-    from .format.part import Footer, PartContents
-    from .format.rows import IndexRows, StoreRows
     from .format.schema import StoreSchema
 
 

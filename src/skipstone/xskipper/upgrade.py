@@ -24,12 +24,12 @@ from skipstone.human import Report, plural, size
 from skipstone.identity import canonical_path
 from skipstone.parquet.encryption.master_keys import arrow_decryption, labelled_keys
 from skipstone.pruning.partitions import PartitionColumns
-from skipstone.storage import open_storage
+from skipstone.storage import Storage, open_storage
 
 from .format.bloom_probe import BlobColumn
 from .format.java_bloom import METADATA, header, parse_header
 from .format.naming import CURRENT_VERSION, OBJ_NAME, column_name, virtual_name
-from .format.part import leaves_of, read_part, to_bytes
+from .format.part import PartContents, leaves_of, read_part, to_bytes
 from .format.rows import decode
 from .format.schema import (
     BLOOM_UDT,
@@ -46,9 +46,6 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from skipstone.parquet.encryption.master_keys import KeySource
-    from skipstone.storage import Storage
-
-    from .format.part import PartContents
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -15,15 +15,12 @@ import pyarrow.parquet as pq
 import pytest
 
 from skipstone.parquet.arrow.metadata_tables import chunks, gathered, readable, row_groups
-from skipstone.parquet.encodings.values import ByteArrays
 from skipstone.parquet.format.enums import Type
 from skipstone.parquet.format.footer import TAIL_LENGTH, Tail
 from skipstone.parquet.format.footer_arrays import FooterArrays
 from skipstone.parquet.format.metadata import SchemaElement
-from skipstone.parquet.format.page_index import ColumnIndexArrays, OffsetIndexArrays
 from skipstone.parquet.format.schema import Schema
-from skipstone.parquet.pages.page import walk_pages
-from skipstone.parquet.reading.page_metadata import PagesOf, pages
+from skipstone.parquet.reading.file import ParquetFile
 from tests.parquet.format.files import golden_files
 from tests.parquet.format.wire import footer_of
 
@@ -103,78 +100,56 @@ def test_tables_of_golden_files_have_a_row_for_each_chunk(golden: Path) -> None:
                 assert shown.is_valid == (value.is_valid or deprecated.is_valid)
 
 
-def test_pages_out_of_the_index_and_out_of_the_headers_agree() -> None:
-    data, footer = written(
-        TABLE,
-        row_group_size=4,
-        max_rows_per_page=2,
-        write_batch_size=1,
-        data_page_size=1,
-        write_page_index=True,
-        write_page_checksum=True,
-        use_dictionary=["s"],
-    )
-    indexed, walked = [], []
-    for r in range(footer.num_row_groups):
-        for leaf in footer.schema.leaves:
-            chunk = footer.column_chunk(r, leaf.ordinal)
-            at, column_at = chunk.offset_index_offset, chunk.column_index_offset
-            assert at is not None
-            assert column_at is not None
-            rows = int(footer.group("num_rows")[r])
-            offset_index = OffsetIndexArrays.from_bytes(data[at:], num_rows=rows)
-            column_index = ColumnIndexArrays.from_bytes(data[column_at:])
-            indexed.append(PagesOf.from_index(r, leaf, rows, offset_index, column_index))
-            start = int(footer.chunk("start")[r, leaf.ordinal])
-            headers = walk_pages(
-                data[start:],
-                base=start,
-                num_values=int(footer.chunk("num_values")[r, leaf.ordinal]),
-            )
-            walked.append(PagesOf.from_pages(r, leaf, headers))
-    by_index, by_header = pages(indexed).to_pylist(), pages(walked).to_pylist()
-    data_pages = [each for each in by_header if each["page_type"] == "DATA_PAGE"]
-    assert len(by_index) == len(data_pages) > 8
-    for ours, theirs in zip(by_index, data_pages, strict=True):
-        for name in ("row_group", "column", "offset", "compressed_size"):
+def test_pages_out_of_the_index_and_out_of_the_headers_agree(tmp_path: Path) -> None:
+    found = {}
+    for indexed in (False, True):
+        path = tmp_path / f"{indexed}.parquet"
+        pq.write_table(
+            TABLE,
+            path,
+            row_group_size=4,
+            max_rows_per_page=2,
+            write_batch_size=1,
+            data_page_size=1,
+            write_page_index=indexed,
+            write_page_checksum=True,
+            use_dictionary=["s"],
+        )
+        found[indexed] = ParquetFile(path).pages().to_pylist()
+    assert len(found[True]) == len(found[False]) > 8
+    for ours, theirs in zip(found[True], found[False], strict=True):
+        for name in ("row_group", "column", "page", "uncompressed_page_size", "encoding", "crc"):
             assert ours[name] == theirs[name]
         if theirs["column"] != "l.list.element":
             assert ours["num_rows"] == theirs["num_rows"]
             assert ours["first_row_index"] == theirs["first_row_index"]
         assert theirs["crc"] is not None
+        assert theirs["min_value"] is theirs["null_page"] is None
     # Arrow puts the 3 alone on the first page, the null and the 1 on the second.
-    first, second = by_index[:2]
+    first, second = [each for each in found[True] if each["page_type"] == "DATA_PAGE"][:2]
     assert (first["min_text"], first["max_text"], first["null_count"]) == ("3", "3", 0)
     assert (second["min_text"], second["max_text"], second["null_count"]) == ("1", "1", 1)
-    null = PagesOf.from_index(
-        0,
-        leaf,
-        2,
-        OffsetIndexArrays(
-            offset=np.array([4, 9]),
-            compressed_page_size=np.array([5, 5]),
-            first_row_index=np.array([0, 1]),
-        ),
-        ColumnIndexArrays(
-            null_pages=np.array([True, False]),
-            min_values=ByteArrays.from_list([b"", bytes(8)]),
-            max_values=ByteArrays.from_list([b"", bytes(8)]),
-            boundary_order=0,
-        ),
-    )
-    found = pages([null]).to_pylist()
+    others = {each["encoding"] for each in found[True] if each["page_type"] != "DATA_PAGE"}
+    assert others == {"PLAIN"}
+
+
+def test_a_null_page_has_no_bounds(tmp_path: Path) -> None:
+    rows = pa.table({"a": pa.array([None, None, 0, 0], pa.int64())})
+    path = tmp_path / "a.parquet"
+    options = {"max_rows_per_page": 2, "write_batch_size": 1, "use_dictionary": False}
+    pq.write_table(rows, path, write_page_index=True, **options)
+    found = ParquetFile(path).pages().to_pylist()
     assert [each["null_page"] for each in found] == [True, False]
     assert [each["min_text"] for each in found] == [None, "0"]
-    assert [each["null_count"] for each in found] == [None, None]
-    assert {each["encoding"] for each in by_header if each["page_type"] != "DATA_PAGE"} == {"PLAIN"}
+    assert [each["null_count"] for each in found] == [2, 0]
 
 
-def test_no_pages_make_an_empty_table() -> None:
-    _, footer = written(TABLE)
-    leaf = footer.schema.leaves[0]
-    assert pages([]).num_rows == 0
-    part = PagesOf(row_group=0, leaf=leaf, offset=[], compressed_size=[])
-    assert pages([part]).schema == pages([]).schema
+def test_no_pages_make_an_empty_table(tmp_path: Path) -> None:
+    path = tmp_path / "a.parquet"
+    pq.write_table(TABLE, path)
+    file = ParquetFile(path)
+    assert file.pages([]).num_rows == 0
+    assert file.pages([]).schema == file.pages().schema
 
 
 def leaf_of(type_: pa.DataType) -> ColumnDescriptor:

@@ -9,12 +9,10 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 import pyarrow.dataset as ds
 import pyarrow.parquet as pq
-import pytest
 
-from skipstone.errors import UnsupportedError
 from skipstone.parquet.format.footer_arrays import FooterArrays
 from skipstone.parquet.format.metadata import FileMetaData, RowGroup, SchemaElement
-from skipstone.parquet.format.summary_file import is_summary, row_groups_by_file
+from skipstone.parquet.format.summary_file import is_summary
 from skipstone.parquet.writing.footer_editor import row_group_bytes
 from tests.parquet.format.files import same_table
 from tests.parquet.format.test_footer_arrays import CHUNK, META
@@ -37,14 +35,10 @@ def test_a_summary_of_arrow_is_split_into_the_footers_of_its_files(tmp_path: Pat
     pq.write_metadata(table.schema, tmp_path / "_metadata", metadata_collector=collected)
     footer = FooterArrays.scan(*footer_of(tmp_path / "_metadata"))
     assert is_summary(footer)
-    by_file = row_groups_by_file(footer)
-    assert {path: rows.tolist() for path, rows in by_file.items()} == {
-        NAMES[0]: [0, 1, 2],
-        NAMES[1]: [3, 4, 5],
-    }
-    for path, rows in by_file.items():
-        part = footer.select(rows.tolist())
-        assert path is not None
+    files = [group.columns[0].file_path for group in footer.metadata.row_groups]
+    assert files == [NAMES[0]] * 3 + [NAMES[1]] * 3
+    for path, rows in zip(NAMES, ([0, 1, 2], [3, 4, 5]), strict=True):
+        part = footer.select(rows)
         own = FooterArrays.scan(*footer_of(tmp_path / path))
         assert part.num_rows == own.num_rows == 10
         assert part.chunk("data_page_offset").tolist() == own.chunk("data_page_offset").tolist()
@@ -76,27 +70,8 @@ def test_arrow_reads_a_summary_that_was_spliced(tmp_path: Path) -> None:
     assert pq.read_metadata(io.BytesIO(file)).num_rows == 10
 
 
-def test_a_plain_file_is_its_own_only_part() -> None:
-    footer = FooterArrays.scan(_footer([[None], [None]]))
-    assert not is_summary(footer)
-    assert {path: rows.tolist() for path, rows in row_groups_by_file(footer).items()} == {
-        None: [0, 1]
-    }
-    assert row_groups_by_file(FooterArrays.scan(_footer([]))) == {}
-
-
-def test_paths_come_in_the_order_in_which_they_occur_first() -> None:
-    footer = FooterArrays.scan(_footer([["b"], ["a"], [None], ["b"]]))
-    found = {path: rows.tolist() for path, rows in row_groups_by_file(footer).items()}
-    assert list(found.items()) == [("b", [0, 3]), ("a", [1]), (None, [2])]
-
-
-def test_a_row_group_in_several_files_is_refused() -> None:
-    footer = FooterArrays.scan(_footer([["a", "a"], ["a", "b"]]))
-    with pytest.raises(UnsupportedError, match="row group 1"):
-        row_groups_by_file(footer)
-    with pytest.raises(UnsupportedError, match="row group 0"):
-        row_groups_by_file(FooterArrays.scan(_footer([["a", None]])))
+def test_a_plain_file_is_no_summary() -> None:
+    assert not is_summary(FooterArrays.scan(_footer([[None], [None]])))
 
 
 def _footer(paths: list[list[str | None]]) -> bytes:

@@ -13,11 +13,12 @@ from skipstone.predicate.tree import Leaf, Op
 from skipstone.predicate.types import spark_type
 from skipstone.questdb.evidence.opened_pm import OpenedPm, open_pm
 from skipstone.questdb.format.types import ColumnType, Tag
-from skipstone.questdb.format.values import PmChunk, PmColumn, PmHead, PmRowGroup
+from skipstone.questdb.format.values import PmColumn, PmHead
 from skipstone.questdb.format.writer import PmFooter
 from tests.questdb.evidence.asked import ask
 from tests.questdb.evidence.written import parquet, with_ids
 from tests.questdb.format.converting import pm_of
+from tests.questdb.format.row_groups import PmChunk, PmRowGroup
 from tests.questdb.format.writing import write
 
 

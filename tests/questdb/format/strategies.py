@@ -7,8 +7,9 @@ from dataclasses import replace
 from hypothesis import strategies as st
 
 from skipstone.questdb.format.types import ColumnType, Tag
-from skipstone.questdb.format.values import PmChunk, PmColumn, PmHead, PmRowGroup
+from skipstone.questdb.format.values import PmColumn, PmHead
 from skipstone.questdb.format.writer import PmFooter
+from tests.questdb.format.row_groups import PmChunk, PmRowGroup
 
 NATURAL = st.integers(0, (1 << 64) - 1)
 NAMES = st.sampled_from(["a", "", "a b", "é", "100%", "k=v", "x" * 300, "日本", "a"])

@@ -13,8 +13,9 @@ from hypothesis import strategies as st
 
 from skipstone.errors import FormatError, UnsupportedError
 from skipstone.questdb.format.pm import Pm
-from skipstone.questdb.format.values import PmChunk, PmColumn, PmHead, PmRowGroup
+from skipstone.questdb.format.values import PmColumn, PmHead
 from skipstone.questdb.format.writer import PmFooter
+from tests.questdb.format.row_groups import PmChunk, PmRowGroup
 from tests.questdb.format.writing import append, read_row_groups, rewrite, write
 
 if TYPE_CHECKING:

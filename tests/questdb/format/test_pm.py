@@ -18,8 +18,9 @@ from skipstone.errors import FormatError, UnsupportedError
 from skipstone.parquet.format.enums import PLAIN_WIDTHS, Type
 from skipstone.questdb.format import layout, writer
 from skipstone.questdb.format.pm import Pm
-from skipstone.questdb.format.values import PmChunk, PmColumn, PmHead, PmRowGroup
+from skipstone.questdb.format.values import PmColumn, PmHead
 from skipstone.questdb.format.writer import PmFooter
+from tests.questdb.format.row_groups import PmChunk, PmRowGroup
 from tests.questdb.format.strategies import footers, heads, row_groups
 from tests.questdb.format.writing import append, read_row_groups, rewrite, write
 

@@ -31,8 +31,9 @@ from skipstone.questdb.format.layout import (
     End,
 )
 from skipstone.questdb.format.pm import Pm
-from skipstone.questdb.format.values import PmHead, PmRowGroup
+from skipstone.questdb.format.values import PmHead
 from skipstone.questdb.format.writer import Append, PmFooter, ended
+from tests.questdb.format.row_groups import PmRowGroup
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence

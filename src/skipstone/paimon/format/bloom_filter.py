@@ -39,16 +39,13 @@ import numpy as np
 from skipstone.errors import FormatError, UnsupportedError
 from skipstone.parquet.format.bloom_filter import xxh64_byte_arrays
 
-from .keys import In, KeyArray, Root, raw_of, safe
-from .partial_blob import BlobSpan
+from .keys import I64, In, Key, KeyArray, PaimonType, Root, raw_of, safe
+from .partial_blob import BlobSpan, Pieces
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from numpy.typing import NDArray
-
-    from .keys import I64, Key, PaimonType
-    from .partial_blob import Pieces
 
 
 ITEMS = 1_000_000

@@ -24,16 +24,14 @@ from skipstone.errors import FormatError, UnsupportedError
 
 from . import roaring
 from .bit_slices import Slices, planes_for, planes_of
-from .keys import In, Null, Range, Root, safe
-from .partial_blob import BlobSpan
+from .keys import Ask, In, Null, PaimonType, Range, Root, safe
+from .partial_blob import BlobSpan, Cursor, Pieces
 from .roaring import Layout
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from .column_keys import CodedColumn
-    from .keys import Ask, PaimonType
-    from .partial_blob import Cursor, Pieces
 
 
 _NO = (Root.BOOLEAN, Root.FLOAT, Root.DOUBLE)

@@ -29,12 +29,10 @@ import pyarrow as pa
 from skipstone.errors import UnsupportedError
 from skipstone.parquet.encodings.values import ByteArrays
 
-from .keys import KeyArray, PaimonType, Root, ordinals_of
+from .keys import I64, Key, KeyArray, PaimonType, Root, ordinals_of
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
-
-    from .keys import I64, Key
 
 
 LARGEST_ROW_COUNT = 2**31 - 1

@@ -22,12 +22,10 @@ from typing import TYPE_CHECKING
 from skipstone.errors import FormatError, UnsupportedError
 
 from .keys import i32
-from .partial_blob import Pieces
+from .partial_blob import Cursor, Pieces
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
-
-    from .partial_blob import Cursor
 
 
 MAGIC = 1493475289347502

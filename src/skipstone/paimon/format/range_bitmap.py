@@ -32,13 +32,11 @@ from skipstone.errors import FormatError, UnsupportedError
 from . import roaring
 from .bit_slices import Dense, Slices, compare_bits, planes_for, planes_of
 from .dictionary import Dictionary, default_chunk_size, write_dictionary
-from .keys import In, Null, Root, i32, key_bytes, read_key, safe
-from .partial_blob import BlobSpan, MissingBytes
+from .keys import Ask, In, Key, Null, PaimonType, Range, Root, i32, key_bytes, read_key, safe
+from .partial_blob import BlobSpan, MissingBytes, Pieces
 
 if TYPE_CHECKING:
     from .column_keys import CodedColumn
-    from .keys import Ask, Key, PaimonType, Range
-    from .partial_blob import Pieces
 
 
 _LARGEST = 2**31 - 1

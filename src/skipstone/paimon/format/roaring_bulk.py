@@ -17,15 +17,13 @@ from skipstone.errors import FormatError
 
 from ..._arrays import distinct, within
 from . import roaring
-from .keys import place
+from .keys import I64, U8, place
 from .roaring import ARRAY_LARGEST, NO_OFFSET_THRESHOLD, SERIAL_COOKIE, SERIAL_COOKIE_NO_RUNS
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from numpy.typing import NDArray
-
-    from .keys import I64, U8
 
 
 # Rows written at once: about 60 bytes of memory each.

@@ -38,15 +38,12 @@ import pyarrow as pa
 from skipstone.errors import FormatError, UnsupportedError
 from skipstone.parquet.format.enums import ConvertedType, FieldRepetitionType, Type
 from skipstone.parquet.format.footer import file_of
-from skipstone.parquet.format.metadata import FileMetaData
-from skipstone.parquet.format.schema import arrow_name
+from skipstone.parquet.format.metadata import FileMetaData, KeyValue, LogicalType, SchemaElement
+from skipstone.parquet.format.schema import ColumnDescriptor, Node, Schema, arrow_name
 from skipstone.predicate.types import TIMESTAMP, is_list
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Sequence
-
-    from skipstone.parquet.format.metadata import KeyValue, LogicalType, SchemaElement
-    from skipstone.parquet.format.schema import ColumnDescriptor, Node, Schema
 
 
 def arrow_schema(

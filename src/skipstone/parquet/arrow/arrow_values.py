@@ -23,9 +23,9 @@ import numpy as np
 import pyarrow as pa
 
 from skipstone.errors import FormatError, UnsupportedError
-from skipstone.parquet.encodings.values import ByteArrays, gather
+from skipstone.parquet.encodings.values import ByteArrays, Values, gather
 from skipstone.parquet.format.enums import Type
-from skipstone.parquet.pages.column_values import join_values
+from skipstone.parquet.pages.column_values import LeafColumn, join_values
 
 from .arrow_types import leaf_type, storage_type
 
@@ -33,9 +33,7 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
     from skipstone.parquet.encodings.kernels import U8
-    from skipstone.parquet.encodings.values import Values
     from skipstone.parquet.format.schema import ColumnDescriptor
-    from skipstone.parquet.pages.column_values import LeafColumn
 
 
 _JULIAN_EPOCH = 2_440_588

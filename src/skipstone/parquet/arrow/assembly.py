@@ -31,7 +31,7 @@ import pyarrow as pa
 from skipstone._arrays import arrow, numbers
 from skipstone.errors import FormatError, UnsupportedError
 
-from .arrow_types import ShapeKind, storage_type
+from .arrow_types import Shape, ShapeKind, storage_type
 from .arrow_values import TooLongError, leaf_array
 
 if TYPE_CHECKING:
@@ -41,8 +41,6 @@ if TYPE_CHECKING:
 
     from skipstone.parquet.encodings.kernels import I64, U8
     from skipstone.parquet.pages.column_values import LeafColumn
-
-    from .arrow_types import Shape
 
 
 _LONGEST = (1 << 31) - 1

@@ -23,7 +23,7 @@ import pyarrow as pa
 
 from skipstone import _compute as pc
 from skipstone.errors import FormatError, UnsupportedError
-from skipstone.parquet.encodings.values import ByteArrays
+from skipstone.parquet.encodings.values import ByteArrays, Values
 from skipstone.parquet.format.enums import PLAIN_WIDTHS, CompressionCodec, Encoding, Type
 from skipstone.parquet.pages.column_values import LeafColumn, Run
 
@@ -36,7 +36,6 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from skipstone.parquet.encodings.values import Values
     from skipstone.parquet.format.footer_arrays import FooterArrays
     from skipstone.parquet.format.schema import ColumnDescriptor
 
@@ -218,7 +217,7 @@ def _file_paths(footer: FooterArrays) -> pa.Array:
 
 
 def texts_by_leaf(
-    values: pa.Array, ordinals: I64Array, leaves: Sequence[ColumnDescriptor | None]
+    values: pa.Array, ordinals: I64Array, leaves: Sequence[ColumnDescriptor]
 ) -> pa.Array:
     """``readable`` over values of many leaves: once for all leaves of the same type.
 
@@ -228,8 +227,6 @@ def texts_by_leaf(
     first: list[ColumnDescriptor] = []
     of_leaf = np.zeros(len(leaves), np.int64)
     for leaf in leaves:
-        if leaf is None:
-            continue
         key = _meaning(leaf)
         if key not in kinds:
             kinds[key] = len(first)

@@ -23,12 +23,11 @@ from skipstone.parquet.format.enums import Encoding, Type
 
 from . import byte_stream_split, delta, plain, rle
 from . import dictionary as dictionary_
-from .values import ByteArrays, Values
+from .values import Buffer, ByteArrays, Values
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Set
 
-    from .values import Buffer
 
 __all__ = ["ByteArrays", "Values", "decode_values", "encode_values"]
 

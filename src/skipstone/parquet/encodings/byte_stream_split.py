@@ -11,7 +11,7 @@ number of values determines where a stream ends, so there is no padding: ``count
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -19,16 +19,12 @@ from skipstone.errors import FormatError
 
 from .kernels import choose
 from .plain import DTYPES, fixed_length
-from .values import as_bytes, check_count, room
+from .values import Buffer, as_bytes, check_count, room
 
 if TYPE_CHECKING:
-    from typing import Any
-
     import numpy.typing as npt
 
     from skipstone.parquet.format.enums import Type
-
-    from .values import Buffer
 
 
 def decode(

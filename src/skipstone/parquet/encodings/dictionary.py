@@ -16,14 +16,13 @@ from typing import TYPE_CHECKING, Any
 from skipstone.errors import FormatError
 
 from . import rle
-from .values import as_bytes, check_count, check_room
+from .values import Buffer, as_bytes, check_count, check_room
 
 if TYPE_CHECKING:
     import numpy as np
     import numpy.typing as npt
 
     from .kernels import I32, U8
-    from .values import Buffer
 
 
 def decode_indices(data: Buffer, count: int) -> I32:

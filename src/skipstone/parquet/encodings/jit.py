@@ -20,15 +20,13 @@ from skipstone._numba import compile_kernel
 
 from . import jit_runs as runs
 from .jit_runs import CHECKED, load, number, store
-from .kernels import NUMPY, Kernels
+from .kernels import I64, NUMPY, U8, Kernels
 from .values import as_bytes, room
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     import numpy.typing as npt
-
-    from .kernels import I64, U8
 
 
 # What may be written beyond the last string.

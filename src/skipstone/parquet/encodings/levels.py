@@ -30,7 +30,7 @@ from skipstone.errors import FormatError, UnsupportedError
 from skipstone.parquet.format.enums import Encoding
 
 from . import rle
-from .values import as_bytes, check_count, check_room
+from .values import Buffer, as_bytes, check_count, check_room
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -39,7 +39,6 @@ if TYPE_CHECKING:
     from skipstone.parquet.pages.page import Page
 
     from .kernels import I64, U8
-    from .values import Buffer
 
 
 _LENGTH = 4

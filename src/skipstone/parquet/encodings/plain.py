@@ -21,14 +21,11 @@ import numpy as np
 from skipstone.errors import FormatError
 from skipstone.parquet.format.enums import Type
 
-from .kernels import choose
-from .values import ByteArrays, as_bytes, check_count, check_room, room, too_short
+from .kernels import U8, choose
+from .values import Buffer, ByteArrays, Values, as_bytes, check_count, check_room, room, too_short
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
-
-    from .kernels import U8
-    from .values import Buffer, Values
 
 
 #: The types that are NumPy numbers.

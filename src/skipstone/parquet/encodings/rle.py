@@ -24,14 +24,11 @@ import numpy as np
 
 from skipstone.errors import FormatError
 
-from .kernels import choose, varint
-from .values import as_bytes, check_count, check_room, room, too_short
+from .kernels import U8, Kernels, choose, varint
+from .values import Buffer, as_bytes, check_count, check_room, room, too_short
 
 if TYPE_CHECKING:
     import numpy.typing as npt
-
-    from .kernels import U8, Kernels
-    from .values import Buffer
 
 
 # Up to this many values, memory is allocated before the runs are known to hold them.

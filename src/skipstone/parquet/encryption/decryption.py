@@ -29,6 +29,7 @@ from skipstone.predicate.types import column_name, column_path
 from .key_material import (
     KeyMaterial,
     KeyReference,
+    KmsClient,
     key_material_path,
     read_key_material_file,
     read_key_metadata,
@@ -38,8 +39,6 @@ from .modules import KEY_LENGTHS, Cipher
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
-
-    from .key_material import KmsClient
 
 
 _LABEL_LENGTH = 64

@@ -26,25 +26,24 @@ from skipstone.parquet.format.footer import MAGIC, MAGIC_ENCRYPTED
 from skipstone.parquet.format.metadata import (
     AesGcmCtrV1,
     AesGcmV1,
+    ColumnChunk,
     ColumnCryptoMetaData,
+    ColumnMetaData,
     EncryptionAlgorithm,
     EncryptionWithColumnKey,
     FileCryptoMetaData,
+    FileMetaData,
 )
 from skipstone.parquet.thrift.structs import Empty
 from skipstone.predicate.types import column_name, column_path
 
 from .column_decryptor import ColumnDecryptor
 from .decryption import Decryption, check_aad_prefix, check_key, key_label
-from .key_material import KeyMaterial, KeyReference, wrap_dek, write_key_material_file
+from .key_material import KeyMaterial, KeyReference, KmsClient, wrap_dek, write_key_material_file
 from .modules import KEY_LENGTHS, CountedCipher, ModuleType, module_aad
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
-
-    from skipstone.parquet.format.metadata import ColumnChunk, ColumnMetaData, FileMetaData
-
-    from .key_material import KmsClient
 
 
 Algorithm: TypeAlias = Literal["AES_GCM_V1", "AES_GCM_CTR_V1"]

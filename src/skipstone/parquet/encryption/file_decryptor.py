@@ -17,7 +17,13 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from skipstone.errors import FormatError, KeyUnavailableError, UnsupportedError
-from skipstone.parquet.format.metadata import FileCryptoMetaData
+from skipstone.parquet.format.metadata import (
+    AesGcmCtrV1,
+    AesGcmV1,
+    ColumnCryptoMetaData,
+    EncryptionAlgorithm,
+    FileCryptoMetaData,
+)
 from skipstone.parquet.thrift.compact import Reader
 from skipstone.predicate.types import column_name
 
@@ -35,13 +41,6 @@ from .modules import (
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-
-    from skipstone.parquet.format.metadata import (
-        AesGcmCtrV1,
-        AesGcmV1,
-        ColumnCryptoMetaData,
-        EncryptionAlgorithm,
-    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +73,7 @@ class EncryptedFooter:
 
 
 class FileDecryptor:
-    """Decrypts one file. Make it with ``of_encrypted_footer`` or ``of_plaintext_footer``.
+    """Decrypts one file.
 
     ``key_metadata`` is that of the footer key, encrypting or signing. ``load_key_material`` returns
     the bytes of the key material file (``key_material_path``), and is called only if keys are
@@ -106,25 +105,6 @@ class FileDecryptor:
         self.key_metadata, self.encrypted_footer, self.file = key_metadata, encrypted_footer, file
         self._keys = FileKeys(decryption or Decryption(), file, load_key_material)
         self._aad: bytes | None = None
-
-    @classmethod
-    def of_encrypted_footer(
-        cls,
-        decryption: Decryption | None,
-        crypto: FileCryptoMetaData,
-        *,
-        file: str | None = None,
-        load_key_material: Callable[[], bytes] | None = None,
-    ) -> FileDecryptor:
-        """The decryptor of a PARE file."""
-        return cls(
-            decryption,
-            crypto.encryption_algorithm,
-            crypto.key_metadata,
-            encrypted_footer=True,
-            file=file,
-            load_key_material=load_key_material,
-        )
 
     @classmethod
     def of_plaintext_footer(
@@ -217,8 +197,13 @@ class FileDecryptor:
         ``data`` is the footer at ``base``.
         """
         found = EncryptedFooter.from_bytes(data, base=base)
-        made = cls.of_encrypted_footer(
-            decryption, found.crypto, file=file, load_key_material=load_key_material
+        made = cls(
+            decryption,
+            found.crypto.encryption_algorithm,
+            found.crypto.key_metadata,
+            encrypted_footer=True,
+            file=file,
+            load_key_material=load_key_material,
         )
         return made, made.decrypt_footer(found.module, base=found.offset), found.offset
 

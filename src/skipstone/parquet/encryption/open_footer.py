@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple
 
 import numpy as np
 
-from skipstone.errors import FormatError, KeyUnavailableError, UnsupportedError
+from skipstone.errors import FormatError, KeyUnavailableError, SkipstoneError, UnsupportedError
 from skipstone.human import Report
 from skipstone.parquet.format.footer import read_footer
 from skipstone.parquet.format.footer_arrays import FooterArrays
@@ -28,17 +28,14 @@ from skipstone.parquet.format.metadata import ColumnCryptoMetaData
 from skipstone.parquet.thrift.compact import Reader
 from skipstone.predicate.types import column_name
 
-from .modules import ModuleType
+from .modules import Buffer, ModuleType
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from skipstone.errors import SkipstoneError
-
     from .column_decryptor import ColumnDecryptor
     from .decryption import Decryption
     from .file_decryptor import FileDecryptor
-    from .modules import Buffer
 
 
 class DecryptedFooter(NamedTuple):
@@ -319,7 +316,10 @@ def describe_encrypted_footer(
     from .file_decryptor import EncryptedFooter, FileDecryptor
 
     crypto = EncryptedFooter.from_bytes(data, base=base).crypto
-    return describe_encryption(FileDecryptor.of_encrypted_footer(None, crypto, file=file))
+    algorithm, metadata = crypto.encryption_algorithm, crypto.key_metadata
+    return describe_encryption(
+        FileDecryptor(None, algorithm, metadata, encrypted_footer=True, file=file)
+    )
 
 
 def describe_encryption(

@@ -53,14 +53,14 @@ from skipstone.parquet.format.bloom_filter import (
 )
 from skipstone.parquet.format.enums import Type
 from skipstone.predicate.members import from_keys, lists_nan
-from skipstone.predicate.tree import Const, Op
-from skipstone.pruning import Answer, Cause, Level, Reason
+from skipstone.predicate.tree import Const, Leaf, Op
+from skipstone.pruning import Answer, BoolArray, Cause, Fetched, Level, Reason, Units
 from skipstone.pruning.column_types import binary_parts
 from skipstone.pruning.interval import window, with_nulls
 from skipstone.storage import ByteRange
 
-from .indexed_file import ColumnEvidence, why
-from .stored_values import Form
+from .indexed_file import ColumnEvidence, IndexedFile, why
+from .stored_values import Form, StoredColumn
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -69,12 +69,7 @@ if TYPE_CHECKING:
 
     from skipstone.parquet.encodings.kernels import I64
     from skipstone.predicate.literals import Keys
-    from skipstone.predicate.tree import Leaf
     from skipstone.predicate.types import Value
-    from skipstone.pruning import BoolArray, Fetched, Units
-
-    from .indexed_file import IndexedFile
-    from .stored_values import StoredColumn
 
 
 # Bytes of a second request, for a header that the first one did not hold whole.

@@ -19,17 +19,17 @@ from typing import TYPE_CHECKING, Self
 import numpy as np
 
 from skipstone.errors import FormatError, SkipstoneError
-from skipstone.parquet.encodings.values import ByteArrays
+from skipstone.parquet.encodings.values import ByteArrays, Values
 from skipstone.parquet.format.enums import PageType
 from skipstone.parquet.pages.column_values import decode_dictionary_page
 from skipstone.parquet.pages.page import read_page
-from skipstone.predicate.tree import Const, Op
-from skipstone.pruning import Answer, Bounds, Cause, Level, Reason
+from skipstone.predicate.tree import Const, Leaf, Op
+from skipstone.pruning import Answer, Bounds, Cause, Fetched, Level, Reason, Units
 from skipstone.pruning.interval import null_bounds, with_nulls
 from skipstone.pruning.residual import matching_values
 from skipstone.storage import ByteRange
 
-from .indexed_file import ColumnEvidence, why
+from .indexed_file import ColumnEvidence, IndexedFile, why
 from .stored_values import Form
 from .value_bounds import joined
 
@@ -39,12 +39,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from skipstone.parquet.encodings.kernels import I64
-    from skipstone.parquet.encodings.values import Values
     from skipstone.predicate.literals import Keys
-    from skipstone.predicate.tree import Leaf
-    from skipstone.pruning import Fetched, Units
-
-    from .indexed_file import IndexedFile
 
 
 @dataclass(frozen=True, slots=True, eq=False)

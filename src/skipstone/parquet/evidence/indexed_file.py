@@ -28,11 +28,12 @@ from skipstone.parquet.format.index_pages import ROLL_OVER
 from skipstone.parquet.format.metadata import ColumnMetaData
 from skipstone.parquet.format.page_index import ColumnIndexArrays, OffsetIndexArrays
 from skipstone.parquet.pages.page import chunk_range
-from skipstone.pruning import Answer, BaseEvidence, Bounds, Cause, Reason
+from skipstone.pruning import Answer, BaseEvidence, BoolArray, Bounds, Cause, Fetched, Reason
 from skipstone.storage import ByteRange
 
 from .stored_values import StoredColumn
 from .value_bounds import (
+    ValueBounds,
     check_page_range,
     chunk_bounds,
     miscounts_nulls,
@@ -50,9 +51,6 @@ if TYPE_CHECKING:
     from skipstone.parquet.format.footer_arrays import FooterArrays
     from skipstone.parquet.format.schema import ColumnDescriptor
     from skipstone.predicate.tree import Leaf
-    from skipstone.pruning import BoolArray, Fetched
-
-    from .value_bounds import ValueBounds
 
 
 # A larger page index or filter is damaged, or not worth its bytes.

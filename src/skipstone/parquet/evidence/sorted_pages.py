@@ -28,15 +28,15 @@ from skipstone.errors import FormatError, SkipstoneError
 from skipstone.parquet.format.page_index import OffsetIndexArrays
 from skipstone.parquet.pages.column_values import decode_data_page
 from skipstone.parquet.pages.page import read_page
-from skipstone.predicate.literals import Keys
-from skipstone.predicate.tree import Op
-from skipstone.pruning import Answer, Bounds, Cause, Level, Reason
+from skipstone.predicate.literals import Key, Keys
+from skipstone.predicate.tree import Leaf, Op
+from skipstone.pruning import Answer, BoolArray, Bounds, Cause, Fetched, Level, Reason, Units
 from skipstone.pruning.interval import Intervals
 from skipstone.storage import ByteRange
 
 from ..._arrays import distinct
 from .dictionary import dictionary_values, plain_values
-from .indexed_file import ColumnEvidence, bounds_of_parts, why
+from .indexed_file import ColumnEvidence, IndexedFile, bounds_of_parts, why
 from .stored_values import Form
 from .value_bounds import ValueBounds
 
@@ -45,11 +45,6 @@ if TYPE_CHECKING:
 
     from skipstone.parquet.encodings.kernels import I64
     from skipstone.parquet.encodings.values import Values
-    from skipstone.predicate.literals import Key
-    from skipstone.predicate.tree import Leaf
-    from skipstone.pruning import BoolArray, Fetched, Units
-
-    from .indexed_file import IndexedFile
 
 
 # Runs of at most this many undecided pages are read instead of searched.

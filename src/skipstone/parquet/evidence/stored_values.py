@@ -34,7 +34,7 @@ from skipstone.parquet.encodings.values import ByteArrays
 from skipstone.parquet.format.enums import PLAIN_WIDTHS, ConvertedType, Type
 from skipstone.predicate.literals import Keys, float_keys, wide
 from skipstone.predicate.types import TIMESTAMP, TIMESTAMP_NTZ, Kind, kind_of
-from skipstone.pruning.column_types import is_text, restate
+from skipstone.pruning.column_types import StoredLeaf, is_text, restate
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -43,7 +43,6 @@ if TYPE_CHECKING:
     from skipstone.parquet.format.schema import ColumnDescriptor
     from skipstone.predicate.tree import Leaf
     from skipstone.pruning import BoolArray
-    from skipstone.pruning.column_types import StoredLeaf
 
 
 class Form(Enum):

@@ -61,8 +61,8 @@ from skipstone.parquet.encodings.values import ByteArrays
 from skipstone.parquet.format.enums import FieldRepetitionType, Type
 from skipstone.predicate.literals import Keys, compare, float_key
 from skipstone.predicate.members import lists_nan
-from skipstone.predicate.tree import Const, Op
-from skipstone.pruning import Bounds
+from skipstone.predicate.tree import Const, Leaf, Op
+from skipstone.pruning import BoolArray, Bounds
 from skipstone.pruning.interval import (
     Intervals,
     interval_bounds,
@@ -79,8 +79,6 @@ if TYPE_CHECKING:
     from skipstone.parquet.encodings.kernels import I64
     from skipstone.parquet.format.footer_arrays import FooterArrays
     from skipstone.parquet.format.page_index import ColumnIndexArrays, OffsetIndexArrays
-    from skipstone.predicate.tree import Leaf
-    from skipstone.pruning import BoolArray
 
 
 _NAN = float_key(math.nan)

@@ -16,7 +16,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from skipstone.parquet.thrift.compact import BINARY, I32, I64, TRUE
-from skipstone.parquet.thrift.structs import field_ids
+from skipstone.parquet.thrift.structs import Declared, field_ids
 
 from .metadata import (
     ColumnChunk,
@@ -31,8 +31,6 @@ from .metadata import (
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
-
-    from skipstone.parquet.thrift.structs import Declared
 
 
 WIDE = {

@@ -41,15 +41,13 @@ import numpy as np
 
 from skipstone.errors import FormatError, UnsupportedError
 from skipstone.parquet.encodings.values import ByteArrays
-from skipstone.parquet.pages.page import page_checksum, read_page
+from skipstone.parquet.pages.page import Page, page_checksum, read_page
 
 from .enums import PLAIN_WIDTHS, PageType, Type
 from .metadata import IndexPageHeader, PageHeader
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
-
-    from skipstone.parquet.pages.page import Page
 
 
 IntArray: TypeAlias = "NDArray[np.int64]"

@@ -41,8 +41,6 @@ from .footer_scan import LONGEST
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from numpy.typing import NDArray
-
 
 #: where ``Versions`` lie, in the footer's key-values
 KEY: Final = "skipstone.summary"
@@ -368,27 +366,3 @@ def head_of(footer: FooterArrays) -> bytes:
 def is_summary(footer: FooterArrays) -> bool:
     """Whether any chunk lies in another file."""
     return bool((footer.places("file_path")[0] >= 0).any())
-
-
-def row_groups_by_file(footer: FooterArrays) -> dict[str | None, NDArray[np.int64]]:
-    """Row groups of each ``file_path``, in the order in which the paths first occur.
-
-    ``None`` is the footer's own file. ``UnsupportedError`` for a row group in several files.
-    """
-    count, leaves = footer.num_row_groups, footer.num_leaves
-    if not leaves or not is_summary(footer):
-        return {None: np.arange(count)} if count else {}
-    from skipstone.parquet.arrow.metadata_tables import gathered
-
-    start, length = footer.places("file_path")
-    encoded = gathered(footer.buffer, start, length).dictionary_encode("encode")
-    codes = encoded.indices.to_numpy(zero_copy_only=False).reshape(count, leaves)
-    mixed = np.flatnonzero((codes != codes[:, :1]).any(axis=1))
-    if len(mixed):
-        raise UnsupportedError(f"row group {int(mixed[0])} lies in several files")
-    names = [
-        None if each is None else each.decode("utf-8", "surrogateescape")
-        for each in encoded.dictionary.to_pylist()
-    ]
-    first = codes[:, 0]
-    return {names[code]: np.flatnonzero(first == code) for code in dict.fromkeys(first.tolist())}

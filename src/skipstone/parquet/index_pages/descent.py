@@ -23,15 +23,15 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias
 import numpy as np
 
 from skipstone.errors import FormatError
-from skipstone.parquet.evidence.stored_values import Form
+from skipstone.parquet.evidence.stored_values import Form, StoredColumn
 from skipstone.parquet.format.enums import PageType
 from skipstone.parquet.format.index_pages import LONGEST_BODY, ROLL_OVER, IndexPage, read_root
 from skipstone.parquet.format.metadata import PageHeader
 from skipstone.parquet.format.page_index import OffsetIndexArrays
 from skipstone.parquet.pages.page import read_page
 from skipstone.parquet.thrift.compact import Reader
-from skipstone.predicate.literals import compare, order_key
-from skipstone.predicate.tree import Const, Op, leaves
+from skipstone.predicate.literals import Key, Keys, compare, order_key
+from skipstone.predicate.tree import Bound, Const, Op, leaves
 from skipstone.storage import ByteRange
 
 if TYPE_CHECKING:
@@ -39,12 +39,9 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from skipstone.parquet.evidence.stored_values import StoredColumn
     from skipstone.parquet.format.schema import ColumnDescriptor
     from skipstone.parquet.reading.page_tables import ChunkPlace
     from skipstone.parquet.reading.pinned_file import PinnedReader
-    from skipstone.predicate.literals import Key, Keys
-    from skipstone.predicate.tree import Bound
 
 
 IntArray: TypeAlias = "NDArray[np.int64]"

@@ -27,14 +27,16 @@ import pyarrow as pa
 from skipstone.errors import FormatError, UnsupportedError
 from skipstone.parquet.evidence.stored_values import StoredColumn
 from skipstone.parquet.format.page_index import OffsetIndexArrays
-from skipstone.parquet.reading.file_reader import names_its_file
-from skipstone.parquet.reading.row_ranges import column_at, group_rows
+from skipstone.parquet.reading.file_reader import FileReader, names_its_file
+from skipstone.parquet.reading.row_ranges import GroupRows, column_at, group_rows
 from skipstone.predicate.binding import bind
 from skipstone.predicate.tree import (
     And,
+    Bound,
     ColumnRef,
     Comparison,
     Const,
+    Expr,
     Literal,
     Not,
     NullTest,
@@ -45,7 +47,7 @@ from skipstone.predicate.types import column_path
 from skipstone.pruning import RowSet
 from skipstone.pruning.residual import matching
 
-from .descent import Descent, FoundPages, Interval, interval_of, picking, run_together
+from .descent import Descent, FoundPages, Interval, Roots, Steps, interval_of, picking, run_together
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -53,11 +55,6 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from skipstone.parquet.reading.chunk_pages import ChunkKey
-    from skipstone.parquet.reading.file_reader import FileReader
-    from skipstone.parquet.reading.row_ranges import GroupRows
-    from skipstone.predicate.tree import Bound, Expr
-
-    from .descent import Roots, Steps
 
 
 IntArray: TypeAlias = "NDArray[np.int64]"

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from skipstone.errors import FormatError
 from skipstone.parquet.format.enums import PageType
 from skipstone.parquet.format.footer import MAGIC
-from skipstone.parquet.format.metadata import PageHeader
+from skipstone.parquet.format.metadata import ColumnMetaData, PageHeader
 from skipstone.parquet.thrift.compact import Reader
 
 from .page_headers import (
@@ -42,7 +42,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from skipstone.parquet.encryption.column_decryptor import ColumnDecryptor
-    from skipstone.parquet.format.metadata import ColumnMetaData
 
 
 # parquet-mr before 1.2.9, and a parquet-mr without a version, left the dictionary page's header

@@ -27,8 +27,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from skipstone.errors import UnsupportedError
-from skipstone.parquet.arrow.arrow_types import ShapeKind
-from skipstone.parquet.format.enums import Encoding
+from skipstone.parquet.arrow.arrow_types import Shape, ShapeKind
+from skipstone.parquet.format.enums import Encoding, Type
 from skipstone.parquet.format.footer import TAIL_LENGTH, file_of
 from skipstone.parquet.format.metadata import (
     ColumnChunk,
@@ -38,23 +38,18 @@ from skipstone.parquet.format.metadata import (
     RowGroup,
     SchemaElement,
 )
-from skipstone.parquet.format.schema import arrow_name
+from skipstone.parquet.format.schema import Node, arrow_name
 from skipstone.parquet.thrift.compact import STRUCT, Writer
 
 from .row_ranges import check_row_counts
-from .selection import Selection
+from .selection import SelectedField, Selection
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
     from numpy.typing import NDArray
 
-    from skipstone.parquet.arrow.arrow_types import Shape
-    from skipstone.parquet.format.enums import Type
     from skipstone.parquet.format.footer_arrays import FooterArrays
-    from skipstone.parquet.format.schema import Node
-
-    from .selection import SelectedField
 
 
 # Arrow wants a list; what the pages use is in their headers.
@@ -152,9 +147,14 @@ class ArrowColumns:
             raise UnsupportedError(f"{self.path}: its columns lie in other files")
 
     def _types(self) -> tuple[KeyValue, ...]:
-        schema = pa.schema([field.field for field in self.fields]).remove_metadata()
-        text = base64.b64encode(schema.serialize().to_pybytes()).decode()
-        return (KeyValue(key="ARROW:schema", value=text),)
+        schema = pa.schema([field.field for field in self.fields])
+        return (arrow_schema_pair(schema.remove_metadata()),)
+
+
+def arrow_schema_pair(schema: pa.Schema) -> KeyValue:
+    """The key-value pair by which Arrow reads these types."""
+    text = base64.b64encode(schema.serialize().to_pybytes()).decode()
+    return KeyValue(key="ARROW:schema", value=text)
 
 
 def _called(node: Node, name: str) -> bool:
@@ -287,7 +287,10 @@ class ArrowFrame:
         numbers = chunks.numbers.copy()
         numbers[:, :, _DICTIONARY] = np.maximum(numbers[:, :, _DICTIONARY], 0)
         decoded = numbers[:, :, _DECODED].sum(axis=1)
-        every = [numbers.reshape(count, -1), np.stack([decoded, chunks.rows], axis=1)]
+        every = [
+            numbers.reshape(count, 6 * numbers.shape[1]),
+            np.stack([decoded, chunks.rows], axis=1),
+        ]
         size = Writer()
         size.list_head(STRUCT, count)
         head = self.head.filled(chunks.rows.sum().reshape(1, 1))

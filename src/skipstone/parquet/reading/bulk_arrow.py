@@ -29,15 +29,13 @@ from skipstone.parquet.thrift.kernel_wire import ENDS, STACK, failed, field, ski
 from skipstone.parquet.thrift.structs import field_ids
 
 from .arrow_footer import ArrowChunks, ArrowFrame
-from .bulk_chunks import CODEC, LENGTH, ROWS, VALUE, WIDTHS, number_array
+from .bulk_chunks import CODEC, LENGTH, ROWS, VALUE, WIDTHS, BulkKind, number_array
 from .decoding_memory import limit_of
 
 if TYPE_CHECKING:
     from types import FunctionType
 
     from numpy.typing import NDArray
-
-    from .bulk_chunks import BulkKind
 
 
 _HEADER = field_ids(PageHeader)

@@ -45,11 +45,12 @@ from .bulk_chunks import (
     BulkChunks,
     BulkKernels,
     BulkKind,
+    Room,
     is_text,
 )
 from .bulk_values import StoredColumn
 from .decoding_memory import limit_of
-from .pinned_file import read_files
+from .pinned_file import PinnedReader, read_files
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -59,8 +60,6 @@ if TYPE_CHECKING:
     from skipstone.parquet.format.footer_arrays import FooterArrays
     from skipstone.parquet.format.schema import ColumnDescriptor
 
-    from .bulk_chunks import Room
-    from .pinned_file import PinnedReader
     from .selection import SelectedField
 
 

@@ -30,6 +30,7 @@ from .bulk_chunks import (
     VALUES,
     VERSION,
     WIDTHS,
+    BulkChunks,
     is_text,
     number_array,
     string_array,
@@ -39,8 +40,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from numpy.typing import NDArray
-
-    from .bulk_chunks import BulkChunks
 
 
 # Above this share of rows, decoding all of them takes less time than locating each.

@@ -34,7 +34,7 @@ from skipstone.parquet.format.enums import (
     Type,
 )
 from skipstone.parquet.format.metadata import DataPageHeader, PageHeader, SchemaElement
-from skipstone.parquet.format.schema import Schema
+from skipstone.parquet.format.schema import ColumnDescriptor, Schema
 
 from .splice_pages import Pages, SplicedGroup, Template
 
@@ -43,7 +43,6 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from skipstone.parquet.format.schema import ColumnDescriptor
     from skipstone.parquet.pages.page import Page
 
     from .chunk_pages import ChunkKey, ChunkPages

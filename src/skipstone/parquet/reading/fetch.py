@@ -16,12 +16,12 @@ import pyarrow as pa
 from skipstone._numba import CompiledKernels, is_imported
 from skipstone.errors import FormatError, MemoryLimitError, SkipstoneError
 from skipstone.parquet.arrow.arrow_types import ShapeKind, leaf_type
-from skipstone.parquet.encodings.kernels import Kernels
+from skipstone.parquet.encodings.kernels import I64, Kernels
 from skipstone.parquet.format.enums import Type
-from skipstone.parquet.pages.column_values import concat, decode_pages
+from skipstone.parquet.pages.column_values import LeafColumn, concat, decode_pages
 from skipstone.storage import ByteRange
 
-from .chunk_pages import DICTIONARY_BYTES
+from .chunk_pages import DICTIONARY_BYTES, ChunkKey, ChunkPages
 from .decoding_memory import (
     bytes_of_strings,
     check_indices,
@@ -31,21 +31,16 @@ from .decoding_memory import (
     longest_string,
     without_dictionary,
 )
-from .row_ranges import check_entries, take_ranges
-from .splice_pages import SplicedGroup, Template, plain_pages
+from .row_ranges import GroupRows, check_entries, take_ranges
+from .splice_pages import Pages, SplicedGroup, Template, plain_pages
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from skipstone.parquet.encodings.kernels import I64
     from skipstone.parquet.format.schema import ColumnDescriptor
-    from skipstone.parquet.pages.column_values import LeafColumn
 
-    from .chunk_pages import ChunkKey, ChunkPages
     from .page_tables import PageTable
-    from .row_ranges import GroupRows
     from .selection import SelectedField, Selection
-    from .splice_pages import Pages
 
 
 # Below this many bytes of pages Arrow's threads cost more than they give.
@@ -62,11 +57,10 @@ _COMPILED = CompiledKernels[Kernels](
 
 
 class Templates:
-    """The splice templates of one file, by leaves."""
+    """The splice templates of a file, by leaves; files of one schema share them."""
 
     def __init__(self, selection: Selection) -> None:
         self.selection = selection
-        self._made: dict[tuple[tuple[int, ...], tuple[int, ...]], Template] = {}
         self._own_types: dict[int, pa.DataType] = {}
 
     def own_type(self, leaf: int) -> pa.DataType:
@@ -78,17 +72,14 @@ class Templates:
 
     def of(self, leaves: tuple[int, ...], dictionaries: tuple[int, ...]) -> Template:
         """The template of these leaves, in this order; ``dictionaries`` are places among them."""
-        found = self._made.get((leaves, dictionaries))
+        selection = self.selection
+        key, made = (leaves, dictionaries, selection.created_by), selection.shared.templates
+        found: Template | None = made.get(key)
         if found is None:
-            types = None
-            if self.selection.typed:
-                types = [self.selection.leaf_type(leaf) for leaf in leaves]
-            found = self._made[leaves, dictionaries] = Template(
-                [self.selection.tree.leaves[leaf] for leaf in leaves],
-                types,
-                self.selection.created_by,
-                dictionaries,
-            )
+            types = [selection.leaf_type(leaf) for leaf in leaves] if selection.typed else None
+            of_leaves = [selection.tree.leaves[leaf] for leaf in leaves]
+            found = Template(of_leaves, types, selection.created_by, dictionaries)
+            made.put(key, found)
         return found
 
 

@@ -21,14 +21,15 @@ import pyarrow as pa
 
 from skipstone._cache import LruCache
 from skipstone.human import plural
-from skipstone.identity import canonical_path
+from skipstone.identity import ObjectId, canonical_path
 from skipstone.parquet.evidence import PageSource, RowGroupSource
 from skipstone.parquet.format.footer import TAIL_GUESS
-from skipstone.parquet.format.page_index import place_of_index
+from skipstone.parquet.format.page_index import ColumnIndexArrays, OffsetIndexArrays, place_of_index
 from skipstone.predicate.binding import bind
 from skipstone.predicate.sql import parse_sql
 from skipstone.predicate.tree import (
     And,
+    Bound,
     Comparison,
     Const,
     Membership,
@@ -48,7 +49,7 @@ from skipstone.storage import ByteRange, open_storage
 from skipstone.storage.listing import Listing
 
 from .file_reader import FileReader, names_its_file
-from .pinned_file import PinnedReader, load_footer
+from .pinned_file import OpenedFooter, PinnedReader, load_footer
 from .row_ranges import column_at, rows_alone, take_rows
 
 if TYPE_CHECKING:
@@ -58,16 +59,12 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from skipstone._arrays import ArrowTable
-    from skipstone.identity import ObjectId
     from skipstone.parquet.encryption.decryption import Decryption
     from skipstone.parquet.format.bloom_filter import BloomFilter
     from skipstone.parquet.format.metadata import FileMetaData, PageHeader
-    from skipstone.parquet.format.page_index import ColumnIndexArrays, OffsetIndexArrays
     from skipstone.parquet.index_pages.index_pages import IndexPages
-    from skipstone.predicate.tree import Bound
     from skipstone.pruning.plan import Plan
 
-    from .pinned_file import OpenedFooter
     from .verify import Verification
 
 

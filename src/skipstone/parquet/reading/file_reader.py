@@ -18,19 +18,20 @@ from skipstone._arrays import no_rows
 from skipstone.errors import FormatError, SkipstoneError
 from skipstone.parquet.evidence.indexed_file import IndexedFile
 from skipstone.parquet.format.enums import Type
-from skipstone.pruning import RowSet
+from skipstone.pruning import Reason, RowSet
 
 from .bulk_chunks import LENGTH
 from .bulk_columns import LeafChunks, leaf_chunks
-from .chunk_pages import ChunkPages
+from .chunk_pages import ChunkKey, ChunkPages
 from .decoding_memory import (
     WIDTHS,
 )
 from .fetch import Templates, read_groups
 from .few_rows import ChunkEntries, chunk_entries
-from .pinned_file import files_of_leaves
+from .pinned_file import OpenedFooter, PinnedReader, files_of_leaves
 from .row_ranges import (
     GroupRows,
+    RowRanges,
     are_sorted,
     check_row_counts,
     group_rows,
@@ -38,7 +39,7 @@ from .row_ranges import (
     row_set,
     rows_alone,
 )
-from .selection import Selection
+from .selection import SelectedField, Selection
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -49,13 +50,7 @@ if TYPE_CHECKING:
     from skipstone.parquet.format.footer_arrays import FooterArrays
     from skipstone.parquet.format.metadata import SortingColumn
     from skipstone.parquet.format.page_index import OffsetIndexArrays
-    from skipstone.pruning import Reason
     from skipstone.pruning.table_schema import FileSchema
-
-    from .chunk_pages import ChunkKey
-    from .pinned_file import OpenedFooter, PinnedReader
-    from .row_ranges import RowRanges
-    from .selection import SelectedField
 
     I64 = NDArray[np.int64]
 
@@ -421,10 +416,6 @@ class FileReader:
             starts = [group.starts + each for group, each in zip(wave, first, strict=True)]
             stops = [group.stops + each for group, each in zip(wave, first, strict=True)]
             yield RowSet(np.concatenate(starts), np.concatenate(stops)), held
-
-    @cached_property
-    def _decoded_size(self) -> NDArray[np.int64]:
-        return self.footer.by_row_group(decoded_size)
 
 
 _OFFSET = 8

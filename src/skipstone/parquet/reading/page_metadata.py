@@ -2,16 +2,11 @@
 
 Planning reads only the parts of them that a predicate needs (``parquet/evidence``). This module
 reads them completely, for people and for checks.
-
-``PagesOf`` describes the pages of one column chunk, one entry per page. An index knows their
-places, rows and bounds; page headers know all the rest. An unknown field is ``None`` for all pages,
-or -1 (``None`` for bounds and checksums) for one page.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Self, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 import pyarrow as pa
@@ -27,15 +22,14 @@ from skipstone.parquet.format.page_index import (
     OffsetIndex,
     OffsetIndexArrays,
 )
-from skipstone.parquet.pages.page import read_page
+from skipstone.parquet.pages.page import Page, read_page
 from skipstone.parquet.thrift.compact import Reader
 from skipstone.pruning import Reason
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Iterator, Sequence
 
-    from skipstone.parquet.format.schema import ColumnDescriptor
-    from skipstone.parquet.pages.page import Page
+    from numpy.typing import NDArray
 
     from .chunk_pages import ChunkKey, HeaderAt
     from .file_reader import FileReader
@@ -189,61 +183,6 @@ def _header(file: FileReader, key: ChunkKey) -> tuple[BloomFilterHeader, str, in
 # -- all pages -------------------------------------------------------------------------------------
 
 
-def page_table(file: FileReader, columns: Sequence[str] | None) -> pa.Table:
-    """One row per page of these columns, from page headers, with bounds from the column indexes.
-
-    Columns whose keys are missing are left out unless they are named.
-    """
-    return pages(_pages(file, columns))
-
-
-def _pages(file: FileReader, columns: Sequence[str] | None) -> Iterator[PagesOf]:
-    leaves = [leaf for field in file.selection.fields(columns) for leaf in field.shape.leaves]
-    for row_group in range(file.num_row_groups):
-        for leaf in leaves:
-            if columns is None and leaf in file.unavailable:
-                continue
-            key = (row_group, leaf)
-            walked = [_page(found) for found in file.chunk_pages.walk(key)]
-            made = PagesOf.from_pages(row_group, file.footer.schema.leaves[leaf], walked)
-            yield _with_index(file, key, made)
-
-
-def _page(found: HeaderAt) -> Page:
-    """The page of a header, with a body of zeros."""
-    size = found.header.compressed_page_size
-    plain = found.header.to_bytes() + bytes(size)
-    page = read_page(plain, base=found.offset, ordinal=max(found.ordinal, 0))
-    return page._replace(header_length=found.header_length)
-
-
-def _with_index(file: FileReader, key: ChunkKey, made: PagesOf) -> PagesOf:
-    """With rows, bounds and counts from the page index, for the pages that it has."""
-    offsets, bounds = offset_index(file, key), column_index(file, key)
-    if offsets is None:
-        return made
-    rows = int(file.footer.group("num_rows")[key[0]])
-    known = PagesOf.from_index(key[0], made.leaf, rows, offsets, bounds)
-    place = {offset: at for at, offset in enumerate(known.offset)}
-
-    def spread(name: str, absent: Any) -> Any:
-        values, mine = getattr(known, name), getattr(made, name)
-        if values is None:
-            return mine
-        return [
-            values[place[offset]] if offset in place else (absent if mine is None else mine[at])
-            for at, offset in enumerate(made.offset)
-        ]
-
-    counts = ("first_row_index", "num_rows", "null_count", "nan_count")
-    found: dict[str, Any] = {
-        name: spread(name, -1) for name in (*counts, "unencoded_byte_array_data_bytes")
-    }
-    for name in ("null_page", "min_value", "max_value"):
-        found[name] = spread(name, None)
-    return replace(made, **found)
-
-
 _NUMBERS = (
     "offset",
     "compressed_size",
@@ -258,160 +197,119 @@ _NUMBERS = (
 )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class PagesOf:
-    """Pages of the chunk of ``leaf`` in ``row_group``; sequences of one entry per page.
+def page_table(file: FileReader, columns: Sequence[str] | None) -> pa.Table:
+    """One row per page of these columns, from page headers, with bounds from the column indexes.
 
-    ``compressed_size`` is the size of a page in the file, header included; ``page_type`` and
-    ``encoding`` are numbers of their enumerations; ``crc`` is the i32 of the header;
-    ``first_row_index`` counts from the first row of the row group.
+    Columns whose keys are missing are left out unless they are named.
     """
-
-    row_group: int
-    leaf: ColumnDescriptor
-    offset: Sequence[int]
-    compressed_size: Sequence[int]
-    page_type: Sequence[int] | None = None
-    encoding: Sequence[int] | None = None
-    header_size: Sequence[int] | None = None
-    uncompressed_page_size: Sequence[int] | None = None
-    num_values: Sequence[int] | None = None
-    first_row_index: Sequence[int] | None = None
-    num_rows: Sequence[int] | None = None
-    null_count: Sequence[int] | None = None
-    nan_count: Sequence[int] | None = None
-    unencoded_byte_array_data_bytes: Sequence[int] | None = None
-    null_page: Sequence[bool] | None = None
-    min_value: Sequence[bytes | None] | None = None
-    max_value: Sequence[bytes | None] | None = None
-    crc: Sequence[int | None] | None = None
-
-    @classmethod
-    def from_index(
-        cls,
-        row_group: int,
-        leaf: ColumnDescriptor,
-        num_rows: int,
-        offset_index: OffsetIndexArrays,
-        column_index: ColumnIndexArrays | None = None,
-    ) -> Self:
-        """The data pages of a row group of ``num_rows`` rows, from the page index.
-
-        The bounds of null pages are placeholders and left out.
-        """
-        known: dict[str, Any] = {}
-        if column_index is not None:
-            null = column_index.null_pages.tolist()
-            known = {"null_page": null, "null_count": column_index.null_counts}
-            known["nan_count"] = column_index.nan_counts
-            for side in ("min_value", "max_value"):
-                bounds = getattr(column_index, f"{side}s")
-                known[side] = [
-                    None if is_null else value for is_null, value in zip(null, bounds, strict=True)
-                ]
-        return cls(
-            row_group=row_group,
-            leaf=leaf,
-            offset=offset_index.offset.tolist(),
-            compressed_size=offset_index.compressed_page_size.tolist(),
-            first_row_index=offset_index.first_row_index.tolist(),
-            num_rows=offset_index.rows(num_rows).tolist(),
-            unencoded_byte_array_data_bytes=_list(offset_index.unencoded_byte_array_data_bytes),
-            **{name: _list(value) for name, value in known.items()},
-        )
-
-    @classmethod
-    def from_pages(cls, row_group: int, leaf: ColumnDescriptor, walked: Iterable[Page]) -> Self:
-        """All pages of a chunk, from their headers; dictionary and unknown pages included.
-
-        Rows are known for v2 pages, and for all pages of a leaf that is not repeated.
-        """
-        found = list(walked)
-        v2 = [page.type == PageType.DATA_PAGE_V2 for page in found]
-        flat = not leaf.max_repetition_level
-        data = [page.ordinal >= 0 for page in found]
-        holding = [
-            (page, is_data or page.type == PageType.DICTIONARY_PAGE)
-            for page, is_data in zip(found, data, strict=True)
-        ]
-        rows = [
-            page.num_rows if is_v2 else (page.num_values if flat and is_data else -1)
-            for page, is_v2, is_data in zip(found, v2, data, strict=True)
-        ]
-        firsts: list[int] = []
-        first = 0
-        for count, is_data in zip(rows, data, strict=True):
-            firsts.append(first if is_data else -1)
-            # After the first page whose row count only its levels tell, row numbers are unknown.
-            if is_data:
-                first = first + count if first >= 0 and count >= 0 else -1
-        return cls(
-            row_group=row_group,
-            leaf=leaf,
-            offset=[page.offset for page in found],
-            compressed_size=[page.header_length + len(page.body) for page in found],
-            page_type=[int(page.type) for page in found],
-            encoding=[page.encoding if values else -1 for page, values in holding],
-            header_size=[page.header_length for page in found],
-            uncompressed_page_size=[page.uncompressed_page_size for page in found],
-            num_values=[page.num_values if values else -1 for page, values in holding],
-            first_row_index=firsts,
-            num_rows=rows,
-            null_count=[
-                page.num_nulls if is_v2 else -1 for page, is_v2 in zip(found, v2, strict=True)
-            ],
-            crc=[page.crc for page in found],
-        )
-
-
-def _list(value: Any) -> Any:
-    return value.tolist() if isinstance(value, np.ndarray) else value
-
-
-def _joined(parts: Sequence[PagesOf], name: str, absent: Any) -> list[Any]:
-    joined: list[Any] = []
-    for part in parts:
-        values = getattr(part, name)
-        joined += [absent] * len(part.offset) if values is None else list(values)
-    return joined
-
-
-def pages(parts: Iterable[PagesOf]) -> pa.Table:
-    """One row per page, in the order given."""
-    parts = list(parts)
-    counts = [len(part.offset) for part in parts]
-    leaves, ordinals = _leaves(parts, counts)
+    leaves = [leaf for field in file.selection.fields(columns) for leaf in field.shape.leaves]
+    known = ("row_group", "leaf", "page", "page_type", "encoding", *_NUMBERS)
+    found: dict[str, list[Any]] = {
+        name: [] for name in (*known, "null_page", "min_value", "max_value", "crc")
+    }
+    for row_group in range(file.num_row_groups):
+        for leaf in leaves:
+            if columns is not None or leaf not in file.unavailable:
+                for page in _pages(file, (row_group, leaf)):
+                    for name, values in found.items():
+                        values.append(page.get(name))
+    described = file.footer.schema.leaves
+    texts = pa.array([shown(leaf.name) for leaf in described], pa.string())
+    ordinals = np.array(found["leaf"], np.int64)
     table: dict[str, pa.Array] = {
-        "row_group": pa.array(np.repeat([part.row_group for part in parts], counts), pa.int32()),
+        "row_group": pa.array(found["row_group"], pa.int32()),
         "leaf": pa.array(ordinals, pa.int32()),
-        "column": pa.array(
-            [
-                shown(part.leaf.name)
-                for part, n in zip(parts, counts, strict=True)
-                for _ in range(n)
-            ],
-            pa.string(),
-        ),
-        "page": pa.array([at for n in counts for at in range(n)], pa.int32()),
-        "page_type": names(np.array(_joined(parts, "page_type", -1), np.int64), PageType),
-        "encoding": names(np.array(_joined(parts, "encoding", -1), np.int64), Encoding),
+        "column": texts.take(pa.array(ordinals)),
+        "page": pa.array(found["page"], pa.int32()),
+        "page_type": names(_counts(found["page_type"]), PageType),
+        "encoding": names(_counts(found["encoding"]), Encoding),
     }
     for name in _NUMBERS:
-        table[name] = numbers(np.array(_joined(parts, name, -1), np.int64))
-    table["null_page"] = pa.array(_joined(parts, "null_page", None), pa.bool_())
+        table[name] = numbers(_counts(found[name]))
+    table["null_page"] = pa.array(found["null_page"], pa.bool_())
     for side in ("min", "max"):
-        bounds = pa.array(_joined(parts, f"{side}_value", None), pa.binary())
+        bounds = pa.array(found[f"{side}_value"], pa.binary())
         table[f"{side}_value"] = bounds
-        table[f"{side}_text"] = texts_by_leaf(bounds, ordinals, leaves)
-    table["crc"] = pa.array(_joined(parts, "crc", None), pa.int32())
+        table[f"{side}_text"] = texts_by_leaf(bounds, ordinals, described)
+    table["crc"] = pa.array(found["crc"], pa.int32())
     return pa.table(table)
 
 
-def _leaves(
-    parts: Sequence[PagesOf], counts: Sequence[int]
-) -> tuple[list[ColumnDescriptor | None], Any]:
-    ordinals = [part.leaf.ordinal for part in parts]
-    found: list[ColumnDescriptor | None] = [None] * (max(ordinals, default=-1) + 1)
-    for part in parts:
-        found[part.leaf.ordinal] = part.leaf
-    return found, np.repeat(np.array(ordinals, np.int64), counts)
+def _counts(values: Sequence[int | None]) -> NDArray[np.int64]:
+    """With -1 for what is not known."""
+    return np.array([-1 if value is None else value for value in values], np.int64)
+
+
+def _pages(file: FileReader, key: ChunkKey) -> Iterator[dict[str, Any]]:
+    """All pages of a chunk: what their headers say, then what the page index says of them.
+
+    Rows are known for v2 pages, and for all pages of a leaf that is not repeated.
+    """
+    flat = not file.footer.schema.leaves[key[1]].max_repetition_level
+    known = _indexed(file, key)
+    first: int | None = 0
+    for at, walked in enumerate(file.chunk_pages.walk(key)):
+        page = _page(walked)
+        found: dict[str, Any] = {
+            "row_group": key[0],
+            "leaf": key[1],
+            "page": at,
+            "page_type": int(page.type),
+            "offset": page.offset,
+            "compressed_size": page.header_length + len(page.body),
+            "header_size": page.header_length,
+            "uncompressed_page_size": page.uncompressed_page_size,
+            "crc": page.crc,
+        }
+        if page.ordinal >= 0 or page.type == PageType.DICTIONARY_PAGE:
+            found |= {"encoding": page.encoding, "num_values": page.num_values}
+        if page.ordinal >= 0:
+            found["first_row_index"] = first
+            if page.type == PageType.DATA_PAGE_V2:
+                found |= {"num_rows": page.num_rows, "null_count": page.num_nulls}
+            elif flat:
+                found["num_rows"] = page.num_values
+            # After the first page whose row count only its levels tell, row numbers are unknown.
+            rows = found.get("num_rows")
+            first = None if first is None or rows is None else first + rows
+        yield found | known.get(page.offset, {})
+
+
+def _page(found: HeaderAt) -> Page:
+    """The page of a header, with a body of zeros."""
+    size = found.header.compressed_page_size
+    plain = found.header.to_bytes() + bytes(size)
+    page = read_page(plain, base=found.offset, ordinal=max(found.ordinal, 0))
+    return page._replace(header_length=found.header_length)
+
+
+def _indexed(file: FileReader, key: ChunkKey) -> dict[int, dict[str, Any]]:
+    """Rows, bounds and counts of the pages of a chunk that its page index has, by their offsets.
+
+    The bounds of null pages are placeholders and left out.
+    """
+    offsets, bounds = offset_index(file, key), column_index(file, key)
+    if offsets is None:
+        return {}
+    found: dict[str, Any] = {
+        "first_row_index": offsets.first_row_index,
+        "num_rows": offsets.rows(int(file.footer.group("num_rows")[key[0]])),
+        "unencoded_byte_array_data_bytes": offsets.unencoded_byte_array_data_bytes,
+    }
+    if bounds is not None:
+        null = bounds.null_pages.tolist()
+        found |= {"null_count": bounds.null_counts, "nan_count": bounds.nan_counts}
+        found |= {"null_page": null}
+        for side, values in (("min", bounds.min_values), ("max", bounds.max_values)):
+            pairs = zip(null, values, strict=True)
+            found[f"{side}_value"] = [None if is_null else value for is_null, value in pairs]
+    listed = {
+        name: values.tolist() if isinstance(values, np.ndarray) else values
+        for name, values in found.items()
+        if values is not None
+    }
+    rows = zip(*listed.values(), strict=True)
+    return {
+        offset: dict(zip(listed, row, strict=True))
+        for offset, row in zip(offsets.offset.tolist(), rows, strict=True)
+    }

@@ -19,30 +19,27 @@ import zlib
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, BinaryIO
 
 import numpy as np
 
 from skipstone.errors import FormatError, SkipstoneError, StaleError
 from skipstone.identity import ObjectId
 from skipstone.parquet.encryption.open_footer import open_footer
-from skipstone.parquet.format.column_files import column_files
+from skipstone.parquet.format.column_files import ColumnFile, column_files
 from skipstone.parquet.format.footer import TAIL_GUESS, Tail
-from skipstone.storage import ByteRange, LocalStorage
+from skipstone.storage import ByteRange, LocalStorage, Storage
 
 from .page_tables import adjacent_path
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
-    from typing import BinaryIO
 
     from numpy.typing import NDArray
 
     from skipstone.parquet.encryption.decryption import Decryption
     from skipstone.parquet.encryption.file_decryptor import FileDecryptor
-    from skipstone.parquet.format.column_files import ColumnFile
     from skipstone.parquet.format.footer_arrays import FooterArrays
-    from skipstone.storage import Storage
 
 
 _PARALLEL = 32

@@ -23,7 +23,7 @@ from skipstone.parquet.arrow.arrow_types import (
     arrow_schema,
     shape_of,
 )
-from skipstone.parquet.format.schema import arrow_name
+from skipstone.parquet.format.schema import ColumnDescriptor, Node, Schema, arrow_name
 from skipstone.predicate.types import (
     column_name,
     column_path,
@@ -38,7 +38,6 @@ if TYPE_CHECKING:
 
     from skipstone.parquet.format.footer_arrays import FooterArrays
     from skipstone.parquet.format.metadata import KeyValue
-    from skipstone.parquet.format.schema import ColumnDescriptor, Node, Schema
 
 
 # Where Spark writes the schema of its own files.
@@ -67,7 +66,8 @@ _Names: TypeAlias = tuple[str, ...]
 
 
 class OfSchema:
-    """What was derived from one schema; ``frames`` are those of ``arrow_footer``."""
+    """What was derived from one schema; ``frames`` are those of ``arrow_footer``, ``templates``
+    those of ``splice_pages``."""
 
     def __init__(self) -> None:
         self.schema: pa.Schema | None = None
@@ -79,6 +79,7 @@ class OfSchema:
             _REMEMBERED
         )
         self.frames: LruCache[Any, Any] = LruCache(_REMEMBERED)
+        self.templates: LruCache[Any, Any] = LruCache(_REMEMBERED)
         self.empty: LruCache[tuple[str, ...] | None, pa.Table] = LruCache(_REMEMBERED)
 
 

@@ -23,31 +23,30 @@ with ``verify_crc`` they are checked before. The decoder checks those of the oth
 
 from __future__ import annotations
 
-import base64
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, TypeAlias
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 from skipstone.errors import FormatError
 from skipstone.parquet.format.enums import FieldRepetitionType, PageType
 from skipstone.parquet.format.footer import MAGIC
-from skipstone.parquet.format.metadata import KeyValue, SchemaElement
-from skipstone.parquet.pages.page import check_crc, read_page
+from skipstone.parquet.format.metadata import SchemaElement
+from skipstone.parquet.pages.page import Page, check_crc, read_page
 
+from .arrow_footer import ArrowChunks, ArrowFrame, arrow_schema_pair
 from .chunk_pages import header_at, plain_header
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    import numpy as np
     from numpy.typing import NDArray
 
     from skipstone.parquet.encryption.column_decryptor import ColumnDecryptor
     from skipstone.parquet.format.schema import ColumnDescriptor
-    from skipstone.parquet.pages.page import Page
 
     from .page_tables import ChunkPlace, PageTable
 
@@ -55,8 +54,6 @@ if TYPE_CHECKING:
 Buffer: TypeAlias = "bytes | memoryview"
 
 _NODE = "v"
-# Heads of Thrift fields: delta of the id, then the wire type.
-_I64, _I32, _LIST, _STRUCT, _BINARY = 6, 5, 9, 12, 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,11 +98,7 @@ class Template:
         elements = [SchemaElement(name="schema", num_children=len(self.leaves))]
         for at, leaf in enumerate(self.leaves):
             elements += _elements(leaf, str(at))
-        # version 2, then the schema as a list of structs
-        self._head = b"\x15\x04" + bytes((1 << 4 | _LIST,)) + _list_head(_STRUCT, len(elements))
-        self._head += b"".join(element.to_bytes() for element in elements)
-        self._chunks = [_chunk_head(leaf, str(at)) for at, leaf in enumerate(self.leaves)]
-        self._tail = _tail(None, created_by)
+        self._frame = self._framed(elements, created_by)
         if types is not None:
             fields = [
                 _field(leaf, str(at), type)
@@ -117,35 +110,42 @@ class Template:
                 for at, field in enumerate(fields)
                 if at not in dictionaries
             ):
-                self._tail = _tail(pa.schema(fields), created_by)
+                self._frame = self._framed(elements, created_by, pa.schema(fields))
+
+    def _framed(
+        self, elements: list[SchemaElement], created_by: str | None, schema: pa.Schema | None = None
+    ) -> ArrowFrame:
+        columns = [
+            (leaf.type, (str(at), *[_NODE] * (len(leaf.path) - 1)))
+            for at, leaf in enumerate(self.leaves)
+        ]
+        return ArrowFrame.of(
+            tuple(elements),
+            columns,
+            tuple(range(len(columns))),
+            key_values=None if schema is None else (arrow_schema_pair(schema),),
+            created_by=created_by,
+        )
 
     def file(self, groups: Sequence[SplicedGroup]) -> pa.Buffer:
         """The bytes of the file, in memory of Arrow: its threads may hold them a little longer than
         Python runs, and cannot give back an object of Python then."""
         parts: list[Buffer] = [MAGIC]
+        numbers: list[tuple[int, ...]] = []
         at = len(MAGIC)
-        footer = [self._head, b"\x16", _zigzag(sum(group.rows for group in groups))]
-        footer += [bytes((1 << 4 | _LIST,)), _list_head(_STRUCT, len(groups))]
-        for group in groups:
-            start = at
-            footer += [bytes((1 << 4 | _LIST,)), _list_head(_STRUCT, len(self._chunks))]
-            for head, pages in zip(self._chunks, group.leaves, strict=True):
-                first = at
-                if pages.dictionary:
-                    parts.append(pages.dictionary)
-                    at += len(pages.dictionary)
-                data = at
-                parts += pages.data
-                at += sum(map(len, pages.data))
-                size = _zigzag(at - first)
-                footer += [head, _zigzag(pages.codec), b"\x16", _zigzag(pages.num_values)]
-                footer += [b"\x16", size, b"\x16", size, b"\x26", _zigzag(data)]
-                if pages.dictionary:
-                    footer += [b"\x26", _zigzag(first)]
-                footer.append(b"\x00\x00")
-            footer += [b"\x16", _zigzag(at - start), b"\x16", _zigzag(group.rows), b"\x00"]
-        footer.append(self._tail)
-        made = b"".join(footer)
+        for pages in (pages for group in groups for pages in group.leaves):
+            first, data = at, at + len(pages.dictionary)
+            parts += [pages.dictionary, *pages.data]
+            at = data + sum(map(len, pages.data))
+            dictionary = first if pages.dictionary else 0
+            numbers.append(
+                (pages.codec, pages.num_values, at - first, at - first, data, dictionary)
+            )
+        chunks = ArrowChunks(
+            numbers=np.array(numbers, np.int64).reshape(len(groups), len(self.leaves), 6),
+            rows=np.array([group.rows for group in groups], np.int64),
+        )
+        made = self._frame.footer_of(chunks)
         parts += [made, len(made).to_bytes(4, "little"), MAGIC]
         held = pa.allocate_buffer(sum(map(len, parts)))
         view, at = memoryview(held).cast("B"), 0
@@ -216,60 +216,6 @@ def _field(leaf: ColumnDescriptor, name: str, type: pa.DataType) -> pa.Field:
         if depth:
             type = pa.struct([field])
     return field
-
-
-def _chunk_head(leaf: ColumnDescriptor, name: str) -> bytes:
-    """The bytes of ColumnChunk before the number of its codec."""
-    path = [name, *[_NODE] * (len(leaf.path) - 1)]
-    names = b"".join(bytes((len(part),)) + part.encode() for part in path)
-    return b"".join(
-        (
-            b"\x26\x00",  # file_offset 0
-            bytes((1 << 4 | _STRUCT,)),  # meta_data
-            bytes((1 << 4 | _I32,)),
-            _zigzag(int(leaf.type)),
-            # Arrow uses the encodings in the page headers, but requires the list.
-            bytes((1 << 4 | _LIST,)),
-            _list_head(_I32, 1),
-            _zigzag(0),
-            bytes((1 << 4 | _LIST,)),
-            _list_head(_BINARY, len(path)),
-            names,
-            bytes((1 << 4 | _I32,)),
-        )
-    )
-
-
-def _tail(schema: pa.Schema | None, created_by: str | None) -> bytes:
-    """From after the row groups to the end of FileMetaData."""
-    out = b""
-    delta = 2
-    if schema is not None:
-        text = base64.b64encode(schema.serialize().to_pybytes()).decode()
-        pair = KeyValue(key="ARROW:schema", value=text).to_bytes()
-        out += bytes((1 << 4 | _LIST,)) + _list_head(_STRUCT, 1) + pair
-        delta = 1
-    if created_by is not None:
-        name = created_by.encode("utf-8", "surrogateescape")
-        out += bytes((delta << 4 | _BINARY,)) + _varint(len(name)) + name
-    return out + b"\x00"
-
-
-def _list_head(kind: int, size: int) -> bytes:
-    return bytes((size << 4 | kind,)) if size < 15 else bytes((0xF0 | kind,)) + _varint(size)
-
-
-def _zigzag(value: int) -> bytes:
-    return _varint(value << 1)
-
-
-def _varint(value: int) -> bytes:
-    out = bytearray()
-    while value >= 0x80:
-        out.append(value & 0x7F | 0x80)
-        value >>= 7
-    out.append(value)
-    return bytes(out)
 
 
 def plain_pages(

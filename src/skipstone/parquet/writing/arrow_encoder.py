@@ -27,11 +27,11 @@ everything else, so all bytes before them move by one distance.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field
 from itertools import chain
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol, TypeAlias, TypeVar
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -44,21 +44,16 @@ from skipstone.parquet.format.footer_arrays import FooterArrays
 from skipstone.parquet.index_pages.tree import PageBounds
 from skipstone.parquet.pages.page import chunk_range, walk_pages
 
-from .chunk_copier import ChunkCopier
-from .chunk_statistics import BloomFilterBuilder, ChunkStatistics
+from .chunk_copier import ChunkCopier, Copied
+from .chunk_statistics import BloomFilterBuilder, ChunkStatistics, PageStatistics
 from .footer_editor import FieldValues, FooterEditor, moved_offset_index, moved_row_group
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
-    from typing import Protocol
-
     from skipstone.parquet.format.bloom_filter import BloomFilter
     from skipstone.parquet.format.metadata import ColumnChunk, ColumnMetaData
     from skipstone.parquet.format.schema import ColumnDescriptor, Node, Schema
     from skipstone.parquet.pages.column_values import LeafColumn
 
-    from .chunk_copier import Copied
-    from .chunk_statistics import PageStatistics
     from .retrofit_needs import IndexOptions
 
     class ArrowStream(Protocol):

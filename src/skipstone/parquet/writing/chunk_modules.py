@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from skipstone.errors import FormatError, UnsupportedError
 from skipstone.parquet.encryption.modules import AuthenticationError, module_length
 from skipstone.parquet.format.bloom_filter import read_header
-from skipstone.parquet.pages.page import read_page
+from skipstone.parquet.pages.page import Page, read_page
 from skipstone.parquet.thrift.compact import Limits, read_struct
 from skipstone.storage import ByteRange
 
@@ -20,7 +20,6 @@ if TYPE_CHECKING:
 
     from skipstone.parquet.encryption.column_decryptor import ColumnDecryptor
     from skipstone.parquet.format.metadata import ColumnChunk, ColumnMetaData
-    from skipstone.parquet.pages.page import Page
     from skipstone.parquet.reading.page_tables import ChunkPlace
     from skipstone.parquet.reading.pinned_file import PinnedReader
 

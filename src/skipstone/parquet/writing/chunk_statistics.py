@@ -39,7 +39,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import numpy as np
 
-from skipstone.parquet.encodings.values import ByteArrays
+from skipstone.parquet.encodings.values import ByteArrays, Values
 from skipstone.parquet.format.bloom_filter import COMPILED, BloomFilter, optimal_bytes, xxh64_values
 from skipstone.parquet.format.enums import BoundaryOrder, Type
 from skipstone.parquet.format.metadata import SizeStatistics, Statistics
@@ -50,7 +50,6 @@ from ..._arrays import distinct
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from skipstone.parquet.encodings.values import Values
     from skipstone.parquet.format.schema import ColumnDescriptor
     from skipstone.parquet.pages.column_values import LeafColumn, Run
 

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import numpy as np
 
-from skipstone.parquet.encodings.values import ByteArrays
+from skipstone.parquet.encodings.values import ByteArrays, Values
 from skipstone.parquet.evidence.stored_values import Form, StoredColumn
 from skipstone.parquet.format.enums import ConvertedType, Type
 from skipstone.pruning.file_bounds import cut_lower, cut_upper
@@ -25,7 +25,6 @@ from skipstone.pruning.file_bounds import cut_lower, cut_upper
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from skipstone.parquet.encodings.values import Values
     from skipstone.parquet.format.metadata import ColumnOrder
     from skipstone.parquet.format.schema import ColumnDescriptor
     from skipstone.parquet.pages.column_values import Run

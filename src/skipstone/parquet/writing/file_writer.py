@@ -27,27 +27,23 @@ from typing import TYPE_CHECKING, Final
 from skipstone.errors import UnsupportedError
 from skipstone.parquet.encryption.modules import MAX_ORDINAL, ModuleType
 from skipstone.parquet.format.footer import MAGIC, MAGIC_ENCRYPTED, Tail
-from skipstone.parquet.format.metadata import PageHeader
+from skipstone.parquet.format.metadata import ColumnChunk, PageHeader, RowGroup
 from skipstone.parquet.format.page_index import OffsetIndex, PageLocation
 from skipstone.parquet.pages.page import page_checksum
 from skipstone.parquet.thrift.compact import I32, Reader, Writer
 
-from .chunk_modules import plain_pages
-from .footer_editor import CHUNK_FIELDS
+from .chunk_modules import BloomModules, plain_pages
+from .footer_editor import CHUNK_FIELDS, FooterEditor
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from skipstone.parquet.encryption.column_decryptor import ColumnDecryptor
     from skipstone.parquet.encryption.encryption import FileEncryptor
-    from skipstone.parquet.format.metadata import ColumnChunk, RowGroup
     from skipstone.parquet.reading.chunk_pages import ChunkKey
     from skipstone.parquet.reading.page_tables import ChunkPlace
     from skipstone.parquet.reading.pinned_file import PinnedReader
     from skipstone.storage.atomic_replace import ByteSink
-
-    from .chunk_modules import BloomModules
-    from .footer_editor import FooterEditor
 
 
 #: Bytes copied at a time.

@@ -43,12 +43,10 @@ from skipstone.parquet.thrift.compact import (
     read_struct,
     write_struct,
 )
-from skipstone.parquet.thrift.structs import Empty, field_ids, wires_of
+from skipstone.parquet.thrift.structs import Declared, Empty, Wire, field_ids, wires_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
-
-    from skipstone.parquet.thrift.structs import Declared, Wire
 
 
 #: Values of fields by their names in parquet.thrift; ``None`` removes a field.

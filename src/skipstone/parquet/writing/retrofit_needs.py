@@ -24,7 +24,7 @@ import numpy as np
 
 from skipstone.errors import FormatError, SkipstoneError, UnsupportedError
 from skipstone.parquet.format.enums import Type
-from skipstone.parquet.format.metadata import ColumnOrder, SortingColumn
+from skipstone.parquet.format.metadata import ColumnMetaData, ColumnOrder, SortingColumn
 from skipstone.parquet.reading.file_reader import is_sorted
 from skipstone.parquet.reading.page_metadata import read_offset_index
 from skipstone.parquet.thrift.structs import Empty
@@ -33,7 +33,6 @@ from .column_order import Ordering
 
 if TYPE_CHECKING:
     from skipstone.parquet.format.footer_arrays import FooterArrays
-    from skipstone.parquet.format.metadata import ColumnMetaData
     from skipstone.parquet.format.schema import ColumnDescriptor
     from skipstone.parquet.reading.chunk_pages import ChunkKey
     from skipstone.parquet.reading.file import ParquetFile

@@ -13,21 +13,17 @@ from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
-from skipstone.parquet.format.metadata import RowGroup, Statistics
-from skipstone.parquet.index_pages.tree import place_index_pages
+from skipstone.parquet.format.metadata import ColumnChunk, RowGroup, SortingColumn, Statistics
+from skipstone.parquet.index_pages.tree import IndexPagePlan, place_index_pages
 
 from .chunk_modules import BloomModules
 from .chunk_statistics import NO_BOUNDS
-from .file_writer import offset_index_of
+from .file_writer import ChunkWriter, FileWriter, offset_index_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from skipstone.parquet.format.metadata import ColumnChunk, SortingColumn
-    from skipstone.parquet.index_pages.tree import IndexPagePlan
-
     from .arrow_encoder import EncodedChunk
-    from .file_writer import ChunkWriter, FileWriter
 
 
 _Waiting = tuple["RowGroup", "list[ChunkWriter]", "list[ColumnChunk]"]

@@ -16,7 +16,7 @@ from __future__ import annotations
 import os
 import time
 from collections import deque
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -26,14 +26,15 @@ import pyarrow as pa
 
 from skipstone.errors import SkipstoneError, UnsupportedError
 from skipstone.human import SHOWN, Report, duration, plural, size
-from skipstone.parquet.encryption.encryption import FileEncryptor
+from skipstone.parquet.encryption.encryption import Encryption, FileEncryptor
 from skipstone.parquet.encryption.key_material import key_material_path
 from skipstone.parquet.evidence.stored_values import Form, StoredColumn
-from skipstone.parquet.format.metadata import FileMetaData
+from skipstone.parquet.format.metadata import FileMetaData, SortingColumn
 from skipstone.parquet.reading.file import ParquetFile
 from skipstone.parquet.reading.row_ranges import are_sorted
 from skipstone.parquet.reading.selection import Selection
 from skipstone.storage.atomic_replace import (
+    BufferedFile,
     local_path,
     put_atomically,
     remove_temporary,
@@ -48,12 +49,8 @@ from .row_group_writer import RowGroupWriter
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
-    from concurrent.futures import Future
 
-    from skipstone.parquet.encryption.encryption import Encryption
     from skipstone.parquet.format.footer_arrays import FooterArrays
-    from skipstone.parquet.format.metadata import SortingColumn
-    from skipstone.storage.atomic_replace import BufferedFile
 
     from .arrow_encoder import EncodedChunk, Rows
 

@@ -31,7 +31,7 @@ repetition in FLAGS of a SYMBOL does not.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Hashable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from typing import TYPE_CHECKING, Final, Self
@@ -46,17 +46,13 @@ from skipstone.parquet.format.metadata import DecimalType, LogicalType, SchemaEl
 from skipstone.parquet.format.schema import Schema
 from skipstone.predicate.types import TIMESTAMP_NTZ, column_name, column_path, indexable
 from skipstone.pruning.column_types import is_text, widens
-from skipstone.questdb.format.layout import FIELD_REPETITION_SHIFT
-from skipstone.questdb.format.pm import Pm
+from skipstone.questdb.format.layout import FIELD_REPETITION_SHIFT, Ints
+from skipstone.questdb.format.pm import Pm, PmSnapshot
 from skipstone.questdb.format.types import ColumnType, Tag
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Hashable
-
     import pyarrow as pa
 
-    from skipstone.questdb.format.layout import Ints
-    from skipstone.questdb.format.pm import PmSnapshot
     from skipstone.questdb.format.pm_header import Buffer, Descriptor
     from skipstone.questdb.format.values import PmColumn
 

@@ -24,7 +24,9 @@ Flags 0..31 are optional: unknown ones are ignored. 32..63 are required: none is
 refuses the file. STAT_SIZES holds the size of an inlined minimum in its low nibble, of an inlined
 maximum in the high one. A statistic of 1..8 bytes lies in its slot (low bytes first, verbatim as in
 Parquet, zeros above); a longer one out of line, and the slot is ``offset << 16 | length`` from the
-start of the out-of-line region.
+start of the out-of-line region. QuestDB writes that region by kind (minimum and maximum of each
+column, then the bloom filters) with a partition, and by column where it converts a footer; readers
+follow references only. A bloom filter is an i32 length and the bitset, at a multiple of 8.
 
 Smallest file: 80 bytes. Without out-of-line bytes: 32 + 32 C + names + padding + R (8 + 64 C) + 48
 + 4 R; 200 columns of 40 row groups take 545 kB. Source: QuestDB's docs/parquet-metadata.md, and

@@ -35,12 +35,10 @@ from skipstone.pruning.column_types import binary_parts
 
 from ..._arrays import distinct, within
 from .java_bloom import BLOCK, parse_header
-from .sketch import MAX_HASHES, hash_bytes, hash_longs, positions
+from .sketch import MAX_HASHES, U32, hash_bytes, hash_longs, positions
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
-
-    from .sketch import U32
 
 
 # Integers, or strings and binaries as bytes.
