@@ -39,6 +39,18 @@ os.environ["PYSPARK_PYTHON"] = sys.executable
 os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
 os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
 
+# The Java processes of tests live for seconds: their second compiler and parallel collector would
+# take a third of the processor's time and earn nothing. Drivers, executors, master and workers.
+_SHORT_LIVED = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+os.environ.setdefault(
+    "SPARK_SUBMIT_OPTS",
+    f'{_SHORT_LIVED} "-Dspark.executor.extraJavaOptions={_SHORT_LIVED}"',
+)
+os.environ.setdefault("SPARK_DAEMON_JAVA_OPTS", _SHORT_LIVED)
+
+# Processes that tests start would compile every module again.
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+
 
 @pytest.fixture(scope="session")
 def golden() -> Path:
