@@ -45,7 +45,7 @@ class Sought:
     bytes as a number, so a smaller text has no larger key; with ``skip`` that of the bytes after so
     many, and 0 where there are none. That of a number of ``type`` is an
     unsigned one in the same order, of floats that of IEEE. ``needle`` are bytes that a text
-    contains.
+    contains; with ``decides``, all texts that contain them meet the condition.
     """
 
     type: pa.DataType
@@ -53,6 +53,7 @@ class Sought:
     highs: Spans = ()
     needle: bytes = b""
     skip: int = 0
+    decides: bool = False
 
     @cached_property
     def spans(self) -> tuple[NDArray[np.uint64], NDArray[np.uint64], NDArray[np.uint64]]:
@@ -174,4 +175,6 @@ def _of_pattern(leaf: Leaf) -> Sought:
         return Sought(leaf.type)
     if texts[0]:
         return _of_prefix(leaf.type, texts[0].encode())
-    return Sought(leaf.type, needle=max([text.encode() for text in texts], key=len))
+    needle = max(texts, key=len)
+    decides = pattern == f"%{needle}%" and str(leaf.values[1]) not in pattern
+    return Sought(leaf.type, needle=needle.encode(), decides=decides)
