@@ -27,7 +27,10 @@ would seem present, and where a text is not UTF-8: Spark reads such bytes as oth
 from __future__ import annotations
 
 from abc import abstractmethod
-from typing import TYPE_CHECKING, ClassVar, Self, TypeAlias
+from dataclasses import dataclass
+from functools import reduce
+from operator import or_
+from typing import TYPE_CHECKING, ClassVar, Self, TypeAlias, TypeVar
 
 import numpy as np
 import pyarrow as pa
@@ -35,6 +38,7 @@ import pyarrow as pa
 from skipstone import _compute as pc
 from skipstone.predicate.kernels.patterns import literal_runs
 from skipstone.predicate.tree import Op, ignores_case
+from skipstone.pruning import BoolArray
 from skipstone.pruning.column_types import binary_parts, refuse
 from skipstone.pruning.interval import with_nulls
 from skipstone.pruning.kind import Built, Chunk, PerFile, Rows
@@ -53,13 +57,14 @@ from .bloom import (
 from .text_keys import Seen, codes_of, gram_keys, token_keys, tokens
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Callable, Iterable, Mapping
 
     from numpy.typing import NDArray
 
     from skipstone.predicate.tree import Leaf
-    from skipstone.pruning import BoolArray, Bounds
+    from skipstone.pruning import Bounds
     from skipstone.pruning.kind import Stored
+    from skipstone.xskipper.format.bloom_probe import BlobColumn
     from skipstone.xskipper.format.sketch import SketchFilter
 
     from .text_keys import Codes, Keys
@@ -73,6 +78,33 @@ _MOST_TEXTS, _MOST_KEYS = 64, 48
 # Bytes that a filter may have whatever its texts take.
 _LEAST = 4_096
 _SHORT_ALONE = np.arange(1, 17, dtype=np.uint64) << np.uint64(40)
+
+
+F = TypeVar("F", BoolArray, "NDArray[np.uint8]")
+
+
+@dataclass(frozen=True, eq=False)
+class Asked:
+    """Keys, of which the first say that a file has short grams alone; and which of them each of
+    ``texts`` needs: the places of its keys, and of those of long grams."""
+
+    keys: Keys
+    texts: tuple[tuple[range, range], ...]
+
+
+def some_of(asked: Asked, holds: Callable[[int], F]) -> F:
+    """Where any of the texts may be, from where each key may be."""
+
+    def every(places: range) -> F:
+        return reduce(lambda flags, at: flags & holds(at), places[1:], holds(places[0]))
+
+    found = []
+    for keys, long in asked.texts:
+        flags = every(keys)
+        if long and flags.any():
+            flags &= every(long) | every(range(len(_SHORT_ALONE)))
+        found.append(flags)
+    return reduce(or_, found)
 
 
 class TextIndex(PerFile):
@@ -162,45 +194,48 @@ class TextIndex(PerFile):
 
     def bounds_of(self, leaf: Leaf, rows: Rows) -> Bounds[BoolArray] | None:
         """``may`` where a file may hold a match; never ``must``."""
-        asked = self._asked(leaf)
-        if asked is None:
+        if self.asked(leaf) is None:
             return None
         blobs = blobs_of(rows.stored)
         among = np.ones(len(blobs), np.bool_)
         if rows.at is not None:
             among[:] = False
             among[rows.at] = True
-
-        def all_in(keys: Keys, among: BoolArray) -> BoolArray:
-            for at in range(len(keys)):
-                if not among.any():
-                    break
-                key = keys[at : at + 1].view(np.int64)
-                among = among & blobs.might_contain_any(key, among)
-            return among
-
-        some = np.zeros(len(blobs), np.bool_)
-        for keys, long in asked:
-            found = all_in(keys, among & ~some)
-            if len(long) and found.any():
-                found = all_in(long, found) | all_in(_SHORT_ALONE, found)
-            some |= found
+        some = self.some_in(leaf, blobs, among)
         if rows.at is not None:
             some = some[rows.at]
         return with_nulls(leaf.op, some, np.zeros_like(some), rows.rows, rows.nulls)
 
-    def _asked(self, leaf: Leaf) -> list[tuple[Keys, Keys]] | None:
+    def some_in(self, leaf: Leaf, blobs: BlobColumn, among: BoolArray) -> BoolArray:
+        """Which of the filters ``among`` all may have a match."""
+        asked = self.asked(leaf)
+        assert asked is not None
+        keys = asked.keys.view(np.int64)
+
+        def holds(at: int) -> BoolArray:
+            return among & blobs.might_contain_any(keys[at : at + 1], among)
+
+        return among & some_of(asked, holds)
+
+    def asked(self, leaf: Leaf) -> Asked | None:
         """The keys of each text that the leaf may hold for; ``None`` where one needs none."""
-        if len(leaf.values) > _MOST_TEXTS or (ignores_case(leaf) and not self.lower):
+        if leaf.op not in self.ops or (ignores_case(leaf) and not self.lower):
             return None
-        found = []
+        if len(leaf.values) > _MOST_TEXTS:
+            return None
+        keys, texts, count = [_SHORT_ALONE], list[tuple[range, range]](), len(_SHORT_ALONE)
         for runs in runs_of(leaf):
-            keys = [self._keys_of(run) for run in runs]
-            pair = tuple(_spread([each[at] for each in keys]) for at in (0, 1))
-            if not len(pair[0]):
+            found = [self._keys_of(run) for run in runs]
+            places = []
+            for which in (0, 1):
+                part = _spread([each[which] for each in found])
+                keys.append(part)
+                places.append(range(count, count + len(part)))
+                count += len(part)
+            if not places[0]:
                 return None
-            found.append((pair[0], pair[1]))
-        return found
+            texts.append((places[0], places[1]))
+        return Asked(np.concatenate(keys), tuple(texts))
 
     def _keys_of(self, run: Run) -> tuple[Keys, Keys]:
         try:
