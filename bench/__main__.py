@@ -43,6 +43,7 @@ TOPICS = (
     "engine_big",
     "engine_planning",
     "lake_queries",
+    "logs",
     "spark_lake",
     "spark_joins",
     "summary",

@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 
     from .workbench import Workbench
 
-__all__ = ["figures"]
+__all__ = ["Query", "compared", "figures"]
 
 ROW_INDEXES = ("country:bitmap", "kind:bitmap", "referrer:bitmap", "amount:rangebitmap")
 _AHEAD, _EQUAL = 5.0, 1.0
@@ -74,7 +74,7 @@ def figures(bench: Workbench) -> Iterator[Figure]:
     queries = [*_queries(files, rows), *_key_queries(folder, files, rows)]
     peers = engines(path)
     for query in queries:
-        yield _figure(bench, query, table, peers, "lake_queries")
+        yield compared(bench, query, table, peers, "lake_queries")
     yield from _planning_keys(table, files, rows)
     told = table.describe()
     share = told.bytes_index / told.bytes_data
@@ -90,7 +90,7 @@ def figures(bench: Workbench) -> Iterator[Figure]:
     of_rows.build(indexes=[*INDEXES, *ROW_INDEXES], memory=4 << 30)
     for query in queries:
         if query.name in ("rare pair", "top amount", "null", "count", "ten"):
-            yield _figure(bench, query, of_rows, peers, "lake_queries.row indexes")
+            yield compared(bench, query, of_rows, peers, "lake_queries.row indexes")
 
 
 def _queries(files: int, rows: int) -> Iterator[Query]:
@@ -217,7 +217,7 @@ def _plain(answer: Any) -> Any:
     return sorted(table.column("id").to_pylist())
 
 
-def _figure(
+def compared(
     bench: Workbench,
     query: Query,
     table: skipstone.Table,

@@ -16,10 +16,11 @@ from tests.folders import ROOT
 
 FILES, EACH = 8, 50
 # Of numbers and times, and of text.
-KINDS = {
+KINDS: dict[str, tuple[str | None, str]] = {
     "minmax": ("minmax", "minmax"),
     "valuelist": ("valuelist", "valuelist"),
     "bloom": ("bloom", "bloom"),
+    "ngram": (None, "ngram(n=2)"),
     "row index": ("rangebitmap", "bitmap"),
 }
 DAYS = (date(1992, 1, 1) - date(1970, 1, 1)).days
@@ -56,7 +57,7 @@ def tables(tmp_path_factory: pytest.TempPathFactory) -> dict[str, skipstone.Tabl
                 file(part), root / f"{part}.parquet", write_statistics=False, use_dictionary=False
             )
         table = skipstone.Table(root, index_location=root / "_index")
-        wanted = [f"{column}:{numbers}" for column in ("c", "dec", "day", "ts")]
+        wanted = [f"{column}:{numbers}" for column in ("c", "dec", "day", "ts") if numbers]
         table.build(indexes=[*wanted, f"s:{text}"], pm="none")
         found[kind] = table
     return found

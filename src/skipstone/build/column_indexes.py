@@ -99,7 +99,8 @@ class ColumnsBuilder:
             builder = column.builders[definition] = definition.build(type, each)
             if isinstance(builder, BloomBuilder):
                 blooms.append(builder)
-        if blooms and (kernels := _compiled(settings, rows * len(blooms))) is not None:
+        hashes = rows * sum(builder.per_row for builder in blooms)
+        if blooms and (kernels := _compiled(settings, hashes)) is not None:
             for builder in blooms:
                 builder.kernels = kernels
 

@@ -18,6 +18,7 @@ from skipstone.indexes.bloom_slices import (
     directory_bytes,
     row_of,
 )
+from skipstone.indexes.text import NGrams, TextIndex, Tokens
 from skipstone.pruning import Cause, Reason
 
 from .slices import filters_of, load_members
@@ -38,10 +39,13 @@ if TYPE_CHECKING:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Slicing:
     """Which filters get slices: those of a column with ``files`` of them in all parts, as reading
-    fewer costs little, and in a part those of a size that ``group`` files have."""
+    fewer costs little, and in a part those of a size that ``group`` files have. Filters of texts
+    are larger: of them fewer suffice."""
 
     files: int = 1_024
     group: int = LEAST_GROUP
+    text_files: int = 256
+    text_group: int = 64
 
 
 DEFAULT = Slicing()
@@ -73,13 +77,14 @@ def write_slices(store: Store, slicing: Slicing = DEFAULT) -> SlicedNow:
     for field in wanted:
         having = [part for part in snapshot.parts if field.key in part.by_key]
         count = sum(part.rows for part in having)
-        for part in having if count >= slicing.files else ():
+        least = slicing.text_files if _is_text(field) else slicing.files
+        for part in having if count >= least else ():
             total[part.name] = total.get(part.name, 0) + part.rows
     made = False
     for part in snapshot.parts:
         if part.name in total and part.name not in snapshot.slices:
             try:
-                data = _slices_of(part, wanted, store.storage, slicing.group)
+                data = _slices_of(part, wanted, store.storage, slicing)
             except FileNotFoundError:  # another compaction has replaced the part
                 continue
             if data is not None:
@@ -97,18 +102,27 @@ def write_slices(store: Store, slicing: Slicing = DEFAULT) -> SlicedNow:
 
 def _is_filter(field: FactField) -> bool:
     """Whether these are our own filters."""
-    if field.definition is None or field.definition.kind != Bloom.name:
+    if field.definition is None or field.arrow.type != pa.binary():
         return False
-    return field.arrow.type == pa.binary() and isinstance(field.definition.index, Bloom)
+    own = {Bloom.name: Bloom, **dict.fromkeys(_TEXTS, TextIndex)}.get(field.definition.kind)
+    return own is not None and isinstance(field.definition.index, own)
+
+
+def _is_text(field: FactField) -> bool:
+    return field.definition is not None and field.definition.kind in _TEXTS
+
+
+_TEXTS = (NGrams.name, Tokens.name)
 
 
 def _slices_of(
-    part: Part, fields: Sequence[FactField], storage: Storage, group: int
+    part: Part, fields: Sequence[FactField], storage: Storage, slicing: Slicing
 ) -> memoryview | None:
     writer = SliceWriter(part.name, part.rows)
     for field in fields:
         if field.key in part.by_key:
             name = part.by_key[field.key].arrow.name
+            group = slicing.text_group if _is_text(field) else slicing.group
             try:
                 writer.add(name, filters_of(part, name, storage), group)
             except FormatError:  # `check` reports the part

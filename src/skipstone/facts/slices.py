@@ -148,7 +148,8 @@ def read_back_sliced(
     covered = covered_parts(field, identities.parts, opened)
     if not covered:
         return SlicedField()
-    from skipstone.indexes.sliced_bloom import AskedGroup, AskedPart, SlicedBloom
+    from skipstone.indexes.sliced_bloom import AskedGroup, AskedPart, SlicedBloom, SlicedText
+    from skipstone.indexes.text import TextIndex
 
     assert field.types is not None
     column, type_ = field.types.field(0).name, field.types.field(0).type
@@ -193,7 +194,12 @@ def read_back_sliced(
         nulls=nulls()[at],
         row_of_file=np.full(len(match), -1, np.int64),
     )
-    made = SlicedBloom(column).sliced(stored, parts, groups)
+    if isinstance(field.index, TextIndex):
+        text = SlicedText(column)
+        text.kind = field.index
+        made = text.sliced(stored, parts, groups)
+    else:
+        made = SlicedBloom(column).sliced(stored, parts, groups)
     file = match.file_of_row[at]
     usable = np.flatnonzero((file >= 0) & made.known(stored))
     stored.row_of_file[file[usable]] = usable  # NumPy keeps the last of equal ones: the newest

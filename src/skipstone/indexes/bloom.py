@@ -214,11 +214,11 @@ class Bloom(PerFile):
 
     def known(self, stored: Stored) -> BoolArray:
         """Flags of the rows with a readable filter."""
-        return _blobs(stored).ok
+        return blobs_of(stored).ok
 
     def bounds_of(self, leaf: Leaf, rows: Rows) -> Bounds[BoolArray] | None:
         """``may`` where any value of the leaf may occur; never ``must``."""
-        blobs = _blobs(rows.stored)
+        blobs = blobs_of(rows.stored)
         among = None
         if rows.at is not None:
             among = np.zeros(len(blobs), np.bool_)
@@ -279,7 +279,8 @@ def items_of(leaf: Leaf) -> Items:
     return items
 
 
-def _blobs(stored: Stored) -> BlobColumn:
+def blobs_of(stored: Stored) -> BlobColumn:
+    """The filters of all fact rows, parsed once."""
     found: BlobColumn | None = stored.cache.get("blobs")
     if found is None:
         found = stored.cache["blobs"] = BlobColumn(stored.values)
@@ -288,6 +289,9 @@ def _blobs(stored: Stored) -> BlobColumn:
 
 class BloomBuilder(Builder):
     """Collects one file's column; ``kernels`` may be set before the first chunk."""
+
+    #: hashes of a row, about
+    per_row = 1
 
     def __init__(self, type: pa.DataType, fpp: float, max_bytes: int, budget: int) -> None:
         self.type, self.fpp, self.max_bytes, self.budget = type, fpp, max_bytes, budget
@@ -302,18 +306,17 @@ class BloomBuilder(Builder):
         return 8 * self.held + (0 if self.words is None else self.words.nbytes)
 
     def add(self, chunk: Chunk) -> None:
-        values = chunk.values
-        if pa.types.is_dictionary(values.type) or _repeats(values):
-            values = chunk.distinct
-        elif values.null_count:
-            values = values.drop_null()
+        values = without_repeats(chunk)
         if not len(values):
             return
         data = order_keys(values, self.type).data
         if isinstance(data, np.ndarray):
-            pairs = self.kernels.longs(data)
+            self.take(self.kernels.longs(data))
         else:
-            pairs = self.kernels.texts(*binary_parts(data))
+            self.take(self.kernels.texts(*binary_parts(data)))
+
+    def take(self, pairs: Pairs) -> None:
+        """Adds pairs of hashes."""
         self.pairs.append(pairs)
         self.held += len(pairs)
         if self.words is not None or 8 * self.held > self.budget // 2:
@@ -336,17 +339,39 @@ class BloomBuilder(Builder):
         if self.words is None:
             distinct = max(1, distinct_pairs(self.pairs, self.kernels))
             wanted, hashes = sized(distinct, self.fpp)
-            words = np.zeros(min(wanted, self.max_bytes // 8), np.uint64)
-            for pairs in self.pairs:
-                self.kernels.put(pairs, hashes, words)
-            found = SketchFilter(version=1, num_hash_functions=hashes, words=words)
+            found = self.filter_of(self.pairs, min(wanted, self.max_bytes // 8), hashes)
         else:
-            hashes = sized(_MANY, self.fpp)[1]
-            found = SketchFilter(version=1, num_hash_functions=hashes, words=self.words)
-            found = found.fold_down(self.fpp)
+            found = self.folded()
         if found.expected_fpp() > _WORTHLESS:
             return Built(None, f"too many distinct values for {self.max_bytes:,} bytes")
-        return Built(pa.array([BloomFilterMetaData.of(found).to_bytes()], pa.binary()))
+        return built(found)
+
+    def filter_of(self, parts: Sequence[Pairs], words: int, hashes: int) -> SketchFilter:
+        """A filter of so many words that has these pairs."""
+        made = np.zeros(words, np.uint64)
+        for pairs in parts:
+            self.kernels.put(pairs, hashes, made)
+        return SketchFilter(version=1, num_hash_functions=hashes, words=made)
+
+    def folded(self) -> SketchFilter:
+        """The filter at the bound, as small as ``fpp`` allows."""
+        assert self.words is not None
+        hashes = sized(_MANY, self.fpp)[1]
+        found = SketchFilter(version=1, num_hash_functions=hashes, words=self.words)
+        return found.fold_down(self.fpp)
+
+
+def built(filter: SketchFilter) -> Built:
+    """The stored value of a filter."""
+    return Built(pa.array([BloomFilterMetaData.of(filter).to_bytes()], pa.binary()))
+
+
+def without_repeats(chunk: Chunk) -> pa.Array:
+    """The non-null values of a chunk, each once where many repeat."""
+    values = chunk.values
+    if pa.types.is_dictionary(values.type) or _repeats(values):
+        return chunk.distinct
+    return values.drop_null() if values.null_count else values
 
 
 def size_class(words: int) -> int:

@@ -32,6 +32,8 @@ _HOUSE: tuple[tuple[str, str, tuple[str, ...]], ...] = (
     ("indexes.minmax", "MinMax", ("minmax", "min_max")),
     ("indexes.valuelist", "ValueList", ("valuelist", "value_list", "values")),
     ("indexes.bloom", "Bloom", ("bloomfilter", "bloom", "bloom_filter")),
+    ("indexes.text", "NGrams", ("ngram", "ngrams")),
+    ("indexes.text", "Tokens", ("tokens", "token")),
     ("indexes.minmax", "NullCounts", ("nulls",)),
     ("paimon.kinds", "Bitmap", ("bitmap",)),
     ("paimon.kinds", "RangeBitmap", ("rangebitmap", "range-bitmap", "range_bitmap")),

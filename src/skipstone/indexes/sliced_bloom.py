@@ -26,18 +26,21 @@ from skipstone.xskipper.format.sketch import positions
 
 from .bloom import Bloom, items_of
 from .bloom_slices import SWAP, SliceGroup, row_of
+from .text import TextIndex, some_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
     import pyarrow as pa
     from numpy.typing import NDArray
 
     from skipstone.pruning import BoolArray, Fetched, Units
     from skipstone.pruning.kind import Rows, Stored
+    from skipstone.xskipper.format.bloom_probe import Items
 
 
 Hashes: TypeAlias = "tuple[NDArray[np.uint32], NDArray[np.uint32]]"
+Bits: TypeAlias = "NDArray[np.uint8]"
 
 # A long IN list that would read more than this is answered by the filters themselves.
 _MOST_BYTES = 256 * 1024 * 1024
@@ -127,7 +130,7 @@ class SlicedBloom(Bloom):
         found: dict[ByteRange, None] = {}
         for leaf in leaves:
             local = restate(leaf, self.stored.type)
-            if isinstance(local, Leaf) and local.op in self.ops:
+            if isinstance(local, Leaf) and local.op in self.ops and self._says(local):
                 if have and all(each in have for each in self._ranges(local, groups[:1])):
                     continue  # all rows were asked for at once
                 found.update(dict.fromkeys(self._ranges(local, groups)))
@@ -141,22 +144,47 @@ class SlicedBloom(Bloom):
 
     def _ranges(self, leaf: Leaf, groups: Sequence[int]) -> list[ByteRange]:
         asked = [self.groups[number] for number in groups]
-        if self._is_by_chance(leaf) or not self._affordable(leaf, asked):
+        if not self._affordable(leaf, asked):
             return []
-        hashes = _hashed(leaf, asked)
+        hashes = self._hashed(leaf, asked)
         return [
             each
             for group in asked
             for each in group.ranges(_places(hashes, group.group).reshape(-1))
         ]
 
-    @staticmethod
-    def _affordable(leaf: Leaf, groups: Sequence[AskedGroup]) -> bool:
+    def _affordable(self, leaf: Leaf, groups: Sequence[AskedGroup]) -> bool:
         each = sum(group.group.hashes * group.group.stride for group in groups)
-        return len(leaf.values) <= 1 or each * len(leaf.values) <= _MOST_BYTES
+        return len(leaf.values) <= 1 or each * len(self._items(leaf)) <= _MOST_BYTES
 
-    def _is_by_chance(self, leaf: Leaf) -> bool:
-        return bool(self.by_chance(np.array([len(leaf.values)]))[0])
+    def _hashed(self, leaf: Leaf, groups: Sequence[AskedGroup]) -> dict[int, Hashes]:
+        """The two hashes of each item, by seed."""
+        own = isinstance(leaf.values, tuple)
+        known = {} if own else leaf.values.cache.setdefault("bloom hashes", {})  # type: ignore[union-attr]
+        for seed in {each.group.seed for each in groups} - known.keys():
+            known[seed] = hashes_of(self._items(leaf), seed)
+        return known
+
+    # -- what is asked -----------------------------------------------------------------------------
+
+    def _says(self, leaf: Leaf) -> bool:
+        """Whether the filters say anything of a leaf."""
+        return not self.by_chance(np.array([len(leaf.values)]))[0]
+
+    def _items(self, leaf: Leaf) -> Items:
+        """What is looked up."""
+        return items_of(leaf)
+
+    def _joined(self, leaf: Leaf, bits: Iterator[Bits]) -> Bits:
+        """From the files that may have each item, those that may have a match."""
+        found = next(bits)
+        for each in bits:
+            found = found | each
+        return found
+
+    def _some(self, leaf: Leaf, blobs: BlobColumn) -> BoolArray:
+        """The same of filters as they are."""
+        return blobs.might_contain_any(items_of(leaf))
 
     # -- what they say -----------------------------------------------------------------------------
 
@@ -175,7 +203,7 @@ class SlicedBloom(Bloom):
 
     def bounds_of(self, leaf: Leaf, rows: Rows) -> Bounds[BoolArray] | None:
         """``may`` where any value of the leaf may occur; never ``must``."""
-        if self._is_by_chance(leaf):
+        if not self._says(leaf):
             return None
         some = np.ones(len(rows.stored.rows), np.bool_)
         numbers = range(len(self.groups)) if rows.at is None else self._asked(rows.at)
@@ -184,9 +212,9 @@ class SlicedBloom(Bloom):
         if not leaf.values:
             some[:] = False
         elif self._affordable(leaf, asked):
-            hashes = _hashed(leaf, asked)
+            hashes = self._hashed(leaf, asked)
             for group in asked:
-                flags = self._flags(group, _places(hashes, group.group))
+                flags = self._flags(leaf, group, _places(hashes, group.group))
                 if isinstance(flags, str):
                     lost.setdefault(group.part, flags)
                 else:
@@ -196,7 +224,7 @@ class SlicedBloom(Bloom):
             self.notes.append(Reason(cause=Cause.COSTLY, subject=self._subject, text=text))
             lost = dict.fromkeys((group.part for group in asked), "")
         for at, blobs in self.rests if leaf.values else ():
-            some[at] = blobs.might_contain_any(items_of(leaf))
+            some[at] = self._some(leaf, blobs)
         self._one_by_one(leaf, lost, some)
         if rows.at is not None:
             some = some[rows.at]
@@ -204,28 +232,34 @@ class SlicedBloom(Bloom):
             return Bounds(np.zeros_like(some), some)
         return with_nulls(leaf.op, some, np.zeros_like(some), rows.rows, rows.nulls)
 
-    def _flags(self, group: AskedGroup, places: NDArray[np.int64]) -> BoolArray | str:
-        """Per member: whether any value may be in its filter; or what is wrong with the slices.
+    def _flags(self, leaf: Leaf, group: AskedGroup, places: NDArray[np.int64]) -> BoolArray | str:
+        """Per member: whether its filter may have a match; or what is wrong with the slices.
 
-        ``places``: a row of positions per value.
+        ``places``: a row of positions per item.
         """
         ranges = iter(group.ranges(places.reshape(-1)))
-        any_ = None
-        for _ in range(len(places)):
-            every = None
-            for _ in range(places.shape[1]):
-                asked = next(ranges)
-                data = self.have.get(asked)
-                if data is None:
-                    return f"{asked.path}: {asked.length:,} bytes at {asked.offset:,} were not read"
-                bits = row_of(data, group.group)
-                if bits is None:
-                    return f"{asked.path}: the checksum at {asked.offset:,} is wrong"
-                every = bits if every is None else every & bits
-            assert every is not None  # at least one hash function
-            any_ = every if any_ is None else any_ | every
-        assert any_ is not None  # at least one value
-        return np.unpackbits(any_, count=group.group.files, bitorder="little").view(np.bool_)
+
+        def rows() -> Iterator[Bits]:
+            for _ in range(len(places)):
+                every = None
+                for _ in range(places.shape[1]):
+                    asked = next(ranges)
+                    data = self.have.get(asked)
+                    if data is None:
+                        text = f"{asked.path}: {asked.length:,} bytes at {asked.offset:,}"
+                        raise _Lost(f"{text} were not read")
+                    bits = row_of(data, group.group)
+                    if bits is None:
+                        raise _Lost(f"{asked.path}: the checksum at {asked.offset:,} is wrong")
+                    every = bits if every is None else every & bits
+                assert every is not None  # at least one hash function
+                yield every
+
+        try:
+            found = self._joined(leaf, rows())
+        except _Lost as lost:
+            return str(lost)
+        return np.unpackbits(found, count=group.group.files, bitorder="little").view(np.bool_)
 
     def _one_by_one(self, leaf: Leaf, lost: dict[int, str], some: BoolArray) -> None:
         """Asks the filters of parts whose slices are ``lost``, and notes why."""
@@ -246,19 +280,40 @@ class SlicedBloom(Bloom):
                 reason = Reason(cause=Cause.CORRUPT, subject=self._subject, text=text, units=count)
                 self.notes.append(reason)
             try:
-                some[rows] = BlobColumn(part.read()).might_contain_any(items_of(leaf))
+                some[rows] = self._some(leaf, BlobColumn(part.read()))
             except Exception as error:  # evidence is advice
                 self.notes.append(Reason.of_error(f"fact part {part.name}", error))
 
 
-def _hashed(leaf: Leaf, groups: Sequence[AskedGroup]) -> dict[int, Hashes]:
-    """The two hashes of each value, by seed."""
-    known = (
-        {} if isinstance(leaf.values, tuple) else leaf.values.cache.setdefault("bloom hashes", {})
-    )
-    for seed in {each.group.seed for each in groups} - known.keys():
-        known[seed] = hashes_of(items_of(leaf), seed)
-    return known
+class _Lost(Exception):
+    """What is wrong with slices."""
+
+
+class SlicedText(SlicedBloom):
+    """The same of grams and tokens; ``kind`` is their definition."""
+
+    name = "text slices"
+    cost = 10.5
+    ops = TextIndex.ops
+    kind: TextIndex
+
+    def _says(self, leaf: Leaf) -> bool:
+        return self.kind.asked(leaf) is not None
+
+    def _items(self, leaf: Leaf) -> Items:
+        asked = self.kind.asked(leaf)
+        return np.zeros(0, np.int64) if asked is None else asked.keys.view(np.int64)
+
+    def _joined(self, leaf: Leaf, bits: Iterator[Bits]) -> Bits:
+        asked, held = self.kind.asked(leaf), list(bits)
+        assert asked is not None
+        return some_of(asked, held.__getitem__)
+
+    def _some(self, leaf: Leaf, blobs: BlobColumn) -> BoolArray:
+        return self.kind.some_in(leaf, blobs, np.ones(len(blobs), np.bool_))
+
+    def silence(self, leaf: Leaf) -> str:
+        return self.kind.silence(leaf)
 
 
 def _places(hashes: dict[int, Hashes], group: SliceGroup) -> NDArray[np.int64]:

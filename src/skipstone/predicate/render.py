@@ -37,6 +37,7 @@ from .tree import (
     Or,
     PatternMatch,
     Truth,
+    ignores_case,
 )
 from .types import (
     TIMESTAMP,
@@ -268,7 +269,8 @@ def _leaf(leaf: Leaf) -> str:
         case Op.NOT_STARTS_WITH:
             return f"NOT startswith({column}, {quote(str(leaf.values[0]))})"
         case Op.LIKE | Op.NOT_LIKE:
-            pattern, escape, _ = leaf.values
+            pattern, escape = leaf.values[:2]
+            column = f"lower({column})" if ignores_case(leaf) else column
             return _like(column, str(leaf.op), str(pattern), str(escape))
         case _:
             return f"{column} {leaf.op} {sql_text(leaf.values[0], leaf.type)}"

@@ -9,6 +9,8 @@
 | ``'a' || c = 'abc'`` | c = 'bc' | exact |
 | ``c RLIKE '^abc'``, ``c RLIKE 'abc'`` | begins with, contains abc | exact |
 | ``c RLIKE '^abc[0-9]'`` | begins with abc | implied |
+| ``c RLIKE '[ab]cd+(ef|gh)'`` | c LIKE '%cd%ef%' or '%cd%gh%' | implied |
+| ``c ILIKE '%x%'``, ``lower(c) LIKE '%x%'``, ``c RLIKE '(?i)x'`` | lower(c) LIKE '%x%' | implied |
 
 Why ``substr(c, 1, n) < x``, for x of at most n characters: texts are compared as their UTF-8 bytes,
 from the left. Where c and x differ within the first n characters, the cut text differs there too,
@@ -137,13 +139,26 @@ def _regex(typed: Typed, value: object, leaf: Callable[..., Leaf]) -> tuple[Boun
     from .kernels.java_regex import JavaRegex
 
     assert isinstance(value, JavaRegex)
-    if typed.kernel != "column" or "\ufffd" in value.prefix:
+    if typed.kernel not in ("column", "lower"):
         return None
-    if not value.prefix:
-        return (leaf(Op.NOT_NULL), True) if value.exact else None
-    if value.anchored:
-        return leaf(Op.STARTS_WITH, value.prefix), value.exact
-    return leaf(Op.LIKE, f"%{plain_pattern(value.prefix)}%", "\\", ""), value.exact
+    exact = value.exact and typed.kernel == "column" and "\ufffd" not in value.prefix
+    if exact and not value.prefix:
+        return leaf(Op.NOT_NULL), True
+    lower = ("lower",) if value.any_case or typed.kernel == "lower" else ()
+    patterns: list[Bound] = []
+    for texts in value.alternatives:
+        if not texts or any("\ud800" <= char <= "\udfff" for text in texts for char in text):
+            return None
+        # The characters of the prefix are those next to the anchor.
+        begins = value.anchored and value.prefix and not lower
+        begins = bool(begins) and texts[0].startswith(value.prefix)
+        rest = texts[1:] if begins else texts
+        parts: list[Bound] = [leaf(Op.STARTS_WITH, texts[0])] if begins else []
+        if rest:
+            pattern = "".join(f"%{plain_pattern(text)}" for text in rest)
+            parts.append(leaf(Op.LIKE, f"{pattern}%", "\\", "", *lower))
+        patterns.append(conjunction(parts))
+    return disjunction(patterns), exact
 
 
 def _cased(
@@ -151,6 +166,10 @@ def _cased(
 ) -> tuple[Bound, bool] | None:
     """Of ``upper(c)`` and ``lower(c)``."""
     whole, prefix, exact = False, "", True
+    also: list[Bound] = []
+    if op == "like" and kernel == "lower":
+        assert isinstance(value, tuple)
+        also = [leaf(Op.LIKE, *value, "", "lower")]
     if op == "like":
         assert isinstance(value, tuple)
         prefix, exact, whole = literal_prefix(*value)
@@ -171,9 +190,11 @@ def _cased(
         found = _spellings(kernel, cut, False, _MOST_PREFIXES) if cut.isascii() else None
         if found is not None:
             begins = disjunction([leaf(Op.STARTS_WITH, each) for each in found])
-            return begins, exact and not whole and size == len(prefix)
+            if exact and not whole and size == len(prefix):
+                return begins, True
+            return conjunction([begins, *also]), False
         size -= 1
-    return None
+    return (also[0], False) if also else None
 
 
 def _spellings(kernel: str, text: str, whole: bool, most: int) -> list[str] | None:

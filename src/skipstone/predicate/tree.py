@@ -16,6 +16,7 @@ leaves, NULL and FALSE need no distinction, which is why leaves come in pairs:
 | ``NE_OR_NULL`` | NOT (c <=> v): nulls and values other than ``values[0]`` |
 | ``STARTS_WITH`` / ``NOT_STARTS_WITH`` | non-null strings (not) beginning with ``values[0]`` |
 | ``LIKE`` / ``NOT_LIKE`` | (pattern, escape, literal prefix): non-null strings (not) matching |
+| the same | (pattern, escape, "", "lower"): those whose lower case does (not) match |
 
 Values are in the column's stored domain (``literals.py``), Python values: ``bool``; ``int`` for
 integers, dates (days), timestamps (microseconds) and decimals (unscaled at the column's scale);
@@ -247,7 +248,14 @@ class Leaf:
             shown = ", ".join(display(v, self.type) for v in self.values[:5])
             more = f", … {len(self.values):,} values" if len(self.values) > 5 else ""
             return f"{self.column} {self.op} ({shown}{more})"
+        if ignores_case(self):
+            return f"lower({self.column}) {self.op} {display(self.values[0], self.type)}"
         return f"{self.column} {self.op} {display(self.values[0], self.type)}"
+
+
+def ignores_case(leaf: Leaf) -> bool:
+    """Whether a pattern is matched with the lower case of the column."""
+    return leaf.op in (Op.LIKE, Op.NOT_LIKE) and len(leaf.values) > 3
 
 
 Expr: TypeAlias = (

@@ -12,9 +12,10 @@ import numpy as np
 import pyarrow as pa
 
 from skipstone._arrays import distinct
+from skipstone.predicate.kernels.patterns import literal_runs
 from skipstone.predicate.literals import order_key
 from skipstone.predicate.members import lists_nan
-from skipstone.predicate.tree import Op
+from skipstone.predicate.tree import Op, ignores_case
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -44,7 +45,7 @@ class Sought:
     bytes as a number, so a smaller text has no larger key; with ``skip`` that of the bytes after so
     many, and 0 where there are none. That of a number of ``type`` is an
     unsigned one in the same order, of floats that of IEEE. ``needle`` are bytes that a text
-    contains.
+    contains; with ``decides``, all texts that contain them meet the condition.
     """
 
     type: pa.DataType
@@ -52,6 +53,7 @@ class Sought:
     highs: Spans = ()
     needle: bytes = b""
     skip: int = 0
+    decides: bool = False
 
     @cached_property
     def spans(self) -> tuple[NDArray[np.uint64], NDArray[np.uint64], NDArray[np.uint64]]:
@@ -166,20 +168,13 @@ def _of_pattern(leaf: Leaf) -> Sought:
 
     Bytes that are not UTF-8 match as U+FFFD, so a text without it is in the value as it is.
     """
-    pattern, escape = str(leaf.values[0]), str(leaf.values[1])
-    texts, at = [""], 0
-    while at < len(pattern):
-        char = pattern[at]
-        at += 1
-        if char == escape and at < len(pattern):
-            texts[-1] += pattern[at]
-            at += 1
-        elif char in "%_":
-            texts.append("")
-        else:
-            texts[-1] += char
-    if "\ufffd" in pattern or any("\ud800" <= char <= "\udfff" for char in pattern):
+    pattern = str(leaf.values[0])
+    texts = literal_runs(pattern, str(leaf.values[1]))
+    odd = "\ufffd" in pattern or any("\ud800" <= char <= "\udfff" for char in pattern)
+    if odd or ignores_case(leaf):
         return Sought(leaf.type)
     if texts[0]:
         return _of_prefix(leaf.type, texts[0].encode())
-    return Sought(leaf.type, needle=max([text.encode() for text in texts], key=len))
+    needle = max(texts, key=len)
+    decides = pattern == f"%{needle}%" and str(leaf.values[1]) not in pattern
+    return Sought(leaf.type, needle=needle.encode(), decides=decides)

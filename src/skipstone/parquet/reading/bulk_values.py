@@ -136,7 +136,8 @@ class StoredColumn:
         out = np.zeros(len(self), np.bool_)
         if not len(slot):
             return out
-        good = slot[exact(self._values(where, size))]
+        decided = sought.decides and len(sought.needle) <= _LONGEST
+        good = slot if decided else slot[exact(self._values(where, size))]
         out[good[good >= 0]] = True
         entries = np.zeros(int(chunks.entries.sum()), np.uint8)
         entries[~good[good < 0]] = 1

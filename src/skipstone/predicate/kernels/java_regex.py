@@ -7,10 +7,11 @@ the language of the expression alone, not on the order of search, so that an aut
 - ``\d \w \s`` and their negations (of ASCII), ``\t \n \r \f \a \e``, ``\xhh``, ``\uhhhh``, a
   backslash before what is no letter or digit;
 - classes of characters, ranges and these, ``[^…]``;
-- groups ``(…)`` and ``(?:…)``, ``|``, and ``* + ? {n} {n,} {n,m}``, also with ``?`` after them.
+- groups ``(…)`` and ``(?:…)``, ``|``, and ``* + ? {n} {n,} {n,m}``, also with ``?`` after them;
+- ``(?i)`` at the beginning: Java then ignores the case of ASCII letters alone.
 
 Other forms are refused: references, lookaround, ``\b`` (which depends on the version of Java),
-``(?i)`` and other flags, possessive quantifiers, classes within classes, ``\p{…}``, ``\Q…\E``.
+other flags, possessive quantifiers, classes within classes, ``\p{…}``, ``\Q…\E``.
 
 Java's ``$`` also matches before a line terminator at the end; the translation for RE2 leaves that
 out, and the one for Python has it (``patterns.rlike`` uses that for such texts).
@@ -23,6 +24,10 @@ from dataclasses import dataclass
 
 from ..operands import Unusable
 
+#: what stands between two texts of a match
+GAP = ""
+# Alternatives that are told apart; of more, nothing is known.
+_MOST = 16
 _ENDS = "\n\r\x85\u2028\u2029"
 _CLASSES = {
     "d": "0-9",
@@ -41,7 +46,8 @@ class JavaRegex:
     """``re2`` and ``python`` find what the expression finds. ``ends``: it has a ``$``.
 
     ``prefix`` is the text that every match begins with, at the start of the string (``anchored``)
-    or anywhere in it; ``exact`` where the rest does not decide.
+    or anywhere in it; ``exact`` where the rest does not decide. Every match contains the texts of
+    one of ``alternatives``, in that order; with ``any_case``, in lower case after the match is.
     """
 
     re2: str
@@ -50,6 +56,8 @@ class JavaRegex:
     anchored: bool
     prefix: str
     exact: bool
+    alternatives: tuple[tuple[str, ...], ...]
+    any_case: bool
 
     def matches(self, text: str) -> bool:
         return re.search(self.python, text) is not None
@@ -57,8 +65,10 @@ class JavaRegex:
 
 def java_regex(pattern: str) -> JavaRegex:
     """``Unusable`` for a form that is not in the list above."""
-    parser = _Parser(pattern)
-    parser.alternatives(0)
+    any_case = pattern.startswith("(?i)")
+    pattern = pattern[4:] if any_case else pattern
+    parser = _Parser(pattern, any_case)
+    alternatives = parser.alternatives(0)
     if parser.at < len(pattern):
         raise Unusable("the regular expression has an unmatched )")
     re2 = "".join(parser.out).replace(_DOLLAR, r"\z")
@@ -71,35 +81,69 @@ def java_regex(pattern: str) -> JavaRegex:
     exact = not parser.split and parser.rest in ("", ".*")
     if not anchored and "^" in parser.seen:
         literal, exact = "", False
-    return JavaRegex(re2, "".join(parser.out), "$" in parser.seen, anchored, literal, exact)
+    if any_case:
+        literal, exact = "", False
+    return JavaRegex(
+        re2,
+        "".join(parser.out),
+        "$" in parser.seen,
+        anchored,
+        literal,
+        exact,
+        tuple(_texts(each) for each in alternatives),
+        any_case,
+    )
+
+
+def _texts(pieces: list[str]) -> tuple[str, ...]:
+    """The texts between gaps. U+FFFD also stands for bytes that are not UTF-8, so it is one."""
+    found = [GAP]
+    for piece in pieces:
+        if piece in (GAP, "\ufffd"):
+            found.append("")
+        else:
+            found[-1] += piece
+    return tuple(text for text in found if text)
 
 
 class _Parser:
-    def __init__(self, pattern: str) -> None:
-        self.pattern, self.at = pattern, 0
+    def __init__(self, pattern: str, any_case: bool) -> None:
+        self.pattern, self.any_case, self.at = pattern, any_case, 0
         self.out: list[str] = []
         self.split = False  # alternatives at the top
         self.seen: set[str] = set()
         self.literal, self.rest, self._open = "", "", True
 
-    def alternatives(self, depth: int) -> None:
+    def alternatives(self, depth: int) -> list[list[str]]:
+        """Reads them, and gives the characters of each with gaps where others may be."""
         if depth > 50:
             raise Unusable("the regular expression is nested too deeply")
+        found: list[list[str]] = []
         while True:
-            self.sequence(depth)
+            found += self.sequence(depth)
             if not self.pattern.startswith("|", self.at):
-                return
+                return found if len(found) <= _MOST else [[GAP]]
             self.split |= depth == 0
             self.out.append("|")
             self.at += 1
 
-    def sequence(self, depth: int) -> None:
+    def sequence(self, depth: int) -> list[list[str]]:
+        found: list[list[str]] = [[]]
         while self.at < len(self.pattern) and self.pattern[self.at] not in "|)":
             start, first = self.at, self.at == 0
-            char = self.atom(depth)
+            atom = self.atom(depth)
+            char = atom if isinstance(atom, str) else None
+            pieces = [[atom]] if isinstance(atom, str) else atom
             quantifier = _QUANTIFIER.match(self.pattern, self.at)
             if quantifier is not None:
-                self.quantifier(quantifier[0])
+                least = self.quantifier(quantifier[0])
+                pieces = [[*each, GAP] for each in pieces] if least else [[GAP]]
+            if len(found) * len(pieces) > _MOST:
+                pieces = [[GAP]]
+            if char is not None and self.any_case:
+                # In lower case, a character beyond ASCII may depend on its neighbours.
+                pieces = [[GAP if each > "\x7f" else each.lower() for each in pieces[0]]]
+            found = [[*begun, *each] for begun in found for each in pieces]
             if depth:
                 self._open = False
                 continue
@@ -111,8 +155,10 @@ class _Parser:
             else:
                 self._open = False
                 self.rest += piece
+        return found
 
-    def quantifier(self, text: str) -> None:
+    def quantifier(self, text: str) -> int:
+        """How often the atom occurs at least."""
         if self.out[-1] in ("^", _DOLLAR):
             raise Unusable("a quantifier after an anchor is not decided")
         low, _, high = text.strip("{}").partition(",")
@@ -127,9 +173,10 @@ class _Parser:
             raise Unusable("a possessive quantifier is not decided")
         if _QUANTIFIER.match(self.pattern, self.at):
             raise Unusable("a quantifier after a quantifier is not decided")
+        return {"*": 0, "?": 0, "+": 1}.get(text) or (int(low) if low.isdecimal() else 0)
 
-    def atom(self, depth: int) -> str | None:
-        """Reads one; the character, if it is one."""
+    def atom(self, depth: int) -> str | list[list[str]]:
+        """Reads one: the character, or the characters of alternatives."""
         char = self.pattern[self.at]
         self.at += 1
         match char:
@@ -140,38 +187,39 @@ class _Parser:
                     self.at += 2
                 self.out.append("(?:")
                 self._open = False
-                self.alternatives(depth + 1)
+                inside = self.alternatives(depth + 1)
                 if not self.pattern.startswith(")", self.at):
                     raise Unusable("the regular expression has an unmatched (")
                 self.at += 1
                 self.out.append(")")
-                return None
+                return inside
             case "[":
                 self.out.append(self.characters())
-                return None
+                return [[GAP]]
             case ".":
                 self.out.append(f"[^{_ENDS}]")
-                return None
+                return [[GAP]]
             case "^":
                 self.seen.add("^")
                 self.out.append("^")
-                return None
+                return [[GAP]]
             case "$":
                 self.seen.add("$")
                 self.out.append(_DOLLAR)
-                return None
+                return [[GAP]]
             case "\\":
                 found = self.escaped()
                 if len(found) > 1:
                     negated = found[0] == "^"
                     self.out.append(f"[^{found[1:]}]" if negated else f"[{found}]")
-                    return None
+                    return [[GAP]]
                 char = found
             case "*" | "+" | "?" | "{":
                 raise Unusable(f"a regular expression with {char!r} before anything to repeat")
             case _:
                 pass
-        self.out.append(_escape(char))
+        both = self.any_case and char.isascii() and char.isalpha()
+        self.out.append(f"[{char.lower()}{char.upper()}]" if both else _escape(char))
         return char
 
     def escaped(self) -> str:
@@ -207,11 +255,20 @@ class _Parser:
                 high = self.member()
                 if len(high) > 1 or high < low:
                     raise Unusable("a range of a regular expression without an order")
-                parts.append(f"{_escape(low)}-{_escape(high)}")
+                parts += [f"{_escape(a)}-{_escape(b)}" for a, b in self.spans(low, high)]
             else:
-                parts.append(_escape(low))
+                parts += [_escape(a) for a, _ in self.spans(low, low)]
         self.at += 1
         return f"[{'^' if negated else ''}{''.join(parts)}]"
+
+    def spans(self, low: str, high: str) -> list[tuple[str, str]]:
+        """A range, and the ASCII letters in it in the other case where case is ignored."""
+        found = [(low, high)]
+        for first, last in (("a", "z"), ("A", "Z")) if self.any_case else ():
+            inside = max(low, first), min(high, last)
+            if inside[0] <= inside[1]:
+                found.append((inside[0].swapcase(), inside[1].swapcase()))
+        return found
 
     def member(self) -> str:
         char = self.pattern[self.at : self.at + 1]

@@ -25,10 +25,12 @@ if TYPE_CHECKING:
 
 def hits(prefix: bool, values: Sequence[Value], words: pa.Array) -> pa.BooleanArray:
     """Per word: whether it begins with ``values[0]``, or is LIKE it with the escape ``values[1]``;
-    null for null."""
+    null for null. With ``values[3]``, whether its lower case is LIKE it."""
     if prefix:
         return pc.starts_with(as_bytes(words), encoded(str(values[0])))
     pattern, escape = str(values[0]), str(values[1])
+    if len(values) > 3:
+        words = _lower(as_bytes(words))
     simple = None if escape in pattern else _SIMPLE.fullmatch(pattern)
     if simple is not None:
         return _simple(as_bytes(words), simple)
@@ -110,6 +112,36 @@ _SURROGATE = re.compile(rb"\xed[\xa0-\xbf][\x80-\xbf]?")
 def _java_text(word: bytes) -> str:
     """Bytes as Java reads UTF-8: U+FFFD for invalid bytes, one for an encoded surrogate."""
     return _SURROGATE.sub(b"\xef\xbf\xbd", word).decode("utf-8", "replace")
+
+
+def _lower(words: pa.Array) -> pa.Array:
+    """Bytes as text in lower case; each distinct one once where it is not ASCII."""
+    text = words.cast(pa.large_binary()).view(pa.large_string())
+    ascii = pc.string_is_ascii(text)
+    found = pc.ascii_lower(text)
+    if pc.all(ascii, min_count=0).as_py() is not False:
+        return as_bytes(found)
+    other = pc.fill_null(pc.invert(ascii), False)
+    coded = text.view(pa.large_binary()).filter(other).dictionary_encode()
+    mapped = [encoded(_java_text(word).lower()) for word in coded.dictionary.to_pylist()]
+    lowered = pa.array(mapped, pa.large_binary()).take(coded.indices)
+    return pc.replace_with_mask(as_bytes(found), other, lowered)
+
+
+def literal_runs(pattern: str, escape: str) -> list[str]:
+    """The texts of a LIKE pattern before, between and after its wildcards; some may be empty."""
+    texts, at = [""], 0
+    while at < len(pattern):
+        char = pattern[at]
+        at += 1
+        if char == escape and at < len(pattern):
+            texts[-1] += pattern[at]
+            at += 1
+        elif char in "%_":
+            texts.append("")
+        else:
+            texts[-1] += char
+    return texts
 
 
 def like_regex(pattern: str, escape: str) -> str:

@@ -1,0 +1,469 @@
+"""``ngram`` and ``tokens``: whether a file may hold a text that contains what a pattern needs.
+
+Stored value: a Bloom filter as that of ``bloom.py``, over the keys (``text_keys.py``) of the grams,
+or of the tokens, of all texts of a file. A text that matches ``LIKE '%abcd%'`` contains the grams
+``abc`` and ``bcd``: a file whose filter lacks one of them holds no match. So ``=``, ``IN``,
+``LIKE``, a prefix, and every condition from which binding derives a pattern (``RLIKE``, ``ILIKE``,
+``contains``; ``predicate/text_bounds.py``) are answered, and no file is ever proved to match.
+
+``ngram(n=3, long=6)`` has all runs of ``n`` code points, and of ``long`` ones: a random id holds
+none of its 32 characters' 3-grams alone, but its 6-grams hardly occur elsewhere. Where the filter
+would be too full with them, a file has only the short ones, and the keys of ``_SHORT_ALONE`` say
+so: without these, a filter that lacks a long gram would not prove its absence.
+
+``tokens`` has the runs of token characters. A pattern needs a token only where it shows both of its
+ends: ``LIKE '% timeout %'`` does, ``LIKE '%timeout%'`` does not, as ``timeouts`` matches too.
+
+**Case.** With ``lower=true``, the default, texts and patterns are folded before. Then the index
+answers conditions that ignore case too, and others as a superset.
+
+**Size.** A filter is sized for ``fpp`` (0.2 for grams, of which a pattern needs several; 0.01 for
+tokens), but takes no more than ``share`` (0.1) of the bytes of the file's texts, uncompressed, or
+4 KiB if that is more, and no more than ``max_bytes`` (8 MiB). Within that it takes the best number
+of hash functions. A file is left out, with the reason, where more than ``worthless`` of absent keys
+would seem present, and where a text is not UTF-8: Spark reads such bytes as other characters.
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from dataclasses import dataclass
+from functools import reduce
+from operator import or_
+from typing import TYPE_CHECKING, ClassVar, Self, TypeAlias, TypeVar
+
+import numpy as np
+import pyarrow as pa
+
+from skipstone import _compute as pc
+from skipstone.predicate.kernels.patterns import literal_runs
+from skipstone.predicate.tree import Op, ignores_case
+from skipstone.pruning import BoolArray
+from skipstone.pruning.column_types import binary_parts, refuse
+from skipstone.pruning.interval import with_nulls
+from skipstone.pruning.kind import Built, Chunk, PerFile, Rows
+from skipstone.xskipper.format.sketch import optimal_hashes
+
+from .._arrays import distinct_at
+from .bloom import (
+    MAX_BYTES,
+    BloomBuilder,
+    blobs_of,
+    built,
+    distinct_pairs,
+    sized,
+    without_repeats,
+)
+from .text_keys import Seen, codes_of, gram_keys, token_keys, tokens
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping
+
+    from numpy.typing import NDArray
+
+    from skipstone.predicate.tree import Leaf
+    from skipstone.pruning import Bounds
+    from skipstone.pruning.kind import Stored
+    from skipstone.xskipper.format.bloom_probe import BlobColumn
+    from skipstone.xskipper.format.sketch import SketchFilter
+
+    from .text_keys import Codes, Keys
+
+
+#: a text that a match contains; whether it is surely at the begin, or at the end, of the match
+Run: TypeAlias = "tuple[str, bool, bool]"
+
+# Texts of a list, and keys of one, that are looked up.
+_MOST_TEXTS, _MOST_KEYS = 64, 48
+# Bytes that a filter may have whatever its texts take.
+_LEAST = 4_096
+_SHORT_ALONE = np.arange(1, 17, dtype=np.uint64) << np.uint64(40)
+
+
+F = TypeVar("F", BoolArray, "NDArray[np.uint8]")
+
+
+@dataclass(frozen=True, eq=False)
+class Asked:
+    """Keys, of which the first say that a file has short grams alone; and which of them each of
+    ``texts`` needs: the places of its keys, and of those of long grams."""
+
+    keys: Keys
+    texts: tuple[tuple[range, range], ...]
+
+
+def some_of(asked: Asked, holds: Callable[[int], F]) -> F:
+    """Where any of the texts may be, from where each key may be."""
+
+    def every(places: range) -> F:
+        return reduce(lambda flags, at: flags & holds(at), places[1:], holds(places[0]))
+
+    found = []
+    for keys, long in asked.texts:
+        flags = every(keys)
+        if long and flags.any():
+            flags &= every(long) | every(range(len(_SHORT_ALONE)))
+        found.append(flags)
+    return reduce(or_, found)
+
+
+class TextIndex(PerFile):
+    """A Bloom filter over parts of texts; see the module."""
+
+    cost = 11.0
+    ops = frozenset({Op.EQ, Op.IN, Op.LIKE, Op.STARTS_WITH})
+    #: the default of ``fpp``, and the share of absent keys that seem present in no filter
+    default_fpp: ClassVar[float]
+    worthless: ClassVar[float]
+
+    def __init__(
+        self,
+        column: str,
+        *,
+        lower: bool = True,
+        fpp: float | None = None,
+        share: float = 0.1,
+        max_bytes: int = MAX_BYTES,
+    ) -> None:
+        super().__init__(column)
+        self.lower, self.share, self.max_bytes = lower, share, max_bytes
+        self.fpp = self.default_fpp if fpp is None else fpp
+        if not 0.0 < self.fpp < 1.0:
+            raise ValueError(f"fpp is a probability between 0 and 1, not {fpp}")
+        if not 0.0 < share <= 1.0:
+            raise ValueError(f"share is above 0 and at most 1, not {share}")
+        if max_bytes < _LEAST:
+            raise ValueError(f"max_bytes is at least {_LEAST:,}, not {max_bytes}")
+
+    @property
+    def params(self) -> Mapping[str, str]:
+        found = {} if self.lower else {"lower": "false"}
+        if self.fpp != self.default_fpp:
+            found["fpp"] = repr(self.fpp)
+        if self.share != 0.1:
+            found["share"] = repr(self.share)
+        if self.max_bytes != MAX_BYTES:
+            found["max_bytes"] = str(self.max_bytes)
+        return found
+
+    @classmethod
+    def from_params(cls, column: str, params: Mapping[str, str]) -> Self:
+        lower = params.get("lower", "true").lower()
+        if lower not in ("true", "false"):
+            raise ValueError(f"lower is true or false, not {lower}")
+        return cls(
+            column,
+            lower=lower == "true",
+            fpp=float(params["fpp"]) if "fpp" in params else None,
+            share=float(params.get("share", 0.1)),
+            max_bytes=int(params.get("max_bytes", MAX_BYTES)),
+            **cls._own_params(params),
+        )
+
+    @classmethod
+    @abstractmethod
+    def _own_params(cls, params: Mapping[str, str]) -> dict[str, int | str | None]:
+        """The parameters of the kind itself."""
+
+    @abstractmethod
+    def keys(self, codes: Codes, offsets: NDArray[np.int64]) -> Iterable[tuple[int, Keys]]:
+        """The keys of texts, in pieces, each with what it is of: 1 for what a filter may lack."""
+
+    @abstractmethod
+    def needed(self, codes: Codes, run: Run) -> tuple[Keys, Keys]:
+        """The keys that a text with this run has; and those of long grams."""
+
+    @abstractmethod
+    def lacks(self, leaf: Leaf) -> str:
+        """Why a pattern needs no key."""
+
+    def stored_type(self, type: pa.DataType) -> pa.DataType:
+        """``binary``, for texts."""
+        if not pa.types.is_string(type):
+            raise refuse(self.name, self.column, type, ("bloomfilter", "minmax"))
+        return pa.binary()
+
+    def build(self, type: pa.DataType, budget: int) -> TextBuilder:
+        """Keeps pairs of hashes up to the budget, then one filter."""
+        self.stored_type(type)
+        return TextBuilder(self, type, budget)
+
+    def known(self, stored: Stored) -> BoolArray:
+        """Flags of the rows with a readable filter."""
+        return blobs_of(stored).ok
+
+    def bounds_of(self, leaf: Leaf, rows: Rows) -> Bounds[BoolArray] | None:
+        """``may`` where a file may hold a match; never ``must``."""
+        if self.asked(leaf) is None:
+            return None
+        blobs = blobs_of(rows.stored)
+        among = np.ones(len(blobs), np.bool_)
+        if rows.at is not None:
+            among[:] = False
+            among[rows.at] = True
+        some = self.some_in(leaf, blobs, among)
+        if rows.at is not None:
+            some = some[rows.at]
+        return with_nulls(leaf.op, some, np.zeros_like(some), rows.rows, rows.nulls)
+
+    def some_in(self, leaf: Leaf, blobs: BlobColumn, among: BoolArray) -> BoolArray:
+        """Which of the filters ``among`` all may have a match."""
+        asked = self.asked(leaf)
+        assert asked is not None
+        keys = asked.keys.view(np.int64)
+
+        def holds(at: int) -> BoolArray:
+            return among & blobs.might_contain_any(keys[at : at + 1], among)
+
+        return among & some_of(asked, holds)
+
+    def asked(self, leaf: Leaf) -> Asked | None:
+        """The keys of each text that the leaf may hold for; ``None`` where one needs none."""
+        if leaf.op not in self.ops or (ignores_case(leaf) and not self.lower):
+            return None
+        if len(leaf.values) > _MOST_TEXTS:
+            return None
+        keys, texts, count = [_SHORT_ALONE], list[tuple[range, range]](), len(_SHORT_ALONE)
+        for runs in runs_of(leaf):
+            found = [self._keys_of(run) for run in runs]
+            places = []
+            for which in (0, 1):
+                part = _spread([each[which] for each in found])
+                keys.append(part)
+                places.append(range(count, count + len(part)))
+                count += len(part)
+            if not places[0]:
+                return None
+            texts.append((places[0], places[1]))
+        return Asked(np.concatenate(keys), tuple(texts))
+
+    def _keys_of(self, run: Run) -> tuple[Keys, Keys]:
+        try:
+            data = np.frombuffer(run[0].encode(), np.uint8)
+        except UnicodeEncodeError:  # Spark reads half a character as another one
+            data = np.zeros(0, np.uint8)
+        coded = codes_of(data, np.array([0, len(data)]), lower=self.lower)
+        assert coded is not None
+        return self.needed(coded[0], run)
+
+    def silence(self, leaf: Leaf) -> str:
+        """Why it says nothing of a leaf."""
+        if leaf.op not in self.ops:
+            return super().silence(leaf)
+        if len(leaf.values) > _MOST_TEXTS:
+            return f"more than {_MOST_TEXTS} texts are not looked up"
+        if ignores_case(leaf) and not self.lower:
+            return "it was built with lower=false, and the condition ignores case"
+        return self.lacks(leaf)
+
+
+def runs_of(leaf: Leaf) -> list[list[Run]]:
+    """The texts that a match contains, for each of the values that it may have."""
+    if leaf.op is Op.LIKE:
+        texts = literal_runs(str(leaf.values[0]), str(leaf.values[1]))
+        last = len(texts) - 1
+        return [[(text, at == 0, at == last) for at, text in enumerate(texts) if text]]
+    return [[(str(value), True, leaf.op is not Op.STARTS_WITH)] for value in leaf.values]
+
+
+def _spread(parts: list[Keys]) -> Keys:
+    """The distinct keys, of many some from everywhere."""
+    joined = np.concatenate([np.zeros(0, np.uint64), *parts])
+    found = joined[np.sort(distinct_at(joined)[1])]
+    return found[:: -(-len(found) // _MOST_KEYS) or 1]
+
+
+class NGrams(TextIndex):
+    """Runs of ``n`` and ``long`` characters; see the module. ``long=0``: of ``n`` alone."""
+
+    name = "ngram"
+    aliases = ("ngrams",)
+    parameters = ("n", "long", "lower", "fpp", "share", "max_bytes")
+    default_fpp, worthless = 0.2, 0.5
+
+    def __init__(
+        self,
+        column: str,
+        n: int = 3,
+        *,
+        long: int | None = None,
+        lower: bool = True,
+        fpp: float | None = None,
+        share: float = 0.1,
+        max_bytes: int = MAX_BYTES,
+    ) -> None:
+        super().__init__(column, lower=lower, fpp=fpp, share=share, max_bytes=max_bytes)
+        if not 2 <= n <= 16:
+            raise ValueError(f"n is from 2 to 16, not {n}")
+        self.n, self.long = n, 2 * n if long is None else long
+        if self.long and not n < self.long <= 32:
+            raise ValueError(f"long is 0, or above n and at most 32, not {long}")
+
+    @property
+    def params(self) -> Mapping[str, str]:
+        found = {"n": str(self.n)}
+        if self.long != 2 * self.n:
+            found["long"] = str(self.long)
+        return found | dict(super().params)
+
+    @classmethod
+    def _own_params(cls, params: Mapping[str, str]) -> dict[str, int | str | None]:
+        long = params.get("long")
+        return {"n": int(params.get("n", 3)), "long": None if long is None else int(long)}
+
+    def keys(self, codes: Codes, offsets: NDArray[np.int64]) -> Iterable[tuple[int, Keys]]:
+        for keys in gram_keys(codes, offsets, self.n):
+            yield 0, keys
+        for keys in gram_keys(codes, offsets, self.long) if self.long else ():
+            yield 1, keys
+
+    def needed(self, codes: Codes, run: Run) -> tuple[Keys, Keys]:
+        found: list[list[Keys]] = [[np.zeros(0, np.uint64)], [np.zeros(0, np.uint64)]]
+        for which, keys in self.keys(codes, np.array([0, len(codes)])):
+            found[which].append(keys)
+        return np.concatenate(found[0]), np.concatenate(found[1])
+
+    def lacks(self, leaf: Leaf) -> str:
+        return f"{leaf} needs no run of {self.n} characters"
+
+
+class Tokens(TextIndex):
+    """Runs of token characters; see the module. ``chars``: a class such as ``[A-Za-z0-9_.]``."""
+
+    name = "tokens"
+    aliases = ("token", "words")
+    parameters = ("chars", "lower", "fpp", "share", "max_bytes")
+    default_fpp, worthless = 0.01, 0.25
+
+    def __init__(
+        self,
+        column: str,
+        chars: str | None = None,
+        *,
+        lower: bool = True,
+        fpp: float | None = None,
+        share: float = 0.1,
+        max_bytes: int = MAX_BYTES,
+    ) -> None:
+        super().__init__(column, lower=lower, fpp=fpp, share=share, max_bytes=max_bytes)
+        self.chars = chars
+        characters = None if chars is None else _class_of(chars)
+        self.characters = characters.lower() if characters and lower else characters
+
+    @property
+    def params(self) -> Mapping[str, str]:
+        return ({} if self.chars is None else {"chars": self.chars}) | dict(super().params)
+
+    @classmethod
+    def _own_params(cls, params: Mapping[str, str]) -> dict[str, int | str | None]:
+        return {"chars": params.get("chars")}
+
+    def keys(self, codes: Codes, offsets: NDArray[np.int64]) -> Iterable[tuple[int, Keys]]:
+        for keys in token_keys(codes, *tokens(codes, offsets, self.characters)):
+            yield 0, keys
+
+    def needed(self, codes: Codes, run: Run) -> tuple[Keys, Keys]:
+        _, begins, ends = run
+        first, last = tokens(codes, np.array([0, len(codes)]), self.characters)
+        # Where a match goes on, so may the token.
+        whole = ((first > 0) | begins) & ((last < len(codes)) | ends)
+        keys = list(token_keys(codes, first[whole], last[whole]))
+        none = np.zeros(0, np.uint64)
+        return np.concatenate([none, *keys]), none
+
+    def lacks(self, leaf: Leaf) -> str:
+        return f"{leaf} shows no token with what stands before and after it"
+
+
+def _class_of(text: str) -> str:
+    """The characters of a class of ASCII characters; ``ValueError`` for anything else."""
+    import re
+
+    if re.fullmatch(r"\[[^\[\]^\\][^\[\]\\]*\]", text, re.ASCII) and text.isascii():
+        try:
+            return "".join(char for char in map(chr, range(128)) if re.fullmatch(text, char))
+        except re.error:
+            pass
+    raise ValueError(f"chars is a class of ASCII characters such as [A-Za-z0-9_], not {text}")
+
+
+class TextBuilder(BloomBuilder):
+    """Collects one file's column."""
+
+    per_row = 64
+
+    def __init__(self, index: TextIndex, type: pa.DataType, budget: int) -> None:
+        super().__init__(type, index.fpp, min(index.max_bytes, max(budget, 64)), budget // 2)
+        self.index = index
+        self.bytes = 0
+        self.failed: str | None = None
+        # The keys of long grams, which a file may lack.
+        self.other = BloomBuilder(type, index.fpp, self.max_bytes, budget // 2)
+        self.seen = Seen(), Seen()
+
+    @property
+    def nbytes(self) -> int:
+        return super().nbytes + self.other.nbytes
+
+    def add(self, chunk: Chunk) -> None:
+        """Adds the keys of the texts of a chunk."""
+        if self.failed is not None:
+            return
+        lengths = chunk.values
+        if pa.types.is_dictionary(lengths.type):
+            lengths = lengths.dictionary.take(lengths.indices)
+        self.bytes += int(pc.sum(pc.binary_length(lengths)).as_py() or 0)
+        values = without_repeats(chunk)
+        if not len(values):
+            return
+        coded = codes_of(*binary_parts(values), lower=self.index.lower)
+        if coded is None:
+            self.failed = "a value is not UTF-8"
+            return
+        self.other.kernels = self.kernels
+        for which, keys in self.index.keys(*coded):
+            fresh = self.seen[which].fresh(keys)
+            (self, self.other)[which].take(self.kernels.longs(fresh.view(np.int64)))
+
+    def finish(self) -> Built:
+        """The filter with all keys where it is not too full, else without the long grams."""
+        if self.failed is not None:
+            return Built(None, self.failed)
+        most = min(max(int(self.index.share * self.bytes), _LEAST), self.max_bytes)
+        words = _words_within(most)
+        found = None
+        if self.words is None and self.other.words is None:
+            found = self._within(words, [*self.pairs, *self.other.pairs])
+        if found is None:
+            self.take(self.kernels.longs(_SHORT_ALONE.view(np.int64)))
+            found = self._within(words, self.pairs)
+        if found is not None:
+            return built(found)
+        return Built(
+            None,
+            f"a filter of {most:,} bytes for {self.bytes:,} bytes of text would report more than "
+            f"{self.index.worthless:.0%} of what is absent as present",
+        )
+
+    def _within(self, words: int, pairs: list[Keys]) -> SketchFilter | None:
+        """A filter of at most so many words; ``None`` where it would be too full."""
+        if self.words is None:
+            count = max(1, distinct_pairs(pairs, self.kernels))
+            wanted, hashes = sized(count, self.fpp)
+            if wanted > words:
+                wanted, hashes = words, min(hashes, optimal_hashes(count, 64 * words))
+            found = self.filter_of(pairs, wanted, hashes)
+        else:
+            found = self.folded()
+            while len(found.words) > words:
+                found = found.fold(len(found.words) // 2)
+        return None if found.expected_fpp() > self.index.worthless else found
+
+
+def _words_within(most: int) -> int:
+    """Words of a filter that takes at most so many bytes, in a size that other files have too
+    (``bloom.size_class``)."""
+    # Java's descriptors take less than 400 bytes, and each block of 1,024 has a header of 5.
+    words = max(1, ((most - 400) * 1_024 // 1_029 - 12) // 8)
+    shift = max(0, words.bit_length() - 5)
+    return words >> shift << shift

@@ -1,0 +1,85 @@
+"""Text in logs: what n-grams and tokens skip, and how they say so."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING
+
+import skipstone
+from tests.accept.points_sessions import files
+from tests.accept.registry import point
+from tests.accept.tables import write
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from tests.accept.workbench import Workbench
+
+FILES = 8
+
+
+def trace(line: int) -> str:
+    """The trace id of a line."""
+    return f"{0x9E3779B97F4A7C15 * (line + 1) % 2**64:016x}"
+
+
+def logs(root: Path) -> Path:
+    """Eight files of 200 lines: file 5 has an error, and file f the trace ids from 200 f on."""
+    for part in range(FILES):
+        lines = [f"GET /item/{row} 200 trace={trace(part * 200 + row)} ok" for row in range(200)]
+        if part == 5:
+            lines[100] = "ERROR upstream Timeout after 30 s"
+        write(root / f"{part}.parquet", {"id": range(part * 200, part * 200 + 200), "m": lines})
+    return root
+
+
+CONDITIONS = {
+    "m LIKE '%Timeout%'": 1,
+    "m ILIKE '%timeout%'": 1,
+    "contains(m, 'Timeout after')": 1,
+    "m RLIKE '(Timeout|Refused) after [0-9]+'": 1,
+    "m RLIKE '(?i)upstream time'": 1,
+    f"m LIKE '%{trace(677)[2:14]}%'": 1,
+    "m LIKE '%absent words%'": 0,
+    "m LIKE '%item/7%'": FILES,
+}
+
+
+@point("text: LIKE, contains, ILIKE and RLIKE open only the files that can match")
+def skipping(bench: Workbench) -> None:
+    root = logs(bench.home / "logs")
+    done = bench.skipstone("build", root, "-c", "m:ngram,tokens", "--no-spark")
+    assert done.code == 0, done.err
+    for where, kept in CONDITIONS.items():
+        done = bench.skipstone("explain", root, where, "--json", "--facts-only")
+        assert json.loads(done.out)["files"]["kept"] == kept, where
+        rows = json.loads(bench.skipstone("count", root, where, "--json").out)["rows"]
+        assert (rows > 0) == (kept > 0), (where, rows)
+
+
+@point("text: skip(df) and enable() list only the files that can match")
+def in_spark(bench: Workbench) -> None:
+    spark, root = bench.spark, logs(bench.home / "logs")
+    assert bench.skipstone("build", root, "-c", "m:ngram", "--no-spark").code == 0
+    skipstone.enable(spark)
+    spark.read.parquet(str(root)).createOrReplaceTempView("logs")
+    try:
+        for where, kept in CONDITIONS.items():
+            found = files(bench, f"SELECT id FROM logs WHERE {where}")
+            assert found == (kept, FILES), (where, found)
+    finally:
+        skipstone.disable(spark)
+
+
+@point("text: a filter takes at most its share, and what is left out or not asked has a reason")
+def told(bench: Workbench) -> None:
+    root = logs(bench.home / "logs")
+    assert bench.skipstone("build", root, "-c", "m:ngram(share=0.01)", "--no-spark").code == 0
+    described = json.loads(bench.skipstone("describe", root, "--json").out)
+    (index,) = described["indexes"]
+    assert 0 < index["bytes"] <= FILES * 4_096 * 1.5, index
+    text = bench.skipstone("explain", root, "m LIKE '%GE%'").out
+    assert "needs no run of 3 characters" in text, text
+    assert bench.skipstone("build", root, "-c", "m:tokens", "--no-spark").code == 0
+    text = bench.skipstone("explain", root, "m LIKE '%Timeout%'").out
+    assert "shows no token with what stands before and after it" in text, text

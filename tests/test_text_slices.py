@@ -1,0 +1,77 @@
+"""Bit slices of the filters of texts: the answers of the filters, through the public API."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from skipstone import Table
+from skipstone.facts.slice_upkeep import Slicing
+from skipstone.facts.upkeep import compact
+
+FILES = 48
+WORDS = np.array([f"w{'abcdefghij'[n % 10]}{n * 7919 % 1000}" for n in range(500)])
+CONDITIONS = [
+    "m LIKE '%needle-17 %'",
+    "m LIKE '% needle-17 %'",
+    "m ILIKE '%NEEDLE-3%'",
+    "m RLIKE '(needle|haystack)-[0-9]+ in (wa|wb)'",
+    "m = 'alone'",
+    "m IN ('alone', 'nothing here')",
+    "m LIKE '%absent text%'",
+    "m LIKE '%wa%'",
+    "m LIKE '%ab%'",
+    "m LIKE 'the needle-40%'",
+]
+
+
+@pytest.fixture(scope="module")
+def table(tmp_path_factory: pytest.TempPathFactory) -> Table:
+    """File f has 100 lines of words; its first says that it has needle f. File 5 has no text."""
+    root = tmp_path_factory.mktemp("slices") / "t"
+    root.mkdir()
+    rng = np.random.default_rng(0)
+    for file in range(FILES):
+        lines = [" ".join(rng.choice(WORDS, 8)) for _ in range(100)]
+        lines[0] = f"the needle-{file} in {lines[0]}"
+        lines[1] = "alone" if file == 9 else lines[1]
+        texts = pa.array([None] * 100 if file == 5 else lines, pa.string())
+        pq.write_table(pa.table({"id": range(100), "m": texts}), root / f"{file:03}.parquet")
+    table = Table(str(root))
+    table.build(indexes=["m:ngram", "m:tokens"], pm="none")
+    return table
+
+
+def answers(table: Table) -> list[tuple[list[bool], int]]:
+    found = []
+    for where in CONDITIONS:
+        plan = table.plan(where, inside=False)
+        found.append((plan.keep.tolist(), table.count(where)))
+    return found
+
+
+def test_slices_answer_as_the_filters_do(table: Table) -> None:
+    before = answers(table)
+    assert [rows for _, rows in before[:2]] == [1, 1]
+    assert sum(before[0][0]) < FILES // 4
+    report = compact(table.store, table.listing, Slicing(text_files=8, text_group=8))
+    assert report.sliced.files == report.sliced.filters == 2 * FILES
+    again = Table(table.path)
+    assert answers(again) == before
+    assert "text slices" in str(again.explain(CONDITIONS[0]))
+    assert "needs no run of 3 characters" in str(again.explain("m LIKE '%ab%'"))
+    assert again.check().ok
+
+    (slices,) = Path(table.location.root).rglob("slices-*")
+    held = slices.read_bytes()
+    for at in range(8, len(held), len(held) // 40):
+        damaged = bytearray(held)
+        damaged[at : at + 512] = bytes(byte ^ 0xFF for byte in damaged[at : at + 512])
+        slices.write_bytes(damaged)
+        assert answers(Table(table.path)) == before
+    slices.write_bytes(held[: len(held) // 2])
+    assert answers(Table(table.path)) == before
