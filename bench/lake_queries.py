@@ -9,6 +9,7 @@ need none.
 | keys of a few files, a million users | keys in a Parquet file, which peers join with: not behind |
 | planning keys | a million keys against the filters of all files: at most 2 s |
 | index size | two Bloom filters, two ranges and two lists of values: at most 4 % of the data |
+| an expression | decides: the upper case of a user, which has an index of its own |
 | the same with row indexes | bitmaps and a range bitmap decide the rows |
 
 All run the same query in turns; if the rows differ, there is no figure. Warm is the same for all.
@@ -86,11 +87,24 @@ def figures(bench: Workbench) -> Iterator[Figure]:
         met=share <= _LARGEST,
         details={"bytes": {f"{each.column} {each.name}": each.bytes for each in told.indexes}},
     )
+    expressions = skipstone.Table(path, index_location=str(folder / "expressions"))
+    expressions.build(indexes=["upper(user_id):bloom"], memory=4 << 30)
+    yield compared(bench, _of_expression(files, rows), expressions, peers, "lake_queries")
     of_rows = skipstone.Table(path, index_location=str(folder / "rows"))
     of_rows.build(indexes=[*INDEXES, *ROW_INDEXES], memory=4 << 30)
     for query in queries:
         if query.name in ("rare pair", "top amount", "null", "count", "ten"):
             yield compared(bench, query, of_rows, peers, "lake_queries.row indexes")
+
+
+def _of_expression(files: int, rows: int) -> Query:
+    where = f"upper(user_id) = 'U-{int(users_of(files // 2, rows)[rows // 2]):07d}'"
+    return Query(
+        name="one user in capitals",
+        sql=f"SELECT * FROM t WHERE {where}",
+        ask=lambda table: table.query(where),
+        target=_AHEAD,
+    )
 
 
 def _queries(files: int, rows: int) -> Iterator[Query]:

@@ -103,3 +103,30 @@ def skipping(bench: Workbench) -> None:
         assert json.loads(done.out)["files"]["kept"] == files, where
     told = bench.skipstone("explain", root, "month(ship) = 3").out
     assert "month begins again and again" in told, told
+
+
+@point(
+    "expressions: an index on one answers every spelling of it, and names what it needs Spark for"
+)
+def indexed(bench: Workbench) -> None:
+    root = lineitems(bench.home / "lineitem")
+    wanted = ("-c", "lower(mode):valuelist", "-c", "month(ship):valuelist", "-c", "q % 10:bitmap")
+    done = bench.skipstone("build", root, *wanted, "--no-spark")
+    assert done.code == 0, done.err
+    for where, files in {
+        "LCASE(`mode`) = 'bus'": 0,
+        "lower(mode) IN ('bus', 'rail')": 10,
+        "month(ship) = 12": 0,
+        "mode = 'Bus'": 0,
+    }.items():
+        told = bench.skipstone("explain", root, where, "--json", "--facts-only")
+        assert json.loads(told.out)["files"]["kept"] == files, where
+        assert json.loads(bench.skipstone("count", root, where, "--json").out)["rows"] == (
+            {"lower(mode) IN ('bus', 'rail')": 40}.get(where, 0)
+        )
+    told = bench.skipstone("explain", root, "q % 10 = 3")
+    assert "100 -> 10 rows" in told.out, told.out
+    failed = bench.skipstone("build", root, "-c", "md5(mode):bloom", "--no-spark")
+    assert failed.code == 1
+    assert "needs a Spark build" in failed.err, failed.err
+    assert bench.skipstone("drop", root, "lower(mode):valuelist", "--yes").code == 0

@@ -16,7 +16,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from skipstone.predicate.binding import _Binder, bind
+from skipstone.predicate.binding import Binder, bind
 from skipstone.predicate.kernels.numbers import Failure
 from skipstone.predicate.kernels.rows import Rows
 from skipstone.predicate.sql import parse_sql
@@ -199,7 +199,7 @@ def conditions(draw: st.DrawFn) -> str:
 
 def computed(data: pa.Table, condition: str, where: str) -> tuple[list[int], list[int]]:
     """The rows for which the kernels find the condition TRUE, and those where they fail."""
-    binder = _Binder(data.schema, False, zone(where), True, None, True)
+    binder = Binder(data.schema, False, zone(where), True, None, True)
     typed = binder.typed(parse_sql(condition))
 
     def true(part: pa.Table) -> list[bool]:

@@ -470,12 +470,12 @@ def dataframe(spark: SparkSession, data: pa.Table) -> Any:
 
 def values(data: pa.Table, expression: str, zone: str) -> list[Any]:
     """The values of an expression, as the engine computes those of a condition."""
-    from skipstone.predicate.binding import _Binder
+    from skipstone.predicate.binding import Binder
     from skipstone.predicate.kernels.rows import Rows
     from skipstone.predicate.zones import zone as zone_of
 
     (operand,) = [parse_sql(f"({expression}) IS NULL").operand]  # type: ignore[union-attr]
-    binder = _Binder(data.schema, False, zone_of(zone), True, None, True)
+    binder = Binder(data.schema, False, zone_of(zone), True, None, True)
     typed = binder.typed(operand)
     paths = {
         "st.q": pa.compute.struct_field(data.column("st").combine_chunks(), "q"),

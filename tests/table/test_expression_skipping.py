@@ -106,12 +106,12 @@ def _kept(plan: Any) -> list[int]:
 def _rows(condition: str) -> list[dict[str, Any]]:
     """The rows as the kernels decide them, without files."""
     every = pa.concat_tables([file(part) for part in range(FILES)])
-    from skipstone.predicate.binding import _Binder
+    from skipstone.predicate.binding import Binder
     from skipstone.predicate.kernels.rows import Rows
     from skipstone.predicate.sql import parse_sql
     from skipstone.predicate.zones import zone
 
-    binder = _Binder(every.schema, False, zone("UTC"), True, None, True)
+    binder = Binder(every.schema, False, zone("UTC"), True, None, True)
     typed = binder.typed(parse_sql(condition))
     columns = {name: every.column(name).combine_chunks() for name in every.column_names}
     flags = Rows(columns, len(every), zone("UTC")).of(typed).to_pylist()

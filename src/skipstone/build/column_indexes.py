@@ -1,27 +1,34 @@
 """Builds index values from the decoded columns of one file. It knows no file format.
 
 ``ColumnsBuilder`` feeds each column's values, in any Arrow type, to the builders of all definitions
-on that column. A column gets no facts in this file, with the reason, if its values are not exactly
-values of the table's type, or if the reader drops the column. A definition gets no facts if it does
-not fit into the memory. The others are not affected.
+on that column, and computes expressions from the columns that they read. A column gets no facts in
+this file, with the reason, if its values are not exactly values of the table's type, or if the
+reader drops the column; an expression gets none if it fails in a row, or if the file lacks a column
+that it reads. A definition gets no facts if it does not fit into the memory. The others are not
+affected.
 """
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
+from skipstone.errors import ExpressionError, SkipstoneError
 from skipstone.indexes.bloom import COMPILED, BloomBuilder, HashKernels
-from skipstone.predicate.types import EXISTS_DEFAULT, MapKey, column_path, has_text_keys
+from skipstone.predicate.tree import is_expression
+from skipstone.predicate.types import EXISTS_DEFAULT, EXPRESSION, MapKey, column_path, has_text_keys
 from skipstone.pruning.column_types import exactly
-from skipstone.pruning.kind import Builder, Built, Chunk, Index, column_fields
+from skipstone.pruning.kind import Builder, Built, Chunk, Index, column_fields, expression_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from skipstone.parquet.encryption.decryption import Decryption
+    from skipstone.predicate.indexed import Expression
+    from skipstone.pruning.kind import Index
     from skipstone.questdb.pm_of_data_file import PmMode
 
 
@@ -75,6 +82,52 @@ class _ColumnBuilders:
     nulls: int = 0
 
 
+@dataclass(slots=True)
+class _Computed:
+    """An expression, and the values of its columns that are not used yet; ``read`` has the types of
+    the columns."""
+
+    expression: Expression
+    read: dict[str, pa.DataType]
+    waiting: dict[str, list[pa.Array]]
+
+    def take(self, column: str, values: pa.Array) -> pa.Array | None:
+        """The next values of the expression, once all its columns have theirs."""
+        self.waiting[column].append(values)
+        ready = min(sum(map(len, parts)) for parts in self.waiting.values())
+        if not ready:
+            return None
+        columns = {}
+        for name, parts in self.waiting.items():
+            whole = parts[0] if len(parts) == 1 else pa.concat_arrays(map(_dense, parts))
+            columns[name] = whole.slice(0, ready)
+            self.waiting[name] = [whole.slice(ready)] if len(whole) > ready else []
+        return self._values(columns, ready)
+
+    def _values(self, columns: dict[str, pa.Array], rows: int) -> pa.Array:
+        from skipstone.predicate.kernels.rows import values_of
+
+        def values(columns: dict[str, pa.Array], rows: int) -> pa.Array:
+            expression = self.expression
+            text = expression.name.rpartition(EXPRESSION)[0]
+            return values_of(expression.typed, columns, rows, expression.zone, text)
+
+        ((name, column), *others) = columns.items()
+        if not others and pa.types.is_dictionary(column.type) and rows > len(column.dictionary):
+            # Values that no row has may fail.
+            with suppress(ExpressionError):
+                null = pa.nulls(1, column.type.value_type)
+                if not values({name: null}, 1)[0].is_valid:
+                    of_each = values({name: column.dictionary}, len(column.dictionary))
+                    if not of_each.null_count:
+                        return pa.DictionaryArray.from_arrays(column.indices, of_each)
+        return values({name: _dense(column) for name, column in columns.items()}, rows)
+
+
+def _dense(values: pa.Array) -> pa.Array:
+    return values.dictionary_decode() if pa.types.is_dictionary(values.type) else values
+
+
 class ColumnsBuilder:
     """Builds the definitions of one file; see the module. ``rows`` estimates its row count."""
 
@@ -91,10 +144,17 @@ class ColumnsBuilder:
         self.case_sensitive = settings.case_sensitive
         self.reasons: dict[str, str] = {}
         self.columns: dict[str, _ColumnBuilders] = {}
+        self.computed: dict[str, _Computed] = {}
         each = self.budget // max(len(self.fields), 1)
         blooms = []
         for definition in definitions:
             type = self.fields[definition.column].type
+            if is_expression(definition.column) and definition.column not in self.columns:
+                found = expression_of(definition.column, schema)
+                if found.typed.by_spark() is None:  # else its values come from Spark
+                    read = dict(found.typed.columns())
+                    waiting: dict[str, list[pa.Array]] = {name: [] for name in read}
+                    self.computed[definition.column] = _Computed(found, read, waiting)
             column = self.columns.setdefault(definition.column, _ColumnBuilders(type))
             builder = column.builders[definition] = definition.build(type, each)
             if isinstance(builder, BloomBuilder):
@@ -106,19 +166,25 @@ class ColumnsBuilder:
 
     @property
     def wanted(self) -> list[str]:
-        """The columns that are not dropped."""
-        return list(self.columns)
+        """The columns of the file that are not dropped."""
+        found = [column for column in self.columns if column not in self.computed]
+        return list(dict.fromkeys([*found, *(c for e in self.computed.values() for c in e.read)]))
 
     def locate(self, schema: pa.Schema, column: str, rows: int) -> tuple[str, ...] | None:
         """The path of ``column`` in a file of ``rows`` rows. ``None``: the column is dropped with
         the reason, or it is null in every row."""
+        if is_expression(column):
+            self.drop(column, "only Spark computes it")
+            return None
         found = _locate(schema, column, self.case_sensitive)
         if isinstance(found, str):
             self.drop(column, found)
             return None
         if found is None:
+            self._drop_computed(column, f"{column} is not in this file")
             # Spark reads the default, not null.
-            if EXISTS_DEFAULT in (self.fields[column].metadata or {}):
+            field = self.fields.get(column)
+            if field is not None and EXISTS_DEFAULT in (field.metadata or {}):
                 self.drop(column, "not in this file, and the column has a default value")
             else:
                 self.add_missing(column, rows)
@@ -126,6 +192,8 @@ class ColumnsBuilder:
 
     def add(self, column: str, values: pa.Array) -> None:
         """Adds the next decoded values of ``column``; ignored if it was dropped."""
+        if self.computed and len(values):
+            self._compute(column, values)
         state = self.columns.get(column)
         if state is None or not len(values):
             return
@@ -143,6 +211,25 @@ class ColumnsBuilder:
                 self._fail(state, definition, error)
         self._stay_within()
 
+    def _compute(self, column: str, values: pa.Array) -> None:
+        """Gives ``values`` to the expressions that read ``column``."""
+        for name, each in list(self.computed.items()):
+            type = each.read.get(column)
+            if type is None:
+                continue
+            exact = exactly(values, type)
+            if exact is None:
+                text = f"{column} is {values.type} in this file, which is not exactly {type}"
+                self._drop_one(name, text)
+                continue
+            try:
+                found = each.take(column, exact)
+            except (SkipstoneError, pa.ArrowException) as error:
+                self._drop_one(name, f"failed: {getattr(error, 'message', error)}")
+                continue
+            if found is not None:
+                self.add(name, found)
+
     def add_missing(self, column: str, rows: int) -> None:
         """Adds ``rows`` nulls: the file has no such column."""
         state = self.columns.get(column)
@@ -152,7 +239,17 @@ class ColumnsBuilder:
             rows -= count
 
     def drop(self, column: str, reason: str) -> None:
-        """Leaves ``column`` of this file without facts, because of ``reason``."""
+        """Leaves ``column`` of this file, and expressions over it, without facts, because of
+        ``reason``."""
+        self._drop_computed(column, f"{column}: {reason}")
+        self._drop_one(column, reason)
+
+    def _drop_computed(self, column: str, reason: str) -> None:
+        for name in [name for name, each in self.computed.items() if column in each.read]:
+            self._drop_one(name, reason)
+
+    def _drop_one(self, column: str, reason: str) -> None:
+        self.computed.pop(column, None)
         state = self.columns.pop(column, None)
         for definition in () if state is None else state.builders:
             self.reasons[repr(definition)] = reason

@@ -63,10 +63,12 @@ class WouldDrop:
 def _names(text: str, index: IndexInfo) -> bool:
     """True when ``text`` (``user_id:bloom``, with or without parameters) names ``index``."""
     from skipstone.indexes.registry import kind as registered
+    from skipstone.predicate.indexed import names_it
 
-    column, _, kind = text.partition("(")[0].rpartition(":")
+    column, _, kind = text.rpartition(":")
+    kind = kind.partition("(")[0]
     known = registered(kind)
-    return (column, kind if known is None else known.name) == (index.column, index.kind)
+    return index.kind == (kind if known is None else known.name) and names_it(column, index.column)
 
 
 @click.command()

@@ -17,6 +17,7 @@ import pyarrow as pa
 from skipstone import _compute as pc
 from skipstone._arrays import arrow, arrow_bytes, numbers
 from skipstone.errors import UnsupportedError
+from skipstone.predicate.tree import is_expression
 from skipstone.predicate.types import column_path, spark_name
 from skipstone.pruning.kind import column_fields
 from skipstone.questdb.pm_of_data_file import PM
@@ -304,6 +305,7 @@ def _bytes_by_field(snapshot: Snapshot) -> Counter[tuple[str, str, str]]:
 def indexed_names(definitions: Iterable[Definition]) -> tuple[str, ...]:
     """The columns, without what lies below them, that have an index, as their facts spell them; a
     column that facts spell in two ways is not among them."""
-    names = {str(column_path(name)[0]) for each in definitions for name in each.columns}
+    named = (name for each in definitions for name in each.columns if not is_expression(name))
+    names = {str(column_path(name)[0]) for name in named}
     lower = Counter(name.lower() for name in names)
     return tuple(sorted(name for name in names if lower[name.lower()] == 1))

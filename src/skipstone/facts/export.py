@@ -35,6 +35,7 @@ from skipstone.identity import UNITS_PER_SECOND, canonical_path
 from skipstone.indexes.bloom import FPP
 from skipstone.paimon.format import container
 from skipstone.paimon.format.container import ContainerHead
+from skipstone.predicate.tree import is_expression
 from skipstone.predicate.types import MapKey, column_path
 from skipstone.pruning import Cause, Reason
 from skipstone.pruning.table_schema import find_path
@@ -268,6 +269,8 @@ def _chosen(
 def _unsupported(definition: Definition, spellings: Mapping[str, int]) -> str | None:
     if len(definition.columns) != 1:
         return "Xskipper has one column per index"
+    if is_expression(definition.column):
+        return "Xskipper has no index over an expression"
     path = column_path(definition.column)
     if isinstance(path[-1], MapKey):
         return "Xskipper has no index over a key of a map"

@@ -51,6 +51,7 @@ from skipstone import _compute as pc
 from skipstone._arrays import arrow_bytes, numbers, validity
 from skipstone.errors import FormatError
 from skipstone.identity import UNITS_PER_SECOND
+from skipstone.predicate.tree import is_expression
 from skipstone.xskipper.format.naming import OBJ_NAME, column_name
 
 if TYPE_CHECKING:
@@ -352,14 +353,24 @@ def unique_names(fields: Iterable[FactField], taken: Sequence[str] = tuple(OWN))
 
 
 def fields_named(fields: Iterable[FactField], columns: Iterable[str]) -> list[FactField]:
-    """The fact columns about ``columns``, in any case."""
+    """The fact columns about ``columns`` and about expressions over these, in any case."""
     lower = {column.lower() for column in columns}
+
+    def about(name: str) -> bool:
+        return name.lower() in lower or (is_expression(name) and bool(_read(name) & lower))
+
     return [
         field
         for field in fields
-        if (field.nulls or "").lower() in lower
-        or (field.definition and any(each.lower() in lower for each in field.definition.columns))
+        if about(field.nulls or "")
+        or (field.definition and any(map(about, field.definition.columns)))
     ]
+
+
+def _read(name: str) -> set[str]:
+    from skipstone.predicate.indexed import columns_of_name
+
+    return {column.lower() for column in columns_of_name(name)}
 
 
 def own_for_plans(fields: Iterable[FactField]) -> set[str]:

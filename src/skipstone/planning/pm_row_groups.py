@@ -27,7 +27,7 @@ import pyarrow as pa
 
 from skipstone._cache import LruCache
 from skipstone.errors import SkipstoneError, UnsupportedError
-from skipstone.predicate.tree import Bound, Leaf
+from skipstone.predicate.tree import Bound, Leaf, is_expression
 from skipstone.predicate.tree import leaves as leaves_of
 from skipstone.predicate.types import column_path
 from skipstone.pruning import Cause, Evidence, Level, Reason, Units
@@ -117,7 +117,8 @@ class PmRowGroups:
         fields: dict[str, pa.Field] = {}
         for leaf in leaves_of(tree):
             path = column_path(leaf.column)
-            if leaf.column in columns and len(path) == 1 and isinstance(path[0], str):
+            stored = leaf.column in columns and not is_expression(leaf.column)
+            if stored and len(path) == 1 and isinstance(path[0], str):
                 fields[leaf.column] = pa.field(path[0], leaf.type)
         if not fields:
             return None

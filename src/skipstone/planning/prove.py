@@ -23,8 +23,9 @@ from skipstone.build.data_file import build_file
 from skipstone.errors import SkipstoneError
 from skipstone.paimon.base import PaimonIndex
 from skipstone.paimon.kinds import RowIndex
+from skipstone.predicate.indexed import fields_of_name
 from skipstone.predicate.literals import compare, from_key, order_key, order_keys
-from skipstone.predicate.tree import And, Leaf, Op
+from skipstone.predicate.tree import And, Leaf, Op, is_expression
 from skipstone.pruning import Answer, Cause, Fetched, Level, Units
 from skipstone.pruning.evaluation import Question, fetch_wave
 from skipstone.pruning.kind import Builder, Built, Chunk, Index
@@ -114,7 +115,10 @@ def prove(
         for definition in matched.snapshot.definitions
         if len(definition.columns) == 1
     }
-    schema = schema_of_columns(fields)
+    stored = {name: field for name, field in fields.items() if not is_expression(name)}
+    for name in fields.keys() - stored.keys():
+        stored = {**fields_of_name(name), **stored}
+    schema = schema_of_columns(stored)
     evidence = matched.evidence(frozenset(fields))
     untrue: list[str] = []
     unreadable: list[str] = []

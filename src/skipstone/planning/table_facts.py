@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 
-from skipstone.predicate.tree import Bound, Leaf, leaves
+from skipstone.predicate.tree import Bound, Leaf, is_expression, leaves
+from skipstone.predicate.typed import NO_EXPRESSIONS, KnownExpressions
 from skipstone.pruning import Cause, Evidence, Fetched, Level, Reason
 from skipstone.pruning.costs import FREE, Costs
 from skipstone.pruning.plan import Coverage, Plan, Step
@@ -17,8 +18,9 @@ from .fact_runs import Gathered, RunSettings, gather, sharpened
 from .pm_row_groups import PmRowGroups
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Collection, Mapping, Sequence
 
+    import pyarrow as pa
     from numpy.typing import NDArray
 
     from skipstone.facts import MatchedFacts
@@ -74,6 +76,37 @@ class ObjectPlanRequest:
     costs: Costs = FREE
     share: float = 1.0
     shown: bool = True
+
+
+def indexed_expressions(
+    matches: Sequence[MatchedFacts],
+    schema: pa.Schema,
+    session_zone: str,
+    *,
+    case_sensitive: bool = False,
+    folders: Collection[str] = (),
+) -> KnownExpressions:
+    """The expressions with an index in any of the stores, as a session sees them."""
+    columns = {name for each in matches for d in each.snapshot.definitions for name in d.columns}
+    if not any(map(is_expression, columns)):
+        return NO_EXPRESSIONS
+    from skipstone.predicate.indexed import known_expressions
+
+    return known_expressions(
+        sorted(columns),
+        schema,
+        session_zone,
+        case_sensitive=case_sensitive,
+        folders={name.lower() for name in folders},
+    )
+
+
+def expression_reasons(known: KnownExpressions) -> tuple[Reason, ...]:
+    """Why indexes on expressions are not asked."""
+    return tuple(
+        Reason(cause=Cause.NOT_APPLICABLE, subject=name, text=text)
+        for name, text in known.unusable.items()
+    )
 
 
 def plan_objects(request: ObjectPlanRequest) -> Plan:

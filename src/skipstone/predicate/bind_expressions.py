@@ -10,12 +10,17 @@ All of it follows ANSI rules; without ANSI mode an expression is ``Opaque``, and
 
 from __future__ import annotations
 
+from dataclasses import replace
+from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
+from skipstone.errors import ExpressionError, UnsupportedError
+
 from .operands import Column, Constant, Unusable
 from .tree import (
+    And,
     Bound,
     Call,
     ColumnRef,
@@ -25,21 +30,62 @@ from .tree import (
     Expr,
     Leaf,
     Literal,
+    Membership,
     NullTest,
+    Op,
     Opaque,
     Operand,
     Truth,
     conjunction,
+    is_expression,
+    leaves,
+    mapped,
 )
-from .types import INTERVAL, UNCOMPARABLE, MapKey, column_name, indexable
+from .types import INTERVAL, UNCOMPARABLE, Kind, MapKey, column_name, indexable, kind_of
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from .preimage import Ranges
     from .typed import Typed
+    from .types import Value
     from .zones import Zone
 
 
+# Values of a column that are put into the expressions over it.
+_MOST_IMAGES = 64
 # Conditions that are put in terms of others; nested ones multiply.
 _MOST_CASES = 500
+
+
+def _answered(part: Bound) -> Bound:
+    """With the note that an index answers what no index on a column does."""
+    if not isinstance(part, Opaque):
+        return part
+    return replace(part, reason=f"{part.reason}; an index on an expression answers it")
+
+
+def _about_expressions(known: Bound) -> Bound | None:
+    return known if any(is_expression(leaf.column) for leaf in leaves(known)) else None
+
+
+def images_of(typed: Typed, values: Sequence[Value], session: Zone | None) -> list[Value]:
+    """The values of an expression of one column for these of it; ``Unusable`` where it fails or is
+    NULL."""
+    from .kernels.rows import values_of
+    from .literals import from_key, order_keys
+    from .typed import scalar
+
+    ((name, type),) = typed.columns()
+    column = pa.concat_arrays([pa.repeat(scalar(value, type), 1) for value in values])
+    try:
+        found = values_of(typed, {name: column}, len(column), session, name)
+    except (ExpressionError, UnsupportedError, pa.ArrowException) as error:
+        raise Unusable(str(error)) from None
+    keys = [key for key in order_keys(found, typed.type).to_list() if key is not None]
+    if len(keys) < len(column):
+        raise Unusable("its value is NULL")
+    return [from_key(key, typed.type) for key in dict.fromkeys(keys)]
 
 
 class ExpressionBinder:
@@ -48,6 +94,8 @@ class ExpressionBinder:
     session: Zone | None
     ansi: bool
     cases = _MOST_CASES
+    expressions: Mapping[Typed, str] = MappingProxyType({})
+    restating = False
 
     def bind(self, expr: Expr | Bound, *, negated: bool) -> Bound:
         raise NotImplementedError
@@ -109,6 +157,9 @@ class ExpressionBinder:
         except Unusable as undecided:
             why = str(undecided)
             return Opaque(sql, reason if why in reason else f"{reason}; {why}")
+        by_spark = typed.by_spark()
+        if by_spark is not None:
+            return Opaque(sql, f"function {by_spark} is computed by Spark only")
         if typed.is_constant:
             return Const(typed.value is not None and typed.value is not negated)
         found = Computed(sql, reason, opposite(typed) if negated else typed, self.session)
@@ -118,6 +169,134 @@ class ExpressionBinder:
         if known is None:
             return found
         return known[0] if known[1] else conjunction([known[0], found])
+
+    def restated(self, expr: Expr | Bound, negated: bool, found: Bound) -> Bound:
+        """``found``, the bound ``expr``, with what it says of expressions that have an index."""
+        if isinstance(found, Leaf):
+            found = conjunction([found, *self.images(found)])
+        match expr:
+            case Const() | Opaque() | NullTest(ColumnRef()) | Truth(ColumnRef()):
+                return found
+            case Membership(ColumnRef()):
+                return found
+            case _ if isinstance(found, Const):
+                return found
+            case _:
+                said = self.said(expr, negated)
+        if said is None:
+            return found
+        parts = found.children if isinstance(found, And) else (found,)
+        return conjunction([*map(_answered, parts), said])  # type: ignore[arg-type]
+
+    def said(self, expr: Expr | Bound, negated: bool) -> Bound | None:
+        """The leaves of expressions that ``expr`` implies; ``None`` where there are none."""
+        from .equivalents import condition_of
+        from .text_bounds import bounds_of
+
+        match expr:
+            case Comparison("<=>", asked, Literal(True)) if not negated:  # IS TRUE
+                test = condition_of(asked)
+                if test is not None:
+                    return self.said(test, negated)
+            case _:
+                pass
+        whole = self.replaced(expr) if self.ansi else None  # type: ignore[arg-type]
+        if whole is not None and whole.kernel == "column":
+            return Leaf(str(whole.value), whole.type, Op.EQ, (not negated,))
+        self.restating = True
+        try:
+            known = _about_expressions(self.leaf(expr, negated))
+        except Unusable:
+            known = None
+        finally:
+            self.restating = False
+        if known is None and whole is not None:
+            bounds = bounds_of(whole, not negated)
+            known = None if bounds is None else _about_expressions(bounds[0])
+        return known
+
+    def images(self, leaf: Leaf) -> list[Bound]:
+        """What values of a column say of the expressions over it alone.
+
+        ``c = v`` is ``f(c) = f(v)``. A range of c is one of f(c) where all of it is carried back
+        into that: f keeps order, and fails for no row where it has an index.
+        """
+        if pa.types.is_floating(leaf.type) or len(leaf.values) > _MOST_IMAGES:
+            return []  # both zeros are equal, and f of them need not be
+        found: list[Bound] = []
+        for typed, name in self.expressions.items():
+            if typed.columns() != [(leaf.column, leaf.type)] or typed.by_spark():
+                continue
+            try:
+                if leaf.op in (Op.EQ, Op.IN):
+                    values = tuple(images_of(typed, list(leaf.values), self.session))
+                    op = Op.EQ if len(values) == 1 else Op.IN
+                    found.append(Leaf(name, typed.type, op, values))
+                elif leaf.op in (Op.LT, Op.LE, Op.GT, Op.GE):
+                    found += self.image_of_range(leaf, typed, name)
+            except Unusable:
+                continue
+        return found
+
+    def image_of_range(self, leaf: Leaf, typed: Typed, name: str) -> list[Bound]:
+        from .monotone import column_of
+        from .preimage import range_key, ranges_of, union
+
+        column = column_of(typed, self.session)
+        if kind_of(leaf.type) in (Kind.STRING, Kind.BINARY):
+            return []
+        ((low, high),) = ranges_of(str(leaf.op), range_key(leaf.values[0], leaf.type), leaf.type)
+        up = leaf.op in (Op.GT, Op.GE)
+        (value,) = images_of(typed, [low if up else high], self.session)
+        found: list[Bound] = []
+        for op in (Op.GE, Op.LE):
+            wanted = ranges_of(str(op), range_key(value, typed.type), typed.type)
+            back = union(self.back(column, wanted))
+            if low > high or any(a <= low and high <= b for a, b in back):
+                found.append(Leaf(name, typed.type, op, (value,)))
+        return found if column.total else []
+
+    def back(self, column: Column, ranges: Ranges) -> Ranges:
+        raise NotImplementedError
+
+    def replaced(self, operand: Operand) -> Typed | None:
+        """The operand over columns that stand for expressions; ``None`` where there are none."""
+        try:
+            typed = self.typed(self.spelled(operand))
+        except Unusable:
+            return None
+        if not self.ansi and not typed.same_in_both_modes():
+            return None
+        found = typed.replaced(self.expressions)
+        return found if any(is_expression(name) for name, _ in found.columns()) else None
+
+    def indexed(self, operand: Operand) -> Column | None:
+        """An expression that has an index, or one that keeps its order, as a column."""
+        if isinstance(operand, Literal | ColumnRef | Opaque):
+            return None
+        found = self.replaced(operand)
+        if found is None:
+            return None
+        from .monotone import column_of
+
+        try:
+            return column_of(found, self.session)
+        except Unusable:
+            return None
+
+    def spelled(self, operand: Operand) -> Operand:
+        """The operand with columns as the schema spells them; an element of a map is a column."""
+
+        def own(each: Operand) -> Operand:
+            match each:
+                case ColumnRef():
+                    return ColumnRef(self.resolved(each)[0])
+                case Call("element_at" | "subscript", (ColumnRef() as maps, Literal(str() as key))):
+                    return ColumnRef((*self.resolved(maps)[0], MapKey(key)))
+                case _:
+                    return each
+
+        return mapped(operand, own)
 
     def typed(self, operand: Operand) -> Typed:
         from .expressions import Typer

@@ -71,7 +71,10 @@ from .types import (
 from .zones import Zone, zone
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from .preimage import Ranges
+    from .typed import Typed
     from .types import Value
 
 
@@ -88,22 +91,26 @@ def bind(
     ansi: bool = True,
     text: str | None = None,
     map_keys: bool = False,
+    expressions: Mapping[Typed, str] | None = None,
 ) -> Bound:
     """``expr`` over the columns of ``schema``: a bound tree, TRUE for exactly the same rows.
 
     ``session_zone`` and ``ansi`` are Spark's ``spark.sql.session.timeZone`` and
     ``spark.sql.ansi.enabled``, ``text`` is the predicate's text for messages. With ``map_keys``
-    the value of a map's key (``m['k']``) is a column like others.
+    the value of a map's key (``m['k']``) is a column like others. ``expressions`` are those that
+    have an index, with their names (``indexed.py``): conditions on them get leaves of these names,
+    each in an AND with a condition that it restates, which alone decides the rows.
     ``PredicateError`` when a column does not exist or could be two.
     """
-    binder = _Binder(schema, case_sensitive, zone(session_zone), ansi, text, map_keys)
+    binder = Binder(schema, case_sensitive, zone(session_zone), ansi, text, map_keys)
+    binder.expressions = expressions or {}
     try:
         return binder.bind(expr, negated=False)
     except RecursionError:
         return Opaque(text or "…", "the condition is nested too deeply")
 
 
-class _Binder(ExpressionBinder):
+class Binder(ExpressionBinder):
     def __init__(
         self,
         schema: pa.Schema,
@@ -128,9 +135,10 @@ class _Binder(ExpressionBinder):
             bound = [self.bind(child, negated=negated) for child in flat(expr)]
             return conjunction(bound) if both else disjunction(bound)
         try:
-            return self.equivalent(expr, negated) or self.leaf(expr, negated)
+            found = self.equivalent(expr, negated) or self.leaf(expr, negated)
         except Unusable as unusable:
-            return self.computed(expr, negated, str(unusable))
+            found = self.computed(expr, negated, str(unusable))
+        return self.restated(expr, negated, found) if self.expressions else found
 
     def leaf(self, expr: Expr | Bound, negated: bool) -> Bound:
         match expr:
@@ -350,6 +358,9 @@ class _Binder(ExpressionBinder):
     # -- operands ---------------------------------------------------------------------------------
 
     def operand(self, operand: Operand) -> Column | Constant:
+        found = self.indexed(operand) if self.restating else None
+        if found is not None:
+            return found
         match operand:
             case Opaque():
                 raise Unusable(operand.reason)

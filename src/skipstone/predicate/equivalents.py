@@ -38,6 +38,7 @@ from .tree import (
     conjunction,
     disjunction,
     pieces,
+    without_expressions,
 )
 
 if TYPE_CHECKING:
@@ -89,14 +90,14 @@ def truth_test(expr: Comparison, negated: bool, bind: Bind) -> Bound | None:
             return None
         if op == "<=>":
             held = bind(condition, not value)
-            return _decided(complement(held) if negated else held)
+            return _decided(complement(without_expressions(held)) if negated else held)
         return bind(condition, negated ^ (not value) ^ (op == "<>"))
     return None
 
 
 def null_test(condition: Expr, negated: bool, bind: Bind) -> Bound:
     """``(p) IS NULL``: neither TRUE nor FALSE."""
-    known = [bind(condition, False), bind(condition, True)]
+    known = [without_expressions(bind(condition, negated)) for negated in (False, True)]
     found = disjunction(known) if negated else conjunction([complement(each) for each in known])
     return _decided(found)
 
@@ -171,7 +172,7 @@ def by_cases(
                 cast = value if typed(value).type == type else Cast(value, type)
                 branch = replace(expr, **{name: cast})  # type: ignore[arg-type]  # an operand
                 parts.append(conjunction([rest, held, bind(branch, negated)]))
-                rest = conjunction([rest, complement(held)])
+                rest = conjunction([rest, complement(without_expressions(held))])
             return _decided(disjunction(parts))
     return None
 

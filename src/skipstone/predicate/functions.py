@@ -393,6 +393,45 @@ def _wrapping(op: str, args: Sequence[Typed], session: Zone | None) -> Typed:
     return replace(found, value="wraps")
 
 
+_TYPES = {
+    "s": pa.string(),
+    "b": pa.binary(),
+    "i": pa.int32(),
+    "l": pa.int64(),
+    "t": TIMESTAMP,
+}
+# Functions that only Spark computes, and that an index may be built on: the types of the arguments,
+# of those that may be left out in capitals, and of the value.
+_BY_SPARK = """
+get_json_object:ss:s regexp_extract:ssI:s regexp_replace:sss:s date_format:ts:s initcap:s:s
+reverse:s:s replace:sss:s translate:sss:s substring_index:ssi:s lpad:sis:s rpad:sis:s
+md5:b:s sha1:b:s sha:b:s sha2:bi:s crc32:b:l
+"""
+
+
+#: their names
+BY_SPARK = frozenset(each.partition(":")[0] for each in _BY_SPARK.split())
+
+
+def _by_spark(
+    name: str, types: str, result: str, args: Sequence[Typed], session: Zone | None
+) -> Typed:
+    cast = tuple(
+        cast_to(arg, _TYPES[type.lower()], session) for arg, type in zip(args, types, strict=False)
+    )
+    if name == "regexp_extract" and len(cast) == 2:
+        cast += (constant(1, pa.int32()),)
+    return Typed(_TYPES[result], "spark", cast, "sha1" if name == "sha" else name)
+
+
+def _table_of_spark() -> dict[str, Function]:
+    found = {}
+    for name, types, result in (each.split(":") for each in _BY_SPARK.split()):
+        least = sum(type.islower() for type in types)
+        found[name] = Function(least, len(types), partial(_by_spark, name, types, result))
+    return found
+
+
 # -- the table -------------------------------------------------------------------------------------
 
 
@@ -441,4 +480,5 @@ FUNCTIONS: dict[str, Function] = {
     **{name: Function(1, 1, _size) for name in ("size", "cardinality")},
     "array_contains": Function(2, 2, _array_contains),
     **{name: Function(2, 2, _element_at) for name in ("element_at", "subscript")},
+    **_table_of_spark(),
 }

@@ -26,11 +26,13 @@ a sequence of the same values (``value_array.py``).
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import TYPE_CHECKING, TypeAlias
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     import pyarrow as pa
 
     from .typed import Typed
@@ -286,6 +288,29 @@ def leaves(tree: Bound) -> list[Leaf]:
     return list(dict.fromkeys(node for node in pieces(tree) if isinstance(node, Leaf)))
 
 
+def is_expression(column: str) -> bool:
+    """Whether a column is an expression that has an index (``indexed.py``)."""
+    from .types import EXPRESSION, column_path
+
+    return EXPRESSION in column and column_path(column) == (column,)
+
+
+def stored_columns(tree: Bound) -> frozenset[str]:
+    """The columns of the leaves that files have: all but expressions."""
+    return frozenset(leaf.column for leaf in leaves(tree) if not is_expression(leaf.column))
+
+
+def without_expressions(tree: Bound) -> Bound:
+    """The same rows by columns of files alone: a leaf of an expression restates what is next to it
+    in an AND."""
+    if isinstance(tree, And | Or):
+        joined = conjunction if isinstance(tree, And) else disjunction
+        return joined([without_expressions(child) for child in tree.children])  # type: ignore[arg-type]
+    if isinstance(tree, Leaf) and is_expression(tree.column):
+        return Const(True)
+    return tree
+
+
 def columns_read(tree: Bound) -> dict[str, pa.DataType]:
     """The columns that decide a row, with their types: those of leaves, then of what is computed.
 
@@ -320,6 +345,32 @@ def columns_of(expr: Expr) -> set[str]:
         elif isinstance(node, ColumnRef):
             found.add(".".join(node.path))
     return found
+
+
+def mapped(operand: Operand, change: Callable[[Operand], Operand]) -> Operand:
+    """The operand with ``change`` applied to each of its parts, to those within others first."""
+
+    def inside(each: Operand) -> Operand:
+        match each:
+            case Call():
+                return replace(each, args=tuple(mapped(arg, change) for arg in each.args))
+            case Cast() | NullTest() | PatternMatch() | Truth():
+                return replace(each, operand=mapped(each.operand, change))
+            case Comparison():
+                left, right = mapped(each.left, change), mapped(each.right, change)
+                return replace(each, left=left, right=right)
+            case Membership(values=tuple() as values):
+                listed = tuple(mapped(value, change) for value in values)
+                return Membership(mapped(each.operand, change), listed)
+            case And() | Or():
+                children = tuple(mapped(child, change) for child in each.children)  # type: ignore[arg-type]
+                return replace(each, children=children)  # type: ignore[arg-type]
+            case Not():
+                return Not(mapped(each.child, change))  # type: ignore[arg-type]
+            case _:
+                return each
+
+    return change(inside(operand))
 
 
 def flat(tree: And | Or) -> list[Expr | Bound]:

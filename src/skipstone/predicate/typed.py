@@ -7,14 +7,14 @@ are written for.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping
 
     from .types import Value
 
@@ -66,10 +66,59 @@ class Typed:
             yield node
             stack.extend(reversed(node.args))
 
+    def replaced(self, columns: Mapping[Typed, str]) -> Typed:
+        """The same over columns that stand for expressions: the largest of these that it has."""
+        name = columns.get(self.failing())
+        if name is not None:
+            return Typed(self.type, "column", (), name)
+        args = tuple(arg.replaced(columns) for arg in self.args)
+        same = all(new is old for new, old in zip(args, self.args, strict=True))
+        return self if same else replace(self, args=args)
+
+    def failing(self) -> Typed:
+        """The same where no sum wraps around."""
+        args = tuple(arg.failing() for arg in self.args)
+        wraps = self.kernel in ("+", "-", "negate") and self.value == "wraps"
+        return replace(self, args=args, value=None if wraps else self.value)
+
+    def by_spark(self) -> str | None:
+        """A function in it that only Spark computes, if there is one."""
+        return next((node.value for node in self.nodes() if node.kernel == "spark"), None)
+
+    def same_in_both_modes(self) -> bool:
+        """Whether Spark computes the same without ANSI mode, whatever casts it adds there."""
+        return all(
+            node.kernel in _OF_BOTH_MODES or (node.kernel == "cast" and _never_fails(node))
+            for node in self.nodes()
+        )
+
     def columns(self) -> list[tuple[str, pa.DataType]]:
         """The columns that it reads, and their types."""
         found = {node.value: node.type for node in self.nodes() if node.kernel == "column"}
         return list(found.items())
+
+
+@dataclass(frozen=True, slots=True)
+class KnownExpressions:
+    """The expressions among the columns of indexes: ``names`` by what they are over a schema, and
+    ``unusable``, why others are not the same there."""
+
+    names: Mapping[Typed, str]
+    unusable: Mapping[str, str]
+
+
+NO_EXPRESSIONS = KnownExpressions({}, {})
+
+# Kernels that do not fail, over arguments that Spark casts to text or times in any mode.
+_OF_BOTH_MODES = {"column", "constant", "upper", "lower", "length", "trim", "substring", "concat"}
+_OF_BOTH_MODES |= {"startswith", "endswith", "contains", "like", "rlike", "map_value", "spark"}
+_OF_BOTH_MODES |= {"field", "trunc", "date_trunc"}
+
+
+def _never_fails(cast: Typed) -> bool:
+    source, t = cast.args[0].type, pa.types
+    times = all(t.is_date(each) or t.is_timestamp(each) for each in (source, cast.type))
+    return times or bool(t.is_string(cast.type))
 
 
 def constant(value: Value | Interval | None, type: pa.DataType) -> Typed:

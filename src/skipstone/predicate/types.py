@@ -70,6 +70,9 @@ UNCOMPARABLE = b"skipstone.uncomparable"
 # Another key, of Spark: the value (as SQL) that the column has in files that lack it.
 EXISTS_DEFAULT = b"EXISTS_DEFAULT"
 
+# What the name of an expression has between its text and its type (``indexed.py``).
+EXPRESSION = " :: "
+
 # Another key: the column is an interval; Spark's type, as no Arrow type has its units.
 INTERVAL = b"skipstone.interval"
 
@@ -205,7 +208,7 @@ def has_text_keys(type: pa.DataType) -> bool:
 
 
 def column_name(path: tuple[str, ...]) -> str:
-    """The dotted spelling of a path; a part that has a dot, a backquote or ``['`` is backquoted.
+    """The dotted spelling of a path; a part with a dot, a backquote, ``['`` or `` :: `` is quoted.
 
     A map's key follows the map as in SQL: ``m['k']``, with a backslash before quotes in it.
     """
@@ -215,7 +218,7 @@ def column_name(path: tuple[str, ...]) -> str:
             escaped = part.replace("\\", "\\\\").replace("'", "\\'")
             found += f"['{escaped}']"
             continue
-        quoted = "." in part or "`" in part or "['" in part or not part
+        quoted = any(each in part for each in (".", "`", "['", EXPRESSION)) or not part
         found += ("." if found else "") + ("`" + part.replace("`", "``") + "`" if quoted else part)
     return found
 
@@ -232,7 +235,7 @@ def column_path(name: str) -> tuple[str, ...]:
     part of it may be another column.
     """
     if "`" not in name and "['" not in name:
-        return tuple(name.split("."))
+        return (name,) if EXPRESSION in name else tuple(name.split("."))
     found = list(_PART.finditer(name))
     if "".join(match.group() for match in found) != name:
         return (name,)

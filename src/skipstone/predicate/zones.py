@@ -148,6 +148,15 @@ def zone(name: str) -> Zone | None:
     return Zone(name, None, rules)
 
 
+def zone_text(zone: Zone) -> str:
+    """One text for all names of the same rules, as far as that is certain: of one offset, that."""
+    if not zone.fixed:
+        return zone.name if zone.fixed is None else "UTC"
+    minutes, seconds = divmod(abs(zone.fixed) // SECOND, 60)
+    sign = "-" if zone.fixed < 0 else "+"
+    return f"{sign}{minutes // 60:02}:{minutes % 60:02}" + (f":{seconds:02}" if seconds else "")
+
+
 def known_zone(session: Zone | None) -> Zone:
     """The session's zone; ``UnknownLocalTime`` where it is not certain."""
     if session is None:

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 
-from skipstone.predicate.tree import leaves
+from skipstone.predicate.tree import stored_columns
 
 from .._arrays import distinct
 from . import Bounds, Evidence, Level, Reason, Units
@@ -183,7 +183,7 @@ class FinerLevels:
                 return self.gate.affordable(source, parts, found) if many else found
             return [each for each in found if (each.name, each.column) in verdict.chosen]
 
-        columns = frozenset(leaf.column for leaf in leaves(self.tree))
+        columns = stored_columns(self.tree)
         asked = state.units.where(at)
         parts, parent = source.split(asked, columns)
         covered = _covered(asked, parts, parent)[parent]
@@ -208,9 +208,7 @@ class FinerLevels:
         if source is None or not 0 < len(at) <= _NAMED:
             return state
         try:
-            parts, parent = source.split(
-                state.units.where(at), frozenset(leaf.column for leaf in leaves(self.tree))
-            )
+            parts, parent = source.split(state.units.where(at), stored_columns(self.tree))
             covered = _covered(state.units.where(at), parts, parent)[parent]
             parts, parent = parts.where(covered), at[parent[covered]]
             fine = evaluate(

@@ -29,8 +29,8 @@ import pyarrow as pa
 
 from skipstone import _compute as pc
 from skipstone._arrays import arrow, validity
-from skipstone.errors import UnsupportedError
-from skipstone.predicate.tree import Const, Op
+from skipstone.errors import PredicateError, UnsupportedError
+from skipstone.predicate.tree import Const, Op, is_expression
 from skipstone.predicate.types import indexable
 from skipstone.storage import ByteRange
 
@@ -45,6 +45,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
+    from skipstone.predicate.indexed import Expression
     from skipstone.predicate.tree import Leaf
 
 
@@ -296,7 +297,10 @@ def column_fields(definitions: Iterable[Index], schema: pa.Schema) -> dict[str, 
     """
     fields: dict[str, pa.Field] = {}
     for definition in definitions:
-        found = find_field(schema, definition.column)
+        if is_expression(definition.column):
+            found = expression_field(definition.column, schema)
+        else:
+            found = find_field(schema, definition.column)
         if found is None:
             raise UnsupportedError(
                 f"there is no column {definition.column!r} outside arrays and maps to index",
@@ -311,6 +315,28 @@ def column_fields(definitions: Iterable[Index], schema: pa.Schema) -> dict[str, 
         definition.stored_type(type)
         fields[definition.column] = found.with_type(type)
     return fields
+
+
+def expression_of(column: str, schema: pa.Schema) -> Expression:
+    """The expression that an index is built on, over a table's schema; ``UnsupportedError`` where
+    it is another one there."""
+    from skipstone.predicate.indexed import read_expression
+
+    try:
+        found = read_expression(column, schema)
+    except PredicateError as error:
+        raise UnsupportedError(f"no index on {column}: {error.message}") from error
+    if found.name != column:
+        raise UnsupportedError(
+            f"the index was built on {column}, and that is {found.name} in this table now",
+            hint="build an index on the expression again",
+        )
+    return found
+
+
+def expression_field(column: str, schema: pa.Schema) -> pa.Field:
+    """The field of an expression, under the name of its index."""
+    return pa.field(column, expression_of(column, schema).typed.type)
 
 
 IntArray: TypeAlias = "NDArray[np.int64]"

@@ -28,10 +28,20 @@ Add:wrapping + Subtract:wrapping - UnaryMinus:wrapping negate Divide:/ Year:year
 TruncTimestamp:date_trunc DateAdd:date_add DateSub:date_sub AddMonths:add_months
 UnixSeconds:unix_seconds UnixMillis:unix_millis UnixMicros:unix_micros UnixDate:unix_date
 Substring:substr Upper:upper Lower:lower Concat:concat Coalesce:coalesce If:if Least:least
-Greatest:greatest RLike:rlike
+Greatest:greatest RLike:rlike Length:length StringTrim:trim StringTrimLeft:ltrim
+StringTrimRight:rtrim Abs:abs Remainder:% Pmod:pmod IntegralDivide:div Quarter:quarter Month:month
+DayOfMonth:day DayOfYear:dayofyear DayOfWeek:dayofweek WeekDay:weekday Hour:hour Minute:minute
+Second:second DateDiff:datediff GetJsonObject:get_json_object RegExpExtract:regexp_extract
+RegExpReplace:regexp_replace DateFormatClass:date_format InitCap:initcap Reverse:reverse
+StringReplace:replace StringTranslate:translate SubstringIndex:substring_index StringLPad:lpad
+StringRPad:rpad Md5:md5 Sha1:sha1 Sha2:sha2 Crc32:crc32
 """
 FUNCTIONS = dict(each.split(":") for each in re.findall(r"\w+:(?:wrapping )?\S+", _NAMES))
-_TEXTS = frozenset({"substr", "upper", "lower", "concat"})
+_OF_TEXT = """
+substr upper lower concat trim ltrim rtrim get_json_object regexp_extract regexp_replace date_format
+initcap reverse replace translate substring_index lpad rpad md5 sha1 sha2
+"""
+_TEXTS = frozenset(_OF_TEXT.split())
 
 
 @dataclass(slots=True)

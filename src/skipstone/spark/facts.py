@@ -38,10 +38,15 @@ from skipstone.facts.find import find_store
 from skipstone.identity import ObjectId
 from skipstone.paimon.adjacent_index import AdjacentIndexes, without_sidecars
 from skipstone.planning.fact_runs import IN_MEMORY, RunSettings, in_turn
-from skipstone.planning.table_facts import ObjectPlanRequest, plan_objects
+from skipstone.planning.table_facts import (
+    ObjectPlanRequest,
+    expression_reasons,
+    indexed_expressions,
+    plan_objects,
+)
 from skipstone.predicate.binding import bind
 from skipstone.predicate.render import to_sql
-from skipstone.predicate.tree import And, conjunction, leaves
+from skipstone.predicate.tree import And, conjunction, stored_columns
 from skipstone.predicate.types import schema_from_spark
 from skipstone.pruning import Cause, Reason
 from skipstone.pruning.partitions import PartitionColumns
@@ -155,19 +160,27 @@ class FactsPruner(Pruner):
     def prune(self, matched: object, predicate: Expr, settings: ReadSettings) -> Pruning:
         """The plan for ``predicate``; its ``keep`` is over the listing that was matched."""
         assert isinstance(matched, MatchedListing)
+        schema, zone = _spelled(self.schema, matched.matches), settings.time_zone
+        indexed = indexed_expressions(
+            matched.matches,
+            schema,
+            zone,
+            case_sensitive=settings.case_sensitive,
+            folders=schema_from_spark(self.info.partition_schema).names,
+        )
         tree = bind(
             predicate,
-            _spelled(self.schema, matched.matches),
+            schema,
             case_sensitive=settings.case_sensitive,
-            session_zone=settings.time_zone,
+            session_zone=zone,
             map_keys=True,
+            expressions=indexed.names,
         )
         if self.keys is not None:
-            schema, zone = _spelled(self.schema, matched.matches), settings.time_zone
             own = bind(self.keys, schema, session_zone=zone, ansi=self.ansi)
             tree = conjunction([tree, own])
             predicate = And((predicate, self.keys))
-        reasons = self.reasons
+        reasons = (*self.reasons, *expression_reasons(indexed))
         if settings.case_sensitive:
             # Facts of `id` may be those of a file's `ID`, another column for this session.
             text = "is true: facts are built as for false"
@@ -184,7 +197,7 @@ class FactsPruner(Pruner):
         disabled = settings.case_sensitive or changed or bool(harms)
         adjacent = None
         if matched.sidecars and self.sidecars is not None and self.file_index and not disabled:
-            named = {leaf.column for leaf in leaves(tree)}
+            named = stored_columns(tree)
             adjacent = self.sidecars.rows_of(matched.listing, matched.sidecars, named)
         plan: Plan = plan_objects(
             ObjectPlanRequest(

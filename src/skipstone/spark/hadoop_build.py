@@ -14,7 +14,7 @@ from __future__ import annotations
 import pickle
 import time
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, cast
 
 import numpy as np
 
@@ -35,7 +35,7 @@ from .jobs import (
     watched,
     waves,
 )
-from .session import literal_path
+from .session import cloned, literal_path
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -144,7 +144,7 @@ def _facts(spark: SparkSession, job: BuildJob, files: Sequence[ObjectId]) -> Dat
 
 def _own_session(spark: SparkSession) -> SparkSession:
     """A session with the settings of ``spark``, and those of this job besides."""
-    made: Any = type(spark)(spark.sparkContext, spark._jsparkSession.cloneSession())
+    made = cloned(spark)
     # A batch is one file: the contents of several might not fit into memory.
     made.conf.set("spark.sql.execution.arrow.maxRecordsPerBatch", "1")
     made.conf.set("spark.sql.files.maxPartitionBytes", str(BYTES_PER_TASK))
@@ -152,7 +152,7 @@ def _own_session(spark: SparkSession) -> SparkSession:
     # Spark would start a task to look at each file, which takes longer than looking.
     made.conf.set("spark.sql.sources.parallelPartitionDiscovery.threshold", str(2**31 - 1))
     made.conf.set("spark.sql.files.ignoreCorruptFiles", "false")
-    return cast("SparkSession", made)
+    return made
 
 
 # -- the worker ------------------------------------------------------------------------------------

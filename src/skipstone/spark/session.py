@@ -107,6 +107,30 @@ def literal_path(path: str) -> str:
 ZONE: Final = "spark.sql.session.timeZone"
 
 
+def cloned(spark: SparkSession) -> SparkSession:
+    """Another session of the same context, with the same settings."""
+    made: SparkSession = type(spark)(spark.sparkContext, spark._jsparkSession.cloneSession())
+    return made
+
+
+def ansi_session(spark: SparkSession, zone: str | None) -> SparkSession:
+    """A session with ANSI mode and this time zone; under Connect it must have them already."""
+    wanted = {"spark.sql.ansi.enabled": "true"} | ({} if zone is None else {ZONE: zone})
+    if not is_connect(spark):
+        own = cloned(spark)
+        for key, value in wanted.items():
+            own.conf.set(key, value)
+        return own
+    for key, value in wanted.items():
+        have = spark.conf.get(key)
+        if have != value:
+            raise UnsupportedError(
+                f"an index on an expression is built with {key} = {value}, and it is {have}",
+                hint=f"set it in this session: spark.conf.set({key!r}, {value!r})",
+            )
+    return spark
+
+
 def made_settings(spark: SparkSession) -> dict[str, str]:
     """The settings that were made in a session or for it, in few calls."""
     if is_connect(spark):

@@ -6,6 +6,7 @@ Rows are sorted by the key of their file, so one file after the other passes thr
 from __future__ import annotations
 
 import itertools
+import re
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
@@ -13,6 +14,7 @@ import numpy as np
 from skipstone.build.column_indexes import ColumnsBuilder
 from skipstone.facts.encode import FileFacts
 from skipstone.facts.part_columns import UNREADABLE
+from skipstone.identity import canonical_path, decode_uri
 from skipstone.storage import Storage, open_storage
 
 from .jobs import result_batch, unpacked
@@ -82,6 +84,41 @@ def unreadable(object: ObjectId, why: str, job: BuildJob) -> FileFacts:
     return FileFacts(id=object, error=why, reasons=reasons)
 
 
+# -- what Spark's errors say -----------------------------------------------------------------------
+
+_FAILED = re.compile(r"reading file (\S+?)\.(?:\s|$)")
+_DAMAGED = "not readable as "
+_PASSING = re.compile(
+    "FileNotFound|AccessControl|Permission|Timeout|Connect|Socket|OutOfMemory|Interrupted|Aborted"
+    "|Spark failed"
+)
+_CAUSE = re.compile(r"Caused by: (?:[\w.$]+\.)?([\w$]+(?:: [^\n]*)?)")
+# An error of a row.
+_CONDITION = re.compile(r"\[[A-Z][A-Z0-9_]+(?:\.[A-Z0-9_]+)*\] [^\n]{0,200}")
+
+
+def failed_file(error: Exception) -> str | None:
+    """The file that Spark could not read, from the error's text."""
+    found = _FAILED.search(str(error))
+    return canonical_path(decode_uri(found[1])) if found else None
+
+
+def why_unreadable(error: Exception, format: str) -> str:
+    causes = _CAUSE.findall(str(error))
+    return f"{_DAMAGED}{format}: {causes[-1] if causes else 'Spark failed to read it'}"
+
+
+def is_damaged(error: str) -> bool:
+    """Whether this is the file's own fault; what a store or the session lacks may come back."""
+    return error.startswith(_DAMAGED) and _PASSING.search(error) is None
+
+
+def error_of_row(error: Exception) -> str | None:
+    """The condition of Spark that a row has met; ``None`` for an error of another kind."""
+    found = _CONDITION.search(str(error))
+    return None if found is None else found[0]
+
+
 class SourceFile:
     """One file while its rows arrive."""
 
@@ -97,9 +134,10 @@ class SourceFile:
         self.malformed += int(np.count_nonzero(batch.column(1).to_numpy() == MALFORMED))
         if self.malformed or self.error is not None:
             return  # the rest is only counted
+        wanted = self.builder.wanted
         try:
             for at, column in enumerate(columns):
-                if column in self.builder.columns:
+                if column in wanted:
                     self.builder.add(column, batch.column(2 + at))
         except Exception as error:  # one file must not end the build of the others
             self.error = f"{type(error).__name__}: {error}"

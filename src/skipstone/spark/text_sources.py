@@ -26,15 +26,19 @@ What makes a fact true of *every* query with the same fingerprint:
 from __future__ import annotations
 
 import json
-import re
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
+
+import pyarrow as pa
 
 from skipstone.build.footers import settled
 from skipstone.build.job import BuildJob, Outcome
 from skipstone.errors import SkipstoneError, UnsupportedError
+from skipstone.facts.encode import FileFacts
 from skipstone.identity import ObjectId, canonical_path, decode_uri, encode_uri
-from skipstone.predicate.types import schema_from_spark
+from skipstone.predicate.indexed import columns_of_name, spark_expression
+from skipstone.predicate.render import column_sql
+from skipstone.predicate.types import column_path, schema_from_spark
 from skipstone.pruning.kind import column_fields
 from skipstone.pruning.partitions import folder_columns, lookup_of
 from skipstone.storage import Listing, Storage, needs_session, open_storage
@@ -52,17 +56,32 @@ from .jobs import (
     waves,
 )
 from .relation import CORRUPT_NAME, FORMATS, fingerprint, session_settings
-from .session import is_connect, path_for_spark
-from .source_task import MALFORMED, WHOLE, WITH_NULLS, SourceFile, run_task, unreadable
+from .schemas import spark_types
+from .session import ansi_session, is_connect, path_for_spark
+from .source_task import (
+    MALFORMED,
+    WHOLE,
+    WITH_NULLS,
+    SourceFile,
+    error_of_row,
+    failed_file,
+    is_damaged,
+    run_task,
+    unreadable,
+    why_unreadable,
+)
 from .versions import file_path
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
-    import pyarrow as pa
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.types import StructType
 
+    from skipstone.build.job import BuildJob
+    from skipstone.identity import ObjectId
+    from skipstone.pruning.kind import Index
+    from skipstone.storage import Listing, Storage
 
 # After this many failures the remaining files are tried in halves.
 _FAILURES = 3
@@ -71,14 +90,9 @@ _SCAN = "FileScanRDD"
 # So many files side by side that fail alike are not broken, but cannot be reached.
 _IN_A_ROW = 8
 
+# Of it, Spark reads what expressions need that only Spark computes.
+_PARQUET = "parquet"
 _CORRUPT = "_skipstone_corrupt"
-_FAILED = re.compile(r"reading file (\S+?)\.(?:\s|$)")
-_DAMAGED = "not readable as "
-_PASSING = re.compile(
-    "FileNotFound|AccessControl|Permission|Timeout|Connect|Socket|OutOfMemory|Interrupted|Aborted"
-    "|Spark failed"
-)
-_CAUSE = re.compile(r"Caused by: (?:[\w.$]+\.)?([\w$]+(?:: [^\n]*)?)")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -93,7 +107,7 @@ class FileSource:
     schema: str | None = None
 
     def __post_init__(self) -> None:
-        if self.format not in FORMATS:
+        if self.format not in (*FORMATS, _PARQUET):
             raise UnsupportedError(
                 f"tables of format {self.format!r} have no index",
                 hint=f"parquet, {', '.join(FORMATS)} do",
@@ -117,7 +131,7 @@ class SourceTable:
       canonical types;
     - ``read_schema``: with the partition columns too;
     - ``uris``: of every file that Spark reads there, canonical path -> ``_metadata.file_path``;
-    - ``fingerprint``: that of its facts.
+    - ``fingerprint``: that of its facts; ``None`` for Parquet.
     """
 
     root: str
@@ -126,10 +140,12 @@ class SourceTable:
     data_schema: str
     read_schema: str
     uris: Mapping[str, str]
-    fingerprint: str
+    fingerprint: str | None
 
     def read_alike(self, spark: SparkSession) -> bool:
         """Whether ``spark`` still reads the same values; its settings may have changed."""
+        if self.source.format == _PARQUET:
+            return True
         settings = session_settings(spark, self.source.format)
         now = fingerprint(self.source.format, self.options, self.data_schema, settings)
         return now == self.fingerprint
@@ -143,7 +159,6 @@ class SourceTable:
 def open_source(spark: SparkSession, root: str, source: FileSource) -> SourceTable:
     """The schema, options and files of ``root`` as ``spark`` reads them under its settings now."""
     frame = source.read(spark, root)
-    settings = session_settings(spark, source.format)
     read_schema = str(frame.schema.json())
     data_schema, options = read_schema, dict(source.options)
     uris = {}
@@ -159,6 +174,9 @@ def open_source(spark: SparkSession, root: str, source: FileSource) -> SourceTab
 
         info = relation_of(frame)
         data_schema, options = info.data_schema, dict(info.options)
+    parquet = source.format == _PARQUET
+    settings = {} if parquet else session_settings(spark, source.format)
+    own = None if parquet else fingerprint(source.format, options, data_schema, settings)
     return SourceTable(
         root=root,
         source=source,
@@ -166,7 +184,7 @@ def open_source(spark: SparkSession, root: str, source: FileSource) -> SourceTab
         data_schema=data_schema,
         read_schema=read_schema,
         uris=uris,
-        fingerprint=fingerprint(source.format, options, data_schema, settings),
+        fingerprint=own,
     )
 
 
@@ -227,13 +245,38 @@ def build_source(
 
         files = [todo.object_id(at) for at in wave]
         found = build.attempt(files, 0, None if progress is None else report)
-        lost = {each.path: each.error for each in found if _is_damaged(each.error or "")}
+        lost = {each.path: each.error for each in found if is_damaged(each.error or "")}
         damaged = [
             unreadable(each, lost[each.path] or "", job) for each in files if each.path in lost
         ]
         outcomes += [each for each in found if each.path not in lost]
         outcomes += job.publish(iter(damaged))
     job.finish(outcomes, before)
+    return outcomes
+
+
+def build_expressions(
+    spark: SparkSession,
+    job: BuildJob,
+    todo: Listing,
+    progress: Callable[[int, int], None] | None = None,
+) -> list[Outcome]:
+    """Run ``job``, of expressions that Spark computes, over Parquet files: under ANSI rules, and in
+    the time zone of each expression's name. A file in which one fails has no facts of it."""
+    by_zone: dict[str | None, list[Index]] = {}
+    for index in job.definitions:
+        found = spark_expression(index.column)
+        by_zone.setdefault(found and found.zone, []).append(index)
+    outcomes: list[Outcome] = []
+    for zone, definitions in by_zone.items():
+        session = ansi_session(spark, zone)
+        names = (name for index in definitions for name in columns_of_name(index.column))
+        tops = {column_path(name)[0] for name in names}
+        read = spark_types(pa.schema([each for each in job.schema if each.name in tops]))
+        source = FileSource(format=_PARQUET, schema=read.json())
+        table = open_source(session, job.table, source)
+        part = replace(job, definitions=tuple(definitions))
+        outcomes += build_source(session, part, table, todo, progress)
     return outcomes
 
 
@@ -260,11 +303,14 @@ class _Build:
         try:
             return self.run(files, progress)
         except Exception as error:
-            failed = _failed_file(error)
+            failed = failed_file(error)
             broken = [each for each in files if each.path == failed]
+            condition = error_of_row(error)
+            if any(map(_asked_of_spark, self.job.definitions)) and not broken and condition:
+                return self.failing(files, condition, progress)
             if not broken and _SCAN not in str(error):
                 raise  # leaving out a file would not help
-            why, cause = _why(error, self.table.source.format), error
+            why, cause = why_unreadable(error, self.table.source.format), error
         if not broken:
             return self.search(files, why, cause, progress)
         rest = [each for each in files if each.path != failed]
@@ -296,6 +342,22 @@ class _Build:
             outcomes += found
         return outcomes
 
+    def failing(
+        self,
+        files: Sequence[ObjectId],
+        why: str,
+        progress: Callable[[int, int], None] | None,
+    ) -> list[Outcome]:
+        """Index the files by halves, until those in which an expression fails are alone."""
+        if len(files) > 1:
+            half = len(files) // 2
+            pieces = (files[:half], files[half:])
+            return [each for piece in pieces for each in self.attempt(piece, 0, progress)]
+        definitions = self.job.definitions
+        reasons = {repr(index): f"failed: {why}" for index in definitions}
+        lost = FileFacts(id=files[0], values=dict.fromkeys(definitions), reasons=reasons)
+        return list(self.job.publish(iter([lost])))
+
     def run(
         self, files: Sequence[ObjectId], progress: Callable[[int, int], None] | None
     ) -> list[Outcome]:
@@ -314,7 +376,11 @@ class _Build:
         keys = _keys([each for each in files if each.path not in fresh_paths], table)
         if not keys:
             return outcomes
-        columns = list(dict.fromkeys(definition.column for definition in job.definitions))
+        read = [
+            (index.column,) if _asked_of_spark(index) else columns_of_name(index.column)
+            for index in job.definitions
+        ]
+        columns = list(dict.fromkeys(column for each in read for column in each))
         rows = _rows(spark, table, [table.uris[each.path] for each in keys.values()], columns)
         cores, size = parallelism(spark), sum(each.size or 0 for each in keys.values())
         parts = min(len(keys), max(TASKS_PER_CORE * cores, size // BYTES_PER_TASK))
@@ -348,22 +414,6 @@ class _Build:
         return [*outcomes, *found, *job.publish(facts)]
 
 
-def _failed_file(error: Exception) -> str | None:
-    """The file that Spark could not read, from the error's text."""
-    found = _FAILED.search(str(error))
-    return canonical_path(decode_uri(found[1])) if found else None
-
-
-def _why(error: Exception, format: str) -> str:
-    causes = _CAUSE.findall(str(error))
-    return f"{_DAMAGED}{format}: {causes[-1] if causes else 'Spark failed to read it'}"
-
-
-def _is_damaged(error: str) -> bool:
-    """Whether this is the file's own fault; what a store or the session lacks may come back."""
-    return error.startswith(_DAMAGED) and _PASSING.search(error) is None
-
-
 def _listed(spark: SparkSession, table: SourceTable, files: Sequence[ObjectId]) -> set[str]:
     """The files that Spark lists under the URI in ``table.uris``; their data is not read.
 
@@ -395,6 +445,10 @@ def _keys(files: Sequence[ObjectId], table: SourceTable) -> dict[int, ObjectId]:
     return found
 
 
+def _asked_of_spark(index: Index) -> bool:
+    return spark_expression(index.column) is not None
+
+
 def _rows(
     spark: SparkSession, table: SourceTable, uris: Sequence[str], columns: Sequence[str]
 ) -> DataFrame:
@@ -407,7 +461,7 @@ def _rows(
     # A query may ignore broken files; here they must be found.
     options |= {"ignorecorruptfiles": "false", "ignoremissingfiles": "false"}
     state = f.lit(WHOLE)
-    if source.format != "orc":
+    if source.format not in ("orc", _PARQUET):
         corrupt = options.get("columnnameofcorruptrecord") or spark.conf.get(CORRUPT_NAME)
         names = [each["name"].lower() for each in struct["fields"]]
         if corrupt is None or corrupt.lower() not in names:
@@ -416,9 +470,9 @@ def _rows(
             struct["fields"].append(added)
         options |= {"mode": "PERMISSIVE", "columnnameofcorruptrecord": corrupt}
         # It uses every column, so Spark parses every column.
-        nulls = [f.col(_quoted(each["name"])).isNull() for each in struct["fields"]]
+        nulls = [f.col(column_sql((each["name"],))).isNull() for each in struct["fields"]]
         state = (
-            f.when(f.col(_quoted(corrupt)).isNotNull(), MALFORMED)
+            f.when(f.col(column_sql((corrupt,))).isNotNull(), MALFORMED)
             .when(f.greatest(*nulls, f.lit(False)), WITH_NULLS)
             .otherwise(WHOLE)
         )
@@ -427,9 +481,9 @@ def _rows(
     path = file_path(frame)
     if len(uris) < len(table.uris):
         frame = frame.where(path.isin(list(uris)))
-    picked = [f.col(column).alias(f"c{at}") for at, column in enumerate(columns)]
+    asked = [(column, spark_expression(column)) for column in columns]
+    picked = [
+        (f.col(column) if each is None else f.expr(each.sql)).alias(f"c{at}")
+        for at, (column, each) in enumerate(asked)
+    ]
     return frame.select(f.xxhash64(path).alias("key"), state.alias("state"), *picked)
-
-
-def _quoted(name: str) -> str:
-    return "`" + name.replace("`", "``") + "`"

@@ -13,12 +13,14 @@ import numpy as np
 from skipstone.errors import KeyUnavailableError, PredicateError, SkipstoneError, UnsupportedError
 from skipstone.human import plural
 from skipstone.paimon.options import FileIndexOptions
+from skipstone.predicate.indexed import columns_of_name, spark_expression
 from skipstone.predicate.types import MapKey, column_name, column_path
 from skipstone.pruning import Cause, Reason
 from skipstone.pruning.kind import Index, column_fields
 from skipstone.pruning.partitions import PartitionColumns
 from skipstone.pruning.table_schema import spelled_path
 
+from .expression_indexes import expression_column, without_spark
 from .file_format import Progress, bound
 from .open_table import OpenTable
 
@@ -101,7 +103,9 @@ class BuildVerbs(OpenTable):
                 hint = 'the session comes first: build(spark, ["id:minmax"]), or build(indexes=[…])'
             raise SkipstoneError("no index was named", hint=hint)
         settings = self._settings(own, memory, pm, decryption, plaintext_index)
-        return _run_build(self, (spark, session), wanted, settings, progress, encryption)
+        return _run_build(
+            self, (spark, session), wanted, settings, progress, encryption, required=True
+        )
 
     def refresh(
         self,
@@ -202,7 +206,10 @@ def _run_build(
     settings: BuildSettings,
     progress: Progress | None,
     encryption: IndexEncryption | None = None,
+    *,
+    required: bool = False,
 ) -> BuildReport:
+    """``required``: what cannot be built without Spark is an error, and else left out."""
     from skipstone.build.job import BuildJob
     from skipstone.facts.coverage import by_lacking, outgrown, stored_bytes, unreadable, without_pm
     from skipstone.facts.reports import BuildReport
@@ -264,6 +271,8 @@ def _run_build(
     ]
     if choose is not None and spark is None and todo.any():
         spark = choose(int(np.count_nonzero(todo)), int(listing.sizes[todo].sum()))
+    if spark is None:
+        groups = list(without_spark(groups, locked, required=required))
     for lacking, files in groups:
         run(lacking, files & pm, settings)
         run(lacking, files & ~pm, replace(settings, pm="none"))
@@ -361,8 +370,8 @@ def _refuse_in_clear(
     except (SkipstoneError, OSError):
         return  # the file's task reports the error
     for index in wanted:
-        names = column_path(index.column)
-        if any(tuple(map(str, names))[: len(each)] == each for each in encrypted):
+        read = [tuple(map(str, column_path(each))) for each in columns_of_name(index.column)]
+        if any(names[: len(each)] == each for names in read for each in encrypted):
             raise UnsupportedError(
                 f"{index!r}: {path} encrypts the column, and the index would be in the clear",
                 hint="encrypt it (encryption=…, --index-footer-key), or allow that "
@@ -383,8 +392,15 @@ def _checked(
     schema = table.file_columns(listing, spark)
     partitions = PartitionColumns.of(listing).values
     spelled = []
+    known = [each.column for each in table.store.snapshot().definitions]
     for index in wanted:
         path = spelled_path(schema, index.column)
+        if (
+            path is None
+            and (found := expression_column(index.column, schema, known, spark)) is not None
+        ):
+            spelled.append(type(index).from_params(found, index.params))
+            continue
         if path is None and index.column in partitions:
             raise UnsupportedError(
                 f"{index.column!r} is a partition column: its values are in the paths",
@@ -421,8 +437,14 @@ def _check_kinds(table: OpenTable, wanted: Sequence[Index]) -> None:
             f"{sidecars[0]!r}: only rows of Parquet files have positions that Spark keeps",
             hint="minmax, valuelist and bloomfilter are about whole files of any format",
         )
+    if of_spark := [index for index in sidecars if spark_expression(index.column) is not None]:
+        raise UnsupportedError(
+            f"{of_spark[0]!r}: only Spark computes it, and its rows come without their positions",
+            hint="minmax, valuelist and bloomfilter are about whole files",
+        )
     for index in wanted:
-        if not table.is_parquet and isinstance(column_path(index.column)[-1], MapKey):
+        read = columns_of_name(index.column)
+        if not table.is_parquet and any(isinstance(column_path(e)[-1], MapKey) for e in read):
             raise UnsupportedError(f"{index!r}: keys of maps are columns of Parquet files only")
         if isinstance(index, Bsi):
             log.warning(

@@ -9,10 +9,12 @@ stored, the job that builds facts, and how plain Spark reads the files.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from functools import cached_property
 from typing import TYPE_CHECKING, TypeAlias
 
 from skipstone.errors import KeyUnavailableError, UnsupportedError
+from skipstone.predicate.tree import is_expression
 from skipstone.pruning.table_schema import schema_of_columns
 
 if TYPE_CHECKING:
@@ -65,11 +67,25 @@ class ParquetFormat:
         files: Listing,
         progress: Progress | None,
     ) -> list[Outcome]:
-        """In this process, or as a Spark job."""
+        """In this process, or as a Spark job; what only Spark computes is a job of its own."""
         from skipstone.build.job import run_here
 
         if spark is None:
             return run_here(job, files, progress)
+        from skipstone.predicate.indexed import spark_expression
+
+        own = tuple(each for each in job.definitions if spark_expression(each.column) is None)
+        if len(own) < len(job.definitions):
+            from skipstone.spark.text_sources import build_expressions
+
+            from .expression_indexes import joined_outcomes
+
+            rest = tuple(each for each in job.definitions if each not in own)
+            found = build_expressions(spark, replace(job, definitions=rest), files, progress)
+            if own or job.settings.pm != "none":
+                mine = self.execute(spark, replace(job, definitions=own), files, progress)
+                found = joined_outcomes([*mine, *found])
+            return found
         from skipstone.storage import needs_session
 
         if any(needs_session(each, job.storage_options) for each in (job.table, job.location)):
@@ -156,10 +172,17 @@ class SparkFormat:
 
 
 def indexed_columns(store: Store) -> pa.Schema:
-    """The indexed columns, with the types that they were indexed in."""
+    """The indexed columns, with the types that they were indexed in, and what expressions read."""
+    from skipstone.predicate.indexed import fields_of_name
 
     definitions = store.snapshot().definitions
-    return schema_of_columns({each.name: each for known in definitions for each in known.types})
+    found: dict[str, pa.Field] = {}
+    for field in (each for known in definitions for each in known.types):
+        if is_expression(field.name):
+            found = {**fields_of_name(field.name), **found}
+        else:
+            found[field.name] = field
+    return schema_of_columns(found)
 
 
 #: how the files of a table are read

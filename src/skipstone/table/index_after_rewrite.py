@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from skipstone.errors import SkipstoneError
+from skipstone.predicate.indexed import columns_of_name
 from skipstone.predicate.types import column_path
 from skipstone.pruning import Cause
 from skipstone.storage import open_storage
@@ -57,7 +58,11 @@ class IndexAfterRewrite:
             f"{','.join(each.columns)}:{each.kind}"
             for each in (() if self._store is None else self._store.snapshot().definitions)
             if each.key_metadata is None
-            and not all(encryption.is_plaintext(column_path(name)) for name in each.columns)
+            and not all(
+                encryption.is_plaintext(column_path(read))
+                for name in each.columns
+                for read in columns_of_name(name)
+            )
         ]
 
     def drop_clear(self, encryption: Encryption, *, whole: bool) -> tuple[str, ...]:

@@ -18,11 +18,24 @@ from skipstone.facts.part_columns import CHUNKS, LONGEST_CHUNK, fields_named, ow
 from skipstone.human import of_total, plural
 from skipstone.indexes.minmax import MinMax
 from skipstone.planning.fact_runs import IN_MEMORY, Runner, RunSettings, in_turn
-from skipstone.planning.table_facts import ObjectPlanRequest, SnapshotFacts, plan_objects
+from skipstone.planning.table_facts import (
+    ObjectPlanRequest,
+    SnapshotFacts,
+    expression_reasons,
+    indexed_expressions,
+    plan_objects,
+)
 from skipstone.predicate.binding import bind
 from skipstone.predicate.literals import Keys
 from skipstone.predicate.sql import parse_sql
-from skipstone.predicate.tree import Bound, Const, Expr, columns_of, leaves
+from skipstone.predicate.tree import (
+    Bound,
+    Const,
+    Expr,
+    columns_of,
+    stored_columns,
+    without_expressions,
+)
 from skipstone.predicate.types import column_path
 from skipstone.pruning import Cause, Reason
 from skipstone.pruning.costs import LOCAL, REMOTE, Costs
@@ -126,9 +139,18 @@ def _scan_query(table: OpenTable, request: PlanRequest) -> TableScan:
         schema = table.schema(listing, request.spark)
     lap("schema")
     zone, ansi = request.time_zone, request.ansi
-    tree = bind(expr, schema, session_zone=zone, ansi=ansi, text=text, map_keys=True)
+    indexed = indexed_expressions([matched], schema, zone, folders=partitions.values)
+    tree = bind(
+        expr,
+        schema,
+        session_zone=zone,
+        ansi=ansi,
+        text=text,
+        map_keys=True,
+        expressions=indexed.names,
+    )
     lap("binding")
-    named = {leaf.column for leaf in leaves(tree)}
+    named = stored_columns(tree)
     adjacent = table.sidecars_of(listing, named, request.containers)
     lap("sidecars")
     query = None
@@ -136,11 +158,13 @@ def _scan_query(table: OpenTable, request: PlanRequest) -> TableScan:
         types = FileSchema(arrow=schema, spark=schema) if found is None else found.merged
         chunks = None if request.shown else partial(_chunks, matched, named)
         footers = table.engine.footers(listing, types, partitions, lambda: matched.ends, chunks)
-        query = _query(table, tree, footers, schema, request)
+        rows = without_expressions(tree) if indexed.names else tree
+        query = _query(table, rows, footers, schema, request)
     plan = plan_objects(
         ObjectPlanRequest(
             tree=tree,
             listing=listing,
+            reasons=expression_reasons(indexed),
             matches=[matched],
             partitions=partitions,
             table=table.path,

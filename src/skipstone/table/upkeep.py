@@ -397,13 +397,16 @@ def _drop_one(table: OpenTable, index: str, before: Description) -> tuple[IndexI
 
     from skipstone.facts.upkeep import drop_index
     from skipstone.indexes.registry import kind as registered
+    from skipstone.predicate.indexed import names_it
 
     if not isinstance(index, str):
         raise TypeError(f"one index at a time, by its name, as 'id:minmax': {index!r}")
     column, _, kind = index.rpartition(":")
     known = registered(kind.partition("(")[0])
     name = kind.partition("(")[0] if known is None else known.name
-    gone = tuple(info for info in before.indexes if (info.column, info.kind) == (column, name))
+    gone = tuple(
+        info for info in before.indexes if info.kind == name and names_it(column, info.column)
+    )
     if not gone:
         names = [info.name for info in before.indexes]
         # Of the same column first: `id:bloom` does not mean the index of another one.
@@ -417,7 +420,8 @@ def _drop_one(table: OpenTable, index: str, before: Description) -> tuple[IndexI
             if near
             else f"it has {', '.join(names)}",
         )
-    drop_index(table.store, name, column)
+    for info in gone:
+        drop_index(table.store, name, info.column)
     left = table.store.snapshot()
     if not left.definitions and not any(r.cause is not Cause.ABSENT for r in left.reasons):
         table.store.drop()  # the last index is gone, and its packs are removed with it

@@ -142,15 +142,21 @@ def true_rows(
     node: Typed, columns: Mapping[str, pa.Array], rows: int, session: Zone | None, text: str
 ) -> Flags:
     """For each row whether a boolean expression is TRUE; ``ExpressionError`` where it fails."""
+    return np.asarray(numbers(values_of(node, columns, rows, session, text)), np.bool_)
+
+
+def values_of(
+    node: Typed, columns: Mapping[str, pa.Array], rows: int, session: Zone | None, text: str
+) -> pa.Array:
+    """The value of an expression in each row; ``ExpressionError`` where it fails."""
     if any(each.kernel in _UNICODE for each in node.nodes()):
         for name, array in columns.items():
             _require_utf8(name, array)
     try:
-        found = Rows(columns, rows, session).of(node)
+        return Rows(columns, rows, session).of(node)
     except arithmetic.Failure as failure:
         hint = ExpressionError.default_hint + (failure.instead and f", or {failure.instead}")
         raise ExpressionError(f"{failure} in {text}", hint=hint) from None
-    return np.asarray(numbers(found), np.bool_)
 
 
 def _require_utf8(name: str, array: pa.Array) -> None:
@@ -285,6 +291,10 @@ def _map_value(node: Typed, values: Sequence[Datum], session: Zone | None) -> pa
     return stored(items.take(pa.array(place, mask=none)), node.type)
 
 
+def _by_spark(node: Typed, values: Sequence[Datum], session: Zone | None) -> pa.Array:
+    raise UnsupportedError(f"function {node.value} is computed by Spark only")
+
+
 _KERNELS: dict[str, Callable[[Typed, Sequence[Any], Zone | None], pa.Array]] = {
     "array_contains": _array_contains,
     "compare": _compare,
@@ -300,6 +310,7 @@ _KERNELS: dict[str, Callable[[Typed, Sequence[Any], Zone | None], pa.Array]] = {
     "cast": casts.cast,
     "like": patterns.like,
     "rlike": patterns.rlike,
+    "spark": _by_spark,
     **arithmetic.KERNELS,
     **text.KERNELS,
     **times.KERNELS,

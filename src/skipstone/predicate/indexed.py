@@ -1,0 +1,241 @@
+"""Expressions that have an index: each is a column of its own, whose name is its canonical form.
+
+    lower(email) :: string
+    CAST(ts AS date) :: date /* ts timestamp, in Europe/Oslo */
+
+The name is made by ``read_expression`` alone: the text in SQL, with columns as the table spells
+them and literals of their types; the type of the value; and what else decides the value. That is
+the type of each column that is no string, and the time zone of the session where a timestamp is
+among the values that are computed. ``column_name`` quotes a name with ``::``, so no column of a
+file has such a name.
+
+**What is the same expression** is decided by the typed expression, not by the text: ``lcase(x)``
+is ``lower(x)``, ``date(ts)`` is ``to_date(ts)``. Where the types of the columns or the session's
+zone are no longer those of the name, the index is not asked.
+
+**ANSI mode.** A file has values of an expression only where it failed for no row of the file, under
+ANSI rules. For such rows Spark without ANSI mode computes the same from the same types: it differs
+in what becomes of a failure, and in the casts that it puts around arguments. Catalyst shows its
+casts. Of SQL text that is bound without ANSI mode, only expressions that need none of these casts
+are recognized (``same_in_both_modes``).
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+
+from skipstone.errors import PredicateError, UnsupportedError
+
+from .binding import Binder
+from .functions import BY_SPARK
+from .operands import Unusable
+from .render import operand_sql
+from .sql import parse_sql
+from .tree import Call, ColumnRef, Operand, Truth, is_expression, mapped
+from .typed import KnownExpressions, Typed
+from .types import (
+    EXPRESSION,
+    TIMESTAMP,
+    column_name,
+    column_path,
+    parse_type,
+    spark_name,
+    spark_type,
+)
+from .zones import Zone, zone, zone_text
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterable
+
+
+_CONTEXT = re.compile(r" /\* (?P<columns>.*?)(?:(?:^|, )in (?P<zone>\S+))? \*/$", re.DOTALL)
+_TYPE = re.compile(r"[^,(]*(?:\([^)]*\))?")
+_MOST_COLUMNS = 8
+
+
+@dataclass(frozen=True, slots=True)
+class Expression:
+    """An expression over a table's columns; ``name`` is its canonical form."""
+
+    name: str
+    typed: Typed
+    zone: Zone | None
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """The columns that it reads."""
+        return tuple(name for name, _ in self.typed.columns())
+
+
+def read_expression(
+    text: str, schema: pa.Schema, session_zone: str | None = None, *, case_sensitive: bool = False
+) -> Expression:
+    """The expression that ``text`` spells, as a user or as a name; of a name, in its own zone.
+
+    ``PredicateError`` for text that is not SQL and for an unknown column, ``UnsupportedError`` for
+    an expression that has no index.
+    """
+    sql, context = _parts(text)
+    own = _CONTEXT.search(context)
+    if own is not None and own["zone"]:
+        session_zone = own["zone"]
+    session = zone(session_zone or "UTC")
+    expr = parse_sql(sql)
+    binder = Binder(schema, case_sensitive, session, True, sql, True)
+    operand = binder.spelled(expr.operand if isinstance(expr, Truth) else expr)
+    try:
+        typed = binder.typed(operand)
+        _check(typed, sql)
+    except Unusable as why:
+        raise UnsupportedError(
+            f"no index on {sql}: {why}",
+            hint="docs/expressions.md lists the expressions that have indexes",
+        ) from None
+    if typed.kernel == "column":
+        return Expression(str(typed.value), typed, session)
+    own_text = operand_sql(operand)
+    if isinstance(operand, Call) and not own_text.endswith((")", "]")):
+        own_text = f"({own_text})"
+    name = f"{own_text}{EXPRESSION}{spark_name(typed.type)}"
+    shown = [f"{each} {spark_name(type)}" for each, type in typed.columns() if type != pa.string()]
+    if in_a_zone(typed):
+        if session is None:
+            raise UnsupportedError(
+                f"no index on {sql}: the rules of time zone {session_zone} are not certain",
+                hint="set spark.sql.session.timeZone to a region such as Europe/Oslo, or UTC",
+            )
+        shown.append(f"in {zone_text(session)}")
+    if shown:
+        name += f" /* {', '.join(shown)} */"
+    return Expression(name, typed, session)
+
+
+def known_expressions(
+    columns: Iterable[str],
+    schema: pa.Schema,
+    session_zone: str,
+    *,
+    case_sensitive: bool = False,
+    folders: Collection[str] = (),
+) -> KnownExpressions:
+    """The expressions among the ``columns`` of indexes, as a session sees them over ``schema``.
+
+    ``folders`` are columns of partitions, in lower case: the files' own values of such a column are
+    not those of the table."""
+    names: dict[Typed, str] = {}
+    unusable: dict[str, str] = {}
+    for name in filter(is_expression, columns):
+        try:
+            sql = _parts(name)[0]
+            here = read_expression(sql, schema, session_zone, case_sensitive=case_sensitive)
+        except (PredicateError, UnsupportedError) as error:
+            unusable[name] = error.message
+            continue
+        shadowed = [each for each in here.columns if str(column_path(each)[0]).lower() in folders]
+        if shadowed:
+            unusable[name] = f"{shadowed[0]} is a column of the partitions"
+        # A catalog may spell columns in lower case.
+        elif here.name.lower() != name.lower():
+            unusable[name] = f"in this session it is {here.name}"
+        else:
+            names[here.typed] = name
+    return KnownExpressions(names, unusable)
+
+
+def columns_of_name(name: str) -> tuple[str, ...]:
+    """The columns of files that an index over ``name`` reads: of a column, that."""
+    return tuple(fields_of_name(name)) if is_expression(name) else (name,)
+
+
+def fields_of_name(name: str) -> dict[str, pa.Field]:
+    """The columns that an expression reads, with the types that its name has."""
+    sql, context = _parts(name)
+    own = _CONTEXT.search(context)
+    types = ", " if own is None else f", {own['columns']}, "
+    found: dict[str, pa.Field] = {}
+
+    def note(operand: Operand) -> Operand:
+        if isinstance(operand, ColumnRef):
+            column = column_name(operand.path)
+            _, there, rest = types.partition(f", {column} ")
+            type = parse_type(_TYPE.match(rest)[0]) if there else pa.string()  # type: ignore[index]
+            if type is not None:
+                found[column] = pa.field(column, type)
+        return operand
+
+    mapped(parse_sql(sql), note)
+    return found
+
+
+@dataclass(frozen=True, slots=True)
+class SparkExpression:
+    """An expression that only Spark computes: its text, the ``function`` that needs Spark, and the
+    time zone, if its meaning depends on one."""
+
+    sql: str
+    function: str
+    zone: str | None
+
+
+def spark_expression(name: str) -> SparkExpression | None:
+    """What Spark must compute for an index over ``name``; ``None`` where it need not."""
+    if not is_expression(name):
+        return None
+    sql, context = _parts(name)
+    own = _CONTEXT.search(context)
+    found: list[str] = []
+
+    def note(operand: Operand) -> Operand:
+        if isinstance(operand, Call) and operand.name in BY_SPARK:
+            found.append(operand.name)
+        return operand
+
+    mapped(parse_sql(sql), note)
+    return SparkExpression(sql, found[0], own["zone"] if own else None) if found else None
+
+
+def names_it(text: str, name: str) -> bool:
+    """Whether a user's text of an expression, or its name, is ``name``."""
+    if text == name or not is_expression(name):
+        return text == name
+    try:
+        expr = parse_sql(text)
+    except PredicateError:
+        return False
+    own = operand_sql(expr.operand if isinstance(expr, Truth) else expr)
+    return _parts(name)[0].strip("()").lower() == own.strip("()").lower()
+
+
+def _parts(name: str) -> tuple[str, str]:
+    """The text of a name, and what follows it; all of a text that is no name."""
+    if not is_expression(name):
+        return name, ""
+    sql, _, context = name.rpartition(EXPRESSION)
+    return sql, context
+
+
+def _check(typed: Typed, sql: str) -> None:
+    columns = typed.columns()
+    if spark_type(typed.type) is None or pa.types.is_null(typed.type):
+        raise Unusable(f"its values are {typed.type}")
+    if not columns:
+        raise Unusable("it has no column")
+    if len(columns) > _MOST_COLUMNS:
+        raise Unusable(f"it has {len(columns)} columns, and {_MOST_COLUMNS} is the most")
+    for name, type in columns:
+        if spark_type(type) is None:
+            raise Unusable(f"column {name} is {type}, and must be a number, text, time or boolean")
+
+
+def in_a_zone(typed: Typed) -> bool:
+    """Whether the value may depend on the session's time zone: something else than a column is
+    made of a timestamp, or is one."""
+    return any(
+        node.kernel != "column" and TIMESTAMP in (node.type, *(arg.type for arg in node.args))
+        for node in typed.nodes()
+        if not node.is_constant
+    )
