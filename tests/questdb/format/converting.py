@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from skipstone.parquet.format.metadata import FileMetaData
     from skipstone.questdb.format.footer_to_pm import BloomPlace
     from skipstone.questdb.format.pm_columns import OnStale
-    from skipstone.questdb.format.values import PmRowGroup
+    from tests.questdb.format.row_groups import PmRowGroup
 
 
 @dataclass(frozen=True)
