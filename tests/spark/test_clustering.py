@@ -123,6 +123,16 @@ def test_rows_stay_the_same(
     assert table.count() == report.rows  # the table itself is unchanged
 
 
+def test_a_session_of_spark_connect_does_it_too(
+    spark_connect: SparkSession, tmp_path: Path
+) -> None:
+    table = written(tmp_path / "t", [orders(at) for at in range(3)])
+    for curve in ("sort", "hilbert"):
+        output = str(tmp_path / curve)
+        table.cluster(spark_connect, by="user,id", to=output, curve=curve, file_size=20_000)
+        assert rows_of(output) == rows_of(table.path)
+
+
 @settings(max_examples=6, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(data=st.data())
 def test_rows_of_any_tables_stay_the_same(

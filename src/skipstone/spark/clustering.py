@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
     from numpy.typing import NDArray
-    from pyspark.sql import Column, DataFrame, SparkSession
+    from pyspark.sql import DataFrame, SparkSession
 
     from .versions import JavaObject
 
@@ -129,16 +129,14 @@ class RowChecksums:
 
 def row_checksums(frame: DataFrame, distinct: Sequence[str] = ()) -> RowChecksums:
     """The checksums of all rows of ``frame``, with distinct counts of some columns."""
-    from pyspark.sql import functions as F
-
-    wanted: list[Column] = [F.count(F.lit(1))]
+    wanted = ["count(1)"]
     for field in frame.schema:
-        column = F.col(_quoted(field.name))
-        hashed = F.to_json(F.struct(column)) if _has_no_hash(field.dataType) else column
-        wanted.append(F.count(column))
-        wanted.append(F.sum(F.xxhash64(hashed).cast("decimal(20,0)")))
-    wanted += [F.approx_count_distinct(F.col(_quoted(name))) for name in distinct]
-    row = frame.agg(*(each.alias(f"c{at}") for at, each in enumerate(wanted))).collect()[0]
+        name = _quoted(field.name)
+        hashed = f"to_json(struct({name}))" if _has_no_hash(field.dataType) else name
+        wanted.append(f"count({name})")
+        wanted.append(f"sum(cast(xxhash64({hashed}) AS decimal(20, 0)))")
+    wanted += [f"approx_count_distinct({_quoted(name)})" for name in distinct]
+    row = frame.selectExpr(*(f"{each} AS c{at}" for at, each in enumerate(wanted))).collect()[0]
     names = frame.columns
     return RowChecksums(
         row[0],
@@ -181,37 +179,37 @@ def _options(job: Clustering, before: RowChecksums) -> dict[str, str]:
     return found
 
 
-def _by_ranges(spark: SparkSession, frame: DataFrame, job: Clustering, rows: int) -> DataFrame:
-    from pyspark.sql import functions as F
+# Columns are given as SQL: functions of PySpark are those of the process, and a process may have
+# sessions of both kinds.
 
-    keys = [*(F.col(_quoted(each)) for each in job.partitions), *map(_column, job.by)]
+
+def _by_ranges(spark: SparkSession, frame: DataFrame, job: Clustering, rows: int) -> DataFrame:
+    keys = [*map(_quoted, job.partitions), *map(_spelled, job.by)]
     return frame.repartitionByRange(job.files, *keys).sortWithinPartitions(*keys)
 
 
 def _by_curve(spark: SparkSession, frame: DataFrame, job: Clustering, rows: int) -> DataFrame:
-    from pyspark.sql import functions as F
     from pyspark.sql.types import IntegerType, LongType, StructType
 
-    given = frame
-    folders = [F.col(_quoted(each)).cast("string") for each in job.partitions]
-    frame = frame.withColumn(_DIRECTORY, F.concat_ws("/", *folders))
-    columns = [F.col(_DIRECTORY), *(_cut(frame, path) for path in job.by)]
-    keys = frame.select(*(each.alias(f"k{at}") for at, each in enumerate(columns)))
-    sample = collected(keys.sample(min(1.0, _SAMPLE / max(rows, 1)), _SEED))
+    given = frame.columns
+    folders = ", ".join(f"cast({_quoted(each)} AS string)" for each in job.partitions) or "''"
+    frame = frame.selectExpr("*", f"concat_ws('/', {folders}) AS {_DIRECTORY}")
+    keys = [_DIRECTORY, *(_cut(frame, path) for path in job.by)]
+    some = frame.selectExpr(*(f"{each} AS k{at}" for at, each in enumerate(keys)))
+    sample = collected(some.sample(min(1.0, _SAMPLE / max(rows, 1)), _SEED))
     placing = Placing.of(job, frame.columns, [each.combine_chunks() for each in sample.columns])
     placing = placing.with_slots(_slots(spark, job.files))
     made = StructType([*frame.schema]).add(_FILE, IntegerType()).add(_PLACE, LongType())
-    placed = frame.mapInArrow(placing, made).repartition(job.files, F.col(_FILE))
-    order = [*(F.col(_quoted(each)) for each in job.partitions), F.col(_PLACE)]
-    return placed.sortWithinPartitions(*order).select(*map(_quoted, given.columns))
+    placed = frame.mapInArrow(placing, made).repartition(job.files, _FILE)
+    order = [*map(_quoted, job.partitions), _PLACE]
+    return placed.sortWithinPartitions(*order).select(*map(_quoted, given))
 
 
-def _cut(frame: DataFrame, path: tuple[str, ...]) -> Column:
-    from pyspark.sql import functions as F
-
-    column = _column(path)
+def _cut(frame: DataFrame, path: tuple[str, ...]) -> str:
+    column = _spelled(path)
     type = frame.select(column).schema[0].dataType.simpleString()
-    return F.substring(column, 1, _PREFIX) if type.startswith(("string", "binary")) else column
+    texts = type.startswith(("string", "binary"))
+    return f"substring({column}, 1, {_PREFIX})" if texts else column
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -275,21 +273,17 @@ def _slots(spark: SparkSession, files: int) -> NDArray[np.int32]:
     So rows go where the sample says, and Spark takes none. A file without one (never seen: there
     are far more numbers than files) shares that of another.
     """
-    from pyspark.sql import functions as F
-
-    numbers = spark.range(files * (20 + files.bit_length())).select(F.col("id").cast("int"))
-    home = F.expr(f"pmod(hash(id), {files})")
-    found = numbers.groupBy(home.alias("home")).agg(F.min("id").alias("id")).collect()
+    numbers = spark.range(files * (20 + files.bit_length())).selectExpr("cast(id AS int) AS id")
+    homes = numbers.selectExpr("id", f"pmod(hash(id), {files}) AS home").groupBy("home")
+    found = homes.min("id").collect()
     slots = np.zeros(files, np.int32)
     for row in found:
-        slots[row["home"]] = row["id"]
+        slots[row[0]] = row[1]
     return slots
 
 
-def _column(path: tuple[str, ...]) -> Column:
-    from pyspark.sql import functions as F
-
-    return F.col(".".join(map(_quoted, path)))
+def _spelled(path: tuple[str, ...]) -> str:
+    return ".".join(map(_quoted, path))
 
 
 def _quoted(name: str) -> str:
