@@ -17,16 +17,16 @@ from skipstone.indexes.registry import parse_index
 from skipstone.indexes.text import NGrams, TextIndex, Tokens, runs_of
 from skipstone.indexes.text_keys import Seen, codes_of, fold, gram_keys, token_keys, tokens
 from skipstone.predicate.binding import bind
-from skipstone.predicate.render import quote
 from skipstone.predicate.sql import parse_sql
 from skipstone.predicate.tree import Op, leaves
+from skipstone.predicate.types import quote
 from skipstone.pruning import Cause
 from skipstone.pruning.residual import matching
 from skipstone.xskipper.format.java_bloom import BloomFilterMetaData
 from tests.build.built import Indexed
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
 
 SCHEMA = pa.schema([("c", pa.string())])
@@ -106,7 +106,7 @@ def test_files_that_a_pattern_leaves(grams: Indexed, where: str, files: list[int
 
 def test_alternatives_are_asked_one_by_one(grams: Indexed) -> None:
     found = [
-        kept(grams, f"c LIKE '{leaf.values[0]}'")
+        kept(grams, f"c LIKE '{leaf.values[0]!s}'")
         for leaf in leaves(bind(parse_sql("c RLIKE '(index|TIMEOUT)|größe'"), SCHEMA))
     ]
     assert found == [[0], [1], [2]]
@@ -313,6 +313,9 @@ def test_folding_is_that_of_any_version_of_unicode() -> None:
 FOLDED = 3_063_645_628
 
 
+CASES: list[Callable[[str], str]] = [str, str.lower, str.upper, str.swapcase]
+
+
 @st.composite
 def tables(draw: st.DrawFn) -> tuple[list[pa.Array], str]:
     """Files of texts, and a condition with a piece of one of them."""
@@ -323,7 +326,7 @@ def tables(draw: st.DrawFn) -> tuple[list[pa.Array], str]:
     piece = text[at : draw(st.integers(at, len(text)))]
     other = draw(WORDS)
     like = piece.replace("\\", "\\\\").replace("%", "\\%").replace("_", "\\_")
-    cased = draw(st.sampled_from([str, str.lower, str.upper, str.swapcase]))
+    cased = draw(st.sampled_from(CASES))
     lower = piece.lower() if draw(st.booleans()) else other.lower()
     plain = "".join(char for char in piece if char.isalnum() and char.isascii())
     condition = draw(

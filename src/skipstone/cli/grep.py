@@ -182,7 +182,7 @@ class _Search:
     def of(cls, pattern: str, *, fixed: bool, ignore_case: bool) -> _Search:
         from skipstone.predicate.kernels.java_regex import java_regex
         from skipstone.predicate.operands import Unusable, plain_pattern
-        from skipstone.predicate.render import quote
+        from skipstone.predicate.types import quote
 
         flags = re.IGNORECASE if ignore_case else re.NOFLAG
         if fixed:
