@@ -161,7 +161,7 @@ def _size(table: skipstone.Table, path: str) -> Figure:
     import duckdb
 
     asked = f"SELECT sum(strlen(message)) FROM read_parquet('{path}/*.parquet')"
-    (text,) = duckdb.sql(asked).fetchall()[0]
+    (text,) = duckdb.connect().execute(asked).fetchall()[0]
     told = table.describe()
     index = sum(each.bytes for each in told.indexes)
     share = index / text

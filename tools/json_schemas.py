@@ -237,6 +237,19 @@ def _of(hint: Any) -> Schema:
     return _STRING  # a value with a complete text
 
 
+def _matches() -> Schema:
+    """The texts that match, and the rows of each file."""
+    match = {"file": _STRING, "column": _STRING, "text": _STRING, "context": {"type": "array"}}
+    return _object(
+        {
+            "matches": {"type": "array", "items": _object(match)},
+            "by_file": {"type": "object", "additionalProperties": _INTEGER},
+            "rows": _INTEGER,
+            "files": _object({"kept": _INTEGER, "total": _INTEGER}),
+        }
+    )
+
+
 def _rows() -> Schema:
     unreadable = _array({"type": "array", "prefixItems": [_STRING, _STRING]})
     return _object(
@@ -267,6 +280,7 @@ def _documents() -> dict[str, list[Schema]]:
         "describe": [_of(Description)],
         "explain": [_plan()],
         "query": [_rows()],
+        "grep": [_matches()],
         "count": [_object({"rows": _INTEGER})],
         "report": [_of(PageReport)],
         "usage": [_of(UsageReport)],

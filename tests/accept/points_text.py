@@ -83,3 +83,20 @@ def told(bench: Workbench) -> None:
     assert bench.skipstone("build", root, "-c", "m:tokens", "--no-spark").code == 0
     text = bench.skipstone("explain", root, "m LIKE '%Timeout%'").out
     assert "shows no token with what stands before and after it" in text, text
+
+
+@point("grep: matching rows as grep prints them, by an index where there is one")
+def grep(bench: Workbench) -> None:
+    root = logs(bench.home / "logs")
+    done = bench.skipstone("grep", root, "Time(out|r) after [0-9]+", "--columns", "id")
+    assert done.code == 0, done.err
+    assert done.out == "5.parquet:1100\tERROR upstream Timeout after 30 s\n", done.out
+    assert "there is no index of text: the other 4 of 8 files" in done.err, done.err
+    assert f"skipstone build {root} -c m:ngram" in done.err, done.err
+    assert bench.skipstone("build", root, "-c", "m:ngram", "--no-spark").code == 0
+    done = bench.skipstone("grep", root, "-F", "-i", "TIMEOUT", "--json")
+    found = json.loads(done.out)
+    assert (found["rows"], found["files"]) == (1, {"kept": 1, "total": FILES}), found
+    assert bench.skipstone("grep", root, "-c", "item/19[89]").out.count(":2\n") == FILES
+    assert bench.skipstone("grep", root, "absent words").code == 1
+    assert "-F searches" in bench.skipstone("grep", root, "a(?=b)").err

@@ -125,6 +125,23 @@ def test_a_real_build_saves_what_was_promised(tmp_path: Path, where: str) -> Non
     assert report.bytes_index / 1.5 <= found.bytes_estimate <= report.bytes_index * 1.5
 
 
+def test_patterns_get_an_index_of_text(tmp_path: Path) -> None:
+    """Messages differ within a file, and one of file 5 says what no other does."""
+    root = tmp_path / "t"
+    root.mkdir()
+    for part in range(12):
+        lines = [f"request {part * 2_000 + row} took {row * 37 % 997} ms" for row in range(2_000)]
+        lines[9] = "connection refused" if part == 5 else lines[9]
+        pq.write_table(pa.table({"m": lines}), root / f"{part}.parquet")
+    table = skipstone.Table(str(root))
+    where = "m LIKE '%refused%'"
+    found = tried(table, (10, where), "m ILIKE '%Connection%'", sample=12)
+    assert found.indexes == ("m:ngram(n=3)",)
+    assert [(each.files_before, each.files_after) for each in found.queries] == [(12, 1)] * 2
+    table.build(indexes=found.indexes)
+    assert table.plan(where).files_kept == 1
+
+
 def test_what_is_said(tmp_path: Path) -> None:
     table = tables(tmp_path / "it's", 6)
     found = tried(table, (3, "id = 4"), sample=4)

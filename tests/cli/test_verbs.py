@@ -41,6 +41,7 @@ ELSEWHERE = {
     "decrypt",
     "doctor",
     "encrypt",
+    "grep",
     "ingest",
     "inspect",
     "migrate",
@@ -54,8 +55,9 @@ ELSEWHERE = {
 }
 
 
-#: Verbs that take other things than a table: functions of the package.
-NO_METHODS = {"demo", "doctor", "ingest", "inspect", "report"}
+#: Verbs that take other things than a table, functions of the package; and `grep`, which prints
+#: the rows of a scan.
+NO_METHODS = {"demo", "doctor", "grep", "ingest", "inspect", "report"}
 
 
 @pytest.mark.parametrize("verb", sorted(VERBS.keys() - NO_METHODS))

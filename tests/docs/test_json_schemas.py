@@ -61,6 +61,7 @@ def commands(home: Path) -> Iterator[list[str]]:
     yield ["query", lake, "id = 3"]
     yield ["query", str(torn), "--skip-unreadable"]
     yield ["count", lake, "id > 3"]
+    yield ["grep", lake, "n[34]", "--columns", "id"]
     yield ["report", lake, "id = 3", "-o", str(home / "report.html")]
     yield ["report", one, "-o", str(home / "file.html")]
     yield ["usage", lake, "--log", str(log)]

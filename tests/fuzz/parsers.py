@@ -345,7 +345,7 @@ def _parts(folder: Path) -> list[Path]:
 
 def _slices(folder: Path) -> list[Path]:
     table = skipstone.Table(str(tables.make(folder)))
-    compact(table.store, table.listing, Slicing(files=1, group=1))
+    compact(table.store, table.listing, Slicing(files=1, group=1, text_files=1, text_group=1))
     return sorted((folder / "_t.skipstone" / "facts").glob("slices-*"))
 
 

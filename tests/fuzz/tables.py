@@ -31,7 +31,7 @@ _OLD = 1_600_000_000
 _ROWS = 120
 INDEXES = [
     "id:minmax", "id:bitmap", "id:bsi", "x:rangebitmap", "x:minmax", "s:valuelist", "s:bloom",
-    "s:bitmap(version=1)", "t:paimonbloom(items=200)", "t:bloom",
+    "s:bitmap(version=1)", "t:paimonbloom(items=200)", "t:bloom", "t:ngram", "t:tokens",
 ]  # fmt: skip
 _WHERE: dict[str, Callable[[dict[str, Any]], bool]] = {
     "id = 77": lambda row: row["id"] == 77,
@@ -40,6 +40,7 @@ _WHERE: dict[str, Callable[[dict[str, Any]], bool]] = {
     ),
     "s = 's3' OR t = 't-150'": lambda row: row["s"] == "s3" or row["t"] == "t-150",
     "x IS NULL": lambda row: row["x"] is None,
+    "t LIKE '%-15%'": lambda row: row["t"].startswith("t-15"),
 }
 
 

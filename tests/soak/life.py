@@ -32,7 +32,10 @@ if TYPE_CHECKING:
     from tests.soak.generate import DataFile, Generator
     from tests.soak.shape import Shape
 
-KINDS = ("minmax", "valuelist", "bloom", "bitmap", "rangebitmap", "bsi", "paimonbloom")
+KINDS = (
+    *("minmax", "valuelist", "bloom", "bitmap", "rangebitmap", "bsi", "paimonbloom"),
+    *("ngram(n=2)", "ngram(lower=false)", "tokens"),
+)
 KEY = b"0123456789012345"
 _KEYS = f"decryption=skipstone.Decryption(footer_key={KEY!r}, allow_plaintext_files=True)"
 

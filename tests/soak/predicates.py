@@ -147,7 +147,8 @@ class Conditions:
         if prefix:
             return PatternMatch(column, cut, prefix_only=True)
         plain = "".join("\\" + c if c in "%_\\" else c for c in cut)
-        return PatternMatch(column, pick(self.rng, ("%", "", "_", "%_")).join([plain, ""]))
+        begin, end = pick(self.rng, ("", "", "%", "_%")), pick(self.rng, ("%", "", "_", "%_"))
+        return PatternMatch(column, f"{begin}{plain}{end}")
 
     # -- literals ----------------------------------------------------------------------------------
 

@@ -232,5 +232,5 @@ def _exact_kind(type_: pa.DataType, found: Measured, total: int) -> tuple[str | 
         return None, "two values"
     per_row = found.distinct / max(found.rows_per_file, 1)
     if found.spaced > 0.5 and per_row > 0.5:
-        return None, "free text is not looked up as a whole"
+        return None, "free text is not looked up as a whole; ngram serves LIKE"
     return "bloom", ""

@@ -31,6 +31,7 @@ VERBS: dict[str, tuple[str, str]] = {
     "explain": ("explain", "Show what a query would read, and why the rest can be skipped."),
     "query": ("query", "Print the rows that match, or the first by an order, without Spark."),
     "count": ("query", "Print how many rows match."),
+    "grep": ("grep", "Print the rows whose text matches a pattern, as they are found."),
     "report": ("explain", "Draw what a query reads and skips as a page of HTML, or one file."),
     "usage": ("explain", "Show which indexes the scans of a log used, and which did not pay."),
     "check": ("explain", "Find stale, missing or wrong facts, and files in wrong places."),

@@ -99,6 +99,7 @@ class Output:
     def lines(self, texts: Iterable[str]) -> None:
         """A result that is printed while it is made; called once, instead of ``result``."""
         for text in texts:
+            _erase_progress()
             _write(sys.stdout, f"{text}\n")
 
     def warn(self, text: str) -> None:
@@ -107,6 +108,12 @@ class Output:
             line = " ".join(text.split())
             _erase_progress()
             _write(sys.stderr, f"{_coloured('warning:', '33')} {line}\n")
+
+    def note(self, text: str) -> None:
+        """A line that helps the user next time."""
+        if not self.quiet:
+            _erase_progress()
+            _write(sys.stderr, f"{_coloured('note:', '36')} {text}\n")
 
     def missing(self, title: str, texts: Sequence[str]) -> NoReturn:
         """What the result lacks; the verb ends here with exit code ``FOUND``."""

@@ -215,10 +215,10 @@ def _table(schema: pa.Schema, batches: Iterator[pa.RecordBatch]) -> Iterator[str
     total = 0
     for page in _pages(batches):
         cells = [
-            [_cell(value) if at == last else _cut(_cell(value)) for at, value in enumerate(row)]
+            [cell(value) if at == last else _cut(cell(value)) for at, value in enumerate(row)]
             for row in page
         ]
-        rows = [list(map(_cell, schema.names)), *cells]
+        rows = [list(map(cell, schema.names)), *cells]
         needed = [min(_WIDEST, max(map(len, column))) for column in zip(*rows, strict=True)]
         grown = [max(each) for each in zip(needed, widths or needed, strict=True)]
         if grown != widths:
@@ -247,11 +247,12 @@ def _cut(text: str) -> str:
 
 
 def _rows(batch: pa.RecordBatch) -> Iterator[tuple[Any, ...]]:
-    columns = [_values(column) for column in batch.columns]
+    columns = [values_of(column) for column in batch.columns]
     return zip(*columns, strict=True) if columns else iter([()] * batch.num_rows)
 
 
-def _values(column: pa.Array) -> list[Any]:
+def values_of(column: pa.Array) -> list[Any]:
+    """The values of a column as Python has them, or as text."""
     import pyarrow as pa
 
     if pa.types.is_timestamp(column.type):
@@ -278,7 +279,8 @@ def _is_number(type: pa.DataType) -> bool:
     return bool(t.is_integer(type) or t.is_floating(type) or t.is_decimal(type))
 
 
-def _cell(value: Any) -> str:
+def cell(value: Any) -> str:
+    """A value as it is printed, without control characters."""
     text = "NULL" if value is None else _text(value)
     return "".join(char if char.isprintable() else "\N{REPLACEMENT CHARACTER}" for char in text)
 

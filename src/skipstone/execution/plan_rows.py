@@ -146,6 +146,20 @@ class TableReader:
         """The matching rows of pieces of so many files, in their order."""
         return self._read_units(self.units(pieces, files))
 
+    def by_file(self, plan: Plan) -> Iterator[tuple[str, pa.Table]]:
+        """The matching rows of each file with its path, in pieces of which some have no row."""
+        files = int(np.count_nonzero(plan.keep))
+        units = (
+            (piece.file.opened.path, unit)
+            for piece in self.pieces(plan)
+            for unit in self.units([piece], files)
+        )
+        return self.files.ahead(
+            lambda each: (each[0], self._read_unit(each[1])),
+            units,
+            lambda each: each[1].is_small and not self._scans,
+        )
+
     def _read_units(self, units: Iterable[Piece | Batch]) -> Iterator[pa.Table]:
         return self.files.ahead(
             self._read_unit, units, lambda unit: unit.is_small and not self._scans

@@ -171,6 +171,17 @@ class TableScan:
         for table in self._tables():
             yield from table.to_batches()
 
+    def by_file(self) -> Iterator[tuple[str, ArrowTable]]:
+        """The rows that match with the path of their file, in pieces of which some have no row; for
+        a query without an order."""
+        query, left = self._query, self._query.limit
+        with self._of_these_files():
+            for path, table in query.reader().by_file(self.plan):
+                yield path, table if left is None else table.slice(0, left)
+                left = None if left is None else max(left - table.num_rows, 0)
+                if left == 0:
+                    return
+
     def _tables(self) -> Iterator[pa.Table]:
         """The rows, piece by piece; rows beyond the limit are not read."""
         query = self._query

@@ -18,10 +18,11 @@ ends: ``LIKE '% timeout %'`` does, ``LIKE '%timeout%'`` does not, as ``timeouts`
 answers conditions that ignore case too, and others as a superset.
 
 **Size.** A filter is sized for ``fpp`` (0.2 for grams, of which a pattern needs several; 0.01 for
-tokens), but takes no more than ``share`` (0.1) of the bytes of the file's texts, uncompressed, or
-4 KiB if that is more, and no more than ``max_bytes`` (8 MiB). Within that it takes the best number
-of hash functions. A file is left out, with the reason, where more than ``worthless`` of absent keys
-would seem present, and where a text is not UTF-8: Spark reads such bytes as other characters.
+tokens), but takes no more than ``share`` (0.05) of the bytes of the file's texts, uncompressed, or
+4 KiB if that is more, and no more than ``max_bytes`` (8 MiB); bit slices take as much again. Within
+that it takes the best number of hash functions. A file is left out, with the reason, where more
+than ``worthless`` of absent keys would seem present, and where a text is not UTF-8: Spark reads
+such bytes as other characters.
 """
 
 from __future__ import annotations
@@ -73,6 +74,8 @@ if TYPE_CHECKING:
 #: a text that a match contains; whether it is surely at the begin, or at the end, of the match
 Run: TypeAlias = "tuple[str, bool, bool]"
 
+#: most bytes of a filter by default, of those of its texts
+SHARE = 0.05
 # Texts of a list, and keys of one, that are looked up.
 _MOST_TEXTS, _MOST_KEYS = 64, 48
 # Bytes that a filter may have whatever its texts take.
@@ -122,7 +125,7 @@ class TextIndex(PerFile):
         *,
         lower: bool = True,
         fpp: float | None = None,
-        share: float = 0.1,
+        share: float = SHARE,
         max_bytes: int = MAX_BYTES,
     ) -> None:
         super().__init__(column)
@@ -140,7 +143,7 @@ class TextIndex(PerFile):
         found = {} if self.lower else {"lower": "false"}
         if self.fpp != self.default_fpp:
             found["fpp"] = repr(self.fpp)
-        if self.share != 0.1:
+        if self.share != SHARE:
             found["share"] = repr(self.share)
         if self.max_bytes != MAX_BYTES:
             found["max_bytes"] = str(self.max_bytes)
@@ -155,7 +158,7 @@ class TextIndex(PerFile):
             column,
             lower=lower == "true",
             fpp=float(params["fpp"]) if "fpp" in params else None,
-            share=float(params.get("share", 0.1)),
+            share=float(params.get("share", SHARE)),
             max_bytes=int(params.get("max_bytes", MAX_BYTES)),
             **cls._own_params(params),
         )
@@ -289,7 +292,7 @@ class NGrams(TextIndex):
         long: int | None = None,
         lower: bool = True,
         fpp: float | None = None,
-        share: float = 0.1,
+        share: float = SHARE,
         max_bytes: int = MAX_BYTES,
     ) -> None:
         super().__init__(column, lower=lower, fpp=fpp, share=share, max_bytes=max_bytes)
@@ -342,7 +345,7 @@ class Tokens(TextIndex):
         *,
         lower: bool = True,
         fpp: float | None = None,
-        share: float = 0.1,
+        share: float = SHARE,
         max_bytes: int = MAX_BYTES,
     ) -> None:
         super().__init__(column, lower=lower, fpp=fpp, share=share, max_bytes=max_bytes)

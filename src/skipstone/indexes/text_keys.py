@@ -169,9 +169,9 @@ def gram_keys(codes: Codes, offsets: NDArray[np.int64], n: int) -> Iterator[Keys
         held = min(_BLOCK, count - low)
         part = codes[low : low + held + n - 1].astype(np.uint64)
         keys = part[:held].copy()
-        for at in range(1, n):
+        for after in range(1, n):
             keys *= base
-            keys += part[at : at + held]
+            keys += part[after : after + held]
         keys += np.uint64(n)
         yield keys[whole[low : low + held]]
 
