@@ -247,6 +247,12 @@ def test_rows_and_files(spark: SparkSession, tables: Path, query: str, files: in
         ("k >= (SELECT max(k) FROM {d} WHERE c < 8)", 1),
         ("k > (SELECT max(k) - 6 FROM {d} WHERE c < 8)", 1),
         ("k < (SELECT max(k) FROM {d} WHERE c < 4)", 2),
+        # Spark merges these two subqueries into one.
+        (
+            "k BETWEEN (SELECT max(k) - 3 FROM {d} WHERE c < 4) "
+            "AND (SELECT max(k) FROM {d} WHERE c < 4)",
+            1,
+        ),
         ("(SELECT min(k) FROM {d} WHERE c = 2) >= k", 1),
         ("s <= (SELECT min(s) FROM {d} WHERE c = 2)", 1),
         ("day = (SELECT max(day) FROM {d} WHERE c < 4)", 1),
