@@ -732,6 +732,12 @@ facts = st.sampled_from(
         "(SELECT f.* FROM {f} f JOIN {f} e ON f.k = e.k AND e.n < 5)",
         "(SELECT e.* FROM {d} f RIGHT JOIN {f} e ON f.k = e.k)",
         "(SELECT f.* FROM {f} f WHERE f.k IN (SELECT k FROM {d} WHERE c > 1))",
+        "(SELECT * FROM {f} WHERE k >= (SELECT max(k) FROM {d} WHERE c < 4))",
+        "(SELECT * FROM {f} WHERE i <= (SELECT c FROM {d} WHERE c > 9) OR n = 2)",
+        "(SELECT * FROM {f} WHERE s = (SELECT s FROM {d} WHERE c = 2) "
+        "UNION ALL SELECT * FROM {f} WHERE s < (SELECT s FROM {d} WHERE c = 4))",
+        "(SELECT f.* FROM {f} f LEFT JOIN (SELECT * FROM {f} WHERE k = (SELECT k FROM {d} "
+        "WHERE c = 2)) e ON f.k = e.k)",
     ]
 )
 dims = st.sampled_from(
