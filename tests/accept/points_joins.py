@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
+import pytest
 
 import skipstone
 from skipstone.spark.joins.keys import MAX_KEYS, MIN_BYTES
@@ -83,3 +84,24 @@ def settings(bench: Workbench) -> None:
         skipstone.disable(spark)
         for name in (MIN_BYTES, MAX_KEYS):
             spark.conf.unset(name)
+
+
+@point("joins: comparisons with a scalar subquery skip, and NULL or an error stay as they are")
+def subqueries(bench: Workbench) -> None:
+    spark = bench.spark
+    views(bench)
+    try:
+        spark.conf.set(MIN_BYTES, "0")
+        for where, kept in {
+            "day = (SELECT min(day) FROM days WHERE name < 'c')": 1,
+            "day < (SELECT min(day) - 1 FROM days WHERE name < 'c')": 2,
+            "day = (SELECT day FROM days WHERE name = 'nobody')": 0,
+            "day <> (SELECT min(day) FROM days)": FILES,
+        }.items():
+            assert files(bench, f"SELECT id FROM facts WHERE {where}") == (kept, FILES), where
+        several = spark.sql("SELECT id FROM facts WHERE day = (SELECT day FROM days)")
+        with pytest.raises(Exception, match=r"(?i)subquery"):
+            several.collect()
+    finally:
+        skipstone.disable(spark)
+        spark.conf.unset(MIN_BYTES)

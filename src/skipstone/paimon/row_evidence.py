@@ -29,7 +29,7 @@ from pyroaring import BitMap
 from skipstone._cache import LruCache
 from skipstone.errors import FormatError, UnsupportedError
 from skipstone.predicate.literals import order_key
-from skipstone.predicate.tree import Const, Leaf, Op
+from skipstone.predicate.tree import POSITIVE, Const, Leaf, Op
 from skipstone.pruning import Answer, BaseEvidence, Bounds, Cause, Level, Reason, RowSet
 from skipstone.pruning.column_types import restate
 
@@ -61,7 +61,6 @@ MOST_KEYS = 10_000
 Find: TypeAlias = "Callable[[Ask], reading.RowAnswer]"
 
 _NOT_NULL = Range()
-_NEGATED = (Op.NE, Op.NOT_IN, Op.NOT_STARTS_WITH, Op.NOT_LIKE)
 
 
 class _Questions(NamedTuple):
@@ -327,7 +326,7 @@ def asks_of(leaf: Leaf, type: PaimonType) -> tuple[Ask, ...] | None:
     ask = _value_ask(leaf, type)
     if ask is None:
         return None
-    return (ask, _NOT_NULL) if op in _NEGATED else (ask,)
+    return (ask, _NOT_NULL) if op in POSITIVE else (ask,)
 
 
 def bounds_of(leaf: Leaf, asks: tuple[Ask, ...], find: Find, rows: int) -> Bounds[RowSet] | None:
@@ -336,7 +335,7 @@ def bounds_of(leaf: Leaf, asks: tuple[Ask, ...], find: Find, rows: int) -> Bound
     if found.may is None:
         return None
     hit, op = found.may, leaf.op
-    if op in _NEGATED or op is Op.NE_OR_NULL:
+    if op in POSITIVE or op is Op.NE_OR_NULL:
         if op is Op.NE_OR_NULL:
             domain = BitMap(range(rows))
         else:

@@ -35,6 +35,7 @@ from .operands import (
     typed,
 )
 from .tree import (
+    FLIPPED,
     And,
     Bound,
     Cast,
@@ -78,7 +79,6 @@ if TYPE_CHECKING:
     from .types import Value
 
 
-_FLIPPED = {"=": "=", "<=>": "<=>", "<>": "<>", "<": ">", "<=": ">=", ">": "<", ">=": "<="}
 _NEGATED = {"=": "<>", "<>": "=", "<": ">=", "<=": ">", ">": "<=", ">=": "<"}
 
 
@@ -164,7 +164,7 @@ class Binder(ExpressionBinder):
         if isinstance(left, Constant):
             if isinstance(right, Constant):
                 return self.constants(left, op, right, negated)
-            left, right, op = right, left, _FLIPPED[op]
+            left, right, op = right, left, FLIPPED[op]
         if isinstance(right, Column):
             raise Unusable("two columns are compared")
         decided = _beyond_long(left, op, right, expr.left, expr.right)
@@ -272,7 +272,7 @@ class Binder(ExpressionBinder):
 
     def among(self, operand: Column | Constant, array: pa.Array, negated: bool) -> Bound:
         """``operand IN array``, as of literals of the array's type."""
-        from .value_array import as_leaf_values, literal_type, plain, ranges_in, values_in
+        from .value_array import as_leaf_values, literal_type, plain, values_in
 
         array = plain(array)
         if not len(array):
@@ -292,11 +292,10 @@ class Binder(ExpressionBinder):
         column = operand.cast(common)
         try:
             values = values_in(array, type, common, column.chain, self.session)
-            few = [] if values is not None else ranges_in(array, type, common, self.session)
         except pa.ArrowInvalid as error:  # more than 2 GiB of text; a time that is out of range
             raise Unusable(f"keys of type {array.type}: {error}") from None
-        if values is None:
-            return self.relation(column, "IN", few, negated)
+        if isinstance(values, list):
+            return self.relation(column, "IN", values, negated)
         if not len(values):
             return Leaf(column.name, column.type, Op.NOT_NULL) if negated else Const(False)
         if len(values) == 1:
@@ -448,7 +447,7 @@ class Binder(ExpressionBinder):
 def _op(op: str) -> str:
     if op in ("==", "!="):
         return "=" if op == "==" else "<>"
-    if op not in _FLIPPED:
+    if op not in FLIPPED:
         raise Unusable(f"{op} is not a comparison operator")
     return op
 

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, TypeAlias
 
 from .operands import Unusable, plain_pattern
 from .tree import (
+    COMPLEMENTS,
     CONDITIONS,
     And,
     Bound,
@@ -110,20 +111,6 @@ def _decided(found: Bound) -> Bound:
     return found
 
 
-_COMPLEMENTS = {
-    Op.EQ: Op.NE,
-    Op.NE: Op.EQ,
-    Op.LT: Op.GE,
-    Op.GE: Op.LT,
-    Op.LE: Op.GT,
-    Op.GT: Op.LE,
-    Op.IN: Op.NOT_IN,
-    Op.NOT_IN: Op.IN,
-    Op.STARTS_WITH: Op.NOT_STARTS_WITH,
-    Op.NOT_STARTS_WITH: Op.STARTS_WITH,
-    Op.LIKE: Op.NOT_LIKE,
-    Op.NOT_LIKE: Op.LIKE,
-}
 _EXACT = {Op.IS_NULL: Op.NOT_NULL, Op.NOT_NULL: Op.IS_NULL, Op.NE_OR_NULL: Op.EQ}
 
 
@@ -142,7 +129,7 @@ def complement(tree: Bound) -> Bound:
             if tree.op in _EXACT:
                 return replace(tree, op=_EXACT[tree.op])
             null = Leaf(tree.column, tree.type, Op.IS_NULL)
-            return disjunction([replace(tree, op=_COMPLEMENTS[tree.op]), null])
+            return disjunction([replace(tree, op=COMPLEMENTS[tree.op]), null])
     return Opaque(f"({tree.sql}) IS NOT TRUE", tree.reason)
 
 

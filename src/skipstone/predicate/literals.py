@@ -313,19 +313,15 @@ def _numbers(array: pa.Array) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
     return numbers(array).astype(np.int64, copy=False), validity(array)
 
 
-def _valid(array: pa.Array) -> NDArray[np.bool_]:
-    return validity(array)
-
-
 def order_keys(array: pa.Array | pa.ChunkedArray, type: pa.DataType) -> Keys:
     """The keys of a column whose type in the table is ``type``; see the module and ``stored``."""
     array = stored(array, type)
     match kind_of(type):
         case Kind.STRING | Kind.BINARY:
             plain = array if pa.types.is_binary(array.type) else array.view(pa.binary())
-            return Keys(pc.cast(plain, pa.large_binary()), _valid(array))
+            return Keys(pc.cast(plain, pa.large_binary()), validity(array))
         case Kind.FLOATING:
-            valid = _valid(array)
+            valid = validity(array)
             with np.errstate(invalid="ignore"):  # signalling NaN
                 values = numbers(array).astype(np.float64, copy=False)
             return Keys(float_keys(values), valid)
@@ -351,8 +347,13 @@ def float_keys(values: NDArray[np.float64]) -> NDArray[np.int64]:
     return keys
 
 
+def unscaled_values(array: pa.Array) -> NDArray[np.int64]:
+    """The unscaled values of decimals of up to 18 digits, 0 for null."""
+    return np.asarray(_decimal_keys(array).data)
+
+
 def _decimal_keys(array: pa.Array) -> Keys:
-    valid = _valid(array)
+    valid = validity(array)
     count = len(array)
     # Two little-endian 64-bit words per value.
     words = np.frombuffer(array.buffers()[1] or b"", dtype="<i8").reshape(-1, 2)

@@ -29,7 +29,8 @@ if TYPE_CHECKING:
 
 # Fewer keys are made a set for each look-up.
 _MANY = 1_024
-_MIX = np.uint64(0x9E37_79B9_7F4A_7C15)
+#: multiplied with a key, its upper bits are a hash
+MIX = np.uint64(0x9E37_79B9_7F4A_7C15)
 
 
 def from_keys(keys: Keys, type: pa.DataType) -> pa.Array:
@@ -195,7 +196,7 @@ def _hashes(keys: Keys, among: Keys, bits: int) -> NDArray[np.uint64]:
         words = keys.data.view(np.uint64)
     else:
         words = keys.words(len(among.prefixed[0]))
-    return np.asarray(words * _MIX >> np.uint64(65 - bits.bit_length()))
+    return np.asarray(words * MIX >> np.uint64(65 - bits.bit_length()))
 
 
 def _near(keys: Keys, among: Keys) -> NDArray[np.int64]:

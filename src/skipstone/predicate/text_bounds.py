@@ -33,14 +33,13 @@ import pyarrow as pa
 
 from .equivalents import complement
 from .operands import literal_prefix, plain_pattern
-from .tree import Bound, Const, Leaf, Op, conjunction, disjunction
+from .tree import FLIPPED, Bound, Const, Leaf, Op, conjunction, disjunction
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from .typed import Typed
 
-_FLIPPED = {"=": "=", "<=>": "<=>", "<>": "<>", "<": ">", "<=": ">=", ">": "<", ">=": "<="}
 # Leaves of spellings that are listed, and that a longer text may begin with.
 _MOST, _MOST_PREFIXES = 64, 16
 # No character from here on has a case.
@@ -57,7 +56,7 @@ def bounds_of(typed: Typed, value: bool) -> tuple[Bound, bool] | None:
             left, right = typed.args
             op = typed.value
             if left.is_constant:
-                left, right, op = right, left, _FLIPPED[op]
+                left, right, op = right, left, FLIPPED[op]
             if not right.is_constant:
                 return None
             listed = [right.value]

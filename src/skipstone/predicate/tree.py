@@ -60,6 +60,25 @@ class Op(StrEnum):
     NOT_LIKE = "NOT LIKE"
 
 
+#: operations that are TRUE for the other values that are not null
+POSITIVE = {
+    Op.NE: Op.EQ,
+    Op.NOT_IN: Op.IN,
+    Op.NOT_LIKE: Op.LIKE,
+    Op.NOT_STARTS_WITH: Op.STARTS_WITH,
+}
+COMPLEMENTS = {
+    **POSITIVE,
+    **{positive: negative for negative, positive in POSITIVE.items()},
+    Op.LT: Op.GE,
+    Op.GE: Op.LT,
+    Op.LE: Op.GT,
+    Op.GT: Op.LE,
+}
+#: comparisons as written, with the sides exchanged
+FLIPPED = {"=": "=", "<=>": "<=>", "<>": "<>", "<": ">", "<=": ">=", ">": "<", ">=": "<="}
+
+
 # -- operands, as written --------------------------------------------------------------------------
 
 

@@ -22,9 +22,10 @@ import pyarrow as pa
 from skipstone import _compute as pc
 from skipstone._arrays import arrow, arrow_bytes, distinct, numbers
 
-from .literals import Keys, from_key, order_key, order_keys, stored, wide
+from .literals import Keys, from_key, order_key, order_keys, stored, unscaled_values, wide
 from .members import ascending_distinct, from_keys
 from .operands import Unusable, cast_constant, decimal_for
+from .preimage import exact_cast, extent
 from .types import Kind, ManyValues, display, kind_of, spark_name, spark_type
 from .zones import DAY
 
@@ -144,20 +145,24 @@ def values_in(
     common: pa.DataType,
     chain: Sequence[pa.DataType],
     session: Zone | None,
-) -> ValueArray | None:
-    """The values of a column that equal one of ``array``, whose values are literals of ``type``;
-    ``None`` where that is a set of ranges.
+) -> ValueArray | list[Value]:
+    """The values of a column that equal one of ``array``, whose values are literals of ``type``; a
+    list of values of ``common`` where each of these equals a range, and they are few.
 
     ``chain`` are the types of the column and of its casts, the last one ``common``. ``Unusable``
     where a cast is not certain.
     """
     if array.null_count:
         array = pc.drop_null(array)
-    found = cast_values(_literals(array, type), type, common, session)
+    found = cast = cast_values(_literals(array, type), type, common, session)
     for source, target in reversed(list(pairwise(chain))):
         back = before_cast(found, source, target, session)
         if back is None:
-            return None
+            keys = ascending_distinct(order_keys(cast, common))
+            if len(keys) > _MOST_RANGES:
+                text = f"{len(keys):,} keys, each of which equals a range of the column's values"
+                raise Unusable(text)
+            return list(ValueArray(keys, common))
         found = back
     return ValueArray(ascending_distinct(order_keys(found, chain[0])), chain[0])
 
@@ -182,20 +187,6 @@ def _literals(array: pa.Array, type: pa.DataType) -> pa.Array:
     return stored(array, type)
 
 
-def ranges_in(
-    array: pa.Array, type: pa.DataType, common: pa.DataType, session: Zone | None
-) -> list[Value]:
-    """The values as literals of ``common``, for casts that make ranges of them; few, or
-    ``Unusable``."""
-    if array.null_count:
-        array = pc.drop_null(array)
-    found = cast_values(_literals(array, type), type, common, session)
-    keys = ascending_distinct(order_keys(found, common))
-    if len(keys) > _MOST_RANGES:
-        raise Unusable(f"{len(keys):,} keys, each of which equals a range of the column's values")
-    return list(ValueArray(keys, common))
-
-
 def cast_values(
     array: pa.Array, source: pa.DataType, target: pa.DataType, session: Zone | None
 ) -> pa.Array:
@@ -217,11 +208,11 @@ def cast_values(
                 pass
     if a is b is Kind.FLOATING and target.bit_width == 64:
         return arrow(numbers(array).astype(np.float64))
-    if a is b is Kind.DECIMAL and _holds(source, target):
+    if a is b is Kind.DECIMAL and exact_cast(source, target):
         return array.cast(target)
     if a is Kind.DECIMAL and b is Kind.FLOATING and source.precision <= _EXACT_DIGITS:
         # Both numbers are exact, so the division rounds once.
-        unscaled = _unscaled(array).astype(np.float64)
+        unscaled = unscaled_values(array).astype(np.float64)
         return arrow(unscaled / np.float64(10**source.scale))
     if a is Kind.DATE and (b is Kind.TIMESTAMP_NTZ or (b is Kind.TIMESTAMP and _is_utc(session))):
         days = numbers(array.view(pa.int32())).astype(np.int64)
@@ -233,19 +224,6 @@ def cast_values(
     if a is Kind.STRING:
         return _from_text(array, target, session)
     return _one_by_one(array, source, target, session)
-
-
-def _holds(source: pa.DataType, target: pa.DataType) -> bool:
-    """Whether a decimal type has room for the digits of another on both sides."""
-    return bool(
-        target.scale >= source.scale
-        and target.precision - target.scale >= source.precision - source.scale
-    )
-
-
-def _unscaled(array: pa.Array) -> NDArray[np.int64]:
-    """The unscaled values of decimals of up to 18 digits."""
-    return np.asarray(order_keys(array, array.type).data)
 
 
 def _divided(array: pa.Array, by: int) -> NDArray[np.int64]:
@@ -324,7 +302,7 @@ def before_cast(
         return arrow(values[(values == 0) | (values == 1)] == 1)
     if b is Kind.DECIMAL and a in (Kind.INTEGER, Kind.DECIMAL):
         digits = decimal_for(source) if a is Kind.INTEGER else source
-        if (a is Kind.DECIMAL and wide(source)) or not _holds(digits, target):
+        if (a is Kind.DECIMAL and wide(source)) or not exact_cast(digits, target):
             return None
         return _integers(_divided(array, 10 ** (target.scale - digits.scale)), source)
     if b is Kind.FLOATING and target.bit_width == 64:
@@ -357,13 +335,9 @@ def restated(values: ManyValues, local: pa.DataType) -> ValueArray | None:
 
 def _integers(values: NDArray[np.int64], type: pa.DataType) -> pa.Array:
     """Those of the numbers that an integer type, or a decimal's unscaled values, can have."""
-    if kind_of(type) is Kind.DECIMAL:
-        most = 10**type.precision
-        kept = values[(values > -most) & (values < most)]
-        return from_keys(Keys(kept, np.ones(len(kept), np.bool_)), type)
-    half = 1 << (type.bit_width - 1)
-    kept = values[(values >= -half) & (values <= half - 1)]
-    return arrow(kept.astype(type.to_pandas_dtype()))
+    low, high = extent(type)
+    kept = values[(values >= low) & (values <= high)]
+    return from_keys(Keys(kept, np.ones(len(kept), np.bool_)), type)
 
 
 def _whole(values: NDArray[np.float64], type: pa.DataType) -> pa.Array | None:

@@ -20,6 +20,7 @@ from skipstone.predicate.kernels.patterns import hits
 from skipstone.predicate.literals import compare, order_key, order_keys, stored
 from skipstone.predicate.members import isin, keys_among
 from skipstone.predicate.tree import (
+    POSITIVE,
     And,
     Bound,
     Computed,
@@ -226,7 +227,8 @@ class _Evaluation:
         """The leaf, decided for values that are decoded when they are needed."""
         if leaf.op in (Op.IS_NULL, Op.NOT_NULL):
             return column.valid() ^ (leaf.op is Op.IS_NULL)
-        positive = replace(leaf, op=_POSITIVE.get(leaf.op, leaf.op))
+        op = Op.EQ if leaf.op is Op.NE_OR_NULL else POSITIVE.get(leaf.op, leaf.op)
+        positive = replace(leaf, op=op)
 
         def exact(words: pa.Array) -> BoolArray:
             return _Evaluation({leaf.column: words}, len(words), self.path).leaf(positive)
@@ -237,13 +239,6 @@ class _Evaluation:
         return found if leaf.op is positive.op else column.valid() & ~found
 
 
-_POSITIVE = {
-    Op.NE: Op.EQ,
-    Op.NE_OR_NULL: Op.EQ,
-    Op.NOT_IN: Op.IN,
-    Op.NOT_LIKE: Op.LIKE,
-    Op.NOT_STARTS_WITH: Op.STARTS_WITH,
-}
 # Above this share of rows, columns are decoded for all of them.
 _FEW = 1 / 8
 

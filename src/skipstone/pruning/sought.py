@@ -14,7 +14,7 @@ import pyarrow as pa
 from skipstone._arrays import distinct
 from skipstone.predicate.kernels.patterns import literal_runs
 from skipstone.predicate.literals import order_key
-from skipstone.predicate.members import lists_nan
+from skipstone.predicate.members import MIX, lists_nan
 from skipstone.predicate.tree import Op, ignores_case
 
 if TYPE_CHECKING:
@@ -34,7 +34,6 @@ _MOST: Final = (1 << 64) - 1
 
 # So many spans are tried for each key; of more, a hash of the key is looked at first.
 _FEW_SPANS: Final = 2
-_MIX: Final = np.uint64(0x9E37_79B9_7F4A_7C15)
 
 
 @dataclass(frozen=True, eq=False)
@@ -66,7 +65,7 @@ class Sought:
         flags = np.zeros(1 << size, np.bool_)
         if (highs - lows <= np.uint64(1)).all():
             for ends in (lows, highs):
-                flags[ends * _MIX >> np.uint64(64 - size)] = True
+                flags[ends * MIX >> np.uint64(64 - size)] = True
         else:
             flags[:] = True
         return lows, highs, np.packbits(flags, bitorder="little").view(np.uint64)

@@ -10,6 +10,8 @@ from skipstone.human import duration, of_total, percent, plural, size
 from skipstone.planning.explain import Explanation, Forecast
 from skipstone.planning.scan_lines import IndexUse, ScanLine, uses_of
 
+from .joins.conditions import SUBQUERY
+
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
@@ -43,6 +45,8 @@ class JoinUse:
 
     def __str__(self) -> str:
         shown = f"join {self.text} ({self.kind})"
+        if self.kind == SUBQUERY:
+            shown = f"subquery {self.text}"
         if self.keys is not None:
             shown += (
                 f": {plural(self.keys, 'key')} from {self.source} in "

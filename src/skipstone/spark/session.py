@@ -334,6 +334,13 @@ class Jvm:
             self._classes[key] = getattr(self.module(_PATTERNS), name)()
         return self._classes[key]
 
+    def patterns(self, *names: str) -> JavaObject:
+        """A ``Seq`` of some ``TreePattern``."""
+        key = " ".join(names)
+        if key not in self._classes:
+            self._classes[key] = self.seq(*map(self.pattern, names))
+        return self._classes[key]
+
     def identity_set(self, item: JavaObject) -> JavaObject:
         """A ``java.util.IdentityHashMap`` with ``item``: it finds the same object again."""
         known = self.type("java.util.IdentityHashMap")()

@@ -16,6 +16,8 @@ from skipstone import _compute as pc
 from skipstone._arrays import numbers, validity
 from skipstone.errors import UnsupportedError
 
+from ..literals import unscaled_values
+from ..preimage import extent
 from ..typed import scalar
 from ..types import Kind, kind_of, spark_name
 from ..zones import DAY, SPACE, parse_date, parse_local, parse_timestamp
@@ -92,9 +94,9 @@ def _number(array: pa.Array, target: pa.DataType) -> pa.Array:
             return pa.array(numbers(array).astype(target.to_pandas_dtype()), mask=~validity(array))
     # Of a float to an integer: cut towards zero, and out of range as Spark sees it.
     values = np.trunc(numbers(array).astype(np.float64))
-    half = float(1 << (target.bit_width - 1))
+    low, high = extent(target)
     with np.errstate(invalid="ignore"):
-        fits = validity(array) & (values >= -half) & (values < half)
+        fits = validity(array) & (values >= float(low)) & (values < float(high + 1))
         return pa.array(np.where(fits, values, 0).astype(target.to_pandas_dtype()), mask=~fits)
 
 
@@ -108,12 +110,8 @@ def _fitting(array: pa.Array, target: pa.DataType) -> pa.Array:
             fits = pc.less_equal(pc.abs(array), limit)
             array = pc.if_else(fits, array, pa.scalar(None, array.type))
         return array.cast(target)
-    half = 1 << (target.bit_width - 1)
-    if pa.types.is_decimal(array.type):
-        type = pa.decimal256(20, 0)
-        low, high = scalar(-half, type), scalar(half - 1, type)
-    else:
-        low, high = pa.scalar(-half, array.type), pa.scalar(half - 1, array.type)
+    type = pa.decimal256(20, 0) if pa.types.is_decimal(array.type) else array.type
+    low, high = (scalar(end, type) for end in extent(target))
     fits = pc.and_(pc.greater_equal(array, low), pc.less_equal(array, high))
     return pc.if_else(fits, array, pa.scalar(None, array.type)).cast(target)
 
@@ -122,10 +120,7 @@ def _double_of(array: pa.Array) -> pa.Array:
     """Rounded once. Two numbers that doubles hold divide so; others take the way through text."""
     precision, scale = array.type.precision, array.type.scale
     if precision <= 15:
-        whole = array.cast(pa.decimal128(precision + 1, scale))
-        data = np.frombuffer(whole.buffers()[1] or b"", "<i8").reshape(-1, 2)
-        unscaled = data[whole.offset : whole.offset + len(whole), 0]
-        return pa.array(unscaled / 10.0**scale, mask=~validity(array))
+        return pa.array(unscaled_values(array) / 10.0**scale, mask=~validity(array))
     return array.cast(pa.string()).cast(pa.float64())
 
 

@@ -15,6 +15,8 @@ import pyarrow as pa
 from skipstone import _compute as pc
 from skipstone._arrays import numbers, validity
 
+from ..literals import Keys, unscaled_values
+from ..members import from_keys
 from ..typed import scalar
 from ..types import spark_name
 
@@ -127,8 +129,8 @@ def _remainder(node: Typed, values: Sequence[Any], session: Zone | None) -> pa.A
     _refuse_zero(left, right)
     if pa.types.is_decimal(node.type):
         # Both have the type of the result, and at most 18 digits.
-        a, b = (_unscaled(each) for each in values)
-        return decimals(np.fmod(a, b), _known(left, right), node.type)
+        a, b = map(_unscaled, values)
+        return from_keys(Keys(np.fmod(a, b), _known(left, right)), node.type)
     with np.errstate(all="ignore"):
         found = np.fmod(_plain(left), _plain(right, 1))
         if node.kernel == "pmod":
@@ -146,16 +148,7 @@ def _div(node: Typed, values: Sequence[Any], session: Zone | None) -> pa.Array:
 def _unscaled(values: Any) -> Any:
     if isinstance(values, pa.Scalar):
         values = pa.repeat(values, 1)
-    data = values.buffers()[1] if len(values) else b""
-    words = np.frombuffer(data, "<i8").reshape(-1, 2)[values.offset : values.offset + len(values)]
-    return np.where(validity(values), words[:, 0], 1)
-
-
-def decimals(unscaled: Any, valid: Any, type: pa.DataType) -> pa.Array:
-    """Decimals of up to 18 digits from their unscaled values."""
-    words = np.stack([unscaled, unscaled >> 63], axis=1).astype("<i8")
-    bits = pa.py_buffer(np.packbits(valid, bitorder="little"))
-    return pa.Array.from_buffers(type, len(words), [bits, pa.py_buffer(words)])
+    return np.where(validity(values), unscaled_values(values), 1)
 
 
 def _negate(node: Typed, values: Sequence[Any], session: Zone | None) -> pa.Array:

@@ -37,6 +37,11 @@ itself made by an inner or left semi join with the key on one side of an equalit
 each of its two sides are a superset: ``fact JOIN (events JOIN users ON events.user = users.id) ON
 fact.user = events.user`` may use the keys of ``users`` (``QueryJoins.sources``).
 
+**Scalar subqueries.** A row stays in ``Filter(k >= (SELECT …))`` only if the comparison is TRUE,
+which it is not with NULL, the value of a subquery without rows. So the filter is like a semi join
+with the one row of the subquery, on ``=``, ``<``, ``<=``, ``>`` or ``>=``; not on ``<=>``, which
+NULL can meet. Where the subquery has several rows, Spark's error stays.
+
 **Two relations of one query** may each be pruned by the keys of the other: what one side loses has
 no partner, so the values on the other side with a partner stay.
 """
@@ -48,6 +53,7 @@ import re
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
+from skipstone.predicate.tree import FLIPPED
 from skipstone.spark.session import items
 
 if TYPE_CHECKING:
@@ -91,6 +97,15 @@ _ROW_BY_ROW: Final = frozenset(
         "ArrowEvalPython",
     }
 )
+#: the kind of a filter that compares with a scalar subquery
+SUBQUERY: Final = "ScalarSubquery"
+_COMPARISONS: Final = {
+    "EqualTo": "=",
+    "LessThan": "<",
+    "LessThanOrEqual": "<=",
+    "GreaterThan": ">",
+    "GreaterThanOrEqual": ">=",
+}
 _EXPLODE: Final = frozenset({"Explode", "PosExplode", "Inline"})
 
 #: an expression as Catalyst's JSON: its nodes in preorder
@@ -117,18 +132,21 @@ class Node:
 class Equality:
     """``=`` or ``<=>`` as a conjunct of a join's condition; both sides as in the condition.
 
-    ``expressions`` are the objects of the JVM, ``nodes`` their JSON, left before right.
+    ``op`` is another one for a comparison of the left side with a subquery. ``expressions`` are the
+    objects of the JVM, ``nodes`` their JSON, left before right.
     """
 
     expressions: tuple[JavaObject, JavaObject]
     nodes: tuple[Nodes, Nodes]
     null_safe: bool
     text: str
+    op: str = "="
 
 
 @dataclass(slots=True, eq=False)
 class Join:
-    """A join with equalities; ``kind`` as Catalyst calls it."""
+    """A join with equalities; ``kind`` as Catalyst calls it, or ``SUBQUERY``: then the node is its
+    filter, and the right side the plan of the subquery."""
 
     node: Node
     kind: str
@@ -180,8 +198,9 @@ class QueryJoins:
         self._leaves: dict[int, Leaf] = {}
         self._joins: dict[int, Join] = {}
         self.roots: list[Node] = []
-        if not optimized.containsPattern(jvm.pattern("JOIN")):
+        if not optimized.containsAnyPattern(jvm.patterns("JOIN", "SCALAR_SUBQUERY")):
             return
+        has_subqueries = bool(optimized.containsPattern(jvm.pattern("SCALAR_SUBQUERY")))
         self.roots = [tree_of(plan) for plan in (optimized, *items(optimized.subqueriesAll()))]
         for root in self.roots:
             for node in root.walk():
@@ -189,6 +208,8 @@ class QueryJoins:
                     self._leaf(node)
                 elif node.name == "Join":
                     self._join(node)
+                elif node.name == "Filter" and has_subqueries:
+                    self._filter(node)
 
     def leaves_of(self, ids: frozenset[int]) -> list[Leaf]:
         """The relations with these columns: one, or several copies of one."""
@@ -227,11 +248,24 @@ class QueryJoins:
                     for leaf, key in self._ways(child, equality.nodes[which]):
                         leaf.conditions.append(Condition(join, 1 - which, at, key))
 
+    def _filter(self, node: Node) -> None:
+        for conjunct in _conjuncts(node.java.condition()):
+            compared = _with_subquery(self.jvm, conjunct)
+            if compared is None or not node.children[0].java.deterministic():
+                continue
+            equality, plan = compared
+            join = Join(
+                Node(node.java, node.name, [*node.children, tree_of(plan)]), SUBQUERY, [equality]
+            )
+            for leaf, key in self._ways(node.children[0], equality.nodes[0]):
+                leaf.conditions.append(Condition(join, 1, 0, key))
+
     def sources(self, condition: Condition) -> list[Source]:
         """The places whose values are those of the other side, or more."""
         found = [condition.source]
         if (
-            condition.equality.null_safe
+            condition.join.kind == SUBQUERY
+            or condition.equality.null_safe
             or not condition.join.side(condition.other).java.deterministic()
         ):
             return found
@@ -344,15 +378,50 @@ def columns_of(key: Nodes) -> list[int]:
     return [_id_of(node) for node in key if node["class"] == f"{_EXPRESSION}AttributeReference"]
 
 
-def _equalities(condition: JavaObject, sides: Sequence[frozenset[int]]) -> Iterator[Equality]:
-    """The equalities of the two sides among the conjuncts of a condition, in their order."""
+def _conjuncts(condition: JavaObject) -> Iterator[JavaObject]:
+    """The conjuncts of a condition, in their order."""
     stack = [condition]
     while stack:
         expression = stack.pop()
-        name = str(expression.getClass().getSimpleName())
-        if name == "And":
+        if str(expression.nodeName()) == "And":
             stack += [expression.right(), expression.left()]
-        elif name in ("EqualTo", "EqualNullSafe"):
+        else:
+            yield expression
+
+
+def _with_subquery(jvm: Jvm, expression: JavaObject) -> tuple[Equality, JavaObject] | None:
+    """A comparison with a scalar subquery, which becomes its column, on the right, and its plan."""
+    op = _COMPARISONS.get(str(expression.nodeName()))
+    if op is None or not expression.containsPattern(jvm.pattern("SCALAR_SUBQUERY")):
+        return None
+    pair = [expression.left(), expression.right()]
+    if pair[0].containsPattern(jvm.pattern("SCALAR_SUBQUERY")):
+        pair, op = pair[::-1], FLIPPED[op]
+    mine, other = pair
+    if mine.containsPattern(jvm.pattern("PLAN_EXPRESSION")) or not other.references().isEmpty():
+        return None
+    found = [each for each in items(other.collectLeaves()) if _is_subquery(each)]
+    if len(found) != 1 or found[0].isCorrelated():
+        return None
+    plan = found[0].plan()
+    swap = jvm.module("scala.collection.immutable.Map").empty()
+    column = other.transformDown(swap.updated(found[0], plan.output().head()))
+    nodes = [_compared(json.loads(each.toJSON())) for each in (mine, column)]
+    if not columns_of(nodes[0]) or not columns_of(nodes[1]):
+        return None
+    text = f"{mine.sql()} {op} (SELECT …)"
+    return Equality((mine, column), (nodes[0], nodes[1]), False, text, op), plan
+
+
+def _is_subquery(expression: JavaObject) -> bool:
+    return str(expression.getClass().getSimpleName()) == "ScalarSubquery"
+
+
+def _equalities(condition: JavaObject, sides: Sequence[frozenset[int]]) -> Iterator[Equality]:
+    """The equalities of the two sides among the conjuncts of a condition, in their order."""
+    for expression in _conjuncts(condition):
+        name = str(expression.nodeName())
+        if name in ("EqualTo", "EqualNullSafe"):
             pair = expression.left(), expression.right()
             nodes = [_compared(json.loads(each.toJSON())) for each in pair]
             found = [frozenset(columns_of(each)) for each in nodes]

@@ -18,8 +18,10 @@ import pyarrow as pa
 
 from skipstone._arrays import arrow
 from skipstone.planning.scan_lines import IndexUse, uses_of
-from skipstone.predicate.tree import Const, Literal, Membership, NullTest, Or
+from skipstone.predicate.literals import order_keys
+from skipstone.predicate.tree import Comparison, Const, Literal, Membership, NullTest, Or
 from skipstone.predicate.types import parse_type
+from skipstone.predicate.value_array import ValueArray, as_literals
 from skipstone.spark.catalyst import operand_of
 from skipstone.spark.literals import UnreadableLiteral
 from skipstone.spark.scans import JoinUse
@@ -104,7 +106,7 @@ class JoinPruning:
             )
             if isinstance(operand, str):
                 raise NoKeys(operand)
-            asked = _Asked(self.index, scan, operand, keep)
+            asked = _Asked(self.index, scan, operand, condition.equality.op, keep)
             keys, (_, _, at) = self.source.keys(self.source.query.sources(condition), asked)
             null = keys.nulls[at] and condition.equality.null_safe
             use = replace(
@@ -219,6 +221,7 @@ class _Asked:
     index: ListingIndex
     scan: JoinScan
     operand: Operand
+    op: str
     keep: NDArray[np.bool_]
 
     @property
@@ -227,12 +230,12 @@ class _Asked:
 
     def has_index(self, source: Source) -> bool:
         type = _type_of(source)
-        probe = Membership(self.operand, (Literal(_probe(type), type),))
+        probe = Comparison(self.op, self.operand, Literal(_probe(type), type))
         report = self.index.pruner.prune(self.scan.matched, probe, self.scan.settings).report
         return report is None or any(step.used for step in report.steps)
 
     def require_gain(self, values: pa.Array) -> None:
-        left, _ = self._holding(_among(self.operand, values, null=False))
+        left, _ = self._holding(_among(self.operand, self.op, values, null=False))
         if self.scan.bytes(left) > _ENOUGH * self.bytes_left:
             raise NoGain(f"{len(values):,} of the keys are in nearly all files")
 
@@ -242,7 +245,7 @@ class _Asked:
             if len(values) > 4 * some:
                 places = np.linspace(0, len(values) - 1, some).astype(np.int64)
                 self.require_gain(values.take(arrow(places)))
-        return self._holding(_among(self.operand, values, null=null))
+        return self._holding(_among(self.operand, self.op, values, null=null))
 
     def _holding(self, predicate: Expr) -> tuple[NDArray[np.bool_], Plan | None]:
         scan, keep = self.scan, self.keep
@@ -285,9 +288,16 @@ def _probe(type: pa.DataType) -> Value:
     return 1.0 if t.is_floating(type) else 1
 
 
-def _among(operand: Operand, values: pa.Array, *, null: bool) -> Expr:
-    """Rows whose key is among the values, or NULL where that is one of a ``<=>``."""
+def _among(operand: Operand, op: str, values: pa.Array, *, null: bool) -> Expr:
+    """Rows whose key is among the values, or NULL where that is one of a ``<=>``; for another
+    ``op`` those for which it is TRUE with one of them."""
     parts: list[Expr] = [Membership(operand, values)] if len(values) else []
+    if op != "=":
+        if len(values) > 1:
+            raise NoKeys("the subquery has more than one row")
+        held = as_literals(values)
+        known = ValueArray(order_keys(held, held.type), held.type)
+        parts = [Comparison(op, operand, Literal(each, held.type)) for each in known]
     if null:
         parts.append(NullTest(operand))
     if len(parts) == 1:
