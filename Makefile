@@ -6,6 +6,8 @@ PY    := $(VENV)/bin/python
 # Tests wait for Spark and for processes of their own: three at a time keep two cores busy.
 JOBS  ?= 3
 ARGS  ?=
+# Each of hundreds of processes would compile every module again.
+unexport PYTHONDONTWRITEBYTECODE
 # Older versions of Spark that are supported, each in an environment of its own; .venv has the newest.
 SPARKS := 3.5 4.0 4.1
 

@@ -42,9 +42,6 @@ os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
 os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
 set_options()
 
-# Processes that tests start would compile every module again.
-os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
-
 
 @pytest.fixture(scope="session")
 def golden() -> Path:
