@@ -30,7 +30,7 @@ LONGEST = (
     "tests/faults/test_faults.py",
     "tests/facts/test_crashes.py",
     "tests/test_demo.py",
-    "tests/fuzz/test_golden_files_1.py",
+    "tests/fuzz/test_golden_files.py",
 )
 
 
