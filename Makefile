@@ -6,6 +6,8 @@ PY    := $(VENV)/bin/python
 # Tests wait for Spark and for processes of their own: three at a time keep two cores busy.
 JOBS  ?= 3
 ARGS  ?=
+# Each of hundreds of processes would compile every module again.
+unexport PYTHONDONTWRITEBYTECODE
 # Older versions of Spark that are supported, each in an environment of its own; .venv has the newest.
 SPARKS := 3.5 4.0 4.1
 
@@ -27,8 +29,8 @@ help:
 	echo "make versions  reading through an index on every version of Spark that is supported"
 	echo "make venv    only set up .venv; make clean removes what was made, not .venv and .interop"
 
-# Modules run in the order of their folders: by the number of tests, a few long ones would come last.
-test: java $(VENV)/.stamp $(SPARKS:%=.venv-spark%/.stamp)
+# tests/order.py has the order of the modules: by the number of tests, a few long ones would come last.
+test: java $(VENV)/spark.jsa $(SPARKS:%=.venv-spark%/.stamp)
 	$(PY) -m pytest -n $(JOBS) --dist loadfile --no-loadscope-reorder $(ARGS)
 
 lint: $(VENV)/.stamp
@@ -92,6 +94,10 @@ java:
 $(VENV)/.stamp: pyproject.toml tools/bootstrap.sh
 	sh tools/bootstrap.sh venv $(VENV) -e '.[test,lint,docs]'
 	touch $@
+
+# Spark's classes as Java keeps them, for Java processes that tests start.
+$(VENV)/spark.jsa: $(VENV)/.stamp tests/java.py
+	$(PY) -m tests.java
 
 .venv-spark%/.stamp: pyproject.toml tools/bootstrap.sh
 	sh tools/bootstrap.sh venv .venv-spark$* -e '.[spark]' 'pyspark[connect]==$*.*' pytest hypothesis

@@ -10,6 +10,8 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 from tests.folders import GOLDEN
+from tests.java import set_options
+from tests.order import pytest_collection_modifyitems
 from tests.spark_servers import spark_cluster, spark_connect
 
 if TYPE_CHECKING:
@@ -18,7 +20,7 @@ if TYPE_CHECKING:
 
     from pyspark.sql import SparkSession
 
-__all__ = ["spark_cluster", "spark_connect"]  # fixtures too
+__all__ = ["pytest_collection_modifyitems", "spark_cluster", "spark_connect"]  # for pytest
 
 
 # A shared machine stalls at times, and a session that starts inside an example takes seconds: time
@@ -38,18 +40,7 @@ settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "ci"))
 os.environ["PYSPARK_PYTHON"] = sys.executable
 os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
 os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
-
-# The Java processes of tests live for seconds: their second compiler and parallel collector would
-# take a third of the processor's time and earn nothing. Drivers, executors, master and workers.
-_SHORT_LIVED = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
-os.environ.setdefault(
-    "SPARK_SUBMIT_OPTS",
-    f'{_SHORT_LIVED} "-Dspark.executor.extraJavaOptions={_SHORT_LIVED}"',
-)
-os.environ.setdefault("SPARK_DAEMON_JAVA_OPTS", _SHORT_LIVED)
-
-# Processes that tests start would compile every module again.
-os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+set_options()
 
 
 @pytest.fixture(scope="session")

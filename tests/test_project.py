@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from tests.folders import ROOT
+from tests.order import LONGEST
 
 yaml = pytest.importorskip("yaml")
 GITHUB = ROOT / ".github"
@@ -90,3 +91,7 @@ def test_the_policies_are_there() -> None:
     policy = (ROOT / "docs" / "compatibility.md").read_text("utf-8")
     assert "tests/compatibility" in policy
     assert "semver.org" in policy
+
+
+def test_the_modules_that_begin_first_are_there() -> None:
+    assert [name for name in LONGEST if not (ROOT / name).is_file()] == []

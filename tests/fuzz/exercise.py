@@ -2,12 +2,13 @@
 
     python -m tests.fuzz.exercise PLAN
 
-``PLAN`` is a JSON file: ``count`` mutations with the seeds from ``seed`` on, spread evenly over
-``files`` and ``batteries``, in the directory ``scratch``. Every mutation is read by one battery of
-calls of the public API. Allowed are the documented errors, and a ``FormatError`` must name its
-file. The process is one of its own because a crash of a library below would take the tests with
-it, and so that memory can be limited. It prints one JSON document: how many were tried, how many
-were refused and how many read, and what else was raised, with the seed that makes it again.
+``PLAN`` is a JSON file: ``count`` mutations with the seeds from ``seed`` on, and those of
+``seeds``, spread evenly over ``files`` and ``batteries``, in the directory ``scratch``. Every
+mutation is read by one battery of calls of the public API. Allowed are the documented errors, and a
+``FormatError`` must name its file. The process is one of its own because a crash of a library below
+would take the tests with it, and so that memory can be limited. It prints one JSON document: how
+many were tried, how many were refused and how many read, and what else was raised, with the seed
+that makes it again.
 """
 
 from __future__ import annotations
@@ -49,12 +50,12 @@ _WATCHED = 64
 
 
 def run(
-    count: int, seed: int, scratch: Path, files: Sequence[Path], batteries: Sequence[str]
+    seeds: Sequence[int], scratch: Path, files: Sequence[Path], batteries: Sequence[str]
 ) -> dict[str, Any]:
-    """The mutations ``seed … seed + count - 1``; see the module."""
+    """The mutations of these seeds; see the module."""
     found = _Found()
-    for at in range(seed, seed + count):
-        if (at - seed) % _WATCHED == 0:
+    for turn, at in enumerate(seeds):
+        if turn % _WATCHED == 0:
             faulthandler.dump_traceback_later(_HANGS, exit=True)
         path = files[at % len(files)]
         # The seed of a file's mutations counts on while the battery changes.
@@ -152,7 +153,8 @@ def main(arguments: list[str]) -> None:
     taken = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
     limit = taken + int(plan.get("memory", _MEMORY))
     resource.setrlimit(resource.RLIMIT_AS, (limit, limit))
-    print(json.dumps(run(plan["count"], plan["seed"], scratch, files, plan["batteries"])))
+    seeds = [*range(plan["seed"], plan["seed"] + plan["count"]), *plan.get("seeds", ())]
+    print(json.dumps(run(seeds, scratch, files, plan["batteries"])))
 
 
 if __name__ == "__main__":

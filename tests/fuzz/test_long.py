@@ -20,7 +20,7 @@ pytestmark = [pytest.mark.fuzz, pytest.mark.soak]
 COUNT = 20_000
 
 
-@pytest.mark.parametrize("seed", [2_000_000, 3_000_000, 4_000_000])
+@pytest.mark.parametrize("seed", [0, 1_000_000, 2_000_000, 3_000_000, 4_000_000])
 def test_small_golden_files(tmp_path: Path, seed: int) -> None:
     sound(exercised(tmp_path, golden_files(), count=COUNT, seed=seed, compiled=True), COUNT)
 

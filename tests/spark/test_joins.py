@@ -22,7 +22,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 import skipstone
@@ -823,12 +823,22 @@ stars = st.builds(
 pairs = st.builds("{} UNION ALL {}".format, whole_joins, whole_joins)
 
 
-@settings(max_examples=60)
+# A broadcast without rows, and keys that are texts.
+@settings(max_examples=settings().max_examples * 2 // 5)
 @given(
     query=st.one_of(
         whole_joins, whole_joins, one_sided, mirrored, subqueries, existing, stars, pairs
     ),
     adaptive=st.sampled_from(["true", "true", "false"]),
+)
+@example(
+    query="SELECT /*+ BROADCAST(d) */ f.n, d.c FROM {f} f "
+    "JOIN (SELECT * FROM {d} WHERE c > 20) d ON f.k = d.k",
+    adaptive="false",
+)
+@example(
+    query="SELECT /*+ MERGE(d) */ f.n FROM {f} f JOIN (SELECT * FROM {d} WHERE c < 2) d USING (s)",
+    adaptive="true",
 )
 def test_any_join_gives_the_rows_of_plain_spark(
     spark: SparkSession, tables: Path, query: str, adaptive: str

@@ -1,0 +1,40 @@
+"""The longest modules begin first: one that began last would keep one worker busy alone."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from tests.folders import ROOT
+
+if TYPE_CHECKING:
+    import pytest
+
+#: those of more than about half a minute, the longest first
+LONGEST = (
+    "tests/bench/test_bench_smoke.py",
+    "tests/test_spark_versions.py",
+    "tests/spark/test_nested_folders.py",
+    "tests/spark/test_map_keys.py",
+    "tests/test_wheel.py",
+    "tests/spark/test_two_workers.py",
+    "tests/spark/test_joins.py",
+    "tests/spark/test_enable.py",
+    "tests/spark/test_servers.py",
+    "tests/spark/test_sources.py",
+    "tests/spark/test_cluster.py",
+    "tests/spark/test_catalog_table.py",
+    "tests/spark/test_data_source.py",
+    "tests/test_shipping.py",
+    "tests/test_end_to_end.py",
+    "tests/live/test_kill.py",
+    "tests/faults/test_faults.py",
+    "tests/facts/test_crashes.py",
+    "tests/test_demo.py",
+    "tests/fuzz/test_golden_files.py",
+)
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Sort the modules; tests keep their order within each."""
+    place = {str(ROOT / name): at for at, name in enumerate(LONGEST)}
+    items.sort(key=lambda item: place.get(str(item.path), len(place)))
