@@ -170,20 +170,22 @@ class Answer:
 LeafT = TypeVar("LeafT", contravariant=True)
 
 
-class Evidence(Protocol[LeafT]):
-    """See the module. ``LeafT`` is the predicate leaf (``skipstone.predicate.Leaf``)."""
-
+class _Named(Protocol):
     @property
     def name(self) -> str:
         """The name in ``explain``: the kind, ``minmax``, ``bloomfilter``, ``page index`` …"""
 
     @property
-    def level(self) -> Level:
-        """The level of its units."""
-
-    @property
     def column(self) -> str:
         """The column of the evidence, as a dotted path; the planner routes leaves by it."""
+
+
+class Evidence(_Named, Protocol[LeafT]):
+    """See the module. ``LeafT`` is the predicate leaf (``skipstone.predicate.Leaf``)."""
+
+    @property
+    def level(self) -> Level:
+        """The level of its units."""
 
     @property
     def cost(self) -> float:
@@ -204,15 +206,29 @@ class Evidence(Protocol[LeafT]):
 
 
 class BaseEvidence:
-    """Default values of members that most kinds of evidence share."""
+    """Members that most kinds of evidence share."""
 
     __slots__ = ()
 
     tolerates_loss: ClassVar[bool] = False
 
+    @property
+    def subject(self: _Named) -> str:
+        """What its reasons are about: ``minmax(ts)``."""
+        return f"{self.name}({self.column})"
+
+    def silent(self: _Named, leaf: Leaf) -> Answer:
+        """The answer to a leaf that it never decides."""
+        subject, text = f"{self.name}({self.column})", f"says nothing of {leaf.op}"
+        return Answer.silent(Cause.NOT_APPLICABLE, subject, text)
+
     def decides(self, leaf: Leaf) -> bool:
         """False: the answer may leave rows undecided."""
         return False
+
+    def needs(self, leaves: Sequence[Leaf], units: Units, have: Fetched) -> Sequence[ByteRange]:
+        """Nothing: it is in memory."""
+        return ()
 
 
 class Source(ABC):
