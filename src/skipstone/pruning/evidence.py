@@ -28,7 +28,13 @@ from typing import TYPE_CHECKING, Any, ClassVar, Protocol, TypeAlias, TypeVar
 
 import numpy as np
 
-from skipstone.errors import FormatError, KeyUnavailableError, SkipstoneError, UnsupportedError
+from skipstone.errors import (
+    FormatError,
+    KeyUnavailableError,
+    SkipstoneError,
+    UnsupportedError,
+    in_words,
+)
 from skipstone.storage import ByteRange
 
 if TYPE_CHECKING:
@@ -88,7 +94,6 @@ class Reason:
     @classmethod
     def of_error(cls, subject: str, error: Exception) -> Reason:
         """Why ``subject`` says nothing, from the error that reading it raised."""
-        text = getattr(error, "message", "") or str(error) or type(error).__name__
         if isinstance(error, KeyUnavailableError):
             cause = Cause.UNDECRYPTABLE
         elif isinstance(error, UnsupportedError):
@@ -97,7 +102,7 @@ class Reason:
             cause = Cause.CORRUPT
         else:
             cause = Cause.UNREADABLE
-        return cls(cause=cause, subject=subject, text=text)
+        return cls(cause=cause, subject=subject, text=in_words(error))
 
     def __str__(self) -> str:
         count = "" if self.units is None else f" ({self.units:,})"
