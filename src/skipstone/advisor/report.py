@@ -194,7 +194,6 @@ class QuerySavings(Report):
     bytes_after: int
 
     def to_dict(self) -> dict[str, Any]:
-        """As JSON-ready values."""
         return {
             "where": self.where,
             "weight": self.weight,
@@ -283,7 +282,6 @@ class Savings(_Proposal):
         return round(sum(each.weight * each.bytes_after for each in self.queries))
 
     def to_dict(self) -> dict[str, Any]:
-        """As JSON-ready values."""
         read = {"before": self.bytes_before, "after": self.bytes_after}
         return _Proposal.to_dict(self) | {"bytes": read}
 

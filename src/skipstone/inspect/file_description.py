@@ -110,7 +110,6 @@ class FileInspection(InspectionReport):
 
     @names_its_file
     def to_dict(self) -> dict[str, Any]:
-        """One JSON-ready document."""
         found: dict[str, Any] = {
             "path": self.path,
             "format": "parquet",

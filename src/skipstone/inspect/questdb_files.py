@@ -166,7 +166,6 @@ class TxnInspection(InspectionReport):
     notes: tuple[str, ...] = ()
 
     def to_dict(self) -> dict[str, Any]:
-        """One document, JSON-ready."""
         txn = self.txn
         found = asdict(txn)
         partitions, rows = found.pop("partitions"), txn.row_counts

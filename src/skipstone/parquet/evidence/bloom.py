@@ -128,7 +128,6 @@ class BloomEvidence(ColumnEvidence):
         return wanted
 
     def answer(self, leaves: Sequence[Leaf], units: Units, have: Fetched) -> Sequence[Answer]:
-        """One answer per leaf, over exactly these units."""
         answers = []
         for leaf in leaves:
             probes = self._probes((leaf,), units)

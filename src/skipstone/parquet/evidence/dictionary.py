@@ -91,7 +91,6 @@ class DictionaryEvidence(ColumnEvidence):
         return wanted
 
     def answer(self, leaves: Sequence[Leaf], units: Units, have: Fetched) -> Sequence[Answer]:
-        """One answer per leaf, over exactly these units."""
         found: list[_Values] = []
         reasons: dict[Reason, None] = {}
         useful = any(_on_values(leaf) for leaf in leaves)

@@ -237,7 +237,6 @@ class SortedEvidence(ColumnEvidence):
         return wanted
 
     def answer(self, leaves: Sequence[Leaf], units: Units, have: Fetched) -> Sequence[Answer]:
-        """One answer per leaf, over exactly these units."""
         failed: list[Reason] = []
         parts = []
         for search, at, page in self._searches(units):

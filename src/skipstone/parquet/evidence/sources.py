@@ -152,7 +152,6 @@ class StatisticsEvidence(ColumnEvidence):
         self.combined, self.reasons = combined, tuple(reasons)
 
     def answer(self, leaves: Sequence[Leaf], units: Units, have: Fetched) -> Sequence[Answer]:
-        """One answer per leaf, over exactly these units."""
         parts: list[tuple[BoolArray, slice, ValueBounds]] = []
         covered = np.zeros(len(units), np.bool_)
         for each in self.combined:
@@ -306,7 +305,6 @@ class PageIndexEvidence(ColumnEvidence):
         return wanted
 
     def answer(self, leaves: Sequence[Leaf], units: Units, have: Fetched) -> Sequence[Answer]:
-        """One answer per leaf, over exactly these units."""
         parts: list[tuple[I64, I64, ValueBounds]] = []
         reasons: dict[Reason, None] = {}
         for ordinal, file in self.files.items():

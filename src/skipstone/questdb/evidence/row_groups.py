@@ -348,7 +348,6 @@ class PmBloomEvidence(BaseEvidence):
         return [each for each in wanted if each not in have]
 
     def answer(self, leaves: Sequence[Leaf], units: Units, have: Fetched) -> Sequence[Answer]:
-        """One answer per leaf, over exactly these units."""
         return [self._answer(leaf, units, have) for leaf in leaves]
 
     def _answer(self, leaf: Leaf, units: Units, have: Fetched) -> Answer:
