@@ -138,6 +138,16 @@ class Units:
         zero = np.zeros(len(file), dtype=np.int64)
         return cls(level=Level.OBJECT, file=file, ordinal=zero, first_row=zero, rows=rows)
 
+    def with_finer(self, finer: Units) -> Units:
+        """These units, and after them ``finer`` ones, in whose level all are then."""
+        return Units(
+            level=finer.level,
+            file=np.concatenate((self.file, finer.file)),
+            ordinal=np.concatenate((self.ordinal, finer.ordinal)),
+            first_row=np.concatenate((self.first_row, finer.first_row)),
+            rows=np.concatenate((self.rows, finer.rows)),
+        )
+
     def where(self, keep: NDArray[np.bool_] | IntArray) -> Units:
         """The units that ``keep`` (mask or positions) selects."""
         if keep.dtype == np.bool_:
