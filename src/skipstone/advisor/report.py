@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from html import escape
 from typing import TYPE_CHECKING, Any, Final
 
-from skipstone.human import Report, aligned, html_table, of_total, percent, plural, size
+from skipstone.human import Report, aligned, html_table, of_total, one_line, percent, plural, size
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Sequence
@@ -202,13 +202,8 @@ class QuerySavings(Report):
         }
 
     def _row(self, files_total: int) -> tuple[str, ...]:
-        where = (
-            self.where
-            if len(self.where) <= _LONGEST_PREDICATE
-            else f"{self.where[: _LONGEST_PREDICATE - 1]}…"
-        )
         return (
-            " ".join(where.split()),
+            one_line(self.where, _LONGEST_PREDICATE),
             f"{self.weight:g}",
             of_total(self.files_before, files_total, "").strip(),
             of_total(self.files_after, files_total, "").strip(),

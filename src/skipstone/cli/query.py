@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from skipstone import _compute as pc
-from skipstone.human import of_total, plain, plural
+from skipstone.human import cut, of_total, plain, plural
 
 from .completion import column_list
 from .keys import asked_keys, data_keys_and_sets
@@ -214,7 +214,10 @@ def _table(schema: pa.Schema, batches: Iterator[pa.RecordBatch]) -> Iterator[str
     total = 0
     for page in _pages(batches):
         cells = [
-            [_cell(value) if at == last else _cut(_cell(value)) for at, value in enumerate(row)]
+            [
+                _cell(value) if at == last else cut(_cell(value), _WIDEST)
+                for at, value in enumerate(row)
+            ]
             for row in page
         ]
         rows = [list(map(_cell, schema.names)), *cells]
@@ -239,10 +242,6 @@ def _pages(batches: Iterator[pa.RecordBatch]) -> Iterator[list[tuple[Any, ...]]]
         page = list(islice(rows, _PAGE))
         if page:
             yield page
-
-
-def _cut(text: str) -> str:
-    return text if len(text) <= _WIDEST else text[: _WIDEST - 1] + "…"
 
 
 def _rows(batch: pa.RecordBatch) -> Iterator[tuple[Any, ...]]:

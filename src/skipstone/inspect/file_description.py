@@ -14,12 +14,12 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
-from skipstone.human import Report, aligned, of_total, plural, size
+from skipstone.human import Report, aligned, cut, of_total, plural, size
 from skipstone.parquet.arrow import metadata_tables as tables
 from skipstone.parquet.format.enums import FieldRepetitionType
 from skipstone.parquet.reading.file_reader import names_its_file
 
-from .inspection import InspectionReport, cut, indented, more
+from .inspection import InspectionReport, indented, more
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

@@ -29,6 +29,7 @@ import numpy as np
 import pyarrow as pa
 
 from skipstone.errors import SkipstoneError, first_line
+from skipstone.human import cut
 from skipstone.parquet.arrow.metadata_tables import readable, shown
 from skipstone.parquet.evidence.stored_values import Form, StoredColumn
 from skipstone.parquet.format.enums import Encoding, PageType, Type
@@ -385,10 +386,8 @@ def bands(
 
 def texts(values: pa.Array, leaf: ColumnDescriptor) -> list[str | None]:
     """The bounds as text; long ones are cut."""
-    return [
-        each if each is None or len(each) <= _LONGEST else each[: _LONGEST - 1] + "…"
-        for each in readable(values, leaf).to_pylist()
-    ]
+    found = readable(values, leaf).to_pylist()
+    return [None if each is None else cut(each, _LONGEST) for each in found]
 
 
 def _extent(keys: NDArray[np.float64]) -> float:
