@@ -45,6 +45,12 @@ def in_words(error: Exception, path: str | None = None) -> str:
     return text if path is None else text.removeprefix(f"{path}: ")
 
 
+def first_line(error: BaseException, most: int = 300) -> str:
+    """The first ``most`` characters of what another library says in lines; its class where it says
+    nothing."""
+    return (next(iter(str(error).splitlines()), "") or type(error).__name__)[:most]
+
+
 class FormatError(SkipstoneError, ValueError):
     """Bytes do not follow their format.
 

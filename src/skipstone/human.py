@@ -44,6 +44,17 @@ def duration(milliseconds: float) -> str:
     return f"{int(seconds // 60)}m{int(seconds % 60):02d}s"
 
 
+def cut(text: str, most: int) -> str:
+    """The text, or ``most`` characters of it."""
+    return text if len(text) <= most else f"{text[: most - 1]}…"
+
+
+def one_line(text: str, most: int = 600) -> str:
+    """The text without line breaks, cut where it is long: Spark's messages carry a plan and a
+    stack."""
+    return cut(" ".join(text.split()), most)
+
+
 def of_total(kept: int, total: int, unit: str) -> str:
     """``2 of 1,240 files``."""
     return f"{kept:,} of {total:,} {unit}"

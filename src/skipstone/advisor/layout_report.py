@@ -6,9 +6,9 @@ import shlex
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from skipstone.human import Report, aligned, of_total, percent, plural, size
+from skipstone.human import Report, aligned, of_total, one_line, percent, plural, size
 
-from .report import shortened
+from .report import LONGEST_PREDICATE
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -105,7 +105,7 @@ class LayoutAdvice(Report):
 
     def _query(self, query: LayoutQuery) -> Sequence[str]:
         return (
-            shortened(query.where),
+            one_line(query.where, LONGEST_PREDICATE),
             f"{query.weight:g}",
             of_total(query.files_before, self.files_total, "").strip(),
             of_total(query.files_after, self.layouts[0].files_made, "").strip(),

@@ -7,21 +7,14 @@ from dataclasses import dataclass
 from html import escape
 from typing import TYPE_CHECKING, Any, Final
 
-from skipstone.human import Report, aligned, html_table, of_total, percent, plural, size
+from skipstone.human import Report, aligned, html_table, of_total, one_line, percent, plural, size
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Sequence
 
 
-# Long predicates are cut after this many characters.
-_LONGEST_PREDICATE: Final = 60
-
-
-def shortened(where: str) -> str:
-    """A predicate on one line, cut where it is long."""
-    if len(where) > _LONGEST_PREDICATE:
-        where = f"{where[: _LONGEST_PREDICATE - 1]}…"
-    return " ".join(where.split())
+#: long predicates are cut after this many characters
+LONGEST_PREDICATE: Final = 60
 
 
 class _Proposal(Report):
@@ -201,7 +194,6 @@ class QuerySavings(Report):
     bytes_after: int
 
     def to_dict(self) -> dict[str, Any]:
-        """As JSON-ready values."""
         return {
             "where": self.where,
             "weight": self.weight,
@@ -211,7 +203,7 @@ class QuerySavings(Report):
 
     def _row(self, files_total: int) -> tuple[str, ...]:
         return (
-            shortened(self.where),
+            one_line(self.where, LONGEST_PREDICATE),
             f"{self.weight:g}",
             of_total(self.files_before, files_total, "").strip(),
             of_total(self.files_after, files_total, "").strip(),
@@ -285,7 +277,6 @@ class Savings(_Proposal):
         return round(sum(each.weight * each.bytes_after for each in self.queries))
 
     def to_dict(self) -> dict[str, Any]:
-        """As JSON-ready values."""
         read = {"before": self.bytes_before, "after": self.bytes_after}
         return _Proposal.to_dict(self) | {"bytes": read}
 

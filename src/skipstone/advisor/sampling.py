@@ -20,7 +20,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from skipstone.errors import SkipstoneError
+from skipstone.errors import SkipstoneError, in_words
 from skipstone.execution.table_engine import Engine
 from skipstone.parquet.reading.file import ParquetFile
 from skipstone.predicate.literals import from_key
@@ -137,9 +137,8 @@ def read_sample(
                 raise ValueError("its columns are encrypted")
             return _read(file, columns, limit)
         except (SkipstoneError, OSError, ValueError, pa.ArrowException) as error:
-            text = error.message if isinstance(error, SkipstoneError) else str(error)
-            text = text.removeprefix(f"{path}: ")
-            return f"{path} could not be read: {text.partition(chr(10))[0]}"
+            text = in_words(error, path).partition("\n")[0]
+            return f"{path} could not be read: {text}"
 
     # Each holds a decoded column. Threads wait for an object store, and use a core for a disk.
     workers = _WORKERS if request.storage.remote else min(_WORKERS, len(os.sched_getaffinity(0)))

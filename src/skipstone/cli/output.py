@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, NoReturn, Protocol, TextIO
 import click
 
 from skipstone.errors import SkipstoneError
-from skipstone.human import first_of, of_total
+from skipstone.human import first_of, of_total, one_line
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
@@ -47,8 +47,6 @@ _AFTER = {
 _SECONDS_TO_END = 0.7
 # When the verb of this process began: at first, when this module was imported.
 _clock = {"imported": time.perf_counter()}
-# A message from Spark carries a plan and a stack; its first line is enough.
-_LONGEST = 600
 # The width of a progress bar, and the seconds between two drawings.
 _BAR, _REDRAWN = 40, 0.1
 # The length of the progress line on the terminal.
@@ -199,7 +197,7 @@ class Fault:
 def fault_of(error: BaseException, verb: str = "") -> Fault:
     """The fault for any exception of ``verb``."""
     if isinstance(error, SkipstoneError):
-        return Fault(message=_one_line(error.message), hint=_one_line(error.hint))
+        return Fault(message=one_line(error.message), hint=one_line(error.hint))
     if isinstance(error, click.UsageError):
         verb = error.ctx.command_path if error.ctx is not None else "skipstone"
         hint = f"run `{verb} --help`"
@@ -207,9 +205,9 @@ def fault_of(error: BaseException, verb: str = "") -> Fault:
             params = error.ctx.command.params if error.ctx else []
             taken = {each.name for each in params}
             hint = _of_extra(error.message, verb, taken)
-        return Fault(message=_one_line(error.format_message()), hint=hint, code=USAGE)
+        return Fault(message=one_line(error.format_message()), hint=hint, code=USAGE)
     if isinstance(error, click.ClickException):
-        return Fault(message=_one_line(error.format_message()), hint="run it with --help")
+        return Fault(message=one_line(error.format_message()), hint="run it with --help")
     if isinstance(error, click.Abort | KeyboardInterrupt):
         after = _AFTER.get(verb, "nothing was changed")
         return Fault(message="interrupted", hint=after, code=INTERRUPTED)
@@ -220,7 +218,7 @@ def fault_of(error: BaseException, verb: str = "") -> Fault:
     name = type(error).__name__
     text = str(error).partition("\n")[0]
     return Fault(
-        message=_one_line(f"internal: {name}: {text}" if text else f"internal: {name}"),
+        message=one_line(f"internal: {name}: {text}" if text else f"internal: {name}"),
         hint="run the same command with --debug to see where, and please report it",
     )
 
@@ -264,12 +262,7 @@ def _of_system(error: OSError) -> Fault:
         hint = "free some space: unneeded files of the command are already removed"
     else:
         hint = "run the same command with --debug to see where it happened"
-    return Fault(message=_one_line(what), hint=hint)
-
-
-def _one_line(text: str) -> str:
-    line = " ".join(text.split())
-    return line if len(line) <= _LONGEST else line[: _LONGEST - 1] + "…"
+    return Fault(message=one_line(what), hint=hint)
 
 
 def fault(fault: Fault, error: BaseException | None = None) -> None:

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from skipstone import _compute as pc
-from skipstone.human import of_total, plain, plural
+from skipstone.human import cut, of_total, plain, plural
 
 from .completion import column_list
 from .key_files import asked_keys
@@ -215,7 +215,10 @@ def _table(schema: pa.Schema, batches: Iterator[pa.RecordBatch]) -> Iterator[str
     total = 0
     for page in _pages(batches):
         cells = [
-            [cell(value) if at == last else _cut(cell(value)) for at, value in enumerate(row)]
+            [
+                cell(value) if at == last else cut(cell(value), _WIDEST)
+                for at, value in enumerate(row)
+            ]
             for row in page
         ]
         rows = [list(map(cell, schema.names)), *cells]
@@ -240,10 +243,6 @@ def _pages(batches: Iterator[pa.RecordBatch]) -> Iterator[list[tuple[Any, ...]]]
         page = list(islice(rows, _PAGE))
         if page:
             yield page
-
-
-def _cut(text: str) -> str:
-    return text if len(text) <= _WIDEST else text[: _WIDEST - 1] + "…"
 
 
 def _rows(batch: pa.RecordBatch) -> Iterator[tuple[Any, ...]]:

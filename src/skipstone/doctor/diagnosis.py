@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 from skipstone.errors import SkipstoneError
-from skipstone.human import Report, aligned, plural
+from skipstone.human import Report, aligned, one_line, plural
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -14,9 +14,6 @@ if TYPE_CHECKING:
 
 #: of a finding
 State: TypeAlias = Literal["ok", "note", "problem"]
-
-# A message from Spark carries a plan and a stack.
-_LONGEST = 400
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -76,9 +73,3 @@ def failed(area: str, what: str, error: BaseException) -> Finding:
     kind = "" if known else type(error).__name__
     said = ": ".join(filter(None, (what, kind, one_line(text))))
     return Finding(area=area, state="problem", text=said, hint=one_line(hint))
-
-
-def one_line(text: str) -> str:
-    """The text without line breaks, cut where it is long."""
-    line = " ".join(text.split())
-    return line if len(line) <= _LONGEST else line[: _LONGEST - 1] + "…"

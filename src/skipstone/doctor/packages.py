@@ -18,9 +18,9 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from skipstone.human import duration, of_total
+from skipstone.human import duration, of_total, one_line
 
-from .diagnosis import Finding, State, failed, one_line
+from .diagnosis import Finding, State, failed
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence

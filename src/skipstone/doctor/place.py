@@ -10,10 +10,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from skipstone.facts.store import Store
-from skipstone.human import duration, of_total, percent, plural, size
+from skipstone.human import duration, of_total, one_line, percent, plural, size
 from skipstone.pruning import Cause
 
-from .diagnosis import Finding, failed, guarded, one_line
+from .diagnosis import Finding, failed, guarded
 from .machine import FEW_BYTES
 
 if TYPE_CHECKING:

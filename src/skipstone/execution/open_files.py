@@ -16,13 +16,14 @@ from __future__ import annotations
 import os
 from collections import deque
 from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import replace
 from functools import cached_property
 from threading import Lock
 from time import perf_counter
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from skipstone._cache import LruCache
-from skipstone.errors import FormatError, SkipstoneError, StaleError, UnsupportedError
+from skipstone.errors import SkipstoneError, StaleError, UnsupportedError
 from skipstone.human import of_total, size
 from skipstone.identity import ObjectId
 from skipstone.parquet.format.footer import TAIL_GUESS, TAIL_LENGTH, Tail
@@ -411,12 +412,6 @@ class SummaryFooters:
 
 
 def _reason(error: Exception) -> Reason:
-    text = error.message if isinstance(error, SkipstoneError) else str(error)
-    cause = Cause.UNREADABLE
-    if isinstance(error, UnsupportedError):
-        cause = Cause.UNSUPPORTED
-    elif isinstance(error, FormatError):
-        cause = Cause.CORRUPT
-    elif isinstance(error, StaleError):
-        cause = Cause.STALE
-    return Reason(cause=cause, subject=SUMMARY, text=f"{text}: the files' own footers are read")
+    found = Reason.of_error(SUMMARY, error)
+    cause = Cause.STALE if isinstance(error, StaleError) else found.cause
+    return replace(found, cause=cause, text=f"{found.text}: the files' own footers are read")

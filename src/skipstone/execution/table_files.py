@@ -399,15 +399,7 @@ class FooterRowGroups(Source):
         same = cut[_Groups(found, len(total)).holds(units.where(cut))] if found else cut[:0]
         if not len(same):
             return parts, parent
-        kept = units.where(same)
-        joined = Units(
-            level=Level.ROW_GROUP,
-            file=np.concatenate([parts.file, kept.file]),
-            ordinal=np.concatenate([parts.ordinal, kept.ordinal]),
-            first_row=np.concatenate([parts.first_row, kept.first_row]),
-            rows=np.concatenate([parts.rows, kept.rows]),
-        )
-        return joined, np.concatenate([parent, same])
+        return units.where(same).with_finer(parts), np.concatenate([same, parent])
 
     def stored(self, units: Units, columns: frozenset[str]) -> IntArray:
         """Sizes of chunks, from the footers that are open."""

@@ -30,7 +30,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from skipstone.errors import SkipstoneError, UnsupportedError
+from skipstone.errors import SkipstoneError, UnsupportedError, in_words
 from skipstone.identity import UNITS_PER_SECOND, canonical_path
 from skipstone.indexes.bloom import FPP
 from skipstone.paimon.format import container
@@ -449,7 +449,7 @@ def _export(
                     form.check(data, file)
                     sidecars.append(data)
                 except (SkipstoneError, OSError) as error:
-                    text = error.message if isinstance(error, SkipstoneError) else str(error)
+                    text = in_words(error)
                     left_out.append(Reason(cause=Cause.CORRUPT, subject=path, text=text))
             if sidecars:
                 data = _joined(sidecars)

@@ -30,7 +30,13 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from skipstone.errors import FormatError, KeyUnavailableError, SkipstoneError, UnsupportedError
+from skipstone.errors import (
+    FormatError,
+    KeyUnavailableError,
+    SkipstoneError,
+    UnsupportedError,
+    first_line,
+)
 from skipstone.parquet.format.footer import MAGIC, find_footer, read_footer
 from skipstone.storage import LocalStorage
 from skipstone.storage.base import naming
@@ -260,7 +266,7 @@ def _leaf_paths(footer: FooterArrays) -> Sequence[str]:
 
 def _read_error(path: str, error: Exception) -> Exception:
     """Arrow's error as one of Skipstone's; an error of the store stays an ``OSError``."""
-    text = str(error).splitlines()[0][:300] if str(error) else type(error).__name__
+    text = first_line(error)
     if isinstance(error, pa.ArrowNotImplementedError):
         return UnsupportedError(f"{path}: {text}")
     # Arrow reports damaged pages as OSError too; the operating system's own have a number.

@@ -14,12 +14,12 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
-from skipstone.human import Report, aligned, of_total, plural, size
+from skipstone.human import Report, aligned, cut, of_total, plural, size
 from skipstone.parquet.arrow import metadata_tables as tables
 from skipstone.parquet.format.enums import FieldRepetitionType
 from skipstone.parquet.reading.file_reader import names_its_file
 
-from .inspection import InspectionReport, cut, indented, more
+from .inspection import InspectionReport, indented, more
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -110,7 +110,6 @@ class FileInspection(InspectionReport):
 
     @names_its_file
     def to_dict(self) -> dict[str, Any]:
-        """One JSON-ready document."""
         found: dict[str, Any] = {
             "path": self.path,
             "format": "parquet",

@@ -16,8 +16,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from skipstone.errors import SkipstoneError
-from skipstone.human import Report, aligned
+from skipstone.human import Report, aligned, cut
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -136,17 +135,6 @@ class Inspection(InspectionReport):
 def is_file(storage: Storage, path: str) -> bool:
     """True for a file, false for a directory; a local directory also ``exists``."""
     return not storage.has_children(path) and storage.exists(path)
-
-
-def message_of(error: Exception, path: str | None = None) -> str:
-    """The error's message without the hint, and without ``path``, which the title names."""
-    text = error.message if isinstance(error, SkipstoneError) else str(error)
-    return text.removeprefix(f"{path}: ")
-
-
-def cut(text: str, widest: int) -> str:
-    """At most ``widest`` characters."""
-    return text if len(text) <= widest else f"{text[: widest - 1]}…"
 
 
 def more(count: int, most: int, unit: str) -> str:

@@ -8,7 +8,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from skipstone.errors import KeyUnavailableError, SkipstoneError
+from skipstone.errors import KeyUnavailableError, SkipstoneError, in_words
 from skipstone.human import plain
 from skipstone.identity import canonical_path
 from skipstone.parquet.arrow.metadata_tables import readable
@@ -27,7 +27,7 @@ from skipstone.parquet.reading.verify import verify_file
 from skipstone.storage import Storage, open_storage
 
 from .file_description import CHUNK_PARTS, ChunkInspection, FileInspection
-from .inspection import InspectOptions, is_file, message_of
+from .inspection import InspectOptions, is_file
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -73,7 +73,7 @@ def inspect_file(
         return _encrypted_footer(canonical_path(path), storage_options, error)
     leaves = _leaves(file, columns)
     notes = [
-        f"{file.footer.schema.leaves[leaf].name}: {message_of(error, file.path)}"
+        f"{file.footer.schema.leaves[leaf].name}: {in_words(error, file.path)}"
         for leaf, error in sorted(file.unavailable.items())
         if any(each.ordinal == leaf for each in leaves)
     ]
@@ -120,7 +120,7 @@ def _encrypted_footer(
         tail=tail,
         arrays=None,
         encryption=description,
-        notes=(f"the footer cannot be read: {message_of(error, path)}",),
+        notes=(f"the footer cannot be read: {in_words(error, path)}",),
     )
 
 
@@ -142,7 +142,7 @@ def _rows(
     try:
         table = file.read_rows(names, [(0, rows)])
     except (SkipstoneError, OSError) as error:
-        notes.append(f"rows cannot be read: {message_of(error, file.path)}")
+        notes.append(f"rows cannot be read: {in_words(error, file.path)}")
         return ()
     columns = [
         [plain(value) for value in _values(table.column(at))] for at in range(table.num_columns)
@@ -190,12 +190,12 @@ def _chunk(file: ParquetFile, key: ChunkKey, leaf: ColumnDescriptor) -> ChunkIns
             for each in file.chunk_pages.walk(key)
         )
     except (SkipstoneError, OSError) as error:
-        trouble.append(f"pages: {message_of(error, file.path)}")
+        trouble.append(f"pages: {in_words(error, file.path)}")
     for name, read in _READERS.items():
         try:
             value = read(file, key)
         except (SkipstoneError, OSError) as error:
-            trouble.append(f"{name.replace('_', ' ')}: {message_of(error, file.path)}")
+            trouble.append(f"{name.replace('_', ' ')}: {in_words(error, file.path)}")
             continue
         if value is not None:
             found[name] = value.to_dict()

@@ -13,13 +13,13 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
-from skipstone.human import Report, aligned, of_total, percent, plural, size
+from skipstone.human import Report, aligned, cut, of_total, percent, plural, size
 from skipstone.parquet.format.enums import CompressionCodec, FieldRepetitionType, Type
 from skipstone.questdb.format import layout
 from skipstone.questdb.format.types import ColumnType, readable, type_text
 from skipstone.questdb.format.values import PmColumn, PmHead
 
-from .inspection import InspectionReport, cut, indented, more
+from .inspection import InspectionReport, indented, more
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 import numpy as np
 
-from skipstone.errors import FormatError, SkipstoneError
+from skipstone.errors import FormatError, SkipstoneError, in_words
 from skipstone.human import aligned, of_total, size
 from skipstone.identity import canonical_path
 from skipstone.questdb.format.pm import Pm
@@ -23,7 +23,7 @@ from skipstone.questdb.format.txn import NO_MAX, NO_MIN, directory, infer_partit
 from skipstone.questdb.format.txn import read as read_txn
 from skipstone.storage import open_storage
 
-from .inspection import InspectionReport, indented, is_file, message_of, more
+from .inspection import InspectionReport, indented, is_file, more
 from .pm_description import CheckedSnapshot, PmInspection
 
 if TYPE_CHECKING:
@@ -142,7 +142,7 @@ def _chain(snapshot: PmSnapshot, notes: list[str]) -> tuple[CheckedSnapshot, ...
                 raise FormatError("footers that overlap", file=pm.file, offset=each.footer_offset)
             found.append(each)
     except SkipstoneError as error:
-        notes.append(f"the chain of snapshots ends early: {message_of(error, pm.file)}")
+        notes.append(f"the chain of snapshots ends early: {in_words(error, pm.file)}")
     links, crc, done = [], 0, 8
     for each in reversed(found or [snapshot]):
         crc = zlib.crc32(pm.data[done : each.size - 8], crc)
@@ -166,7 +166,6 @@ class TxnInspection(InspectionReport):
     notes: tuple[str, ...] = ()
 
     def to_dict(self) -> dict[str, Any]:
-        """One document, JSON-ready."""
         txn = self.txn
         found = asdict(txn)
         partitions, rows = found.pop("partitions"), txn.row_counts

@@ -14,7 +14,14 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from skipstone.errors import FormatError, KeyUnavailableError, SkipstoneError, UnsupportedError
+from skipstone.errors import (
+    FormatError,
+    KeyUnavailableError,
+    SkipstoneError,
+    UnsupportedError,
+    first_line,
+    in_words,
+)
 from skipstone.facts.encrypted_packs import MAGIC, EncryptedPack, pack_end, pack_labels
 from skipstone.facts.location import Location
 from skipstone.facts.part_columns import OWN
@@ -28,7 +35,7 @@ from skipstone.storage import hidden_by_spark
 from skipstone.xskipper.format.java_bloom import BloomFilterMetaData
 from skipstone.xskipper.format.part import footer_key_label, plain_part, read_footer, read_part
 
-from .inspection import StoreInspection, is_file, message_of
+from .inspection import StoreInspection, is_file
 from .parquet_file import python_values
 
 if TYPE_CHECKING:
@@ -77,7 +84,7 @@ def _fact_store(
             size, mtime = int(listing.sizes[at]), int(listing.mtimes[at])
             parts.append(open_part(path, size, mtime, storage, keys))
         except (SkipstoneError, OSError) as error:
-            notes.append(f"part not used: {message_of(error)}")
+            notes.append(f"part not used: {in_words(error)}")
     packs = storage.list_all(location.packs)
     described: dict[tuple[str, ...], dict[str, Any]] = {}
     for part in parts:
@@ -172,7 +179,7 @@ def _rows(part: Part, storage: Storage, rows: int, notes: list[str]) -> list[dic
     try:
         table = part.read(storage, names).slice(0, rows)
     except (SkipstoneError, OSError) as error:
-        notes.append(f"rows cannot be read: {message_of(error)}")
+        notes.append(f"rows cannot be read: {in_words(error)}")
         return []
     blooms = {
         field.arrow.name
@@ -416,7 +423,7 @@ def _xskipper_rows(
         notes.append(f"rows cannot be read: {error.message}")
         return []
     except (pa.ArrowException, OSError, ValueError) as error:
-        notes.append(f"rows cannot be read: {str(error).partition(chr(10))[0][:200]}")
+        notes.append(f"rows cannot be read: {first_line(error, 200)}")
         return []
     blooms = {index.name for index in schema.indexes if index.kind == _BLOOM and schema.usable}
     return [shown_row(row, blooms) for row in found]

@@ -303,11 +303,6 @@ class PaimonIndex(Index):
         """``UnsupportedError`` for a type that Paimon's index of this kind does not support."""
         raise NotImplementedError
 
-    @property
-    def subject(self) -> str:
-        """What reasons are about: ``bitmap(city)``."""
-        return f"{self.name}({self.column})"
-
     def warn(self, text: str) -> None:
         """Logs that the index says nothing, once for each ``text``."""
         assert self.stored is not None

@@ -126,8 +126,7 @@ class PaimonBloom(PaimonIndex):
                 answers.append(Answer(bounds=None, reasons=reasons))
                 continue
             else:
-                text = f"says nothing of {leaf.op}"
-                answers.append(Answer.silent(Cause.NOT_APPLICABLE, self.subject, text))
+                answers.append(self.silent(leaf))
                 continue
             may: BoolArray = np.ones(len(held), np.bool_)
             may[held] = found

@@ -263,10 +263,6 @@ class _WithoutReads(BaseEvidence):
     cost: float = 0.0
     level: Level = Level.ROW
 
-    def needs(self, leaves: Sequence[Leaf], units: Units, have: Fetched) -> Sequence[ByteRange]:
-        """Nothing."""
-        return ()
-
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
 class Silent(_WithoutReads):
@@ -287,7 +283,7 @@ class EmptyEntry(_WithoutReads):
         """No row, for every leaf that a null does not match."""
         nothing = Answer(bounds=Bounds(RowSet(), RowSet()))
         text = "no row holds a value; it says nothing of nulls"
-        silent = Answer.silent(Cause.NOT_APPLICABLE, f"{self.name}({self.column})", text)
+        silent = Answer.silent(Cause.NOT_APPLICABLE, self.subject, text)
         of_null = (Op.IS_NULL, Op.NE_OR_NULL)
         return [silent if leaf.op in of_null else nothing for leaf in leaves]
 

@@ -18,7 +18,7 @@ one proves nothing, and gives the reason. Bloom filters in the data files are no
 from __future__ import annotations
 
 import logging
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cache
 from typing import TYPE_CHECKING, ClassVar, Final, TypeAlias
 
@@ -26,7 +26,7 @@ import numpy as np
 import pyarrow as pa
 
 from skipstone._cache import LruCache
-from skipstone.errors import SkipstoneError, UnsupportedError
+from skipstone.errors import SkipstoneError
 from skipstone.predicate.tree import Bound, Leaf, is_expression
 from skipstone.predicate.tree import leaves as leaves_of
 from skipstone.predicate.types import column_path
@@ -216,16 +216,12 @@ class PmRowGroups:
         return int(self.listing.sizes[file])
 
     def _lost(self, file: int, error: Exception) -> None:
-        unreadable = isinstance(error, OSError | LookupError) and not isinstance(
-            error, SkipstoneError
-        )
-        cause = Cause.UNREADABLE if unreadable else Cause.CORRUPT
-        cause = Cause.UNSUPPORTED if isinstance(error, UnsupportedError) else cause
-        text = error.message if isinstance(error, SkipstoneError) else str(error)
         path = self.listing.paths[file]
+        reason = Reason.of_error(f"_pm of {path}", error)
         if not self.reasons:
-            log.warning("the _pm of %s proves nothing: %s", path, text)
-        self.reasons.append(Reason(cause=cause, subject=f"_pm of {path}", text=text, units=1))
+            log.warning("the _pm of %s proves nothing: %s", path, reason.text)
+        cause = Cause.UNREADABLE if isinstance(error, LookupError) else reason.cause
+        self.reasons.append(replace(reason, cause=cause, units=1))
 
 
 class _NotOpenError(LookupError):

@@ -28,7 +28,13 @@ from typing import TYPE_CHECKING, Any, ClassVar, Protocol, TypeAlias, TypeVar
 
 import numpy as np
 
-from skipstone.errors import FormatError, KeyUnavailableError, SkipstoneError, UnsupportedError
+from skipstone.errors import (
+    FormatError,
+    KeyUnavailableError,
+    SkipstoneError,
+    UnsupportedError,
+    in_words,
+)
 from skipstone.storage import ByteRange
 
 if TYPE_CHECKING:
@@ -88,7 +94,6 @@ class Reason:
     @classmethod
     def of_error(cls, subject: str, error: Exception) -> Reason:
         """Why ``subject`` says nothing, from the error that reading it raised."""
-        text = getattr(error, "message", "") or str(error) or type(error).__name__
         if isinstance(error, KeyUnavailableError):
             cause = Cause.UNDECRYPTABLE
         elif isinstance(error, UnsupportedError):
@@ -97,7 +102,7 @@ class Reason:
             cause = Cause.CORRUPT
         else:
             cause = Cause.UNREADABLE
-        return cls(cause=cause, subject=subject, text=text)
+        return cls(cause=cause, subject=subject, text=in_words(error))
 
     def __str__(self) -> str:
         count = "" if self.units is None else f" ({self.units:,})"
@@ -132,6 +137,16 @@ class Units:
         """Units of the object level: whole files with these ordinals and row counts."""
         zero = np.zeros(len(file), dtype=np.int64)
         return cls(level=Level.OBJECT, file=file, ordinal=zero, first_row=zero, rows=rows)
+
+    def with_finer(self, finer: Units) -> Units:
+        """These units, and after them ``finer`` ones, in whose level all are then."""
+        return Units(
+            level=finer.level,
+            file=np.concatenate((self.file, finer.file)),
+            ordinal=np.concatenate((self.ordinal, finer.ordinal)),
+            first_row=np.concatenate((self.first_row, finer.first_row)),
+            rows=np.concatenate((self.rows, finer.rows)),
+        )
 
     def where(self, keep: NDArray[np.bool_] | IntArray) -> Units:
         """The units that ``keep`` (mask or positions) selects."""
@@ -170,20 +185,22 @@ class Answer:
 LeafT = TypeVar("LeafT", contravariant=True)
 
 
-class Evidence(Protocol[LeafT]):
-    """See the module. ``LeafT`` is the predicate leaf (``skipstone.predicate.Leaf``)."""
-
+class _Named(Protocol):
     @property
     def name(self) -> str:
         """The name in ``explain``: the kind, ``minmax``, ``bloomfilter``, ``page index`` …"""
 
     @property
-    def level(self) -> Level:
-        """The level of its units."""
-
-    @property
     def column(self) -> str:
         """The column of the evidence, as a dotted path; the planner routes leaves by it."""
+
+
+class Evidence(_Named, Protocol[LeafT]):
+    """See the module. ``LeafT`` is the predicate leaf (``skipstone.predicate.Leaf``)."""
+
+    @property
+    def level(self) -> Level:
+        """The level of its units."""
 
     @property
     def cost(self) -> float:
@@ -204,15 +221,29 @@ class Evidence(Protocol[LeafT]):
 
 
 class BaseEvidence:
-    """Default values of members that most kinds of evidence share."""
+    """Members that most kinds of evidence share."""
 
     __slots__ = ()
 
     tolerates_loss: ClassVar[bool] = False
 
+    @property
+    def subject(self: _Named) -> str:
+        """What its reasons are about: ``minmax(ts)``."""
+        return f"{self.name}({self.column})"
+
+    def silent(self: _Named, leaf: Leaf) -> Answer:
+        """The answer to a leaf that it never decides."""
+        subject, text = f"{self.name}({self.column})", f"says nothing of {leaf.op}"
+        return Answer.silent(Cause.NOT_APPLICABLE, subject, text)
+
     def decides(self, leaf: Leaf) -> bool:
         """False: the answer may leave rows undecided."""
         return False
+
+    def needs(self, leaves: Sequence[Leaf], units: Units, have: Fetched) -> Sequence[ByteRange]:
+        """Nothing: it is in memory."""
+        return ()
 
 
 class Source(ABC):

@@ -272,17 +272,8 @@ def _join(coarse: Evaluation, carried: NDArray[np.int64], fine: Evaluation) -> E
     """The ``carried`` units and the finer ones together, in file and row order."""
     if not len(carried) and _in_order(fine.units):
         return fine
-    kept = coarse.units.where(carried)
-    file = np.concatenate((kept.file, fine.units.file))
-    first_row = np.concatenate((kept.first_row, fine.units.first_row))
-    order = np.lexsort((first_row, file))
-    units = Units(
-        level=fine.units.level,
-        file=file[order],
-        ordinal=np.concatenate((kept.ordinal, fine.units.ordinal))[order],
-        first_row=first_row[order],
-        rows=np.concatenate((kept.rows, fine.units.rows))[order],
-    )
+    together = coarse.units.where(carried).with_finer(fine.units)
+    order = np.lexsort((together.first_row, together.file))
 
     def both(a: Bounds[Any] | None, b: Bounds[Any] | None) -> Bounds[Any]:
         a = Bounds.unknown(len(coarse.units)) if a is None else a
@@ -292,7 +283,7 @@ def _join(coarse: Evaluation, carried: NDArray[np.int64], fine: Evaluation) -> E
 
     every = dict.fromkeys((*coarse.leaves, *fine.leaves))
     return Evaluation(
-        units=units,
+        units=together.where(order),
         bounds=both(coarse.bounds, fine.bounds),
         leaves={leaf: both(coarse.leaves.get(leaf), fine.leaves.get(leaf)) for leaf in every},
         steps=fine.steps,

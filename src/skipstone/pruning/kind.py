@@ -259,10 +259,6 @@ class Index(BaseEvidence, ABC):
     def build(self, type: pa.DataType, budget: int) -> Builder:
         """A builder for one file's column of ``type`` that holds at most ``budget`` bytes."""
 
-    def needs(self, leaves: Sequence[Leaf], units: Units, have: Fetched) -> Sequence[ByteRange]:
-        """Nothing: the snapshot holds object-level indexes in memory."""
-        return ()
-
     @abstractmethod
     def answer(self, leaves: Sequence[Leaf], units: Units, have: Fetched) -> Sequence[Answer]:
         """One answer per leaf, over exactly these units. Reads ``self.stored``."""

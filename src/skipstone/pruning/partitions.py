@@ -57,7 +57,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from skipstone.predicate.tree import Leaf
-    from skipstone.storage import ByteRange, Listing
+    from skipstone.storage import Listing
 
 
 NULL_VALUE = "__HIVE_DEFAULT_PARTITION__"
@@ -409,16 +409,12 @@ class PartitionValues(BaseEvidence):
     def __init__(self, column: str, values: pa.Array) -> None:
         self.column, self.values = column, values
 
-    def needs(self, leaves: Sequence[Leaf], units: Units, have: Fetched) -> Sequence[ByteRange]:
-        """Nothing: the values come from the paths."""
-        return ()
-
     def answer(self, leaves: Sequence[Leaf], units: Units, have: Fetched) -> Sequence[Answer]:
         """Exact bounds per leaf; silent answers where the type depends on the session."""
         type_ = self.values.type
         if pa.types.is_null(type_) or pa.types.is_timestamp(type_):
             text = f"values of type {type_} depend on how the session reads them"
-            silent = Answer.silent(Cause.NOT_APPLICABLE, f"partition({self.column})", text)
+            silent = Answer.silent(Cause.NOT_APPLICABLE, self.subject, text)
             return [silent] * len(leaves)
         values = self.values.take(arrow(units.file))
         null = ~validity(values)
@@ -427,8 +423,7 @@ class PartitionValues(BaseEvidence):
         for leaf in leaves:
             if not leaf.type.equals(type_):
                 text = f"the path gives {type_}, the table has {leaf.type}"
-                subject = f"partition({self.column})"
-                found.append(Answer.silent(Cause.UNSUPPORTED, subject, text))
+                found.append(Answer.silent(Cause.UNSUPPORTED, self.subject, text))
                 continue
             keys = order_keys(values, leaf.type)
             # Any positive row count distinguishes "all rows are null" from "none is"; -1 does not.

@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from skipstone.predicate.tree import Leaf
-    from skipstone.storage import ByteRange, Storage
+    from skipstone.storage import Storage
 
     from .format.pm import PmSnapshot
     from .txn_snapshot import PartitionFile, TxnListing
@@ -188,10 +188,6 @@ class PartitionTimes(BaseEvidence):
             last.append(end * scale - 1 if end is not None and known else None)
         return cls(column=column, first=first, last=last)
 
-    def needs(self, leaves: Sequence[Leaf], units: Units, have: Fetched) -> Sequence[ByteRange]:
-        """Nothing: the times are in the table's ``_txn``."""
-        return ()
-
     def answer(self, leaves: Sequence[Leaf], units: Units, have: Fetched) -> Sequence[Answer]:
         """Bounds per leaf; a silent answer if the column is not a timestamp in the predicate."""
         import pyarrow as pa
@@ -200,8 +196,7 @@ class PartitionTimes(BaseEvidence):
         for leaf in leaves:
             if not pa.types.is_timestamp(leaf.type):
                 text = f"the partitions are by a timestamp, the table has {leaf.type}"
-                subject = f"partition({self.column})"
-                found.append(Answer.silent(Cause.UNSUPPORTED, subject, text))
+                found.append(Answer.silent(Cause.UNSUPPORTED, self.subject, text))
                 continue
             intervals = Intervals(
                 type=leaf.type,

@@ -28,7 +28,8 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias
 import numpy as np
 import pyarrow as pa
 
-from skipstone.errors import SkipstoneError
+from skipstone.errors import SkipstoneError, first_line
+from skipstone.human import cut
 from skipstone.parquet.arrow.metadata_tables import readable, shown
 from skipstone.parquet.evidence.stored_values import Form, StoredColumn
 from skipstone.parquet.format.enums import Encoding, PageType, Type
@@ -252,7 +253,7 @@ def _extreme(places: IntArray, words: Sequence[str | None], highest: int) -> str
 def _pages(file: ParquetFile, key: ChunkKey, budget: Budget) -> tuple[_Pages | None, str | None]:
     """The pages of a chunk, or the reason why they are not drawn."""
     if key[1] in file.unavailable:
-        return None, str(file.unavailable[key[1]]).splitlines()[0]
+        return None, first_line(file.unavailable[key[1]])
     name = file.footer.schema.leaves[key[1]].name
     try:
         offsets = file.offset_index(key[0], name)
@@ -280,7 +281,7 @@ def _pages(file: ParquetFile, key: ChunkKey, budget: Budget) -> tuple[_Pages | N
         )
         return found, None
     except SkipstoneError as error:
-        return None, str(error).splitlines()[0]
+        return None, first_line(error)
 
 
 def _bounds(values: Iterable[bytes], null_pages: NDArray[np.bool_]) -> list[bytes | None]:
@@ -385,10 +386,8 @@ def bands(
 
 def texts(values: pa.Array, leaf: ColumnDescriptor) -> list[str | None]:
     """The bounds as text; long ones are cut."""
-    return [
-        each if each is None or len(each) <= _LONGEST else each[: _LONGEST - 1] + "…"
-        for each in readable(values, leaf).to_pylist()
-    ]
+    found = readable(values, leaf).to_pylist()
+    return [None if each is None else cut(each, _LONGEST) for each in found]
 
 
 def _extent(keys: NDArray[np.float64]) -> float:

@@ -29,7 +29,7 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 
 from skipstone._version import __version__
-from skipstone.errors import SkipstoneError, StaleError
+from skipstone.errors import SkipstoneError, StaleError, first_line
 from skipstone.execution import TableScan
 from skipstone.execution.open_files import OpenFiles
 from skipstone.human import Report, of_total, size
@@ -116,14 +116,14 @@ def write(
     def describe(ordinal: int) -> dict[str, Any]:
         [file] = known.open([plan.listing.object_id(ordinal)])
         if isinstance(file, Exception):
-            return {"trouble": _first_line(file)}
+            return {"trouble": first_line(file)}
         if not file.id.same_version(plan.listing.object_id(ordinal)):
-            return {"trouble": _first_line(StaleError(f"{file.path} has changed since"))}
+            return {"trouble": first_line(StaleError(f"{file.path} has changed since"))}
         detail = plan.details.get(ordinal)
         try:
             return inside(file, None if detail is None else detail.rows, named, budget)
         except Exception as error:  # the rest of the page is still useful
-            return {"trouble": _first_line(error)}
+            return {"trouble": first_line(error)}
 
     inner = dict(zip(kept, known.map(describe, kept), strict=True))
     return _written(scan.explain(look=False), inner, path, "table")
@@ -172,10 +172,6 @@ def _require_page(place: Path) -> None:
             f"{place} exists, and is no page of HTML",
             hint="name another file for the report: only a page is replaced",
         )
-
-
-def _first_line(error: Exception) -> str:
-    return next(iter(str(error).splitlines()), "") or type(error).__name__
 
 
 def _written(

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Self
 import numpy as np
 from pyarrow.fs import FileInfo, FileSelector, FileSystem, FileType, HadoopFileSystem
 
-from skipstone.errors import UnsupportedError
+from skipstone.errors import UnsupportedError, first_line
 from skipstone.identity import ObjectId
 
 from .base import parent
@@ -41,7 +41,7 @@ class ArrowFiles:
             return cls(base, HadoopFileSystem(host, 0, user=options.get("user")))
         except OSError as error:
             raise UnsupportedError(
-                f"cannot open {scheme}://{authority} through libhdfs: {str(error).splitlines()[0]}",
+                f"cannot open {scheme}://{authority} through libhdfs: {first_line(error)}",
                 hint="set CLASSPATH to the output of `hadoop classpath --glob`",
             ) from error
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from skipstone.errors import SkipstoneError
+from skipstone.errors import SkipstoneError, in_words
 from skipstone.predicate.indexed import columns_of_name
 from skipstone.predicate.types import column_path
 from skipstone.pruning import Cause
@@ -123,6 +123,5 @@ class IndexAfterRewrite:
         try:
             return do()
         except (SkipstoneError, OSError) as error:
-            why = error.message if isinstance(error, SkipstoneError) else str(error)
-            self.notes.append(f"the index was not refreshed: {why}")
+            self.notes.append(f"the index was not refreshed: {in_words(error)}")
             return None

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import pyarrow as pa
 
 from skipstone import _compute as pc
-from skipstone.errors import PredicateError, SkipstoneError
+from skipstone.errors import PredicateError, SkipstoneError, first_line
 from skipstone.predicate.binding import bind
 from skipstone.predicate.operands import Unusable
 from skipstone.predicate.tree import And, ColumnRef, Const, Expr, Membership, Opaque
@@ -96,7 +96,7 @@ def key_array(values: Any, column: str) -> pa.Array:
             found = found.combine_chunks() if found.num_chunks != 1 else found.chunk(0)
     except (pa.ArrowException, OverflowError) as error:
         raise PredicateError(
-            f"keys of {column} are not values of one type: {str(error).splitlines()[0]}",
+            f"keys of {column} are not values of one type: {first_line(error)}",
             hint="give an array of one type: pyarrow.array(keys, type)",
         ) from None
     return found

@@ -13,6 +13,7 @@ from skipstone.errors import (
     FormatError,
     SkipstoneError,
     StaleError,
+    in_words,
 )
 from skipstone.facts.part_columns import CHUNKS, LONGEST_CHUNK, fields_named, own_for_plans
 from skipstone.human import of_total, plural
@@ -277,17 +278,13 @@ def without_unreadable(
                 raise  # such a table says itself which files it has
             ids = [listing.object_id(at) for at in range(len(listing))]
             opened = zip(ids, table.engine.files.open(ids), strict=True)
-            lost = {id.path: _text(each) for id, each in opened if isinstance(each, _LOST)}
+            lost = {id.path: in_words(each) for id, each in opened if isinstance(each, _LOST)}
             named = error.file if isinstance(error, FormatError) else error.filename
             if named in listing.paths:
-                lost[str(named)] = _text(error)
+                lost[str(named)] = in_words(error)
             if not lost:
                 raise
             table.skip_files(lost)
-
-
-def _text(error: Exception) -> str:
-    return error.message if isinstance(error, SkipstoneError) else str(error)
 
 
 def _file_bounds(matched: MatchedFacts, partitions: PartitionColumns) -> FileBounds:

@@ -59,7 +59,7 @@ from skipstone.pruning.column_types import binary_parts
 from skipstone.pruning.interval import window, with_nulls
 from skipstone.storage import ByteRange
 
-from .indexed_file import ColumnEvidence, IndexedFile, why
+from .indexed_file import ColumnEvidence, IndexedFile
 from .stored_values import Form, StoredColumn
 
 if TYPE_CHECKING:
@@ -128,7 +128,6 @@ class BloomEvidence(ColumnEvidence):
         return wanted
 
     def answer(self, leaves: Sequence[Leaf], units: Units, have: Fetched) -> Sequence[Answer]:
-        """One answer per leaf, over exactly these units."""
         answers = []
         for leaf in leaves:
             probes = self._probes((leaf,), units)
@@ -284,7 +283,7 @@ class _Probe:
                 raise FormatError("a bitset of another size than its header says")
             return any_in(found.blocks, hashes)
         except SkipstoneError as error:
-            reasons.setdefault(why(error, "bloom filter"))
+            reasons.setdefault(Reason.of_error("bloom filter", error))
             return True
 
 
@@ -321,7 +320,7 @@ def _filters(file: IndexedFile, leaf: int) -> _Filters:
                 file.decryptor_of(group, leaf)
             except (SkipstoneError, ValueError) as error:
                 made.blocks[group] = -1
-                made.reasons[group] = why(error, "bloom filter")
+                made.reasons[group] = Reason.of_error("bloom filter", error)
     file.cache[key] = made
     return made
 
@@ -351,7 +350,7 @@ def _take_header(
             filters.header[group] = _LONG_HEADER  # it may be longer than known writers make it
             return _take_header(file, leaf, group, filters, have)
         filters.blocks[group] = -1
-        filters.reasons[group] = why(error, "bloom filter")
+        filters.reasons[group] = Reason.of_error("bloom filter", error)
         return None
     filters.bitset[group], filters.blocks[group] = bitset, size // BLOCK_BYTES
     return None

@@ -29,7 +29,7 @@ from skipstone.pruning.interval import null_bounds, with_nulls
 from skipstone.pruning.residual import matching_values
 from skipstone.storage import ByteRange
 
-from .indexed_file import ColumnEvidence, IndexedFile, why
+from .indexed_file import ColumnEvidence, IndexedFile
 from .stored_values import Form
 from .value_bounds import joined
 
@@ -91,7 +91,6 @@ class DictionaryEvidence(ColumnEvidence):
         return wanted
 
     def answer(self, leaves: Sequence[Leaf], units: Units, have: Fetched) -> Sequence[Answer]:
-        """One answer per leaf, over exactly these units."""
         found: list[_Values] = []
         reasons: dict[Reason, None] = {}
         useful = any(_on_values(leaf) for leaf in leaves)
@@ -152,7 +151,7 @@ class DictionaryEvidence(ColumnEvidence):
             try:
                 found = _decode(file, leaf, group, data, need.offset)
             except (SkipstoneError, ValueError) as error:
-                found = why(error, self.subject)
+                found = Reason.of_error(self.subject, error)
             size = 0 if isinstance(found, Reason) else found.data.nbytes
             spent = file.cache.get(("dictionary bytes",), 0) + size
             if spent <= _MOST_BYTES:

@@ -28,7 +28,7 @@ from skipstone.parquet.format.index_pages import ROLL_OVER
 from skipstone.parquet.format.metadata import ColumnMetaData
 from skipstone.parquet.format.page_index import ColumnIndexArrays, OffsetIndexArrays
 from skipstone.parquet.pages.page import chunk_range
-from skipstone.pruning import Answer, BaseEvidence, BoolArray, Bounds, Cause, Fetched, Reason
+from skipstone.pruning import BaseEvidence, BoolArray, Bounds, Cause, Fetched, Reason
 from skipstone.storage import ByteRange
 
 from .stored_values import StoredColumn
@@ -58,17 +58,6 @@ _LONGEST = 256 << 20
 _INDEXES = {"column_index": ModuleType.COLUMN_INDEX, "offset_index": ModuleType.OFFSET_INDEX}
 
 
-def why(error: Exception, subject: str) -> Reason:
-    if isinstance(error, KeyUnavailableError):
-        cause = Cause.UNDECRYPTABLE
-    elif isinstance(error, UnsupportedError):
-        cause = Cause.UNSUPPORTED
-    else:
-        cause = Cause.CORRUPT
-    text = error.message if isinstance(error, SkipstoneError) else str(error)
-    return Reason(cause=cause, subject=subject, text=text)
-
-
 def chunk_bytes(footer: FooterArrays, row_group: int, leaf: int, size: int) -> tuple[int, int]:
     """First byte of a chunk and the byte after it, in a file of ``size`` bytes."""
 
@@ -89,7 +78,9 @@ def chunk_bytes(footer: FooterArrays, row_group: int, leaf: int, size: int) -> t
 
 
 def bounds_of_parts(
-    leaf: Leaf, count: int, parts: Iterable[tuple[I64, I64, ValueBounds]]
+    leaf: Leaf,
+    count: int,
+    parts: Iterable[tuple[I64 | BoolArray, I64 | slice, ValueBounds]],
 ) -> Bounds[BoolArray] | None:
     """Bounds of ``count`` units, from positions, their places in bounds, and the bounds.
 
@@ -117,15 +108,6 @@ class ColumnEvidence(BaseEvidence):
 
     def __init__(self, column: str, files: Mapping[int, IndexedFile]) -> None:
         self.column, self.files = column, files
-
-    @property
-    def subject(self) -> str:
-        """The name of this evidence in reasons."""
-        return f"{self.name}({self.column})"
-
-    def silent(self, leaf: Leaf) -> Answer:
-        """The answer to a leaf that this kind of evidence never decides."""
-        return Answer.silent(Cause.NOT_APPLICABLE, self.subject, f"says nothing of {leaf.op}")
 
     def named(self, reasons: Iterable[Reason]) -> tuple[Reason, ...]:
         """The same reasons with this subject, each once."""
@@ -271,7 +253,7 @@ class IndexedFile:
                     base=need.offset,
                 )
         except (SkipstoneError, ValueError) as error:
-            known[key] = why(error, subject)
+            known[key] = Reason.of_error(subject, error)
         return None
 
     def _tree_range(self, row_group: int, leaf: int) -> ByteRange | None:
@@ -310,7 +292,7 @@ class IndexedFile:
                 num_rows=int(self.footer.group("num_rows")[key[0]]),
             )
         except (SkipstoneError, ValueError) as error:
-            places = bounds = why(error, f"index pages of {leaf.name}")
+            places = bounds = Reason.of_error(f"index pages of {leaf.name}", error)
         self.offset_indexes[key] = places
         if bounds is None:
             subject, text = f"index pages of {leaf.name}", "they have no keys"
@@ -348,7 +330,8 @@ class IndexedFile:
                     chunk=self.chunk_bounds(leaf).where(np.array([row_group])),
                 )
             except FormatError as error:
-                found = why(error, f"page index of {self.footer.schema.leaves[leaf].name}")
+                name = self.footer.schema.leaves[leaf].name
+                found = Reason.of_error(f"page index of {name}", error)
         self.page_bounds[key] = found
         return found
 

@@ -36,7 +36,7 @@ from skipstone.storage import ByteRange
 
 from ..._arrays import distinct
 from .dictionary import dictionary_values, plain_values
-from .indexed_file import ColumnEvidence, IndexedFile, bounds_of_parts, why
+from .indexed_file import ColumnEvidence, IndexedFile, bounds_of_parts
 from .stored_values import Form
 from .value_bounds import ValueBounds
 
@@ -154,7 +154,7 @@ class _Search:
                 if data is not None:
                     self.seen[page] = self._decode(page, data)
         except (SkipstoneError, ValueError) as error:
-            self.failed = why(error, "sorted")
+            self.failed = Reason.of_error("sorted", error)
 
     def _range(self, page: int) -> ByteRange:
         offset, length = self.places.offset[page], self.places.compressed_page_size[page]
@@ -237,7 +237,6 @@ class SortedEvidence(ColumnEvidence):
         return wanted
 
     def answer(self, leaves: Sequence[Leaf], units: Units, have: Fetched) -> Sequence[Answer]:
-        """One answer per leaf, over exactly these units."""
         failed: list[Reason] = []
         parts = []
         for search, at, page in self._searches(units):

@@ -15,11 +15,11 @@ from __future__ import annotations
 
 import logging
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, Self, TypeAlias, TypeVar
 
 import numpy as np
 
-from skipstone.pruning import Answer, Bounds, Cause, Level, Reason, Units
+from skipstone.pruning import Answer, Cause, Level, Reason, Units
 from skipstone.pruning.evidence import Source
 
 from ..._arrays import distinct
@@ -40,6 +40,9 @@ if TYPE_CHECKING:
     from .indexed_file import IndexedFile
 
 
+_File = TypeVar("_File")
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class FilesBounds:
     """Bounds of several files that store a column in the same way: row group ``r`` of file ``f`` is
@@ -47,6 +50,36 @@ class FilesBounds:
 
     bounds: ValueBounds
     base: I64
+
+    @classmethod
+    def of(cls, bounds: ValueBounds, sizes: Mapping[int, int]) -> Self:
+        """``sizes`` are the row groups of each file, in the order of ``bounds``."""
+        base = np.full(max(sizes) + 1, -1, np.int64)
+        counts = np.array(list(sizes.values()), np.int64)
+        base[list(sizes)] = np.cumsum(counts) - counts
+        return cls(bounds, base)
+
+
+def row_groups(
+    units: Units, files: Mapping[int, _File], row_starts: Callable[[_File], I64]
+) -> tuple[Units, I64]:
+    """The row groups of every file among ``files``, and which of ``units`` each lies in.
+
+    ``row_starts`` gives the rows before each row group of a file, and all rows at the end.
+    """
+    here = [(at, file) for at, file in enumerate(units.file.tolist()) if file in files]
+    starts = [row_starts(files[file]) for _, file in here]
+    counts = np.array([len(each) - 1 for each in starts], np.int64)
+    parent = np.repeat(np.array([at for at, _ in here], np.int64), counts)
+    before = np.repeat(np.cumsum(counts) - counts, counts)
+    none = np.empty(0, np.int64)
+    return Units(
+        level=Level.ROW_GROUP,
+        file=units.file[parent],
+        ordinal=np.arange(len(parent), dtype=np.int64) - before,
+        first_row=np.concatenate([none, *(each[:-1] for each in starts)]),
+        rows=np.concatenate([none, *(each[1:] - each[:-1] for each in starts)]),
+    ), parent
 
 
 class RowGroupSource(Source):
@@ -63,25 +96,7 @@ class RowGroupSource(Source):
 
     def split(self, units: Units, columns: frozenset[str]) -> tuple[Units, I64]:
         """The row groups of every file of this source."""
-        ordinals, starts, rows = [], [], []
-        known: list[int] = []
-        for at, file in enumerate(units.file.tolist()):
-            if file in self.files:
-                footer = self.files[file].footer
-                known.append(at)
-                starts.append(footer.row_starts[:-1])
-                rows.append(footer.group("num_rows"))
-        counts = np.array([len(each) for each in rows], np.int64)
-        parent = np.repeat(np.array(known, np.int64), counts)
-        ordinals = [np.arange(count) for count in counts.tolist()]
-        none = np.empty(0, np.int64)
-        return Units(
-            level=Level.ROW_GROUP,
-            file=units.file[parent],
-            ordinal=np.concatenate([none, *ordinals]),
-            first_row=np.concatenate([none, *starts]),
-            rows=np.concatenate([none, *rows]),
-        ), parent
+        return row_groups(units, self.files, lambda file: file.footer.row_starts)
 
     def evidence(self, units: Units, columns: frozenset[str]) -> Sequence[Evidence[Leaf]]:
         """Statistics, Bloom filters and dictionaries of these columns."""
@@ -115,10 +130,10 @@ class RowGroupSource(Source):
             groups.setdefault(key, []).append((ordinal, bounds))
         combined = []
         for members in groups.values():
-            base = np.full(max(self.files) + 1, -1, np.int64)
-            sizes = np.cumsum([0, *(len(bounds) for _, bounds in members)])
-            base[[ordinal for ordinal, _ in members]] = sizes[:-1]
-            combined.append(FilesBounds(ValueBounds.concat([each for _, each in members]), base))
+            sizes = {ordinal: len(bounds) for ordinal, bounds in members}
+            combined.append(
+                FilesBounds.of(ValueBounds.concat([each for _, each in members]), sizes)
+            )
         self._combined[column] = combined
         return combined
 
@@ -130,17 +145,14 @@ class StatisticsEvidence(ColumnEvidence):
     level = Level.ROW_GROUP
     cost = 1.0
 
-    def __init__(self, column: str, combined: Sequence[FilesBounds]) -> None:
+    def __init__(
+        self, column: str, combined: Sequence[FilesBounds], reasons: Sequence[Reason] = ()
+    ) -> None:
         super().__init__(column, {})
-        self.combined = combined
-
-    def needs(self, leaves: Sequence[Leaf], units: Units, have: Fetched) -> Sequence[ByteRange]:
-        """Nothing: statistics are in the footer."""
-        return ()
+        self.combined, self.reasons = combined, tuple(reasons)
 
     def answer(self, leaves: Sequence[Leaf], units: Units, have: Fetched) -> Sequence[Answer]:
-        """One answer per leaf, over exactly these units."""
-        chosen: list[tuple[BoolArray | None, ValueBounds]] = []
+        parts: list[tuple[BoolArray, slice, ValueBounds]] = []
         covered = np.zeros(len(units), np.bool_)
         for each in self.combined:
             inside = units.file < len(each.base)
@@ -152,32 +164,18 @@ class StatisticsEvidence(ColumnEvidence):
             covered |= here
             whole = len(at) == len(each.bounds) and bool(np.array_equal(at, np.arange(len(at))))
             bounds = each.bounds if whole else each.bounds.where(at)
-            chosen.append((None if here.all() else here, bounds))
+            parts.append((here, slice(None), bounds))
         reasons: tuple[Reason, ...] = ()
         absent = len(units) - int(np.count_nonzero(covered))
         if absent:
             text = f"{absent:,} of {len(units):,} row groups have no such column"
             reasons = (Reason(cause=Cause.ABSENT, subject=self.subject, text=text, units=absent),)
-        return [self._answer(leaf, chosen, len(units), reasons) for leaf in leaves]
-
-    def _answer(
-        self,
-        leaf: Leaf,
-        chosen: Sequence[tuple[BoolArray | None, ValueBounds]],
-        count: int,
-        reasons: tuple[Reason, ...],
-    ) -> Answer:
-        if len(chosen) == 1 and chosen[0][0] is None:
-            found = chosen[0][1].bounds_of(leaf)
-            return self.silent(leaf) if found is None else Answer(bounds=found, reasons=reasons)
-        must, may = np.zeros(count, np.bool_), np.ones(count, np.bool_)
-        decided = False
-        for here, bounds in chosen:
-            found = bounds.bounds_of(leaf)
-            if found is not None:
-                must[here], may[here] = found.must, found.may
-                decided = True
-        return Answer(bounds=Bounds(must, may), reasons=reasons) if decided else self.silent(leaf)
+        answers = []
+        for leaf in leaves:
+            found = bounds_of_parts(leaf, len(units), parts)
+            known = self.silent(leaf).reasons if found is None else reasons
+            answers.append(Answer(bounds=found, reasons=(*known, *self.reasons)))
+        return answers
 
 
 Fetch: TypeAlias = "Callable[[Sequence[ByteRange]], Fetched]"
@@ -307,7 +305,6 @@ class PageIndexEvidence(ColumnEvidence):
         return wanted
 
     def answer(self, leaves: Sequence[Leaf], units: Units, have: Fetched) -> Sequence[Answer]:
-        """One answer per leaf, over exactly these units."""
         parts: list[tuple[I64, I64, ValueBounds]] = []
         reasons: dict[Reason, None] = {}
         for ordinal, file in self.files.items():

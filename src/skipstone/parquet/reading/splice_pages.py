@@ -31,7 +31,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from skipstone.errors import FormatError
+from skipstone.errors import FormatError, first_line
 from skipstone.parquet.format.enums import FieldRepetitionType, PageType
 from skipstone.parquet.format.footer import MAGIC
 from skipstone.parquet.format.metadata import SchemaElement
@@ -175,7 +175,7 @@ class Template:
             raise
         except (OSError, pa.ArrowException, ValueError) as error:
             names = ", ".join(leaf.name for leaf in self.leaves[:3])
-            said = (str(error).splitlines() or [""])[0][:200]
+            said = first_line(error, 200)
             raise FormatError(f"pages of {names} do not decode: {said}") from error
 
 

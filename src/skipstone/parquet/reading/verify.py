@@ -67,7 +67,6 @@ class Problem(Report):
     offset: int = -1
 
     def to_dict(self) -> dict[str, Any]:
-        """As JSON-ready values."""
         found = {"row_group": self.row_group, "column": self.column, "offset": self.offset}
         if self.offset < 0:
             del found["offset"]

@@ -19,6 +19,7 @@ store the column in the same way form one array; only out-of-line values are gat
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Self
 
 import numpy as np
@@ -26,7 +27,7 @@ import numpy as np
 from skipstone.errors import SkipstoneError
 from skipstone.parquet.encodings.values import ByteArrays
 from skipstone.parquet.evidence.bloom import hashes_of
-from skipstone.parquet.evidence.sources import FilesBounds, StatisticsEvidence
+from skipstone.parquet.evidence.sources import FilesBounds, StatisticsEvidence, row_groups
 from skipstone.parquet.evidence.stored_values import Form, no_keys
 from skipstone.parquet.evidence.value_bounds import Order, ValueBounds
 from skipstone.parquet.format.bloom_filter import (
@@ -71,19 +72,7 @@ class PmSource(Source):
 
     def split(self, units: Units, columns: frozenset[str]) -> tuple[Units, Ints]:
         """The row groups of every file of the source."""
-        here = [(at, file) for at, file in enumerate(units.file.tolist()) if file in self.files]
-        starts = [self.files[file].row_starts for _, file in here]
-        counts = np.array([len(each) - 1 for each in starts], np.int64)
-        parent = np.repeat(np.array([at for at, _ in here], np.int64), counts)
-        before = np.repeat(np.cumsum(counts) - counts, counts)
-        none = np.empty(0, np.int64)
-        return Units(
-            level=Level.ROW_GROUP,
-            file=units.file[parent],
-            ordinal=np.arange(len(parent), dtype=np.int64) - before,
-            first_row=np.concatenate([none, *(each[:-1] for each in starts)]),
-            rows=np.concatenate([none, *(self.files[file].rows for _, file in here)]),
-        ), parent
+        return row_groups(units, self.files, lambda file: file.row_starts)
 
     def evidence(self, units: Units, columns: frozenset[str]) -> Sequence[Evidence[Leaf]]:
         """Statistics and Bloom filters of these columns."""
@@ -97,21 +86,6 @@ class PmStatistics(StatisticsEvidence):
     """MIN_STAT, MAX_STAT and NULL_COUNT of row groups (``chunk_bounds``)."""
 
     name = "_pm statistics"
-
-    def __init__(
-        self, column: str, together: Sequence[FilesBounds], reasons: Sequence[Reason]
-    ) -> None:
-        super().__init__(column, together)
-        self.reasons = tuple(reasons)
-
-    def answer(self, leaves: Sequence[Leaf], units: Units, have: Fetched) -> Sequence[Answer]:
-        """One answer per leaf, over exactly these units."""
-        found = super().answer(leaves, units, have)
-        if not self.reasons:
-            return found
-        return [
-            Answer(bounds=each.bounds, reasons=(*each.reasons, *self.reasons)) for each in found
-        ]
 
 
 def _evidence(
@@ -135,13 +109,7 @@ def _evidence(
             continue
         stats = file.snapshot.stats([place for _, place, _ in asked])
         for at, (column, _, stored) in enumerate(asked):
-            of_column = ChunkStats(
-                chunks=stats.chunks[:, at : at + 1],
-                out_of_line=stats.out_of_line,
-                data=stats.data,
-                end=stats.end,
-                file=stats.file,
-            )
+            of_column = replace(stats, chunks=stats.chunks[:, at : at + 1])
             key = (stored.form, stored.type, stored.unit, stored.column.type,
                    stored.column.type_length, stored.column.max_definition_level)  # fmt: skip
             parts[column].setdefault(key, []).append((ordinal, stored, of_column))
@@ -180,10 +148,7 @@ def _together(
             *_together(files, column, members[:half], reasons),
             *_together(files, column, members[half:], reasons),
         ]
-    base = np.full(max(files) + 1, -1, np.int64)
-    sizes = np.cumsum([0, *(len(part.chunks) for _, _, part in members)])
-    base[[ordinal for ordinal, _, _ in members]] = sizes[:-1]
-    return [FilesBounds(bounds, base)]
+    return [FilesBounds.of(bounds, {ordinal: len(part.chunks) for ordinal, _, part in members})]
 
 
 _BYTES = (Type.BYTE_ARRAY, Type.FIXED_LEN_BYTE_ARRAY)
@@ -383,7 +348,6 @@ class PmBloomEvidence(BaseEvidence):
         return [each for each in wanted if each not in have]
 
     def answer(self, leaves: Sequence[Leaf], units: Units, have: Fetched) -> Sequence[Answer]:
-        """One answer per leaf, over exactly these units."""
         return [self._answer(leaf, units, have) for leaf in leaves]
 
     def _answer(self, leaf: Leaf, units: Units, have: Fetched) -> Answer:
@@ -399,10 +363,7 @@ class PmBloomEvidence(BaseEvidence):
             else:
                 some[at] = filters.inlined(hashes, groups)
         if not said:
-            if reasons:
-                return Answer(bounds=None, reasons=tuple(reasons))
-            text = f"says nothing of {leaf.op}"
-            return Answer.silent(Cause.NOT_APPLICABLE, f"{self.name}({self.column})", text)
+            return Answer(bounds=None, reasons=tuple(reasons)) if reasons else self.silent(leaf)
         none = np.zeros(len(units), np.bool_)
         unknown = np.full(len(units), -1, np.int64)
         bounds = with_nulls(leaf.op, some, none, units.rows, unknown)

@@ -35,7 +35,13 @@ from typing import TYPE_CHECKING, Any, BinaryIO, TypeAlias
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from skipstone.errors import FormatError, KeyUnavailableError, SkipstoneError, UnsupportedError
+from skipstone.errors import (
+    FormatError,
+    KeyUnavailableError,
+    SkipstoneError,
+    UnsupportedError,
+    first_line,
+)
 from skipstone.parquet.encryption.open_footer import open_footer
 from skipstone.parquet.format.footer import read_footer as find_footer
 from skipstone.parquet.format.footer_arrays import FooterArrays
@@ -161,7 +167,7 @@ def _open(source: Source, file: str | None, decryption: object | None) -> _OpenP
         found = None if decryption is None else _encrypted_footer(reader)
         if found is not None:
             raise _locked(found, file) from None
-        raise FormatError(f"not a Parquet file ({_first_line(error)})", file=file) from None
+        raise FormatError(f"not a Parquet file ({first_line(error, 200)})", file=file) from None
 
 
 def _locked(footer: memoryview, file: str | None) -> KeyUnavailableError:
@@ -217,10 +223,6 @@ def _encrypted_footer(reader: pa.NativeFile) -> memoryview | None:
     except (pa.ArrowException, OSError, ValueError, AttributeError):
         return None
     return footer if tail.encrypted else None
-
-
-def _first_line(error: BaseException) -> str:
-    return (str(error).splitlines() or [type(error).__name__])[0][:200]
 
 
 def footer_key_label(footer: bytes | memoryview) -> str | None:
@@ -334,10 +336,10 @@ def _read_singly(
                 ) from None
             if name == OBJ_NAME:
                 raise FormatError(
-                    f"unreadable obj_name ({_first_line(error)})", file=file
+                    f"unreadable obj_name ({first_line(error, 200)})", file=file
                 ) from None
             lost.append(
-                (name, f"needs the key labelled {label!r}" if label else _first_line(error))
+                (name, f"needs the key labelled {label!r}" if label else first_line(error, 200))
             )
     return pa.table(columns), lost
 
