@@ -100,6 +100,9 @@ class ExpressionBinder:
     def bind(self, expr: Expr | Bound, *, negated: bool) -> Bound:
         raise NotImplementedError
 
+    def leaf(self, expr: Expr | Bound, negated: bool) -> Bound:
+        raise NotImplementedError
+
     def literal(self, literal: Literal) -> Constant:
         raise NotImplementedError
 

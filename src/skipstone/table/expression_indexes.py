@@ -93,9 +93,7 @@ def joined_outcomes(outcomes: Sequence[Outcome]) -> list[Outcome]:
     """One outcome for each file, of several jobs over it: built, where one of them built it."""
     found: dict[str, Outcome] = {}
     for each in outcomes:
-        first = found.get(each.path)
-        if first is None or (each.built and not first.built):
-            first, each = each, first or each
-        reasons = {**each.reasons, **first.reasons}
-        found[first.path] = replace(first, reasons=reasons)
+        known = found.setdefault(each.path, each)
+        best = known if known.built or not each.built else each
+        found[each.path] = replace(best, reasons={**known.reasons, **each.reasons})
     return list(found.values())
