@@ -34,6 +34,7 @@ def file(part: int) -> pa.Table:
         {
             "id": pa.array(range(part * EACH, part * EACH + EACH), pa.int64()),
             "c": pa.array([part * 10 + n % 2 for n in range(EACH)], pa.int32()),
+            "e": pa.array([40] * EACH, pa.int64()),
             "dec": pa.array([part * 10 + n % 2 for n in range(EACH)], pa.int32()).cast(
                 pa.decimal128(15, 2)
             ),
@@ -56,7 +57,7 @@ def tables(tmp_path_factory: pytest.TempPathFactory) -> dict[str, skipstone.Tabl
                 file(part), root / f"{part}.parquet", write_statistics=False, use_dictionary=False
             )
         table = skipstone.Table(root, index_location=root / "_index")
-        wanted = [f"{column}:{numbers}" for column in ("c", "dec", "day", "ts")]
+        wanted = [f"{column}:{numbers}" for column in ("c", "e", "dec", "day", "ts")]
         table.build(indexes=[*wanted, f"s:{text}"], pm="none")
         found[kind] = table
     return found

@@ -27,6 +27,8 @@ if TYPE_CHECKING:
 
 # A name of one column, or of a field of a struct.
 _NAME = re.compile(r"[\w.`]+")
+# Something that is no name.
+_OPERATOR = re.compile(r"\w.*[()+*/%<>=|]")
 
 
 def expression_column(
@@ -39,8 +41,8 @@ def expression_column(
     zone = _zone(spark)
     try:
         found = read_expression(text, schema, zone)
-    except PredicateError:
-        if re.search(r"[()+*/%<>=|]", text):
+    except (PredicateError, UnsupportedError):
+        if _OPERATOR.search(text):
             raise
         return None  # the error for a column names those that there are
     if not is_expression(found.name):

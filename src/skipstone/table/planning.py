@@ -26,13 +26,11 @@ from skipstone.planning.table_facts import (
     plan_objects,
 )
 from skipstone.predicate.binding import bind
-from skipstone.predicate.literals import Keys
 from skipstone.predicate.sql import parse_sql
 from skipstone.predicate.tree import Const, columns_of, stored_columns, without_expressions
 from skipstone.predicate.types import column_path
 from skipstone.pruning import Cause, Reason
 from skipstone.pruning.costs import LOCAL, REMOTE
-from skipstone.pruning.interval import Intervals
 from skipstone.pruning.partitions import READ_ALL, PartitionColumns
 from skipstone.pruning.table_schema import FileSchema
 from skipstone.storage import ByteRange
@@ -55,6 +53,7 @@ if TYPE_CHECKING:
     from skipstone.planning.fact_runs import Runner
     from skipstone.predicate.tree import Bound, Expr
     from skipstone.pruning.costs import Costs
+    from skipstone.pruning.interval import Intervals
     from skipstone.storage import Listing
 
     from .key_sets import KeySets
@@ -155,8 +154,7 @@ def _scan_query(table: OpenTable, request: PlanRequest) -> TableScan:
         types = FileSchema(arrow=schema, spark=schema) if found is None else found.merged
         chunks = None if request.shown else partial(_chunks, matched, named)
         footers = table.engine.footers(listing, types, partitions, lambda: matched.ends, chunks)
-        rows = without_expressions(tree) if indexed.names else tree
-        query = _query(table, rows, footers, schema, request)
+        query = _query(table, without_expressions(tree), footers, schema, request)
     plan = plan_objects(
         ObjectPlanRequest(
             tree=tree,
@@ -305,14 +303,7 @@ def _file_bounds(matched: MatchedFacts, partitions: PartitionColumns) -> FileBou
                 held[held] = index.known(stored)[row[held]]
                 if not held.any():  # the store may have no facts at all
                     return None
-                found = intervals_of(stored).where(np.where(held, row, 0))
-                return Intervals(
-                    type=found.type,
-                    lo=Keys(found.lo.data, found.lo.valid & held),
-                    hi=Keys(found.hi.data, found.hi.valid & held),
-                    rows=np.where(held, found.rows, -1),
-                    nulls=np.where(held, found.nulls, -1),
-                )
+                return intervals_of(stored).where(np.where(held, row, 0)).only(held)
         return None
 
     return bounds

@@ -18,9 +18,11 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
+import pyarrow as pa
 
 from skipstone.pruning import Answer, Bounds, Cause, Level, Reason, Units
 from skipstone.pruning.evidence import Source
+from skipstone.pruning.pairs import Bounded
 
 from ..._arrays import distinct
 from .bloom import BloomEvidence
@@ -159,6 +161,22 @@ class StatisticsEvidence(ColumnEvidence):
             text = f"{absent:,} of {len(units):,} row groups have no such column"
             reasons = (Reason(cause=Cause.ABSENT, subject=self.subject, text=text, units=absent),)
         return [self._answer(leaf, chosen, len(units), reasons) for leaf in leaves]
+
+    def bounded(self, units: Units) -> Sequence[Bounded]:
+        """Bounds of the row groups."""
+        found = []
+        for each in self.combined:
+            inside = units.file < len(each.base)
+            base = each.base[np.where(inside, units.file, 0)]
+            here = inside & (base >= 0)
+            stored = each.bounds.stored
+            if not here.any() or stored.type is None:
+                continue
+            at = np.where(here, base + units.ordinal, 0)
+            type = "integer" if pa.types.is_integer(stored.type) else stored.type
+            domain = (stored.form, stored.unit, type)
+            found.append(Bounded(each.bounds.all.where(at).only(here), domain))
+        return found
 
     def _answer(
         self,
