@@ -141,7 +141,7 @@ class ExpressionBinder:
         """A condition in terms of others; ``None`` where it may be a leaf by itself."""
         if isinstance(expr, Leaf | Const | Opaque):
             return None
-        from .equivalents import by_cases, condition_of, null_test, truth_test
+        from .equivalents import by_cases, condition_of, null_test, truth_test, unformatted
 
         def bind(each: Expr, negated: bool) -> Bound:
             self.cases -= 1
@@ -164,6 +164,9 @@ class ExpressionBinder:
                     expr = Comparison("=", expr.operand, Literal(True, pa.bool_()))
         if not self.ansi:
             return None
+        fixed = self.session is not None and self.session.fixed is not None
+        if (of_times := unformatted(expr, self.typed, fixed=fixed)) is not None:
+            return bind(of_times, negated)
         if isinstance(expr, NullTest) and (asked := condition_of(expr.operand)) is not None:
             return null_test(asked, negated, bind)
         found = truth_test(expr, negated, bind) if isinstance(expr, Comparison) else None
