@@ -16,7 +16,9 @@ import pyarrow.parquet as pq
 import pytest
 
 from skipstone.predicate.binding import bind
-from skipstone.predicate.tree import Op, leaves
+from skipstone.predicate.sql import parse_sql
+from skipstone.predicate.tree import Op, Opaque, leaves, pieces
+from skipstone.pruning.residual import matching
 from skipstone.spark.skip import explain, skip
 from tests.predicate.bound_rows import rows_of_bound
 from tests.spark.fake import finder
@@ -117,6 +119,12 @@ ts - INTERVAL 1 MONTH > TIMESTAMP '1998-05-03 12:00:00'
 ts + INTERVAL 90 MINUTES > TIMESTAMP '1998-05-03 12:00:00'
 unix_timestamp(ts) > 894000000
 unix_seconds(ts) > 894000000
+date_format(ts, 'yyyy-MM-dd') = '1998-05-03'
+date_format(ts, 'yyyy-MM') >= '1998-05'
+date_format(ts, 'yyyy') <> '1998'
+date_format(ts, 'yyyyMMdd') > '19980503'
+date_format(ts, 'yyyy/MM/dd') < '1998/05/03'
+date_format(day, 'yyyyMM') IN ('199805', '199807')
 """.strip().splitlines()
 
 # What has no leaf, as it wraps around without ANSI mode.
@@ -162,6 +170,45 @@ def test_the_page_says_what_skips_in_spark(spark: SparkSession, tmp_path: Path) 
     skips = {}
     for condition, _ in DOCUMENTED:
         explain(skip(df, find).where(condition))
-        tree = bind(find.pruners[str(tmp_path)].asked[-1], data.schema)
+        tree = bind(find.pruners[str(tmp_path)].asked[-1], data.schema, expressions={})
         skips[condition] = any(leaf.op is not Op.NOT_NULL for leaf in leaves(tree))
     assert skips == {condition: marks["in Spark"] for condition, marks in DOCUMENTED}
+
+
+def test_formatted_times_of_all_years(spark: SparkSession, tmp_path: Path) -> None:
+    """Years of other than four digits have a sign; years before 1000 have zeros."""
+    days = [-720_000 - 365 * 2_000, -719_893, -719_529, -719_163, -719_162, -500_000, -354_650, 0]
+    days += [20_000, 20_089, 2_932_896, 2_932_897, 3_000_000, 50_000_000]
+    micros = [
+        day * 86_400_000_000 + at for day in days for at in (0, 3_599_000_000, 86_399_999_999)
+    ]
+    data = pa.table(
+        {
+            "row": pa.array(range(len(micros)), pa.int32()),
+            "ts": pa.array(micros, pa.int64()).cast(pa.timestamp("us", "UTC")),
+        }
+    )
+    pq.write_table(data, tmp_path / "one.parquet")
+    frame = spark.read.parquet(str(tmp_path))
+    shown = {
+        "yyyy": "2024",
+        "yyyy-MM": "0999-01",
+        "yyyyMMdd": "20250101",
+        "yyyy-MM-dd": "9999-12-31",
+    }
+    shown |= {"yyyy-MM-dd HH": "2024-10-04 00", "yyyy-MM-dd HH:mm": "1970-01-01 23:59"}
+    shown |= {"yyyy-MM-dd HH:mm:ss": "2024-10-04 00:59:59", "yyyy/MM/dd": "0001/01/01"}
+    conditions = [
+        each
+        for pattern, text in shown.items()
+        for op in ("=", "<>", "<", "<=", ">", ">=", "<=>")
+        for where in (f"date_format(ts, '{pattern}') {op} '{text}'",)
+        for each in (where, f"NOT ({where})")
+    ]
+    named = [f"{each} AS c{at}" for at, each in enumerate(conditions)]
+    found = {row["row"]: row for row in frame.selectExpr("row", *named).collect()}
+    for at, where in enumerate(conditions):
+        tree = bind(parse_sql(where), data.schema)
+        assert not [each for each in pieces(tree) if type(each) is Opaque], where
+        flags = matching(tree, {"ts": data.column("ts")}, len(data)).tolist()
+        assert flags == [found[row][f"c{at}"] for row in range(len(data))], (where, str(tree))

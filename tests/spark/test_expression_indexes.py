@@ -283,3 +283,40 @@ def test_random_conditions(home: Path, spark: SparkSession) -> None:
             expected = rows(plain.where(where))
             frame = skipstone.skip(plain)
             assert rows(frame.where(where)) == expected, (where, settings)
+
+
+@pytest.mark.parametrize("ansi", ["true", "false"])
+def test_two_columns_are_compared_by_their_bounds(
+    tmp_path: Path, spark: SparkSession, ansi: str
+) -> None:
+    draw = random.Random(11)
+    home = tmp_path / "t"
+    home.mkdir()
+    for file in range(12):
+        a = [file * 100 + draw.randint(0, 40) for _ in range(20)]
+        b = [x + draw.choice([-50, 0, 50][file % 3 : file % 3 + 1]) for x in a]
+        floats = [draw.choice([None, float("nan"), -0.0, float(x)]) for x in a]
+        data = {
+            "id": pa.array(range(file * 20, file * 20 + 20), pa.int64()),
+            "a": pa.array(a, pa.int32()),
+            "b": pa.array([None if file == 11 else x for x in b], pa.int64()),
+            "s": [f"{x:05d}" for x in a],
+            "t": [f"{x:05d}" for x in b],
+            "f": pa.array(floats, pa.float64()),
+            "g": pa.array([float(x) for x in b], pa.float64()),
+        }
+        pq.write_table(pa.table(data), home / f"{file:02d}.parquet")
+        os.utime(home / f"{file:02d}.parquet", (OLD, OLD))
+    Table(str(home)).build(indexes=[f"{name}:minmax" for name in "abstfg"], pm="none")
+    with set_to(spark, {"spark.sql.ansi.enabled": ansi}):
+        plain = spark.read.parquet(str(home))
+        frame = skipstone.skip(plain)
+        asked = [
+            ("a < b", 7), ("b < a", 8), ("NOT (a >= b)", 7), ("a = b", 4), ("s > t", 8),
+            ("f < g", 12), ("f >= g", 12), ("a < b OR id = 5", 12), ("s < t AND a > b", 4),
+            ("a <=> b", 12), ("a + 0 < b", 12), ("b IS NULL OR a > b", 9),
+        ]  # fmt: skip
+        for where, most in asked:
+            found, files = read_by_spark(frame.where(where))
+            assert found == rows(plain.where(where)), where
+            assert files <= most, where

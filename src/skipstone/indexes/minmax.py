@@ -22,6 +22,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Self
 
+import numpy as np
 import pyarrow as pa
 
 from skipstone.predicate.tree import Op
@@ -30,12 +31,13 @@ from skipstone.pruning.column_types import atomic, refuse
 from skipstone.pruning.file_bounds import TRUNCATE, RangeBuilder, intervals_of, range_type
 from skipstone.pruning.interval import interval_bounds, null_bounds
 from skipstone.pruning.kind import Builder, Built, PerFile, Rows
+from skipstone.pruning.pairs import Bounded
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
     from skipstone.predicate.tree import Leaf
-    from skipstone.pruning import BoolArray
+    from skipstone.pruning import BoolArray, Units
     from skipstone.pruning.kind import Chunk, Rows, Stored
 
 
@@ -78,6 +80,19 @@ class MinMax(PerFile):
         """Bounds of ``leaf`` from the stored ranges (``interval.py``)."""
         intervals = intervals_of(rows.stored)
         return interval_bounds(leaf, intervals if rows.at is None else intervals.where(rows.at))
+
+    def bounded(self, units: Units) -> Sequence[Bounded]:
+        """Bounds of the files of ``units``."""
+        if self.stored is None:
+            return ()
+        row = self.stored.row_of_file[units.file]
+        held = row >= 0
+        held[held] = self.known(self.stored)[row[held]]
+        if not held.any():
+            return ()
+        found = intervals_of(self.stored).where(np.where(held, row, int(row[held][0])))
+        type = self.stored.type
+        return (Bounded(found.only(held), "integer" if pa.types.is_integer(type) else type),)
 
 
 class NullCounts(PerFile):

@@ -7,10 +7,11 @@ from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 
-from skipstone.predicate.tree import Bound, Leaf, is_expression, leaves
+from skipstone.predicate.tree import Bound, Leaf, is_expression, leaves, stored_columns
 from skipstone.predicate.typed import NO_EXPRESSIONS, KnownExpressions
 from skipstone.pruning import Cause, Evidence, Fetched, Level, Reason
 from skipstone.pruning.costs import FREE, Costs
+from skipstone.pruning.pairs import with_pairs
 from skipstone.pruning.plan import Coverage, Plan, Step
 from skipstone.pruning.planner import ObjectLevel, PlanInput, make_plan
 
@@ -112,7 +113,7 @@ def expression_reasons(known: KnownExpressions) -> tuple[Reason, ...]:
 def plan_objects(request: ObjectPlanRequest) -> Plan:
     """The plan for a predicate over the files of a listing."""
     tree, listing, matches = request.tree, request.listing, request.matches
-    columns = frozenset(leaf.column for leaf in leaves(tree))
+    columns = frozenset(leaf.column for leaf in leaves(tree)) | stored_columns(tree)
     # Where a folder and the files both have a column, Spark takes the folder's value.
     shadowed = {name.lower() for name in request.partitions.values}
     used = not request.facts_disabled
@@ -149,7 +150,10 @@ def plan_objects(request: ObjectPlanRequest) -> Plan:
             predicate=request.predicate,
             objects=ObjectLevel(
                 row_counts=facts.row_counts,
-                evidence=[*request.partitions.evidence(columns), *facts.of_rows],
+                evidence=[
+                    *request.partitions.evidence(columns),
+                    *with_pairs(tree, facts.of_rows),
+                ],
                 inherited=sharpened(each.leaves for each in facts.gathered),
                 asked=tuple(step for each in facts.gathered for step in each.steps),
                 idle=tuple(facts.idle.values()),

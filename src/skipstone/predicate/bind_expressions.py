@@ -35,13 +35,14 @@ from .tree import (
     Op,
     Opaque,
     Operand,
+    Pair,
     Truth,
     conjunction,
     is_expression,
     leaves,
     mapped,
 )
-from .types import INTERVAL, UNCOMPARABLE, Kind, MapKey, column_name, indexable, kind_of
+from .types import EXPRESSION, INTERVAL, UNCOMPARABLE, Kind, MapKey, column_name, indexable, kind_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -67,6 +68,30 @@ def _answered(part: Bound) -> Bound:
 
 def _about_expressions(known: Bound) -> Bound | None:
     return known if any(is_expression(leaf.column) for leaf in leaves(known)) else None
+
+
+_OPPOSITE = {"<": ">=", "<=": ">", ">": "<=", ">=": "<"}
+
+
+def _pair(typed: Typed, negated: bool) -> Pair | None:
+    """The comparison of two columns whose values compare as they are stored."""
+    if typed.kernel != "compare":
+        return None
+    left, right = (_widened(arg) for arg in typed.args)
+    relation = _OPPOSITE.get(typed.value) if negated else typed.value
+    if left is None or right is None or relation not in (*_OPPOSITE, "="):
+        return None
+    name = f"({left} {relation} {right}){EXPRESSION}boolean"
+    return Pair(name, pa.bool_(), Op.EQ, (True,), left, relation, right)
+
+
+def _widened(typed: Typed) -> str | None:
+    """A column, or one of integers that is cast to wider ones."""
+    if typed.kernel == "cast" and pa.types.is_integer(typed.type):
+        (inner,) = typed.args
+        widens = pa.types.is_integer(inner.type) and inner.type.bit_width <= typed.type.bit_width
+        return _widened(inner) if widens else None
+    return str(typed.value) if typed.kernel == "column" else None
 
 
 def images_of(typed: Typed, values: Sequence[Value], session: Zone | None) -> list[Value]:
@@ -95,9 +120,12 @@ class ExpressionBinder:
     ansi: bool
     cases = _MOST_CASES
     expressions: Mapping[Typed, str] = MappingProxyType({})
-    restating = False
+    restates = restating = False
 
     def bind(self, expr: Expr | Bound, *, negated: bool) -> Bound:
+        raise NotImplementedError
+
+    def leaf(self, expr: Expr | Bound, negated: bool) -> Bound:
         raise NotImplementedError
 
     def literal(self, literal: Literal) -> Constant:
@@ -113,7 +141,7 @@ class ExpressionBinder:
         """A condition in terms of others; ``None`` where it may be a leaf by itself."""
         if isinstance(expr, Leaf | Const | Opaque):
             return None
-        from .equivalents import by_cases, condition_of, null_test, truth_test
+        from .equivalents import by_cases, condition_of, null_test, truth_test, unformatted
 
         def bind(each: Expr, negated: bool) -> Bound:
             self.cases -= 1
@@ -136,6 +164,9 @@ class ExpressionBinder:
                     expr = Comparison("=", expr.operand, Literal(True, pa.bool_()))
         if not self.ansi:
             return None
+        fixed = self.session is not None and self.session.fixed is not None
+        if (of_times := unformatted(expr, self.typed, fixed=fixed)) is not None:
+            return bind(of_times, negated)
         if isinstance(expr, NullTest) and (asked := condition_of(expr.operand)) is not None:
             return null_test(asked, negated, bind)
         found = truth_test(expr, negated, bind) if isinstance(expr, Comparison) else None
@@ -163,6 +194,9 @@ class ExpressionBinder:
         if typed.is_constant:
             return Const(typed.value is not None and typed.value is not negated)
         found = Computed(sql, reason, opposite(typed) if negated else typed, self.session)
+        pair = _pair(typed, negated) if self.restates else None
+        if pair is not None:
+            return conjunction([found, pair])
         from .text_bounds import bounds_of
 
         known = bounds_of(typed, not negated)

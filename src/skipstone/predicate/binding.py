@@ -98,12 +98,13 @@ def bind(
     ``session_zone`` and ``ansi`` are Spark's ``spark.sql.session.timeZone`` and
     ``spark.sql.ansi.enabled``, ``text`` is the predicate's text for messages. With ``map_keys``
     the value of a map's key (``m['k']``) is a column like others. ``expressions`` are those that
-    have an index, with their names (``indexed.py``): conditions on them get leaves of these names,
-    each in an AND with a condition that it restates, which alone decides the rows.
+    have an index, with their names (``indexed.py``): conditions on them, and comparisons of columns
+    (``Pair``), get leaves beside the conditions, which alone decide the rows. ``None``: no leaves.
     ``PredicateError`` when a column does not exist or could be two.
     """
     binder = Binder(schema, case_sensitive, zone(session_zone), ansi, text, map_keys)
-    binder.expressions = expressions or {}
+    if expressions is not None:
+        binder.expressions, binder.restates = expressions, True
     try:
         return binder.bind(expr, negated=False)
     except RecursionError:

@@ -11,8 +11,12 @@ computing it in pieces, and a piece might fail on rows that CASE would not show 
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
+from datetime import date, datetime
 from typing import TYPE_CHECKING, TypeAlias
+
+import pyarrow as pa
 
 from .operands import Unusable, plain_pattern
 from .tree import (
@@ -41,6 +45,7 @@ from .tree import (
     pieces,
     without_expressions,
 )
+from .types import TIMESTAMP
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -131,6 +136,84 @@ def complement(tree: Bound) -> Bound:
             null = Leaf(tree.column, tree.type, Op.IS_NULL)
             return disjunction([replace(tree, op=COMPLEMENTS[tree.op]), null])
     return Opaque(f"({tree.sql}) IS NOT TRUE", tree.reason)
+
+
+# -- formatted times -------------------------------------------------------------------------------
+
+# Patterns of ``date_format`` whose texts have the order of the times, by the unit that they cut to.
+_PATTERNS = {
+    "year": ("yyyy",),
+    "month": ("yyyy-MM", "yyyyMM", "yyyy/MM"),
+    "day": ("yyyy-MM-dd", "yyyyMMdd", "yyyy/MM/dd"),
+    "hour": ("yyyy-MM-dd HH",),
+    "minute": ("yyyy-MM-dd HH:mm",),
+    "second": ("yyyy-MM-dd HH:mm:ss",),
+}
+_UNITS = {pattern: unit for unit, patterns in _PATTERNS.items() for pattern in patterns}
+_LETTERS = {"yyyy": "Y", "MM": "m", "dd": "d", "HH": "H", "mm": "M", "ss": "S"}
+_LAST_DAY = (date(9999, 12, 31) - date(1970, 1, 1)).days
+_FLIPPED = {"<": ">", "<=": ">=", ">": "<", ">=": "<="}
+
+
+def unformatted(
+    expr: Expr | Bound, typed: Callable[[Operand], Typed], *, fixed: bool
+) -> Expr | None:
+    """A comparison of ``date_format(x, pattern)`` with texts as one of times; ``None`` for others.
+
+    A text of such a pattern has its digits where every time of the years 0 to 9999 has them, so
+    both are equal where the times are, cut to the unit, and sorted alike. Texts of other years
+    begin with a sign, which sorts before all digits. ``fixed``: the zone has one offset; in others
+    the clock shows some hours twice.
+    """
+    match expr:
+        case Comparison(op, Call("date_format", args), Literal() as text):
+            pass
+        case Comparison(op, Literal() as text, Call("date_format", args)):
+            op = _FLIPPED.get(op, op)
+        case Membership(Call("date_format", args), tuple() as values):
+            op, text = "IN", Literal(None)
+        case _:
+            return None
+    pattern = args[1].value if isinstance(args[1], Literal) else None
+    unit, type = _UNITS.get(str(pattern)), typed(args[0]).type
+    if unit is None or type not in (pa.date32(), TIMESTAMP):
+        return None
+    if not fixed and unit in ("hour", "minute", "second"):
+        return None
+    day: Operand = args[0] if type == pa.date32() else Cast(args[0], pa.date32())
+    cut = day
+    if unit in ("year", "month"):
+        cut = Call("trunc", (day, Literal(unit, pa.string())))
+    elif unit != "day":
+        cut = Call("date_trunc", (Literal(unit, pa.string()), args[0]))
+    if isinstance(expr, Membership):
+        times = [_time(value, str(pattern)) for value in values]
+        known = tuple(each for each in times if each is not None)
+        return Membership(cut, known) if len(known) == len(times) else None
+    time = _time(text, str(pattern))
+    if time is None:
+        return None
+    compared = Comparison(op, cut, time)
+    last = Comparison(">", day, Literal(_LAST_DAY, pa.date32()))
+    if op in ("<", "<="):
+        return Or((compared, last))
+    return And((compared, Not(last))) if op in (">", ">=") else compared
+
+
+def _time(text: Operand, pattern: str) -> Literal | None:
+    """The time that a text of this pattern shows; ``None`` for another text."""
+    if not isinstance(text, Literal) or not isinstance(text.value, str):
+        return None
+    wanted = re.sub("|".join(_LETTERS), lambda found: f"%{_LETTERS[found[0]]}", pattern)
+    if not re.fullmatch(re.sub("[a-zA-Z]", r"[0-9]", pattern), text.value):
+        return None
+    try:
+        found = datetime.strptime(text.value, wanted)
+    except ValueError:
+        return None
+    if "HH" in pattern:
+        return Literal(found.strftime("%Y-%m-%d %H:%M:%S").rjust(19, "0"), TIMESTAMP)
+    return Literal((found - datetime(1970, 1, 1)).days, pa.date32())
 
 
 # -- cases -----------------------------------------------------------------------------------------

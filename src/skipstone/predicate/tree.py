@@ -279,6 +279,22 @@ def ignores_case(leaf: Leaf) -> bool:
     return leaf.op in (Op.LIKE, Op.NOT_LIKE) and len(leaf.values) > 3
 
 
+@dataclass(frozen=True, slots=True)
+class Pair(Leaf):
+    """A comparison of two columns, as an expression that is TRUE: ``relation`` is one of
+    ``< <= > >= =``. Bounds of both columns answer it (``pruning/pairs.py``)."""
+
+    left: str = ""
+    relation: str = "="
+    right: str = ""
+
+    def __hash__(self) -> int:
+        return hash((self.column, self.values))
+
+    def __str__(self) -> str:
+        return f"{self.left} {self.relation} {self.right}"
+
+
 Expr: TypeAlias = (
     "And | Or | Not | Comparison | Membership | NullTest | PatternMatch | Truth | Opaque | Const"
 )
@@ -315,8 +331,14 @@ def is_expression(column: str) -> bool:
 
 
 def stored_columns(tree: Bound) -> frozenset[str]:
-    """The columns of the leaves that files have: all but expressions."""
-    return frozenset(leaf.column for leaf in leaves(tree) if not is_expression(leaf.column))
+    """The columns of the leaves that files have: of expressions, those of pairs."""
+    found: set[str] = set()
+    for leaf in leaves(tree):
+        if isinstance(leaf, Pair):
+            found |= {leaf.left, leaf.right}
+        elif not is_expression(leaf.column):
+            found.add(leaf.column)
+    return frozenset(found)
 
 
 def without_expressions(tree: Bound) -> Bound:

@@ -22,6 +22,7 @@ from .._arrays import distinct
 from . import Bounds, Evidence, Level, Reason, Units
 from .costs import best_prefix
 from .evaluation import Evaluation, evaluate, no_fetch
+from .pairs import with_pairs
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -177,7 +178,7 @@ class FinerLevels:
         """What the evidence says of the parts of the units ``at``, and the unit of each part."""
 
         def evidence(parts: Units) -> Sequence[Evidence[Leaf]]:
-            found = source.evidence(parts, columns)
+            found = with_pairs(self.tree, source.evidence(parts, columns))
             if verdict is None:
                 found = self.gate.worthwhile(source, parts, found)
                 return self.gate.affordable(source, parts, found) if many else found

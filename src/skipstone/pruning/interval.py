@@ -76,7 +76,7 @@ class Intervals:
         cls, *, type: pa.DataType, lo: Keys, hi: Keys, rows: IntArray, nulls: IntArray
     ) -> Intervals:
         """From bounds as read: ``lo`` above ``hi`` or an impossible null count is unknown."""
-        wrong = _pairwise(lo, hi, "greater")
+        wrong = pairwise(lo, hi, "greater")
         if wrong.any():
             lo, hi = Keys(lo.data, lo.valid & ~wrong), Keys(hi.data, hi.valid & ~wrong)
         if nulls.any():
@@ -95,6 +95,16 @@ class Intervals:
             hi=self.hi.take(at),
             rows=self.rows[at],
             nulls=self.nulls[at],
+        )
+
+    def only(self, known: BoolArray) -> Intervals:
+        """The same, unknown for other units than these."""
+        return Intervals(
+            type=self.type,
+            lo=Keys(self.lo.data, self.lo.valid & known),
+            hi=Keys(self.hi.data, self.hi.valid & known),
+            rows=np.where(known, self.rows, -1),
+            nulls=np.where(known, self.nulls, -1),
         )
 
 
@@ -215,7 +225,7 @@ def _members(members: Keys, units: Intervals) -> Both:
     covers = np.zeros(n, np.bool_)
     for end in {first, last}:
         covers |= ~(compare(hi, Op.LT, end) | compare(lo, Op.GT, end))
-    one = covers & _pairwise(lo, hi, "equal")
+    one = covers & pairwise(lo, hi, "equal")
     rest = np.flatnonzero(known & some & ~covers)
     if len(rest):
         low, high = lo.take(rest), hi.take(rest)
@@ -223,8 +233,8 @@ def _members(members: Keys, units: Intervals) -> Both:
             some[rest] = near = _near(members, low, high)
             rest, low, high = rest[near], low.take(near), high.take(near)
         following = members.take(search(members, low))  # there is one: `last` is above
-        some[rest] = _pairwise(following, high, "less_equal")
-        one[rest] = _pairwise(following, low, "equal") & _pairwise(low, high, "equal")
+        some[rest] = pairwise(following, high, "less_equal")
+        one[rest] = pairwise(following, low, "equal") & pairwise(low, high, "equal")
     return some, one
 
 
@@ -239,7 +249,7 @@ def window(members: Keys, units: Intervals) -> tuple[IntArray, IntArray]:
         ends = units.hi.take(high)
         at = search(members, ends)
         inside = at < len(members)
-        at[inside] += _pairwise(members.take(at[inside]), ends.take(inside), "equal")
+        at[inside] += pairwise(members.take(at[inside]), ends.take(inside), "equal")
         after[high] = at
     return first, after
 
@@ -261,7 +271,7 @@ def _key(keys: Keys, at: int) -> Key:
     return int(keys.data[at]) if keys.is_int else cast("bytes", keys.data[at].as_py())
 
 
-def _pairwise(left: Keys, right: Keys, how: str) -> BoolArray:
+def pairwise(left: Keys, right: Keys, how: str) -> BoolArray:
     """``left[i] how right[i]``; False where either is null."""
     if isinstance(left.data, np.ndarray) and isinstance(right.data, np.ndarray):
         found = getattr(np, how)(left.data, right.data)
@@ -281,7 +291,7 @@ def search(ascending: Keys, keys: Keys) -> IntArray:
     for _ in range(len(ascending).bit_length()):
         middle = np.minimum((low + high) // 2, len(ascending) - 1)
         active = low < high
-        below = _pairwise(ascending.take(middle), keys, "less")
+        below = pairwise(ascending.take(middle), keys, "less")
         low = np.where(active & below, middle + 1, low)
         high = np.where(active & ~below, middle, high)
     return low

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from skipstone.predicate.tree import Bound, Leaf, Opaque, leaves, pieces
+from skipstone.predicate.tree import Bound, Leaf, Opaque, leaves, pieces, stored_columns
 
 from .._arrays import distinct, ordinals
 from . import Cause, Evidence, Level, Reason, RowSet, Units
@@ -82,7 +82,8 @@ def make_plan(given: PlanInput) -> Plan:
     dropped = np.full(len(listing), -1, np.int8)
     dropped[~alive_files(state, len(listing))] = Level.OBJECT
     own = not given.shown
-    gate = CostGate(costs, listing.sizes, row_counts, columns, given.share, own=own)
+    stored = stored_columns(tree)
+    gate = CostGate(costs, listing.sizes, row_counts, stored, given.share, own=own)
     level = None
     if given.rows is not None:
         from .row_level import RowLevel

@@ -266,7 +266,7 @@ def build_expressions(
     by_zone: dict[str | None, list[Index]] = {}
     for index in job.definitions:
         found = spark_expression(index.column)
-        by_zone.setdefault(found and found.zone, []).append(index)
+        by_zone.setdefault(None if found is None else found.zone, []).append(index)
     outcomes: list[Outcome] = []
     for zone, definitions in by_zone.items():
         session = ansi_session(spark, zone)

@@ -27,6 +27,8 @@ if TYPE_CHECKING:
 
 # A name of one column, or of a field of a struct.
 _NAME = re.compile(r"[\w.`]+")
+# Something that is no name.
+_OPERATOR = re.compile(r"\w.*[()+*/%<>=|]")
 
 
 def expression_column(
@@ -39,8 +41,8 @@ def expression_column(
     zone = _zone(spark)
     try:
         found = read_expression(text, schema, zone)
-    except PredicateError:
-        if re.search(r"[()+*/%<>=|]", text):
+    except (PredicateError, UnsupportedError):
+        if _OPERATOR.search(text):
             raise
         return None  # the error for a column names those that there are
     if not is_expression(found.name):
@@ -93,9 +95,7 @@ def joined_outcomes(outcomes: Sequence[Outcome]) -> list[Outcome]:
     """One outcome for each file, of several jobs over it: built, where one of them built it."""
     found: dict[str, Outcome] = {}
     for each in outcomes:
-        first = found.get(each.path)
-        if first is None or (each.built and not first.built):
-            first, each = each, first or each
-        reasons = {**each.reasons, **first.reasons}
-        found[first.path] = replace(first, reasons=reasons)
+        known = found.setdefault(each.path, each)
+        best = known if known.built or not each.built else each
+        found[each.path] = replace(best, reasons={**known.reasons, **each.reasons})
     return list(found.values())

@@ -27,7 +27,6 @@ from skipstone.planning.table_facts import (
     plan_objects,
 )
 from skipstone.predicate.binding import bind
-from skipstone.predicate.literals import Keys
 from skipstone.predicate.sql import parse_sql
 from skipstone.predicate.tree import (
     Bound,
@@ -60,6 +59,11 @@ if TYPE_CHECKING:
     from skipstone.execution.ordering import FileBounds
     from skipstone.execution.table_files import Footers
     from skipstone.facts import MatchedFacts
+    from skipstone.planning.fact_runs import Runner
+    from skipstone.predicate.tree import Bound, Expr
+    from skipstone.pruning.costs import Costs
+    from skipstone.pruning.interval import Intervals
+    from skipstone.storage import Listing
 
     from .key_sets import KeySets
     from .open_table import OpenTable, Where
@@ -159,8 +163,7 @@ def _scan_query(table: OpenTable, request: PlanRequest) -> TableScan:
         types = FileSchema(arrow=schema, spark=schema) if found is None else found.merged
         chunks = None if request.shown else partial(_chunks, matched, named)
         footers = table.engine.footers(listing, types, partitions, lambda: matched.ends, chunks)
-        rows = without_expressions(tree) if indexed.names else tree
-        query = _query(table, rows, footers, schema, request)
+        query = _query(table, without_expressions(tree), footers, schema, request)
     plan = plan_objects(
         ObjectPlanRequest(
             tree=tree,
@@ -305,14 +308,7 @@ def _file_bounds(matched: MatchedFacts, partitions: PartitionColumns) -> FileBou
                 held[held] = index.known(stored)[row[held]]
                 if not held.any():  # the store may have no facts at all
                     return None
-                found = intervals_of(stored).where(np.where(held, row, 0))
-                return Intervals(
-                    type=found.type,
-                    lo=Keys(found.lo.data, found.lo.valid & held),
-                    hi=Keys(found.hi.data, found.hi.valid & held),
-                    rows=np.where(held, found.rows, -1),
-                    nulls=np.where(held, found.nulls, -1),
-                )
+                return intervals_of(stored).where(np.where(held, row, 0)).only(held)
         return None
 
     return bounds

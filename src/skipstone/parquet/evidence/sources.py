@@ -18,9 +18,11 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Self, TypeAlias, TypeVar
 
 import numpy as np
+import pyarrow as pa
 
 from skipstone.pruning import Answer, Cause, Level, Reason, Units
 from skipstone.pruning.evidence import Source
+from skipstone.pruning.pairs import Bounded
 
 from ..._arrays import distinct
 from .bloom import BloomEvidence
@@ -176,6 +178,22 @@ class StatisticsEvidence(ColumnEvidence):
             known = self.silent(leaf).reasons if found is None else reasons
             answers.append(Answer(bounds=found, reasons=(*known, *self.reasons)))
         return answers
+
+    def bounded(self, units: Units) -> Sequence[Bounded]:
+        """Bounds of the row groups."""
+        found = []
+        for each in self.combined:
+            inside = units.file < len(each.base)
+            base = each.base[np.where(inside, units.file, 0)]
+            here = inside & (base >= 0)
+            stored = each.bounds.stored
+            if not here.any() or stored.type is None:
+                continue
+            at = np.where(here, base + units.ordinal, 0)
+            type = "integer" if pa.types.is_integer(stored.type) else stored.type
+            domain = (stored.form, stored.unit, type)
+            found.append(Bounded(each.bounds.all.where(at).only(here), domain))
+        return found
 
 
 Fetch: TypeAlias = "Callable[[Sequence[ByteRange]], Fetched]"

@@ -1,0 +1,123 @@
+"""Evidence about comparisons of two columns of a row (``Pair``), from the bounds of both.
+
+For the values a and b of a row of a unit, ``lo(a) <= a <= hi(a)`` and ``lo(b) <= b <= hi(b)``. So
+no row of the unit matches
+
+| comparison | where |
+|---|---|
+| ``a < b`` | ``lo(a) >= hi(b)`` |
+| ``a <= b`` | ``lo(a) > hi(b)`` |
+| ``a = b`` | ``lo(a) > hi(b)``, or ``lo(b) > hi(a)`` |
+
+and none in a unit where a column is null in every row. ``a > b`` is ``b < a``. That a row surely
+matches is never said: the comparison next to the leaf decides it.
+
+Keys of the two columns are compared only where they count alike (``Bounded.domain``).
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple, Protocol, runtime_checkable
+
+import numpy as np
+
+from skipstone.predicate.tree import Pair, leaves
+
+from . import Answer, BaseEvidence, Bounds, Cause
+from .interval import pairwise
+
+if TYPE_CHECKING:
+    from collections.abc import Hashable, Sequence
+
+    from skipstone.predicate.tree import Bound, Leaf
+    from skipstone.storage import ByteRange
+
+    from . import BoolArray, Evidence, Fetched, Units
+    from .interval import Intervals
+
+
+class Bounded(NamedTuple):
+    """Bounds over some units; keys of equal ``domain`` compare as the values do."""
+
+    intervals: Intervals
+    domain: Hashable
+
+
+@runtime_checkable
+class HasBounds(Protocol):
+    """Evidence that has bounds of its column."""
+
+    def bounded(self, units: Units) -> Sequence[Bounded]:
+        """Bounds over ``units``, in parts that each know some of them."""
+
+
+_FLIPPED = {">": "<", ">=": "<="}
+
+
+def with_pairs(tree: Bound, evidence: Sequence[Evidence[Leaf]]) -> list[Evidence[Leaf]]:
+    """The evidence, and what it says together about pairs of columns."""
+    found = list(evidence)
+    for leaf in leaves(tree):
+        if isinstance(leaf, Pair):
+            left, right = (
+                [each for each in evidence if each.column == name and isinstance(each, HasBounds)]
+                for name in (leaf.left, leaf.right)
+            )
+            if left and right:
+                found.append(PairBounds(leaf, left, right))
+    return found
+
+
+class PairBounds(BaseEvidence):
+    """What the bounds of two columns say about a comparison of them; see the module."""
+
+    def __init__(
+        self,
+        pair: Pair,
+        left: Sequence[Evidence[Leaf]],
+        right: Sequence[Evidence[Leaf]],
+    ) -> None:
+        self.column, self.left, self.right = pair.column, left, right
+        self.name, self.level, self.cost = left[0].name, left[0].level, left[0].cost
+
+    def needs(self, leaves: Sequence[Leaf], units: Units, have: Fetched) -> Sequence[ByteRange]:
+        """Nothing: the bounds are in memory."""
+        return ()
+
+    def answer(self, leaves: Sequence[Leaf], units: Units, have: Fetched) -> Sequence[Answer]:
+        """One answer per leaf, over exactly these units."""
+        left, right = (
+            [part for each in items if isinstance(each, HasBounds) for part in each.bounded(units)]
+            for items in (self.left, self.right)
+        )
+        return [self._answer(leaf, left, right, len(units)) for leaf in leaves]
+
+    def _answer(
+        self, leaf: Leaf, left: Sequence[Bounded], right: Sequence[Bounded], count: int
+    ) -> Answer:
+        subject = f"{self.name}({self.column})"
+        if not isinstance(leaf, Pair):
+            return Answer.silent(Cause.NOT_APPLICABLE, subject, f"says nothing of {leaf.op}")
+        none = np.zeros(count, np.bool_)
+        for each in (*left, *right):
+            rows, nulls = each.intervals.rows, each.intervals.nulls
+            none |= (nulls == rows) & (rows > 0)
+        said = False
+        for a in left:
+            for b in right:
+                if a.domain == b.domain:
+                    said = True
+                    none |= _none(leaf.relation, a.intervals, b.intervals)
+        if not said and not none.any():
+            text = "the bounds of the two columns do not compare"
+            return Answer.silent(Cause.NOT_APPLICABLE, subject, text)
+        return Answer(bounds=Bounds(np.zeros(count, np.bool_), ~none))
+
+
+def _none(relation: str, a: Intervals, b: Intervals) -> BoolArray:
+    if relation in _FLIPPED:
+        relation, a, b = _FLIPPED[relation], b, a
+    if relation == "<":
+        return pairwise(a.lo, b.hi, "greater_equal")
+    above = pairwise(a.lo, b.hi, "greater")
+    return above if relation == "<=" else above | pairwise(b.lo, a.hi, "greater")
