@@ -375,7 +375,7 @@ def test_a_condition_implies_its_leaves(made: tuple[list[pa.Array], str]) -> Non
     """The rows of the bound tree are those of the expression as a whole, which has no leaves."""
     files, where = made
     tree = bind(parse_sql(where), SCHEMA)
-    typed = _Binder(SCHEMA, False, zone("UTC"), True, None, False).typed(parse_sql(where))  # type: ignore[arg-type]  # a condition
+    typed = _Binder(SCHEMA, False, zone("UTC"), True, None, False).typed(parse_sql(where))
     for file in files:
         exact = Kernels({"c": file}, len(file), zone("UTC")).of(typed).to_pylist()
         found = matching(tree, {"c": file}, len(file))

@@ -74,13 +74,14 @@ def row_groups(
     counts = np.array([len(each) - 1 for each in starts], np.int64)
     parent = np.repeat(np.array([at for at, _ in here], np.int64), counts)
     before = np.repeat(np.cumsum(counts) - counts, counts)
-    none = np.empty(0, np.int64)
+    every = np.concatenate([np.empty(0, np.int64), *starts])
+    first = np.delete(np.arange(len(every)), np.cumsum(counts + 1) - 1)
     return Units(
         level=Level.ROW_GROUP,
         file=units.file[parent],
         ordinal=np.arange(len(parent), dtype=np.int64) - before,
-        first_row=np.concatenate([none, *(each[:-1] for each in starts)]),
-        rows=np.concatenate([none, *(each[1:] - each[:-1] for each in starts)]),
+        first_row=every[first],
+        rows=every[first + 1] - every[first],
     ), parent
 
 
