@@ -37,6 +37,7 @@ SIMPLE = {
 #: Verbs with tests of their own, beside what they are about.
 ELSEWHERE = {
     "demo",
+    "cluster",
     "count",
     "decrypt",
     "doctor",

@@ -16,7 +16,7 @@ from skipstone.errors import UnsupportedError
 from skipstone.indexes.registry import parse_index
 from skipstone.indexes.text import NGrams, TextIndex, Tokens, runs_of
 from skipstone.indexes.text_keys import Seen, codes_of, fold, gram_keys, token_keys, tokens
-from skipstone.predicate.binding import _Binder, bind
+from skipstone.predicate.binding import Binder, bind
 from skipstone.predicate.kernels.rows import Rows as Kernels
 from skipstone.predicate.sql import parse_sql
 from skipstone.predicate.tree import Op, leaves
@@ -375,7 +375,7 @@ def test_a_condition_implies_its_leaves(made: tuple[list[pa.Array], str]) -> Non
     """The rows of the bound tree are those of the expression as a whole, which has no leaves."""
     files, where = made
     tree = bind(parse_sql(where), SCHEMA)
-    typed = _Binder(SCHEMA, False, zone("UTC"), True, None, False).typed(parse_sql(where))
+    typed = Binder(SCHEMA, False, zone("UTC"), True, None, False).typed(parse_sql(where))
     for file in files:
         exact = Kernels({"c": file}, len(file), zone("UTC")).of(typed).to_pylist()
         found = matching(tree, {"c": file}, len(file))
