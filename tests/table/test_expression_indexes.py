@@ -246,6 +246,7 @@ def test_a_column_with_the_name_of_an_expression_is_another_one(tmp_path: Path) 
     [
         ("lower(emial):bloom", PredicateError, "emial"),
         ("nonsense(email):bloom", PredicateError, "no function nonsense"),
+        ("lowr(email):bloom", PredicateError, "did you mean 'lower'?"),
         ("1 + 1:minmax", UnsupportedError, "it has no column"),
         ("map_keys(payload):minmax", UnsupportedError, "map_keys"),
         ("size(payload):minmax", UnsupportedError, "payload"),

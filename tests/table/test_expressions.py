@@ -147,7 +147,7 @@ def test_a_row_that_fails_is_an_error_with_its_file(
         skipstone.Table(root).query("1 / (q - q) > 1")
     with pytest.raises(ExpressionError, match=r"'[^0-9]*' cannot be cast to int in"):
         skipstone.Table(root).count("CAST(name AS INT) = 1")
-    with pytest.raises(UnsupportedError, match=r"cannot decide name RLIKE '\(\?x\)a'.*flags"):
+    with pytest.raises(UnsupportedError, match=r"cannot decide name RLIKE '\(\?x\)a'"):
         skipstone.Table(root).query("name RLIKE '(?x)a'")
     with pytest.raises(UnsupportedError, match="cannot decide soundex"):
         skipstone.Table(root).query("soundex(name) = 'A'")

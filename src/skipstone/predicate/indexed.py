@@ -76,15 +76,16 @@ def read_expression(
 ) -> Expression:
     """The expression that ``text`` spells, as a user or as a name; of a name, in its own zone.
 
-    ``PredicateError`` for text that is not SQL and for an unknown column, ``UnsupportedError`` for
-    an expression that has no index.
+    ``PredicateError`` for text that is not SQL and for an unknown column or function,
+    ``UnsupportedError`` for an expression that has no index.
     """
     sql, context = _parts(text)
     own = _CONTEXT.search(context)
     if own is not None and own["zone"]:
         session_zone = own["zone"]
     session = zone(session_zone or "UTC")
-    expr = parse_sql(sql)
+    # A name may be that of another version, which has more functions.
+    expr = parse_sql(sql, any_function=is_expression(text))
     binder = Binder(schema, case_sensitive, session, True, sql, True)
     operand = binder.spelled(expr.operand if isinstance(expr, Truth) else expr)
     try:
@@ -167,7 +168,7 @@ def fields_of_name(name: str) -> dict[str, pa.Field]:
                 found[column] = pa.field(column, type)
         return operand
 
-    mapped(parse_sql(sql), note)
+    mapped(parse_sql(sql, any_function=True), note)
     return found
 
 
@@ -194,7 +195,7 @@ def spark_expression(name: str) -> SparkExpression | None:
             found.append(operand.name)
         return operand
 
-    mapped(parse_sql(sql), note)
+    mapped(parse_sql(sql, any_function=True), note)
     return SparkExpression(sql, found[0], own["zone"] if own else None) if found else None
 
 
