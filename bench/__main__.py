@@ -8,6 +8,7 @@ once. Progress is shown on stderr. Exit code 1 when a figure misses its target.
 from __future__ import annotations
 
 import argparse
+import gc
 import os
 import sys
 from importlib import import_module
@@ -61,7 +62,10 @@ def measured(bench: Workbench, names: Sequence[str]) -> Iterator[Figure]:
         if names and not wanted:
             continue
         print(f"{topic} …", file=sys.stderr, flush=True)
-        for figure in import_module(f"bench.{topic}").figures(bench):
+        module = import_module(f"bench.{topic}")
+        if bench.sizes.runs == 1:  # what is collected before each run would take the longest
+            gc.freeze()
+        for figure in module.figures(bench):
             if not wanted or topic in wanted or any(map(figure.name.startswith, wanted)):
                 yield figure
 
