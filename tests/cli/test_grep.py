@@ -62,6 +62,22 @@ def test_plain_texts(run: Run, logs: Path) -> None:
     assert run("grep", logs, "-F", "1_0", "--column", "m").exit_code == 1
 
 
+def test_whole_words(run: Run, logs: Path) -> None:
+    for args, rows in (
+        (["Time"], 0),
+        (["Timeout"], 2),
+        (["-F", "100%"], 3),
+        (["-i", "TIMEOUT|upstream"], 3),
+        (["-F", "-i", "[upstream"], 3),
+        (["-F", "é_é"], 0),
+        (["[0-9]"], 9 * FILES - 3),
+    ):
+        done = run("grep", logs, "-w", *args, "--column", "m", "-q")
+        assert len(done.stdout.splitlines()) == rows, args
+    line = run("grep", logs, "-w", "ERROR", "--column", "m", "-m", "1", "--color", "always").stdout
+    assert "\x1b[1;31mERROR\x1b[m [upstream]" in line
+
+
 def test_columns_before_the_text(run: Run, logs: Path) -> None:
     args = ("Timeout", "--column", "m", "--columns", "id,user.name")
     lines = run("grep", logs, *args, "--no-filename").stdout.splitlines()

@@ -36,6 +36,8 @@ if TYPE_CHECKING:
 # From so many files on it is worth saying how long a search without an index takes, as soon as
 # some are searched.
 _MANY, _SOME = 8, 4
+# What is no part of a word.
+_BETWEEN = "[^A-Za-z0-9_]"
 _TEXTS = ("ngram", "tokens", "text slices")
 _MATCH, _FILE, _END = "\x1b[1;31m", "\x1b[35m", "\x1b[m"
 
@@ -64,6 +66,7 @@ _MATCH, _FILE, _END = "\x1b[1;31m", "\x1b[35m", "\x1b[m"
 @click.option("--where", metavar="WHERE", help="A condition that the rows meet too.")
 @click.option("-F", "--fixed-strings", "fixed", is_flag=True, help="PATTERN is a plain text.")
 @click.option("-i", "--ignore-case", is_flag=True, help="Ignore case.")
+@click.option("-w", "--word-regexp", "word", is_flag=True, help="Match whole words alone.")
 @click.option("-m", "--max-count", type=click.IntRange(min=1), help="Stop after so many rows.")
 @click.option("-c", "--count", "counted", is_flag=True, help="Print how many rows of each file.")
 @click.option(
@@ -87,6 +90,7 @@ def grep(
     where: str | None,
     fixed: bool,
     ignore_case: bool,
+    word: bool,
     max_count: int | None,
     counted: bool,
     names: bool,
@@ -111,7 +115,7 @@ def grep(
         raise click.UsageError("either -c or -l")
     target = table.open()
     searched = _searched(target, columns)
-    search = _Search.of(pattern, fixed=fixed, ignore_case=ignore_case)
+    search = _Search.of(pattern, fixed=fixed, ignore_case=ignore_case, word=word)
     shown = list(dict.fromkeys([*(context or []), *searched]))
     condition = search.condition(searched)
     if where is not None:
@@ -179,23 +183,29 @@ class _Search:
     found: re.Pattern[str]
 
     @classmethod
-    def of(cls, pattern: str, *, fixed: bool, ignore_case: bool) -> _Search:
+    def of(cls, pattern: str, *, fixed: bool, ignore_case: bool, word: bool) -> _Search:
         from skipstone.predicate.kernels.java_regex import java_regex
         from skipstone.predicate.operands import Unusable, plain_pattern
         from skipstone.predicate.types import quote
 
         flags = re.IGNORECASE if ignore_case else re.NOFLAG
-        if fixed:
+        if fixed and word:
+            pattern = re.sub(r"([!-/:-@\[-`{-~])", r"\\\1", pattern)
+        elif fixed:
             name = "ILIKE" if ignore_case else "LIKE"
             sql = f"{name} {quote(f'%{plain_pattern(pattern)}%')}"
             return cls(sql=sql, found=re.compile(re.escape(pattern), flags))
-        java = f"(?i){pattern}" if ignore_case else pattern
+        case = "(?i)" if ignore_case else ""
+        java = f"{case}(^|{_BETWEEN})(?:{pattern})({_BETWEEN}|$)" if word else f"{case}{pattern}"
         try:
-            found = re.compile(java_regex(java).python)
+            found = re.compile(java_regex(f"{case}{pattern}").python)
+            java_regex(java)
         except Unusable as error:
             raise UnsupportedError(
                 f"{pattern!r}: {error}", hint="-F searches for it as a plain text"
             ) from None
+        if word:
+            found = re.compile(f"(?<![A-Za-z0-9_])(?:{found.pattern})(?![A-Za-z0-9_])")
         return cls(sql=f"RLIKE {quote(java)}", found=found)
 
     def condition(self, columns: Sequence[str]) -> str:
