@@ -9,28 +9,29 @@ from tests.folders import ROOT
 if TYPE_CHECKING:
     import pytest
 
-#: those of more than about half a minute, the longest first
+#: those of more than about 17 seconds of processor, roughly the longest first
 LONGEST = (
-    "tests/bench/test_bench_smoke.py",
-    "tests/test_spark_versions.py",
     "tests/spark/test_nested_folders.py",
+    "tests/test_spark_versions.py",
     "tests/spark/test_map_keys.py",
-    "tests/test_wheel.py",
-    "tests/spark/test_two_workers.py",
     "tests/spark/test_joins.py",
-    "tests/spark/test_enable.py",
-    "tests/spark/test_servers.py",
-    "tests/spark/test_sources.py",
-    "tests/spark/test_cluster.py",
-    "tests/spark/test_catalog_table.py",
-    "tests/spark/test_data_source.py",
-    "tests/test_shipping.py",
-    "tests/test_end_to_end.py",
+    "tests/bench/test_bench_smoke.py",
     "tests/live/test_kill.py",
+    "tests/test_wheel.py",
+    "tests/spark/test_enable.py",
+    "tests/spark/test_two_workers.py",
+    "tests/spark/test_sources.py",
+    "tests/spark/test_servers.py",
+    "tests/spark/test_data_source.py",
+    "tests/spark/test_catalog_table.py",
+    "tests/spark/test_cluster.py",
     "tests/faults/test_faults.py",
     "tests/facts/test_crashes.py",
-    "tests/test_demo.py",
     "tests/fuzz/test_golden_files.py",
+    "tests/salvage/test_writers.py",
+    "tests/test_end_to_end.py",
+    "tests/test_shipping.py",
+    "tests/test_demo.py",
 )
 
 
