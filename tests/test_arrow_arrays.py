@@ -135,3 +135,19 @@ def test_a_table_without_rows() -> None:
     schema = pa.schema([pa.field("a", pa.int8(), metadata={"k": "v"})], {"m": "n"})
     assert _arrays.no_rows(schema).equals(schema.empty_table(), check_metadata=True)
     assert _arrays.whole(pa.chunked_array([], pa.string())).equals(pa.array([], pa.string()))
+
+
+@pytest.mark.parametrize("type", [pa.string(), pa.large_string()])
+def test_letters_change_their_case_wherever_an_array_lies(type: pa.DataType) -> None:
+    """A slice that was cast begins at its data's middle: Arrow's kernels read outside of it."""
+    words = pa.array(["Éa", None, "aBc", "ABC", "", "xyZ"])
+    for start in range(len(words)):
+        for count in range(len(words) - start):
+            part = words.slice(start, count)
+            for array in (part, part.cast(type), part.view(pa.binary()).cast(type)):
+                for upper in (False, True):
+                    found = _arrays.in_ascii_case(array, upper=upper)
+                    found.validate(full=True)
+                    ascii = [word and word.replace("É", "?") for word in part.to_pylist()]
+                    wanted = [word and (word.upper() if upper else word.lower()) for word in ascii]
+                    assert [w and w.replace("É", "?") for w in found.to_pylist()] == wanted

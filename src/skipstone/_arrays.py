@@ -129,6 +129,26 @@ def whole(column: pa.ChunkedArray) -> pa.Array:
     return column.combine_chunks() if column.num_chunks else pa.nulls(0, column.type)
 
 
+def in_ascii_case(text: pa.Array, *, upper: bool = False) -> pa.Array:
+    """Text with its ASCII letters in lower, or upper, case.
+
+    Arrow's kernels (as of 26) take the values of an array to begin with its data, which those of a
+    cast slice do not: the result has offsets outside of its data.
+    """
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    wide = pa.types.is_large_string(text.type)
+    valid, ends, data = text.buffers()
+    if not text.offset and len(text) and data is not None:
+        offsets = np.frombuffer(ends, np.int64 if wide else np.int32, len(text) + 1)
+        first = int(offsets[0])
+        if first:
+            parts = [valid, pa.py_buffer(offsets - offsets[0]), data.slice(first)]
+            text = pa.Array.from_buffers(text.type, len(text), parts)
+    return pc.ascii_upper(text) if upper else pc.ascii_lower(text)
+
+
 def validity(array: pa.Array) -> NDArray[np.bool_]:
     """Which values of ``array`` are not null, by its bitmap."""
     if array.null_count in (0, len(array)):

@@ -13,7 +13,7 @@ import numpy as np
 import pyarrow as pa
 
 from skipstone import _compute as pc
-from skipstone._arrays import numbers, validity
+from skipstone._arrays import in_ascii_case, numbers, validity
 from skipstone.errors import UnsupportedError
 
 from ..literals import unscaled_values
@@ -196,7 +196,7 @@ def _integer(array: pa.Array, target: pa.DataType, session: Zone | None) -> pa.A
 
 
 def _double(array: pa.Array, target: pa.DataType, session: Zone | None) -> pa.Array:
-    text = pc.ascii_lower(_trimmed(array))
+    text = in_ascii_case(_trimmed(array))
     if pc.any(pc.match_substring_regex(text, r"^[+-]?0x")).as_py():
         raise UnsupportedError("hexadecimal numbers in text are not read")
     text = pc.replace_substring_regex(text, r"^\+", "")
@@ -209,7 +209,7 @@ def _double(array: pa.Array, target: pa.DataType, session: Zone | None) -> pa.Ar
 
 
 def _boolean(array: pa.Array, target: pa.DataType, session: Zone | None) -> pa.Array:
-    text = pc.ascii_lower(_trimmed(array))
+    text = in_ascii_case(_trimmed(array))
     yes = pc.is_in(text, pa.array(["t", "true", "y", "yes", "1"]))
     no = pc.is_in(text, pa.array(["f", "false", "n", "no", "0"]))
     return pc.if_else(pc.or_(yes, no), yes, pa.scalar(None, pa.bool_()))

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from skipstone import _compute as pc
+from skipstone._arrays import in_ascii_case
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -118,7 +119,7 @@ def _lower(words: pa.Array) -> pa.Array:
     """Bytes as text in lower case; each distinct one once where it is not ASCII."""
     text = words.cast(pa.large_binary()).view(pa.large_string())
     ascii = pc.string_is_ascii(text)
-    found = pc.ascii_lower(text)
+    found = in_ascii_case(text)
     if pc.all(ascii, min_count=0).as_py() is not False:
         return as_bytes(found)
     other = pc.fill_null(pc.invert(ascii), False)

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from skipstone import _compute as pc
+from skipstone._arrays import in_ascii_case
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -18,9 +19,8 @@ if TYPE_CHECKING:
 
 def _cased(node: Typed, values: Sequence[Any], session: Zone | None) -> pa.Array:
     words = values[0]
-    plain = pc.ascii_upper if node.kernel == "upper" else pc.ascii_lower
     ascii = pc.string_is_ascii(words)
-    found = plain(words)
+    found = in_ascii_case(words, upper=node.kernel == "upper")
     if pc.all(ascii, min_count=0).as_py() is not False:
         return found
     other = pc.and_(pc.invert(ascii), pc.is_valid(words))
