@@ -277,7 +277,8 @@ class ExpressionBinder:
         from .preimage import range_key, ranges_of, union
 
         column = column_of(typed, self.session)
-        if kind_of(leaf.type) in (Kind.STRING, Kind.BINARY):
+        # Texts of numbers and times are in another order.
+        if {kind_of(leaf.type), kind_of(typed.type)} & {Kind.STRING, Kind.BINARY}:
             return []
         ((low, high),) = ranges_of(str(leaf.op), range_key(leaf.values[0], leaf.type), leaf.type)
         up = leaf.op in (Op.GT, Op.GE)

@@ -272,6 +272,11 @@ class _TreeReader(FunctionReader):
             text = str(self.nodes[index]["class"]).rsplit(".", 1)[-1]
         return Opaque(text, reason)
 
+    def has_legacy_times(self) -> bool:
+        settings = self.jvm.static("org.apache.spark.sql.internal.SQLConf", "get")()
+        policy = settings.getConfString("spark.sql.legacy.timeParserPolicy", "")
+        return str(policy).upper() == "LEGACY"
+
     def node_at(self, index: int) -> JavaObject:
         """The JVM object of node ``index``; ``UnreadableLiteral`` unless it is certain.
 
@@ -377,8 +382,9 @@ class _TreeReader(FunctionReader):
             # A number of other units, or truncated to whole ones: one Arrow type, several meanings.
             return self.opaque(index, f"a cast to {node['dataType']}")
         zone = node.get("timeZoneId")
-        # A date too is derived from an instant in the time zone of the cast.
-        zoned = pa.types.is_timestamp(type) or pa.types.is_date(type)
+        # A date and a text too are made of an instant in the time zone of the cast.
+        t = pa.types
+        zoned = t.is_timestamp(type) or t.is_date(type) or t.is_string(type)
         if zoned and zone is not None and zone != self.time_zone:
             return self.opaque(index, f"a cast in time zone {zone}, not the session's")
         return Cast(operand, type, mode == "TRY")

@@ -67,6 +67,10 @@ class FunctionReader:
     def node_at(self, index: int) -> JavaObject:
         raise NotImplementedError
 
+    def has_legacy_times(self) -> bool:
+        """Whether times become texts as in Spark 2."""
+        raise NotImplementedError
+
     def argument(self, node: Any) -> Operand:
         raise NotImplementedError
 
@@ -85,6 +89,8 @@ class FunctionReader:
         zone = node.get("timeZoneId")
         if zone is not None and zone != self.time_zone:
             return self.opaque(index, f"{name} in time zone {zone}, not the session's")
+        if name == "date_format" and self.has_legacy_times():
+            return self.opaque(index, "spark.sql.legacy.timeParserPolicy is LEGACY")
         args = tuple(self.argument(child) for child in children)
         return Function(Call(name, args), pa.string() if name in _TEXTS else None)
 

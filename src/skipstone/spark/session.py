@@ -107,6 +107,16 @@ def literal_path(path: str) -> str:
 ZONE: Final = "spark.sql.session.timeZone"
 
 
+# Settings under which expressions in SQL mean what an index says.
+_OWN_MEANING: Final = {
+    "spark.sql.ansi.enabled": "true",
+    "spark.sql.ansi.doubleQuotedIdentifiers": "false",
+    "spark.sql.legacy.timeParserPolicy": "CORRECTED",
+    "spark.sql.parser.escapedStringLiterals": "false",
+    "spark.sql.parser.quotedRegexColumnNames": "false",
+}
+
+
 def cloned(spark: SparkSession) -> SparkSession:
     """Another session of the same context, with the same settings."""
     made: SparkSession = type(spark)(spark.sparkContext, spark._jsparkSession.cloneSession())
@@ -114,8 +124,9 @@ def cloned(spark: SparkSession) -> SparkSession:
 
 
 def ansi_session(spark: SparkSession, zone: str | None) -> SparkSession:
-    """A session with ANSI mode and this time zone; under Connect it must have them already."""
-    wanted = {"spark.sql.ansi.enabled": "true"} | ({} if zone is None else {ZONE: zone})
+    """A session with ANSI mode, this time zone and Spark's own meaning of texts; under Connect it
+    must have them already."""
+    wanted = {**_OWN_MEANING} | ({} if zone is None else {ZONE: zone})
     if not is_connect(spark):
         own = cloned(spark)
         for key, value in wanted.items():
@@ -123,7 +134,7 @@ def ansi_session(spark: SparkSession, zone: str | None) -> SparkSession:
         return own
     for key, value in wanted.items():
         have = spark.conf.get(key)
-        if have != value:
+        if have is None or have.lower() != value.lower():
             raise UnsupportedError(
                 f"an index on an expression is built with {key} = {value}, and it is {have}",
                 hint=f"set it in this session: spark.conf.set({key!r}, {value!r})",
