@@ -99,7 +99,7 @@ def test_curves_serve_several_columns(tmp_path: Path) -> None:
     assert best.bytes < best.bytes_before / 2
     by_rank = [each.bytes + each.files * OPENING for each in found.layouts[1:]]
     assert by_rank == sorted(by_rank)
-    assert "--by user,amount --curve hilbert --file-size 1MiB" in (found.command or "")
+    assert "--by=user,amount --curve hilbert --file-size 1MiB" in (found.command or "")
 
 
 def test_a_sample_says_the_same_as_all_rows_about_a_rare_value(tmp_path: Path) -> None:
@@ -178,6 +178,29 @@ def test_an_empty_table_has_nothing_to_say(tmp_path: Path) -> None:
     found = Table(str(tmp_path / "t")).advise(layout=True)
     assert found.notes == ("the table has no files",)
     assert found.command is None
+
+
+def test_values_that_python_has_not_and_files_without_rows(tmp_path: Path) -> None:
+    days = pa.array([-900_000, 3_000_000, None], pa.int32()).cast(pa.date32())
+    instants = pa.array([-(2**62), 2**62, None]).cast(pa.timestamp("us", "UTC"))
+    table = pa.table({"day": days, "ts": instants, "x,y": [1, 2, 3], "-x": [3, 1, 2]})
+    for name, count in (("far", 3), ("none", 0)):
+        (tmp_path / name).mkdir()
+        for at in range(3):
+            pq.write_table(table.slice(0, count), tmp_path / name / f"{at}.parquet")
+    found = Table(str(tmp_path / "far")).advise(layout=True)
+    assert found.rows_sampled == 9
+    Table(str(tmp_path / "far")).advise()
+    none = advised(Table(str(tmp_path / "none")), "day > DATE '2000-01-01'")
+    assert none.notes == ("the sampled files have no rows",)
+    assert none.command is None
+
+
+def test_the_command_names_any_column(tmp_path: Path) -> None:
+    table = written(tmp_path / "t", lambda at: rows(at).rename_columns({"user": "x,y"}))
+    found = advised(table, "`x,y` = 'u-07777'", file_size=1_000_000)
+    assert "'--by=`x,y`'" in (found.command or "")
+    assert "--file-size 1000000 " in (found.command or "")
 
 
 def test_the_command_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

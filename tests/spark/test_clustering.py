@@ -323,3 +323,61 @@ def test_the_command_line_shows_the_way_to_the_same_indexes(
         cli(["cluster", table.path, "--by", "user", "--to", output])
     assert ended.value.code == 1
     assert "exists" in capsys.readouterr().err
+
+
+def test_maps_of_any_keys_and_names_of_any_letters(spark: SparkSession, tmp_path: Path) -> None:
+    """Names with dots, backquotes and those of the columns that are added meanwhile; maps within
+    structs and lists, whose keys are bytes and lists; and a directory that looks like a pattern."""
+    n = 300
+    rng = np.random.default_rng(8)
+    ids = rng.permutation(n)
+    pairs = [[(int(each).to_bytes(2, "big"), int(each))] for each in ids]
+    bytes_map = pa.array(pairs, pa.map_(pa.binary(), pa.int32()))
+    lists = pa.array(
+        [[([int(each)], "v")] for each in ids], pa.map_(pa.list_(pa.int32()), pa.string())
+    )
+    table = pa.table(
+        {
+            "a.b": ids,
+            "a": pa.StructArray.from_arrays([pa.array(ids[::-1]), bytes_map], ["b", "m"]),
+            "c`d": [f"t{each}" for each in ids],
+            "__skipstone_file": ids * 2,
+            "__SKIPSTONE_DIRECTORY": ids,
+            "m": bytes_map,
+            "of lists": lists,
+            "list": pa.array(
+                [[pair] for pair in pairs], pa.list_(pa.map_(pa.binary(), pa.int32()))
+            ),
+        }
+    )
+    (tmp_path / "outa").mkdir()
+    source = written(tmp_path / "t", [table.slice(0, 200), table.slice(200)])
+    for by, output in ((["`a.b`", "`c``d`"], "out[a]"), (["a.b", "`__skipstone_file`"], "out{b}")):
+        source.cluster(spark, by=by, to=str(tmp_path / output), file_size=3_000)
+        assert rows_of(str(tmp_path / output)) == rows_of(source.path)
+    frame = spark.read.parquet(source.path)
+    assert clustering.row_checksums(frame) == clustering.row_checksums(frame)
+
+
+def test_failures_of_spark_are_told_in_words(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    table = written(tmp_path / "t", [orders(at) for at in range(2)])
+    with pytest.raises(SkipstoneError, match=r"Spark failed: .*nope") as raised:
+        table.cluster(spark, by="id", to=str(tmp_path / "a"), compression="nope")
+    assert "is not complete" in str(raised.value.hint)
+    monkeypatch.setattr("skipstone.table.cluster._MOST_FILES", 1_000)
+    with pytest.raises(SkipstoneError, match="the most are 1,000"):
+        table.cluster(spark, by="id", to=str(tmp_path / "b"), file_size=1)
+    path = tmp_path / "t" / "part-1.parquet"
+    path.write_bytes(path.read_bytes()[:-300] + bytes(292) + path.read_bytes()[-8:])
+    with pytest.raises(SkipstoneError):
+        table.cluster(spark, by="id", to=str(tmp_path / "c"))
+    spark.sql("SELECT INTERVAL 2 MONTHS AS span, 1 AS a, 2 AS b").write.parquet(str(tmp_path / "i"))
+    with pytest.raises(UnsupportedError, match="column span is interval") as told:
+        Table(str(tmp_path / "i")).cluster(spark, by="a,b", to=str(tmp_path / "d"))
+    assert "--curve sort" in str(told.value.hint)
+    report = Table(str(tmp_path / "i")).cluster(
+        spark, by="a,b", to=str(tmp_path / "d"), curve="sort"
+    )
+    assert report.rows == 1

@@ -106,6 +106,8 @@ def advise_layout(
     else:
         types = {each.column: each.type for tree in trees for each in leaves(tree)}
     sample = layout_sample(request, types)
+    if not sample.rows:
+        return replace(empty, notes=("the sampled files have no rows", *sample.notes))
     if queries is None or trees is None:
         asked = list(_lookups(sample, types))
     else:

@@ -82,9 +82,12 @@ class LayoutAdvice(Report):
         if not self.chosen:
             return None
         best = self.layouts[0]
-        words = ["skipstone", "cluster", self.table, "--by", ",".join(best.by)]
-        words += ["--curve", best.curve, "--file-size", f"{best.file_size >> 20}MiB"]
-        return shlex.join([*words, "--to", f"{self.table.rstrip('/')}_clustered"])
+        by = ",".join(f"`{each}`" if "," in each and "`" not in each else each for each in best.by)
+        whole, rest = divmod(best.file_size, 1 << 20)
+        size = str(best.file_size) if rest else f"{whole}MiB"
+        words = ["skipstone", "cluster", self.table, f"--by={by}", "--curve", best.curve]
+        words += ["--file-size", size, "--to", f"{self.table.rstrip('/')}_clustered"]
+        return shlex.join(words)
 
     def __str__(self) -> str:
         lines = [

@@ -222,8 +222,9 @@ def _in_ranges(
 def _overlap(ranges: Sequence[tuple[pa.Scalar, pa.Scalar]]) -> float | None:
     if len(ranges) < 2:
         return None
-    lows = pa.array([low.as_py() for low, _ in ranges], ranges[0][0].type)
-    highs = pa.array([high.as_py() for _, high in ranges], ranges[0][0].type)
+    # Python has no dates and times beyond the year 9999.
+    lows = pa.concat_arrays([pa.repeat(low, 1) for low, _ in ranges])
+    highs = pa.concat_arrays([pa.repeat(high, 1) for _, high in ranges])
     pairs = 0
     for at, (low, high) in enumerate(ranges):
         apart = pc.or_(pc.less(highs, low), pc.greater(lows, high)).to_numpy(False)

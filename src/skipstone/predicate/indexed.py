@@ -52,7 +52,10 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Iterable
 
 
-_CONTEXT = re.compile(r" /\* (?P<columns>.*?)(?:(?:^|, )in (?P<zone>\S+))? \*/$", re.DOTALL)
+_CONTEXT = re.compile(
+    r" /\* (?P<columns>.*?)(?:(?:(?<=/\* )|, )in (?P<zone>[^\s,]+))? \*/$", re.DOTALL
+)
+_TEXT = re.compile(r"('(?:[^'\\]|\\.|'')*')", re.DOTALL)
 _TYPE = re.compile(r"[^,(]*(?:\([^)]*\))?")
 _MOST_COLUMNS = 8
 
@@ -80,15 +83,13 @@ def read_expression(
     ``UnsupportedError`` for an expression that has no index.
     """
     sql, context = _parts(text)
-    own = _CONTEXT.search(context)
-    if own is not None and own["zone"]:
-        session_zone = own["zone"]
+    session_zone = _context(context)[1] or session_zone
     session = zone(session_zone or "UTC")
     # A name may be that of another version, which has more functions.
     expr = parse_sql(sql, any_function=is_expression(text))
     binder = Binder(schema, case_sensitive, session, True, sql, True)
-    operand = binder.spelled(expr.operand if isinstance(expr, Truth) else expr)
     try:
+        operand = binder.spelled(expr.operand if isinstance(expr, Truth) else expr)
         typed = binder.typed(operand)
         _check(typed, sql)
     except Unusable as why:
@@ -155,8 +156,7 @@ def columns_of_name(name: str) -> tuple[str, ...]:
 def fields_of_name(name: str) -> dict[str, pa.Field]:
     """The columns that an expression reads, with the types that its name has."""
     sql, context = _parts(name)
-    own = _CONTEXT.search(context)
-    types = ", " if own is None else f", {own['columns']}, "
+    types = f", {_context(context)[0]}, "
     found: dict[str, pa.Field] = {}
 
     def note(operand: Operand) -> Operand:
@@ -187,7 +187,6 @@ def spark_expression(name: str) -> SparkExpression | None:
     if not is_expression(name):
         return None
     sql, context = _parts(name)
-    own = _CONTEXT.search(context)
     found: list[str] = []
 
     def note(operand: Operand) -> Operand:
@@ -196,7 +195,7 @@ def spark_expression(name: str) -> SparkExpression | None:
         return operand
 
     mapped(parse_sql(sql, any_function=True), note)
-    return SparkExpression(sql, found[0], own["zone"] if own else None) if found else None
+    return SparkExpression(sql, found[0], _context(context)[1]) if found else None
 
 
 def names_it(text: str, name: str) -> bool:
@@ -208,7 +207,13 @@ def names_it(text: str, name: str) -> bool:
     except PredicateError:
         return False
     own = operand_sql(expr.operand if isinstance(expr, Truth) else expr)
-    return _parts(name)[0].strip("()").lower() == own.strip("()").lower()
+    one, other = (_unquoted_lower(each.strip("()")) for each in (_parts(name)[0], own))
+    return one == other
+
+
+def _unquoted_lower(sql: str) -> str:
+    """SQL in lower case but for its texts."""
+    return "".join(part if part.startswith("'") else part.lower() for part in _TEXT.split(sql))
 
 
 def _parts(name: str) -> tuple[str, str]:
@@ -217,6 +222,17 @@ def _parts(name: str) -> tuple[str, str]:
         return name, ""
     sql, _, context = name.rpartition(EXPRESSION)
     return sql, context
+
+
+def _context(context: str) -> tuple[str, str | None]:
+    """The columns with their types that follow an expression in its name, and the time zone."""
+    own = _CONTEXT.search(context)
+    if own is None:
+        return "", None
+    columns, where = own["columns"], own["zone"]
+    if where is not None and parse_type(where) is not None:  # a column of the name "in"
+        return f"{columns}, in {where}", None
+    return columns, where
 
 
 def _check(typed: Typed, sql: str) -> None:

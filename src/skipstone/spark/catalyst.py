@@ -272,10 +272,9 @@ class _TreeReader(FunctionReader):
             text = str(self.nodes[index]["class"]).rsplit(".", 1)[-1]
         return Opaque(text, reason)
 
-    def has_legacy_times(self) -> bool:
+    def setting(self, name: str) -> str:
         settings = self.jvm.static("org.apache.spark.sql.internal.SQLConf", "get")()
-        policy = settings.getConfString("spark.sql.legacy.timeParserPolicy", "")
-        return str(policy).upper() == "LEGACY"
+        return str(settings.getConfString(name, "")).lower()
 
     def node_at(self, index: int) -> JavaObject:
         """The JVM object of node ``index``; ``UnreadableLiteral`` unless it is certain.

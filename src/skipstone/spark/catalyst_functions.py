@@ -42,6 +42,11 @@ substr upper lower concat trim ltrim rtrim get_json_object regexp_extract regexp
 initcap reverse replace translate substring_index lpad rpad md5 sha1 sha2
 """
 _TEXTS = frozenset(_OF_TEXT.split())
+# Functions that a setting gives another meaning.
+_BY_SETTING = {
+    "date_format": ("spark.sql.legacy.timeParserPolicy", "legacy"),
+    **dict.fromkeys(("lower", "upper", "initcap"), ("spark.sql.icu.caseMappings.enabled", "false")),
+}
 
 
 @dataclass(slots=True)
@@ -67,8 +72,8 @@ class FunctionReader:
     def node_at(self, index: int) -> JavaObject:
         raise NotImplementedError
 
-    def has_legacy_times(self) -> bool:
-        """Whether times become texts as in Spark 2."""
+    def setting(self, name: str) -> str:
+        """A setting of the session in lower case, "" where it has none."""
         raise NotImplementedError
 
     def argument(self, node: Any) -> Operand:
@@ -89,8 +94,10 @@ class FunctionReader:
         zone = node.get("timeZoneId")
         if zone is not None and zone != self.time_zone:
             return self.opaque(index, f"{name} in time zone {zone}, not the session's")
-        if name == "date_format" and self.has_legacy_times():
-            return self.opaque(index, "spark.sql.legacy.timeParserPolicy is LEGACY")
+        if name in _BY_SETTING:
+            setting, other = _BY_SETTING[name]
+            if self.setting(setting) == other:
+                return self.opaque(index, f"{setting} is {other}")
         args = tuple(self.argument(child) for child in children)
         return Function(Call(name, args), pa.string() if name in _TEXTS else None)
 

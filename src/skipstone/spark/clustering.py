@@ -23,12 +23,12 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from skipstone.errors import SkipstoneError
+from skipstone.errors import SkipstoneError, UnsupportedError
 from skipstone.human import Report, duration, plural, size
 from skipstone.rewrite.curve import BITS, Curve
 
 from .jobs import described
-from .versions import collected
+from .versions import collected, to_arrow
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -132,8 +132,8 @@ def row_checksums(frame: DataFrame, distinct: Sequence[str] = ()) -> RowChecksum
     wanted = ["count(1)"]
     for field in frame.schema:
         name = _quoted(field.name)
-        hashed = f"to_json(struct({name}))" if _has_no_hash(field.dataType) else name
         wanted.append(f"count({name})")
+        hashed = _hashable(name, field.dataType)
         wanted.append(f"sum(cast(xxhash64({hashed}) AS decimal(20, 0)))")
     wanted += [f"approx_count_distinct({_quoted(name)})" for name in distinct]
     row = frame.selectExpr(*(f"{each} AS c{at}" for at, each in enumerate(wanted))).collect()[0]
@@ -145,9 +145,26 @@ def row_checksums(frame: DataFrame, distinct: Sequence[str] = ()) -> RowChecksum
     )
 
 
-def _has_no_hash(type: Any) -> bool:
+def _hashable(value: str, type: Any, depth: int = 0) -> str:
+    """``value`` as something that Spark hashes: maps are lists of their entries."""
+    name, inner = type.typeName(), f"x{depth}"
     text = type.simpleString()
-    return "map<" in text or "variant" in text
+    if "map<" not in text and "variant" not in text:
+        return value
+    if name == "map":
+        entry = (
+            f"struct({_hashable(f'{inner}.key', type.keyType, depth + 1)},"
+            f" {_hashable(f'{inner}.value', type.valueType, depth + 1)})"
+        )
+        return f"transform(map_entries({value}), {inner} -> {entry})"
+    if name == "array":
+        return f"transform({value}, {inner} -> {_hashable(inner, type.elementType, depth + 1)})"
+    if name == "struct":
+        fields = [
+            _hashable(f"{value}.{_quoted(each.name)}", each.dataType, depth) for each in type.fields
+        ]
+        return f"if({value} IS NULL, NULL, struct({', '.join(fields)}))"
+    return f"to_json({value})"
 
 
 def write_clustered(
@@ -160,7 +177,28 @@ def write_clustered(
         writer = placed.write.mode("error").options(**_options(job, before))
         if job.partitions:
             writer = writer.partitionBy(*job.partitions)
-        writer.parquet(output)
+        with in_words(output, begun=True):
+            writer.parquet(output)
+
+
+@contextmanager
+def in_words(output: str, *, begun: bool) -> Iterator[None]:
+    """``SkipstoneError`` for a job that fails; ``begun``: after which there may be files."""
+    from py4j.protocol import Py4JError
+    from pyspark.errors import PySparkException
+
+    try:
+        yield
+    except (PySparkException, Py4JError) as error:
+        lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+        told = [line for line in lines if line.startswith(("[", "Caused by:", ": "))]
+        why = (told or lines or [type(error).__name__])[-1].removeprefix("Caused by: ")
+        raise SkipstoneError(
+            f"Spark failed: {why.removeprefix(': ')}",
+            hint=f"what is in {output}, if it exists, is not complete: delete it"
+            if begun
+            else f"nothing was written to {output}",
+        ) from error
 
 
 def _options(job: Clustering, before: RowChecksums) -> dict[str, str]:
@@ -191,18 +229,39 @@ def _by_ranges(spark: SparkSession, frame: DataFrame, job: Clustering, rows: int
 def _by_curve(spark: SparkSession, frame: DataFrame, job: Clustering, rows: int) -> DataFrame:
     from pyspark.sql.types import IntegerType, LongType, StructType
 
-    given = frame.columns
-    folders = ", ".join(f"cast({_quoted(each)} AS string)" for each in job.partitions) or "''"
-    frame = frame.selectExpr("*", f"concat_ws('/', {folders}) AS {_DIRECTORY}")
-    keys = [_DIRECTORY, *(_cut(frame, path) for path in job.by)]
-    some = frame.selectExpr(*(f"{each} AS k{at}" for at, each in enumerate(keys)))
+    names = frame.columns
+    _require_arrow(frame)
+    # By their places: mapInArrow reads a dot in a name as a field of a struct.
+    frame = frame.toDF(*(f"c{at}" for at in range(len(names))))
+    at = {name: f"c{number}" for number, name in enumerate(names)}
+    folders = [at[each] for each in job.partitions]
+    paths = [(at[path[0]], *path[1:]) for path in job.by]
+    texts = ", ".join(f"cast({each} AS string)" for each in folders) or "''"
+    frame = frame.selectExpr("*", f"concat_ws('/', {texts}) AS {_DIRECTORY}")
+    keys = [_DIRECTORY, *(_cut(frame, path) for path in paths)]
+    some = frame.selectExpr(*(f"{each} AS k{number}" for number, each in enumerate(keys)))
     sample = collected(some.sample(min(1.0, _SAMPLE / max(rows, 1)), _SEED))
-    placing = Placing.of(job, frame.columns, [each.combine_chunks() for each in sample.columns])
-    placing = placing.with_slots(_slots(spark, job.files))
+    columns = [each.combine_chunks() for each in sample.columns]
+    placing = Placing.of(job, paths, frame.columns, columns).with_slots(_slots(spark, job.files))
     made = StructType([*frame.schema]).add(_FILE, IntegerType()).add(_PLACE, LongType())
     placed = frame.mapInArrow(placing, made).repartition(job.files, _FILE)
-    order = [*map(_quoted, job.partitions), _PLACE]
-    return placed.sortWithinPartitions(*order).select(*map(_quoted, given))
+    ordered = placed.sortWithinPartitions(*folders, _PLACE)
+    return ordered.select(*at.values()).toDF(*names)
+
+
+def _require_arrow(frame: DataFrame) -> None:
+    """``UnsupportedError`` for a column that Spark does not pass to Python in Arrow."""
+    from pyspark.sql.types import StructType
+
+    for field in frame.schema:
+        try:
+            to_arrow(StructType([field]))
+        except Exception as error:
+            raise UnsupportedError(
+                f"column {field.name} is {field.dataType.simpleString()}, which Spark does not pass"
+                f" to Python: {str(error).splitlines()[0]}",
+                hint="order by columns in turn, which needs no Python: curve='sort', --curve sort",
+            ) from error
 
 
 def _cut(frame: DataFrame, path: tuple[str, ...]) -> str:
@@ -228,7 +287,13 @@ class Placing:
     slots: NDArray[np.int32] | None = None
 
     @classmethod
-    def of(cls, job: Clustering, names: Sequence[str], sample: Sequence[pa.Array]) -> Placing:
+    def of(
+        cls,
+        job: Clustering,
+        by: Sequence[tuple[str, ...]],
+        names: Sequence[str],
+        sample: Sequence[pa.Array],
+    ) -> Placing:
         """For rows whose columns are ``names``; ``sample`` are directories and keys of some."""
         curve = Curve.of(job.curve, sample[1:])
         directory = Curve.of("sort", sample[:1])
@@ -237,7 +302,7 @@ class Placing:
         return cls(
             curve=curve,
             directory=directory,
-            paths=tuple((names.index(path[0]), path[1:]) for path in job.by),
+            paths=tuple((names.index(path[0]), path[1:]) for path in by),
             folder=names.index(_DIRECTORY),
             limits=ranks[at] if len(ranks) else np.zeros(0, np.int64),
         )

@@ -71,6 +71,8 @@ TEXT = {
     "spark.sql.parser.escapedStringLiterals": "false",
     "spark.sql.ansi.doubleQuotedIdentifiers": "false",
     "spark.sql.timestampType": "timestamp_ltz",
+    "spark.sql.legacy.timeParserPolicy": "corrected",
+    "spark.sql.icu.caseMappings.enabled": "true",
 }
 
 

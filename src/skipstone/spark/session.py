@@ -111,6 +111,7 @@ ZONE: Final = "spark.sql.session.timeZone"
 _OWN_MEANING: Final = {
     "spark.sql.ansi.enabled": "true",
     "spark.sql.ansi.doubleQuotedIdentifiers": "false",
+    "spark.sql.icu.caseMappings.enabled": "true",
     "spark.sql.legacy.timeParserPolicy": "CORRECTED",
     "spark.sql.parser.escapedStringLiterals": "false",
     "spark.sql.parser.quotedRegexColumnNames": "false",
@@ -133,13 +134,21 @@ def ansi_session(spark: SparkSession, zone: str | None) -> SparkSession:
             own.conf.set(key, value)
         return own
     for key, value in wanted.items():
-        have = spark.conf.get(key)
-        if have is None or have.lower() != value.lower():
+        # Older versions lack some: they then have the meaning of another, or none.
+        have = spark.conf.get(key, None) or _default(spark, key)
+        if have is not None and have.lower() != value.lower():
             raise UnsupportedError(
                 f"an index on an expression is built with {key} = {value}, and it is {have}",
                 hint=f"set it in this session: spark.conf.set({key!r}, {value!r})",
             )
     return spark
+
+
+def _default(spark: SparkSession, key: str) -> str | None:
+    try:
+        return spark.conf.get(key)
+    except Exception:  # no such setting in this version
+        return None
 
 
 def made_settings(spark: SparkSession) -> dict[str, str]:

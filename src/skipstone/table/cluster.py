@@ -27,6 +27,10 @@ if TYPE_CHECKING:
     from skipstone.storage import Listing
 
 
+# More files are a wrong unit, rather than a wish.
+_MOST_FILES = 100_000
+
+
 class ClusterVerbs(OpenTable):
     """The verb; see ``Table``."""
 
@@ -72,28 +76,41 @@ class ClusterVerbs(OpenTable):
                 f"{self.path} is encrypted, and the files of {to} would be in the clear",
                 hint="write it with Spark under its own encryption, then `skipstone build` it",
             )
+        if file_size is not None and file_size < 1:
+            raise ValueError(f"file_size is a number of bytes above 0, not {file_size}")
         output = _place(self, to)
         listing = self.listing()
+        if not len(listing):
+            raise SkipstoneError(f"{self.path} has no files", hint="there is nothing to write")
         columns = _key_columns(self, by, listing)
         check_curve(curve or "hilbert", len(columns))
         filters = _filters(self, bloom or {}, listing)
         curve = (curve or "hilbert") if len(columns) > 1 else "sort"
         folders = tuple(PartitionColumns.of(listing).values)
         size = file_size or job.FILE_SIZE
+        files = -(-listing.total_bytes // size)
+        if files > _MOST_FILES:
+            raise SkipstoneError(
+                f"in files of {size:,} bytes that is {files:,} files; the most are {_MOST_FILES:,}",
+                hint="name a larger size: --file-size 128MiB",
+            )
         work = job.Clustering(
             by=columns,
             curve=curve,
-            files=max(1, -(-listing.total_bytes // size)),
+            files=max(1, files),
             file_size=size,
             partitions=folders,
             bloom=filters,
             compression=compression,
         )
         frame = read_table(self, spark, PlanRequest(), {})
-        before = job.row_checksums(frame, tuple(filters))
+        with job.in_words(output, begun=False):
+            before = job.row_checksums(frame, tuple(filters))
         job.write_clustered(spark, frame, path_for_spark(spark, output), work, before)
         written = open_storage(output, self.storage_options).list_files(output)
-        made = spark.read.schema(frame.schema).parquet(path_for_spark(spark, output))
+        # The name is a name, whatever Hadoop reads as a pattern.
+        reader = spark.read.schema(frame.schema).option("__globPaths__", "false")
+        made = reader.parquet(path_for_spark(spark, output))
         job.require_equal(before, job.row_checksums(made), self.path, output)
         return job.ClusterReport(
             table=self.path,
@@ -130,6 +147,8 @@ def _key_columns(
 ) -> tuple[tuple[str, ...], ...]:
     schema = table.file_columns(listing)
     names = split_names(by) if isinstance(by, str) else list(by)
+    if not names:
+        raise SkipstoneError("there is no column to cluster by", hint='name one: by="user_id"')
     paths = tuple(sort_column(table, schema, name.strip()) for name in names)
     for name, path in zip(names, paths, strict=True):
         field = schema.field(path[0])

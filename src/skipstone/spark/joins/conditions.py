@@ -400,12 +400,15 @@ def _with_subquery(jvm: Jvm, expression: JavaObject) -> tuple[Equality, JavaObje
     mine, other = pair
     if mine.containsPattern(jvm.pattern("PLAN_EXPRESSION")) or not other.references().isEmpty():
         return None
-    found = [each for each in items(other.collectLeaves()) if _is_subquery(each)]
-    if len(found) != 1 or found[0].isCorrelated():
+    # Of NULL, which a subquery without rows is, a cast makes NULL; other functions need not.
+    inner = other
+    while str(inner.getClass().getSimpleName()) == "Cast":
+        inner = inner.child()
+    if not _is_subquery(inner) or inner.isCorrelated():
         return None
-    plan = found[0].plan()
+    plan = inner.plan()
     swap = jvm.module("scala.collection.immutable.Map").empty()
-    column = other.transformDown(swap.updated(found[0], plan.output().head()))
+    column = other.transformDown(swap.updated(inner, plan.output().head()))
     nodes = [_compared(json.loads(each.toJSON())) for each in (mine, column)]
     if not columns_of(nodes[0]) or not columns_of(nodes[1]):
         return None
