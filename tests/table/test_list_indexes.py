@@ -63,6 +63,8 @@ def test_files_without_the_element_are_skipped(root: Path, kind: str) -> None:
     check(root, "array_contains(tags, 'none')", [], [] if exact else [1, 3, 5])
     check(root, "array_contains(tags, 'x') = true", [11, 30, 31], [1, 3] if exact else [1, 3, 5])
     check(root, "array_contains(tags, 'd') OR id = 1", [1, 10], every)
+    check(root, "exists(tags, t -> t = 'x')", [11, 30, 31], [1, 3] if exact else [1, 3, 5])
+    check(root, "exists(tags, Tag -> 'b' == tag) AND id < 5", [0], [0] if exact else [0, 3, 5])
     check(root, "array_contains(tags, lower('D'))", [10], [1] if exact else [1, 3, 5])
     # A row may hold both, though no value is both.
     both = "array_contains(tags, 'a') AND array_contains(tags, 'b')"
@@ -81,6 +83,7 @@ def test_what_elements_do_not_decide_reads_every_file(root: Path, kind: str) -> 
     check(root, "(array_contains(tags, 'x')) IS NOT TRUE",
           [0, 1, 2, 3, 10, 20, 21, 40, 41, 50, 51], every)  # fmt: skip
     check(root, "array_contains(tags, 'x') = false", [0, 3, 10, 21, 50], every)
+    check(root, "NOT exists(tags, t -> t = 'x')", [0, 3, 10, 21, 50], every)
     check(root, "tags IS NULL", [2, 20, 40, 41, 51], every)
     check(root, "size(tags) = 0", [3, 21], every)
     assert skipstone.Table(root).count("array_contains(tags, NULL)") == 0

@@ -366,7 +366,8 @@ def _array_contains(args: Sequence[Typed], session: Zone | None) -> Typed:
         return constant(None, pa.bool_())
     common = _meeting(element, wanted.type)
     # Spark widens the elements, which changes no integer.
-    if common is None or (common != element and not pa.types.is_integer(common)):
+    wider = pa.types.is_integer(element) and pa.types.is_integer(wanted.type)
+    if common is None or (common != element and not wider):
         raise Unusable("array_contains of another type than the elements is not computed")
     return Typed(pa.bool_(), "array_contains", (lists, cast_to(wanted, common, session)), common)
 

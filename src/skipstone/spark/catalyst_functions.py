@@ -7,13 +7,14 @@ from its analysis: a sum is one that may wrap around, a product is read where it
 
 from __future__ import annotations
 
+import json
 import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from skipstone.predicate.tree import Call, ColumnRef, Literal, Opaque, Operand
+from skipstone.predicate.tree import Call, ColumnRef, Comparison, Literal, Opaque, Operand
 from skipstone.predicate.typed import INTERVAL_TYPE, Interval
 from skipstone.predicate.zones import DAY
 
@@ -133,6 +134,27 @@ class FunctionReader:
 
     def _ArrayContains(self, index: int, node: dict[str, Any], children: list[Any]) -> Any:
         lists, value = self.list_column(children[0]), self.argument(children[1])
+        return Function(Call("array_contains", (lists, value)), pa.bool_())
+
+    def _NamedLambdaVariable(self, index: int, node: dict[str, Any], children: list[Any]) -> Any:
+        return Attribute(
+            (f"{node['name']} of a lambda", json.dumps(node["exprId"])), node["dataType"]
+        )
+
+    def _LambdaFunction(self, index: int, node: dict[str, Any], children: list[Any]) -> Any:
+        return Function(Call("lambda", tuple(self.argument(child) for child in children)), None)
+
+    def _ArrayExists(self, index: int, node: dict[str, Any], children: list[Any]) -> Any:
+        """``exists(list, x -> x = value)`` is ``array_contains(list, value)``."""
+        lists, function = self.list_column(children[0]), children[1]
+        match getattr(function, "call", None):
+            case Call("lambda", (Comparison("=", left, right), each)) if each in (left, right):
+                value = right if left == each else left
+            case _:
+                return self.opaque(index, "no index can use exists of another test")
+        nulls = str(node.get("followThreeValuedLogic")).lower() == "true"
+        if not nulls or not isinstance(value, Literal) or value.value is None:
+            return self.opaque(index, "no index can use exists of another test")
         return Function(Call("array_contains", (lists, value)), pa.bool_())
 
     def _CaseWhen(self, index: int, node: dict[str, Any], children: list[Any]) -> Any:
