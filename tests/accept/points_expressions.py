@@ -105,6 +105,34 @@ def skipping(bench: Workbench) -> None:
     assert "month begins again and again" in told, told
 
 
+@point("expressions: an index on the elements of a list answers array_contains, and nothing else")
+def elements(bench: Workbench) -> None:
+    root = bench.home / "tagged"
+    root.mkdir()
+    for part in range(10):
+        tags = [[f"t{part}", None], ["all"], [], None]
+        table = pa.table({"id": range(4), "tags": pa.array(tags, pa.list_(pa.string()))})
+        pq.write_table(table if part else table.select(["id"]), root / f"{part}.parquet")
+    for kind in ("bloom(fpp=0.0001)", "valuelist"):
+        done = bench.skipstone("build", root, "-c", f"tags:{kind}", "--no-spark")
+        assert done.code == 0, done.err
+        for where, files, rows in (
+            ("array_contains(tags, 't3')", 1, 1),
+            ("array_contains(tags, 't3') OR array_contains(TAGS, 't7')", 2, 2),
+            ("array_contains(tags, 'none')", 0, 0),
+            ("NOT array_contains(tags, 't3')", 10, 18),
+            ("tags IS NULL", 10, 13),
+        ):
+            told = bench.skipstone("explain", root, where, "--json", "--facts-only")
+            assert json.loads(told.out)["files"]["kept"] == files, where
+            told = bench.skipstone("count", root, where, "--json")
+            assert json.loads(told.out)["rows"] == rows, (where, told.out)
+        assert bench.skipstone("drop", root, f"tags:{kind}", "--yes").code == 0
+    failed = bench.skipstone("build", root, "-c", "tags:bitmap", "--no-spark")
+    assert failed.code == 1
+    assert "elements of lists are no rows" in failed.err, failed.err
+
+
 @point(
     "expressions: an index on one answers every spelling of it, and names what it needs Spark for"
 )

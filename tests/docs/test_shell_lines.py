@@ -139,6 +139,9 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Path:
     pq.write_table(trades, home / "new.parquet")
     (home / "lake/people").mkdir()
     pq.write_table(pa.table({"name": ["Zoe", "Ann"]}), home / "lake/people/part-0.parquet")
+    (home / "lake/articles").mkdir()
+    articles = pa.table({"id": [1, 2], "tags": [["urgent", "new"], []]})
+    pq.write_table(articles, home / "lake/articles/part-0.parquet")
     (home / "exports").mkdir()
     pq.write_table(trades, home / "exports/a.parquet")
     with LiveTable.create(str(home / "db/trades"), trades.schema, timestamp="ts") as live:

@@ -46,6 +46,7 @@ def file(part: int) -> pa.Table:
                 pa.timestamp("us", "UTC")
             ),
             "s": [word, f"{word}z"] * (EACH // 2),
+            "tags": pa.array([[word, None], []] * (EACH // 2), pa.list_(pa.string())),
         }
     )
 
@@ -62,7 +63,9 @@ def tables(tmp_path_factory: pytest.TempPathFactory) -> dict[str, skipstone.Tabl
         table = skipstone.Table(root, index_location=root / "_index")
         columns = ("c", "e", "dec", "day", "ts")
         wanted = [f"{column}:{numbers}" for column in columns if numbers]
-        table.build(indexes=[*wanted, f"s:{text}"], pm="none")
+        # Lists have indexes of whole files alone.
+        lists = [f"tags:{kind}"] if kind in ("minmax", "valuelist", "bloom") else []
+        table.build(indexes=[*wanted, f"s:{text}", *lists], pm="none")
         found[kind] = table
     return found
 

@@ -1,7 +1,8 @@
 """Builds index values from the decoded columns of one file. It knows no file format.
 
 ``ColumnsBuilder`` feeds each column's values, in any Arrow type, to the builders of all definitions
-on that column, and computes expressions from the columns that they read. A column gets no facts in
+on that column, and computes expressions from the columns that they read. Of a list it takes the
+elements of all rows, without nulls: a file without the column has none. A column gets no facts in
 this file, with the reason, if its values are not exactly values of the table's type, or if the
 reader drops the column; an expression gets none if it fails in a row, or if the file lacks a column
 that it reads. A definition gets no facts if it does not fit into the memory. The others are not
@@ -19,7 +20,16 @@ import pyarrow as pa
 from skipstone.errors import ExpressionError, SkipstoneError
 from skipstone.indexes.bloom import COMPILED, BloomBuilder, HashKernels
 from skipstone.predicate.tree import is_expression
-from skipstone.predicate.types import EXISTS_DEFAULT, EXPRESSION, MapKey, column_path, has_text_keys
+from skipstone.predicate.typed import ELEMENTS
+from skipstone.predicate.types import (
+    EXISTS_DEFAULT,
+    EXPRESSION,
+    MapKey,
+    column_path,
+    has_text_keys,
+    is_list,
+    spark_type,
+)
 from skipstone.pruning.column_types import exactly
 from skipstone.pruning.kind import Builder, Built, Chunk, Index, column_fields, expression_of
 
@@ -90,6 +100,12 @@ class _Computed:
     expression: Expression
     read: dict[str, pa.DataType]
     waiting: dict[str, list[pa.Array]]
+    has_default: bool
+
+    @property
+    def of_elements(self) -> bool:
+        """Whether it is the elements of a list, and not a value of each row."""
+        return self.expression.typed.kernel == ELEMENTS
 
     def take(self, column: str, values: pa.Array) -> pa.Array | None:
         """The next values of the expression, once all its columns have theirs."""
@@ -154,7 +170,9 @@ class ColumnsBuilder:
                 if found.typed.by_spark() is None:  # else its values come from Spark
                     read = dict(found.typed.columns())
                     waiting: dict[str, list[pa.Array]] = {name: [] for name in read}
-                    self.computed[definition.column] = _Computed(found, read, waiting)
+                    tops = (schema.field(column_path(name)[0]) for name in read)
+                    default = any(EXISTS_DEFAULT in (top.metadata or {}) for top in tops)
+                    self.computed[definition.column] = _Computed(found, read, waiting, default)
             column = self.columns.setdefault(definition.column, _ColumnBuilders(type))
             builder = column.builders[definition] = definition.build(type, each)
             if isinstance(builder, BloomBuilder):
@@ -176,12 +194,15 @@ class ColumnsBuilder:
         if is_expression(column):
             self.drop(column, "only Spark computes it")
             return None
-        found = _locate(schema, column, self.case_sensitive)
+        lists = any(each.of_elements and column in each.read for each in self.computed.values())
+        found = _locate(schema, column, self.case_sensitive, lists)
         if isinstance(found, str):
             self.drop(column, found)
             return None
         if found is None:
-            self._drop_computed(column, f"{column} is not in this file")
+            for name, each in list(self.computed.items()):
+                if column in each.read and (not each.of_elements or each.has_default):
+                    self._drop_one(name, f"{column} is not in this file")
             # Spark reads the default, not null.
             field = self.fields.get(column)
             if field is not None and EXISTS_DEFAULT in (field.metadata or {}):
@@ -191,7 +212,8 @@ class ColumnsBuilder:
         return found
 
     def add(self, column: str, values: pa.Array) -> None:
-        """Adds the next decoded values of ``column``; ignored if it was dropped."""
+        """Adds the next decoded values of ``column``, of a list its elements; ignored if it was
+        dropped."""
         if self.computed and len(values):
             self._compute(column, values)
         state = self.columns.get(column)
@@ -217,10 +239,15 @@ class ColumnsBuilder:
             type = each.read.get(column)
             if type is None:
                 continue
-            exact = exactly(values, type)
+            wanted = type.value_type if each.of_elements else type
+            exact = exactly(values, wanted)
             if exact is None:
-                text = f"{column} is {values.type} in this file, which is not exactly {type}"
+                what = f"an element of {column}" if each.of_elements else column
+                text = f"{what} is {values.type} in this file, which is not exactly {wanted}"
                 self._drop_one(name, text)
+                continue
+            if each.of_elements:
+                self.add(name, exact.drop_null())
                 continue
             try:
                 found = each.take(column, exact)
@@ -271,7 +298,11 @@ class ColumnsBuilder:
     def finish(self, rows: int) -> Columns:
         """The index values of a file of ``rows`` rows."""
         for column, state in list(self.columns.items()):
-            if state.rows != rows:
+            computed = self.computed.get(column)
+            if computed is not None and computed.of_elements:
+                # Elements have no nulls; without any, no row has a value.
+                state.nulls = 0 if state.rows else rows
+            elif state.rows != rows:
                 self.drop(column, f"has {state.rows:,} values in a file of {rows:,} rows")
         values: dict[Index, pa.Array | None] = dict.fromkeys(self.definitions)
         with_blob: dict[Index, Built] = {}
@@ -310,9 +341,11 @@ class ColumnsBuilder:
         return found.container
 
 
-def _locate(schema: pa.Schema, column: str, case_sensitive: bool) -> tuple[str, ...] | str | None:
+def _locate(
+    schema: pa.Schema, column: str, case_sensitive: bool, lists: bool
+) -> tuple[str, ...] | str | None:
     """The path of ``column`` in a file; the reason where it is ambiguous or not atomic; ``None``
-    where the file lacks it.
+    where the file lacks it. ``lists``: it must be a list of atomic values, and else none.
 
     As in Spark: with case ignored, a name that fits several fields fits none.
     """
@@ -340,7 +373,10 @@ def _locate(schema: pa.Schema, column: str, case_sensitive: bool) -> tuple[str, 
         type = fits[0].type
         path.append(fits[0].name)
         fields = list(type) if pa.types.is_struct(type) else []
-    if type is not None and pa.types.is_nested(type) and not pa.types.is_struct(type):
+    if lists:
+        if type is None or not is_list(type) or spark_type(type.value_type) is None:
+            return f"{type} in this file, which is no list of atomic values"
+    elif type is not None and pa.types.is_nested(type) and not pa.types.is_struct(type):
         return f"inside {type} in this file"
     return tuple(path)
 

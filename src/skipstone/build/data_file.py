@@ -37,7 +37,7 @@ from skipstone.parquet.format.metadata import bytes_of_pairs
 from skipstone.parquet.format.page_index import place_of_index
 from skipstone.parquet.reading.arrow_footer import ArrowColumns
 from skipstone.parquet.reading.selection import Selection
-from skipstone.predicate.types import TIMESTAMP, MapKey, column_name
+from skipstone.predicate.types import TIMESTAMP, MapKey, column_name, is_list
 from skipstone.pruning.column_types import ancient, overflown, proleptic, values_of_key
 from skipstone.pruning.kind import Index, column_fields
 from skipstone.questdb.pm_of_data_file import PM, make_pm
@@ -274,6 +274,7 @@ def _columns(
 @dataclass(frozen=True, slots=True)
 class _Leaf:
     """A column: the position of its values in what Arrow reads, its ordinal, its physical type.
+    The values of a list are its elements.
 
     ``key`` is the key of the map, if the column is the value of one: the values are then maps.
     """
@@ -295,10 +296,15 @@ def _nodes(path: tuple[str, ...]) -> tuple[str, ...]:
 
 
 def _is_atomic(selection: Selection, path: tuple[str, ...]) -> bool:
-    """Whether the path names one leaf, or ends in the key of a map with one leaf of values."""
+    """Whether the path names one leaf, a list of one, or ends in the key of a map with one leaf of
+    values."""
     node = selection.node(_nodes(path))
+    count = node.stop_leaf - node.first_leaf
     if isinstance(path[-1], MapKey):
-        return node.stop_leaf - node.first_leaf == 2
+        return count == 2
+    if node.is_list:
+        # Arrow gives INT96 in lists in other units.
+        return count == 1 and selection.tree.leaves[node.first_leaf].type is not Type.INT96
     return bool(node.is_leaf)
 
 
@@ -321,7 +327,14 @@ def _decoded(
     if not leaves:
         return
     footer = columns.footer
-    repetitive = [leaf.name for leaf in leaves.values() if _dictionary_pays(footer, leaf)]
+    named = [columns.metadata.schema.column(at).path for at in range(columns.metadata.num_columns)]
+    repetitive = [
+        name
+        for leaf in leaves.values()
+        if _dictionary_pays(footer, leaf)
+        for name in named
+        if name == leaf.name or name.startswith(f"{leaf.name}.")
+    ]
     sizes = _decoded_sizes(footer, leaves)
     parquet = pq.ParquetFile(
         source,
@@ -356,6 +369,8 @@ def _leaf_values(chunk: pa.Array, leaf: _Leaf) -> pa.Array:
     values = pc.struct_field(chunk, leaf.position[1:]) if leaf.position[1:] else chunk
     if leaf.key is not None:
         values = values_of_key(values, leaf.key)
+    if is_list(values.type):
+        values = pc.list_flatten(values)
     # INT96: Arrow gives a time without zone, Spark an instant.
     return values.view(TIMESTAMP) if leaf.type is Type.INT96 else values
 

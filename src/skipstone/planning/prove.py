@@ -23,7 +23,7 @@ from skipstone.build.data_file import build_file
 from skipstone.errors import SkipstoneError
 from skipstone.paimon.base import PaimonIndex
 from skipstone.paimon.kinds import RowIndex
-from skipstone.predicate.indexed import fields_of_name
+from skipstone.predicate.indexed import fields_of_name, is_elements
 from skipstone.predicate.literals import compare, from_key, order_key, order_keys
 from skipstone.predicate.tree import And, Leaf, Op, is_expression
 from skipstone.pruning import Answer, Cause, Fetched, Level, Units
@@ -139,7 +139,8 @@ def prove(
         for column, capture in captures.items():
             if str(capture) in found.reasons and found.reasons[str(capture)] != "captured":
                 continue  # not comparable in this file: nothing was built from it either
-            values = _joined(capture.chunks, fields[column].type, found.row_count)
+            each = 0 if is_elements(column) else found.row_count
+            values = _joined(capture.chunks, fields[column].type, each)
             tests = _tests(column, fields[column].type, values, draw)
             compared += len(tests)
             for index in evidence:

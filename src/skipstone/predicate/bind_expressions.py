@@ -42,13 +42,24 @@ from .tree import (
     leaves,
     mapped,
 )
-from .types import EXPRESSION, INTERVAL, UNCOMPARABLE, Kind, MapKey, column_name, indexable, kind_of
+from .typed import ELEMENTS, Typed
+from .types import (
+    EXPRESSION,
+    INTERVAL,
+    UNCOMPARABLE,
+    Kind,
+    MapKey,
+    column_name,
+    indexable,
+    is_list,
+    kind_of,
+    spark_type,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from .preimage import Ranges
-    from .typed import Typed
     from .types import Value
     from .zones import Zone
 
@@ -92,6 +103,16 @@ def _widened(typed: Typed) -> str | None:
         widens = pa.types.is_integer(inner.type) and inner.type.bit_width <= typed.type.bit_width
         return _widened(inner) if widens else None
     return str(typed.value) if typed.kernel == "column" else None
+
+
+def elements_of(lists: Typed) -> Typed:
+    """The elements of a column of lists, whatever its lists are called and how they are laid out;
+    ``Unusable`` where they have no index."""
+    element = spark_type(lists.type.value_type) if is_list(lists.type) else None
+    if lists.kernel != "column" or element is None:
+        what = lists.type if lists.kernel == "column" else "an expression"
+        raise Unusable(f"elements are those of a column of lists of atomic values, not of {what}")
+    return Typed(element, ELEMENTS, (Typed(pa.list_(element), "column", (), lists.value),))
 
 
 def images_of(typed: Typed, values: Sequence[Value], session: Zone | None) -> list[Value]:
@@ -228,6 +249,10 @@ class ExpressionBinder:
         from .text_bounds import bounds_of
 
         match expr:
+            case Truth(Call() as call) | Comparison("=" | "<=>", Call() as call, Literal(True)) if (
+                not negated and (held := self.of_elements(call)) is not None
+            ):
+                return held
             case Comparison("<=>", asked, Literal(True)) if not negated:  # IS TRUE
                 test = condition_of(asked)
                 if test is not None:
@@ -248,6 +273,38 @@ class ExpressionBinder:
             bounds = bounds_of(whole, not negated)
             known = None if bounds is None else _about_expressions(bounds[0])
         return known
+
+    def of_elements(self, call: Call) -> Bound | None:
+        """What ``array_contains`` says of the elements of all rows, where these have an index.
+
+        It is TRUE only for a row with such an element, whatever its nulls. Where it is FALSE, or
+        NULL, the other rows may have the element, so its negation says nothing.
+        """
+        if call.name != "array_contains":
+            return None
+        try:
+            typed = self.typed(self.spelled(call))
+            if typed.kernel != call.name:
+                return None
+            elements = elements_of(typed.args[0])
+            name = self.expressions.get(elements)
+            value = self.value_of(typed.args[1])
+        except Unusable:
+            return None
+        if name is None or value is None:
+            return None
+        if isinstance(value, int) and pa.types.is_integer(elements.type):
+            width = elements.type.bit_width - 1
+            if not -(2**width) <= value < 2**width:
+                return Const(False)
+        return Leaf(name, elements.type, Op.EQ, (value,))
+
+    def value_of(self, typed: Typed) -> Value | None:
+        """The value of a constant expression; ``None`` where it is NULL, or no constant."""
+        from .expressions import Typer
+
+        found = Typer(self.typed_column, self.literal, self.session).folded(typed)
+        return found.value if found.is_constant else None
 
     def images(self, leaf: Leaf) -> list[Bound]:
         """What values of a column say of the expressions over it alone.
@@ -339,8 +396,6 @@ class ExpressionBinder:
         return Typer(self.typed_column, self.literal, self.session).of(operand)
 
     def typed_column(self, ref: ColumnRef) -> Typed:
-        from .typed import Typed
-
         path, field = self.resolved(ref)
         type, metadata = indexable(field), field.metadata or {}
         if UNCOMPARABLE in metadata or INTERVAL in metadata:

@@ -364,9 +364,12 @@ def _array_contains(args: Sequence[Typed], session: Zone | None) -> Typed:
         raise _refuse("array_contains", lists)
     if wanted.is_null:
         return constant(None, pa.bool_())
-    if _meeting(element, wanted.type) != element:
+    common = _meeting(element, wanted.type)
+    # Spark widens the elements, which changes no integer.
+    wider = pa.types.is_integer(element) and pa.types.is_integer(wanted.type)
+    if common is None or (common != element and not wider):
         raise Unusable("array_contains of another type than the elements is not computed")
-    return Typed(pa.bool_(), "array_contains", (lists, cast_to(wanted, element, session)), element)
+    return Typed(pa.bool_(), "array_contains", (lists, cast_to(wanted, common, session)), common)
 
 
 def _element_at(args: Sequence[Typed], session: Zone | None) -> Typed:

@@ -13,6 +13,10 @@ file has such a name.
 is ``lower(x)``, ``date(ts)`` is ``to_date(ts)``. Where the types of the columns or the session's
 zone are no longer those of the name, the index is not asked.
 
+**Elements.** An index on a list is one on ``explode(tags) :: string``: the elements of all rows,
+without nulls. It has no value per row: it is asked by leaves that say that some element of a row
+equals a value (``ExpressionBinder.of_elements``), beside the condition that decides the rows.
+
 **ANSI mode.** A file has values of an expression only where it failed for no row of the file, under
 ANSI rules. For such rows Spark without ANSI mode computes the same from the same types: it differs
 in what becomes of a failure, and in the casts that it puts around arguments. Catalyst shows its
@@ -30,13 +34,14 @@ import pyarrow as pa
 
 from skipstone.errors import PredicateError, UnsupportedError
 
+from .bind_expressions import elements_of
 from .binding import Binder
 from .functions import BY_SPARK
 from .operands import Unusable
 from .render import operand_sql
 from .sql import parse_sql
 from .tree import Call, ColumnRef, Operand, Truth, is_expression, mapped
-from .typed import KnownExpressions, Typed
+from .typed import ELEMENTS, KnownExpressions, Typed
 from .types import (
     EXPRESSION,
     TIMESTAMP,
@@ -57,6 +62,7 @@ _CONTEXT = re.compile(
 )
 _TEXT = re.compile(r"('(?:[^'\\]|\\.|'')*')", re.DOTALL)
 _TYPE = re.compile(r"[^,(]*(?:\([^)]*\))?")
+_ELEMENTS = re.compile(rf"\s*{ELEMENTS}\s*\((?P<lists>.*)\)\s*", re.DOTALL | re.IGNORECASE)
 _MOST_COLUMNS = 8
 
 
@@ -85,12 +91,19 @@ def read_expression(
     sql, context = _parts(text)
     session_zone = _context(context)[1] or session_zone
     session = zone(session_zone or "UTC")
+    elements = _ELEMENTS.fullmatch(sql)
+    if elements is not None:
+        sql = elements["lists"]
     # A name may be that of another version, which has more functions.
     expr = parse_sql(sql, any_function=is_expression(text))
     binder = Binder(schema, case_sensitive, session, True, sql, True)
     try:
         operand = binder.spelled(expr.operand if isinstance(expr, Truth) else expr)
         typed = binder.typed(operand)
+        if elements is not None:
+            found = elements_of(typed)
+            name = f"{ELEMENTS}({operand_sql(operand)}){EXPRESSION}{spark_name(found.type)}"
+            return Expression(name, found, session)
         _check(typed, sql)
     except Unusable as why:
         raise UnsupportedError(
@@ -153,9 +166,18 @@ def columns_of_name(name: str) -> tuple[str, ...]:
     return tuple(fields_of_name(name)) if is_expression(name) else (name,)
 
 
+def is_elements(name: str) -> bool:
+    """Whether an index over ``name`` is one on the elements of lists."""
+    return is_expression(name) and _ELEMENTS.fullmatch(_parts(name)[0]) is not None
+
+
 def fields_of_name(name: str) -> dict[str, pa.Field]:
     """The columns that an expression reads, with the types that its name has."""
     sql, context = _parts(name)
+    default, elements = pa.string(), _ELEMENTS.fullmatch(sql)
+    if elements is not None:
+        sql = elements["lists"]
+        default = pa.list_(parse_type(name.rpartition(EXPRESSION)[2]) or pa.null())
     types = f", {_context(context)[0]}, "
     found: dict[str, pa.Field] = {}
 
@@ -163,7 +185,7 @@ def fields_of_name(name: str) -> dict[str, pa.Field]:
         if isinstance(operand, ColumnRef):
             column = column_name(operand.path)
             _, there, rest = types.partition(f", {column} ")
-            type = parse_type(_TYPE.match(rest)[0]) if there else pa.string()  # type: ignore[index]
+            type = parse_type(_TYPE.match(rest)[0]) if there else default  # type: ignore[index]
             if type is not None:
                 found[column] = pa.field(column, type)
         return operand
@@ -207,8 +229,12 @@ def names_it(text: str, name: str) -> bool:
     except PredicateError:
         return False
     own = operand_sql(expr.operand if isinstance(expr, Truth) else expr)
-    one, other = (_unquoted_lower(each.strip("()")) for each in (_parts(name)[0], own))
-    return one == other
+    sql = _parts(name)[0]
+    elements = _ELEMENTS.fullmatch(sql)
+    wanted = {sql, elements["lists"] if elements else sql}
+    return _unquoted_lower(own.strip("()")) in {
+        _unquoted_lower(each.strip("()")) for each in wanted
+    }
 
 
 def _unquoted_lower(sql: str) -> str:

@@ -311,6 +311,8 @@ class OperandParser:
         from .functions import FUNCTIONS, WRITTEN_OTHERWISE
 
         name = token.text.lower()
+        if name == "exists" and any(each.text == "->" for each in self.tokens[self.at :]):
+            return self.exists()
         if name not in FUNCTIONS or name in WRITTEN_OTHERWISE:
             raise self.unknown(token, sorted({*FUNCTIONS} - WRITTEN_OTHERWISE), args is None)
         if args is None:
@@ -324,6 +326,23 @@ class OperandParser:
         if name in ("like", "ilike") and len(args) == 2:
             args += (Literal("\\", pa.string()),)
         return Call(name, args)
+
+    def exists(self) -> Operand:
+        """``exists(list, x -> x = value)``, which is ``array_contains(list, value)``."""
+        self.expect("(")
+        lists = self.value(",")
+        self.expect(",")
+        variable = self.next().value.lower()
+        self.expect("->")
+        test = self.condition()
+        self.expect(")")
+        match test:
+            case Comparison("=" | "==", ColumnRef((name,)), Literal() as value) | Comparison(
+                "=" | "==", Literal() as value, ColumnRef((name,))
+            ) if name.lower() == variable and value.value is not None:
+                return Call("array_contains", (lists, value))
+            case _:
+                raise UnknownFormError("only Spark computes exists of another test than x = value")
 
     def unknown(self, token: Token, ours: list[str], called: bool) -> Exception:
         """What to raise for a function that is not among ``ours``."""

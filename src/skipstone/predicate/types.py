@@ -364,17 +364,17 @@ def _arrow_type(node: Any) -> pa.DataType:
             raise ValueError(f"not a Spark schema: type {other!r}")
 
 
-def _values_of_keys(type: Any, extra: Any) -> str:
-    """Why the values of a map do not compare by their type; empty where they do.
+def _why_not_inside(type: Any, extra: Any) -> str:
+    """Why the values in a map or list do not compare by their type; empty where they do.
 
-    Collations of keys and values are in the metadata of the map's field.
+    Their collations are in the metadata of its field.
     """
     declared = str(extra.get("__CHAR_VARCHAR_TYPE_STRING", ""))
     if "__COLLATIONS" in extra:
         return f"collation {', '.join(map(str, extra['__COLLATIONS'].values()))}"
     if re.search(r"\bchar\b", declared, re.IGNORECASE):
         return "char(n) compares with padding"
-    for part in (type["keyType"], type["valueType"]):
+    for part in (type.get(each) for each in ("keyType", "valueType", "elementType")):
         if isinstance(part, str) and (" collate " in part or part.startswith(("interval", "char"))):
             return f"type {part}"
     return ""
@@ -397,8 +397,8 @@ def _arrow_field(node: Any) -> pa.Field:
             type = "string"
         elif parse_type(type) is None:
             reason = f"type {type}"
-    elif type.get("type") == "map":
-        reason = _values_of_keys(type, extra)
+    elif type.get("type") in ("map", "array"):
+        reason = _why_not_inside(type, extra)
     metadata = {UNCOMPARABLE: reason.encode()} if reason else {}
     if isinstance(type, str) and type.startswith("interval"):
         metadata[INTERVAL] = type.encode()

@@ -47,7 +47,7 @@ from skipstone.predicate.tree import (
 )
 from skipstone.predicate.types import MapKey, parse_type
 
-from .catalyst_functions import FUNCTIONS, Function, FunctionReader, UnusableOperand
+from .catalyst_functions import FUNCTIONS, Attribute, Function, FunctionReader, UnusableOperand
 from .literals import UnreadableLiteral, fetch_listed, fetch_set, fetch_values, value_of
 from .session import items
 
@@ -79,14 +79,6 @@ _PLANS = ("Subquery", "Exists", "ListQuery", "DynamicPruning")
 
 
 @dataclass(slots=True)
-class _Attribute:
-    """An attribute or a field of it; ``type`` as in Spark's JSON."""
-
-    path: tuple[str, ...]
-    type: Any
-
-
-@dataclass(slots=True)
 class _Pending:
     """A literal whose value has to be fetched: node ``index`` of the tree."""
 
@@ -102,7 +94,7 @@ class _Junction:
     children: list[Any]
 
 
-_Node: TypeAlias = "_Attribute | _Pending | _Junction | Function | Literal | Cast | Expr"
+_Node: TypeAlias = "Attribute | _Pending | _Junction | Function | Literal | Cast | Expr"
 
 
 def conjunction(
@@ -222,7 +214,7 @@ class _TreeReader(FunctionReader):
             return node.kind(tuple(self.predicate(child) for child in node.children))
         if isinstance(node, Literal):
             return Const(node.value) if isinstance(node.value, bool) else Truth(node)
-        if isinstance(node, _Attribute | _Pending | Function | Cast):
+        if isinstance(node, Attribute | _Pending | Function | Cast):
             operand = self.operand(node)
             return operand if isinstance(operand, Opaque) else Truth(operand)
         return node
@@ -235,10 +227,9 @@ class _TreeReader(FunctionReader):
             return self.fetch([node])[0]
         if isinstance(node, Literal | Cast | Opaque):
             return node
-        if isinstance(node, _Attribute):
-            for depth in range(len(node.path)):
-                if reason := self.unusable.get(node.path[: depth + 1]):
-                    return Opaque(".".join(node.path), reason)
+        if isinstance(node, Attribute):
+            if reason := self.why_unusable(node):
+                return Opaque(".".join(node.path), reason)
             if self.atomic(node.type) is None:
                 shown = node.type if isinstance(node.type, str) else node.type.get("type")
                 return Opaque(".".join(node.path), f"no index can use type {shown}")
@@ -258,8 +249,7 @@ class _TreeReader(FunctionReader):
             raise UnusableOperand(found.reason)
         return found
 
-    @staticmethod
-    def atomic(type: Any) -> pa.DataType | None:
+    def atomic(self, type: Any) -> pa.DataType | None:
         """The Arrow type of an atomic type in Spark's JSON; a collated string has none."""
         return parse_type(type) if isinstance(type, str) else None
 
@@ -312,7 +302,7 @@ class _TreeReader(FunctionReader):
         name = str(node["name"])
         if name.lower() in _METADATA_NAMES and self.is_metadata(index):
             return self.opaque(index, _METADATA)
-        return _Attribute((name,), node["dataType"])
+        return Attribute((name,), node["dataType"])
 
     def is_metadata(self, index: int) -> bool:
         try:
@@ -322,25 +312,25 @@ class _TreeReader(FunctionReader):
 
     def _GetStructField(self, index: int, node: dict[str, Any], children: list[_Node]) -> _Node:
         (parent,) = children
-        if not isinstance(parent, _Attribute) or not isinstance(parent.type, dict):
+        if not isinstance(parent, Attribute) or not isinstance(parent.type, dict):
             return self.opaque(index, "no index can use a field of an expression")
         inner = parent.type["fields"][int(node["ordinal"])]
         kind = inner["type"]
         if isinstance(kind, str) and "__COLLATIONS" in (inner.get("metadata") or {}):
             kind = f"{kind} with a collation"
-        return _Attribute((*parent.path, str(inner["name"])), kind)
+        return Attribute((*parent.path, str(inner["name"])), kind)
 
     def _GetMapValue(self, index: int, node: dict[str, Any], children: list[_Node]) -> _Node:
         parent, key = children
         if (
-            not isinstance(parent, _Attribute)
+            not isinstance(parent, Attribute)
             or not isinstance(parent.type, dict)
             or parent.type.get("keyType") != "string"
             or not isinstance(key, Literal)
             or not isinstance(key.value, str)
         ):
             return self.opaque(index, "no index can use an element of an expression")
-        return _Attribute((*parent.path, MapKey(key.value)), parent.type["valueType"])
+        return Attribute((*parent.path, MapKey(key.value)), parent.type["valueType"])
 
     # Of a map: NULL for a key that it lacks, also under ANSI rules.
     _ElementAt = _GetMapValue
@@ -361,12 +351,14 @@ class _TreeReader(FunctionReader):
     def _Cast(self, index: int, node: dict[str, Any], children: list[_Node]) -> _Node:
         (child,) = children
         type = self.atomic(node["dataType"])
+        if isinstance(child, Attribute) and self.widens_elements(child.type, node["dataType"]):
+            return child  # array_contains does that itself
         operand = self.operand(child)
         if isinstance(operand, Opaque):
             return operand
         if type is None:
             return self.opaque(index, f"no index can use type {node['dataType']}")
-        if isinstance(child, _Attribute) and child.type == node["dataType"]:
+        if isinstance(child, Attribute) and child.type == node["dataType"]:
             return child  # a cast to itself, which varchar(n) leaves
         mode = "ANSI"
         if pa.types.is_integer(type):
@@ -428,7 +420,7 @@ class _TreeReader(FunctionReader):
 
     def type_of(self, node: _Node) -> pa.DataType | None:
         """The type of an operand that is not a literal."""
-        if isinstance(node, _Attribute):
+        if isinstance(node, Attribute):
             return self.atomic(node.type)
         return node.type if isinstance(node, Cast | Function) else None
 

@@ -7,17 +7,20 @@ from its analysis: a sum is one that may wrap around, a product is read where it
 
 from __future__ import annotations
 
+import json
 import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from skipstone.predicate.tree import Call, Literal, Opaque, Operand
+from skipstone.predicate.tree import Call, ColumnRef, Comparison, Literal, Opaque, Operand
 from skipstone.predicate.typed import INTERVAL_TYPE, Interval
 from skipstone.predicate.zones import DAY
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from .session import JavaObject
 
 
@@ -50,6 +53,14 @@ _BY_SETTING = {
 
 
 @dataclass(slots=True)
+class Attribute:
+    """An attribute or a field of it; ``type`` as in Spark's JSON."""
+
+    path: tuple[str, ...]
+    type: Any
+
+
+@dataclass(slots=True)
 class Function:
     """A function; ``type`` where it is known."""
 
@@ -65,6 +76,7 @@ class FunctionReader:
     """The methods of ``catalyst._TreeReader`` for functions, by their class."""
 
     time_zone: str
+    unusable: Mapping[tuple[str, ...], str]
 
     def opaque(self, index: int, reason: str) -> Opaque:
         raise NotImplementedError
@@ -81,6 +93,33 @@ class FunctionReader:
 
     def type_of(self, node: Any) -> pa.DataType | None:
         raise NotImplementedError
+
+    def atomic(self, type: Any) -> pa.DataType | None:
+        raise NotImplementedError
+
+    def why_unusable(self, node: Attribute) -> str | None:
+        paths = (node.path[: depth + 1] for depth in range(len(node.path)))
+        return next((reason for path in paths if (reason := self.unusable.get(path))), None)
+
+    def list_column(self, node: Any) -> ColumnRef:
+        """A column of lists of atomic values; raises ``UnusableOperand``."""
+        if not isinstance(node, Attribute) or self.element_of(node.type) is None:
+            raise UnusableOperand("no index can use such a list")
+        if reason := self.why_unusable(node):
+            raise UnusableOperand(reason)
+        return ColumnRef(node.path)
+
+    def element_of(self, type: Any) -> pa.DataType | None:
+        """The type of the elements of a list of atomic values."""
+        listed = isinstance(type, dict) and type.get("type") == "array"
+        return self.atomic(type["elementType"]) if listed else None
+
+    def widens_elements(self, type: Any, into: Any) -> bool:
+        """Whether a cast of lists only makes integers wider."""
+        have, wide = self.element_of(type), self.element_of(into)
+        if have is None or wide is None or not pa.types.is_integer(have):
+            return False
+        return bool(pa.types.is_integer(wide) and have.bit_width <= wide.bit_width)
 
     def eval_mode(self, index: int) -> str:
         """What node ``index`` does where it overflows: ANSI, LEGACY or TRY."""
@@ -105,6 +144,31 @@ class FunctionReader:
         if self.eval_mode(index) != "ANSI":
             return self.opaque(index, "without ANSI mode, a product wraps around")
         return Function(Call("*", tuple(self.argument(child) for child in children)), None)
+
+    def _ArrayContains(self, index: int, node: dict[str, Any], children: list[Any]) -> Any:
+        lists, value = self.list_column(children[0]), self.argument(children[1])
+        return Function(Call("array_contains", (lists, value)), pa.bool_())
+
+    def _NamedLambdaVariable(self, index: int, node: dict[str, Any], children: list[Any]) -> Any:
+        return Attribute(
+            (f"{node['name']} of a lambda", json.dumps(node["exprId"])), node["dataType"]
+        )
+
+    def _LambdaFunction(self, index: int, node: dict[str, Any], children: list[Any]) -> Any:
+        return Function(Call("lambda", tuple(self.argument(child) for child in children)), None)
+
+    def _ArrayExists(self, index: int, node: dict[str, Any], children: list[Any]) -> Any:
+        """``exists(list, x -> x = value)`` is ``array_contains(list, value)``."""
+        lists, function = self.list_column(children[0]), children[1]
+        match getattr(function, "call", None):
+            case Call("lambda", (Comparison("=", left, right), each)) if each in (left, right):
+                value = right if left == each else left
+            case _:
+                return self.opaque(index, "no index can use exists of another test")
+        nulls = str(node.get("followThreeValuedLogic")).lower() == "true"
+        if not nulls or not isinstance(value, Literal) or value.value is None:
+            return self.opaque(index, "no index can use exists of another test")
+        return Function(Call("array_contains", (lists, value)), pa.bool_())
 
     def _CaseWhen(self, index: int, node: dict[str, Any], children: list[Any]) -> Any:
         args = tuple(self.argument(child) for child in children)

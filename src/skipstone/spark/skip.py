@@ -391,7 +391,7 @@ def unusable_columns(schema: str) -> Mapping[tuple[str, ...], str]:
             if "__COLLATIONS" in extra:
                 out[path] = "a collation does not compare bytes"
             elif declared.startswith("char") or (
-                declared.startswith("map") and re.search(r"\bchar\b", declared)
+                declared.startswith(("map", "array")) and re.search(r"\bchar\b", declared)
             ):
                 out[path] = "char(n) compares with padding"
             elif str(extra.get("EXISTS_DEFAULT", "NULL")).upper() != "NULL":

@@ -13,7 +13,7 @@ import numpy as np
 from skipstone.errors import KeyUnavailableError, PredicateError, SkipstoneError, UnsupportedError
 from skipstone.human import plural
 from skipstone.paimon.options import FileIndexOptions
-from skipstone.predicate.indexed import columns_of_name, spark_expression
+from skipstone.predicate.indexed import columns_of_name, is_elements, spark_expression
 from skipstone.predicate.types import MapKey, column_name, column_path
 from skipstone.pruning import Cause, Reason
 from skipstone.pruning.kind import Index, column_fields
@@ -395,10 +395,8 @@ def _checked(
     known = [each.column for each in table.store.snapshot().definitions]
     for index in wanted:
         path = spelled_path(schema, index.column)
-        if (
-            path is None
-            and (found := expression_column(index.column, schema, known, spark)) is not None
-        ):
+        found = expression_column(index.column, schema, known, spark)
+        if found is not None:
             spelled.append(type(index).from_params(found, index.params))
             continue
         if path is None and index.column in partitions:
@@ -443,6 +441,8 @@ def _check_kinds(table: OpenTable, wanted: Sequence[Index]) -> None:
             hint="minmax, valuelist and bloomfilter are about whole files",
         )
     for index in wanted:
+        if is_elements(index.column):
+            _check_elements(table, index)
         read = columns_of_name(index.column)
         if not table.is_parquet and any(isinstance(column_path(e)[-1], MapKey) for e in read):
             raise UnsupportedError(f"{index!r}: keys of maps are columns of Parquet files only")
@@ -453,6 +453,19 @@ def _check_kinds(table: OpenTable, wanted: Sequence[Index]) -> None:
                 index,
                 index.column,
             )
+
+
+_KINDS_OF_ELEMENTS = ("minmax", "valuelist", "bloomfilter")
+
+
+def _check_elements(table: OpenTable, index: Index) -> None:
+    if not table.is_parquet:
+        raise UnsupportedError(f"{index!r}: elements are those of lists in Parquet files only")
+    if index.name not in _KINDS_OF_ELEMENTS:
+        raise UnsupportedError(
+            f"{index!r}: elements of lists are no rows",
+            hint=f"{', '.join(_KINDS_OF_ELEMENTS)} are about whole files",
+        )
 
 
 def _merge_if_needed(table: OpenTable) -> int:

@@ -11,8 +11,10 @@ import numpy as np
 from skipstone.errors import PredicateError, UnsupportedError
 from skipstone.predicate.indexed import known_expressions, read_expression, spark_expression
 from skipstone.predicate.tree import is_expression
-from skipstone.predicate.types import EXISTS_DEFAULT, column_path
+from skipstone.predicate.typed import ELEMENTS
+from skipstone.predicate.types import EXISTS_DEFAULT, column_path, is_list
 from skipstone.pruning import Reason
+from skipstone.pruning.table_schema import find_field
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -35,8 +37,11 @@ def expression_column(
     text: str, schema: pa.Schema, known: Sequence[str], spark: SparkSession | None
 ) -> str | None:
     """The name of the expression ``text``, as a table with the indexes ``known`` has it already;
-    ``None`` for a column."""
-    if _NAME.fullmatch(text):
+    ``None`` for a column, except for a list, which stands for its elements."""
+    field = find_field(schema, text)
+    if field is not None and is_list(field.type):
+        text = f"{ELEMENTS}({text})"
+    elif field is not None or _NAME.fullmatch(text):
         return None
     zone = _zone(spark)
     try:

@@ -1,0 +1,133 @@
+"""Indexes on the elements of lists in Spark: the rows of plain Spark, from fewer files."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+import skipstone
+from skipstone import Table
+from skipstone.errors import UnsupportedError
+from tests.spark.layout import read_by_spark, rows
+from tests.spark_settings import set_to
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from pyspark.sql import SparkSession
+
+pytestmark = pytest.mark.spark
+
+FILES = 6
+
+
+@pytest.fixture(scope="module")
+def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Files 0 to 3 have lists; in file 4 all are null or empty, and file 5 lacks the columns."""
+    folder = tmp_path_factory.mktemp("lists") / "t"
+    folder.mkdir()
+    for file in range(FILES):
+        tags = [[f"t{file}", "all"], None, [], [f"u{file}", None], [None]]
+        columns = {
+            "id": pa.array(range(file * 10, file * 10 + 5), pa.int64()),
+            "tags": pa.array(tags, pa.list_(pa.string())),
+            "ints": pa.array([[file, 100 + file], None, [], [None], [-file]], pa.list_(pa.int32())),
+            "days": pa.array([[file], None, [], [None], []], pa.list_(pa.date32())),
+            "nums": pa.array([[file / 2, float("nan")], None, [], [-0.0], []]),
+            "s": pa.array([{"in": [f"in{file}"]}] * 5),
+            "deep": pa.array([[[f"d{file}"]]] * 5),
+        }
+        table = pa.table(columns)
+        if file == 4:
+            table = table.slice(1, 2)
+        if file == 5:
+            table = table.select(["id"])
+        pq.write_table(table, folder / f"{file}.parquet")
+    wanted = [f"{each}:valuelist" for each in ("tags", "ints", "days", "nums", "s.in")]
+    report = Table(str(folder)).build(indexes=[*wanted, "tags:bloom(fpp=0.0001)"], pm="none")
+    assert (report.files_built, report.left_out) == (FILES, ())
+    return folder
+
+
+# What is asked, and the files that Spark may read for it.
+ASKED = [
+    ("array_contains(tags, 't2')", 1),
+    ("array_contains(tags, 'u1') AND id > 0", 1),
+    ("array_contains(tags, 'none')", 0),
+    ("array_contains(tags, 't0') OR array_contains(tags, 't3')", 2),
+    ("array_contains(tags, 'all') AND array_contains(tags, 't1')", 1),
+    ("array_contains(tags, 'all') AND NOT array_contains(tags, 't1')", 4),
+    ("array_contains(tags, 't2') = true", 1),
+    ("(array_contains(tags, 't2')) IS TRUE", 1),
+    ("array_contains(tags, concat('t', '2'))", 1),
+    ("array_contains(ints, 102)", 1),
+    ("array_contains(ints, 102L)", 1),
+    ("array_contains(ints, 5000000000L)", 0),
+    ("array_contains(ints, CAST(3 AS SMALLINT))", 1),
+    ("array_contains(days, DATE '1970-01-03')", 1),
+    ("array_contains(nums, 0.5D)", 1),
+    ("array_contains(nums, DOUBLE('NaN'))", 4),
+    ("array_contains(nums, 0.0D)", 4),
+    ("array_contains(s.in, 'in3')", 1),
+    ("exists(tags, t -> t = 't2')", 1),
+    ("exists(tags, t -> 't2' = t) AND exists(tags, id -> id = 'all')", 1),
+    ("exists(ints, i -> i = 102)", 1),
+    # What elements do not decide.
+    ("NOT exists(tags, t -> t = 't2')", FILES),
+    ("NOT array_contains(tags, 't2')", FILES),
+    ("array_contains(tags, 't2') IS NULL", FILES),
+    ("array_contains(tags, 't2') = false", FILES),
+    ("tags IS NULL", FILES),
+    ("size(tags) = 2", FILES),
+    ("array_contains(ints, id)", FILES),
+]
+# Spark alone decides these.
+OF_SPARK = [
+    ("exists(tags, t -> t IN ('t2'))", 1),
+    ("exists(tags, t -> t <> 't2')", FILES),
+    ("exists(tags, t -> t > 't2')", FILES),
+    ("exists(tags, t -> t <=> 't2')", FILES),
+    ("exists(tags, t -> t = CAST(id AS STRING))", FILES),
+    ("exists(tags, t -> t IS NULL)", FILES),
+    ("exists(deep, d -> exists(d, t -> t = 'd1'))", FILES),
+    ("array_contains(tags, CAST(NULL AS STRING))", FILES),
+    ("array_contains(ints, 2.5D)", FILES),
+    ("tags = array('t2', 'all')", FILES),
+    ("tags[0] = 't2'", FILES),
+    ("array_contains(deep[0], 'd1')", FILES),
+]
+
+
+@pytest.mark.parametrize("ansi", ["true", "false"])
+def test_rows_are_those_of_plain_spark(home: Path, spark: SparkSession, ansi: str) -> None:
+    with set_to(spark, {"spark.sql.ansi.enabled": ansi}):
+        plain = spark.read.option("mergeSchema", "true").parquet(str(home))
+        frame = skipstone.skip(plain)
+        for where, most in [*ASKED, *OF_SPARK]:
+            if "tags[0]" in where and ansi == "true":
+                where = f"size(tags) > 0 AND {where}"
+            if "deep[0]" in where and ansi == "true":
+                where = f"size(deep) > 0 AND {where}"
+            found, files = read_by_spark(frame.where(where))
+            assert found == rows(plain.where(where)), where
+            assert files <= most, (where, files)
+
+
+def test_the_engine_decides_the_same_rows(home: Path, spark: SparkSession) -> None:
+    plain = spark.read.option("mergeSchema", "true").parquet(str(home))
+    for where, most in ASKED:
+        expected = sorted(row.id for row in plain.where(where).select("id").collect())
+        table = Table(str(home))
+        assert table.query(where, columns=["id"]).column("id").to_pylist() == expected, where
+        assert table.plan(where, inside=False).files_kept <= most, where
+
+
+def test_a_collation_has_no_elements(tmp_path: Path, spark: SparkSession) -> None:
+    root = str(tmp_path / "t")
+    frame = spark.sql("SELECT array('A' COLLATE UTF8_LCASE) AS tags, 1 AS id")
+    frame.write.parquet(root)
+    with pytest.raises(UnsupportedError, match="collation"):
+        Table(root).build(indexes=["tags:bloom"], pm="none")
