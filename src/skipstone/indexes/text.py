@@ -28,9 +28,7 @@ such bytes as other characters.
 from __future__ import annotations
 
 from abc import abstractmethod
-from dataclasses import dataclass
-from functools import reduce
-from operator import or_
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, ClassVar, Self, TypeAlias, TypeVar
 
 import numpy as np
@@ -65,7 +63,7 @@ if TYPE_CHECKING:
     from skipstone.predicate.tree import Leaf
     from skipstone.pruning import Bounds
     from skipstone.pruning.kind import Stored
-    from skipstone.xskipper.format.bloom_probe import BlobColumn
+    from skipstone.xskipper.format.bloom_probe import BlobColumn, Hashed
     from skipstone.xskipper.format.sketch import SketchFilter
 
     from .text_keys import Codes, Keys
@@ -93,21 +91,30 @@ class Asked:
 
     keys: Keys
     texts: tuple[tuple[range, range], ...]
+    hashed: Hashed = field(default_factory=dict)
 
 
-def some_of(asked: Asked, holds: Callable[[int], F]) -> F:
-    """Where any of the texts may be, from where each key may be."""
-
-    def every(places: range) -> F:
-        return reduce(lambda flags, at: flags & holds(at), places[1:], holds(places[0]))
-
-    found = []
+def some_of(asked: Asked, among: F, holding: Callable[[range, F], F]) -> F:
+    """Which of ``among`` may have any of the texts; ``holding`` says which of some files hold all
+    keys of a range."""
+    found = among & ~among
     for keys, long in asked.texts:
-        flags = every(keys)
-        if long and flags.any():
-            flags &= every(long) | every(range(len(_SHORT_ALONE)))
-        found.append(flags)
-    return reduce(or_, found)
+        some = holding(keys, among & ~found)
+        if long and some.any():
+            full = holding(long, some)
+            some = full | holding(range(len(_SHORT_ALONE)), some & ~full)
+        found |= some
+    return found
+
+
+def some_in(asked: Asked, blobs: BlobColumn, among: BoolArray) -> BoolArray:
+    """Which of the filters ``among`` all may have a match."""
+    keys = asked.keys.view(np.int64)
+    return some_of(
+        asked,
+        among,
+        lambda places, some: blobs.might_contain_all(keys, places, some, asked.hashed),
+    )
 
 
 class TextIndex(PerFile):
@@ -197,28 +204,18 @@ class TextIndex(PerFile):
 
     def bounds_of(self, leaf: Leaf, rows: Rows) -> Bounds[BoolArray] | None:
         """``may`` where a file may hold a match; never ``must``."""
-        if self.asked(leaf) is None:
+        asked = self.asked(leaf)
+        if asked is None:
             return None
         blobs = blobs_of(rows.stored)
         among = np.ones(len(blobs), np.bool_)
         if rows.at is not None:
             among[:] = False
             among[rows.at] = True
-        some = self.some_in(leaf, blobs, among)
+        some = some_in(asked, blobs, among)
         if rows.at is not None:
             some = some[rows.at]
         return with_nulls(leaf.op, some, np.zeros_like(some), rows.rows, rows.nulls)
-
-    def some_in(self, leaf: Leaf, blobs: BlobColumn, among: BoolArray) -> BoolArray:
-        """Which of the filters ``among`` all may have a match."""
-        asked = self.asked(leaf)
-        assert asked is not None
-        keys = asked.keys.view(np.int64)
-
-        def holds(at: int) -> BoolArray:
-            return among & blobs.might_contain_any(keys[at : at + 1], among)
-
-        return among & some_of(asked, holds)
 
     def asked(self, leaf: Leaf) -> Asked | None:
         """The keys of each text that the leaf may hold for; ``None`` where one needs none."""
