@@ -76,6 +76,8 @@ Run: TypeAlias = "tuple[str, bool, bool]"
 SHARE = 0.05
 # Texts of a list, and keys of one, that are looked up.
 _MOST_TEXTS, _MOST_KEYS = 64, 48
+# Leaves whose keys are kept: a plan asks for the same ones several times.
+_MOST_LEAVES = 512
 # Bytes that a filter may have whatever its texts take.
 _LEAST = 4_096
 _SHORT_ALONE = np.arange(1, 17, dtype=np.uint64) << np.uint64(40)
@@ -138,6 +140,7 @@ class TextIndex(PerFile):
         super().__init__(column)
         self.lower, self.share, self.max_bytes = lower, share, max_bytes
         self.fpp = self.default_fpp if fpp is None else fpp
+        self._known: dict[Leaf, Asked | None] = {}
         if not 0.0 < self.fpp < 1.0:
             raise ValueError(f"fpp is a probability between 0 and 1, not {fpp}")
         if not 0.0 < share <= 1.0:
@@ -219,6 +222,16 @@ class TextIndex(PerFile):
 
     def asked(self, leaf: Leaf) -> Asked | None:
         """The keys of each text that the leaf may hold for; ``None`` where one needs none."""
+        if leaf in self._known:
+            return self._known[leaf]
+        found = self._asked(leaf)
+        if len(self._known) < _MOST_LEAVES:
+            self._known[leaf] = found
+        else:
+            self._known = {leaf: found}
+        return found
+
+    def _asked(self, leaf: Leaf) -> Asked | None:
         if leaf.op not in self.ops or (ignores_case(leaf) and not self.lower):
             return None
         if len(leaf.values) > _MOST_TEXTS:

@@ -49,6 +49,8 @@ if TYPE_CHECKING:
 
 MOST_VALUES = 2_000
 MOST_PLANS = 200
+# Leaves that an index is asked for at a time: their keys are derived once.
+_AT_ONCE = 256
 # Pieces of texts, each compared with all rows, and the most characters of one.
 _PIECES, _PIECE = 32, 24
 
@@ -268,8 +270,12 @@ class _Asker:
 
     def __call__(self, evidence: Any) -> Sequence[Answer]:
         flags = None if evidence.level is Level.ROW else 1
-        question = Question(evidence, self.leaves, self.unit, flags)
-        return question.answers(fetch_wave([question], self.fetch))
+        found: list[Answer] = []
+        for at in range(0, len(self.leaves), _AT_ONCE):
+            leaves = self.leaves[at : at + _AT_ONCE]
+            question = Question(evidence, leaves, self.unit, flags)
+            found += question.answers(fetch_wave([question], self.fetch))
+        return found
 
 
 def _contradictions(
