@@ -114,6 +114,20 @@ def test_nothing_found_is_exit_code_1(run: Run, logs: Path) -> None:
     assert (done.exit_code, done.stdout) == (1, "")
 
 
+def test_an_error_is_exit_code_2(run: Run, logs: Path) -> None:
+    """Also one that comes after rows that matched; other verbs have 1 for it."""
+    absent = logs.parent / "absent"
+    assert run("grep", absent, "x").exit_code == 2
+    assert run("query", absent, "id = 1").exit_code == 1
+    file = logs / "p9.parquet"
+    data = file.read_bytes()
+    file.write_bytes(data[:4] + bytes(len(data) - 12) + data[-8:])
+    done = run("grep", logs, "item/1 ", "--column", "m")
+    assert done.exit_code == 2, done.stderr
+    assert "p9.parquet" in done.stderr
+    assert run("query", logs, "id = 1").exit_code == 1
+
+
 def test_what_matches_is_highlighted(run: Run, logs: Path) -> None:
     done = run("grep", logs, "Timeout", "--column", "m", "-m", "1", "--color", "always")
     red = ERROR.replace("Timeout", "\x1b[1;31mTimeout\x1b[m")
@@ -173,11 +187,12 @@ def test_an_index_leaves_out_files(run: Run, logs: Path) -> None:
         (["a("], "unmatched"),
         (["x", "--column", "nope"], "nope"),
         (["x", "--column", "id"], "column id is int64, and not text"),
+        (["x", "--where", "id >"], "id >"),
     ],
 )
 def test_mistakes_say_what_to_do(run: Run, logs: Path, args: list[str], told: str) -> None:
     done = run("grep", logs, *args)
-    assert done.exit_code in (1, 2)
+    assert done.exit_code == 2
     assert done.stdout == ""
     assert told in done.stderr
     assert "hint" in done.stderr
@@ -188,5 +203,5 @@ def test_a_table_without_text(run: Run, tmp_path: Path) -> None:
     root.mkdir()
     pq.write_table(pa.table({"n": [1]}), root / "p.parquet")
     done = run("grep", root, "x")
-    assert done.exit_code == 1
+    assert done.exit_code == 2
     assert "has no column of text" in done.stderr

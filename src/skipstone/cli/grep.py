@@ -103,8 +103,9 @@ def grep(
     PATTERN is a regular expression as RLIKE takes it, in Java's flavour, or with -F a plain text.
     A line is the file, the columns of --columns with tabs between, and the text, in which
     characters that cannot be printed are replaced. An index of n-grams (ngram) leaves out files
-    that hold no match; without one, grep says how long it takes. The exit code is 1 where no row
-    matches.
+    that hold no match; without one, grep says how long it takes.
+
+    Exit codes are those of grep: 0 where a row matches, 1 where none does, and 2 for every error.
 
     \b
       skipstone grep data/events NO
