@@ -171,6 +171,15 @@ def test_without_an_index_it_says_how_long_and_which_would_help(run: Run, logs: 
     assert "no index of text leaves out files: the other 6 of 10 files" in told
 
 
+def test_columns_without_an_index_are_named(run: Run, logs: Path) -> None:
+    told = run("grep", logs, "Timeout").stderr
+    assert "-c m:ngram -c host:ngram` makes some that would" in told
+    assert run("build", logs, "-c", "m:ngram", "--no-spark").exit_code == 0
+    told = run("grep", logs, "Timeout").stderr
+    assert "no index of text leaves out files" in told
+    assert "-c host:ngram` makes one that would" in told
+
+
 def test_an_index_leaves_out_files(run: Run, logs: Path) -> None:
     assert run("build", logs, "-c", "m:ngram(fpp=0.001)", "--no-spark").exit_code == 0
     for args in (["Timeout"], ["-F", "-i", "TIMEOUT"], ["-i", "time ?out"], ["Time(out|r) after"]):

@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 _MANY, _SOME = 8, 4
 # What is no part of a word.
 _BETWEEN = "[^A-Za-z0-9_]"
-_TEXTS = ("ngram", "tokens", "text slices")
+_TEXTS = ("ngram", "tokens", "ngram slices", "tokens slices")
 _MATCH, _FILE, _END = "\x1b[1;31m", "\x1b[35m", "\x1b[m"
 
 
@@ -320,9 +320,12 @@ class _Found:
         bytes_ = "" if forecast is None else f" of {human_size(forecast.certain.bytes)} in all"
         left = of_total(files, self.scan.plan.files_total, "files")
         out.note(f"{why}: the other {left}{bytes_} take about {duration(1e3 * seconds)}")
-        if not steps:
-            index = f"{self.request.searched[0]}:ngram"
-            out.note(f"`skipstone build {self.target.path} -c {index}` makes one that would")
+        known = {step.column.lower() for step in steps}
+        lacking = [each for each in self.request.searched if each.lower() not in known]
+        if lacking:  # a row matches by any of the columns
+            needed = " ".join(f"-c {each}:ngram" for each in lacking)
+            some = "one" if len(lacking) == 1 else "some"
+            out.note(f"`skipstone build {self.target.path} {needed}` makes {some} that would")
 
     def _matches(self, rows: pa.Table) -> Iterator[tuple[list[Any], str, str]]:
         """The values of context, the column and the text of each text that matches."""

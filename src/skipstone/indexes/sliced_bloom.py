@@ -292,10 +292,15 @@ class _Lost(Exception):
 class SlicedText(SlicedBloom):
     """The same of grams and tokens; ``kind`` is their definition."""
 
-    name = "text slices"
     cost = 10.5
     ops = TextIndex.ops
     kind: TextIndex
+
+    def __init__(self, kind: TextIndex) -> None:
+        super().__init__(kind.column)
+        self.kind = kind
+        # A plan may ask both, and usage tells them apart.
+        self.name = f"{kind.name} slices"  # type: ignore[misc]
 
     def _says(self, leaf: Leaf) -> bool:
         return self.kind.asked(leaf) is not None
