@@ -62,7 +62,9 @@ def test_slices_answer_as_the_filters_do(table: Table) -> None:
     assert report.sliced.files == report.sliced.filters == 2 * FILES
     again = Table(table.path)
     assert answers(again) == before
-    assert "text slices" in str(again.explain(CONDITIONS[0]))
+    shown = str(again.explain(CONDITIONS[1]))
+    assert "ngram slices" in shown
+    assert "tokens slices" in shown
     assert "needs no run of 3 characters" in str(again.explain("m LIKE '%ab%'"))
     assert again.check().ok
 
@@ -75,3 +77,29 @@ def test_slices_answer_as_the_filters_do(table: Table) -> None:
         assert answers(Table(table.path)) == before
     slices.write_bytes(held[: len(held) // 2])
     assert answers(Table(table.path)) == before
+
+
+def test_only_columns_with_enough_filters_have_slices(tmp_path: Path) -> None:
+    """Filters of whole values need more files than those of texts."""
+    for file in range(8):
+        texts = pa.array([f"needle-{file} {row}" for row in range(20)])
+        pq.write_table(pa.table({"m": texts}), tmp_path / f"{file}.parquet")
+    table = Table(str(tmp_path), index_location=str(tmp_path.with_name("other")))
+    table.build(indexes=["m:ngram", "m:tokens", "m:bloom"])
+    sliced = compact(table.store, table.listing, Slicing(text_files=8, text_group=8)).sliced
+    assert (sliced.files, sliced.filters) == (16, 16)
+    assert table.describe().sliced == 16
+
+
+def test_an_index_of_former_parameters_is_named_until_it_is_gone(tmp_path: Path) -> None:
+    pq.write_table(pa.table({"m": ["a needle in a haystack"]}), tmp_path / "0.parquet")
+    table = Table(str(tmp_path), index_location=str(tmp_path.with_name("former")))
+    table.build(indexes=["m:ngram(fpp=0.001)"])
+    assert not table.describe().notes
+    table.build(indexes=["m:ngram(n=4,fpp=0.001)"])
+    (note,) = table.describe().notes
+    assert note.startswith("ngram(m, fpp=0.001, n=3) was built again with other parameters: its ")
+    assert table.plan("m LIKE '%xyz%'").files_kept == 0
+    table.compact()
+    assert not table.describe().notes
+    assert table.plan("m LIKE '%xyz%'").files_kept == 1

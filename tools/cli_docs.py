@@ -28,7 +28,7 @@ This page is what `--help` says, verb by verb; `python -m tools.cli_docs` writes
   time.
 - **Exit codes**: 0 done; 1 it failed, with a line `error: …` and a line `hint: …`, or `doctor`
   found a problem; 2 wrong usage; 3 `check` found something, or not all files could be processed;
-  130 after Ctrl-C.
+  130 after Ctrl-C. Of `grep` as of other greps: 0 some row matched; 1 none did; 2 an error.
 - **Settings**: a flag wins over its environment variable `SKIPSTONE_…`, that over
   `skipstone.toml` (or `[tool.skipstone]` of `pyproject.toml`) in the directory where the table
   lies, that over the default. The file may have `index-location`, `memory` and

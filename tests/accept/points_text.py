@@ -98,5 +98,15 @@ def grep(bench: Workbench) -> None:
     found = json.loads(done.out)
     assert (found["rows"], found["files"]) == (1, {"kept": 1, "total": FILES}), found
     assert bench.skipstone("grep", root, "-c", "item/19[89]").out.count(":2\n") == FILES
+    done = bench.skipstone("grep", root, "a(?=b)")
+    assert done.code == 2, done.err
+    assert "-F searches" in done.err
+
+
+@point("grep: exit codes are 0 for a match, 1 for none, and 2 for errors")
+def codes(bench: Workbench) -> None:
+    root = logs(bench.home / "logs")
+    assert bench.skipstone("grep", root, "Timeout").code == 0
     assert bench.skipstone("grep", root, "absent words").code == 1
-    assert "-F searches" in bench.skipstone("grep", root, "a(?=b)").err
+    for wrong in ((root, "a("), (root, "x", "-c", "-l"), (bench.home / "absent", "x")):
+        assert bench.skipstone("grep", *wrong).code == 2, wrong

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import os
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
@@ -75,6 +76,16 @@ def test_what_pays_is_kept_and_what_does_not_is_dropped() -> None:
     )
     assert "20 of 24 scans" in str(found)
     assert found.to_dict()["drop"] == ["ts:minmax", "note:valuelist"]
+
+
+def test_bit_slices_count_for_their_index() -> None:
+    texts = [IndexInfo(column="m", kind=kind, bytes=500) for kind in ("ngram", "tokens")]
+    table = replace(TABLE, indexes=(TABLE.indexes[0], *texts))
+    uses = [IndexUse("id:bloom slices", 4, 10), IndexUse("id:bloomfilter", 3, 4)]
+    found = usage(table, [scan(*uses, IndexUse("m:ngram slices", 1, 3))] * 20)
+    assert [each.used for each in found.indexes] == [20, 20, 0]
+    assert [each.files for each in found.indexes] == [140, 40, 0]
+    assert found.drop == ("m:tokens",)
 
 
 def test_few_scans_decide_nothing() -> None:

@@ -114,6 +114,20 @@ def test_nothing_found_is_exit_code_1(run: Run, logs: Path) -> None:
     assert (done.exit_code, done.stdout) == (1, "")
 
 
+def test_an_error_is_exit_code_2(run: Run, logs: Path) -> None:
+    """Also one that comes after rows that matched; other verbs have 1 for it."""
+    absent = logs.parent / "absent"
+    assert run("grep", absent, "x").exit_code == 2
+    assert run("query", absent, "id = 1").exit_code == 1
+    file = logs / "p9.parquet"
+    data = file.read_bytes()
+    file.write_bytes(data[:4] + bytes(len(data) - 12) + data[-8:])
+    done = run("grep", logs, "item/1 ", "--column", "m")
+    assert done.exit_code == 2, done.stderr
+    assert "p9.parquet" in done.stderr
+    assert run("query", logs, "id = 1").exit_code == 1
+
+
 def test_what_matches_is_highlighted(run: Run, logs: Path) -> None:
     done = run("grep", logs, "Timeout", "--column", "m", "-m", "1", "--color", "always")
     red = ERROR.replace("Timeout", "\x1b[1;31mTimeout\x1b[m")
@@ -157,6 +171,15 @@ def test_without_an_index_it_says_how_long_and_which_would_help(run: Run, logs: 
     assert "no index of text leaves out files: the other 6 of 10 files" in told
 
 
+def test_columns_without_an_index_are_named(run: Run, logs: Path) -> None:
+    told = run("grep", logs, "Timeout").stderr
+    assert "-c m:ngram -c host:ngram` makes some that would" in told
+    assert run("build", logs, "-c", "m:ngram", "--no-spark").exit_code == 0
+    told = run("grep", logs, "Timeout").stderr
+    assert "no index of text leaves out files" in told
+    assert "-c host:ngram` makes one that would" in told
+
+
 def test_an_index_leaves_out_files(run: Run, logs: Path) -> None:
     assert run("build", logs, "-c", "m:ngram(fpp=0.001)", "--no-spark").exit_code == 0
     for args in (["Timeout"], ["-F", "-i", "TIMEOUT"], ["-i", "time ?out"], ["Time(out|r) after"]):
@@ -173,11 +196,12 @@ def test_an_index_leaves_out_files(run: Run, logs: Path) -> None:
         (["a("], "unmatched"),
         (["x", "--column", "nope"], "nope"),
         (["x", "--column", "id"], "column id is int64, and not text"),
+        (["x", "--where", "id >"], "id >"),
     ],
 )
 def test_mistakes_say_what_to_do(run: Run, logs: Path, args: list[str], told: str) -> None:
     done = run("grep", logs, *args)
-    assert done.exit_code in (1, 2)
+    assert done.exit_code == 2
     assert done.stdout == ""
     assert told in done.stderr
     assert "hint" in done.stderr
@@ -188,5 +212,5 @@ def test_a_table_without_text(run: Run, tmp_path: Path) -> None:
     root.mkdir()
     pq.write_table(pa.table({"n": [1]}), root / "p.parquet")
     done = run("grep", root, "x")
-    assert done.exit_code == 1
+    assert done.exit_code == 2
     assert "has no column of text" in done.stderr

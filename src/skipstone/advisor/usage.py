@@ -23,6 +23,12 @@ if TYPE_CHECKING:
 
 #: with fewer scans of a table nothing is said about an index that none of them used
 ENOUGH: Final = 20
+#: the index whose filters are asked through bit slices
+_SLICED: Final = {
+    "bloom slices": "bloomfilter",
+    "ngram slices": "ngram",
+    "tokens slices": "tokens",
+}
 _HEADINGS: Final = ("index", "size", "used", "files ruled out", "saved", "verdict")
 
 
@@ -119,18 +125,20 @@ def usage(found: Description, lines: Iterable[str], names: Iterable[str] = ()) -
         mean = scan.bytes_total / max(scan.files_total, 1)
         seen: set[str] = set()
         for use in scan.indexes:
-            known = counts.get(use.index)
+            column, _, kind = use.index.rpartition(":")
+            key = f"{column}:{_SLICED.get(kind, kind)}"
+            known = counts.get(key)
             if known is None:
                 continue
             ruled_out = use.considered - use.kept if use.unit == "files" else 0
-            counts[use.index] = replace(
+            counts[key] = replace(
                 known,
-                used=known.used + (use.index not in seen),
+                used=known.used + (key not in seen),
                 files=known.files + ruled_out,
                 considered=known.considered + (use.considered if use.unit == "files" else 0),
                 saved=known.saved + round(ruled_out * mean),
             )
-            seen.add(use.index)
+            seen.add(key)
     notes = []
     if not scans:
         notes.append("no scan of this table is in the log")

@@ -147,7 +147,8 @@ def cli() -> None:
     migrate adds _pm files to QuestDB tables, and salvage adds the files that it saves.
 
     Exit codes: 0 success, 1 failure, 2 wrong usage, 3 when check or inspect --verify found
-    something, or when not all files could be processed, 130 after Ctrl-C.
+    something, or when not all files could be processed, 130 after Ctrl-C. Those of grep: 0 some
+    row matched, 1 none did, 2 error.
     """
 
 

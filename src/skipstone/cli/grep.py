@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 _MANY, _SOME = 8, 4
 # What is no part of a word.
 _BETWEEN = "[^A-Za-z0-9_]"
-_TEXTS = ("ngram", "tokens", "text slices")
+_TEXTS = ("ngram", "tokens", "ngram slices", "tokens slices")
 _MATCH, _FILE, _END = "\x1b[1;31m", "\x1b[35m", "\x1b[m"
 
 
@@ -103,8 +103,9 @@ def grep(
     PATTERN is a regular expression as RLIKE takes it, in Java's flavour, or with -F a plain text.
     A line is the file, the columns of --columns with tabs between, and the text, in which
     characters that cannot be printed are replaced. An index of n-grams (ngram) leaves out files
-    that hold no match; without one, grep says how long it takes. The exit code is 1 where no row
-    matches.
+    that hold no match; without one, grep says how long it takes.
+
+    Exit codes are those of grep: 0 where a row matches, 1 where none does, and 2 for every error.
 
     \b
       skipstone grep data/events NO
@@ -319,9 +320,12 @@ class _Found:
         bytes_ = "" if forecast is None else f" of {human_size(forecast.certain.bytes)} in all"
         left = of_total(files, self.scan.plan.files_total, "files")
         out.note(f"{why}: the other {left}{bytes_} take about {duration(1e3 * seconds)}")
-        if not steps:
-            index = f"{self.request.searched[0]}:ngram"
-            out.note(f"`skipstone build {self.target.path} -c {index}` makes one that would")
+        known = {step.column.lower() for step in steps}
+        lacking = [each for each in self.request.searched if each.lower() not in known]
+        if lacking:  # a row matches by any of the columns
+            needed = " ".join(f"-c {each}:ngram" for each in lacking)
+            some = "one" if len(lacking) == 1 else "some"
+            out.note(f"`skipstone build {self.target.path} {needed}` makes {some} that would")
 
     def _matches(self, rows: pa.Table) -> Iterator[tuple[list[Any], str, str]]:
         """The values of context, the column and the text of each text that matches."""

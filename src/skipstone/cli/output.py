@@ -13,7 +13,7 @@ import os
 import sys
 import time
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, NoReturn, Protocol, TextIO
 
 import click
@@ -196,6 +196,12 @@ class Fault:
 
 def fault_of(error: BaseException, verb: str = "") -> Fault:
     """The fault for any exception of ``verb``."""
+    found = _fault_of(error, verb)
+    # Scripts know the codes of grep: 1 says that nothing matched.
+    return replace(found, code=USAGE) if (verb, found.code) == ("grep", FAILED) else found
+
+
+def _fault_of(error: BaseException, verb: str) -> Fault:
     if isinstance(error, SkipstoneError):
         return Fault(message=one_line(error.message), hint=one_line(error.hint))
     if isinstance(error, click.UsageError):

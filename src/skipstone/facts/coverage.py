@@ -17,6 +17,7 @@ import pyarrow as pa
 from skipstone import _compute as pc
 from skipstone._arrays import arrow, arrow_bytes, numbers
 from skipstone.errors import UnsupportedError
+from skipstone.human import size
 from skipstone.predicate.tree import is_expression
 from skipstone.predicate.types import column_path, spark_name
 from skipstone.pruning.kind import column_fields
@@ -71,8 +72,8 @@ def with_value(matched: MatchedFacts, field: FactField) -> NDArray[np.bool_]:
         file_of_row = np.where(matched.has_sidecar(field.sidecar), file_of_row, -1)
     having = [part for part in snapshot.identities.parts if field.key in part.by_key]
     names = [part.by_key[field.key].arrow.name for part in having]
-    size = sum(part.column_bytes.get(n, 0) for part, n in zip(having, names, strict=True))
-    if size > READ_BYTES and all(type(part) is Part for part in having):
+    nbytes = sum(part.column_bytes.get(n, 0) for part, n in zip(having, names, strict=True))
+    if nbytes > READ_BYTES and all(type(part) is Part for part in having):
         filled = [part.filled(name) for part, name in zip(having, names, strict=True)]
         if not any(each is None for each in filled):
             for part, rows in zip(having, filled, strict=True):
@@ -225,7 +226,11 @@ def describe(table: str, matched: MatchedFacts) -> Description:
         pm_bytes=_bytes_of_pms(matched),
         sliced=sum(column.files for each in slices for column in each.directory.columns),
         sliced_bytes=sum(each.size for each in slices),
-        notes=(*map(str, matched.reasons), *outgrown(table, snapshot, total)),
+        notes=(
+            *map(str, matched.reasons),
+            *outgrown(table, snapshot, total),
+            *_former(table, snapshot),
+        ),
     )
 
 
@@ -239,6 +244,19 @@ def outgrown(table: str, snapshot: Snapshot, files: int) -> Iterator[str]:
             why, spec = found
             command = shlex.join(["skipstone", "build", table, "-c", spec])
             yield f"{definition.column}:{definition.kind}: {why}; mend it with `{command}`"
+
+
+def _former(table: str, snapshot: Snapshot) -> Iterator[str]:
+    """Which indexes that were built again with other parameters are still stored."""
+    sizes = _bytes_by_field(snapshot)
+    for field in snapshot.fields:
+        old = field.definition
+        if old is not None and not any(map(old.same_index, snapshot.definitions)):
+            command = shlex.join(["skipstone", "compact", table])
+            yield (
+                f"{old} was built again with other parameters: its {size(sizes[field.key])} are "
+                f"used until `{command}` removes them, once all files have the new one"
+            )
 
 
 def stored_bytes(snapshot: Snapshot) -> int:

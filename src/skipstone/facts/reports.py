@@ -208,7 +208,8 @@ class Description(Report):
         if self.unreadable:
             text += f"; {len(self.unreadable):,} unreadable"
         if self.orphaned:
-            text += f"; {self.orphaned:,} facts of files that are gone, or not part of the table"
+            facts = plural(self.orphaned, "fact")
+            text += f"; {facts} of files that are gone, or not part of the table"
         return text
 
     def _row(self, index: IndexInfo) -> tuple[str, ...]:

@@ -72,19 +72,18 @@ def write_slices(store: Store, slicing: Slicing = DEFAULT) -> SlicedNow:
             raise SkipstoneError(f"{reason}", hint="no bit slices were made: try again later")
     if snapshot.encryption is not None:
         return SlicedNow()
-    wanted = [field for field in snapshot.fields if _is_filter(field)]
-    total: dict[str, int] = {}
-    for field in wanted:
+    wanted: dict[str, list[FactField]] = {}
+    for field in filter(_is_filter, snapshot.fields):
         having = [part for part in snapshot.parts if field.key in part.by_key]
         count = sum(part.rows for part in having)
         least = slicing.text_files if _is_text(field) else slicing.files
         for part in having if count >= least else ():
-            total[part.name] = total.get(part.name, 0) + part.rows
+            wanted.setdefault(part.name, []).append(field)
     made = False
     for part in snapshot.parts:
-        if part.name in total and part.name not in snapshot.slices:
+        if part.name in wanted and part.name not in snapshot.slices:
             try:
-                data = _slices_of(part, wanted, store.storage, slicing)
+                data = _slices_of(part, wanted[part.name], store.storage, slicing)
             except FileNotFoundError:  # another compaction has replaced the part
                 continue
             if data is not None:
@@ -93,9 +92,11 @@ def write_slices(store: Store, slicing: Slicing = DEFAULT) -> SlicedNow:
     if made:
         snapshot = store.snapshot()
     opened = snapshot.slices.values()
+    files = sum(column.files for each in opened for column in each.directory.columns)
+    filters = sum(part.rows * len(wanted.get(part.name, ())) for part in snapshot.parts)
     return SlicedNow(
-        files=sum(column.files for each in opened for column in each.directory.columns),
-        filters=sum(total.values()),
+        files=files,
+        filters=max(files, filters),  # a column may have had more filters
         bytes=sum(each.size for each in opened),
     )
 
@@ -120,13 +121,12 @@ def _slices_of(
 ) -> memoryview | None:
     writer = SliceWriter(part.name, part.rows)
     for field in fields:
-        if field.key in part.by_key:
-            name = part.by_key[field.key].arrow.name
-            group = slicing.text_group if _is_text(field) else slicing.group
-            try:
-                writer.add(name, filters_of(part, name, storage), group)
-            except FormatError:  # `check` reports the part
-                continue
+        name = part.by_key[field.key].arrow.name
+        group = slicing.text_group if _is_text(field) else slicing.group
+        try:
+            writer.add(name, filters_of(part, name, storage), group)
+        except FormatError:  # `check` reports the part
+            continue
     return writer.finish()
 
 

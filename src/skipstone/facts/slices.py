@@ -195,9 +195,7 @@ def read_back_sliced(
         row_of_file=np.full(len(match), -1, np.int64),
     )
     if isinstance(field.index, TextIndex):
-        text = SlicedText(column)
-        text.kind = field.index
-        made = text.sliced(stored, parts, groups)
+        made = SlicedText(field.index).sliced(stored, parts, groups)
     else:
         made = SlicedBloom(column).sliced(stored, parts, groups)
     file = match.file_of_row[at]

@@ -26,7 +26,7 @@ from skipstone.xskipper.format.sketch import positions
 
 from .bloom import Bloom, items_of
 from .bloom_slices import SWAP, SliceGroup, row_of
-from .text import TextIndex, some_of
+from .text import TextIndex, some_in, some_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -292,10 +292,15 @@ class _Lost(Exception):
 class SlicedText(SlicedBloom):
     """The same of grams and tokens; ``kind`` is their definition."""
 
-    name = "text slices"
     cost = 10.5
     ops = TextIndex.ops
     kind: TextIndex
+
+    def __init__(self, kind: TextIndex) -> None:
+        super().__init__(kind.column)
+        self.kind = kind
+        # A plan may ask both, and usage tells them apart.
+        self.name = f"{kind.name} slices"  # type: ignore[misc]
 
     def _says(self, leaf: Leaf) -> bool:
         return self.kind.asked(leaf) is not None
@@ -305,12 +310,17 @@ class SlicedText(SlicedBloom):
         return np.zeros(0, np.int64) if asked is None else asked.keys.view(np.int64)
 
     def _joined(self, leaf: Leaf, bits: Iterator[Bits]) -> Bits:
-        asked, held = self.kind.asked(leaf), list(bits)
+        asked, held = self.kind.asked(leaf), np.stack(list(bits))
         assert asked is not None
-        return some_of(asked, held.__getitem__)
+        every = np.full_like(held[0], 0xFF)
+        return some_of(
+            asked, every, lambda places, some: some & np.bitwise_and.reduce(held[places])
+        )
 
     def _some(self, leaf: Leaf, blobs: BlobColumn) -> BoolArray:
-        return self.kind.some_in(leaf, blobs, np.ones(len(blobs), np.bool_))
+        asked = self.kind.asked(leaf)
+        assert asked is not None
+        return some_in(asked, blobs, np.ones(len(blobs), np.bool_))
 
     def silence(self, leaf: Leaf) -> str:
         return self.kind.silence(leaf)

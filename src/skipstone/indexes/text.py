@@ -28,9 +28,7 @@ such bytes as other characters.
 from __future__ import annotations
 
 from abc import abstractmethod
-from dataclasses import dataclass
-from functools import reduce
-from operator import or_
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, ClassVar, Self, TypeAlias, TypeVar
 
 import numpy as np
@@ -65,7 +63,7 @@ if TYPE_CHECKING:
     from skipstone.predicate.tree import Leaf
     from skipstone.pruning import Bounds
     from skipstone.pruning.kind import Stored
-    from skipstone.xskipper.format.bloom_probe import BlobColumn
+    from skipstone.xskipper.format.bloom_probe import BlobColumn, Hashed
     from skipstone.xskipper.format.sketch import SketchFilter
 
     from .text_keys import Codes, Keys
@@ -78,6 +76,8 @@ Run: TypeAlias = "tuple[str, bool, bool]"
 SHARE = 0.05
 # Texts of a list, and keys of one, that are looked up.
 _MOST_TEXTS, _MOST_KEYS = 64, 48
+# Leaves whose keys are kept: a plan asks for the same ones several times.
+_MOST_LEAVES = 512
 # Bytes that a filter may have whatever its texts take.
 _LEAST = 4_096
 _SHORT_ALONE = np.arange(1, 17, dtype=np.uint64) << np.uint64(40)
@@ -93,21 +93,30 @@ class Asked:
 
     keys: Keys
     texts: tuple[tuple[range, range], ...]
+    hashed: Hashed = field(default_factory=dict)
 
 
-def some_of(asked: Asked, holds: Callable[[int], F]) -> F:
-    """Where any of the texts may be, from where each key may be."""
-
-    def every(places: range) -> F:
-        return reduce(lambda flags, at: flags & holds(at), places[1:], holds(places[0]))
-
-    found = []
+def some_of(asked: Asked, among: F, holding: Callable[[range, F], F]) -> F:
+    """Which of ``among`` may have any of the texts; ``holding`` says which of some files hold all
+    keys of a range."""
+    found = among & ~among
     for keys, long in asked.texts:
-        flags = every(keys)
-        if long and flags.any():
-            flags &= every(long) | every(range(len(_SHORT_ALONE)))
-        found.append(flags)
-    return reduce(or_, found)
+        some = holding(keys, among & ~found)
+        if long and some.any():
+            full = holding(long, some)
+            some = full | holding(range(len(_SHORT_ALONE)), some & ~full)
+        found |= some
+    return found
+
+
+def some_in(asked: Asked, blobs: BlobColumn, among: BoolArray) -> BoolArray:
+    """Which of the filters ``among`` all may have a match."""
+    keys = asked.keys.view(np.int64)
+    return some_of(
+        asked,
+        among,
+        lambda places, some: blobs.might_contain_all(keys, places, some, asked.hashed),
+    )
 
 
 class TextIndex(PerFile):
@@ -131,6 +140,7 @@ class TextIndex(PerFile):
         super().__init__(column)
         self.lower, self.share, self.max_bytes = lower, share, max_bytes
         self.fpp = self.default_fpp if fpp is None else fpp
+        self._known: dict[Leaf, Asked | None] = {}
         if not 0.0 < self.fpp < 1.0:
             raise ValueError(f"fpp is a probability between 0 and 1, not {fpp}")
         if not 0.0 < share <= 1.0:
@@ -197,31 +207,31 @@ class TextIndex(PerFile):
 
     def bounds_of(self, leaf: Leaf, rows: Rows) -> Bounds[BoolArray] | None:
         """``may`` where a file may hold a match; never ``must``."""
-        if self.asked(leaf) is None:
+        asked = self.asked(leaf)
+        if asked is None:
             return None
         blobs = blobs_of(rows.stored)
         among = np.ones(len(blobs), np.bool_)
         if rows.at is not None:
             among[:] = False
             among[rows.at] = True
-        some = self.some_in(leaf, blobs, among)
+        some = some_in(asked, blobs, among)
         if rows.at is not None:
             some = some[rows.at]
         return with_nulls(leaf.op, some, np.zeros_like(some), rows.rows, rows.nulls)
 
-    def some_in(self, leaf: Leaf, blobs: BlobColumn, among: BoolArray) -> BoolArray:
-        """Which of the filters ``among`` all may have a match."""
-        asked = self.asked(leaf)
-        assert asked is not None
-        keys = asked.keys.view(np.int64)
-
-        def holds(at: int) -> BoolArray:
-            return among & blobs.might_contain_any(keys[at : at + 1], among)
-
-        return among & some_of(asked, holds)
-
     def asked(self, leaf: Leaf) -> Asked | None:
         """The keys of each text that the leaf may hold for; ``None`` where one needs none."""
+        if leaf in self._known:
+            return self._known[leaf]
+        found = self._asked(leaf)
+        if len(self._known) < _MOST_LEAVES:
+            self._known[leaf] = found
+        else:
+            self._known = {leaf: found}
+        return found
+
+    def _asked(self, leaf: Leaf) -> Asked | None:
         if leaf.op not in self.ops or (ignores_case(leaf) and not self.lower):
             return None
         if len(leaf.values) > _MOST_TEXTS:

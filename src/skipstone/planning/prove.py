@@ -1,10 +1,10 @@
 """``check --deep``: prove facts true against the data, and plans against brute force.
 
 For each sampled file the check decodes the columns and tests every index with predicates drawn from
-the file's own values: each distinct value (up to a bound), the extremes, prefixes, nulls. An index
-is untrue if it excludes a file with a match, or claims that all rows match where one does not. Then
-pairs of such predicates go through the planner. Every sampled file with a row that matches both
-must be in the plan.
+the file's own values: each distinct value (up to a bound), the extremes, prefixes, pieces of texts,
+nulls. An index is untrue if it excludes a file with a match, or claims that all rows match where
+one does not. Then pairs of such predicates go through the planner. Every sampled file with a row
+that matches both must be in the plan.
 """
 
 from __future__ import annotations
@@ -25,6 +25,7 @@ from skipstone.paimon.base import PaimonIndex
 from skipstone.paimon.kinds import RowIndex
 from skipstone.predicate.indexed import fields_of_name, is_elements
 from skipstone.predicate.literals import compare, from_key, order_key, order_keys
+from skipstone.predicate.operands import plain_pattern
 from skipstone.predicate.tree import And, Leaf, Op, is_expression
 from skipstone.pruning import Answer, Cause, Fetched, Level, Units
 from skipstone.pruning.evaluation import Question, fetch_wave
@@ -48,6 +49,10 @@ if TYPE_CHECKING:
 
 MOST_VALUES = 2_000
 MOST_PLANS = 200
+# Leaves that an index is asked for at a time: their keys are derived once.
+_AT_ONCE = 256
+# Pieces of texts, each compared with all rows, and the most characters of one.
+_PIECES, _PIECE = 32, 24
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -245,6 +250,15 @@ def _tests(
             begins = pc.starts_with(pc.cast(values, pa.binary()), order_key(prefix, type))
             truth = np.asarray(pc.fill_null(begins, False)).astype(np.bool_)
             tests.append((leaf, truth))
+    if not pa.types.is_string(type):
+        return tests
+    for key in chosen[:: -(-len(chosen) // _PIECES)]:
+        text = str(from_key(key, type))
+        at = draw.randrange(max(1, len(text) - _PIECE))
+        piece = text[at : at + _PIECE]
+        leaf = Leaf(column, type, Op.LIKE, (f"%{plain_pattern(piece)}%", "\\", ""))
+        within = pc.match_substring(pc.cast(values, pa.binary()), order_key(piece, type))
+        tests.append((leaf, np.asarray(pc.fill_null(within, False)).astype(np.bool_)))
     return tests
 
 
@@ -257,8 +271,12 @@ class _Asker:
 
     def __call__(self, evidence: Any) -> Sequence[Answer]:
         flags = None if evidence.level is Level.ROW else 1
-        question = Question(evidence, self.leaves, self.unit, flags)
-        return question.answers(fetch_wave([question], self.fetch))
+        found: list[Answer] = []
+        for at in range(0, len(self.leaves), _AT_ONCE):
+            leaves = self.leaves[at : at + _AT_ONCE]
+            question = Question(evidence, leaves, self.unit, flags)
+            found += question.answers(fetch_wave([question], self.fetch))
+        return found
 
 
 def _contradictions(

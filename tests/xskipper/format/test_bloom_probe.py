@@ -77,6 +77,11 @@ def test_all_at_once_is_one_by_one(found: list[SketchFilter | None], items: list
         assert np.array_equal(each_in(ready, probes), expected)
         anywhere = expected.any(axis=0) | ~ready.ok
         assert np.array_equal(ready.might_contain_any(probes), anywhere)
+        among = np.arange(len(found)) % 2 == 0
+        part = range(len(items) // 3, len(items))
+        everywhere = expected[part].all(axis=0) | ~ready.ok
+        every = ready.might_contain_all(probes, part, among, {})
+        assert np.array_equal(every, among & everywhere)
 
 
 def test_strings_and_a_choice_of_filters() -> None:

@@ -14,8 +14,9 @@ A null, and a blob that does not parse (foreign class, odd framing, lengths that
 counts), **proves nothing**: it may contain everything. ``ok`` marks the usable filters.
 
 Cost: parsing reads each block's header. A probe reads k bytes of a filter that has the value, and
-about two bytes of any other. Many items are asked in turn, of each filter up to its first hit; for
-items in order, ``windows`` say which of them a filter is asked for.
+about two bytes of any other. Many items are asked in turn, of each filter until it is decided: up
+to its first hit, or its first miss where all items are wanted; for items in order, ``windows`` say
+which of them a filter is asked for.
 """
 
 from __future__ import annotations
@@ -59,6 +60,9 @@ _MAX_HEADER_BYTES = 1 << 16
 _FEW = 4
 # Blobs compared, headers of blocks checked, and (filter, item) pairs probed, at a time.
 _ROWS, _HEADERS, _PAIRS = 1 << 13, 1 << 21, 1 << 18
+# Of items that are all wanted, the first few leave out most filters: as many pairs as take as long
+# as the calls.
+_PAIRS_OF_ALL = 1 << 12
 
 
 class Probe(Protocol):
@@ -145,15 +149,35 @@ class BlobColumn:
                 last = np.full(len(rows), len(items), np.int64)
             else:
                 first, last = windows[0][part][rows], windows[1][part][rows]
-            found[at + rows] = _any_in(chunk, rows, (first, last), items, hashed)
+            found[at + rows] = _found_in(chunk, rows, (first, last), items, hashed)
+            at += len(chunk)
+        return found
+
+    def might_contain_all(self, items: Items, places: range, among: Mask, hashed: Hashed) -> Mask:
+        """Which of the filters ``among`` all may contain each of the items at ``places``.
+
+        Those that prove nothing may. ``hashed`` belongs to the items.
+        """
+        found, at = among.copy(), 0
+        for chunk in self.chunks:
+            rows = np.flatnonzero(chunk.ok & among[at : at + len(chunk)])
+            first = np.full(len(rows), places.start, np.int64)
+            last = np.full(len(rows), places.stop, np.int64)
+            found[at + rows] = _found_in(chunk, rows, (first, last), items, hashed, every=True)
             at += len(chunk)
         return found
 
 
-def _any_in(
-    chunk: BlobChunk, rows: I64, windows: Windows, items: Items, hashed: Hashed | None
+def _found_in(
+    chunk: BlobChunk,
+    rows: I64,
+    windows: Windows,
+    items: Items,
+    hashed: Hashed | None,
+    every: bool = False,
 ) -> Mask:
-    hit = np.zeros(len(rows), dtype=np.bool_)
+    """Per row: whether the filter may contain any item of its window, or ``every`` one."""
+    hit = np.full(len(rows), every, dtype=np.bool_)
     if not len(rows) or not len(items):
         return hit
     keys = chunk.version[rows] * (1 << 32) + (chunk.seed[rows] & 0xFFFFFFFF)
@@ -163,21 +187,23 @@ def _any_in(
         chosen = np.arange(len(rows)) if groups else np.flatnonzero(keys == key)
         version, seed = int(key) >> 32, int(key) & 0xFFFFFFFF
         h1, h2 = _hashes(items, seed, hashed)
-        pairs = 0 if len(items) == 1 else int(np.minimum((last - first)[chosen], _PAIRS).sum())
+        alone = every or len(items) == 1
+        pairs = 0 if alone else int(np.minimum((last - first)[chosen], _PAIRS).sum())
         compiled = COMPILED.for_work(pairs) if pairs > _PAIRS else None
         if compiled is not None:
             hit[chosen] = compiled(
                 chunk, rows[chosen], first[chosen], last[chosen], h1, h2, version
             )
             continue
-        # Items in slices, and only filters that have had no hit yet: an IN list stays cheap.
-        at = first[chosen]
+        # Items in slices, and only filters that are not decided yet: an IN list stays cheap.
+        at, most = first[chosen], _PAIRS_OF_ALL if every else _PAIRS
         while len(chosen):
-            step = np.minimum(max(1, _PAIRS // len(chosen)), last[chosen] - at)
-            part = _probe(chunk, rows[chosen], at, step, h1, h2, version)
+            step = np.minimum(max(1, most // len(chosen)), last[chosen] - at)
+            count = _probe(chunk, rows[chosen], at, step, h1, h2, version)
+            part = count == step if every else count > 0
             hit[chosen] = part
             at += step
-            left = ~part & (at < last[chosen])
+            left = (part == every) & (at < last[chosen])
             chosen, at = chosen[left], at[left]
     return hit
 
@@ -218,8 +244,8 @@ def hashes_of(items: Items, seed: int) -> tuple[U32, U32]:
 
 def _probe(
     chunk: BlobChunk, rows: I64, first: I64, counts: I64, h1: U32, h2: U32, version: int
-) -> Mask:
-    """Per row: True where the filter may contain any of ``counts`` items from ``first`` on."""
+) -> I64:
+    """Per row: how many of ``counts`` items from ``first`` on the filter may contain."""
     hashes, start = chunk.hashes[rows], chunk.start[rows]
     bits = chunk.words[rows] << 6
     if (counts == 1).all():
@@ -237,9 +263,7 @@ def _probe(
         row, item = row[here], item[here]
         if not len(row):
             break
-    hit = np.zeros(len(rows), dtype=np.bool_)
-    hit[row] = True
-    return hit
+    return np.bincount(row, minlength=len(rows))
 
 
 def _parse_chunk(array: pa.Array) -> BlobChunk:
