@@ -252,6 +252,11 @@ def test_no_expression_takes_exponential_time(run: Run, tmp_path: Path) -> None:
         ]
         found = json.loads(run("grep", root, *args, "--json").stdout)
         assert [each["column"] for each in found["matches"]] == ["a", "b"]
+    odd = [b"x" * 40 + b"!\n", b"x" * 40 + b"\xff", b"xxy\n", b"xxy\xff"]
+    root = written(tmp_path / "u", m=pa.array(odd, pa.binary()).view(pa.string()))
+    done = run("grep", root, "(x+x+)+y$", "--color", "always", "--no-filename")
+    assert done.stdout == "\x1b[1;31mxxy\x1b[m\ufffd\n"
+    assert run("grep", root, "(x+x+)+y", "--no-filename").stdout == "xxy\ufffd\n" * 2
 
 
 def test_the_rule_that_decides_the_row_names_the_column(run: Run, tmp_path: Path) -> None:
@@ -333,3 +338,15 @@ def test_values_that_python_lacks_within_others(run: Run, tmp_path: Path) -> Non
     done = run("query", root, "--columns", ",".join(columns), "--json")
     assert json.loads(done.stdout)["rows"] == expected
     assert f'["{shown}", null]' in run("query", root).stdout
+
+
+def test_text_of_any_layout(run: Run, tmp_path: Path) -> None:
+    text = pa.array(["hello", None, "abc"])
+    layouts = {"large": text.cast(pa.large_string()), "coded": text.dictionary_encode()}
+    layouts["view"] = text.cast(pa.string_view())
+    root = written(tmp_path / "t", id=[1, 2, 3], **layouts)
+    for args in (["hel+o"], ["-F", "hello"], ["-F", "-i", "HELLO"], ["-w", "hello"]):
+        done = run("grep", root, *args, "--color", "always", "--no-filename")
+        expected = [f"{name}:\x1b[1;31mhello\x1b[m" for name in layouts]
+        assert done.stdout.splitlines() == expected, args
+        assert run("grep", root, *args, "--column", "coded", "-c").stdout == "p.parquet:1\n"

@@ -168,17 +168,17 @@ def _searched(target: Table, schema: pa.Schema, columns: Sequence[str]) -> list[
     """The columns to search, as predicates spell them."""
     import pyarrow as pa
 
-    from skipstone.predicate.types import MapKey, column_name, column_path
+    from skipstone.predicate.types import MapKey, column_name, column_path, spark_type
     from skipstone.pruning.table_schema import find_field
 
-    texts = [column_name((each.name,)) for each in schema if pa.types.is_string(each.type)]
+    texts = [column_name((each.name,)) for each in schema if spark_type(each.type) == pa.string()]
     for name in columns:
         if any(isinstance(part, MapKey) for part in column_path(name)):
             raise UnsupportedError(
                 f"{name} is the value of a key", hint=f'`skipstone query TABLE "{name} LIKE …"`'
             )
         field_ = find_field(schema, name)
-        if field_ is not None and not pa.types.is_string(field_.type):
+        if field_ is not None and spark_type(field_.type) != pa.string():
             raise UnsupportedError(
                 f"column {name} is {field_.type}, and not text",
                 hint=f"columns of text are {', '.join(texts) or 'none'}",
@@ -311,7 +311,7 @@ def _at_plain(text: str, sought: str, any_case: bool) -> list[str]:
         return [text]
     searched = text.lower() if any_case else text
     # The lower case of a character may be several.
-    owner = range(len(text))
+    owner: Sequence[int] = range(len(text))
     if len(searched) != len(text):
         owner = [at for at, char in enumerate(text) for _ in char.lower()]
     parts, last, at = [], 0, searched.find(sought)
@@ -449,6 +449,8 @@ class _Found:
 
     def _matches(self, rows: pa.Table, *, printed: bool) -> Iterator[tuple[list[Any], str, str]]:
         """The values of context, the column and the text of each text that matches."""
+        import pyarrow as pa
+
         from skipstone._arrays import arrow
 
         request = self.request
@@ -456,6 +458,8 @@ class _Found:
         found: list[tuple[int, str, str]] = []
         for name in request.searched:
             column = _column(rows, name)
+            if pa.types.is_string_view(column.type):  # Arrow filters no views
+                column = column.cast(pa.large_string())
             flags = request.search.matches(column)
             texts = values_of(column.filter(arrow(flags)))
             shown = request.printed(texts) if printed else texts

@@ -289,8 +289,8 @@ def _unusual_values(column: pa.Array | pa.ChunkedArray) -> list[Any]:
         ]
     if pa.types.is_map(type):
         entry = pa.struct([("key", type.key_type), ("value", type.item_type)])
-        rows = values_of(column.cast(pa.list_(entry)))
-        return [row and [tuple(each.values()) for each in row] for row in rows]
+        entries = values_of(column.cast(pa.list_(entry)))
+        return [row and [tuple(each.values()) for each in row] for row in entries]
     if is_list(type):
         flat = iter(values_of(pc.list_flatten(column)))
         lengths = pc.list_value_length(column).to_pylist()
