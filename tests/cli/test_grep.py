@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import re
+import subprocess
+import sys
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
@@ -214,3 +216,161 @@ def test_a_table_without_text(run: Run, tmp_path: Path) -> None:
     done = run("grep", root, "x")
     assert done.exit_code == 2
     assert "has no column of text" in done.stderr
+
+
+def written(root: Path, **columns: object) -> Path:
+    root.mkdir()
+    pq.write_table(pa.table(columns), root / "p.parquet")
+    return root
+
+
+BAD = pa.array([b"abc\xffdef", b"xyz", b"abc\xed\xa0\x80"], pa.binary()).view(pa.string())
+
+
+def test_names_that_are_words_or_operators_of_sql(run: Run, tmp_path: Path) -> None:
+    names = ["null", "true", "NOT m", "m", "user-id", "sp ace", "num 1", "1", "b[0]", "b", "a.b"]
+    names += ["c`d", "case", "current_date", "m['k']", "x -- y", "\x1b[31mred", "new\nline", "é"]
+    columns = {name: [f"hello {at}", "other"] for at, name in enumerate(names)}
+    root = written(tmp_path / "t", id=[1, 2], **columns)
+    texts = [line.rpartition(":")[2] for line in run("grep", root, "hello").stdout.splitlines()]
+    assert texts == [f"hello {at}" for at in range(len(names))]
+    assert "\x1b" not in run("grep", root, "hello").stdout
+    for at, name in enumerate(names):
+        quoted = "`" + name.replace("`", "``") + "`"
+        done = run("grep", root, f"hello {at}$", "--column", quoted, "--columns", "id")
+        assert done.stdout == f"p.parquet:1\thello {at}\n", name
+        assert run("grep", root, "-F", f"hello {at + 1}x", "--column", quoted).stdout == ""
+    root = written(tmp_path / "u", **{"NOT m": ["x", "y"], "m": ["zzz", "hello"]})
+    assert run("grep", root, "hello").stdout == "p.parquet:m:hello\n"
+
+
+def test_text_that_is_not_utf8(run: Run, tmp_path: Path) -> None:
+    nested = pa.StructArray.from_arrays([BAD], ["s"])
+    root = written(tmp_path / "t", id=[1, 2, 3], m=BAD, nested=nested)
+    bad = ["abc\ufffddef", "abc\ufffd\ufffd\ufffd"]
+    for args in (["abc"], ["-F", "abc"], ["-w", "abc"]):
+        done = run("grep", root, *args, "--color", "always", "--no-filename")
+        red = [line.replace("abc", "\x1b[1;31mabc\x1b[m") for line in bad]
+        assert done.stdout.splitlines() == red, args
+    done = run("grep", root, "xyz|def", "--columns", "nested", "--json")
+    found = json.loads(done.stdout)["matches"]
+    assert [each["text"] for each in found] == [bad[0], "xyz"]
+    assert [each["context"] for each in found] == [[{"s": bad[0]}], [{"s": "xyz"}]]
+    # Row 1 is decided by the column that is UTF-8; the other is no text that ILIKE decides.
+    root_of_two = written(tmp_path / "u", a=["ABC"], m=BAD[:1])
+    done = run("grep", root_of_two, "-F", "-i", "Abc", "--no-filename")
+    assert done.stdout.splitlines() == ["a:ABC", f"m:{bad[0]}"], done.stderr
+    for args in ([], ["--csv"], ["--json"]):
+        told = run("query", root, *args)
+        assert told.exit_code == 0, told.stderr
+        assert told.stdout.count("abc\ufffddef") == 2
+
+
+def test_no_expression_takes_exponential_time(run: Run, tmp_path: Path) -> None:
+    root = written(tmp_path / "t", a=["match y xxy", "zzz"], b=["x" * 40, "xxy " + "x" * 40])
+    for args in (["(x+x+)+y"], ["-w", "(x+x+)+y"], ["-i", "(X+x+)+Y"]):
+        done = run("grep", root, *args, "--color", "always", "--no-filename")
+        assert done.stdout.splitlines() == [
+            "a:match y \x1b[1;31mxxy\x1b[m",
+            f"b:\x1b[1;31mxxy\x1b[m {'x' * 40}",
+        ]
+        found = json.loads(run("grep", root, *args, "--json").stdout)
+        assert [each["column"] for each in found["matches"]] == ["a", "b"]
+    odd = [b"x" * 40 + b"!\n", b"x" * 40 + b"\xff", b"xxy\n", b"xxy\xff"]
+    root = written(tmp_path / "u", m=pa.array(odd, pa.binary()).view(pa.string()))
+    done = run("grep", root, "(x+x+)+y$", "--color", "always", "--no-filename")
+    assert done.stdout == "\x1b[1;31mxxy\x1b[m\ufffd\n"
+    assert run("grep", root, "(x+x+)+y", "--no-filename").stdout == "xxy\ufffd\n" * 2
+
+
+def test_the_rule_that_decides_the_row_names_the_column(run: Run, tmp_path: Path) -> None:
+    # In lower case, the capital is two characters.
+    root = written(tmp_path / "t", a=["first", "ix"], b=["-\u0130X-", "zz"])
+    done = run("grep", root, "-F", "-i", "i\u0307x", "--color", "always", "--no-filename")
+    assert done.stdout == "b:-\x1b[1;31m\u0130X\x1b[m-\n"
+    done = run("grep", root, "-F", "-i", "IX", "--no-filename")
+    assert done.stdout == "a:ix\n"
+
+
+def test_all_matches_of_a_text_are_highlighted(run: Run, tmp_path: Path) -> None:
+    root = written(tmp_path / "t", m=["to to to, tot to\n", "a.a.a|a"])
+    for args, line in (
+        (["-w", "to"], "<to> <to> <to>, tot <to>\ufffd"),
+        (["to$"], "to to to, tot <to>\ufffd"),
+        (["^to|t$"], "<to> to to, tot to\ufffd"),
+        (["-F", "to"], "<to> <to> <to>, <to>t <to>\ufffd"),
+        (["-F", "a.a"], "<a.a>.a|a"),
+        (["-w", "-F", "a.a"], "<a.a>.a|a"),
+        (["-w", "-F", "|"], ""),
+        (["b*"], "to to to, tot to\ufffd"),
+    ):
+        done = run("grep", root, *args, "--color", "always", "--no-filename")
+        shown = done.stdout.replace("\x1b[1;31m", "<").replace("\x1b[m", ">").splitlines()
+        assert shown[:1] == [line][: bool(line)], args
+
+
+def test_counts_stop_after_so_many(run: Run, logs: Path) -> None:
+    done = run("grep", logs, "GET", "--column", "m", "-c", "-m", "60")
+    assert done.stdout == "p0.parquet:49\np1.parquet:11\n"
+
+
+def test_a_closed_stdout(logs: Path) -> None:
+    command = f"{sys.executable} -m skipstone grep {logs} Timeout >&-"
+    done = subprocess.run(["sh", "-c", command], capture_output=True, text=True)
+    assert "internal" not in done.stderr
+    assert done.returncode == 0
+
+
+def test_a_flag_of_the_pattern_beside_the_option(run: Run, logs: Path) -> None:
+    for args in (["-i", "(?i)timeout"], ["-w", "(?i)timeout"], ["-w", "-i", "(?i)timeout"]):
+        assert len(run("grep", logs, *args).stdout.splitlines()) == 3, args
+
+
+def test_a_column_named_twice(run: Run, logs: Path) -> None:
+    done = run("grep", logs, "Timeout", "--column", "m", "--column", "M", "--columns", "id,ID")
+    assert done.stdout == f"p3.parquet:157\t{ERROR}\np8.parquet:408\t{ERROR}\n"
+    done = run("grep", logs, "u7$", "--column", "user.name", "--columns", "User.Name", "-m", "1")
+    assert done.stdout == "p0.parquet:u7\tu7\n"
+
+
+def test_a_table_without_files(run: Run, tmp_path: Path) -> None:
+    done = run("grep", tmp_path, "x")
+    assert done.exit_code != 0
+    assert "has no file of data, so there is nothing to search" in done.stderr
+
+
+def test_values_that_python_lacks_within_others(run: Run, tmp_path: Path) -> None:
+    ns = pa.timestamp("ns")
+    at, shown = 10**18 + 1, "2001-09-09 01:46:40.000000001"
+    columns = {
+        "lists": pa.array([[at, None], None, []], pa.list_(ns)),
+        "fixed": pa.array([[at, at], None, [0, 1]], pa.list_(ns, 2)),
+        "fields": pa.array([{"a": at, "b": [at]}, None, {"a": None, "b": None}]).cast(
+            pa.struct([("a", ns), ("b", pa.list_(ns))])
+        ),
+        "maps": pa.array([[("k", at)], None, []], pa.map_(pa.string(), ns)),
+    }
+    root = written(tmp_path / "t", m=["hello"] * 3, **columns)
+    first = "1970-01-01 00:00:00.00000000"
+    expected = [
+        [[shown, None], [shown] * 2, {"a": shown, "b": [shown]}, [["k", shown]]],
+        [None] * 4,
+        [[], [f"{first}0", f"{first}1"], {"a": None, "b": None}, []],
+    ]
+    done = run("grep", root, "hello", "--columns", ",".join(columns), "--json")
+    assert [each["context"] for each in json.loads(done.stdout)["matches"]] == expected
+    done = run("query", root, "--columns", ",".join(columns), "--json")
+    assert json.loads(done.stdout)["rows"] == expected
+    assert f'["{shown}", null]' in run("query", root).stdout
+
+
+def test_text_of_any_layout(run: Run, tmp_path: Path) -> None:
+    text = pa.array(["hello", None, "abc"])
+    layouts = {"large": text.cast(pa.large_string()), "coded": text.dictionary_encode()}
+    layouts["view"] = text.cast(pa.string_view())
+    root = written(tmp_path / "t", id=[1, 2, 3], **layouts)
+    for args in (["hel+o"], ["-F", "hello"], ["-F", "-i", "HELLO"], ["-w", "hello"]):
+        done = run("grep", root, *args, "--color", "always", "--no-filename")
+        expected = [f"{name}:\x1b[1;31mhello\x1b[m" for name in layouts]
+        assert done.stdout.splitlines() == expected, args
+        assert run("grep", root, *args, "--column", "coded", "-c").stdout == "p.parquet:1\n"

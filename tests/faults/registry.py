@@ -21,7 +21,7 @@ CASES = [each for each in ALL if not each.name.startswith("upgrade") or GOLDEN.i
 
 __all__ = ["ALL", "CASES", "OF_STORES", "OF_TABLES", "PAIRS", "READING", "covered"]
 READING = {
-    *("advise", "check", "count", "coverage", "describe", "doctor", "explain", "inspect"),
+    *("advise", "check", "count", "coverage", "describe", "doctor", "explain", "grep", "inspect"),
     *("disable", "enable", "last_scan", "usage"),
     *(
         "listing",
@@ -40,8 +40,8 @@ READING = {
     *("file_columns", "file_schema", "has_sidecars", "opened_with", "require_parquet"),
     *("retried", "sidecars_of", "with_folders", "with_lookup_of"),
     *("query_readable", "require_index", "require_whole", "required", "skip_files"),
-    # It makes a table of its own, which nobody else has.
-    "demo",
+    # They make a table of its own, which nobody else has; Spark commits that of cluster.
+    *("demo", "cluster"),
     # It refreshes.
     "watch",
     *("LiveTable.close", "LiveTable.describe"),

@@ -230,3 +230,24 @@ def test_many_files_are_decided_together(tmp_path: Path) -> None:
         if not any(word in where for word in ("tags", "place", "year", "CAST")):
             expected = [row["id"] for row in known if truth(row)]
             assert table.query(where, columns=["id"]).column("id").to_pylist() == expected, where
+
+
+def test_the_end_of_a_text_is_before_its_last_line_terminator_too(tmp_path: Path) -> None:
+    texts = ["a", "a\n", "a\r\n", "a\r", "a\n\n", "a\u2028", "ab\n", "\n", "", "b\x85"]
+    raw = [*(text.encode() for text in texts), b"\xffa\n", b"\xff\r\n"]
+    column = pa.array(raw, pa.binary()).view(pa.string())
+    pq.write_table(pa.table({"at": range(len(raw)), "s": column}), tmp_path / "p.parquet")
+    table = skipstone.Table(tmp_path)
+    for pattern, expected in (
+        ("a$", {0, 1, 2, 3, 5, 10}),
+        ("^(a|b)$", {0, 1, 2, 3, 5, 9}),
+        ("^$", {7, 8}),
+        ("a$|b", {0, 1, 2, 3, 5, 6, 9, 10}),
+        # Something follows.
+        (r"a$\\n", {1, 10}),
+        (r"(a$|b)\\s+", {1, 2, 3, 6, 10}),
+        (r"\\r$", {3}),
+        ("^.$", {0, 1, 2, 3, 5, 9, 11}),
+    ):
+        found = table.query(f"s RLIKE '{pattern}'", columns=["at"]).column("at").to_pylist()
+        assert set(found) == expected, pattern

@@ -6,6 +6,7 @@ from __future__ import annotations
 import json
 import tempfile
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -247,7 +248,7 @@ def test_rows_are_those_of_brute_force(data: st.DataObject) -> None:
             a, b = data.draw(value), data.draw(value)
             literals = [f"'{each}'" if texts else str(each) for each in (a, b)]
             one, two = (f"array_contains(tags, {each})" for each in literals)
-            for where, truth in [
+            cases: list[tuple[str, Any]] = [
                 (one, lambda t, a=a: holds(t, a)),
                 (f"NOT {one}", lambda t, a=a: holds(t, a) is False),
                 (f"{one} AND {two}", lambda t, a=a, b=b: holds(t, a) and holds(t, b)),
@@ -257,7 +258,8 @@ def test_rows_are_those_of_brute_force(data: st.DataObject) -> None:
                  lambda t, a=a, b=b: t is None or (
                      False not in (holds(t, a), holds(t, b)) and None in (holds(t, a), holds(t, b))
                  )),
-            ]:  # fmt: skip
+            ]  # fmt: skip
+            for where, truth in cases:
                 found = table.query(where, columns=["id"]).column("id").to_pylist()
                 assert found == [n for _, n, t in every if truth(t)], where
             if kind == "valuelist":

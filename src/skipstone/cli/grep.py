@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import os
 import re
+import shlex
 import sys
 import time
 from dataclasses import dataclass, field
+from operator import itemgetter
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -24,9 +26,12 @@ from .query import cell, values_of
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
+    import numpy as np
     import pyarrow as pa
+    from numpy.typing import NDArray
 
     from skipstone.execution import TableScan
+    from skipstone.predicate.tree import Bound
     from skipstone.table import Table
 
     from .options import TableArguments
@@ -39,6 +44,7 @@ _MANY, _SOME = 8, 4
 # What is no part of a word.
 _BETWEEN = "[^A-Za-z0-9_]"
 _TEXTS = ("ngram", "tokens", "ngram slices", "tokens slices")
+_LAST_LINE_END = re.compile("(?:\r\n|[\n\r\x85\u2028\u2029])\\Z")
 _MATCH, _FILE, _END = "\x1b[1;31m", "\x1b[35m", "\x1b[m"
 
 
@@ -115,17 +121,17 @@ def grep(
     if counted and names:
         raise click.UsageError("either -c or -l")
     target = table.open()
-    searched = _searched(target, columns)
+    schema = target.schema(target.listing())
+    searched = _searched(target, schema, columns)
+    context = _once(schema, context or ())
     search = _Search.of(pattern, fixed=fixed, ignore_case=ignore_case, word=word)
-    shown = list(dict.fromkeys([*(context or []), *searched]))
+    shown = _once(schema, [*context, *searched])
     condition = search.condition(searched)
     if where is not None:
         condition = f"({condition}) AND ({where})"
     paint = color == "always" or (color == "auto" and _terminal())
-    request = _Request(searched, context or [], search, paint, no_filename, counted, names)
-    scan, pieces = target.retried(
-        _begun, condition, columns=shown, limit=None if counted else max_count
-    )
+    request = _Request(searched, context, search, paint, no_filename, counted, names)
+    scan, pieces = target.retried(_begun, condition, columns=shown, limit=max_count)
     found = _Found(request, target, scan)
     if out.as_json:
         out.result(found.read(out, pieces))
@@ -145,43 +151,68 @@ def _begun(scan: TableScan) -> tuple[TableScan, Iterator[tuple[str, pa.Table]]]:
 
 def _terminal() -> bool:
     plain_ = os.environ.get("NO_COLOR") or os.environ.get("TERM") == "dumb"
-    return sys.stdout.isatty() and not plain_
+    # It is None where it was closed before the process began.
+    return sys.stdout is not None and sys.stdout.isatty() and not plain_
 
 
-def _searched(target: Table, columns: Sequence[str]) -> list[str]:
+def _once(schema: pa.Schema, names: Sequence[str]) -> list[str]:
+    """The names without those of a column that an earlier one names, in another case perhaps."""
+    from skipstone.pruning.table_schema import spelled_path
+
+    found: dict[object, str] = {}
+    for name in names:
+        found.setdefault(spelled_path(schema, name) or name, name)
+    return list(found.values())
+
+
+def _searched(target: Table, schema: pa.Schema, columns: Sequence[str]) -> list[str]:
     """The columns to search, as predicates spell them."""
     import pyarrow as pa
 
-    from skipstone.predicate.types import MapKey, column_name, column_path
+    from skipstone.predicate.types import MapKey, column_name, column_path, spark_type
     from skipstone.pruning.table_schema import find_field
 
-    schema = target.schema(target.listing())
-    texts = [column_name((each.name,)) for each in schema if pa.types.is_string(each.type)]
+    texts = [column_name((each.name,)) for each in schema if spark_type(each.type) == pa.string()]
     for name in columns:
         if any(isinstance(part, MapKey) for part in column_path(name)):
             raise UnsupportedError(
                 f"{name} is the value of a key", hint=f'`skipstone query TABLE "{name} LIKE …"`'
             )
         field_ = find_field(schema, name)
-        if field_ is not None and not pa.types.is_string(field_.type):
+        if field_ is not None and spark_type(field_.type) != pa.string():
             raise UnsupportedError(
                 f"column {name} is {field_.type}, and not text",
                 hint=f"columns of text are {', '.join(texts) or 'none'}",
             )
+    if not schema.names:
+        raise UnsupportedError(
+            f"{target.path} has no file of data, so there is nothing to search",
+            hint="check the path: names that begin with _ or . are no files of data",
+        )
     if not (columns or texts):
         raise UnsupportedError(
             f"{target.path} has no column of text",
-            hint=f"its columns are {', '.join(schema.names[:20])}",
+            hint=f"its columns are {', '.join(schema.names[:20])}; "
+            "a text within a struct is named: --column s.text",
         )
-    return list(columns) or texts
+    return _once(schema, columns) or texts
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Search:
-    """A pattern: as a predicate on a column, and as an expression of Python that finds it."""
+    """A pattern: as a predicate on a column, and as what finds its matches within a text.
+
+    The predicate decides rows and columns. ``plain`` (in lower case with ``any_case``) or ``re2``
+    finds the parts to highlight, in time that grows with the text alone; ``ends``: it has a ``$``.
+    """
 
     sql: str
-    found: re.Pattern[str]
+    tree: Bound
+    any_case: bool
+    plain: str | None = None
+    re2: str = ""
+    ends: bool = False
+    word: bool = False
 
     @classmethod
     def of(cls, pattern: str, *, fixed: bool, ignore_case: bool, word: bool) -> _Search:
@@ -189,28 +220,121 @@ class _Search:
         from skipstone.predicate.operands import Unusable, plain_pattern
         from skipstone.predicate.types import quote
 
-        flags = re.IGNORECASE if ignore_case else re.NOFLAG
-        if fixed and word:
-            pattern = re.sub(r"([!-/:-@\[-`{-~])", r"\\\1", pattern)
-        elif fixed:
+        if fixed and not word:
             name = "ILIKE" if ignore_case else "LIKE"
             sql = f"{name} {quote(f'%{plain_pattern(pattern)}%')}"
-            return cls(sql=sql, found=re.compile(re.escape(pattern), flags))
+            plain_ = pattern.lower() if ignore_case else pattern
+            return cls(sql=sql, tree=_condition_on_text(sql), any_case=ignore_case, plain=plain_)
+        if fixed:
+            pattern = re.sub(r"([!-/:-@\[-`{-~])", r"\\\1", pattern)
+        elif pattern.startswith("(?i)"):
+            ignore_case, pattern = True, pattern.removeprefix("(?i)")
         case = "(?i)" if ignore_case else ""
         java = f"{case}(^|{_BETWEEN})(?:{pattern})({_BETWEEN}|$)" if word else f"{case}{pattern}"
         try:
-            found = re.compile(java_regex(f"{case}{pattern}").python)
+            found = java_regex(f"{case}{pattern}")
             java_regex(java)
         except Unusable as error:
             raise UnsupportedError(
                 f"{pattern!r}: {error}", hint="-F searches for it as a plain text"
             ) from None
-        if word:
-            found = re.compile(f"(?<![A-Za-z0-9_])(?:{found.pattern})(?![A-Za-z0-9_])")
-        return cls(sql=f"RLIKE {quote(java)}", found=found)
+        re2 = f"(^|{_BETWEEN})({found.re2})({_BETWEEN}|\\z)" if word else f"()({found.re2})()"
+        sql = f"RLIKE {quote(java)}"
+        tree = _condition_on_text(sql)
+        return cls(
+            sql=sql, tree=tree, any_case=ignore_case, re2=re2, ends=found.ends or word, word=word
+        )
 
     def condition(self, columns: Sequence[str]) -> str:
-        return " OR ".join(f"{column} {self.sql}" for column in columns)
+        return " OR ".join(f"{_quoted(column)} {self.sql}" for column in columns)
+
+    def matches(self, texts: pa.ChunkedArray) -> NDArray[np.bool_]:
+        """Per text whether it matches, as it does for the rows of the table."""
+        import pyarrow as pa
+
+        from skipstone.pruning.residual import matching
+
+        try:
+            return matching(self.tree, {"text": texts}, len(texts))
+        except UnsupportedError:
+            # Text that is not UTF-8 in a column that the row did not ask: it matches as printed.
+            printed = pa.array(values_of(texts), pa.string())
+            return matching(self.tree, {"text": printed}, len(texts))
+
+    def parts(self, texts: list[str]) -> list[list[str]]:
+        """Per text: what does not match and what does, in turn."""
+        if self.plain is not None:
+            return [_at_plain(text, self.plain, self.any_case) for text in texts]
+        import pyarrow as pa
+
+        from skipstone import _compute as pc
+
+        used = set("".join(texts))
+        begin, end = [mark for mark in map(chr, range(0xF0000, 0xFFFFE)) if mark not in used][:2]
+        # RE2 has no "$" before the line's end, so that is left out.
+        cuts = [_LAST_LINE_END.search(text) if self.ends else None for text in texts]
+        bodies = [
+            text[: cut.start()] if cut else text for text, cut in zip(texts, cuts, strict=True)
+        ]
+        marked = pa.array(bodies, pa.large_string())
+        # A character between two words is part of one match: the second time finds the others.
+        for _ in range(1 + self.word):
+            try:
+                marked = pc.replace_substring_regex(
+                    marked, pattern=self.re2, replacement=rf"\1{begin}\2{end}\3"
+                )
+            except pa.ArrowInvalid:  # longer than RE2 takes
+                return [[text] for text in texts]
+        found = [_at_marks(text, begin, end) for text in marked.to_pylist()]
+        for parts, cut in zip(found, cuts, strict=True):
+            parts[-1] += cut[0] if cut else ""
+        return found
+
+
+def _quoted(name: str) -> str:
+    """A column in SQL, where without backquotes a name may be a word or an operator."""
+    from skipstone.predicate.types import column_path
+
+    return ".".join("`" + part.replace("`", "``") + "`" for part in column_path(name))
+
+
+def _condition_on_text(sql: str) -> Bound:
+    import pyarrow as pa
+
+    from skipstone.predicate.binding import bind
+    from skipstone.predicate.sql import parse_sql
+
+    return bind(parse_sql(f"text {sql}"), pa.schema([("text", pa.string())]))
+
+
+def _at_plain(text: str, sought: str, any_case: bool) -> list[str]:
+    if not sought:
+        return [text]
+    searched = text.lower() if any_case else text
+    # The lower case of a character may be several.
+    owner: Sequence[int] = range(len(text))
+    if len(searched) != len(text):
+        owner = [at for at, char in enumerate(text) for _ in char.lower()]
+    parts, last, at = [], 0, searched.find(sought)
+    while at >= 0:
+        first, end = owner[at], owner[at + len(sought) - 1] + 1
+        first = max(first, last)
+        parts += [text[last:first], text[first:end]]
+        last, at = end, searched.find(sought, at + len(sought))
+    return [*parts, text[last:]]
+
+
+def _at_marks(marked: str, begin: str, end: str) -> list[str]:
+    """The parts of a text without and within marks, which may lie within others."""
+    parts, depth = [""], 0
+    for piece in re.split(f"([{begin}{end}])", marked):
+        if piece not in (begin, end):
+            parts[-1] += piece
+            continue
+        if depth + (piece == begin) == 1:
+            parts.append("")
+        depth += 1 if piece == begin else -1
+    return parts
 
 
 @dataclass(frozen=True, slots=True)
@@ -223,17 +347,17 @@ class _Request:
     counted: bool
     names: bool
 
-    def text(self, value: str) -> str:
-        """A text as it is printed, with what matches highlighted."""
+    def printed(self, texts: list[str]) -> list[str]:
+        """Texts as they are printed, with what matches highlighted."""
         if not self.paint:
-            return cell(value)
-        parts, at = [], 0
-        for match in self.search.found.finditer(value):
-            if match.end() > match.start():
-                inside = cell(value[match.start() : match.end()])
-                parts += [cell(value[at : match.start()]), _MATCH, inside, _END]
-                at = match.end()
-        return "".join([*parts, cell(value[at:])])
+            return [cell(text) for text in texts]
+        return [
+            "".join(
+                f"{_MATCH}{cell(part)}{_END}" if at % 2 and part else cell(part)
+                for at, part in enumerate(parts)
+            )
+            for parts in self.search.parts(texts)
+        ]
 
     def file(self, name: str) -> str:
         return f"{_FILE}{cell(name)}{_END}" if self.paint else cell(name)
@@ -259,10 +383,10 @@ class _Found:
                 yield request.file(name)
             if request.names or request.counted:
                 continue
-            for context, column, text in self._matches(rows):
+            for context, column, text in self._matches(rows, printed=True):
                 head = "" if request.no_filename else f"{request.file(name)}:"
-                several = f"{column}:" if len(request.searched) > 1 else ""
-                yield head + "\t".join([*map(cell, context), several + request.text(text)])
+                several = f"{cell(column)}:" if len(request.searched) > 1 else ""
+                yield head + "\t".join([*map(cell, context), several + text])
         if request.counted:
             for name, count in self.by_file.items():
                 yield f"{request.file(name)}:{count}"
@@ -271,7 +395,7 @@ class _Found:
         """All of them, for ``to_dict``."""
         for name, rows, _ in self._pieces(out, pieces):
             if not (self.request.counted or self.request.names):
-                for context, column, text in self._matches(rows):
+                for context, column, text in self._matches(rows, printed=False):
                     values = [plain(value, whole=True) for value in context]
                     found = {"file": name, "column": column, "text": text}
                     self.kept.append({**found, "context": values})
@@ -323,28 +447,33 @@ class _Found:
         known = {step.column.lower() for step in steps}
         lacking = [each for each in self.request.searched if each.lower() not in known]
         if lacking:  # a row matches by any of the columns
-            needed = " ".join(f"-c {each}:ngram" for each in lacking)
+            needed = " ".join(f"-c {shlex.quote(f'{each}:ngram')}" for each in lacking)
             some = "one" if len(lacking) == 1 else "some"
             out.note(f"`skipstone build {self.target.path} {needed}` makes {some} that would")
 
-    def _matches(self, rows: pa.Table) -> Iterator[tuple[list[Any], str, str]]:
+    def _matches(self, rows: pa.Table, *, printed: bool) -> Iterator[tuple[list[Any], str, str]]:
         """The values of context, the column and the text of each text that matches."""
+        import pyarrow as pa
+
+        from skipstone._arrays import arrow
+
         request = self.request
-        context = [_values(rows, name) for name in request.context]
-        searched = [_values(rows, name) for name in request.searched]
-        for row in range(rows.num_rows):
-            texts = [
-                (name, values[row]) for name, values in zip(request.searched, searched, strict=True)
-            ]
-            there = [each for each in texts if each[1] is not None]
-            # A condition decides rows. Of several columns the expression says which it was.
-            matching = [each for each in there if request.search.found.search(each[1])]
-            for name, text in matching or there[:1]:
-                yield [values[row] for values in context], name, text
+        context = [values_of(_column(rows, name)) for name in request.context]
+        found: list[tuple[int, str, str]] = []
+        for name in request.searched:
+            column = _column(rows, name)
+            if pa.types.is_string_view(column.type):  # Arrow filters no views
+                column = column.cast(pa.large_string())
+            flags = request.search.matches(column)
+            texts = values_of(column.filter(arrow(flags)))
+            shown = request.printed(texts) if printed else texts
+            found += zip(flags.nonzero()[0].tolist(), [name] * len(shown), shown, strict=True)
+        for row, name, text in sorted(found, key=itemgetter(0)):
+            yield [values[row] for values in context], name, text
 
 
-def _values(rows: pa.Table, name: str) -> list[Any]:
-    """The values of a column of the result, which may be a field of another."""
+def _column(rows: pa.Table, name: str) -> pa.ChunkedArray:
+    """A column of the result, which may be a field of another."""
     from skipstone import _compute as pc
     from skipstone.predicate.types import column_path
 
@@ -354,4 +483,4 @@ def _values(rows: pa.Table, name: str) -> list[Any]:
     for part in rest:
         names = [each.name for each in values.type]
         values = pc.struct_field(values, [each.lower() for each in names].index(part.lower()))
-    return values_of(values)
+    return values

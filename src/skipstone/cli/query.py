@@ -250,17 +250,58 @@ def _rows(batch: pa.RecordBatch) -> Iterator[tuple[Any, ...]]:
     return zip(*columns, strict=True) if columns else iter([()] * batch.num_rows)
 
 
-def values_of(column: pa.Array) -> list[Any]:
-    """The values of a column as Python has them, or as text."""
+def values_of(column: pa.Array | pa.ChunkedArray) -> list[Any]:
+    """The values of a column as Python has them, or as text; U+FFFD for what is not UTF-8."""
     import pyarrow as pa
 
     if pa.types.is_timestamp(column.type):
         # Python has no nanoseconds, nor years beyond 9999.
         return list(pc.cast(column, pa.string()).to_pylist())
+    if "timestamp[ns" in str(column.type):  # in a list or struct: pandas, if there, has its own
+        return _unusual_values(column)
     try:
         return list(column.to_pylist())
     except (ValueError, OverflowError):
-        return list(pc.cast(column, pa.string()).to_pylist())
+        return _unusual_values(column)
+
+
+def _unusual_values(column: pa.Array | pa.ChunkedArray) -> list[Any]:
+    """The values of a column of which Python lacks one."""
+    import pyarrow as pa
+
+    from skipstone.predicate.types import is_list, spark_type
+
+    type = column.type
+    if isinstance(column, pa.ChunkedArray):
+        return [value for chunk in column.chunks for value in values_of(chunk)]
+    if isinstance(type, pa.BaseExtensionType):
+        return values_of(column.storage)
+    if pa.types.is_dictionary(type):
+        return values_of(column.dictionary_decode())
+    valid = column.is_valid().to_pylist()
+    if pa.types.is_struct(type):
+        fields = [values_of(pc.struct_field(column, [at])) for at in range(type.num_fields)]
+        names = [field.name for field in type]
+        rows = zip(*fields, strict=True)
+        return [
+            dict(zip(names, row, strict=True)) if there else None
+            for row, there in zip(rows, valid, strict=True)
+        ]
+    if pa.types.is_map(type):
+        entry = pa.struct([("key", type.key_type), ("value", type.item_type)])
+        entries = values_of(column.cast(pa.list_(entry)))
+        return [row and [tuple(each.values()) for each in row] for row in entries]
+    if is_list(type):
+        flat = iter(values_of(pc.list_flatten(column)))
+        lengths = pc.list_value_length(column).to_pylist()
+        return [
+            list(islice(flat, length)) if there else None
+            for length, there in zip(lengths, valid, strict=True)
+        ]
+    if spark_type(type) == pa.string():
+        coded = column.cast(pa.large_string()).view(pa.large_binary()).to_pylist()
+        return [None if each is None else each.decode("utf-8", "replace") for each in coded]
+    return list(pc.cast(column, pa.string()).to_pylist())
 
 
 def _line(cells: list[str], widths: list[int], right: list[bool]) -> str:

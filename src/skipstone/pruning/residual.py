@@ -244,9 +244,14 @@ _FEW = 1 / 8
 
 
 def _some(column: Column, at: NDArray[np.int64]) -> Column:
-    if isinstance(column, pa.ChunkedArray | pa.Array):
-        return column.take(arrow(at))
-    return column.at(at)
+    if not isinstance(column, pa.ChunkedArray | pa.Array):
+        return column.at(at)
+    # Arrow takes no rows of views.
+    if pa.types.is_string_view(column.type):
+        column = column.cast(pa.large_string())
+    elif pa.types.is_binary_view(column.type):
+        column = column.cast(pa.large_binary())
+    return column.take(arrow(at))
 
 
 def _is_computed(tree: Bound) -> bool:

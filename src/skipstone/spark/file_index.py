@@ -128,10 +128,7 @@ class SkippingFileIndex:
 
     def rootPaths(self) -> JavaObject:
         """The roots of the original."""
-        try:
-            self.log.touch()
-        except Exception:  # an error here must not stop a query
-            return self._roots
+        self._query()
         return self._roots
 
     def listFiles(self, partition_filters: JavaObject, data_filters: JavaObject) -> JavaObject:
@@ -139,9 +136,8 @@ class SkippingFileIndex:
         self.pruner.before_listing()
         clock = _Clock()
         scan: Scan | None
-        query: Query | None = None
+        query = self._query()
         try:
-            query = self.log.touch()
             joins = JoinPruning.of(self, data_filters, query)
             result, scan = self._list(partition_filters, data_filters, joins, clock)
         except Exception as error:
@@ -155,6 +151,13 @@ class SkippingFileIndex:
         except Exception:  # an error here must not stop a query
             return result
         return result
+
+    def _query(self) -> Query | None:
+        """The query that asks now, in the log of scans."""
+        try:
+            return self.log.touch()
+        except Exception:  # an error here must not stop a query
+            return None
 
     def refresh(self) -> None:
         """List and match again at the next query."""

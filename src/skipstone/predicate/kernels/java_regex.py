@@ -14,7 +14,8 @@ Other forms are refused: references, lookaround, ``\b`` (which depends on the ve
 other flags, possessive quantifiers, classes within classes, ``\p{…}``, ``\Q…\E``.
 
 Java's ``$`` also matches before a line terminator at the end; the translation for RE2 leaves that
-out, and the one for Python has it (``patterns.rlike`` uses that for such texts).
+out, and the one for Python has it. Where nothing follows a ``$`` within the expression (``tail``),
+a match ends there: RE2 finds it in the text, or in the text without that terminator.
 """
 
 from __future__ import annotations
@@ -53,6 +54,7 @@ class JavaRegex:
     re2: str
     python: str
     ends: bool
+    tail: bool
     anchored: bool
     prefix: str
     exact: bool
@@ -87,6 +89,7 @@ def java_regex(pattern: str) -> JavaRegex:
         re2,
         "".join(parser.out),
         "$" in parser.seen,
+        parser.tail,
         anchored,
         literal,
         exact,
@@ -113,6 +116,7 @@ class _Parser:
         self.split = False  # alternatives at the top
         self.seen: set[str] = set()
         self.literal, self.rest, self._open = "", "", True
+        self.tail, self.dollars = True, 0
 
     def alternatives(self, depth: int) -> list[list[str]]:
         """Reads them, and gives the characters of each with gaps where others may be."""
@@ -129,14 +133,17 @@ class _Parser:
 
     def sequence(self, depth: int) -> list[list[str]]:
         found: list[list[str]] = [[]]
+        dollars = self.dollars
         while self.at < len(self.pattern) and self.pattern[self.at] not in "|)":
             start, first = self.at, self.at == 0
+            self.tail &= self.dollars == dollars
             atom = self.atom(depth)
             char = atom if isinstance(atom, str) else None
             pieces = [[atom]] if isinstance(atom, str) else atom
             quantifier = _QUANTIFIER.match(self.pattern, self.at)
             if quantifier is not None:
                 least = self.quantifier(quantifier[0])
+                self.tail &= self.dollars == dollars
                 pieces = [[*each, GAP] for each in pieces] if least else [[GAP]]
             if len(found) * len(pieces) > _MOST:
                 pieces = [[GAP]]
@@ -205,6 +212,7 @@ class _Parser:
                 return [[GAP]]
             case "$":
                 self.seen.add("$")
+                self.dollars += 1
                 self.out.append(_DOLLAR)
                 return [[GAP]]
             case "\\":

@@ -37,24 +37,35 @@ def hits(prefix: bool, values: Sequence[Value], words: pa.Array) -> pa.BooleanAr
         return _simple(as_bytes(words), simple)
     regex = like_regex(pattern, escape)
     expression = re.compile(regex, re.DOTALL)
-    return _found(words, rf"(?s)\A{regex}\z", lambda text: expression.fullmatch(text) is not None)
+    return _found(
+        _as_text(words), rf"(?s)\A{regex}\z", lambda text: expression.fullmatch(text) is not None
+    )
 
 
-def _found(words: pa.Array, expression: str, decide: Callable[[str], bool]) -> pa.BooleanArray:
-    """Per word: whether RE2 finds ``expression``. Where a word is not UTF-8, or the expression too
-    long, distinct words are decided one by one."""
-    text = as_bytes(words).cast(pa.large_binary()).view(pa.large_string())
+def _found(text: pa.Array, expression: str, decide: Callable[[str], bool]) -> pa.BooleanArray:
+    """Per text: whether RE2 finds ``expression``. Where the expression is too long, distinct texts
+    are decided one by one."""
     try:
-        text.validate(full=True)
         return pc.match_substring_regex(text, expression.encode())
-    except (pa.ArrowInvalid, UnicodeEncodeError):
-        # Arrow's expressions are UTF-8 of limited length, and match no bytes that are not UTF-8.
+    except (pa.ArrowInvalid, UnicodeEncodeError):  # RE2 takes UTF-8 of limited length
         return _by_word(text, decide)
 
 
+def _as_text(words: pa.Array) -> pa.Array:
+    """Words as Java reads them: RE2 matches no bytes that are not UTF-8."""
+    text = as_bytes(words).cast(pa.large_binary()).view(pa.large_string())
+    try:
+        text.validate(full=True)
+    except pa.ArrowInvalid:
+        coded = text.view(pa.large_binary()).dictionary_encode()
+        read = [_java_text(word) for word in coded.dictionary.to_pylist()]
+        return pa.array(read, pa.large_string()).take(coded.indices)
+    return text
+
+
 def _by_word(text: pa.Array, decide: Callable[[str], bool]) -> pa.BooleanArray:
-    coded = text.view(pa.large_binary()).dictionary_encode()
-    known = [decide(_java_text(word)) for word in coded.dictionary.to_pylist()]
+    coded = text.dictionary_encode()
+    known = [decide(word) for word in coded.dictionary.to_pylist()]
     return pa.array(known, pa.bool_()).take(coded.indices)
 
 
@@ -66,16 +77,21 @@ def like(node: Typed, values: Sequence[Any], session: Zone | None) -> pa.Array:
 def rlike(node: Typed, values: Sequence[Any], session: Zone | None) -> pa.Array:
     """``value``: the expression, translated."""
     regex: JavaRegex = node.value
-    text = as_bytes(values[0])
+    text = _as_text(values[0])
     found = _found(text, regex.re2, regex.matches)
     if not regex.ends:
         return found
     # "$" also matches before the line terminator at the end, which RE2 cannot say.
-    odd = pc.match_substring_regex(text, rb"(?s)[\n\r]\z|\xc2\x85\z|\xe2\x80[\xa8\xa9]\z")
+    odd = pc.match_substring_regex(text, _LAST_LINE_END)
     if not pc.any(odd).as_py():
         return found
-    some = _by_word(text.filter(odd).cast(pa.large_binary()), regex.matches)
-    return pc.replace_with_mask(found, pc.fill_null(odd, False), some)
+    some = text.filter(odd)
+    if regex.tail:
+        before = pc.replace_substring_regex(some, _LAST_LINE_END, "")
+        hit = pc.or_(found.filter(odd), _found(before, regex.re2, regex.matches))
+    else:
+        hit = _by_word(some, regex.matches)
+    return pc.replace_with_mask(found, pc.fill_null(odd, False), hit)
 
 
 def as_bytes(words: pa.Array) -> pa.Array:
@@ -107,6 +123,7 @@ def _simple(words: pa.Array, pattern: re.Match[str]) -> pa.BooleanArray:
 
 
 _SIMPLE = re.compile(r"(?P<text>[^%_]+)|%(?P<middle>[^%_]+)%|(?P<first>[^%_]+)?%(?P<last>[^%_]+)?")
+_LAST_LINE_END = "(?:\r\n|[\n\r\x85\u2028\u2029])\\z"
 _SURROGATE = re.compile(rb"\xed[\xa0-\xbf][\x80-\xbf]?")
 
 
