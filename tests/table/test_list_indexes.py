@@ -234,7 +234,7 @@ def test_rows_are_those_of_brute_force(data: st.DataObject) -> None:
     with tempfile.TemporaryDirectory() as folder:
         root = Path(folder) / "events"
         root.mkdir()
-        every: list[tuple[int, int, list[object] | None]] = []
+        every: list[tuple[int, int, Any]] = []
         for part, (type, rows) in enumerate(made):
             first = 100 * part
             columns = {"id": pa.array(range(first, first + len(rows)), pa.int64())}
