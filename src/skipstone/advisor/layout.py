@@ -59,7 +59,7 @@ FILES: Final = 256
 #: what opening a file counts as, in bytes
 OPENING: Final = 1 << 20
 _MEBIBYTE = 1 << 20
-#: sizes of files that are tried beside the one that is asked for
+#: sizes of files that are tried besides the one that is asked for
 SIZES: Final = (32 << 20, 128 << 20, 512 << 20)
 # Spark's writer begins a new row group after this many bytes.
 _ROW_GROUP = 128 << 20

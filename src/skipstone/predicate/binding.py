@@ -99,7 +99,7 @@ def bind(
     ``spark.sql.ansi.enabled``, ``text`` is the predicate's text for messages. With ``map_keys``
     the value of a map's key (``m['k']``) is a column like others. ``expressions`` are those that
     have an index, with their names (``indexed.py``): conditions on them, and comparisons of columns
-    (``Pair``), get leaves beside the conditions, which alone decide the rows. ``None``: no leaves.
+    (``Pair``), get leaves next to the conditions, which alone decide the rows. ``None``: no leaves.
     ``PredicateError`` when a column does not exist or could be two.
     """
     binder = Binder(schema, case_sensitive, zone(session_zone), ansi, text, map_keys)

@@ -15,7 +15,7 @@ zone are no longer those of the name, the index is not asked.
 
 **Elements.** An index on a list is one on ``explode(tags) :: string``: the elements of all rows,
 without nulls. It has no value per row: it is asked by leaves that say that some element of a row
-equals a value (``ExpressionBinder.of_elements``), beside the condition that decides the rows.
+equals a value (``ExpressionBinder.of_elements``), next to the condition that decides the rows.
 
 **ANSI mode.** A file has values of an expression only where it failed for no row of the file, under
 ANSI rules. For such rows Spark without ANSI mode computes the same from the same types: it differs

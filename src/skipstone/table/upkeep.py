@@ -91,7 +91,7 @@ class UpkeepVerbs(OpenTable):
 
         With ``layout`` it proposes an order of the rows for ``cluster``, for the queries or for the
         columns' shapes, from rows of ``sample`` files (256); ``file_size`` is that of the new files
-        (about as now), beside which others are tried.
+        (about as now); others are tried too.
         """
         from skipstone.advisor import AdviceRequest, advise, advise_queries, queries_of
 
