@@ -320,3 +320,42 @@ def test_two_columns_are_compared_by_their_bounds(
             found, files = read_by_spark(frame.where(where))
             assert found == rows(plain.where(where)), where
             assert files <= most, where
+
+
+def test_a_text_of_a_time_in_the_zone_of_its_view(spark: SparkSession, tmp_path: Path) -> None:
+    """A view keeps the zone in which it was made: its casts are not those of the session."""
+    root = tmp_path / "t"
+    root.mkdir()
+    for file in range(6):
+        times = pa.array([START + timedelta(days=file)] * 3, pa.timestamp("us", "UTC"))
+        pq.write_table(pa.table({"ts": times}), root / f"{file}.parquet")
+        os.utime(root / f"{file}.parquet", (OLD, OLD))
+    Table(root).build(indexes=["CAST(ts AS STRING):valuelist"])
+    frames = {
+        "plain": spark.read.parquet(str(root)),
+        "skip": skipstone.skip(spark.read.parquet(str(root))),
+    }
+    found = {}
+    for name, frame in frames.items():
+        with set_to(spark, {"spark.sql.session.timeZone": "Asia/Tokyo"}):
+            later = frame.selectExpr("CAST(ts AS STRING) AS x")
+            assert later.schema.names == ["x"]  # analyzed here
+        found[name] = rows(later.where("x = '2026-01-04 05:00:00'"))
+    assert found["plain"] == found["skip"] != []
+
+
+def test_expressions_are_built_under_the_own_meaning_of_texts(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    root = tmp_path / "t"
+    root.mkdir()
+    for file in range(6):
+        pq.write_table(pa.table({"b": [f"x{file} {file}"]}), root / f"{file}.parquet")
+        os.utime(root / f"{file}.parquet", (OLD, OLD))
+    condition = r"regexp_extract(b, '\\d+', 0) = '4'"
+    with set_to(spark, {"spark.sql.parser.escapedStringLiterals": "true"}):
+        Table(root).build(spark, indexes=[r"regexp_extract(b, '\\d+', 0):valuelist"])
+    plain = spark.read.parquet(str(root)).where(condition)
+    skipped, read = read_by_spark(skipstone.skip(spark.read.parquet(str(root))).where(condition))
+    assert rows(plain) == skipped != []
+    assert read == 1

@@ -294,6 +294,24 @@ def test_scalar_subqueries_among_other_rows(spark: SparkSession, tables: Path) -
         assert both(spark, query).files_kept == 1
 
 
+@pytest.mark.parametrize(
+    "where",
+    [
+        "k >= coalesce({none}, 0)",
+        "k = nvl({none}, 3)",
+        "k <= if({none} > 1, 1, 5)",
+        "(k = 3) = ({none} IS NULL)",
+        "k > size(array({none}))",
+    ],
+)
+def test_functions_of_a_subquery_without_rows_need_not_be_null(
+    spark: SparkSession, tables: Path, where: str
+) -> None:
+    where = where.format(none="(SELECT k FROM {d} WHERE c = 99)")
+    with conf(spark):
+        both(spark, f"SELECT * FROM {{f}} WHERE {where}")
+
+
 def test_a_subquery_of_several_rows_is_an_error_as_in_spark(
     spark: SparkSession, tables: Path
 ) -> None:

@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 import skipstone
 from skipstone.errors import ExpressionError, PredicateError, SkipstoneError, UnsupportedError
 from skipstone.predicate.binding import bind
+from skipstone.predicate.indexed import fields_of_name, names_it, read_expression
 from skipstone.predicate.sql import parse_sql
 from skipstone.pruning.residual import matching
 
@@ -345,3 +346,33 @@ def test_rows_are_those_of_brute_force(shared: Path, data: st.DataObject) -> Non
         return
     found = skipstone.Table(shared).query(where, columns=["id"], time_zone=zone)
     assert set(found.column("id").to_pylist()) == expected
+
+
+def test_ranges_of_a_column_say_nothing_of_its_texts(tmp_path: Path) -> None:
+    """Texts of numbers and of times have another order than these."""
+    root = tmp_path / "t"
+    root.mkdir()
+    for part in range(12):
+        when = pa.array([part * 86_400_000_000] * 2, pa.timestamp("us", "UTC"))
+        pq.write_table(pa.table({"n": [part, part], "ts": when}), root / f"{part}.parquet")
+    table = skipstone.Table(root)
+    table.build(indexes=["CAST(n AS STRING):valuelist", "CAST(ts AS STRING):valuelist"])
+    assert table.count("n < 5") == table.query("n < 5").num_rows == 10
+    assert table.count("ts >= TIMESTAMP '1970-01-05 00:00:00Z'") == 16
+    assert table.plan("CAST(n AS STRING) = '11'").files_kept == 1
+
+
+def test_a_name_keeps_a_zone_without_columns_and_a_column_of_the_name_in(tmp_path: Path) -> None:
+    schema = pa.schema([("st", pa.string()), ("in", pa.int32()), ("n", pa.int64())])
+    made = read_expression("to_date(CAST(st AS TIMESTAMP))", schema, "America/New_York")
+    assert "in America/New_York" in made.name
+    assert read_expression(made.name, schema, "UTC").name == made.name
+    named = read_expression("n + `in`", schema, "UTC")
+    assert set(fields_of_name(named.name)) == {"n", "in"}
+    assert read_expression(named.name, schema, "Asia/Tokyo").name == named.name
+
+
+def test_texts_of_a_definition_keep_their_case() -> None:
+    name = read_expression("startswith(s, 'a')", pa.schema([("s", pa.string())])).name
+    assert names_it("STARTSWITH(S, 'a')", name)
+    assert not names_it("startswith(s, 'A')", name)
