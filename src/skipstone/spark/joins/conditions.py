@@ -400,11 +400,17 @@ def _with_subquery(jvm: Jvm, expression: JavaObject) -> tuple[Equality, JavaObje
     mine, other = pair
     if mine.containsPattern(jvm.pattern("PLAN_EXPRESSION")) or not other.references().isEmpty():
         return None
-    # Of NULL, which a subquery without rows is, a cast makes NULL; other functions need not.
     inner = other
-    while str(inner.getClass().getSimpleName()) == "Cast":
-        inner = inner.child()
-    if not _is_subquery(inner) or inner.isCorrelated():
+    while not _is_subquery(inner):
+        parts = [
+            each
+            for each in items(inner.children())
+            if each.containsPattern(jvm.pattern("SCALAR_SUBQUERY"))
+        ]
+        if str(inner.getClass().getSimpleName()) not in _NULL_OF_NULL or len(parts) != 1:
+            return None
+        inner = parts[0]
+    if inner.isCorrelated():
         return None
     plan = inner.plan()
     swap = jvm.module("scala.collection.immutable.Map").empty()
@@ -414,6 +420,13 @@ def _with_subquery(jvm: Jvm, expression: JavaObject) -> tuple[Equality, JavaObje
         return None
     text = f"{mine.sql()} {op} (SELECT …)"
     return Equality((mine, column), (nodes[0], nodes[1]), False, text, op), plan
+
+
+# They make NULL of NULL, which a subquery without rows is; other functions need not. Spark takes
+# subqueries over the same rows together, and each is then a field of a struct.
+_NULL_OF_NULL = frozenset(
+    {"Cast", "GetStructField", "Add", "Subtract", "Multiply", "Divide", "UnaryMinus"}
+)
 
 
 def _is_subquery(expression: JavaObject) -> bool:
