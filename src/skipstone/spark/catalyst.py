@@ -263,8 +263,8 @@ class _TreeReader(FunctionReader):
         return Opaque(text, reason)
 
     def setting(self, name: str) -> str:
-        settings = self.jvm.static("org.apache.spark.sql.internal.SQLConf", "get")()
-        return str(settings.getConfString(name, "")).lower()
+        conf = self.jvm.type("org.apache.spark.sql.internal.SQLConf").get()
+        return str(conf.getConfString(name, "")).lower()
 
     def node_at(self, index: int) -> JavaObject:
         """The JVM object of node ``index``; ``UnreadableLiteral`` unless it is certain.

@@ -46,10 +46,7 @@ initcap reverse replace translate substring_index lpad rpad md5 sha1 sha2
 """
 _TEXTS = frozenset(_OF_TEXT.split())
 # Functions that a setting gives another meaning.
-_BY_SETTING = {
-    "date_format": ("spark.sql.legacy.timeParserPolicy", "legacy"),
-    **dict.fromkeys(("lower", "upper", "initcap"), ("spark.sql.icu.caseMappings.enabled", "false")),
-}
+_BY_SETTING = {"date_format": ("spark.sql.legacy.timeParserPolicy", "legacy")}
 
 
 @dataclass(slots=True)
