@@ -264,7 +264,7 @@ class _TreeReader(FunctionReader):
 
     def setting(self, name: str) -> str:
         conf = self.jvm.type("org.apache.spark.sql.internal.SQLConf").get()
-        return str(conf.getConfString(name, "")).lower()
+        return str(conf.getConfString(name)).lower()
 
     def node_at(self, index: int) -> JavaObject:
         """The JVM object of node ``index``; ``UnreadableLiteral`` unless it is certain.

@@ -82,7 +82,7 @@ class FunctionReader:
         raise NotImplementedError
 
     def setting(self, name: str) -> str:
-        """A setting of the session in lower case, "" where it has none."""
+        """A setting of the session, or its default, in lower case."""
         raise NotImplementedError
 
     def argument(self, node: Any) -> Operand:
