@@ -51,7 +51,7 @@ def layout(bench: Workbench) -> None:
     best = found["layouts"][0]
     assert found["chosen"] is True
     assert (best["curve"], sorted(best["by"])) == ("hilbert", ["amount", "user"])
-    assert [each["files_before"] for each in found["queries"]] == [FILES, FILES]
+    assert [each["files"]["before"] for each in found["queries"]] == [FILES, FILES]
     output = str(bench.home / "clustered")
     done = bench.skipstone(
         *("cluster", table.path, "--by", ",".join(best["by"]), "--to", output),

@@ -24,7 +24,7 @@ from __future__ import annotations
 import itertools
 import math
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 import numpy as np
 import pyarrow as pa
@@ -32,14 +32,16 @@ import pyarrow.compute as pc
 
 from skipstone.predicate.literals import Keys, from_key, order_keys
 from skipstone.predicate.tree import And, Leaf, Op, leaves
-from skipstone.predicate.types import column_path, spark_type
+from skipstone.predicate.types import spark_type
 from skipstone.pruning.interval import Intervals
 from skipstone.pruning.partitions import PartitionColumns
+from skipstone.pruning.table_schema import find_field
 from skipstone.rewrite.curve import sort_order
 
-from .layout_report import LayoutAdvice, LayoutQuery, LayoutSavings
+from .layout_report import LayoutAdvice, LayoutSavings
 from .layout_sample import LayoutSample, RowGroups, SampledColumn, layout_sample
 from .propose import advise
+from .report import QuerySavings
 from .sampling import SEED
 from .simulate import bound
 
@@ -177,10 +179,10 @@ class _Trials:
             self.after = self._results(self._groups((best.curve, best.by), best.file_size))
         return self
 
-    def queries(self) -> Iterator[LayoutQuery]:
+    def queries(self) -> Iterator[QuerySavings]:
         """Each query before, and with the best layout."""
         for asked, before, after in zip(self.asked, self.before, self.after, strict=False):
-            yield LayoutQuery(
+            yield QuerySavings(
                 where=asked.shown,
                 weight=asked.weight,
                 files_before=round(before[1]),
@@ -296,19 +298,14 @@ def _columns(request: AdviceRequest, schema: pa.Schema) -> Iterator[tuple[str, p
     advice = advise(replace(request, sample=min(request.sample, 20)))
     count = 0
     for each in advice.columns:
-        path = column_path(each.column)
-        type_: Any = pa.struct(list(schema))
-        for part in path:
-            at = type_.get_field_index(part) if pa.types.is_struct(type_) else -1
-            type_ = type_.field(at).type if at >= 0 else None
-            if type_ is None:
-                break
-        if type_ is None or spark_type(type_) is None:
+        field = find_field(schema, each.column)
+        type_ = None if field is None else spark_type(field.type)
+        if type_ is None:  # a column of the folders
             continue
         wanted = each.kinds or pa.types.is_date(type_) or pa.types.is_timestamp(type_)
         if wanted and count < _LOOKED_UP:
             count += 1
-            yield each.column, spark_type(type_)
+            yield each.column, type_
 
 
 def _lookups(sample: LayoutSample, types: Mapping[str, pa.DataType]) -> Iterator[_Asked]:

@@ -4,30 +4,14 @@ from __future__ import annotations
 
 import shlex
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
-from skipstone.human import Report, aligned, of_total, one_line, percent, plural, size
+from skipstone.human import Report, aligned, of_total, percent, plural, size
 
-from .report import LONGEST_PREDICATE
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
+from .report import QUERY_HEADINGS, QuerySavings
 
 # Layouts that the text shows; ``to_dict`` has all of them.
 _SHOWN: Final = 8
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LayoutQuery(Report):
-    """One query, or lookups of a column: what it reads now and with the best layout."""
-
-    where: str
-    weight: float
-    files_before: int
-    files_after: int
-    bytes_before: int
-    bytes_after: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -71,7 +55,7 @@ class LayoutAdvice(Report):
     files_sampled: int = 0
     rows_sampled: int = 0
     bytes_data: int = 0
-    queries: tuple[LayoutQuery, ...] = ()
+    queries: tuple[QuerySavings, ...] = ()
     layouts: tuple[LayoutSavings, ...] = ()
     chosen: bool = False
     notes: tuple[str, ...] = ()
@@ -95,7 +79,9 @@ class LayoutAdvice(Report):
             f"{of_total(self.files_sampled, self.files_total, 'files')}, of {size(self.bytes_data)}"
         ]
         if self.queries:
-            lines.append(aligned([_QUERY_HEADINGS, *map(self._query, self.queries)], range(1, 6)))
+            made = self.layouts[0].files_made
+            rows = [each.row(self.files_total, made) for each in self.queries]
+            lines.append(aligned([QUERY_HEADINGS, *rows], range(1, 6)))
         if self.layouts:
             rows = [each._row() for each in self.layouts[:_SHOWN]]
             lines.append(aligned([_LAYOUT_HEADINGS, *rows], range(1, 6)))
@@ -105,16 +91,6 @@ class LayoutAdvice(Report):
         lines += [f"note: {note}" for note in self.notes]
         lines += self._conclusion()
         return "\n".join(lines)
-
-    def _query(self, query: LayoutQuery) -> Sequence[str]:
-        return (
-            one_line(query.where, LONGEST_PREDICATE),
-            f"{query.weight:g}",
-            of_total(query.files_before, self.files_total, "").strip(),
-            of_total(query.files_after, self.layouts[0].files_made, "").strip(),
-            size(query.bytes_before),
-            size(query.bytes_after),
-        )
 
     def _conclusion(self) -> list[str]:
         if self.command is None:
@@ -131,5 +107,4 @@ class LayoutAdvice(Report):
         ]
 
 
-_QUERY_HEADINGS = ("query", "weight", "files now", "files then", "bytes now", "bytes then")
 _LAYOUT_HEADINGS = ("order", "file size", "files", "bytes/query", "files/query", "saves")

@@ -25,7 +25,7 @@ from skipstone.pruning.evaluation import combine
 from skipstone.pruning.interval import Intervals, interval_bounds
 from skipstone.pruning.partitions import PartitionColumns
 
-from .sampling import SEED
+from .sampling import SEED, leaf_values
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -143,7 +143,7 @@ def layout_sample(request: AdviceRequest, types: Mapping[str, pa.DataType]) -> L
     if not read:
         raise FormatError("no file of the sample can be read", file=listing.paths[at[0]])
     ranges = {
-        name: _joined([each.ranges[name] for each in read])
+        name: Intervals.concat([each.ranges[name] for each in read])
         for name in types
         if all(name in each.columns for each in read)
     }
@@ -214,11 +214,8 @@ def _values(
     of another type."""
     if top is None:
         return pa.nulls(held.num_rows, type_)
-    values = held.column(top)
-    values = pa.concat_arrays(values.chunks) if values.chunks else pa.nulls(0, values.type)
     try:
-        if len(path) > 1:
-            values = pc.struct_field(values, list(path[1:]))
+        values = leaf_values(held, (top, *path[1:]))
     except pa.ArrowException:  # the key of a map, the elements of a list
         return None
     read = exactly(values, type_)
@@ -254,20 +251,3 @@ def _known(
             if bounds.stored.type is not None and spark_type(bounds.stored.type) == type_:
                 return known
     return unknown
-
-
-def _joined(parts: Sequence[Intervals]) -> Intervals:
-    def keys(all_: Sequence[Keys]) -> Keys:
-        valid = np.concatenate([each.valid for each in all_])
-        if isinstance(all_[0].data, np.ndarray):
-            return Keys(np.concatenate([np.asarray(each.data) for each in all_]), valid)
-        data: list[Any] = [each.data for each in all_]
-        return Keys(pa.concat_arrays(data), valid)
-
-    return Intervals(
-        type=parts[0].type,
-        lo=keys([each.lo for each in parts]),
-        hi=keys([each.hi for each in parts]),
-        rows=np.concatenate([each.rows for each in parts]),
-        nulls=np.concatenate([each.nulls for each in parts]),
-    )

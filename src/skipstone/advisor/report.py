@@ -13,8 +13,8 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Sequence
 
 
-#: long predicates are cut after this many characters
-LONGEST_PREDICATE: Final = 60
+# Long predicates are cut after this many characters.
+_LONGEST_PREDICATE: Final = 60
 
 
 class _Proposal(Report):
@@ -178,13 +178,13 @@ class Advice(_Proposal):
 
 # -- by queries ------------------------------------------------------------------------------------
 
-_QUERY_HEADINGS = ("query", "weight", "files now", "files then", "bytes now", "bytes then")
+QUERY_HEADINGS = ("query", "weight", "files now", "files then", "bytes now", "bytes then")
 _INDEX_HEADINGS = ("index", "size", "saves alone", "files", "build", "saves more", "why")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QuerySavings(Report):
-    """One query: the bytes and files that it reads without an index, and with the proposed ones."""
+    """One query: the bytes and files that it reads now, and with what is proposed."""
 
     where: str
     weight: float
@@ -201,12 +201,13 @@ class QuerySavings(Report):
             "bytes": {"before": self.bytes_before, "after": self.bytes_after},
         }
 
-    def _row(self, files_total: int) -> tuple[str, ...]:
+    def row(self, files_now: int, files_then: int) -> tuple[str, ...]:
+        """The cells under ``QUERY_HEADINGS``; the table has so many files, and will have."""
         return (
-            one_line(self.where, LONGEST_PREDICATE),
+            one_line(self.where, _LONGEST_PREDICATE),
             f"{self.weight:g}",
-            of_total(self.files_before, files_total, "").strip(),
-            of_total(self.files_after, files_total, "").strip(),
+            of_total(self.files_before, files_now, "").strip(),
+            of_total(self.files_after, files_then, "").strip(),
             size(self.bytes_before),
             size(self.bytes_after),
         )
@@ -299,8 +300,8 @@ class Savings(_Proposal):
 
     def _tables(self) -> Iterator[tuple[Sequence[str], list[tuple[str, ...]], Collection[int]]]:
         if self.queries:
-            rows = [each._row(self.files_total) for each in self.queries]
-            yield _QUERY_HEADINGS, rows, range(1, 6)
+            rows = [each.row(self.files_total, self.files_total) for each in self.queries]
+            yield QUERY_HEADINGS, rows, range(1, 6)
         if self.candidates:
             yield _INDEX_HEADINGS, [each._row() for each in self.candidates], range(1, 6)
 

@@ -170,7 +170,7 @@ def _read(
     samples = {}
     for column in there:  # one by one: only the distinct values of a column are kept
         rows = file.read_rows([column_name(column)], wanted)
-        read = exactly(_leaf(rows, column), columns[column])
+        read = exactly(leaf_values(rows, column), columns[column])
         if read is not None:
             samples[column] = column_sample(read)
     if rows_read == file.num_rows:
@@ -210,7 +210,7 @@ def _rows_within(file: ParquetFile, leaves: Sequence[int], budget: int) -> list[
     return [(starts[g], min(starts[g] + each, starts[g + 1])) for g in chosen]
 
 
-def _leaf(rows: pa.Table, path: Sequence[str]) -> pa.Array:
+def leaf_values(rows: pa.Table, path: Sequence[str]) -> pa.Array:
     """The values of a nested field; null where a struct above it is."""
     values = rows.column(rows.schema.get_field_index(path[0]))
     values = pa.concat_arrays(values.chunks) if values.chunks else values.combine_chunks()

@@ -13,7 +13,6 @@ import pyarrow as pa
 from skipstone import _compute as pc
 from skipstone._arrays import arrow, numbers
 from skipstone.errors import UnsupportedError
-from skipstone.parquet.evidence.value_bounds import joined
 from skipstone.predicate.literals import Keys, compare, order_keys
 from skipstone.predicate.tree import Op
 from skipstone.predicate.types import spark_type
@@ -144,7 +143,7 @@ class SortBounds:
         if len(parts) == 1:
             return parts[0]
         return cls(
-            best=joined([each.best for each in parts]),
+            best=Keys.concat([each.best for each in parts]),
             may_be_null=np.concatenate([each.may_be_null for each in parts]),
             has_value=np.concatenate([each.has_value for each in parts]),
         )

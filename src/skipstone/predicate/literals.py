@@ -48,7 +48,7 @@ from .tree import Op
 from .types import Kind, kind_of, spark_type
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     from numpy.typing import NDArray
 
@@ -216,6 +216,14 @@ class Keys:
 
     def __len__(self) -> int:
         return len(self.valid)
+
+    @classmethod
+    def concat(cls, parts: Sequence[Keys]) -> Keys:
+        """The keys of all parts, in order."""
+        valid = np.concatenate([each.valid for each in parts])
+        if parts[0].is_int:
+            return cls(np.concatenate([np.asarray(each.data) for each in parts]), valid)
+        return cls(pa.concat_arrays([each.data for each in parts]), valid)
 
     def take(self, at: NDArray[np.bool_] | NDArray[np.int64]) -> Keys:
         """The keys that a mask or positions select."""

@@ -46,6 +46,8 @@ from skipstone.predicate.tree import Op
 from . import BoolArray, Bounds
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     import pyarrow as pa
     from numpy.typing import NDArray
 
@@ -95,6 +97,17 @@ class Intervals:
             hi=self.hi.take(at),
             rows=self.rows[at],
             nulls=self.nulls[at],
+        )
+
+    @classmethod
+    def concat(cls, parts: Sequence[Intervals]) -> Intervals:
+        """The units of all parts, in order; all of one type."""
+        return cls(
+            type=parts[0].type,
+            lo=Keys.concat([each.lo for each in parts]),
+            hi=Keys.concat([each.hi for each in parts]),
+            rows=np.concatenate([each.rows for each in parts]),
+            nulls=np.concatenate([each.nulls for each in parts]),
         )
 
     def only(self, known: BoolArray) -> Intervals:

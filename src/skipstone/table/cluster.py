@@ -13,7 +13,7 @@ from skipstone.identity import canonical_path
 from skipstone.indexes.minmax import NullCounts
 from skipstone.predicate.types import column_name, split_names
 from skipstone.pruning.partitions import PartitionColumns
-from skipstone.pruning.table_schema import spelled_path
+from skipstone.pruning.table_schema import find_field, spelled_path
 
 from .open_table import OpenTable
 from .sort_keys import sort_column
@@ -151,11 +151,8 @@ def _key_columns(
         raise SkipstoneError("there is no column to cluster by", hint='name one: by="user_id"')
     paths = tuple(sort_column(table, schema, name.strip()) for name in names)
     for name, path in zip(names, paths, strict=True):
-        field = schema.field(path[0])
-        for part in path[1:]:
-            if not pa.types.is_struct(field.type):
-                break
-            field = field.type.field(part)
+        field = find_field(schema, column_name(path))
+        assert field is not None  # its path was found
         if pa.types.is_nested(field.type):
             raise SkipstoneError(
                 f"cannot cluster by {name}: it is {field.type}",

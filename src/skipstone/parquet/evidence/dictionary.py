@@ -23,6 +23,7 @@ from skipstone.parquet.encodings.values import ByteArrays, Values
 from skipstone.parquet.format.enums import PageType
 from skipstone.parquet.pages.column_values import decode_dictionary_page
 from skipstone.parquet.pages.page import read_page
+from skipstone.predicate.literals import Keys
 from skipstone.predicate.tree import Const, Leaf, Op
 from skipstone.pruning import Answer, Bounds, Cause, Fetched, Level, Reason, Units
 from skipstone.pruning.interval import null_bounds, with_nulls
@@ -31,7 +32,6 @@ from skipstone.storage import ByteRange
 
 from .indexed_file import ColumnEvidence, IndexedFile
 from .stored_values import Form
-from .value_bounds import joined
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -39,7 +39,6 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from skipstone.parquet.encodings.kernels import I64
-    from skipstone.predicate.literals import Keys
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -106,7 +105,7 @@ class DictionaryEvidence(ColumnEvidence):
                     parts.append(keys)
             if at:
                 counts = np.array([len(each) for each in parts], np.int64)
-                found.append(_Values(file, np.array(at, np.int64), joined(parts), counts))
+                found.append(_Values(file, np.array(at, np.int64), Keys.concat(parts), counts))
         return [self._answer(leaf, units, found, tuple(reasons)) for leaf in leaves]
 
     def _answer(

@@ -172,8 +172,8 @@ class ValueBounds:
         numbers = [each.numbers for each in parts if each.numbers is not None]
         return cls(
             stored=first.stored,
-            all=_concat([each.all for each in parts]),
-            numbers=_concat(numbers) if numbers else None,
+            all=Intervals.concat([each.all for each in parts]),
+            numbers=Intervals.concat(numbers) if numbers else None,
         )
 
     def bounds_of(self, leaf: Leaf) -> Bounds[BoolArray] | None:
@@ -225,24 +225,6 @@ def _takes_nan(leaf: Leaf) -> bool:
             return not among
         case _:
             return leaf.op is Op.GE
-
-
-def _concat(parts: Sequence[Intervals]) -> Intervals:
-    return Intervals(
-        type=parts[0].type,
-        lo=joined([each.lo for each in parts]),
-        hi=joined([each.hi for each in parts]),
-        rows=np.concatenate([each.rows for each in parts]),
-        nulls=np.concatenate([each.nulls for each in parts]),
-    )
-
-
-def joined(parts: Sequence[Keys]) -> Keys:
-    """The keys of all parts, in order."""
-    valid = np.concatenate([each.valid for each in parts])
-    if parts[0].is_int:
-        return Keys(np.concatenate([np.asarray(each.data) for each in parts]), valid)
-    return Keys(pa.concat_arrays([each.data for each in parts]), valid)
 
 
 _BYTES = (Type.BYTE_ARRAY, Type.FIXED_LEN_BYTE_ARRAY)
