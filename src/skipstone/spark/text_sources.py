@@ -78,10 +78,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.types import StructType
 
-    from skipstone.build.job import BuildJob
-    from skipstone.identity import ObjectId
     from skipstone.pruning.kind import Index
-    from skipstone.storage import Listing, Storage
 
 # After this many failures the remaining files are tried in halves.
 _FAILURES = 3
