@@ -20,9 +20,9 @@ import pytest
 import skipstone
 from skipstone import Table
 from skipstone.errors import UnsupportedError
+from skipstone.spark.session import set_to
 from skipstone.spark.versions import setting_of
 from tests.spark.layout import read_by_spark, read_remotely, rows
-from tests.spark_settings import set_to
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -31,9 +31,9 @@ from skipstone.errors import UnsupportedError
 from skipstone.spark.joins.keys import MIN_BYTES
 from skipstone.spark.joins.rows import columns_of_rows, packed_columns
 from skipstone.spark.literals import UnreadableLiteral
+from skipstone.spark.session import set_to
 from tests.accept.tables import backdate
 from tests.spark.layout import rows
-from tests.spark_settings import set_to
 from tools.scanned import scanned
 
 if TYPE_CHECKING:

@@ -59,7 +59,8 @@ if TYPE_CHECKING:
 
 
 _PACKAGE = "org.apache.spark.sql.catalyst.expressions."
-_COMPARISONS = {
+#: comparisons by their class
+COMPARISONS = {
     "EqualTo": "=",
     "EqualNullSafe": "<=>",
     "LessThan": "<",
@@ -390,7 +391,7 @@ class _TreeReader(FunctionReader):
 
     def compare(self, index: int, node: dict[str, Any], children: list[_Node]) -> _Node:
         left, right = (self.argument(child) for child in children)
-        return Comparison(_COMPARISONS[node["class"][len(_PACKAGE) :]], left, right)
+        return Comparison(COMPARISONS[node["class"][len(_PACKAGE) :]], left, right)
 
     _EqualTo = _EqualNullSafe = _LessThan = _LessThanOrEqual = compare
     _GreaterThan = _GreaterThanOrEqual = compare

@@ -17,6 +17,7 @@ import re
 import secrets
 import sys
 import threading
+from contextlib import contextmanager
 from functools import cached_property
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
@@ -123,6 +124,22 @@ _OWN_MEANING: Final = {
     "spark.sql.parser.escapedStringLiterals": "false",
     "spark.sql.parser.quotedRegexColumnNames": "false",
 }
+
+
+@contextmanager
+def set_to(spark: SparkSession, settings: Mapping[str, str]) -> Iterator[None]:
+    """The session with these settings; those of before, or none, come back."""
+    before = {name: spark.conf.get(name, None) for name in settings}
+    try:
+        for name, value in settings.items():
+            spark.conf.set(name, value)
+        yield
+    finally:
+        for name, old in before.items():
+            if old is None:
+                spark.conf.unset(name)
+            else:
+                spark.conf.set(name, old)
 
 
 def cloned(spark: SparkSession) -> SparkSession:
