@@ -13,7 +13,7 @@ import pytest
 
 import skipstone
 from skipstone import Table
-from tests.spark_settings import set_to
+from skipstone.spark.session import set_to
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -19,7 +19,7 @@ from skipstone.predicate.binding import bind
 from skipstone.predicate.sql import parse_sql
 from skipstone.predicate.tree import Computed, columns_read, pieces
 from skipstone.pruning.residual import matching
-from tests.spark_settings import set_to
+from skipstone.spark.session import set_to
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

@@ -24,6 +24,7 @@ import numpy as np
 import pyarrow as pa
 
 import skipstone
+from skipstone.spark.session import set_to
 from tests.oracle import NotModelled, SparkError
 from tests.soak.differences import features_of, places_of
 from tests.soak.generate import ROW, Generator
@@ -45,7 +46,6 @@ from tests.soak.trials import (
     run_case,
 )
 from tests.soak.values import chance, pick
-from tests.spark_settings import set_to
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

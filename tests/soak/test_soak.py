@@ -13,6 +13,7 @@ import pytest
 
 import skipstone
 from skipstone.predicate.tree import ColumnRef, Comparison, Literal
+from skipstone.spark.session import set_to
 from tests.soak.__main__ import main
 from tests.soak.generate import ROW, DataFile
 from tests.soak.life import LIFE
@@ -31,7 +32,6 @@ from tests.soak.shrink import files_of, script, shrunk
 from tests.soak.spark import ZONE, Sessions, SparkTrials
 from tests.soak.trials import Case, Finding, TableTrials, Totals
 from tests.soak.writers import write_file
-from tests.spark_settings import set_to
 from tests.strategies import TIMESTAMP, TIMESTAMP_NTZ
 
 if TYPE_CHECKING:

@@ -20,10 +20,10 @@ from skipstone.predicate.indexed import read_expression
 from skipstone.predicate.sql import parse_sql
 from skipstone.predicate.tree import Op, Opaque, leaves, pieces
 from skipstone.pruning.residual import matching
+from skipstone.spark.session import set_to
 from skipstone.spark.skip import explain, skip
 from tests.predicate.bound_rows import rows_of_bound
 from tests.spark.fake import finder
-from tests.spark_settings import set_to
 from tests.table.test_expression_skipping import DOCUMENTED, file
 
 if TYPE_CHECKING:

@@ -21,7 +21,7 @@ from skipstone import Decryption, Table
 from skipstone.cli import cli
 from skipstone.errors import PredicateError, SkipstoneError, UnsupportedError
 from skipstone.spark import clustering
-from tests.spark_settings import set_to
+from skipstone.spark.session import set_to
 from tools.json_schemas import schemas
 
 if TYPE_CHECKING:

@@ -20,8 +20,9 @@ import pytest
 import skipstone
 from skipstone import Table
 from skipstone.errors import UnsupportedError
+from skipstone.spark.session import set_to
+from skipstone.spark.versions import setting_of
 from tests.spark.layout import read_by_spark, read_remotely, rows
-from tests.spark_settings import set_to
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -359,3 +360,57 @@ def test_expressions_are_built_under_the_own_meaning_of_texts(
     skipped, read = read_by_spark(skipstone.skip(spark.read.parquet(str(root))).where(condition))
     assert rows(plain) == skipped != []
     assert read == 1
+
+
+def _texts(root: Path, texts: list[str]) -> None:
+    root.mkdir()
+    for file, text in enumerate(texts):
+        pq.write_table(pa.table({"s": [text, f"{text}x"]}), root / f"{file}.parquet")
+        os.utime(root / f"{file}.parquet", (OLD, OLD))
+
+
+def test_functions_that_a_setting_changes_are_left_to_spark(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    root = tmp_path / "t"
+    _texts(root, ["ßa ßb", "aa", "ab", "ba"])
+    Table(root).build(spark, indexes=["initcap(s):valuelist"])
+    plain = spark.read.parquet(str(root))
+    for value, text in (("true", "Ssa Ssb"), ("false", "ßa ßb")):
+        with set_to(spark, {"spark.sql.icu.caseMappings.enabled": value}):
+            where = f"initcap(s) = '{text}'"
+            found, files = read_by_spark(skipstone.skip(plain).where(where))
+            assert found == rows(plain.where(where)) != []
+            assert files == (1 if value == "true" else 4)
+
+
+def test_a_remote_session_builds_under_the_settings_of_an_index_alone(
+    spark_connect: SparkSession, tmp_path: Path
+) -> None:
+    root = tmp_path / "t"
+    _texts(root, ["ab cd", "ef", "gh"])
+    indexes = ["initcap(s):valuelist"]
+    for key, value in (
+        ("spark.sql.ansi.enabled", "false"),
+        ("spark.sql.legacy.timeParserPolicy", "LEGACY"),
+        ("spark.sql.parser.quotedRegexColumnNames", "true"),
+    ):
+        with (
+            set_to(spark_connect, {key: value}),
+            pytest.raises(UnsupportedError, match=f"{key} = .* and it is {value}") as error,
+        ):
+            Table(root).build(spark_connect, indexes=indexes)
+        assert f"spark.conf.set({key!r}" in str(error.value)
+    Table(root).build(spark_connect, indexes=indexes)
+    where = "initcap(s) = 'Ab Cd'"
+    found, files = read_remotely(Table(root).read(spark_connect, where))
+    assert found == rows(spark_connect.read.parquet(str(root)).where(where)) != []
+    assert files == 1
+
+
+def test_settings_that_a_version_lacks(spark: SparkSession, spark_connect: SparkSession) -> None:
+    for session in (spark, spark_connect):
+        assert setting_of(session.conf.get, "spark.sql.ansi.doubleQuotedIdentifiers") == "false"
+        assert setting_of(session.conf.get, "spark.sql.no.such.setting") is None
+        with pytest.raises(Exception, match=r"NOT_STR|NOT_EXPECTED_TYPE|expected"):
+            setting_of(session.conf.get, 5)  # type: ignore[arg-type]

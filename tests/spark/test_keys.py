@@ -14,8 +14,7 @@ import pytest
 import skipstone
 from skipstone.errors import PredicateError
 from skipstone.pruning import costs as cost
-from skipstone.spark.session import is_connect
-from tests.spark_settings import set_to
+from skipstone.spark.session import is_connect, set_to
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

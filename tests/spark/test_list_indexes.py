@@ -11,8 +11,8 @@ import pytest
 import skipstone
 from skipstone import Table
 from skipstone.errors import UnsupportedError
+from skipstone.spark.session import set_to
 from tests.spark.layout import read_by_spark, rows
-from tests.spark_settings import set_to
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -13,11 +13,11 @@ import pytest
 
 from skipstone.spark.last_query import last_scan
 from skipstone.spark.scans import QueryScans
+from skipstone.spark.session import set_to
 from skipstone.spark.skip import explain, skip
 from tests.spark.fake import finder
 from tests.spark.layout import ten_files
 from tests.spark.since import since
-from tests.spark_settings import set_to
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -38,7 +38,6 @@ if TYPE_CHECKING:
 
     from skipstone.parquet.encryption.decryption import Decryption
     from skipstone.predicate.indexed import Expression
-    from skipstone.pruning.kind import Index
     from skipstone.questdb.pm_of_data_file import PmMode
 
 

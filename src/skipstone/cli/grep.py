@@ -246,7 +246,9 @@ class _Search:
         )
 
     def condition(self, columns: Sequence[str]) -> str:
-        return " OR ".join(f"{_quoted(column)} {self.sql}" for column in columns)
+        from skipstone.predicate.types import backquoted, column_path
+
+        return " OR ".join(f"{backquoted(*column_path(each))} {self.sql}" for each in columns)
 
     def matches(self, texts: pa.ChunkedArray) -> NDArray[np.bool_]:
         """Per text whether it matches, as it does for the rows of the table."""
@@ -289,13 +291,6 @@ class _Search:
         for parts, cut in zip(found, cuts, strict=True):
             parts[-1] += cut[0] if cut else ""
         return found
-
-
-def _quoted(name: str) -> str:
-    """A column in SQL, where without backquotes a name may be a word or an operator."""
-    from skipstone.predicate.types import column_path
-
-    return ".".join("`" + part.replace("`", "``") + "`" for part in column_path(name))
 
 
 def _condition_on_text(sql: str) -> Bound:

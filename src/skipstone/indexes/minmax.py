@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 
     from skipstone.predicate.tree import Leaf
     from skipstone.pruning import BoolArray, Units
-    from skipstone.pruning.kind import Chunk, Rows, Stored
+    from skipstone.pruning.kind import Chunk, Stored
 
 
 class MinMax(PerFile):

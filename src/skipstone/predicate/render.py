@@ -44,6 +44,7 @@ from .types import (
     TIMESTAMP_NTZ,
     Kind,
     MapKey,
+    backquoted,
     column_path,
     decimal_text,
     kind_of,
@@ -76,7 +77,7 @@ def column_sql(path: tuple[str, ...]) -> str:
             found += f"[{quote(part)}]"
             continue
         plain = _PLAIN.fullmatch(part) and part.upper() not in _WORDS
-        found += ("." if found else "") + (part if plain else "`" + part.replace("`", "``") + "`")
+        found += ("." if found else "") + (part if plain else backquoted(part))
     return found
 
 

@@ -219,8 +219,13 @@ def column_name(path: tuple[str, ...]) -> str:
             found += f"['{escaped}']"
             continue
         quoted = any(each in part for each in (".", "`", "['", EXPRESSION)) or not part
-        found += ("." if found else "") + ("`" + part.replace("`", "``") + "`" if quoted else part)
+        found += ("." if found else "") + (backquoted(part) if quoted else part)
     return found
+
+
+def backquoted(*path: str) -> str:
+    """A path as SQL, which in backquotes reads no name as a word or an operator."""
+    return ".".join("`" + part.replace("`", "``") + "`" for part in path)
 
 
 _PART = re.compile(

@@ -50,6 +50,7 @@ from skipstone.predicate.types import MapKey, parse_type
 from .catalyst_functions import FUNCTIONS, Attribute, Function, FunctionReader, UnusableOperand
 from .literals import UnreadableLiteral, fetch_listed, fetch_set, fetch_values, value_of
 from .session import items
+from .versions import setting_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -58,7 +59,8 @@ if TYPE_CHECKING:
 
 
 _PACKAGE = "org.apache.spark.sql.catalyst.expressions."
-_COMPARISONS = {
+#: comparisons by their class
+COMPARISONS = {
     "EqualTo": "=",
     "EqualNullSafe": "<=>",
     "LessThan": "<",
@@ -178,6 +180,7 @@ class _TreeReader(FunctionReader):
     time_zone: str
     unusable: Mapping[tuple[str, ...], str]
     fetches: int = field(default=_FETCHES)
+    settings: dict[str, str | None] = field(default_factory=dict)
 
     def read(self) -> Expr:
         return self.predicate(self.root())
@@ -262,9 +265,13 @@ class _TreeReader(FunctionReader):
             text = str(self.nodes[index]["class"]).rsplit(".", 1)[-1]
         return Opaque(text, reason)
 
-    def setting(self, name: str) -> str:
-        conf = self.jvm.type("org.apache.spark.sql.internal.SQLConf").get()
-        return str(conf.getConfString(name)).lower()
+    def setting(self, name: str) -> str | None:
+        """A setting of the session, or its default, in lower case; ``None`` where there is none."""
+        if name not in self.settings:
+            conf = self.jvm.type("org.apache.spark.sql.internal.SQLConf").get()
+            found = setting_of(conf.getConfString, name)
+            self.settings[name] = None if found is None else found.lower()
+        return self.settings[name]
 
     def node_at(self, index: int) -> JavaObject:
         """The JVM object of node ``index``; ``UnreadableLiteral`` unless it is certain.
@@ -384,7 +391,7 @@ class _TreeReader(FunctionReader):
 
     def compare(self, index: int, node: dict[str, Any], children: list[_Node]) -> _Node:
         left, right = (self.argument(child) for child in children)
-        return Comparison(_COMPARISONS[node["class"][len(_PACKAGE) :]], left, right)
+        return Comparison(COMPARISONS[node["class"][len(_PACKAGE) :]], left, right)
 
     _EqualTo = _EqualNullSafe = _LessThan = _LessThanOrEqual = compare
     _GreaterThan = _GreaterThanOrEqual = compare

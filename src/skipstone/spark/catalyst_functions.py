@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import re
+from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -45,8 +46,12 @@ substr upper lower concat trim ltrim rtrim get_json_object regexp_extract regexp
 initcap reverse replace translate substring_index lpad rpad md5 sha1 sha2
 """
 _TEXTS = frozenset(_OF_TEXT.split())
-# Functions that a setting gives another meaning.
-_BY_SETTING = {"date_format": ("spark.sql.legacy.timeParserPolicy", "legacy")}
+# Functions that a setting gives another meaning, and its values under which they have that of an
+# index. Where a version lacks the setting, the meaning is another one.
+_BY_SETTING = {
+    "date_format": ("spark.sql.legacy.timeParserPolicy", ("corrected", "exception")),
+    "initcap": ("spark.sql.icu.caseMappings.enabled", ("true",)),
+}
 
 
 @dataclass(slots=True)
@@ -69,30 +74,29 @@ class UnusableOperand(ValueError):
     """An operand that no index can use; its text is the reason."""
 
 
-class FunctionReader:
+class FunctionReader(ABC):
     """The methods of ``catalyst._TreeReader`` for functions, by their class."""
 
     time_zone: str
     unusable: Mapping[tuple[str, ...], str]
 
-    def opaque(self, index: int, reason: str) -> Opaque:
-        raise NotImplementedError
+    @abstractmethod
+    def opaque(self, index: int, reason: str) -> Opaque: ...
 
-    def node_at(self, index: int) -> JavaObject:
-        raise NotImplementedError
+    @abstractmethod
+    def node_at(self, index: int) -> JavaObject: ...
 
-    def setting(self, name: str) -> str:
-        """A setting of the session, or its default, in lower case."""
-        raise NotImplementedError
+    @abstractmethod
+    def setting(self, name: str) -> str | None: ...
 
-    def argument(self, node: Any) -> Operand:
-        raise NotImplementedError
+    @abstractmethod
+    def argument(self, node: Any) -> Operand: ...
 
-    def type_of(self, node: Any) -> pa.DataType | None:
-        raise NotImplementedError
+    @abstractmethod
+    def type_of(self, node: Any) -> pa.DataType | None: ...
 
-    def atomic(self, type: Any) -> pa.DataType | None:
-        raise NotImplementedError
+    @abstractmethod
+    def atomic(self, type: Any) -> pa.DataType | None: ...
 
     def why_unusable(self, node: Attribute) -> str | None:
         paths = (node.path[: depth + 1] for depth in range(len(node.path)))
@@ -131,9 +135,9 @@ class FunctionReader:
         if zone is not None and zone != self.time_zone:
             return self.opaque(index, f"{name} in time zone {zone}, not the session's")
         if name in _BY_SETTING:
-            setting, other = _BY_SETTING[name]
-            if self.setting(setting) == other:
-                return self.opaque(index, f"{setting} is {other}")
+            setting, own = _BY_SETTING[name]
+            if (found := self.setting(setting)) not in own:
+                return self.opaque(index, f"{setting} is {found or 'not there'}")
         args = tuple(self.argument(child) for child in children)
         return Function(Call(name, args), pa.string() if name in _TEXTS else None)
 

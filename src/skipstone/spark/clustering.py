@@ -23,11 +23,13 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from skipstone.errors import SkipstoneError, UnsupportedError
+from skipstone.errors import SkipstoneError, UnsupportedError, first_line
 from skipstone.human import Report, duration, plural, size
+from skipstone.predicate.types import backquoted
 from skipstone.rewrite.curve import BITS, Curve
 
 from .jobs import described
+from .session import set_to
 from .versions import collected, to_arrow
 
 if TYPE_CHECKING:
@@ -35,8 +37,6 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
     from pyspark.sql import DataFrame, SparkSession
-
-    from .versions import JavaObject
 
 
 #: bytes of a file, where the user names none
@@ -131,11 +131,11 @@ def row_checksums(frame: DataFrame, distinct: Sequence[str] = ()) -> RowChecksum
     """The checksums of all rows of ``frame``, with distinct counts of some columns."""
     wanted = ["count(1)"]
     for field in frame.schema:
-        name = _quoted(field.name)
+        name = backquoted(field.name)
         wanted.append(f"count({name})")
         hashed = _hashable(name, field.dataType)
         wanted.append(f"sum(cast(xxhash64({hashed}) AS decimal(20, 0)))")
-    wanted += [f"approx_count_distinct({_quoted(name)})" for name in distinct]
+    wanted += [f"approx_count_distinct({backquoted(name)})" for name in distinct]
     row = frame.selectExpr(*(f"{each} AS c{at}" for at, each in enumerate(wanted))).collect()[0]
     names = frame.columns
     return RowChecksums(
@@ -160,10 +160,9 @@ def _hashable(value: str, type: Any, depth: int = 0) -> str:
     if name == "array":
         return f"transform({value}, {inner} -> {_hashable(inner, type.elementType, depth + 1)})"
     if name == "struct":
-        fields = [
-            _hashable(f"{value}.{_quoted(each.name)}", each.dataType, depth) for each in type.fields
-        ]
-        return f"if({value} IS NULL, NULL, struct({', '.join(fields)}))"
+        parts = [(f"{value}.{backquoted(each.name)}", each.dataType) for each in type.fields]
+        fields = ", ".join(_hashable(*each, depth) for each in parts)
+        return f"if({value} IS NULL, NULL, struct({fields}))"
     return f"to_json({value})"
 
 
@@ -172,17 +171,18 @@ def write_clustered(
 ) -> None:
     """Write ``frame`` to ``output``, which does not exist; see the module."""
     text = f"skipstone cluster: {plural(job.files, 'file')} of {output}"
-    with _set(spark, _SETTINGS), described(spark, text):
-        placed = (_by_ranges if job.curve == "sort" else _by_curve)(spark, frame, job, before.rows)
+    with set_to(spark, _SETTINGS), described(spark, text):
+        by_ranges = job.curve == "sort"
+        placed = _by_ranges(frame, job) if by_ranges else _by_curve(spark, frame, job, before.rows)
         writer = placed.write.mode("error").options(**_options(job, before))
         if job.partitions:
             writer = writer.partitionBy(*job.partitions)
-        with in_words(output, begun=True):
+        with errors_of_job(output, begun=True):
             writer.parquet(output)
 
 
 @contextmanager
-def in_words(output: str, *, begun: bool) -> Iterator[None]:
+def errors_of_job(output: str, *, begun: bool) -> Iterator[None]:
     """``SkipstoneError`` for a job that fails; ``begun``: after which there may be files."""
     from py4j.protocol import Py4JError
     from pyspark.errors import PySparkException
@@ -221,8 +221,8 @@ def _options(job: Clustering, before: RowChecksums) -> dict[str, str]:
 # sessions of both kinds.
 
 
-def _by_ranges(spark: SparkSession, frame: DataFrame, job: Clustering, rows: int) -> DataFrame:
-    keys = [*map(_quoted, job.partitions), *map(_spelled, job.by)]
+def _by_ranges(frame: DataFrame, job: Clustering) -> DataFrame:
+    keys = [*map(backquoted, job.partitions), *(backquoted(*path) for path in job.by)]
     return frame.repartitionByRange(job.files, *keys).sortWithinPartitions(*keys)
 
 
@@ -242,7 +242,7 @@ def _by_curve(spark: SparkSession, frame: DataFrame, job: Clustering, rows: int)
     some = frame.selectExpr(*(f"{each} AS k{number}" for number, each in enumerate(keys)))
     sample = collected(some.sample(min(1.0, _SAMPLE / max(rows, 1)), _SEED))
     columns = [each.combine_chunks() for each in sample.columns]
-    placing = Placing.of(job, paths, frame.columns, columns).with_slots(_slots(spark, job.files))
+    placing = Placing.of(job, paths, frame.columns, columns, _slots(spark, job.files))
     made = StructType([*frame.schema]).add(_FILE, IntegerType()).add(_PLACE, LongType())
     placed = frame.mapInArrow(placing, made).repartition(job.files, _FILE)
     ordered = placed.sortWithinPartitions(*folders, _PLACE)
@@ -259,13 +259,13 @@ def _require_arrow(frame: DataFrame) -> None:
         except Exception as error:
             raise UnsupportedError(
                 f"column {field.name} is {field.dataType.simpleString()}, which Spark does not pass"
-                f" to Python: {str(error).splitlines()[0]}",
+                f" to Python: {first_line(error)}",
                 hint="order by columns in turn, which needs no Python: curve='sort', --curve sort",
             ) from error
 
 
 def _cut(frame: DataFrame, path: tuple[str, ...]) -> str:
-    column = _spelled(path)
+    column = backquoted(*path)
     type = frame.select(column).schema[0].dataType.simpleString()
     texts = type.startswith(("string", "binary"))
     return f"substring({column}, 1, {_PREFIX})" if texts else column
@@ -284,7 +284,7 @@ class Placing:
     paths: tuple[tuple[int, tuple[str, ...]], ...]
     folder: int
     limits: NDArray[np.int64]
-    slots: NDArray[np.int32] | None = None
+    slots: NDArray[np.int32]
 
     @classmethod
     def of(
@@ -293,6 +293,7 @@ class Placing:
         by: Sequence[tuple[str, ...]],
         names: Sequence[str],
         sample: Sequence[pa.Array],
+        slots: NDArray[np.int32],
     ) -> Placing:
         """For rows whose columns are ``names``; ``sample`` are directories and keys of some."""
         curve = Curve.of(job.curve, sample[1:])
@@ -305,14 +306,10 @@ class Placing:
             paths=tuple((names.index(path[0]), path[1:]) for path in by),
             folder=names.index(_DIRECTORY),
             limits=ranks[at] if len(ranks) else np.zeros(0, np.int64),
+            slots=slots,
         )
 
-    def with_slots(self, slots: NDArray[np.int32]) -> Placing:
-        """The same with the numbers of the files."""
-        return Placing(self.curve, self.directory, self.paths, self.folder, self.limits, slots)
-
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        assert self.slots is not None
         for batch in batches:
             columns = [
                 pc.struct_field(batch.column(at), list(below)) if below else batch.column(at)
@@ -345,30 +342,6 @@ def _slots(spark: SparkSession, files: int) -> NDArray[np.int32]:
     for row in found:
         slots[row[0]] = row[1]
     return slots
-
-
-def _spelled(path: tuple[str, ...]) -> str:
-    return ".".join(map(_quoted, path))
-
-
-def _quoted(name: str) -> str:
-    return "`" + name.replace("`", "``") + "`"
-
-
-@contextmanager
-def _set(spark: SparkSession, settings: Mapping[str, str]) -> Iterator[None]:
-    """Settings of the session for a while."""
-    before: dict[str, JavaObject] = {name: spark.conf.get(name, None) for name in settings}
-    for name, value in settings.items():
-        spark.conf.set(name, value)
-    try:
-        yield
-    finally:
-        for name, value in before.items():
-            if value is None:
-                spark.conf.unset(name)
-            else:
-                spark.conf.set(name, value)
 
 
 def require_equal(before: RowChecksums, after: RowChecksums, table: str, output: str) -> None:

@@ -40,6 +40,8 @@ import numpy as np
 from skipstone.identity import canonical_path, encode_uri
 from skipstone.storage.file_status import FileStatuses
 
+from .versions import setting_of
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
@@ -223,10 +225,7 @@ def session_settings(session: SparkSession, format: str) -> dict[str, str]:
     """The settings of ``session`` that ``fingerprint`` uses, set or default."""
     found = {}
     for key in (*_SETTINGS[format], CORRUPT_NAME, _SESSION_ZONE):
-        try:
-            value = session.conf.get(key)
-        except Exception:  # no default: a setting that is not set is left out
-            continue
+        value = setting_of(session.conf.get, key)
         if value is not None:
             found[key] = value
     found[JVM_ZONE] = _jvm_zone(session)

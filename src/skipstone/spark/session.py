@@ -17,7 +17,9 @@ import re
 import secrets
 import sys
 import threading
+from contextlib import contextmanager
 from functools import cached_property
+from importlib import import_module
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 from weakref import WeakKeyDictionary
 
@@ -25,7 +27,7 @@ import numpy as np
 
 from skipstone.errors import KeyUnavailableError, UnsupportedError
 
-from .versions import Scala213, scala_of, settings_of_connect
+from .versions import Scala213, scala_of, setting_of, settings_of_connect
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -37,6 +39,12 @@ if TYPE_CHECKING:
 def is_connect(thing: Any) -> bool:
     """True for a session or DataFrame of Spark Connect, whose JVM is elsewhere."""
     return any(".sql.connect." in f"{base.__module__}." for base in type(thing).__mro__)
+
+
+def functions_of(spark: SparkSession) -> Any:
+    """The functions of its columns: ``pyspark.sql.functions`` are those of the process, which may
+    have sessions of both kinds."""
+    return import_module(f"pyspark.sql.{'connect.' if is_connect(spark) else ''}functions")
 
 
 def require_session(spark: Any) -> None:
@@ -118,6 +126,22 @@ _OWN_MEANING: Final = {
 }
 
 
+@contextmanager
+def set_to(spark: SparkSession, settings: Mapping[str, str]) -> Iterator[None]:
+    """The session with these settings; those of before, or none, come back."""
+    before = {name: spark.conf.get(name, None) for name in settings}
+    try:
+        for name, value in settings.items():
+            spark.conf.set(name, value)
+        yield
+    finally:
+        for name, old in before.items():
+            if old is None:
+                spark.conf.unset(name)
+            else:
+                spark.conf.set(name, old)
+
+
 def cloned(spark: SparkSession) -> SparkSession:
     """Another session of the same context, with the same settings."""
     made: SparkSession = type(spark)(spark.sparkContext, spark._jsparkSession.cloneSession())
@@ -127,28 +151,20 @@ def cloned(spark: SparkSession) -> SparkSession:
 def ansi_session(spark: SparkSession, zone: str | None) -> SparkSession:
     """A session with ANSI mode, this time zone and Spark's own meaning of texts; under Connect it
     must have them already."""
-    wanted = {**_OWN_MEANING} | ({} if zone is None else {ZONE: zone})
+    wanted = _OWN_MEANING if zone is None else {**_OWN_MEANING, ZONE: zone}
     if not is_connect(spark):
         own = cloned(spark)
         for key, value in wanted.items():
             own.conf.set(key, value)
         return own
     for key, value in wanted.items():
-        # Older versions lack some: they then have the meaning of another, or none.
-        have = spark.conf.get(key, None) or _default(spark, key)
+        have = setting_of(spark.conf.get, key)
         if have is not None and have.lower() != value.lower():
             raise UnsupportedError(
                 f"an index on an expression is built with {key} = {value}, and it is {have}",
                 hint=f"set it in this session: spark.conf.set({key!r}, {value!r})",
             )
     return spark
-
-
-def _default(spark: SparkSession, key: str) -> str | None:
-    try:
-        return spark.conf.get(key)
-    except Exception:  # no such setting in this version
-        return None
 
 
 def made_settings(spark: SparkSession) -> dict[str, str]:

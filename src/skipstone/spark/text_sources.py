@@ -57,7 +57,7 @@ from .jobs import (
 )
 from .relation import CORRUPT_NAME, FORMATS, fingerprint, session_settings
 from .schemas import spark_types
-from .session import ansi_session, is_connect, path_for_spark
+from .session import ansi_session, functions_of, is_connect, path_for_spark
 from .source_task import (
     MALFORMED,
     WHOLE,
@@ -78,10 +78,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.types import StructType
 
-    from skipstone.build.job import BuildJob
-    from skipstone.identity import ObjectId
     from skipstone.pruning.kind import Index
-    from skipstone.storage import Listing, Storage
 
 # After this many failures the remaining files are tried in halves.
 _FAILURES = 3
@@ -453,9 +450,7 @@ def _rows(
     spark: SparkSession, table: SourceTable, uris: Sequence[str], columns: Sequence[str]
 ) -> DataFrame:
     """For each row of these files: the key of the file, the state, and the columns by number."""
-    from pyspark.sql import functions as f
-
-    source = table.source
+    f, source = functions_of(spark), table.source
     struct = json.loads(table.read_schema)
     options = {key.lower(): value for key, value in source.options.items()}
     # A query may ignore broken files; here they must be found.

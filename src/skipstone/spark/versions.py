@@ -25,6 +25,8 @@ import inspect
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     import pyarrow as pa
     from pyspark.errors import PySparkException
     from pyspark.sql import Column, DataFrame, SparkSession
@@ -118,8 +120,8 @@ def collected(frame: DataFrame) -> pa.Table:
     import pyarrow as pa
     from pyspark.sql.pandas.types import to_arrow_schema
 
-    batches = frame._collect_as_arrow()  # type: ignore[operator]
-    return pa.Table.from_batches(batches, to_arrow_schema(frame.schema))
+    classic: Any = frame
+    return pa.Table.from_batches(classic._collect_as_arrow(), to_arrow_schema(frame.schema))
 
 
 def file_path(frame: DataFrame) -> Column:
@@ -138,6 +140,18 @@ def settings_of_connect(spark: SparkSession) -> dict[str, str]:
     if hasattr(spark.conf, "getAll"):
         return dict(spark.conf.getAll)
     return {row["key"]: row["value"] for row in spark.sql("SET").collect()}
+
+
+def setting_of(get: Callable[[str], Any], key: str) -> str | None:
+    """A setting or its default, by the ``get`` of a session's ``conf`` or of the JVM's; ``None``
+    where this version has no such setting."""
+    try:
+        found = get(key)
+        return None if found is None else str(found)
+    except Exception as error:  # of py4j or of gRPC
+        if "SQL_CONF_NOT_FOUND" not in str(error):
+            raise
+        return None
 
 
 def ansi_by_default(spark: SparkSession) -> str:

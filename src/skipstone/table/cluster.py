@@ -104,7 +104,7 @@ class ClusterVerbs(OpenTable):
             compression=compression,
         )
         frame = read_table(self, spark, PlanRequest(), {})
-        with job.in_words(output, begun=False):
+        with job.errors_of_job(output, begun=False):
             before = job.row_checksums(frame, tuple(filters))
         job.write_clustered(spark, frame, path_for_spark(spark, output), work, before)
         written = open_storage(output, self.storage_options).list_files(output)

@@ -39,7 +39,6 @@ from skipstone.predicate.tree import (
 from skipstone.predicate.types import column_path
 from skipstone.pruning import Cause, Reason
 from skipstone.pruning.costs import LOCAL, REMOTE, Costs
-from skipstone.pruning.interval import Intervals
 from skipstone.pruning.partitions import READ_ALL, PartitionColumns
 from skipstone.pruning.table_schema import FileSchema
 from skipstone.storage import ByteRange, Listing
@@ -59,11 +58,7 @@ if TYPE_CHECKING:
     from skipstone.execution.ordering import FileBounds
     from skipstone.execution.table_files import Footers
     from skipstone.facts import MatchedFacts
-    from skipstone.planning.fact_runs import Runner
-    from skipstone.predicate.tree import Bound, Expr
-    from skipstone.pruning.costs import Costs
     from skipstone.pruning.interval import Intervals
-    from skipstone.storage import Listing
 
     from .key_sets import KeySets
     from .open_table import OpenTable, Where

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from skipstone.errors import PredicateError
-from skipstone.predicate.types import column_name, column_path
+from skipstone.predicate.types import backquoted, column_name, column_path
 from skipstone.predicate.value_array import as_literals
 from skipstone.spark.facts import FactsPruner
 from skipstone.spark.read_path import is_ansi
@@ -145,7 +145,7 @@ def _frame(spark: SparkSession, table: pa.Table, schema: Any = None) -> DataFram
 
 def _spelled(frame: DataFrame, path: tuple[str, ...]) -> str:
     if sum(each.lower() == path[0].lower() for each in frame.columns) == 1:
-        return ".".join("`" + part.replace("`", "``") + "`" for part in path)
+        return backquoted(*path)
     from difflib import get_close_matches
 
     near = get_close_matches(path[0], frame.columns, 1)

@@ -54,6 +54,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from skipstone.predicate.tree import FLIPPED
+from skipstone.spark.catalyst import COMPARISONS
 from skipstone.spark.session import items
 
 if TYPE_CHECKING:
@@ -99,13 +100,6 @@ _ROW_BY_ROW: Final = frozenset(
 )
 #: the kind of a filter that compares with a scalar subquery
 SUBQUERY: Final = "ScalarSubquery"
-_COMPARISONS: Final = {
-    "EqualTo": "=",
-    "LessThan": "<",
-    "LessThanOrEqual": "<=",
-    "GreaterThan": ">",
-    "GreaterThanOrEqual": ">=",
-}
 _EXPLODE: Final = frozenset({"Explode", "PosExplode", "Inline"})
 
 #: an expression as Catalyst's JSON: its nodes in preorder
@@ -391,22 +385,18 @@ def _conjuncts(condition: JavaObject) -> Iterator[JavaObject]:
 
 def _with_subquery(jvm: Jvm, expression: JavaObject) -> tuple[Equality, JavaObject] | None:
     """A comparison with a scalar subquery, which becomes its column, on the right, and its plan."""
-    op = _COMPARISONS.get(str(expression.nodeName()))
-    if op is None or not expression.containsPattern(jvm.pattern("SCALAR_SUBQUERY")):
+    op, subquery = COMPARISONS.get(str(expression.nodeName())), jvm.pattern("SCALAR_SUBQUERY")
+    if op in (None, "<=>") or not expression.containsPattern(subquery):
         return None
     pair = [expression.left(), expression.right()]
-    if pair[0].containsPattern(jvm.pattern("SCALAR_SUBQUERY")):
+    if pair[0].containsPattern(subquery):
         pair, op = pair[::-1], FLIPPED[op]
     mine, other = pair
     if mine.containsPattern(jvm.pattern("PLAN_EXPRESSION")) or not other.references().isEmpty():
         return None
     inner = other
     while not _is_subquery(inner):
-        parts = [
-            each
-            for each in items(inner.children())
-            if each.containsPattern(jvm.pattern("SCALAR_SUBQUERY"))
-        ]
+        parts = [each for each in items(inner.children()) if each.containsPattern(subquery)]
         if str(inner.getClass().getSimpleName()) not in _NULL_OF_NULL or len(parts) != 1:
             return None
         inner = parts[0]

@@ -278,14 +278,11 @@ class KeySource:
         mine, theirs = _origins(plan), _origins(other)
         if mine is None or theirs is None or len(mine) != len(theirs):
             return False
-        for one, two in zip(mine, theirs, strict=True):
-            if one is two:  # an index of our own comes as the same Python object
-                continue
-            known = self.jvm.type("java.util.IdentityHashMap")()
-            known.put(one, True)
-            if not known.containsKey(two):
-                return False
-        return True
+        # An index of our own comes as the same Python object.
+        return all(
+            one is two or self.jvm.identity_set(one).containsKey(two)
+            for one, two in zip(mine, theirs, strict=True)
+        )
 
     # -- by a run of its own -----------------------------------------------------------------------
 

@@ -1,0 +1,108 @@
+"""Comparisons with a scalar subquery skip files as joins do."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.spark.joins.layout import both, conf, session_of
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from pyspark.sql import SparkSession
+
+pytestmark = pytest.mark.spark
+
+
+@pytest.mark.parametrize("adaptive", ["true", "false"])
+@pytest.mark.parametrize(
+    "where, files",
+    [
+        ("k = (SELECT max(k) FROM {d} WHERE c < 4)", 1),
+        ("k = (SELECT k FROM {d} WHERE c = 3)", 1),
+        ("(SELECT k FROM {d} WHERE c = 3) = k", 1),
+        ("i = (SELECT max(k) FROM {d} WHERE c < 4)", 1),
+        ("k = (SELECT max(i) FROM {d} WHERE c < 4) + 1", 1),
+        ("k >= (SELECT max(k) FROM {d} WHERE c < 8)", 1),
+        ("k > (SELECT max(k) - 6 FROM {d} WHERE c < 8)", 1),
+        ("k < (SELECT max(k) FROM {d} WHERE c < 4)", 2),
+        # Spark merges these two subqueries into one.
+        (
+            "k BETWEEN (SELECT max(k) - 3 FROM {d} WHERE c < 4) "
+            "AND (SELECT max(k) FROM {d} WHERE c < 4)",
+            1,
+        ),
+        ("(SELECT min(k) FROM {d} WHERE c = 2) >= k", 1),
+        ("s <= (SELECT min(s) FROM {d} WHERE c = 2)", 1),
+        ("day = (SELECT max(day) FROM {d} WHERE c < 4)", 1),
+        ("x > (SELECT x FROM {d} WHERE c = 7)", 2),  # and NaN, which is greater
+        ("p = (SELECT max(p) FROM {d} WHERE c < 4) AND n >= 0", 1),
+        # NULL, and no row at all, compare with nothing.
+        ("k = (SELECT k FROM {d} WHERE c = 10)", 0),
+        ("k >= (SELECT k FROM {d} WHERE c = 99)", 0),
+        # NULL is equal to NULL here; another condition may be TRUE; negations.
+        ("k <=> (SELECT k FROM {d} WHERE c = 99)", 10),
+        ("k = (SELECT k FROM {d} WHERE c = 3) OR n = 0", 10),
+        ("NOT (k = (SELECT k FROM {d} WHERE c = 3))", 10),
+        ("k <> (SELECT k FROM {d} WHERE c = 3)", 10),
+        ("k = (SELECT max(k) FROM {d}) - k", 10),
+        # A value that another run may not have.
+        ("k = (SELECT k FROM {d} WHERE c = 3 AND rand() < 0.999999999)", 10),
+        ("k = (SELECT k FROM {d} WHERE c < 4 ORDER BY k LIMIT 1)", 10),
+    ],
+)
+def test_scalar_subqueries(
+    spark: SparkSession, tables: Path, where: str, files: int, adaptive: str
+) -> None:
+    with conf(spark, spark__sql__adaptive__enabled=adaptive):
+        scans = both(spark, f"SELECT * FROM {{f}} WHERE {where}")
+    assert scans.files_kept == files, str(scans)
+
+
+def test_scalar_subqueries_among_other_rows(spark: SparkSession, tables: Path) -> None:
+    """In a branch of a union, below an aggregate, beside a join; two scans that look the same."""
+    one, two = "(SELECT k FROM {d} WHERE c = 3)", "(SELECT max(k) FROM {d} WHERE c < 8)"
+    with conf(spark):
+        union = (
+            f"SELECT k FROM {{f}} WHERE k = {one} UNION ALL SELECT k FROM {{f}} WHERE k >= {two}"
+        )
+        assert both(spark, union).files_kept in (2, 4)  # both scans may need the files of either
+        query = f"SELECT n, count(*) FROM {{f}} WHERE k >= {two} GROUP BY n"
+        assert both(spark, query).files_kept == 1
+        query = f"SELECT f.k FROM {{f}} f JOIN {{d}} d USING (k) WHERE d.c < 8 AND k >= {two}"
+        assert both(spark, query).files_kept == 1
+
+
+@pytest.mark.parametrize(
+    "where",
+    [
+        "k >= coalesce({none}, 0)",
+        "k = nvl({none}, 3)",
+        "k <= if({none} > 1, 1, 5)",
+        "(k = 3) = ({none} IS NULL)",
+        "k > size(array({none}))",
+    ],
+)
+def test_functions_of_a_subquery_without_rows_need_not_be_null(
+    spark: SparkSession, tables: Path, where: str
+) -> None:
+    where = where.format(none="(SELECT k FROM {d} WHERE c = 99)")
+    with conf(spark):
+        scans = both(spark, f"SELECT * FROM {{f}} WHERE {where}")
+    assert scans.files_kept == 10, str(scans)
+
+
+def test_a_subquery_of_several_rows_is_an_error_as_in_spark(
+    spark: SparkSession, tables: Path
+) -> None:
+    for rows_of in ("c IN (3, 4)", "c IN (2, 3)"):  # the same key twice, and two keys
+        for op in ("=", ">="):
+            query = f"SELECT * FROM fact WHERE k {op} (SELECT k FROM dim WHERE {rows_of})"
+            with (
+                conf(spark),
+                session_of(spark),
+                pytest.raises(Exception, match=r"SUBQUERY|subquery"),
+            ):
+                spark.sql(query).collect()
