@@ -119,6 +119,7 @@ def images_of(typed: Typed, values: Sequence[Value], session: Zone | None) -> li
     """The values of an expression of one column for these of it; ``Unusable`` where it fails or is
     NULL."""
     from .kernels.rows import values_of
+    from .kernels.text import doubtful_case
     from .literals import from_key, order_keys
     from .typed import scalar
 
@@ -128,6 +129,8 @@ def images_of(typed: Typed, values: Sequence[Value], session: Zone | None) -> li
         found = values_of(typed, {name: column}, len(column), session, name)
     except (ExpressionError, UnsupportedError, pa.ArrowException) as error:
         raise Unusable(str(error)) from None
+    if doubt := doubtful_case(typed, [column]):
+        raise Unusable(doubt)
     keys = [key for key in order_keys(found, typed.type).to_list() if key is not None]
     if len(keys) < len(column):
         raise Unusable("its value is NULL")
