@@ -271,12 +271,9 @@ class ColumnsBuilder:
     def drop(self, column: str, reason: str) -> None:
         """Leaves ``column`` of this file, and expressions over it, without facts, because of
         ``reason``."""
-        self._drop_computed(column, f"{column}: {reason}")
-        self._drop_one(column, reason)
-
-    def _drop_computed(self, column: str, reason: str) -> None:
         for name in [name for name, each in self.computed.items() if column in each.read]:
-            self._drop_one(name, reason)
+            self._drop_one(name, f"{column}: {reason}")
+        self._drop_one(column, reason)
 
     def _drop_one(self, column: str, reason: str) -> None:
         self.computed.pop(column, None)
