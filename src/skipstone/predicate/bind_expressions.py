@@ -20,9 +20,11 @@ from skipstone.errors import ExpressionError, UnsupportedError
 
 from .operands import Column, Constant, Unusable
 from .tree import (
+    NEGATED,
     And,
     Bound,
     Call,
+    Cast,
     ColumnRef,
     Comparison,
     Computed,
@@ -66,6 +68,8 @@ if TYPE_CHECKING:
 
 # Values of a column that are put into the expressions over it.
 _MOST_IMAGES = 64
+# Operands of which a condition is in no other terms.
+_PLAIN = (ColumnRef, Literal, Cast)
 # Conditions that are put in terms of others; nested ones multiply.
 _MOST_CASES = 500
 
@@ -81,16 +85,13 @@ def _about_expressions(known: Bound) -> Bound | None:
     return known if any(is_expression(leaf.column) for leaf in leaves(known)) else None
 
 
-_OPPOSITE = {"<": ">=", "<=": ">", ">": "<=", ">=": "<"}
-
-
 def _pair(typed: Typed, negated: bool) -> Pair | None:
     """The comparison of two columns whose values compare as they are stored."""
     if typed.kernel != "compare":
         return None
     left, right = (_widened(arg) for arg in typed.args)
-    relation = _OPPOSITE.get(typed.value) if negated else typed.value
-    if left is None or right is None or relation not in (*_OPPOSITE, "="):
+    relation = NEGATED.get(typed.value) if negated else typed.value
+    if left is None or right is None or relation not in ("<", "<=", ">", ">=", "="):
         return None
     name = f"({left} {relation} {right}){EXPRESSION}boolean"
     return Pair(name, pa.bool_(), Op.EQ, (True,), left, relation, right)
@@ -163,7 +164,11 @@ class ExpressionBinder:
 
     def equivalent(self, expr: Expr | Bound, negated: bool) -> Bound | None:
         """A condition in terms of others; ``None`` where it may be a leaf by itself."""
-        if isinstance(expr, Leaf | Const | Opaque):
+        if isinstance(expr, Comparison):
+            plain = isinstance(expr.left, _PLAIN) and isinstance(expr.right, _PLAIN)
+        else:
+            plain = isinstance(getattr(expr, "operand", None), _PLAIN)
+        if plain or isinstance(expr, Leaf | Const | Opaque):
             return None
         from .equivalents import by_cases, condition_of, null_test, truth_test, unformatted
 
