@@ -17,6 +17,7 @@ import pytest
 import skipstone
 from skipstone import Table
 from skipstone.indexes.text_keys import codes_of
+from skipstone.predicate.kernels.text import unsettled
 from tests.spark.layout import read_by_spark, rows
 
 if TYPE_CHECKING:
@@ -115,10 +116,17 @@ def test_every_code_point_folds_as_sparks_lower_case_does(
     every = [chr(c) for c in range(sys.maxunicode + 1) if not 0xD800 <= c < 0xE000]
     texts = [*every, "ΑΣ", "ΑΣΑ", "Σ", "aΣ.b", "İİ", "aİΣ", "ǅΣ"]
     pq.write_table(pa.table({"c": texts}), tmp_path / "c.parquet")
-    frame = spark.read.parquet(str(tmp_path / "c.parquet")).selectExpr("c", "lower(c) AS low")
+    frame = spark.read.parquet(str(tmp_path / "c.parquet"))
+    frame = frame.selectExpr("c", "lower(c) AS low", "upper(c) AS up")
     frame.write.parquet(str(tmp_path / "low"))
     found = pq.read_table(tmp_path / "low")
     assert found.num_rows == len(texts)
+    differ = [
+        text
+        for text, low, up in zip(*(found.column(at).to_pylist() for at in range(3)), strict=True)
+        if (text.lower(), text.upper()) != (low, up)
+    ]
+    assert [text for text in differ if not unsettled(text)] == []
     folded = []
     for name in ("c", "low"):
         words = found.column(name).combine_chunks().cast(pa.large_string())

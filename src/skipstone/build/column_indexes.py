@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from skipstone.errors import ExpressionError, SkipstoneError
+from skipstone.errors import ExpressionError, SkipstoneError, UnsupportedError
 from skipstone.indexes.bloom import COMPILED, BloomBuilder, HashKernels
 from skipstone.predicate.tree import is_expression
 from skipstone.predicate.typed import ELEMENTS
@@ -121,11 +121,15 @@ class _Computed:
 
     def _values(self, columns: dict[str, pa.Array], rows: int) -> pa.Array:
         from skipstone.predicate.kernels.rows import values_of
+        from skipstone.predicate.kernels.text import doubtful_case
 
         def values(columns: dict[str, pa.Array], rows: int) -> pa.Array:
             expression = self.expression
             text = expression.name.rpartition(EXPRESSION)[0]
-            return values_of(expression.typed, columns, rows, expression.zone, text)
+            found = values_of(expression.typed, columns, rows, expression.zone, text)
+            if doubt := doubtful_case(expression.typed, columns.values()):
+                raise UnsupportedError(doubt)
+            return found
 
         ((name, column), *others) = columns.items()
         if not others and pa.types.is_dictionary(column.type) and rows > len(column.dictionary):
@@ -267,12 +271,9 @@ class ColumnsBuilder:
     def drop(self, column: str, reason: str) -> None:
         """Leaves ``column`` of this file, and expressions over it, without facts, because of
         ``reason``."""
-        self._drop_computed(column, f"{column}: {reason}")
-        self._drop_one(column, reason)
-
-    def _drop_computed(self, column: str, reason: str) -> None:
         for name in [name for name, each in self.computed.items() if column in each.read]:
-            self._drop_one(name, reason)
+            self._drop_one(name, f"{column}: {reason}")
+        self._drop_one(column, reason)
 
     def _drop_one(self, column: str, reason: str) -> None:
         self.computed.pop(column, None)

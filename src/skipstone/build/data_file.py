@@ -15,6 +15,7 @@ The footer also gives the file's row group metadata (``questdb/pm_of_data_file``
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import accumulate
 from typing import TYPE_CHECKING, BinaryIO, Final
 
 import numpy as np
@@ -327,13 +328,12 @@ def _decoded(
     if not leaves:
         return
     footer = columns.footer
-    named = [columns.metadata.schema.column(at).path for at in range(columns.metadata.num_columns)]
+    paying = {leaf.name for leaf in leaves.values() if _dictionary_pays(footer, leaf)}
+    schema = columns.metadata.schema
+    named = [schema.column(at).path for at in range(len(schema)) if paying]
+    # The values of a list are named within it.
     repetitive = [
-        name
-        for leaf in leaves.values()
-        if _dictionary_pays(footer, leaf)
-        for name in named
-        if name == leaf.name or name.startswith(f"{leaf.name}.")
+        name for name in named if not paying.isdisjoint(accumulate(name.split("."), "{}.{}".format))
     ]
     sizes = _decoded_sizes(footer, leaves)
     parquet = pq.ParquetFile(

@@ -36,10 +36,9 @@ if TYPE_CHECKING:
 
     from skipstone.pruning import BoolArray, Fetched, Units
     from skipstone.pruning.kind import Rows, Stored
-    from skipstone.xskipper.format.bloom_probe import Items
+    from skipstone.xskipper.format.bloom_probe import Hashed, Items
 
 
-Hashes: TypeAlias = "tuple[NDArray[np.uint32], NDArray[np.uint32]]"
 Bits: TypeAlias = "NDArray[np.uint8]"
 
 # A long IN list that would read more than this is answered by the filters themselves.
@@ -155,14 +154,13 @@ class SlicedBloom(Bloom):
 
     def _affordable(self, leaf: Leaf, groups: Sequence[AskedGroup]) -> bool:
         each = sum(group.group.hashes * group.group.stride for group in groups)
-        return len(leaf.values) <= 1 or each * len(self._items(leaf)) <= _MOST_BYTES
+        return len(leaf.values) <= 1 or each * len(self._items(leaf)[0]) <= _MOST_BYTES
 
-    def _hashed(self, leaf: Leaf, groups: Sequence[AskedGroup]) -> dict[int, Hashes]:
+    def _hashed(self, leaf: Leaf, groups: Sequence[AskedGroup]) -> Hashed:
         """The two hashes of each item, by seed."""
-        own = isinstance(leaf.values, tuple)
-        known = {} if own else leaf.values.cache.setdefault("bloom hashes", {})  # type: ignore[union-attr]
+        items, known = self._items(leaf)
         for seed in {each.group.seed for each in groups} - known.keys():
-            known[seed] = hashes_of(self._items(leaf), seed)
+            known[seed] = hashes_of(items, seed)
         return known
 
     # -- what is asked -----------------------------------------------------------------------------
@@ -171,9 +169,11 @@ class SlicedBloom(Bloom):
         """Whether the filters say anything of a leaf."""
         return not self.by_chance(np.array([len(leaf.values)]))[0]
 
-    def _items(self, leaf: Leaf) -> Items:
-        """What is looked up."""
-        return items_of(leaf)
+    def _items(self, leaf: Leaf) -> tuple[Items, Hashed]:
+        """What is looked up, and the hashes that are known."""
+        if isinstance(leaf.values, tuple):
+            return items_of(leaf), {}
+        return items_of(leaf), leaf.values.cache.setdefault("bloom hashes", {})
 
     def _joined(self, leaf: Leaf, bits: Iterator[Bits]) -> Bits:
         """From the files that may have each item, those that may have a match."""
@@ -300,14 +300,15 @@ class SlicedText(SlicedBloom):
         super().__init__(kind.column)
         self.kind = kind
         # A plan may ask both, and usage tells them apart.
-        self.name = f"{kind.name} slices"  # type: ignore[misc]
+        self.name = f"{kind.name} slices"
 
     def _says(self, leaf: Leaf) -> bool:
         return self.kind.asked(leaf) is not None
 
-    def _items(self, leaf: Leaf) -> Items:
+    def _items(self, leaf: Leaf) -> tuple[Items, Hashed]:
         asked = self.kind.asked(leaf)
-        return np.zeros(0, np.int64) if asked is None else asked.keys.view(np.int64)
+        assert asked is not None
+        return asked.keys.view(np.int64), asked.hashed
 
     def _joined(self, leaf: Leaf, bits: Iterator[Bits]) -> Bits:
         asked, held = self.kind.asked(leaf), np.stack(list(bits))
@@ -326,7 +327,7 @@ class SlicedText(SlicedBloom):
         return self.kind.silence(leaf)
 
 
-def _places(hashes: dict[int, Hashes], group: SliceGroup) -> NDArray[np.int64]:
+def _places(hashes: Hashed, group: SliceGroup) -> NDArray[np.int64]:
     """Positions of the values in filters of this group, shape (values, hashes)."""
     h1, h2 = hashes[group.seed]
     columns = [

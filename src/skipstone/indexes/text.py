@@ -29,7 +29,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, ClassVar, Self, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, ClassVar, Self, TypeAlias, TypedDict, TypeVar, Unpack
 
 import numpy as np
 import pyarrow as pa
@@ -117,6 +117,15 @@ def some_in(asked: Asked, blobs: BlobColumn, among: BoolArray) -> BoolArray:
         among,
         lambda places, some: blobs.might_contain_all(keys, places, some, asked.hashed),
     )
+
+
+class Common(TypedDict, total=False):
+    """Parameters of all kinds of ``TextIndex``."""
+
+    lower: bool
+    fpp: float | None
+    share: float
+    max_bytes: int
 
 
 class TextIndex(PerFile):
@@ -295,17 +304,9 @@ class NGrams(TextIndex):
     default_fpp, worthless = 0.2, 0.5
 
     def __init__(
-        self,
-        column: str,
-        n: int = 3,
-        *,
-        long: int | None = None,
-        lower: bool = True,
-        fpp: float | None = None,
-        share: float = SHARE,
-        max_bytes: int = MAX_BYTES,
+        self, column: str, n: int = 3, *, long: int | None = None, **common: Unpack[Common]
     ) -> None:
-        super().__init__(column, lower=lower, fpp=fpp, share=share, max_bytes=max_bytes)
+        super().__init__(column, **common)
         if not 2 <= n <= 16:
             raise ValueError(f"n is from 2 to 16, not {n}")
         self.n, self.long = n, 2 * n if long is None else long
@@ -348,20 +349,11 @@ class Tokens(TextIndex):
     parameters = ("chars", "lower", "fpp", "share", "max_bytes")
     default_fpp, worthless = 0.01, 0.25
 
-    def __init__(
-        self,
-        column: str,
-        chars: str | None = None,
-        *,
-        lower: bool = True,
-        fpp: float | None = None,
-        share: float = SHARE,
-        max_bytes: int = MAX_BYTES,
-    ) -> None:
-        super().__init__(column, lower=lower, fpp=fpp, share=share, max_bytes=max_bytes)
+    def __init__(self, column: str, chars: str | None = None, **common: Unpack[Common]) -> None:
+        super().__init__(column, **common)
         self.chars = chars
         characters = None if chars is None else _class_of(chars)
-        self.characters = characters.lower() if characters and lower else characters
+        self.characters = characters.lower() if characters and self.lower else characters
 
     @property
     def params(self) -> Mapping[str, str]:

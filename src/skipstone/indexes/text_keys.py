@@ -22,7 +22,7 @@ so what L(t) contains, folded, fold(t) contains. Proof: L maps a code point to i
 lower case in some version of Unicode. It depends on neighbours only for the Greek sigma, of which
 ``fold`` makes one, and for the dot above (U+0307): I, i, the dotted capital (L makes i with a dot
 of it, or i) and the dotless i (which Turkish has for I) are one, and the dot is left out.
-``_CASELESS`` are scripts and signs without case. In ``_CASED`` a code point is settled if Unicode
+``CASELESS`` are scripts and signs without case. In ``_CASED`` a code point is settled if Unicode
 3.2 has it (Python keeps the tables of that version), and it is no letter, or one of a pair whose
 other letter is settled too: a pair never changes, and Unicode gives no second partner to a letter
 that has one. There ``fold`` is the lower case, and with it U+2126, U+212A and U+212B, whose lower
@@ -38,6 +38,8 @@ from typing import TYPE_CHECKING, Final
 from unicodedata import ucd_3_2_0
 
 import numpy as np
+
+from skipstone.predicate.kernels.text import CASELESS
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -61,11 +63,6 @@ _DOT, _OTHER = 0x307, 0xFFFD
 # Latin, Greek and Cyrillic letters, whose lower case is taken.
 _CASED = ((0x0, 0x180), (0x370, 0x530), (0x1E00, 0x2000))
 _UNITS = (0x2126, 0x212A, 0x212B)
-# Hebrew to Myanmar, Hangul, punctuation, symbols, scripts of East Asia: without case.
-_CASELESS = (
-    (0x300, 0x370), (0x590, 0x10A0), (0x1100, 0x1200), (0x2000, 0x2100), (0x2190, 0x2460),
-    (0x2500, 0x2C00), (0x2E80, 0xA4D0), (0xAC00, 0xD7A4), (0xF900, 0xFB00),
-)  # fmt: skip
 _SETTLED_ABOVE = ((0x1F300, 0x1FB00), (0x20000, 0x40000))
 _PUNCTUATION = ((0x0, 0xC0), (0xD7, 0xD8), (0xF7, 0xF8), (0x2000, 0x2070), (0x3000, 0x3040))
 _WORDS = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
@@ -75,7 +72,7 @@ _WORDS = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
 def _folds() -> NDArray[np.uint32]:
     """The fold of each code point below U+10000."""
     found = np.full(1 << 16, _OTHER, np.uint32)
-    for first, last in _CASELESS:
+    for first, last in CASELESS:
         found[first:last] = np.arange(first, last)
     known = [
         code

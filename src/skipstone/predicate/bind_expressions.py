@@ -20,9 +20,11 @@ from skipstone.errors import ExpressionError, UnsupportedError
 
 from .operands import Column, Constant, Unusable
 from .tree import (
+    NEGATED,
     And,
     Bound,
     Call,
+    Cast,
     ColumnRef,
     Comparison,
     Computed,
@@ -66,6 +68,8 @@ if TYPE_CHECKING:
 
 # Values of a column that are put into the expressions over it.
 _MOST_IMAGES = 64
+# Operands of which a condition is in no other terms.
+_PLAIN = (ColumnRef, Literal, Cast)
 # Conditions that are put in terms of others; nested ones multiply.
 _MOST_CASES = 500
 
@@ -81,16 +85,13 @@ def _about_expressions(known: Bound) -> Bound | None:
     return known if any(is_expression(leaf.column) for leaf in leaves(known)) else None
 
 
-_OPPOSITE = {"<": ">=", "<=": ">", ">": "<=", ">=": "<"}
-
-
 def _pair(typed: Typed, negated: bool) -> Pair | None:
     """The comparison of two columns whose values compare as they are stored."""
     if typed.kernel != "compare":
         return None
     left, right = (_widened(arg) for arg in typed.args)
-    relation = _OPPOSITE.get(typed.value) if negated else typed.value
-    if left is None or right is None or relation not in (*_OPPOSITE, "="):
+    relation = NEGATED.get(typed.value) if negated else typed.value
+    if left is None or right is None or relation not in ("<", "<=", ">", ">=", "="):
         return None
     name = f"({left} {relation} {right}){EXPRESSION}boolean"
     return Pair(name, pa.bool_(), Op.EQ, (True,), left, relation, right)
@@ -119,6 +120,7 @@ def images_of(typed: Typed, values: Sequence[Value], session: Zone | None) -> li
     """The values of an expression of one column for these of it; ``Unusable`` where it fails or is
     NULL."""
     from .kernels.rows import values_of
+    from .kernels.text import doubtful_case
     from .literals import from_key, order_keys
     from .typed import scalar
 
@@ -128,6 +130,8 @@ def images_of(typed: Typed, values: Sequence[Value], session: Zone | None) -> li
         found = values_of(typed, {name: column}, len(column), session, name)
     except (ExpressionError, UnsupportedError, pa.ArrowException) as error:
         raise Unusable(str(error)) from None
+    if doubt := doubtful_case(typed, [column]):
+        raise Unusable(doubt)
     keys = [key for key in order_keys(found, typed.type).to_list() if key is not None]
     if len(keys) < len(column):
         raise Unusable("its value is NULL")
@@ -160,7 +164,11 @@ class ExpressionBinder:
 
     def equivalent(self, expr: Expr | Bound, negated: bool) -> Bound | None:
         """A condition in terms of others; ``None`` where it may be a leaf by itself."""
-        if isinstance(expr, Leaf | Const | Opaque):
+        if isinstance(expr, Comparison):
+            plain = isinstance(expr.left, _PLAIN) and isinstance(expr.right, _PLAIN)
+        else:
+            plain = isinstance(getattr(expr, "operand", None), _PLAIN)
+        if plain or isinstance(expr, Leaf | Const | Opaque):
             return None
         from .equivalents import by_cases, condition_of, null_test, truth_test, unformatted
 

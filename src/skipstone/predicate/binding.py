@@ -36,6 +36,7 @@ from .operands import (
 )
 from .tree import (
     FLIPPED,
+    NEGATED,
     And,
     Bound,
     Cast,
@@ -77,9 +78,6 @@ if TYPE_CHECKING:
     from .preimage import Ranges
     from .typed import Typed
     from .types import Value
-
-
-_NEGATED = {"=": "<>", "<>": "=", "<": ">=", "<=": ">", ">": "<=", ">=": "<"}
 
 
 def bind(
@@ -461,7 +459,7 @@ def _direct(column: Column, op: str, values: list[Value], negated: bool) -> Leaf
         found = Op.NE_OR_NULL if negated else Op.EQ
     else:
         op = "=" if op == "IN" else op
-        found = Op(_NEGATED[op] if negated else op)
+        found = Op(NEGATED[op] if negated else op)
     return Leaf(column.name, column.type, found, (values[0],))
 
 

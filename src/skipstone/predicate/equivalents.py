@@ -22,6 +22,7 @@ from .operands import Unusable, plain_pattern
 from .tree import (
     COMPLEMENTS,
     CONDITIONS,
+    FLIPPED,
     And,
     Bound,
     Call,
@@ -152,7 +153,6 @@ _PATTERNS = {
 _UNITS = {pattern: unit for unit, patterns in _PATTERNS.items() for pattern in patterns}
 _LETTERS = {"yyyy": "Y", "MM": "m", "dd": "d", "HH": "H", "mm": "M", "ss": "S"}
 _LAST_DAY = (date(9999, 12, 31) - date(1970, 1, 1)).days
-_FLIPPED = {"<": ">", "<=": ">=", ">": "<", ">=": "<="}
 
 
 def unformatted(
@@ -169,7 +169,7 @@ def unformatted(
         case Comparison(op, Call("date_format", args), Literal() as text):
             pass
         case Comparison(op, Literal() as text, Call("date_format", args)):
-            op = _FLIPPED.get(op, op)
+            op = FLIPPED.get(op, op)
         case Membership(Call("date_format", args), tuple() as values):
             op, text = "IN", Literal(None)
         case _:

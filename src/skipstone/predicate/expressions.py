@@ -143,7 +143,10 @@ class Typer:
             return typed
         from .kernels.numbers import Failure
         from .kernels.rows import Rows
+        from .kernels.text import doubtful_case
 
+        if doubtful_case(typed, ()):
+            return typed
         try:
             found = Rows({}, 1, self.session).of(typed)
         except (Failure, ExpressionError, UnsupportedError):

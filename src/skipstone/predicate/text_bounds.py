@@ -136,6 +136,7 @@ def _known(typed: Typed, op: str, value: object, column: Leaf) -> tuple[Bound, b
 
 def _regex(typed: Typed, value: object, leaf: Callable[..., Leaf]) -> tuple[Bound, bool] | None:
     from .kernels.java_regex import JavaRegex
+    from .kernels.text import unsettled
 
     assert isinstance(value, JavaRegex)
     if typed.kernel not in ("column", "lower"):
@@ -144,6 +145,8 @@ def _regex(typed: Typed, value: object, leaf: Callable[..., Leaf]) -> tuple[Boun
     if exact and not value.prefix:
         return leaf(Op.NOT_NULL), True
     lower = ("lower",) if value.any_case or typed.kernel == "lower" else ()
+    if lower and unsettled("".join(text for texts in value.alternatives for text in texts)):
+        return None
     patterns: list[Bound] = []
     for texts in value.alternatives:
         if not texts or any("\ud800" <= char <= "\udfff" for text in texts for char in text):
@@ -167,8 +170,10 @@ def _cased(
     whole, prefix, exact = False, "", True
     also: list[Bound] = []
     if op == "like" and kernel == "lower":
+        from .kernels.text import unsettled
+
         assert isinstance(value, tuple)
-        also = [leaf(Op.LIKE, *value, "", "lower")]
+        also = [] if unsettled("".join(value)) else [leaf(Op.LIKE, *value, "", "lower")]
     if op == "like":
         assert isinstance(value, tuple)
         prefix, exact, whole = literal_prefix(*value)

@@ -77,6 +77,8 @@ COMPLEMENTS = {
 }
 #: comparisons as written, with the sides exchanged
 FLIPPED = {"=": "=", "<=>": "<=>", "<>": "<>", "<": ">", "<=": ">=", ">": "<", ">=": "<="}
+#: those that are TRUE where they are FALSE
+NEGATED = {"=": "<>", "<>": "=", "<": ">=", "<=": ">", ">": "<=", ">=": "<"}
 
 
 # -- operands, as written --------------------------------------------------------------------------

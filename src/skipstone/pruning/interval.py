@@ -41,7 +41,7 @@ from skipstone import _compute as pc
 from skipstone._arrays import numbers
 from skipstone.predicate.literals import Keys, compare, order_key
 from skipstone.predicate.members import keys_among
-from skipstone.predicate.tree import Op
+from skipstone.predicate.tree import COMPLEMENTS, Op
 
 from . import BoolArray, Bounds
 
@@ -197,10 +197,7 @@ def over_values(leaf: Leaf, units: Intervals) -> Both | None:
         return (~outside, one) if op is Op.EQ else (~one, outside)
     # `near` proves that no value matches, `far` that all do.
     near, far = (lo, hi) if op in (Op.LT, Op.LE) else (hi, lo)
-    return ~compare(near, _NEGATED[op], key), compare(far, op, key)
-
-
-_NEGATED = {Op.LT: Op.GE, Op.LE: Op.GT, Op.GT: Op.LE, Op.GE: Op.LT}
+    return ~compare(near, COMPLEMENTS[op], key), compare(far, op, key)
 
 
 def _prefix(value: object) -> tuple[bytes, bytes | None]:

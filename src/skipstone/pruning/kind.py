@@ -200,7 +200,7 @@ class Index(BaseEvidence, ABC):
     ``params``."""
 
     #: the kind's name, as in the fact store's column names and in Xskipper's: ``minmax``
-    name: ClassVar[str]
+    name: str
     #: names a user may type instead: ``("bloom",)``
     aliases: ClassVar[tuple[str, ...]] = ()
     #: names of the parameters that a user may write: ``("fpp",)``

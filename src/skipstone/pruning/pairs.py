@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol, runtime_checkable
 
 import numpy as np
 
-from skipstone.predicate.tree import Pair, leaves
+from skipstone.predicate.tree import FLIPPED, Pair, leaves
 
 from . import Answer, BaseEvidence, Bounds, Cause
 from .interval import pairwise
@@ -30,7 +30,6 @@ if TYPE_CHECKING:
     from collections.abc import Hashable, Sequence
 
     from skipstone.predicate.tree import Bound, Leaf
-    from skipstone.storage import ByteRange
 
     from . import BoolArray, Evidence, Fetched, Units
     from .interval import Intervals
@@ -49,9 +48,6 @@ class HasBounds(Protocol):
 
     def bounded(self, units: Units) -> Sequence[Bounded]:
         """Bounds over ``units``, in parts that each know some of them."""
-
-
-_FLIPPED = {">": "<", ">=": "<="}
 
 
 def with_pairs(tree: Bound, evidence: Sequence[Evidence[Leaf]]) -> list[Evidence[Leaf]]:
@@ -80,10 +76,6 @@ class PairBounds(BaseEvidence):
         self.column, self.left, self.right = pair.column, left, right
         self.name, self.level, self.cost = left[0].name, left[0].level, left[0].cost
 
-    def needs(self, leaves: Sequence[Leaf], units: Units, have: Fetched) -> Sequence[ByteRange]:
-        """Nothing: the bounds are in memory."""
-        return ()
-
     def answer(self, leaves: Sequence[Leaf], units: Units, have: Fetched) -> Sequence[Answer]:
         """One answer per leaf, over exactly these units."""
         left, right = (
@@ -95,9 +87,8 @@ class PairBounds(BaseEvidence):
     def _answer(
         self, leaf: Leaf, left: Sequence[Bounded], right: Sequence[Bounded], count: int
     ) -> Answer:
-        subject = f"{self.name}({self.column})"
         if not isinstance(leaf, Pair):
-            return Answer.silent(Cause.NOT_APPLICABLE, subject, f"says nothing of {leaf.op}")
+            return self.silent(leaf)
         none = np.zeros(count, np.bool_)
         for each in (*left, *right):
             rows, nulls = each.intervals.rows, each.intervals.nulls
@@ -110,13 +101,13 @@ class PairBounds(BaseEvidence):
                     none |= _none(leaf.relation, a.intervals, b.intervals)
         if not said and not none.any():
             text = "the bounds of the two columns do not compare"
-            return Answer.silent(Cause.NOT_APPLICABLE, subject, text)
+            return Answer.silent(Cause.NOT_APPLICABLE, self.subject, text)
         return Answer(bounds=Bounds(np.zeros(count, np.bool_), ~none))
 
 
 def _none(relation: str, a: Intervals, b: Intervals) -> BoolArray:
-    if relation in _FLIPPED:
-        relation, a, b = _FLIPPED[relation], b, a
+    if relation in (">", ">="):
+        relation, a, b = FLIPPED[relation], b, a
     if relation == "<":
         return pairwise(a.lo, b.hi, "greater_equal")
     above = pairwise(a.lo, b.hi, "greater")
