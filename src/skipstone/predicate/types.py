@@ -39,7 +39,7 @@ import pyarrow as pa
 
 from skipstone.errors import UnsupportedError
 
-from .zones import civil_date
+from .zones import date_text
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -457,14 +457,14 @@ def sql_text(value: Value, type: pa.DataType) -> str:
             assert isinstance(value, int)
             return f"{decimal_text(value, type.scale)}BD"
         case Kind.DATE:
-            return f"DATE '{_date_text(int(value))}'"
+            return f"DATE '{date_text(int(value))}'"
         case Kind.TIMESTAMP | Kind.TIMESTAMP_NTZ as kind:
             day, micros = divmod(int(value), 86_400_000_000)
             seconds, fraction = divmod(micros, 1_000_000)
             clock = f"{seconds // 3600:02}:{seconds // 60 % 60:02}:{seconds % 60:02}"
             if fraction:
                 clock += f".{fraction:06}".rstrip("0")
-            text = f"{_date_text(day)} {clock}"
+            text = f"{date_text(day)} {clock}"
             if kind is Kind.TIMESTAMP:
                 return f"TIMESTAMP '{text}Z'"
             return f"TIMESTAMP_NTZ '{text}'"
@@ -495,10 +495,3 @@ def decimal_text(unscaled: int, scale: int) -> str:
     sign = "-" if unscaled < 0 else ""
     digits = str(abs(unscaled)).rjust(scale + 1, "0")
     return f"{sign}{digits[:-scale]}.{digits[-scale:]}" if scale else f"{sign}{digits}"
-
-
-def _date_text(day: int) -> str:
-    year, month, of_month = civil_date(day)
-    # Spark requires a sign before years of more than four digits.
-    text = f"{year:04}" if 0 <= year <= 9999 else f"{year:+05}"
-    return f"{text}-{month:02}-{of_month:02}"

@@ -193,6 +193,14 @@ def civil_date(day: int) -> tuple[int, int, int]:
     return known.year + cycles * 400, known.month, known.day
 
 
+def date_text(day: int) -> str:
+    """Days since 1970-01-01 as Spark writes them."""
+    year, month, of_month = civil_date(day)
+    # Spark requires a sign before years of more than four digits.
+    text = f"{year:04}" if 0 <= year <= 9999 else f"{year:+05}"
+    return f"{text}-{month:02}-{of_month:02}"
+
+
 def parse_date(text: str) -> int | None:
     """Days of a string as ``CAST(text AS DATE)`` reads it; ``None`` when that is not certain."""
     match = _DATE_ONLY.fullmatch(text.strip(SPACE))
