@@ -7,6 +7,7 @@ build or refresh does the rest and no more.
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import subprocess
@@ -167,6 +168,23 @@ def test_a_closed_pipe_is_no_failure(tmp_path: Path, arguments: list[str]) -> No
     errors = process.stderr.read()
     process.stderr.close()
     assert (process.wait(), errors) == (0, b"")
+
+
+def test_without_a_reader_of_its_errors_a_verb_goes_on(tmp_path: Path) -> None:
+    root = tmp_path / "events"
+    lay_out(root, range(4))
+    (root / "torn.parquet").write_bytes(b"PAR1 torn")
+    reader, writer = os.pipe()
+    os.close(reader)
+    done = subprocess.run(
+        [sys.executable, "-m", "skipstone", "build", str(root), "-c", "id:minmax", "--json"],
+        stdout=subprocess.PIPE,
+        stderr=writer,
+        env=os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)},
+        check=False,
+    )
+    os.close(writer)
+    assert (done.returncode, json.loads(done.stdout)["files_built"]) == (3, 4)
 
 
 def test_two_builds_at_once_lose_nothing(tmp_path: Path) -> None:

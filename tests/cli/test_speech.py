@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import logging
 import os
@@ -230,6 +231,13 @@ def test_an_interrupt_says_what_holds_for_the_verb(noted: Noted, run: Run) -> No
             [
                 "error: internal: KeyError: 'who\\nknows'",
                 "hint: run the same command with --debug to see where, and please report it",
+            ],
+        ),
+        (
+            BrokenPipeError(errno.EPIPE, "Broken pipe"),
+            [
+                "error: a connection was closed by the other side",
+                "hint: run the command again; --debug shows which connection it was",
             ],
         ),
         (MemoryError(), ["error: out of memory", "hint: give `--memory` a smaller size"]),

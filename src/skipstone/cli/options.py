@@ -35,7 +35,7 @@ from skipstone.identity import canonical_path
 
 from .completion import paths
 from .keys import file_keys, index_key_options, index_keys, keep, lookup_option
-from .output import Output
+from .output import Output, closed_connections
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -300,7 +300,7 @@ def reporting(function: Callable[..., Any]) -> Callable[..., Any]:
     @wraps(function)
     def run(*args: Any, as_json: bool, quiet: bool, debug: bool, **options: Any) -> Any:
         out = Output(as_json=as_json, quiet=quiet)
-        with out.warnings():
+        with out.warnings(), closed_connections():
             named = click.get_current_context().meta.get("skipstone.catalog_table")
             refused: Exception | None = None
             if options.get("table") is not None and named is None:

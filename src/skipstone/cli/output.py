@@ -127,7 +127,6 @@ class Output:
     def confirm(self, question: str) -> bool:
         """Ask on the terminal; anything but yes is no."""
         _write(sys.stderr, f"{question} [y/N] ")
-        sys.stderr.flush()
         return sys.stdin.readline().strip().lower() in {"y", "yes"}
 
     @contextmanager
@@ -149,7 +148,6 @@ class Output:
             line = f"{title} {bar:-<{_BAR}} {files}, {now - started:.0f} s"
             _erase_progress()
             _write(sys.stderr, line)
-            sys.stderr.flush()
             _progress["length"] = len(line)
 
         try:
@@ -333,15 +331,27 @@ def flush() -> None:
 
 @contextmanager
 def _ending_with_reader(stream: TextIO) -> Iterator[None]:
-    """A closed pipe ends the process, with success: its reader has what it wants."""
+    """A closed stdout ends the process, with success: its reader has what it wants. Without a
+    reader of stderr the verb goes on."""
     try:
         yield
     except BrokenPipeError:
-        if stream is not sys.stdout:
-            raise
-        with suppress(OSError, ValueError):  # no real stdout: nothing is buffered
-            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        raise SystemExit(0) from None  # click would end with 1
+        with suppress(OSError, ValueError):  # no real stream: nothing is buffered
+            os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
+        if stream is sys.stdout:
+            raise SystemExit(0) from None  # click would end with 1
+
+
+@contextmanager
+def closed_connections() -> Iterator[None]:
+    """Makes a failure of other pipes that close: click takes each for that of stdout."""
+    try:
+        yield
+    except BrokenPipeError as error:
+        raise SkipstoneError(
+            "a connection was closed by the other side",
+            hint="run the command again; --debug shows which connection it was",
+        ) from error
 
 
 def _coloured(text: str, code: str) -> str:
@@ -353,7 +363,6 @@ def _erase_progress() -> None:
     length, _progress["length"] = _progress["length"], 0
     if length:
         _write(sys.stderr, f"\r{'':{length}}\r")
-        sys.stderr.flush()
 
 
 def _write(stream: TextIO | None, text: str) -> None:
@@ -365,6 +374,8 @@ def _write(stream: TextIO | None, text: str) -> None:
         except UnicodeEncodeError:  # the terminal's encoding, or UTF-8, has no such character
             encoding = stream.encoding or "utf-8"
             stream.write("".join(_encodable(each, encoding) for each in text))
+        if stream is sys.stderr:
+            stream.flush()
 
 
 def _encodable(character: str, encoding: str) -> str:
