@@ -1,7 +1,7 @@
 """Every shell line of README.md and docs/ runs, or names what it needs that is not here.
 
-The lines of a page run in their order. Where the page makes its tables (``OWN``), there are no others;
-else the directory has the tables and files that pages name: ``events`` and ``lake/events`` are one
+The lines of a page run in their order. Where the page makes its tables (``OWN``), the directory has
+no others; else it has the tables and files that pages name: ``events`` and ``lake/events`` are one
 table, ``db/trades`` is a live table, ``torn.parquet`` has lost its footer.
 The examples of ``skipstone VERB --help`` run each by itself. What is not run is parsed: the
 verb and its options exist.
