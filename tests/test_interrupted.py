@@ -169,6 +169,36 @@ def test_a_closed_pipe_is_no_failure(tmp_path: Path, arguments: list[str]) -> No
     assert (process.wait(), errors) == (0, b"")
 
 
+def test_a_closed_stderr_hides_no_failure(tmp_path: Path) -> None:
+    process = subprocess.Popen(
+        [sys.executable, "-m", "skipstone", "count", str(tmp_path / "nothing")],
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        env=os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)},
+    )
+    assert process.stderr is not None
+    process.stderr.close()
+    assert process.wait() == 1
+
+
+def test_a_connection_that_breaks_is_an_error(tmp_path: Path) -> None:
+    """It is no closed stdout, which ends in silence."""
+    root = tmp_path / "events"
+    lay_out(root, range(1))
+    text = "def client():\n    raise BrokenPipeError(32, 'gone')\n"
+    (tmp_path / "broken_kms.py").write_text(text)
+    arguments = ["rekey", str(next(root.iterdir())), "--kms", "broken_kms:client"]
+    done = subprocess.run(
+        [sys.executable, "-m", "skipstone", *arguments],
+        capture_output=True,
+        text=True,
+        env=os.environ | {"PYTHONPATH": os.pathsep.join([str(tmp_path), *sys.path])},
+        check=False,
+    )
+    assert (done.returncode, done.stdout) == (1, "")
+    assert done.stderr.splitlines()[0] == "error: a connection was closed: [Errno 32] gone"
+
+
 def test_two_builds_at_once_lose_nothing(tmp_path: Path) -> None:
     """Two processes at once, first with the same indexes, then with different ones."""
     root = tmp_path / "events"

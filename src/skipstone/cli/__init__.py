@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from skipstone._version import __version__
+from skipstone.errors import SkipstoneError
 
 from . import output
 
@@ -90,6 +91,15 @@ class Verbs(click.Group):
             raise click.UsageError(f"no verb {args[0]!r}{meant}", ctx)
         name, command, rest = super().resolve_command(ctx, args)
         return name, command, rest if command is None else _with_name(command, rest)
+
+    def invoke(self, ctx: click.Context) -> Any:
+        try:
+            return super().invoke(ctx)
+        except BrokenPipeError as error:
+            # Click ends every such error in silence, as if it were of stdout.
+            if not output.has_reader(sys.stdout):
+                raise
+            raise SkipstoneError(f"a connection was closed: {error}", hint="try again") from error
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         with formatter.section("Verbs"):

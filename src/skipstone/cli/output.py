@@ -333,15 +333,30 @@ def flush() -> None:
 
 @contextmanager
 def _ending_with_reader(stream: TextIO) -> Iterator[None]:
-    """A closed pipe ends the process, with success: its reader has what it wants."""
+    """A closed stdout ends the process, with success: its reader has what it wants. A closed stderr
+    gets nothing more."""
     try:
         yield
     except BrokenPipeError:
-        if stream is not sys.stdout:
-            raise
-        with suppress(OSError, ValueError):  # no real stdout: nothing is buffered
-            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        raise SystemExit(0) from None  # click would end with 1
+        with suppress(OSError, ValueError):  # no real stream: nothing is buffered
+            os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
+        if stream is sys.stdout:
+            raise SystemExit(0) from None  # click would end with 1
+
+
+def has_reader(stream: TextIO | None) -> bool:
+    """False for a pipe whose other end is closed."""
+    import select
+
+    if stream is None:
+        return False
+    ends = select.POLLERR | select.POLLHUP
+    try:
+        poll = select.poll()
+        poll.register(stream.fileno(), ends)
+    except (OSError, ValueError):  # no real stream
+        return True
+    return not any(event & ends for _, event in poll.poll(0))
 
 
 def _coloured(text: str, code: str) -> str:
