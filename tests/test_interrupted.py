@@ -187,6 +187,37 @@ def test_without_a_reader_of_its_errors_a_verb_goes_on(tmp_path: Path) -> None:
     assert (done.returncode, json.loads(done.stdout)["files_built"]) == (3, 4)
 
 
+def test_without_a_reader_of_its_errors_a_verb_fails_as_it_should(tmp_path: Path) -> None:
+    reader, writer = os.pipe()
+    os.close(reader)
+    done = subprocess.run(
+        [sys.executable, "-m", "skipstone", "count", str(tmp_path / "nothing")],
+        stderr=writer,
+        env=os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)},
+        check=False,
+    )
+    os.close(writer)
+    assert done.returncode == 1
+
+
+def test_a_connection_that_breaks_is_an_error(tmp_path: Path) -> None:
+    """It is no closed stdout, which ends in silence."""
+    root = tmp_path / "events"
+    lay_out(root, range(1))
+    text = "def client():\n    raise BrokenPipeError(32, 'gone')\n"
+    (tmp_path / "broken_kms.py").write_text(text)
+    arguments = ["rekey", str(next(root.iterdir())), "--kms", "broken_kms:client"]
+    done = subprocess.run(
+        [sys.executable, "-m", "skipstone", *arguments],
+        capture_output=True,
+        text=True,
+        env=os.environ | {"PYTHONPATH": os.pathsep.join([str(tmp_path), *sys.path])},
+        check=False,
+    )
+    assert (done.returncode, done.stdout) == (1, "")
+    assert done.stderr.splitlines()[0] == "error: a connection was closed by the other side"
+
+
 def test_two_builds_at_once_lose_nothing(tmp_path: Path) -> None:
     """Two processes at once, first with the same indexes, then with different ones."""
     root = tmp_path / "events"

@@ -139,7 +139,7 @@ def built(bench: Workbench) -> None:
     folder = _row_groups(bench.home)
     done = bench.skipstone("build", folder, "-c", "k:bloom", "--no-spark")
     assert done.code == 0, done.err
-    assert "_pm of 3 of 3 files" in bench.skipstone("describe", folder).out
+    assert "(_pm) of 3 of 3 files" in bench.skipstone("describe", folder).out
     plan = Table(str(folder)).plan("r = 1030")
     step = next(step for step in plan.steps if step.index == "_pm statistics")
     assert (step.considered, step.kept) == (30, 1)

@@ -41,7 +41,7 @@ def completed(words: str, last: str = "") -> list[str]:
 def test_columns_and_kinds(lake: Path) -> None:
     build = f"skipstone build {lake} -c"
     assert completed(build, "us") == ["user_id:", "user_name:"]
-    assert {"place.city:bitmap", "place.city:bloomfilter"} <= {*completed(build, "pl")}
+    assert {"place.city:bitmap", "place.city:bloom"} <= {*completed(build, "pl")}
     assert completed(build, "n:min") == ["n:minmax"]
     assert "n:minmax,bitmap" in completed(build, "n:minmax,b")
     assert completed(f"skipstone query {lake} --columns", "n,us") == ["n,user_id", "n,user_name"]

@@ -26,7 +26,9 @@ def test_it_makes_a_table_and_shows_the_verbs(run: Run, tmp_path: Path) -> None:
     assert again.exit_code == 0
     assert "It is there already." in again.stdout
     # The commands that it shows work as they are shown.
-    assert run("count", tmp_path / "d" / "orders", "order_id = 654321").stdout == "1\n"
+    root = tmp_path / "d" / "orders"
+    assert run("count", root, "order_id = 654321").stdout == "1\n"
+    assert run("query", root, "order_id = 654321").stdout in done.stdout
 
 
 def test_it_does_not_touch_another_table(run: Run, tmp_path: Path) -> None:

@@ -161,7 +161,7 @@ def test_json(run: Run, logs: Path) -> None:
 def test_without_an_index_it_says_how_long_and_which_would_help(run: Run, logs: Path) -> None:
     told = run("grep", logs, "Timeout", "--column", "m").stderr
     assert re.search(
-        r"there is no index of text: the other 6 of 10 files of [\d.]+ kB in all take about", told
+        r"there is no index of text: reading 6 of 10 files \(all: [\d.]+ kB\) takes about", told
     ), told
     assert f"`skipstone build {logs} -c m:ngram` makes one that would" in told
     assert run("grep", logs, "Timeout", "-q").stderr == ""
@@ -170,7 +170,7 @@ def test_without_an_index_it_says_how_long_and_which_would_help(run: Run, logs: 
     assert done.stderr == ""
     assert len(done.stdout.splitlines()) == 2
     told = run("grep", logs, "GET", "--column", "m").stderr
-    assert "no index of text leaves out files: the other 6 of 10 files" in told
+    assert "its indexes of text skip no file: reading 6 of 10 files" in told
 
 
 def test_columns_without_an_index_are_named(run: Run, logs: Path) -> None:
@@ -178,7 +178,7 @@ def test_columns_without_an_index_are_named(run: Run, logs: Path) -> None:
     assert "-c m:ngram -c host:ngram` makes some that would" in told
     assert run("build", logs, "-c", "m:ngram", "--no-spark").exit_code == 0
     told = run("grep", logs, "Timeout").stderr
-    assert "no index of text leaves out files" in told
+    assert "its indexes of text skip no file" in told
     assert "-c host:ngram` makes one that would" in told
 
 

@@ -1,8 +1,8 @@
 """Every shell line of README.md and docs/ runs, or names what it needs that is not here.
 
-The lines of a page run in their order, in a directory with the tables and files that pages name:
-``events``, ``lake/events`` and ``data/events`` are one table, ``db/trades`` is a live table,
-``orders.parquet`` and ``part-00000.parquet`` are its files, ``torn.parquet`` has lost its footer.
+The lines of a page run in their order. Where the page makes its tables (``OWN``), the directory has
+no others; else it has the tables and files that pages name: ``events`` and ``lake/events`` are one
+table, ``db/trades`` is a live table, ``torn.parquet`` has lost its footer.
 The examples of ``skipstone VERB --help`` run each by itself. What is not run is parsed: the
 verb and its options exist.
 """
@@ -26,13 +26,15 @@ from click.testing import CliRunner
 
 from skipstone import LiveTable
 from skipstone.cli import VERBS, cli
-from tests.docs.pages import PAGES, blocks
+from tests.docs.pages import PAGES, blocks, run_examples
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
 SHELL = ("console", "bash", "sh")
+# Pages whose examples in Python make what their shell lines need.
+OWN = {"docs/parquet.md", "docs/report.md", "docs/text.md"}
 KEY = bytes(range(200, 216))
 # What a line needs that is not here.
 ELSEWHERE = {
@@ -56,6 +58,10 @@ def lines_of(text: str) -> list[str]:
     return [line.removeprefix("$ ").strip() for line in prompted or text.splitlines()]
 
 
+def shell_lines(page: str) -> list[str]:
+    return [line for _, text in blocks(page, *SHELL) for line in lines_of(text)]
+
+
 def words_of(line: str) -> list[str]:
     return shlex.split(line, comments=True)[1:]
 
@@ -64,7 +70,7 @@ def pages() -> list[tuple[str, list[str]]]:
     """Each page and its lines that call Skipstone; its verbs' examples, each as a page."""
     found = []
     for page in PAGES:
-        lines = [line for _, text in blocks(page, *SHELL) for line in lines_of(text)]
+        lines = shell_lines(page)
         found.append((page, [line for line in lines if line.startswith("skipstone ")]))
     context = click.Context(cli, info_name="skipstone")
     for verb in VERBS:
@@ -102,7 +108,7 @@ def test_a_line_is_understood(line: str) -> None:
 def world(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A directory with what the pages name, by the paths that they have there."""
     home = tmp_path_factory.mktemp("world")
-    start = datetime.datetime(2026, 3, 10, tzinfo=datetime.UTC)
+    start = datetime.datetime(2026, 3, 10, 13, tzinfo=datetime.UTC)
     events = home / "events"
     events.mkdir()
     for part in range(4):
@@ -123,13 +129,14 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Path:
                 "user": [{"name": f"n{n}"} for n in rows],
             }
         )
-        pq.write_table(table, events / f"part-{part}.parquet")
+        pq.write_table(table, events / f"part-{part:05}.parquet")
     pq.write_table(pa.table({"user_id": ["u-7919"]}), home / "users.parquet")
     for name in ("lake/events", "data/events", "data/t", "shop/orders"):
         shutil.copytree(events, home / name)
-    for name in ("orders.parquet", "part-00000.parquet"):
-        shutil.copy(events / "part-0.parquet", home / name)
-    (home / "torn.parquet").write_bytes((events / "part-0.parquet").read_bytes()[:-90])
+    (home / "data/events/part-00000.parquet").rename(home / "data/events/part-0.parquet")
+    first = events / "part-00000.parquet"
+    shutil.copy(first, home / "orders.parquet")
+    (home / "torn.parquet").write_bytes(first.read_bytes()[:-90])
     (home / "secrets").mkdir()
     for name in ("secrets/footer", "k1.key"):
         (home / name).write_bytes(KEY)
@@ -144,7 +151,8 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Path:
     pq.write_table(articles, home / "lake/articles/part-0.parquet")
     (home / "exports").mkdir()
     pq.write_table(trades, home / "exports/a.parquet")
-    with LiveTable.create(str(home / "db/trades"), trades.schema, timestamp="ts") as live:
+    by = {"timestamp": "ts", "partition_by": "hour"}
+    with LiveTable.create(str(home / "db/trades"), trades.schema, **by) as live:
         live.append(trades)
     return home
 
@@ -162,8 +170,15 @@ def test_lines_run(
     page: str, lines: list[str], world: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     home = tmp_path / "home"
-    shutil.copytree(world, home)
+    if page in OWN:
+        home.mkdir()
+    else:
+        shutil.copytree(world, home)
     monkeypatch.chdir(home)
+    if page in OWN:
+        run_examples(page, {})
+        prepared = [line for line in shell_lines(page) if line.startswith("mkdir ")]
+        subprocess.run(["bash", "-ec", "\n".join(prepared)], check=True)
     for name in ("FOOTER_KEY", "AMOUNT_KEY", "KF"):
         monkeypatch.setenv(name, KEY.hex())
     alone = page.startswith("--help")

@@ -222,7 +222,7 @@ def test_a_later_index_makes_no_second_one(table: Table) -> None:
         == before
         == sum(len(pm_of(Path(p))) for p in table.listing().paths)
     )
-    assert "_pm of 4 of 4 files" in str(table.describe())
+    assert "row group statistics (_pm) of 4 of 4 files" in str(table.describe())
 
 
 def test_refresh_compact_vacuum_and_check(table: Table) -> None:

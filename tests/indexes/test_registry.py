@@ -74,7 +74,7 @@ def test_parameters_that_do_not_fit(text: str, words: str) -> None:
 def test_an_unknown_kind_names_those_that_there_are() -> None:
     with pytest.raises(UnsupportedError, match="no index kind is called 'zonemap'") as caught:
         parse_index("id:zonemap")
-    assert "minmax, valuelist, bloomfilter" in caught.value.hint
+    assert "minmax, valuelist, bloom, ngram, tokens, bitmap" in caught.value.hint
     assert kind("zonemap") is None
 
 
@@ -82,7 +82,7 @@ def test_several_at_once_each_counted_once() -> None:
     made = parse_indexes(["id:minmax", MinMax("id"), "id:bloom"])
     assert made == [MinMax("id"), Bloom("id")]
     assert parse_indexes("id:minmax") == [MinMax("id")]
-    assert known_kinds()[:4] == ["minmax", "valuelist", "bloomfilter", "ngram"]
+    assert known_kinds()[:4] == ["minmax", "valuelist", "bloom", "ngram"]
 
 
 # -- by entry point -------------------------------------------------------------------------------

@@ -61,7 +61,7 @@ if TYPE_CHECKING:
 
 
 # Deprecated, or part of every index.
-_NO_CANDIDATES = frozenset({"bsi", NullCounts.name})
+_NO_CANDIDATES = frozenset({"bsi"})
 # The label of the key that encrypts candidates over encrypted files.
 _LABEL = "advise"
 

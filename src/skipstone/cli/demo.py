@@ -50,6 +50,8 @@ def demo(directory: str, out: Output) -> None:
     hide_pandas()
     from skipstone.table import Table
 
+    from .query import table_lines
+
     root = Path(directory) / "orders"
     lines = _Lines(out)
     lines.say(f"1. A table: {root}, a million orders in {FILES} Parquet files.")
@@ -86,7 +88,7 @@ def demo(directory: str, out: Output) -> None:
     lines.say("5. The rows, without Spark.")
     lines.run(f'skipstone query {name} "{where}"')
     rows, took = _timed(table, where)
-    lines.show("\n".join(str(row) for row in rows.to_pylist()))
+    lines.show("\n".join(table_lines(rows.schema, iter(rows.to_batches()))))
     with tempfile.TemporaryDirectory() as folder:  # the same files, and no index next to them
         copy = shutil.copytree(root, Path(folder) / "orders")
         same, plainly = _timed(Table(str(copy)), where)

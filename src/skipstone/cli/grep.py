@@ -434,11 +434,11 @@ class _Found:
         steps = [step for step in self.scan.plan.steps if step.index in _TEXTS]
         if any(step.kept < step.considered for step in steps):
             return
-        why = "no index of text leaves out files" if steps else "there is no index of text"
+        why = "its indexes of text skip no file" if steps else "there is no index of text"
         forecast = self.scan.explain(look=False).forecast
-        bytes_ = "" if forecast is None else f" of {human_size(forecast.certain.bytes)} in all"
+        bytes_ = "" if forecast is None else f" (all: {human_size(forecast.certain.bytes)})"
         left = of_total(files, self.scan.plan.files_total, "files")
-        out.note(f"{why}: the other {left}{bytes_} take about {duration(1e3 * seconds)}")
+        out.note(f"{why}: reading {left}{bytes_} takes about {duration(1e3 * seconds)} more")
         known = {step.column.lower() for step in steps}
         lacking = [each for each in self.request.searched if each.lower() not in known]
         if lacking:  # a row matches by any of the columns

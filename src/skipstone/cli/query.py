@@ -101,7 +101,7 @@ def query(
     if out.as_json:
         out.result(_FoundRows(schema.names, batches, skipped))
     else:
-        out.lines(_csv(schema.names, batches) if as_csv else _table(schema, batches))
+        out.lines(_csv(schema.names, batches) if as_csv else table_lines(schema, batches))
     if skipped:
         files = of_total(len(skipped), len(skipped) + len(target.listing()), "files")
         out.missing(f"the result lacks the rows of {files}:", [text for _, text in skipped])
@@ -207,7 +207,7 @@ def _csv(names: list[str], batches: Iterator[pa.RecordBatch]) -> Iterator[str]:
         yield text.getvalue().removesuffix("\n")
 
 
-def _table(schema: pa.Schema, batches: Iterator[pa.RecordBatch]) -> Iterator[str]:
+def table_lines(schema: pa.Schema, batches: Iterator[pa.RecordBatch]) -> Iterator[str]:
     """Aligned columns, line by line, with the names again where a page needs wider columns."""
     right = [_is_number(field.type) for field in schema]
     last = len(schema) - 1

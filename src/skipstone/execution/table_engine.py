@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -37,7 +38,12 @@ class Engine:
         listing has an empty schema.
         """
         if self._schema is not None and self._schema[0].same_files(listing):
-            return self._schema[1]
+            known = self._schema[1]
+            if facts is not None and known.from_footers:  # a build has stored them since
+                stored = int(np.count_nonzero(facts.number >= 0))
+                known = replace(known, from_facts=stored, from_footers=known.files_total - stored)
+                self._schema = listing, known
+            return known
         n = len(listing)
         found: dict[FileSchema, str] = {}
         if facts is not None:

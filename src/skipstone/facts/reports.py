@@ -188,7 +188,7 @@ class Description(Report):
         lines = []
         if self.pm_files:
             files = of_total(self.pm_files, self.files_total, "files")
-            lines.append(f"row groups: _pm of {files}, {size(self.pm_bytes)}")
+            lines.append(f"row group statistics (_pm) of {files}, {size(self.pm_bytes)}")
         if self.sliced:
             filters = plural(self.sliced, "filter")
             lines.append(f"bit slices: of {filters}, {size(self.sliced_bytes)}")

@@ -27,11 +27,12 @@ if TYPE_CHECKING:
 #: the group of the entry points
 GROUP = "skipstone.indexes"
 
-# The built-in kinds by module, class, name and aliases. A query loads only those that it needs.
+# The built-in kinds by module, class and names, of which the first is shown to users. A query loads
+# only those that it needs.
 _HOUSE: tuple[tuple[str, str, tuple[str, ...]], ...] = (
     ("indexes.minmax", "MinMax", ("minmax", "min_max")),
     ("indexes.valuelist", "ValueList", ("valuelist", "value_list", "values")),
-    ("indexes.bloom", "Bloom", ("bloomfilter", "bloom", "bloom_filter")),
+    ("indexes.bloom", "Bloom", ("bloom", "bloomfilter", "bloom_filter")),
     ("indexes.text", "NGrams", ("ngram", "ngrams")),
     ("indexes.text", "Tokens", ("tokens", "token")),
     ("indexes.minmax", "NullCounts", ("nulls",)),
@@ -71,9 +72,13 @@ def why_unknown(name: str) -> str:
 
 
 def known_kinds() -> list[str]:
-    """The names of all kinds that load: the built-in ones, then others by name."""
+    """The names of all kinds that load and that users may choose: the built-in ones, then others.
+
+    Null counts are no choice: every index has them.
+    """
     own = sorted({point.name for point in _points()} - set(_NAMES))
-    return [names[0] for _, _, names in _HOUSE] + [name for name in own if kind(name) is not None]
+    built_in = [names[0] for _, _, names in _HOUSE if names[0] != "nulls"]
+    return built_in + [name for name in own if kind(name) is not None]
 
 
 def parse_index(text: str) -> Index:

@@ -154,7 +154,7 @@ class Explanation:
         lines = [head + _freshness(plan), f"where {plan.predicate}"]
         if plan.schema is not None and (plan.schema.from_footers or plan.schema.distinct > 1):
             took = duration(plan.milliseconds.get("schema", 0.0))
-            lines.append(f"  schemas of the files: {plan.schema}, in {took}")
+            lines.append(f"  schemas of the files: {plan.schema}, read in {took}")
         rows = _rows(plan)
         # Empty columns are left out.
         filled = [column for column in zip(*rows, strict=True) if any(column)]

@@ -223,7 +223,7 @@ class TableSchema:
         lost = self.files_total - self.from_facts - self.from_footers
         unknown = f", {lost:,} not readable" if lost else ""
         footers = plural(self.from_footers, "footer")
-        return f"{self.distinct:,} distinct: facts know {total}, {footers} read{unknown}"
+        return f"{self.distinct:,} distinct, by the facts of {total} and {footers}{unknown}"
 
     def to_dict(self) -> dict[str, int]:
         """As JSON-ready values."""
