@@ -39,6 +39,7 @@ ORDER: tuple[str, ...] = (
     "facts",
     "build",
     "planning",
+    "table_formats",
     "execution",
     "rewrite",
     "salvage",

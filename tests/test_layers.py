@@ -15,7 +15,7 @@ import skipstone
 from . import house
 
 SOURCE = Path(__file__).resolve().parent.parent / "src" / "skipstone"
-HEAVY = {"numba", "pandas", "pyspark"}
+HEAVY = {"deltalake", "numba", "pandas", "pyspark"}
 
 
 def tree(root: Path, files: dict[str, str]) -> Path:

@@ -230,10 +230,10 @@ def test_a_damaged_column_matters_only_where_a_row_matches(s3: S3) -> None:
 
 
 def test_the_listing_shows_a_table_format(s3: S3) -> None:
-    s3.fill("t/_delta_log/0.json", "t/part-0.parquet")
+    s3.fill("t/.hoodie/x", "t/part-0.parquet")
     with (
         s3.gate.trips(LISTINGS),
-        pytest.raises(skipstone.errors.UnsupportedError, match="Delta Lake"),
+        pytest.raises(skipstone.errors.UnsupportedError, match="Apache Hudi"),
     ):
         open_table(s3).query("key = 1")
 

@@ -143,6 +143,22 @@ def storage_option(function: Function) -> Function:
     )(function)
 
 
+def _version_options(function: Function) -> Function:
+    """Adds ``--at-version`` and ``--at-timestamp``: which snapshot of a table format is read."""
+    for name, metavar, what in (
+        ("--at-version", "VERSION", "a version"),
+        ("--at-timestamp", "TIME", "the newest version at a time, of UTC unless it has a zone"),
+    ):
+        function = click.option(
+            name,
+            metavar=metavar,
+            expose_value=False,
+            callback=keep,
+            help=f"For a table of Delta Lake: read {what}.",
+        )(function)
+    return function
+
+
 def index_options(function: Function, *, required: bool = True) -> Function:
     """Adds TABLE, and where its index lies."""
     location = click.option(
@@ -168,7 +184,7 @@ def index_options(function: Function, *, required: bool = True) -> Function:
         callback=keep,
         help="For a QuestDB table: read the partitions that are Parquet, and leave out the others.",
     )
-    shared = storage_option(index_key_options(lookup_option(partial(function))))
+    shared = storage_option(index_key_options(lookup_option(partial(_version_options(function)))))
     return click.argument("table", required=required, shell_complete=paths)(name(location(shared)))
 
 
@@ -270,6 +286,9 @@ class TableArguments:
         said |= index_keys()
         if meta.get("skipstone.recursive_file_lookup"):
             said["recursive_file_lookup"] = True
+        for name in ("version", "timestamp"):
+            if meta.get(f"skipstone.at_{name}") is not None:
+                said[name] = meta[f"skipstone.at_{name}"]
         keys = file_keys()
         if keys is not None:
             said["decryption"] = keys

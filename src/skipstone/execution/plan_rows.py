@@ -106,6 +106,15 @@ class TableReader:
                 rows, sure = detail.rows, sure or detail.exact
                 if rows is not None and len(rows) == file.opened.num_rows:
                     rows = None
+        if at in plan.deleted and not (
+            self.footers.fresh(at) and file.opened.num_rows == plan.row_counts[at]
+        ):
+            # Positions of deleted rows belong to one version of the file.
+            raise StaleError(
+                f"{file.opened.path} is not the file of {plan.row_counts[at]:,} rows of which "
+                f"{plan.deleted[at]:,} are deleted",
+                hint="data files of a table format never change: the file was replaced",
+            )
         yield from self.cut(Piece(file, rows, sure))
 
     def cut(self, piece: Piece) -> Iterator[Piece]:

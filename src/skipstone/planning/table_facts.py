@@ -9,7 +9,7 @@ import numpy as np
 
 from skipstone.predicate.tree import Bound, Leaf, is_expression, leaves, stored_columns
 from skipstone.predicate.typed import NO_EXPRESSIONS, KnownExpressions
-from skipstone.pruning import Cause, Evidence, Fetched, Level, Reason
+from skipstone.pruning import Cause, Evidence, Fetched, Level, Reason, RowSet
 from skipstone.pruning.costs import FREE, Costs
 from skipstone.pruning.pairs import with_pairs
 from skipstone.pruning.plan import Coverage, Plan, Step
@@ -37,13 +37,16 @@ if TYPE_CHECKING:
 class SnapshotFacts:
     """The information of a table's own snapshot about its files, before any index is evaluated.
 
-    ``coverage`` goes into the plan. ``row_counts`` are per file, -1 where unknown. The planner
-    evaluates ``sources`` before all others below the files.
+    ``coverage`` goes into the plan. ``row_counts`` are per file, -1 where unknown; they count the
+    rows ``deleted`` of some files. ``evidence`` is about whole files. The planner evaluates
+    ``sources`` before all others below the files.
     """
 
     coverage: Coverage | None = None
     row_counts: NDArray[np.int64] | None = None
+    evidence: Sequence[Evidence[Leaf]] = ()
     sources: Sequence[Source] = ()
+    deleted: Mapping[int, RowSet] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -152,6 +155,7 @@ def plan_objects(request: ObjectPlanRequest) -> Plan:
                 row_counts=facts.row_counts,
                 evidence=[
                     *request.partitions.evidence(columns),
+                    *request.snapshot.evidence,
                     *with_pairs(tree, facts.of_rows),
                 ],
                 inherited=sharpened(each.leaves for each in facts.gathered),
@@ -168,6 +172,7 @@ def plan_objects(request: ObjectPlanRequest) -> Plan:
     )
     for matched in matches:
         matched.snapshot.drop_read_ahead()
+    plan = plan.without_rows(request.snapshot.deleted)
     return replace(
         plan,
         sidecars=0 if adjacent is None else adjacent.used,

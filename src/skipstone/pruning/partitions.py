@@ -412,7 +412,7 @@ class PartitionValues(BaseEvidence):
     def answer(self, leaves: Sequence[Leaf], units: Units, have: Fetched) -> Sequence[Answer]:
         """Exact bounds per leaf; silent answers where the type depends on the session."""
         type_ = self.values.type
-        if pa.types.is_null(type_) or pa.types.is_timestamp(type_):
+        if pa.types.is_null(type_):
             text = f"values of type {type_} depend on how the session reads them"
             silent = Answer.silent(Cause.NOT_APPLICABLE, self.subject, text)
             return [silent] * len(leaves)

@@ -18,7 +18,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from skipstone.errors import UnsupportedError
 from skipstone.human import Report, of_total
+
+from . import Level, RowSet
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -27,7 +30,7 @@ if TYPE_CHECKING:
 
     from skipstone.storage import ByteRange, Listing
 
-    from . import Level, Reason, RowSet
+    from . import Reason
     from .table_schema import TableSchema
 
 
@@ -157,6 +160,8 @@ class Plan:
     milliseconds: Mapping[str, float] = field(default_factory=dict)
     coverage: Coverage | None = None
     schema: TableSchema | None = None
+    #: the files with rows that the table has deleted, by their number
+    deleted: Mapping[int, int] = field(default_factory=dict)
     #: what planning itself read: facts, footers, page indexes, dictionaries; bytes and requests
     planning: tuple[int, int] = (0, 0)
 
@@ -250,6 +255,37 @@ class Plan:
             for at, each in ranges.items()
         }
         return replace(self, details={**self.details, **found})
+
+    def without_rows(self, deleted: Mapping[int, RowSet]) -> Plan:
+        """The same plan without rows that the table has deleted, by file.
+
+        No file of these is in ``must`` then: its row count has the deleted rows too.
+        ``UnsupportedError`` where it is not known how many rows such a file has.
+        """
+        if not deleted:
+            return self
+        keep, must, details = self.keep.copy(), self.must.copy(), dict(self.details)
+        dropped = None if self.dropped is None else self.dropped.copy()
+        for file, gone in deleted.items():
+            if not keep[file]:
+                continue
+            detail = details.pop(file, _WHOLE)
+            rows = detail.rows
+            if rows is None:
+                if self.row_counts[file] < 0:
+                    raise UnsupportedError(
+                        f"{self.listing.paths[file]} has {len(gone):,} deleted rows, and the table"
+                        " does not say of how many"
+                    )
+                rows = RowSet.all(int(self.row_counts[file]))
+            left, sure = rows - gone, detail.exact or bool(must[file])
+            keep[file], must[file] = bool(left), False
+            if left:
+                details[file] = replace(detail, rows=left, exact=sure)
+            elif dropped is not None:
+                dropped[file] = Level.ROW
+        counts = {file: len(gone) for file, gone in deleted.items()}
+        return replace(self, keep=keep, must=must, details=details, dropped=dropped, deleted=counts)
 
     @cached_property
     def paths(self) -> list[str]:

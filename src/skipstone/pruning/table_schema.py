@@ -210,15 +210,19 @@ class KnownSchemas:
 class TableSchema:
     """The schema ``merged`` of all files of a listing, and how it was found: of ``files_total``
     files ``from_facts`` had it in their facts, ``from_footers`` were opened, and the others cannot
-    be read. ``distinct`` is the number of different schemas."""
+    be read. ``distinct`` is the number of different schemas. Where ``said_by`` names a version of a
+    table format, its log has the schema, and no file was asked."""
 
     merged: FileSchema
     distinct: int
     files_total: int
     from_facts: int
     from_footers: int
+    said_by: str = ""
 
     def __str__(self) -> str:
+        if self.said_by:
+            return f"that of {self.said_by}: no footer read"
         total = of_total(self.from_facts, self.files_total, "files")
         lost = self.files_total - self.from_facts - self.from_footers
         unknown = f", {lost:,} not readable" if lost else ""

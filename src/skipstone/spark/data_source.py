@@ -365,6 +365,7 @@ def _of_files(whole: ScanTask, files: NDArray[np.int64]) -> ScanTask:
         must=plan.must[files],
         row_counts=plan.row_counts[files],
         details=details,
+        deleted={at: plan.deleted[file] for at, file in enumerate(chosen) if file in plan.deleted},
         steps=(),
         reasons=(),
     )

@@ -67,6 +67,21 @@ _CLIENT = {"allow_http", "allow_invalid_certificates", "connect_timeout", "timeo
 _PATIENCE = timedelta(seconds=30)
 
 
+def named_options(path: str, options: Mapping[str, str]) -> dict[str, str]:
+    """``options`` of the store of ``path`` under the names of object_store, with the endpoint of
+    the environment."""
+    found = {_ALIASES.get(name, name): value for name, value in options.items()}
+    if "endpoint" not in found and path.startswith("s3://"):
+        named = (os.environ.get(name) for name in _ENDPOINTS)
+        endpoint = next((each for each in named if each), None)
+        if endpoint is not None:
+            found["endpoint"] = endpoint
+    if str(found.get("endpoint", path)).startswith("http://"):
+        # The user named an http endpoint, so http is allowed.
+        found.setdefault("allow_http", "true")
+    return found
+
+
 class ObjectStorage(RemoteReads):
     """One bucket (or container), named by ``base`` (``s3://bucket``)."""
 
@@ -94,20 +109,9 @@ class ObjectStorage(RemoteReads):
         scheme, _, rest = path.partition("://")
         bucket = rest.partition("/")[0]
         base = f"{scheme}://{bucket}"
-        config: Any = {}
-        client: Any = {}
-        for name, value in options.items():
-            name = _ALIASES.get(name, name)
-            (client if name in _CLIENT else config)[name] = value
-        endpoint = config.get("endpoint")
-        if endpoint is None and scheme == "s3":
-            named = (os.environ.get(name) for name in _ENDPOINTS)
-            endpoint = next((each for each in named if each), None)
-            if endpoint is not None:
-                config["endpoint"] = endpoint
-        if str(endpoint or base).startswith("http://"):
-            # The user named an http endpoint, so http is allowed.
-            client.setdefault("allow_http", True)
+        settings: dict[str, Any] = dict(named_options(path, options))
+        client: Any = {name: settings.pop(name) for name in _CLIENT & settings.keys()}
+        config: Any = settings
         if scheme in _LIKE_S3 and scheme != "s3" and "endpoint" not in config:
             raise UnsupportedError(
                 f"{scheme}:// is read through its S3 protocol, and no endpoint is given",

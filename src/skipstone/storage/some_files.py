@@ -13,11 +13,12 @@ choices. A path that exists is taken as it is, whatever characters it has.
 from __future__ import annotations
 
 import fnmatch
+import os
 import re
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from itertools import takewhile
-from typing import TYPE_CHECKING, Final, Self, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, Self, TypeAlias
 
 import numpy as np
 
@@ -29,7 +30,6 @@ from .base import Storage, carried
 from .listing import Listing
 
 if TYPE_CHECKING:
-    import os
     from collections.abc import Sequence
 
 
@@ -38,6 +38,20 @@ Paths: TypeAlias = "str | os.PathLike[str] | Sequence[str | os.PathLike[str]]"
 
 _PATTERN: Final = re.compile(r"[*?\[{]")
 _TOKEN: Final = re.compile(r"\*\*/?|\*|\?|\[[!^]?\]?[^\]/]*\]|[{},]|.", re.DOTALL)
+
+
+def paths_of(path: Any) -> Sequence[str | os.PathLike[str]] | None:
+    """``path`` as a list of paths; ``None`` for a session."""
+    if isinstance(path, str | os.PathLike):
+        return [path]
+    if isinstance(path, list | tuple):
+        for each in path:
+            if not isinstance(each, str | os.PathLike):
+                raise TypeError(
+                    f"a table is named by paths, not by {type(each).__name__}: {each!r}"
+                )
+        return path
+    return None
 
 
 def is_pattern(path: str) -> bool:

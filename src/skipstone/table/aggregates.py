@@ -26,7 +26,7 @@ from skipstone.pruning.column_types import is_text
 from skipstone.pruning.partitions import PartitionColumns
 from skipstone.pruning.plan import Plan, SortKey
 
-from .open_table import OpenTable, Partial, Where
+from .open_table import OpenTable, Where
 from .planning import PlanRequest, of_one_listing
 from .sort_keys import orders_of, sort_column
 
@@ -43,6 +43,7 @@ if TYPE_CHECKING:
     from skipstone.paimon.top_rows import TopCandidate
     from skipstone.pruning import Fetched, Reason, RowSet
     from skipstone.pruning.interval import Intervals
+    from skipstone.pruning.plan import Coverage
     from skipstone.storage import ByteRange
 
     from .key_sets import KeySets
@@ -52,6 +53,25 @@ if TYPE_CHECKING:
 ColumnValue: TypeAlias = (
     "bool | int | float | str | bytes | Decimal | date | datetime | timedelta | None"
 )
+
+
+class Partial(int):
+    """A row count over some partitions only; its text has the coverage."""
+
+    coverage: Coverage
+
+    def __new__(cls, value: int, coverage: Coverage) -> Partial:
+        made = super().__new__(cls, value)
+        made.coverage = coverage
+        return made
+
+    def __repr__(self) -> str:
+        return f"{int(self)} (of {self.coverage})"
+
+    __str__ = __repr__
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return (Partial, (int(self), self.coverage))
 
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)

@@ -71,6 +71,7 @@ class ClusterVerbs(OpenTable):
         started = time.perf_counter()
         require_session(spark)
         self.require_parquet()
+        self.require_plain("only plain files are clustered")
         if self.keys:
             raise UnsupportedError(
                 f"{self.path} is encrypted, and the files of {to} would be in the clear",

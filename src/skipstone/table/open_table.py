@@ -26,12 +26,14 @@ from skipstone.questdb import TXN, is_txn_table
 from skipstone.storage import Listing, Storage, full_path, open_storage, table_format
 from skipstone.storage import storage_options as options_for
 from skipstone.storage.base import carried
-from skipstone.storage.some_files import Paths, SomeFiles, is_pattern
+from skipstone.storage.some_files import Paths, SomeFiles, is_pattern, paths_of
+from skipstone.table_formats import SnapshotListing, SnapshotTable, open_table
 
 from .file_format import DataKeys, FileFormat, ParquetFormat, SparkFormat, indexed_columns
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+    from datetime import datetime
 
     import pyarrow as pa
     from pyspark.sql import SparkSession
@@ -70,6 +72,8 @@ class OpenTable:
         sidecars: bool | None = None,
         partial: bool = False,
         recursive_file_lookup: bool = False,
+        version: int | str | None = None,
+        timestamp: str | datetime | None = None,
         index_keys: KeySource | None = None,
         decryption: Given[Decryption] | None = None,
         verify_checksums: bool = True,
@@ -77,7 +81,7 @@ class OpenTable:
     ) -> None:
         #: the table in the catalog, where it was named
         self.catalog: CatalogTable | None = None
-        given_paths = _paths_of(path)
+        given_paths = paths_of(path)
         if given_paths is None:
             self.catalog = catalog = _of_catalog(path, name)
             if format != "parquet" or options or schema or recursive_file_lookup or partial:
@@ -136,6 +140,10 @@ class OpenTable:
         #: whether the user named the place of the index
         self.names_index = index_location is not None
         self.partial, self.verify_checksums = partial, verify_checksums
+        if version is not None and timestamp is not None:
+            raise TypeError("a table has a version or a timestamp, not both")
+        #: the version or the time of a table of a table format
+        self.version, self.timestamp = version, timestamp
         self.memory = memory
         #: files that the table leaves out, and why; see ``query_readable``
         self.skipped: dict[str, str] = {}
@@ -166,8 +174,8 @@ class OpenTable:
         return self.file_format
 
     def listing(self, known: Callable[[], Sequence[str]] | None = None) -> Listing:
-        """The data files now, those that were named. ``UnsupportedError`` for a table of a table
-        format. ``known`` as for ``Storage.list_files``."""
+        """The data files now, those that were named, or those of the snapshot of a table format.
+        ``known`` as for ``Storage.list_files``."""
         if self.catalog is not None:
             return self._of_catalog(self.catalog)
         listing: Listing | None = None
@@ -176,10 +184,12 @@ class OpenTable:
             try:
                 listing = self.storage.list_files(self.path, known)
             except SkipstoneError:
-                self._refuse_format(None)
-                raise
-            self._top = listing.top
-        self._refuse_format(None if listing is None else listing.top)
+                if self.snapshots() is None:
+                    raise
+            else:
+                self._top = listing.top
+        if (snapshots := self.snapshots(None if listing is None else listing.top)) is not None:
+            return snapshots.listing(listing)
         if self.txn is not None:
             self.require_whole("a snapshot")
             return self.txn.listing()
@@ -223,13 +233,31 @@ class OpenTable:
             self._last = (listing, listing)
         return self._last[1]
 
-    def _refuse_format(self, top: frozenset[str] | None) -> None:
-        found = table_format(self.path, self.storage, top)
-        if found is not None:
+    def snapshots(self, top: frozenset[str] | None = None) -> SnapshotTable | None:
+        """The snapshots of a table of a table format, ``None`` for other tables; ``top`` as for
+        ``table_format``."""
+        if self._snapshots is None and self.catalog is None:
+            format = table_format(self.path, self.storage, top)
+            if format is not None:
+                self.require_whole("a snapshot")
+                at = self.version, self.timestamp
+                place = self.path, self.storage, self.storage_options
+                self._snapshots = open_table(format, *place, *at)
+        if self._snapshots is None and (self.version, self.timestamp) != (None, None):
             raise UnsupportedError(
-                f"{self.path} is a table of {found}: its directory holds files that are not part "
-                "of the table",
-                hint=f"read it through {found}, which has its own file statistics",
+                f"{self.path} has no versions: it is not a table of a table format",
+                hint="leave out version and timestamp",
+            )
+        return self._snapshots
+
+    _snapshots: SnapshotTable | None = None
+
+    def require_plain(self, what: str) -> None:
+        """``UnsupportedError`` for a table of a table format; ``what`` does not apply to it."""
+        if (snapshots := self.snapshots()) is not None:
+            raise UnsupportedError(
+                f"{self.path} is a table of {snapshots.source.format}: {what}",
+                hint=f"only writers of {snapshots.source.format} change it",
             )
 
     #: ``top`` of the last listing of an object store
@@ -317,6 +345,8 @@ class OpenTable:
         because an index in the clear needs no key; else, or without an index,
         ``KeyUnavailableError``.
         """
+        if isinstance(listing, SnapshotListing):
+            return listing.snapshot.table_schema
         try:
             matched = matched or self.match(listing, or_none=True)
             found = self.engine.schema(listing, matched.schemas)
@@ -351,7 +381,10 @@ class OpenTable:
         """The columns in the files, in canonical types."""
         if isinstance(self.file_format, SparkFormat):
             return self.file_format.schema(spark, self.store)
-        return self.file_schema(listing).merged.spark
+        found = self.file_schema(listing).merged.spark
+        if not isinstance(listing, SnapshotListing):
+            return found
+        return listing.snapshot.without_partitions(found)
 
     def schema(self, listing: Listing, spark: SparkSession | None = None) -> pa.Schema:
         """The table's schema as Spark reads it, partition columns last."""
@@ -435,20 +468,6 @@ class OpenTable:
         return engine
 
 
-def _paths_of(path: Any) -> Sequence[str | os.PathLike[str]] | None:
-    """``path`` as a list of paths; ``None`` for a session."""
-    if isinstance(path, str | os.PathLike):
-        return [path]
-    if isinstance(path, list | tuple):
-        for each in path:
-            if not isinstance(each, str | os.PathLike):
-                raise TypeError(
-                    f"a table is named by paths, not by {type(each).__name__}: {each!r}"
-                )
-        return path
-    return None
-
-
 def _of_catalog(spark: Any, name: str | None) -> CatalogTable:
     if name is None:
         raise TypeError(
@@ -457,25 +476,6 @@ def _of_catalog(spark: Any, name: str | None) -> CatalogTable:
     from skipstone.spark.catalog_table import CatalogTable
 
     return CatalogTable.of(spark, name)
-
-
-class Partial(int):
-    """A row count over some partitions only; its text has the coverage."""
-
-    coverage: Coverage
-
-    def __new__(cls, value: int, coverage: Coverage) -> Partial:
-        made = super().__new__(cls, value)
-        made.coverage = coverage
-        return made
-
-    def __repr__(self) -> str:
-        return f"{int(self)} (of {self.coverage})"
-
-    __str__ = __repr__
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return (Partial, (int(self), self.coverage))
 
 
 def _txn_table(root: str, storage: Storage, is_txn: bool, *, partial: bool) -> TxnTable | None:

@@ -21,7 +21,6 @@ from skipstone.indexes.minmax import MinMax
 from skipstone.planning.fact_runs import IN_MEMORY, Runner, RunSettings, in_turn
 from skipstone.planning.table_facts import (
     ObjectPlanRequest,
-    SnapshotFacts,
     expression_reasons,
     indexed_expressions,
     plan_objects,
@@ -44,6 +43,7 @@ from skipstone.pruning.table_schema import FileSchema
 from skipstone.storage import ByteRange, Listing
 from skipstone.storage.base import metered
 from skipstone.storage.listing import SUMMARY
+from skipstone.table_formats.snapshot import facts_of
 
 from .file_format import ParquetFormat
 from .sort_keys import orders_in
@@ -177,7 +177,7 @@ def _scan_query(table: OpenTable, request: PlanRequest) -> TableScan:
             file_index=table.file_index.read_enabled,
             adjacent=adjacent,
             data_files=query.footers if query is not None and request.inside else None,
-            snapshot=SnapshotFacts() if txn is None else txn.facts(listing, schema),
+            snapshot=facts_of(listing, tree) if txn is None else txn.facts(listing, schema),
             costs=_costs(table, listing, matched),
             share=min(1.0, len(named) / max(len(schema), 1)),
             shown=request.shown,

@@ -263,6 +263,7 @@ class RewriteVerbs(BuildVerbs):
         from skipstone.rewrite.summary_files import write_summary
 
         self.require_parquet()
+        self.require_plain("its log names its files, and not _metadata")
         if self.txn is not None:
             raise UnsupportedError(
                 f"{self.path} names the versions of its files in _txn",
@@ -274,7 +275,7 @@ class RewriteVerbs(BuildVerbs):
 
 def require_local(table: OpenTable, what: str, hint: str | None = None) -> None:
     """``UnsupportedError`` where the files of a table cannot be replaced."""
-
+    table.require_plain("its files are not replaced here")
     if "://" in table.path:
         place = "a filesystem of Hadoop's" if is_hadoop(table.path) else "an object store"
         raise UnsupportedError(

@@ -82,6 +82,7 @@ def read_table(
     _require_own_root(table, options)
     require_session(spark)
     table.require_index()
+    table.require_plain("Spark's reader would read files that are not part of it")
     table = table.with_lookup_of(options)
     options = {key: value for key, value in options.items() if key.lower() != RECURSIVE.lower()}
     where, columns, order_by = request.where, request.columns, request.order_by

@@ -34,6 +34,7 @@ from .upkeep import UpkeepVerbs
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
+    from datetime import datetime
 
     import pyarrow as pa
     from pyspark.sql import DataFrame, SparkSession
@@ -91,6 +92,10 @@ class Table(EncryptVerbs, ClusterVerbs, UpkeepVerbs, AggregateVerbs):
     A directory with a ``_txn`` is a table of QuestDB, or a live table of Skipstone: its files are
     those of the newest snapshot (``table/txn_table.py``). With ``partial``, partitions that are
     not Parquet are left out, and every result shows it; else they are an ``UnsupportedError``.
+
+    A directory with a ``_delta_log`` is a table of Delta Lake: its files are those of the newest
+    version, or of ``version``, or of the newest one at ``timestamp`` (``table_formats/``). Nothing
+    is written into it.
 
     The files of other tables are those that Spark reads (``pruning/partitions.py``): those below
     partition folders (``day=1/``), or those right below ``path`` where there are none. With
@@ -339,6 +344,8 @@ def read(
     sidecars: bool | None = None,
     partial: bool = False,
     recursive_file_lookup: bool = False,
+    version: int | str | None = None,
+    timestamp: str | datetime | None = None,
     index_keys: KeySource | None = None,
     decryption: Given[Decryption] | None = None,
     verify_checksums: bool = True,
@@ -365,6 +372,8 @@ def read(
         sidecars=sidecars,
         partial=partial,
         recursive_file_lookup=recursive_file_lookup,
+        version=version,
+        timestamp=timestamp,
         index_keys=index_keys,
         decryption=decryption,
         verify_checksums=verify_checksums,
@@ -450,26 +459,22 @@ def watch(
 
     require_session(spark)
     watched = table if isinstance(table, Table) else Table(table)
-    watched.require_whole("watch")
+    watched.require_newest("watch")
     watched.store.require_own()
     if not watched.store.snapshot().definitions:
         raise SkipstoneError(
             f"{watched.path} has no index", hint=f"run `skipstone build {watched.path}` first"
         )
-    options = {
+    options: dict[str, Any] = {
         "memory": memory,
         "pm": pm,
         "decryption": decryption,
         "plaintext_index": plaintext_index,
     }
-    refresh = partial(_refresh, watched, options)
+    refresh: Any = partial(watched.refresh, **options)
     if is_connect(spark):
         refresh = partial(_refresh_at_server, _arguments(watched), options)
     return start_watch(spark, watched.path, refresh, interval=interval, name=name)
-
-
-def _refresh(table: Table, options: dict[str, Any], spark: SparkSession) -> BuildReport:
-    return table.refresh(spark, **options)
 
 
 def _refresh_at_server(

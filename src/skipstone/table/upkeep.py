@@ -12,6 +12,7 @@ from skipstone.errors import SkipstoneError, UnsupportedError
 from skipstone.pruning import Cause
 from skipstone.pruning.partitions import PartitionColumns
 from skipstone.questdb import is_txn_table
+from skipstone.table_formats import SnapshotListing
 
 from .file_format import ParquetFormat, Progress, bound
 from .open_table import OpenTable
@@ -54,8 +55,19 @@ class UpkeepVerbs(OpenTable):
         coverage = self.coverage(listing)
         notes = [] if self.catalog is None else list(self.catalog.notes)
         notes += [] if coverage is None else [f"these are {coverage}"]
+        notes += listing.snapshot.notes if isinstance(listing, SnapshotListing) else []
         notes += [str(reason) for reason in outside(listing)]
         return replace(found, notes=(*notes, *found.notes))
+
+    def require_newest(self, verb: str) -> None:
+        """``UnsupportedError`` for a verb over the whole index, where some files or a version were
+        named."""
+        self.require_whole(verb)
+        if (self.version, self.timestamp) != (None, None):
+            raise UnsupportedError(
+                f"{self.path} is opened at a version, and {verb} works on the index of the newest",
+                hint="leave out version and timestamp",
+            )
 
     @overload
     def advise(
@@ -256,7 +268,7 @@ class UpkeepVerbs(OpenTable):
         from skipstone.facts.upkeep import compact
 
         self.store.require_own()
-        self.require_whole("compact")
+        self.require_newest("compact")
         self.require_index()
         started = time.perf_counter()
         self.store.remove_left_overs()
@@ -297,7 +309,7 @@ class UpkeepVerbs(OpenTable):
         from skipstone.facts.upkeep import vacuum
 
         self.store.require_own()
-        self.require_whole("vacuum")
+        self.require_newest("vacuum")
         self.require_index()
         if not (
             self.storage.has_children(self.path)

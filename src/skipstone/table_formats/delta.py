@@ -1,0 +1,296 @@
+"""Tables of Delta Lake, through ``deltalake``: the log, its statistics and its deletion vectors.
+
+**Statistics** of the log are made by many writers, and so:
+
+- bounds of timestamps are cut to milliseconds: both are moved by one, outwards;
+- an upper bound of floats says nothing of NaN, the largest of all: it is left out;
+- decimals of more than 15 digits may have gone through a double: their bounds are left out;
+- texts may be cut: a bound is then not a value, but still a bound.
+
+A file with a deletion vector has the statistics of all its rows; null counts may then be counts
+before the deletion, which is the same.
+
+**Refused** are tables whose protocol asks a reader for what is not applied here: column mapping,
+and features that are not known.
+"""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from functools import partial
+from threading import Lock
+from typing import TYPE_CHECKING, Any, Final
+from urllib.parse import unquote
+
+import numpy as np
+import pyarrow as pa
+
+from skipstone import _compute as pc
+from skipstone._arrays import numbers
+from skipstone.errors import SkipstoneError, UnsupportedError
+from skipstone.identity import canonical_path
+from skipstone.predicate.literals import Keys, order_keys
+from skipstone.predicate.types import MapKey, column_path
+from skipstone.pruning import RowSet
+from skipstone.pruning.interval import Intervals
+
+from .snapshot import Snapshot
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from numpy.typing import NDArray
+
+
+FORMAT: Final = "Delta Lake"
+# Reader features that are applied, or that say nothing of how files are read.
+_APPLIED: Final = frozenset(
+    {
+        "deletionVectors",
+        "timestampNtz",
+        "typeWidening",
+        "typeWidening-preview",
+        "v2Checkpoint",
+        "vacuumProtocolCheck",
+        # Columns of this type are refused by the type.
+        "variantType",
+        "variantType-preview",
+    }
+)
+# The bounds of timestamps are cut to milliseconds; values are in microseconds.
+_CUT: Final = 1_000
+_EXACT_DIGITS: Final = 15
+
+
+class DeltaSource:
+    """The table at ``root``, at a version or a time if one is given."""
+
+    format: Final = FORMAT
+
+    def __init__(
+        self,
+        root: str,
+        options: Mapping[str, str],
+        version: int | str | None = None,
+        timestamp: str | datetime | None = None,
+    ) -> None:
+        self._library = _library(root)
+        self.root = root
+        self._place = {"table_uri": root, "storage_options": _options(root, options)}
+        self._errors: type[Exception] = self._library.exceptions.DeltaError
+        self.pinned = version is not None or timestamp is not None
+        at = None if timestamp is None else _instant(timestamp)
+        wanted = at if version is None else _whole(version)
+        try:
+            self._table = self._library.DeltaTable(**self._place)
+            if wanted is not None:
+                self._table.load_as_version(wanted)
+        except (self._errors, OSError, ValueError) as error:
+            place = "" if wanted is None else f" at {wanted}"
+            raise SkipstoneError(
+                f"{root}: {FORMAT} does not open the table{place}: {error}",
+                hint="the newest version is opened without version and timestamp",
+            ) from error
+        if at is not None:
+            made = self._committed(self._table.version())
+            if made is None or made > at:
+                raise SkipstoneError(
+                    f"{root} has no version at {at}",
+                    hint=None if made is None else f"the oldest of the log is of {made}",
+                )
+        self._lock = Lock()
+        self._last: Snapshot | None = None
+
+    def snapshot(self) -> Snapshot:
+        """See ``Source``."""
+        try:
+            with self._lock:
+                if not self.pinned:
+                    self._table.update_incremental()
+                if self._last is None or self._last.version != str(self._table.version()):
+                    self._last = self._read()
+        except (self._errors, OSError) as error:
+            raise SkipstoneError(f"{self.root}: {FORMAT} does not read the log: {error}") from error
+        return self._last
+
+    def _read(self) -> Snapshot:
+        table = self._table
+        self._check_protocol()
+        schema = pa.schema(table.schema().to_arrow()).remove_metadata()
+        files = pa.table(table.get_add_actions(flatten=False))
+        paths = [_path_of(self.root, each) for each in files.column("path").to_pylist()]
+        order = sorted(range(len(paths)), key=paths.__getitem__)
+        files = files.take(pa.array(order, pa.int64())).combine_chunks()
+        paths = [paths[at] for at in order]
+        return Snapshot(
+            format=FORMAT,
+            version=str(table.version()),
+            paths=paths,
+            sizes=np.asarray(files.column("size_bytes"), np.int64),
+            row_counts=numbers(files.column("num_records").combine_chunks(), -1).astype(np.int64),
+            schema=schema,
+            partitions=_partitions(files, schema, table.metadata().partition_columns),
+            statistics=_Statistics(files, schema),
+            deleted=self._deleted(paths),
+            committed=partial(self._committed, table.version()),
+        )
+
+    def _committed(self, version: int) -> datetime | None:
+        """When a version was made. The library counts commits from the newest version."""
+        newest = self._library.DeltaTable(**self._place)
+        commits = newest.history(newest.version() - version + 1)
+        if len(commits) <= newest.version() - version:
+            return None
+        return datetime.fromtimestamp(commits[newest.version() - version]["timestamp"] / 1e3, UTC)
+
+    def _check_protocol(self) -> None:
+        protocol = self._table.protocol()
+        asked = set(protocol.reader_features or ())
+        mapping = self._table.metadata().configuration.get("delta.columnMapping.mode", "none")
+        if mapping != "none":
+            raise UnsupportedError(
+                f"{self.root}: the table maps its columns to other names in the files"
+                f" (delta.columnMapping.mode is {mapping!r}), which is not applied here",
+                hint=f"read it through {FORMAT}",
+            )
+        strange = sorted(asked - _APPLIED - {"columnMapping"})
+        if strange:
+            raise UnsupportedError(
+                f"{self.root}: its protocol asks readers for {', '.join(strange)}, which is not"
+                " applied here",
+                hint=f"read it through {FORMAT}",
+            )
+
+    def _deleted(self, paths: list[str]) -> dict[int, RowSet]:
+        """The deleted rows of the files that have a deletion vector."""
+        if "deletionVectors" not in (self._table.protocol().reader_features or ()):
+            return {}
+        place = {path: at for at, path in enumerate(paths)}
+        found: dict[int, RowSet] = {}
+        for batch in self._table.deletion_vectors():
+            vectors = pa.record_batch(batch)
+            for file, keeps in zip(vectors.column(0), vectors.column(1), strict=True):
+                gone = np.flatnonzero(~np.asarray(keeps.values.to_numpy(zero_copy_only=False)))
+                if len(gone):
+                    found[place[_path_of_uri(file.as_py())]] = RowSet.of(gone)
+        return found
+
+
+def _library(root: str) -> Any:
+    try:
+        import deltalake
+        import deltalake.exceptions
+    except ImportError as error:
+        raise UnsupportedError(
+            f"{root} is a table of {FORMAT}, and deltalake is not installed",
+            hint="pip install 'skipstone[delta]'",
+        ) from error
+    return deltalake
+
+
+def _whole(version: int | str) -> int:
+    try:
+        return int(version)
+    except ValueError:
+        raise SkipstoneError(f"a version of {FORMAT} is a whole number, not {version!r}") from None
+
+
+def _instant(timestamp: str | datetime) -> datetime:
+    """A time without a zone is one of UTC."""
+    try:
+        found = timestamp if isinstance(timestamp, datetime) else datetime.fromisoformat(timestamp)
+    except ValueError:
+        raise SkipstoneError(
+            f"{timestamp!r} is not a time", hint="write 2026-01-31 12:00:00, or with +02:00"
+        ) from None
+    return found if found.tzinfo is not None else found.replace(tzinfo=UTC)
+
+
+def _options(root: str, options: Mapping[str, str]) -> dict[str, str] | None:
+    """The options of an object store, which ``deltalake`` knows by the same names."""
+    if "://" not in root:
+        return None
+    from skipstone.storage.objects import named_options
+
+    return named_options(root, options)
+
+
+def _path_of(root: str, path: str) -> str:
+    """A path of the log, which is encoded as in a URI, as a canonical one."""
+    return _path_of_uri(path) if "://" in path else f"{root.rstrip('/')}/{unquote(path)}"
+
+
+def _path_of_uri(uri: str) -> str:
+    return canonical_path(unquote(uri))
+
+
+def _partitions(files: pa.Table, schema: pa.Schema, names: list[str]) -> dict[str, pa.Array]:
+    if not names:
+        return {}
+    values = files.column("partition").combine_chunks()
+    return {name: pc.struct_field(values, [name]).cast(schema.field(name).type) for name in names}
+
+
+class _Statistics:
+    """The statistics of the log, column by column."""
+
+    def __init__(self, files: pa.Table, schema: pa.Schema) -> None:
+        self.files, self.schema = files, schema
+        self.rows = numbers(files.column("num_records").combine_chunks(), -1).astype(np.int64)
+        self._found: dict[str, Intervals | None] = {}
+
+    def __call__(self, column: str) -> Intervals | None:
+        if column not in self._found:
+            self._found[column] = self._read(column)
+        return self._found[column]
+
+    def _read(self, column: str) -> Intervals | None:
+        path = column_path(column)
+        if any(isinstance(part, MapKey) for part in path):
+            return None
+        nulls = self._field("null_count", path)
+        lo, hi = self._field("min", path), self._field("max", path)
+        type = _type_of(self.schema, path)
+        if type is None or pa.types.is_nested(type) or (nulls is None and lo is None):
+            return None
+        count = len(self.files)
+        low, high = _bound(lo, type, count, -_CUT), _bound(hi, type, count, _CUT)
+        if pa.types.is_floating(type):
+            high = Keys(high.data, np.zeros(count, np.bool_))
+        known = np.full(count, -1, np.int64) if nulls is None else numbers(nulls, -1)
+        return Intervals.checked(
+            type=type, lo=low, hi=high, rows=self.rows, nulls=known.astype(np.int64)
+        )
+
+    def _field(self, kind: str, path: tuple[str, ...]) -> pa.Array | None:
+        if kind not in self.files.column_names:
+            return None
+        values = self.files.column(kind).combine_chunks()
+        for part in path:
+            if not pa.types.is_struct(values.type) or values.type.get_field_index(part) < 0:
+                return None
+            values = pc.struct_field(values, [part])
+        return None if pa.types.is_nested(values.type) else values
+
+
+def _type_of(schema: pa.Schema, path: tuple[str, ...]) -> pa.DataType | None:
+    fields: Any = schema
+    for part in path:
+        at = fields.get_field_index(part) if not isinstance(fields, pa.DataType) else -1
+        if isinstance(fields, pa.StructType):
+            at = fields.get_field_index(part)
+        if at < 0:
+            return None
+        fields = fields.field(at).type
+    return fields if isinstance(fields, pa.DataType) else None
+
+
+def _bound(values: pa.Array | None, type: pa.DataType, count: int, outwards: int) -> Keys:
+    """Keys of bounds in ``type``, not valid where they may not be bounds; see the module."""
+    lossy = pa.types.is_decimal(type) and type.precision > _EXACT_DIGITS
+    if values is None or lossy or not values.type.equals(type):
+        return order_keys(pa.nulls(count, type), type)
+    if pa.types.is_timestamp(type):
+        moved: NDArray[np.int64] = numbers(values.cast(pa.int64()), 0) + outwards
+        values = pa.array(moved, mask=~np.asarray(values.is_valid())).cast(type)
+    return order_keys(values, type)

@@ -1,0 +1,231 @@
+"""The snapshot of a table of a table format: the seam between a format's library and plans.
+
+A ``Source`` is a format. It gives a ``Snapshot``, which says all that the format knows of its data
+files: their paths and sizes, partition values, the schema of the table, statistics and deleted
+rows. Data files never change, so facts about them hold in every snapshot that has them.
+
+The storage is listed too, for the identities that facts and readers compare (``identity.py``): a
+log has other times than the storage, and no etags. A file that the storage does not have any more
+was vacuumed, and is an error before anything is planned.
+
+**Statistics** are evidence like facts (``FormatStatistics``). They count stored rows, those that
+are deleted among them: bounds of more rows are still bounds of the rows that are left.
+
+**Deleted rows** are row sets by file. ``Plan.without_rows`` takes them out of a plan, so every
+reader of the plan leaves them out, and no count comes from a row count that includes them.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING, ClassVar, Protocol
+
+import numpy as np
+
+from skipstone.errors import SkipstoneError, StaleError, UnsupportedError
+from skipstone.human import of_total, plural
+from skipstone.planning.table_facts import SnapshotFacts
+from skipstone.predicate.tree import leaves
+from skipstone.pruning import Answer, BaseEvidence, Cause, Fetched, Level, Reason, Units
+from skipstone.pruning.interval import Intervals, interval_bounds
+from skipstone.pruning.table_schema import FileSchema, TableSchema, merge_schemas
+from skipstone.storage import Listing, Storage
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+    from datetime import datetime
+
+    import pyarrow as pa
+    from numpy.typing import NDArray
+
+    from skipstone.predicate.tree import Bound, Leaf
+    from skipstone.pruning import RowSet
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Snapshot:
+    """One version of a table, as its format has it. Arrays are over the files, sorted by path.
+
+    - ``format``, ``version``: for people;
+    - ``paths``, ``sizes``: the data files, by canonical path; ``row_counts``: their stored rows,
+      deleted ones among them, -1 where unknown;
+    - ``schema``: the columns of the table in canonical types, partition columns in their places;
+    - ``partitions``: the values of the partition columns, in the types of ``schema``;
+    - ``statistics``: the bounds and counts of a column, ``None`` where there are none;
+    - ``deleted``: the deleted rows by file, of files that have some;
+    - ``committed``: when the version was made, ``None`` where the log does not say.
+    """
+
+    format: str
+    version: str
+    paths: list[str]
+    sizes: NDArray[np.int64]
+    row_counts: NDArray[np.int64]
+    schema: pa.Schema
+    partitions: Mapping[str, pa.Array]
+    statistics: Callable[[str], Intervals | None]
+    deleted: Mapping[int, RowSet]
+    committed: Callable[[], datetime | None]
+
+    def __str__(self) -> str:
+        return f"{self.format}, version {self.version}"
+
+    @cached_property
+    def table_schema(self) -> TableSchema:
+        """The schema of the table, for which no file is opened."""
+        merged = merge_schemas([("", FileSchema(arrow=self.schema, spark=self.schema))])
+        return TableSchema(
+            merged=merged,
+            distinct=1,
+            files_total=len(self.paths),
+            from_facts=0,
+            from_footers=0,
+            said_by=str(self),
+        )
+
+    def without_partitions(self, schema: pa.Schema) -> pa.Schema:
+        """``schema`` without the partition columns, which no file has."""
+        for name in self.partitions:
+            schema = schema.remove(schema.get_field_index(name))
+        return schema
+
+    @property
+    def notes(self) -> list[str]:
+        """What to know of it, for ``describe``."""
+        made = self.committed()
+        found = [f"{self}" if made is None else f"{self}, of {made:%Y-%m-%d %H:%M:%S} UTC"]
+        if self.deleted:
+            rows = sum(map(len, self.deleted.values()))
+            files = of_total(len(self.deleted), len(self.paths), "files")
+            found.append(f"{plural(rows, 'deleted row')} in {files}, which are not read")
+        return found
+
+
+_NO_FILES = Listing.of("", ())
+
+
+class Source(Protocol):
+    """A table of a format, opened by the format's library."""
+
+    @property
+    def format(self) -> str:
+        """The name of the format."""
+
+    @property
+    def pinned(self) -> bool:
+        """Whether a version or a time was named."""
+
+    def snapshot(self) -> Snapshot:
+        """The newest snapshot, or the one that was named; the same object while it is the same."""
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class SnapshotListing(Listing):
+    """The data files of a snapshot, in its order, with the identities that the storage has."""
+
+    snapshot: Snapshot
+
+
+class SnapshotTable:
+    """A table of a table format at ``root``."""
+
+    def __init__(self, root: str, storage: Storage, source: Source) -> None:
+        self.root, self.storage, self.source = root, storage, source
+        self._last: tuple[Snapshot, Listing, SnapshotListing] | None = None
+
+    @property
+    def pinned(self) -> bool:
+        """Whether a version or a time was named."""
+        return self.source.pinned
+
+    def listing(self, stored: Listing | None = None) -> SnapshotListing:
+        """The files of the snapshot. ``stored`` are all files below the root, where the caller has
+        them.
+
+        Where a file is gone, ``SkipstoneError`` for a version that was named, and ``StaleError``
+        for the newest, which may have been replaced meanwhile.
+        """
+        snapshot = self.source.snapshot()
+        if stored is None:
+            stored = self.storage.list_files(self.root) if snapshot.paths else _NO_FILES
+        last = self._last
+        if last is None or last[0] is not snapshot or last[1] is not stored:
+            last = self._last = snapshot, stored, self._matched(snapshot, stored)
+        return last[2]
+
+    def _matched(self, snapshot: Snapshot, stored: Listing) -> SnapshotListing:
+        below = f"{self.root.rstrip('/')}/"
+        outside = [path for path in snapshot.paths if not path.startswith(below)]
+        if outside:
+            count = of_total(len(outside), len(snapshot.paths), "files")
+            raise UnsupportedError(
+                f"{self.root}: {count} of {snapshot} lie elsewhere, such as {outside[0]}",
+                hint="a clone has the files of another table: copy it, or open that table",
+            )
+        place = dict(zip(stored.paths, range(len(stored)), strict=True))
+        at = [place.get(path, -1) for path in snapshot.paths]
+        gone = [path for path, found in zip(snapshot.paths, at, strict=True) if found < 0]
+        if gone:
+            count = of_total(len(gone), len(snapshot.paths), "files")
+            raise (SkipstoneError if self.pinned else StaleError)(
+                f"{self.root}: {count} of {snapshot} are gone, such as {gone[0]}",
+                hint="a vacuum removes the files of old versions: open a newer version",
+            )
+        chosen = stored.where(np.array(at, np.int64))
+        other = np.flatnonzero(chosen.sizes != snapshot.sizes)
+        if len(other):
+            one = int(other[0])
+            raise SkipstoneError(
+                f"{snapshot.paths[one]} has {chosen.sizes[one]:,} bytes, and {snapshot} says "
+                f"{snapshot.sizes[one]:,}",
+                hint="data files of a table format never change: the file was replaced",
+            )
+        return SnapshotListing(
+            root=self.root,
+            paths=chosen.paths,
+            sizes=chosen.sizes,
+            mtimes=chosen.mtimes,
+            unit=chosen.unit,
+            etags=chosen.etags,
+            folder_values=snapshot.partitions,
+            snapshot=snapshot,
+        )
+
+
+def facts_of(listing: Listing, tree: Bound) -> SnapshotFacts:
+    """What a plan for ``tree`` gets from the snapshot of ``listing``, if it is of one."""
+    if not isinstance(listing, SnapshotListing):
+        return SnapshotFacts()
+    snapshot, evidence = listing.snapshot, []
+    for column in dict.fromkeys(leaf.column for leaf in leaves(tree)):
+        known = None if column in snapshot.partitions else snapshot.statistics(column)
+        if known is not None:
+            evidence.append(FormatStatistics(snapshot.format, column, known))
+    return SnapshotFacts(
+        row_counts=snapshot.row_counts, evidence=evidence, deleted=snapshot.deleted
+    )
+
+
+class FormatStatistics(BaseEvidence):
+    """The statistics that a format has of one column, as evidence."""
+
+    level: ClassVar[Level] = Level.OBJECT
+    cost: ClassVar[float] = 0.2
+
+    def __init__(self, name: str, column: str, known: Intervals) -> None:
+        self.name, self.column, self.known = name, column, known
+
+    def answer(self, leaves: Sequence[Leaf], units: Units, have: Fetched) -> Sequence[Answer]:
+        """Bounds per leaf, for leaves of the column's type."""
+        known = self.known.where(units.file)
+        found = []
+        for leaf in leaves:
+            if not leaf.type.equals(known.type):
+                text = f"it has {known.type}, and the table {leaf.type}"
+                reason = Reason(cause=Cause.UNSUPPORTED, subject=self.subject, text=text)
+                found.append(Answer(bounds=None, reasons=(reason,)))
+                continue
+            bounds = interval_bounds(leaf, known)
+            found.append(self.silent(leaf) if bounds is None else Answer(bounds=bounds))
+        return found
