@@ -31,7 +31,7 @@ class Gate:
 
     @contextmanager
     def trips(self, *sizes: int) -> Iterator[None]:
-        """Expects so many requests in each round trip of the block, and none besides."""
+        """Expects these numbers of requests in each round trip of the block, and none besides."""
         with self._changed:
             self._sizes, self._came, self._open = sizes, [[]], False
         try:

@@ -77,7 +77,7 @@ def test_a_cast_keeps_the_zone_it_was_made_in(spark: SparkSession, hours: str, w
 
 @pytest.fixture
 def intervals(spark: SparkSession, tmp_path: Path) -> str:
-    """Three rows, a file each: 1, 2 and 3 years; a day and so many hours; 1, 12 and 3."""
+    """Three rows, a file each: 1, 2 and 3 years; a day and as many hours; 1, 12 and 3."""
     root = tmp_path / "intervals"
     years = "make_ym_interval(n, 0)"
     spark.sql(

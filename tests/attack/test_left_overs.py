@@ -60,7 +60,7 @@ def test_vacuum_spares_what_somebody_is_writing_and_what_others_made(tmp_path: P
 
 
 def full_after(monkeypatch: pytest.MonkeyPatch, writes: int) -> None:
-    """The disk is full after so many writes."""
+    """The disk is full after this many writes."""
     write, done = os.writev, 0
 
     def writev(descriptor: int, pieces: list[bytes]) -> int:

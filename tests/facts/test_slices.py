@@ -558,7 +558,7 @@ def test_keys_in_an_array_are_asked_through_slices(tmp_path: Path, column: str) 
     kept = {name for name, flag in zip(sorted(pair.files), plan.keep, strict=True) if flag}
     assert {"f0003", "f0007"} <= kept
     assert len(kept) < 40
-    # Of so many keys every filter holds one by chance.
+    # Of this many keys every filter holds one by chance.
     many = pa.array(np.arange(1_000_000, 1_020_000)).cast(pa.string())
     if column != "s":
         many = many.cast(pa.int64()).cast(SCHEMA.field(column).type)

@@ -33,7 +33,7 @@ def arguments(given: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--every", type=int, default=1, help="only every n-th step (1)")
     parser.add_argument("--drawn", type=int, default=2, help="drawn states per loss of power (2)")
     parser.add_argument("--seed", type=int, default=0, help="of what is drawn (0)")
-    parser.add_argument("--processes", type=int, default=1, help="so many side by side (1)")
+    parser.add_argument("--processes", type=int, default=1, help="this many side by side (1)")
     parser.add_argument("--out", default="faults-out", help="folder of the summary (faults-out)")
     parser.add_argument("--share", help=argparse.SUPPRESS)
     return parser.parse_args(given)

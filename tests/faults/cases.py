@@ -191,7 +191,7 @@ def sliced(home: str) -> None:
 
 
 def exported(pattern: str, count: int) -> Callable[[str], None]:
-    """``whole`` of an export: so many files below ``home``."""
+    """``whole`` of an export: this many files below ``home``."""
 
     def check(home: str) -> None:
         found = list(Path(home).glob(pattern))

@@ -130,7 +130,7 @@ def drop_if_there(home: str, index: str | None) -> None:
 
 
 def has(ending: str, count: int) -> Callable[[str], None]:
-    """``whole``: so many objects end so."""
+    """``whole``: this many objects end so."""
 
     def check(home: str) -> None:
         found = [key for key in keys(home) if key.endswith(ending)]

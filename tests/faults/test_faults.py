@@ -48,7 +48,7 @@ def test_every_verb_has_its_faults_or_only_reads() -> None:
 
 @needs_shim
 def test_some_faults_of_every_case(tmp_path: Path) -> None:
-    """Every step in so many, in each case; ``make faults`` does all."""
+    """One step in this many, in each case; ``make faults`` does all."""
     cases = "export questdb,encrypt of a file,split_columns,salvage of,upgrade to other"
     faults = "kill,torn,ENOSPC,EIO,EACCES,SIGINT,SIGTERM,EIO on reads,loss of power"
     given = ["--cases", cases, "--faults", faults, "--every", "7", "--drawn", "0"]

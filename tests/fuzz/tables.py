@@ -114,7 +114,7 @@ class Queried:
 
 @dataclass(frozen=True, slots=True)
 class Checked:
-    """Checks the index of a table: a query says nothing of damage to it, and a check names it."""
+    """Checks the index of a table: a query does not mention damage to it, and a check names it."""
 
     keys: Any = None
 

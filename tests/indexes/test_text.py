@@ -56,7 +56,7 @@ def kept(indexed: Indexed, where: str) -> list[int]:
 
 
 def silent(indexed: Indexed, where: str) -> str:
-    """Why the index says nothing of a condition of one leaf."""
+    """Why the index says nothing about a condition of one leaf."""
     (leaf,) = leaves(bind(parse_sql(where), SCHEMA))
     answer = indexed.ask(leaf)
     assert answer.bounds is None
@@ -120,8 +120,8 @@ def test_alternatives_are_asked_one_by_one(grams: Indexed) -> None:
         ("c LIKE '%ab%'", "needs no run of 3 characters"),
         ("c LIKE '%a_c%'", "needs no run of 3 characters"),
         ("c = 'ab'", "needs no run of 3 characters"),
-        ("c > 'abc'", "says nothing of >"),
-        ("c NOT LIKE '%abc%'", "says nothing of NOT LIKE"),
+        ("c > 'abc'", "says nothing about >"),
+        ("c NOT LIKE '%abc%'", "says nothing about NOT LIKE"),
     ],
 )
 def test_why_it_says_nothing(grams: Indexed, where: str, why: str) -> None:

@@ -161,7 +161,7 @@ def test_no_flipped_bit_costs_a_row(built: Packed, data: st.DataObject) -> None:
     damaged = bytearray(raw)
     first, bit = data.draw(st.integers(0, len(raw) - 1)), 1 << data.draw(st.integers(0, 7))
     damaged[first] ^= bit
-    # One bit is seldom where a query looks: every so many bytes there is another.
+    # One bit is seldom where a query looks: every this many bytes there is another.
     for at in range(first % 9_000, len(raw), data.draw(st.sampled_from([60, 900, 9_000]))):
         damaged[at] ^= bit
     built.write(damaged)

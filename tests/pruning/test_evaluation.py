@@ -376,7 +376,7 @@ def test_silence_without_a_reason_gets_one() -> None:
         Reason(
             cause=Cause.NOT_APPLICABLE,
             subject="failing(a)",
-            text="says nothing of this predicate",
+            text="says nothing about this predicate",
         ),
     )
 

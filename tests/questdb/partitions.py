@@ -78,7 +78,7 @@ def questdb(
     sizes: Mapping[int, int] | None = None,
     **options: Any,
 ) -> Path:
-    """A table of so many Parquet partitions, and ``native`` ones after them; no ``_pm``.
+    """A table of this many Parquet partitions, and ``native`` ones after them; no ``_pm``.
 
     ``sizes`` are sizes for ``_txn`` that are not the files' own.
     """

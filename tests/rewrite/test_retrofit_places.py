@@ -99,7 +99,7 @@ def test_a_new_output_has_the_usual_permissions(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("limit", [0, 1_000, 12_000])
 def test_a_full_disk_leaves_the_file_and_nothing_else(tmp_path: Path, limit: int) -> None:
-    """A process that may write so many bytes to a file stands for the disk."""
+    """A process that may write this many bytes to a file stands for the disk."""
     path = file(tmp_path / "a.parquet")
     old = path.read_bytes()
     assert len(old) > limit

@@ -43,8 +43,8 @@ def arguments(given: Sequence[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m tests.soak", description=__doc__)
     parser.add_argument("--seed", type=int, default=0, help="of the first table (0)")
     parser.add_argument("--seconds", type=float, default=600.0, help="stop after so long (600)")
-    parser.add_argument("--trials", type=int, help="stop after so many trials")
-    parser.add_argument("--tables", type=int, help="stop after so many tables")
+    parser.add_argument("--trials", type=int, help="stop after this many trials")
+    parser.add_argument("--tables", type=int, help="stop after this many tables")
     parser.add_argument(
         "--routes",
         default="embedded",
@@ -54,9 +54,9 @@ def arguments(given: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument(
         "--often", default="", help="features that nearly every table has, with commas"
     )
-    parser.add_argument("--predicates", type=int, help="so many per table (40; in Spark 64)")
+    parser.add_argument("--predicates", type=int, help="this many per table (40; in Spark 64)")
     parser.add_argument(
-        "--processes", type=int, default=1, help="so many side by side, each with its seeds (1)"
+        "--processes", type=int, default=1, help="this many side by side, each with its seeds (1)"
     )
     parser.add_argument("--stride", type=int, default=1, help=argparse.SUPPRESS)
     parser.add_argument("--gaps", action="store_true", help="try what is known to fail, too")

@@ -67,7 +67,7 @@ SIZES: Final = (32 << 20, 128 << 20, 512 << 20)
 _ROW_GROUP = 128 << 20
 # The least rows of a simulated row group.
 _LEAST_ROWS = 20
-# So many mean distances of its values a range is wider than that of the sample at either end.
+# This many mean distances of its values a range is wider than that of the sample at either end.
 _SPACINGS = 3
 _AS_GOOD = 1.1
 # A layout that saves a smaller share is not proposed.

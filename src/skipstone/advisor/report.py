@@ -202,7 +202,7 @@ class QuerySavings(Report):
         }
 
     def row(self, files_now: int, files_then: int) -> tuple[str, ...]:
-        """The cells under ``QUERY_HEADINGS``; the table has so many files, and will have."""
+        """The cells under ``QUERY_HEADINGS``; the table has this many files, and will have."""
         return (
             one_line(self.where, _LONGEST_PREDICATE),
             f"{self.weight:g}",

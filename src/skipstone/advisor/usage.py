@@ -34,7 +34,7 @@ _HEADINGS: Final = ("index", "size", "used", "files ruled out", "saved", "verdic
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class IndexUsage(Report):
-    """One index: ``used`` in so many scans, ``files`` that it ruled out of ``considered``, about
+    """One index: ``used`` in this many scans, ``files`` that it ruled out of ``considered``, about
     ``saved`` bytes, against its ``bytes``. ``verdict`` begins with ``keep``, ``drop`` or
     ``unclear``."""
 

@@ -56,7 +56,7 @@ FILES_PER_PART = 256
 SECONDS_PER_PART = 20.0
 # A part is also published when the sidecars in memory reach this many bytes.
 BYTES_PER_PART = 64 * 2**20
-# Files of an object store that a task reads at a time, of so many bytes.
+# Files of an object store that a task reads at a time, of this many bytes.
 _AT_ONCE = 8
 _BYTES_AT_ONCE = 64 * 2**20
 # Files whose footers are read together.

@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from .output import Output
 
 
-# From so many files on it is worth saying how long a search without an index takes, as soon as
+# From this many files on it is worth saying how long a search without an index takes, as soon as
 # some are searched.
 _MANY, _SOME = 8, 4
 # What is no part of a word.
@@ -73,7 +73,7 @@ _MATCH, _FILE, _END = "\x1b[1;31m", "\x1b[35m", "\x1b[m"
 @click.option("-F", "--fixed-strings", "fixed", is_flag=True, help="PATTERN is a plain text.")
 @click.option("-i", "--ignore-case", is_flag=True, help="Ignore case.")
 @click.option("-w", "--word-regexp", "word", is_flag=True, help="Match whole words alone.")
-@click.option("-m", "--max-count", type=click.IntRange(min=1), help="Stop after so many rows.")
+@click.option("-m", "--max-count", type=click.IntRange(min=1), help="Stop after this many rows.")
 @click.option("-c", "--count", "counted", is_flag=True, help="Print how many rows of each file.")
 @click.option(
     "-l", "--files-with-matches", "names", is_flag=True, help="Print the names of the files alone."

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 _MAGIC: Final = (b"PAR1", b"PARE")
-# From so many parts on, opening them takes a noticeable share of a plan.
+# From this many parts on, opening them takes a noticeable share of a plan.
 _MANY_PARTS: Final = 100
 _COMPACT: Final = "run `skipstone compact TABLE`"
 

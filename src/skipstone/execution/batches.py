@@ -28,8 +28,8 @@ if TYPE_CHECKING:
 MANY: Final = 0.2
 # Rows that follow each other in longer runs on average are most of their pages.
 _RUN: Final = 1_000
-# A batch has at most so many pieces, and about so many bytes, stored and decoded. Larger buffers
-# are given back to the system after each batch, and cost page faults.
+# The most pieces of a batch, and about the most bytes, stored and decoded. Larger buffers are given
+# back to the system after each batch, and cost page faults.
 _MOST_PIECES: Final = 32
 _MOST_BYTES: Final = 24 << 20
 

@@ -47,7 +47,7 @@ OtherColumns: TypeAlias = "Callable[[FileColumns, Sequence[str], RowSet], pa.Tab
 
 # Without compiled loops, fewer pieces are read one by one.
 _LEAST: Final = 8
-# A few rows of a chunk take other readers as long as so many values.
+# A few rows of a chunk take other readers as long as this many values.
 _ROWS_ALONE: Final = 8_000
 # Types of strings, and those with 32-bit offsets of the same.
 _NARROW: Final = {

@@ -52,7 +52,7 @@ _REMOTE = 32
 WITH_INDEX = 512 << 10
 # Fewer calls run on the calling thread: a local open is faster than another thread.
 _FEW = 4
-# So many footers are scanned together, and not one by one.
+# This many footers are scanned together, and not one by one.
 _MANY = 24
 # Of many files the first show how long footers are, and whether reading waits: more seconds each.
 _FIRST = 8

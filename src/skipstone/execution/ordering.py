@@ -251,7 +251,7 @@ class _Top:
         return SortedRows(tuple(pa.chunked_array([], type) for type in self.types), none, none)
 
     def _read(self, pieces: Iterable[Piece], files: int) -> Iterator[SortedRows]:
-        """The candidates among ``pieces`` of so many files."""
+        """The candidates among ``pieces`` of this many files."""
         units = self.keys.units(pieces, files)
         for found in self.keys.files.ahead(self._of_unit, units, lambda unit: unit.is_small):
             yield from found

@@ -152,7 +152,7 @@ class TableReader:
         return (found for found in self._read_units(self._units(plan)) if found.num_rows)
 
     def tables_of(self, pieces: Iterable[Piece], files: int) -> Iterator[pa.Table]:
-        """The matching rows of pieces of so many files, in their order."""
+        """The matching rows of pieces of this many files, in their order."""
         return self._read_units(self.units(pieces, files))
 
     def by_file(self, plan: Plan) -> Iterator[tuple[str, pa.Table]]:
@@ -197,7 +197,7 @@ class TableReader:
         return self.units(self.pieces(plan), int(np.count_nonzero(plan.keep)))
 
     def units(self, pieces: Iterable[Piece], files: int) -> Iterator[Piece | Batch]:
-        """``pieces`` of so many files in batches, so that all threads have work."""
+        """``pieces`` of this many files in batches, so that all threads have work."""
         self._scans = files > _FEW
         if self.files.storage.remote:
             return iter(pieces)

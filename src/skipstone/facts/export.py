@@ -64,7 +64,7 @@ from .part_columns import nonnull
 from .reports import ExportReport
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from numpy.typing import NDArray
 
@@ -141,18 +141,7 @@ def publish(
             + "".join(f"; {reason}" for reason in left_out[:3]),
             hint="Xskipper has minmax, valuelist and bloomfilter, over the types that it supports",
         )
-    rows = matched.has_fact.copy()
-    lacking = int(np.count_nonzero(~rows))
-    if lacking:
-        text = "no current facts: read in full, `refresh` first"
-        left_out.append(Reason(cause=Cause.ABSENT, subject="files", text=text, units=lacking))
-    for column in columns:
-        rows &= (column.at >= 0) | (column.definition.kind == "bloomfilter")
-    dropped = len(listing) - lacking - int(rows.sum())
-    if dropped:
-        text = "no value for one of the published indexes: read in full"
-        left_out.append(Reason(cause=Cause.OVER_LIMIT, subject="files", text=text, units=dropped))
-    files = np.flatnonzero(rows)
+    files = _with_values(matched, columns, left_out)
     virtual = _virtual(partitions, left_out)
     parts: list[pa.Buffer] = []
     schema: StoreSchema | None = None
@@ -167,12 +156,7 @@ def publish(
             schema = schema.encrypted(
                 leaves_of(data.schema),
                 footer_key=encryption.footer_key,
-                key_metadata={
-                    column_name(c.definition.kind, [c.definition.column.lower()]): (
-                        c.definition.key_metadata or encryption.footer_key
-                    )
-                    for c in columns
-                },
+                key_metadata=_labels(columns, encryption.footer_key),
                 plaintext_footer=encryption.plaintext_footer,
             )
         parts += [to_bytes(piece, schema, keys=keys) for piece in slices(data)]
@@ -201,6 +185,32 @@ def publish(
     )
 
 
+def _with_values(
+    matched: MatchedFacts, columns: Sequence[_Column], left_out: list[Reason]
+) -> NDArray[np.int64]:
+    """The files that have current facts, and a value of every column; see the module."""
+    rows = matched.has_fact.copy()
+    lacking = int(np.count_nonzero(~rows))
+    if lacking:
+        text = "no current facts: read in full, `refresh` first"
+        left_out.append(Reason(cause=Cause.ABSENT, subject="files", text=text, units=lacking))
+    for column in columns:
+        rows &= (column.at >= 0) | (column.definition.kind == "bloomfilter")
+    dropped = len(rows) - lacking - int(rows.sum())
+    if dropped:
+        text = "no value for one of the published indexes: read in full"
+        left_out.append(Reason(cause=Cause.OVER_LIMIT, subject="files", text=text, units=dropped))
+    return np.flatnonzero(rows)
+
+
+def _labels(columns: Sequence[_Column], footer_key: str) -> dict[str, str]:
+    """The labels of the keys, by the columns of the store."""
+    return {
+        column_name(each.kind, [each.column.lower()]): each.key_metadata or footer_key
+        for each in (column.definition for column in columns)
+    }
+
+
 def _runs(files: NDArray[np.int64]) -> Iterator[NDArray[np.int64]]:
     """The files in runs of at most a part's rows; one empty run where there are none."""
     for start in range(0, max(len(files), 1), _ROWS):
@@ -211,9 +221,9 @@ def _names(listing: Listing, files: NDArray[np.int64]) -> pa.Array:
     """``obj_name`` of each file, as Xskipper computes it for itself."""
     style: IdentifierStyle = "cos" if listing.root.startswith("cos://") else "path"
     per_second = UNITS_PER_SECOND[listing.unit]
-    times = listing.mtimes[files] * 1000 // per_second if per_second <= 1000 else None
-    if times is None:
-        times = listing.mtimes[files] // (per_second // 1000)
+    # Nanoseconds times 1,000 are beyond 64 bits.
+    per_ms, ms = max(per_second // 1000, 1), max(1000 // per_second, 1)
+    times = listing.mtimes[files] * ms // per_ms
     return pa.array(
         [
             obj_name(file_identifier(listing.paths[file], style), time)

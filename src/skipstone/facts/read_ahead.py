@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 #: bytes of an object's beginning and of its end that are read first
 END = 64 * 1024
-# Reading so many bytes takes no longer than another round trip.
+# Reading this many bytes takes no longer than another round trip.
 _WHOLE = 1 << 20
 # Bytes that are held.
 _MOST = 128 << 20

@@ -5,9 +5,9 @@ none, from the filters in the part (``slice_upkeep.py``). So a part that a later
 as it is keeps its slices, and new facts cost slices of their own part only.
 
 Slices belong to a part by its name, which is the hash of its footer. A part is never changed, and
-its rows are matched with the listing of files as ever, so slices are exactly as fresh as the part.
-Slices of a part that is gone mean nothing: ``compact`` and ``drop`` remove them with their part,
-and ``vacuum`` removes what a killed run left.
+its rows are matched with the listing of files like those of any part, so slices are exactly as
+fresh as the part. Slices of a part that is gone mean nothing: ``compact`` and ``drop`` remove them
+with their part, and ``vacuum`` removes what a killed run left.
 
 They are advice. Where they are absent, damaged, of a newer version, or of another part, the filters
 in the part are asked, with a reason. An encrypted index has none: rows of bits in the clear would

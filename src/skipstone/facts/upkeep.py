@@ -270,11 +270,40 @@ def vacuum(
         if not dry_run:
             store.remove_empty()
         return Vacuumed(removed=removed, young=tuple(young), reasons=tuple(reasons))
-    before = store.now() - int(older_than * 1e9)
-    facts, packs = store.location.facts, store.location.packs
+    place = store.location
+    old, recent = _by_age(store, store.now() - int(older_than * 1e9))
+
+    def remove(paths: Iterable[str]) -> None:
+        gone = list(paths)
+        if not dry_run:
+            store.storage.delete(*gone)
+        removed.update((path, old[path][0]) for path in gone)
+
+    remove(filter(place.is_passing, old))
+    broken = [path for path, version in old.items() if _is_broken(store, path, *version, reasons)]
+    remove(broken)
+    lone = unowned({*old, *recent} - set(broken), place)
+    young += [each for each in lone if each not in old]
+    remove(each for each in lone if each in old)
+    named = _packs_named(store, reasons)
+
+    def unnamed(path: str) -> bool:
+        is_pack = named is not None and place.is_pack(path)
+        return is_pack and path.removeprefix(f"{place.packs}/") not in (named or ())
+
+    young += [each for each in recent if place.is_passing(each) or unnamed(each)]
+    remove(filter(unnamed, old))
+    if not dry_run:
+        store.remove_empty()
+    return Vacuumed(removed=removed, young=tuple(young), reasons=tuple(dict.fromkeys(reasons)))
+
+
+def _by_age(store: Store, before: int) -> tuple[dict[str, tuple[int, int]], list[str]]:
+    """The objects of the store: size and time of those older than ``before``, in nanoseconds of its
+    clock; and the others."""
     old: dict[str, tuple[int, int]] = {}
     recent: list[str] = []
-    for directory in (packs, facts):  # packs first: see the module
+    for directory in (store.location.packs, store.location.facts):  # packs first: see the module
         listing = store.storage.list_all(directory)
         scale = 10**9 // UNITS_PER_SECOND[listing.unit]
         for path, size, mtime in zip(
@@ -284,48 +313,26 @@ def vacuum(
                 old[path] = (size, mtime * scale)
             else:
                 recent.append(path)
+    return old, recent
 
-    def remove(paths: Iterable[str]) -> None:
-        gone = list(paths)
-        if not dry_run:
-            store.storage.delete(*gone)
-        removed.update((path, old[path][0]) for path in gone)
 
-    remove(filter(store.location.is_passing, old))
-    broken: list[str] = []
-    for path, (size, mtime) in old.items():
-        if store.location.is_part(path) or store.location.is_slices(path):
-            try:
-                if store.location.is_slices(path):
-                    check_tail(store.storage, path)
-                else:
-                    open_part(path, size, mtime, store.storage, store.keys)
-            except FormatError:
-                broken.append(path)
-            except (UnsupportedError, KeyUnavailableError):
-                pass
-            except OSError as error:
-                name = path.rpartition("/")[2]
-                what = "bit slices" if store.location.is_slices(path) else "fact part"
-                reasons.append(Reason.of_error(f"{what} {name}", error))
-    remove(broken)
-    lone = unowned({*old, *recent} - set(broken), store.location)
-    young += [each for each in lone if each not in old]
-    remove(each for each in lone if each in old)
-    named = _packs_named(store, reasons)
-
-    def unnamed(path: str) -> bool:
-        return (
-            named is not None
-            and store.location.is_pack(path)
-            and path.removeprefix(f"{packs}/") not in named
-        )
-
-    young += [each for each in recent if store.location.is_passing(each) or unnamed(each)]
-    remove(filter(unnamed, old))
-    if not dry_run:
-        store.remove_empty()
-    return Vacuumed(removed=removed, young=tuple(young), reasons=tuple(dict.fromkeys(reasons)))
+def _is_broken(store: Store, path: str, size: int, mtime: int, reasons: list[Reason]) -> bool:
+    """Whether it is a damaged part, or damaged bit slices; ``reasons`` get why one of them cannot
+    be read."""
+    is_slices = store.location.is_slices(path)
+    try:
+        if is_slices:
+            check_tail(store.storage, path)
+        elif store.location.is_part(path):
+            open_part(path, size, mtime, store.storage, store.keys)
+    except FormatError:
+        return True
+    except (UnsupportedError, KeyUnavailableError):
+        return False
+    except OSError as error:
+        what = f"{'bit slices' if is_slices else 'fact part'} {path.rpartition('/')[2]}"
+        reasons.append(Reason.of_error(what, error))
+    return False
 
 
 def _left_below(storage: Storage, directory: str, reasons: list[Reason]) -> list[ObjectId]:

@@ -102,7 +102,7 @@ MOST_HASHES = 7
 _WORTHLESS = 0.25
 # The number of hash functions depends on the number of values only where they are few.
 _MANY = 1_000_000
-# With so many false positives in expectation, one of a thousand filters has none of some keys.
+# With this many false positives in expectation, one of a thousand filters has none of some keys.
 _BY_CHANCE = 7.0
 # Values that are checked to distinguish a column of few distinct values from a key.
 _SAMPLE = 4_096
@@ -174,7 +174,7 @@ class Bloom(PerFile):
         )
 
     def for_table(self, files: int, existing: Index | None = None) -> Self:
-        """With the ``fpp`` of ``existing`` filters, or one that suits so many files."""
+        """With the ``fpp`` of ``existing`` filters, or one that suits this many files."""
         if not self.open:
             return self
         cls = type(self)
@@ -255,18 +255,18 @@ class Bloom(PerFile):
         return first, np.maximum(first, last)
 
     def by_chance(self, keys: I64) -> BoolArray:
-        """Whether a filter probably holds one of so many keys whatever it is a filter of."""
+        """Whether a filter probably holds one of this many keys whatever it is a filter of."""
         return np.asarray(keys * self.fpp > _BY_CHANCE)
 
     def silence(self, leaf: Leaf) -> str:
-        """Why it says nothing of a leaf."""
+        """Why it says nothing about a leaf."""
         if leaf.op not in self.ops:
             return super().silence(leaf)
         return f"of {len(leaf.values):,} keys, a filter with fpp={self.fpp!r} holds one by chance"
 
 
 def fpp_for(files: int) -> float:
-    """The default ``fpp`` for a table of so many files; see the module."""
+    """The default ``fpp`` for a table of this many files; see the module."""
     return min(FPP, max(LEAST_FPP, float(f"{1 / max(files, 1):.1e}")))
 
 
@@ -347,7 +347,7 @@ class BloomBuilder(Builder):
         return built(found)
 
     def filter_of(self, parts: Sequence[Pairs], words: int, hashes: int) -> SketchFilter:
-        """A filter of so many words that has these pairs."""
+        """A filter of this many words that has these pairs."""
         made = np.zeros(words, np.uint64)
         for pairs in parts:
             self.kernels.put(pairs, hashes, made)

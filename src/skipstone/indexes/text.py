@@ -269,7 +269,7 @@ class TextIndex(PerFile):
         return self.needed(coded[0], run)
 
     def silence(self, leaf: Leaf) -> str:
-        """Why it says nothing of a leaf."""
+        """Why it says nothing about a leaf."""
         if leaf.op not in self.ops:
             return super().silence(leaf)
         if len(leaf.values) > _MOST_TEXTS:
@@ -451,7 +451,7 @@ class TextBuilder(BloomBuilder):
         )
 
     def _within(self, words: int, pairs: list[Keys]) -> SketchFilter | None:
-        """A filter of at most so many words; ``None`` where it would be too full."""
+        """A filter of at most this many words; ``None`` where it would be too full."""
         if self.words is None:
             count = max(1, distinct_pairs(pairs, self.kernels))
             wanted, hashes = sized(count, self.fpp)
@@ -466,7 +466,7 @@ class TextBuilder(BloomBuilder):
 
 
 def _words_within(most: int) -> int:
-    """Words of a filter that takes at most so many bytes, in a size that other files have too
+    """Words of a filter that takes at most this many bytes, in a size that other files have too
     (``bloom.size_class``)."""
     # Java's descriptors take less than 400 bytes, and each block of 1,024 has a header of 5.
     words = max(1, ((most - 400) * 1_024 // 1_029 - 12) // 8)

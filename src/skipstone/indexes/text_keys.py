@@ -54,7 +54,7 @@ _BASE: Final = 0x9E37_79B9_7F4A_7C15
 _MASK: Final = (1 << 64) - 1
 # Code points at a time: their keys stay in the cache.
 _BLOCK: Final = 1 << 16
-# So many of the longest tokens may be done one by one.
+# This many of the longest tokens may be done one by one.
 _FEW: Final = 16
 # Keys that were seen last are left out: a power of two of them.
 _SEEN_BITS: Final = 20

@@ -219,7 +219,7 @@ class FileRows(BaseEvidence):
             return Answer(bounds=Bounds(rows, rows))
         bounds = bounds_of(local, asks, self._find, self.rows) if local and asks else None
         if bounds is None:
-            text = f"says nothing of {leaf.op} over a column that was {self.type} when indexed"
+            text = f"says nothing about {leaf.op} over a column that was {self.type} when indexed"
             return Answer.silent(Cause.NOT_APPLICABLE, self.index.subject, text)
         if self._verified is not None and self._verified.unsure:
             return Answer(bounds=bounds, reasons=(self._unsure(),))

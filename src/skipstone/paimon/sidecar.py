@@ -282,7 +282,7 @@ class EmptyEntry(_WithoutReads):
     def answer(self, leaves: Sequence[Leaf], units: Units, have: Fetched) -> Sequence[Answer]:
         """No row, for every leaf that a null does not match."""
         nothing = Answer(bounds=Bounds(RowSet(), RowSet()))
-        text = "no row holds a value; it says nothing of nulls"
+        text = "no row holds a value; it says nothing about nulls"
         silent = Answer.silent(Cause.NOT_APPLICABLE, self.subject, text)
         of_null = (Op.IS_NULL, Op.NE_OR_NULL)
         return [silent if leaf.op in of_null else nothing for leaf in leaves]

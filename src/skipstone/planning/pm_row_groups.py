@@ -57,7 +57,7 @@ SAMPLE: Final = 16
 #: One in this many row groups of the sample must be dropped, or the other files are left out.
 #: Evaluating a ``_pm`` takes about 0.3 ms the first time; reading a file takes 3 ms or more.
 WORTH: Final = 8
-#: So many footers come from an object store together, in the time of one ``_pm``.
+#: This many footers come from an object store together, in the time of one ``_pm``.
 _AT_ONCE: Final = 32
 #: The most files, and bytes of their ``_pm``, that are evaluated.
 MOST_FILES: Final = 10_000

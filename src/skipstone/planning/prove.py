@@ -43,7 +43,9 @@ if TYPE_CHECKING:
     from skipstone.facts import MatchedFacts
     from skipstone.identity import ObjectId
     from skipstone.parquet.encryption.decryption import Decryption
+    from skipstone.pruning.kind import Blob
     from skipstone.pruning.partitions import PartitionColumns
+    from skipstone.pruning.plan import Plan
     from skipstone.storage import Storage
 
 
@@ -111,59 +113,12 @@ def prove(
     ``decryption`` opens encrypted files.
     """
     draw = random.Random(0)
-    # The decoded values are not stored, so encrypted columns may be decoded.
-    settings = BuildSettings(settle=0, decryption=decryption, plaintext_index=True)
     fresh = np.flatnonzero(matched.has_fact).tolist()
     files = sorted(draw.sample(fresh, min(sample, len(fresh))))
-    fields = {
-        definition.column: definition.types.field(0)
-        for definition in matched.snapshot.definitions
-        if len(definition.columns) == 1
-    }
-    stored = {name: field for name, field in fields.items() if not is_expression(name)}
-    for name in fields.keys() - stored.keys():
-        stored = {**fields_of_name(name), **stored}
-    schema = schema_of_columns(stored)
-    evidence = matched.evidence(frozenset(fields))
-    untrue: list[str] = []
-    unreadable: list[str] = []
-    asked: list[tuple[Leaf, int]] = []
-    truths: dict[tuple[Leaf, int], NDArray[np.bool_]] = {}
-    compared = 0
+    check = _Check(matched, storage, decryption, draw)
     for file in files:
-        captures = {column: _Capture(column) for column in fields}
-        id_ = matched.listing.object_id(file)
-        found = build_file(id_, storage, list(captures.values()), schema, settings)
-        if found.error is not None:
-            unreadable.append(f"{id_.path}: {found.error}")
-            continue
-        if matched.rows[file] not in (-1, found.row_count):
-            claim = f"the fact says {matched.rows[file]:,}"
-            untrue.append(f"{id_.path}: {found.row_count:,} rows, {claim}")
-        untrue += _wrong_pm(matched, file, id_, storage)
-        for column, capture in captures.items():
-            if str(capture) in found.reasons and found.reasons[str(capture)] != "captured":
-                continue  # not comparable in this file: nothing was built from it either
-            each = 0 if is_elements(column) else found.row_count
-            values = _joined(capture.chunks, fields[column].type, each)
-            tests = _tests(column, fields[column].type, values, draw)
-            compared += len(tests)
-            for index in evidence:
-                if index.column == column:
-                    unit = Units.objects(np.array([file]), np.array([found.row_count]))
-                    ask = _Asker([leaf for leaf, _ in tests], unit, matched)
-                    untrue += _contradictions(index, id_.path, tests, ask)
-                    untrue += _damaged(index, file, id_.path, matched)
-                    rows = index.of_file(file) if isinstance(index, RowIndex) else None
-                    if rows is not None:
-                        untrue += _wrong_rows(index, id_.path, tests, ask(rows))
-            for leaf, truth in draw.sample(tests, min(4, len(tests))):
-                asked.append((leaf, file))
-                truths[leaf, file] = truth
-    pairs = _pairs(asked, draw)
-    for leaf, other, file in pairs:
-        compared += 1
-        matches = truths[leaf, file] & truths[other, file]
+        check.file(file)
+    for leaf, other, file in _pairs(list(check.truths), draw):
         plan = plan_objects(
             ObjectPlanRequest(
                 tree=And((leaf, other)),
@@ -174,20 +129,97 @@ def prove(
                 predicate="",
             )
         )
-        path = matched.listing.paths[file]
-        detail = plan.details.get(file)
+        check.pair(leaf, other, file, plan)
+    return Proof(
+        sampled=len(files),
+        compared=check.compared,
+        untrue=tuple(check.untrue),
+        unreadable=tuple(check.unreadable),
+    )
+
+
+class _Check:
+    """Compares the facts of files with their rows, and collects what is untrue.
+
+    ``truths`` are some of the leaves that were compared, with the file and its matching rows.
+    """
+
+    def __init__(
+        self,
+        matched: MatchedFacts,
+        storage: Storage,
+        decryption: Decryption | None,
+        draw: random.Random,
+    ) -> None:
+        self.matched, self.storage, self.draw = matched, storage, draw
+        # The decoded values are not stored, so encrypted columns may be decoded.
+        self.settings = BuildSettings(settle=0, decryption=decryption, plaintext_index=True)
+        self.fields = {
+            definition.column: definition.types.field(0)
+            for definition in matched.snapshot.definitions
+            if len(definition.columns) == 1
+        }
+        stored = {name: field for name, field in self.fields.items() if not is_expression(name)}
+        for name in self.fields.keys() - stored.keys():
+            stored = {**fields_of_name(name), **stored}
+        self.schema = schema_of_columns(stored)
+        self.evidence = matched.evidence(frozenset(self.fields))
+        self.untrue: list[str] = []
+        self.unreadable: list[str] = []
+        self.truths: dict[tuple[Leaf, int], NDArray[np.bool_]] = {}
+        self.compared = 0
+
+    def file(self, file: int) -> None:
+        """Compare what each index says about a file."""
+        captures = {column: _Capture(column) for column in self.fields}
+        id_ = self.matched.listing.object_id(file)
+        found = build_file(id_, self.storage, list(captures.values()), self.schema, self.settings)
+        if found.error is not None:
+            self.unreadable.append(f"{id_.path}: {found.error}")
+            return
+        known = self.matched.rows[file]
+        if known not in (-1, found.row_count):
+            self.untrue.append(f"{id_.path}: {found.row_count:,} rows, the fact says {known:,}")
+        self.untrue += _wrong_pm(self.matched, file, id_, self.storage)
+        unit = Units.objects(np.array([file]), np.array([found.row_count]))
+        for column, capture in captures.items():
+            if found.reasons.get(str(capture), "captured") != "captured":
+                continue  # not comparable in this file: nothing was built from it either
+            rows = 0 if is_elements(column) else found.row_count
+            type = self.fields[column].type
+            tests = _tests(column, type, _joined(capture.chunks, type, rows), self.draw)
+            self.compared += len(tests)
+            ask = _Asker([leaf for leaf, _ in tests], unit, self.matched)
+            for index in self.evidence:
+                if index.column == column:
+                    self.untrue += _contradictions(index, id_.path, tests, ask)
+                    self.untrue += _damaged(index, file, id_.path, self.matched)
+                    of_rows = index.of_file(file) if isinstance(index, RowIndex) else None
+                    if of_rows is not None:
+                        self.untrue += _wrong_rows(index, id_.path, tests, ask(of_rows))
+            for leaf, truth in self.draw.sample(tests, min(4, len(tests))):
+                self.truths[leaf, file] = truth
+
+    def pair(self, leaf: Leaf, other: Leaf, file: int, plan: Plan) -> None:
+        """Compare the plan of two leaves with the rows of a file that match both."""
+        self.compared += 1
+        matches = self.truths[leaf, file] & self.truths[other, file]
+        path, detail = self.matched.listing.paths[file], plan.details.get(file)
         if matches.any() and not plan.keep[file]:
-            untrue.append(f"{path}: has rows with {leaf} AND {other}, and the plan skips it")
+            self.untrue.append(f"{path}: has rows with {leaf} AND {other}, and the plan skips it")
         elif detail is not None and detail.rows is not None:
             lost = int((matches & ~detail.rows.mask(len(matches))).sum())
             if lost:
-                untrue.append(f"{path}: {lost:,} rows with {leaf} AND {other} are not in the plan")
-    return Proof(
-        sampled=len(files),
-        compared=compared,
-        untrue=tuple(untrue),
-        unreadable=tuple(unreadable),
-    )
+                text = f"{lost:,} rows with {leaf} AND {other} are not in the plan"
+                self.untrue.append(f"{path}: {text}")
+
+
+def _bytes_at(place: Blob, matched: MatchedFacts) -> bytes | memoryview | None:
+    """What is stored at a place of the facts; ``None`` where it cannot be read."""
+    if place.inline is not None:
+        return place.inline
+    whole = place.span(0, place.length)
+    return matched.snapshot.read_ranges([whole]).get(whole)
 
 
 def _wrong_pm(matched: MatchedFacts, file: int, id_: ObjectId, storage: Storage) -> Iterator[str]:
@@ -196,10 +228,7 @@ def _wrong_pm(matched: MatchedFacts, file: int, id_: ObjectId, storage: Storage)
     place = matched.places("pm").at(row) if row >= 0 else None
     if place is None:
         return
-    kept: bytes | memoryview | None = place.inline
-    if kept is None:
-        whole = place.span(0, place.length)
-        kept = matched.snapshot.read_ranges([whole]).get(whole)
+    kept = _bytes_at(place, matched)
     if kept is None:
         yield f"{id_.path}: its _pm has no place"
         return
@@ -302,10 +331,7 @@ def _damaged(index: Index, file: int, path: str, matched: MatchedFacts) -> Itera
     if blob is None:
         yield f"{path}: {index} has no place"
         return
-    data: bytes | memoryview | None = blob.inline
-    if data is None:
-        whole = blob.span(0, blob.length)
-        data = matched.snapshot.read_ranges([whole]).get(whole)
+    data = _bytes_at(blob, matched)
     if data is None or zlib.crc32(data) != index.crc(row):
         yield f"{path}: {index} is not what was written"
 

@@ -3,7 +3,7 @@
 This parser reads the boolean skeleton and the forms that an index can use, with Spark's literals
 (``lexer.py``) and with every position. Everything else between AND, OR, NOT and parentheses becomes
 one ``Opaque`` with its own text. For such a piece ``sqlglot`` checks that it is Spark SQL at all:
-functions, CASE, lambdas and subqueries have a grammar far larger than this one, and a misprint in
+functions, CASE, lambdas and subqueries have a grammar far larger than this one, and a typo in
 them must be an error with a position, not a table read in full. It is loaded only then.
 
     condition  = conjunct { OR conjunct }            conjunct = factor { AND factor }

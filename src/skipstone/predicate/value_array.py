@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from .zones import Zone
 
 
-#: up to so many values of a leaf are a tuple
+#: up to this many values of a leaf are a tuple
 FEW = 100
 # Values whose casts are ranges of the column's values: each is a leaf.
 _MOST_RANGES = 10_000

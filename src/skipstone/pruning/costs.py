@@ -75,8 +75,8 @@ class Costs:
     """Seconds: ``file`` to open one and decode its footer, ``chunk`` for the page index of a column
     chunk, ``page`` for its dictionary page or Bloom filter, ``rows`` to read one index for the rows
     of a file, ``read`` to begin reading a column chunk. ``bytes_per_second`` is how fast its
-    stored bytes are read and decoded; ``patience`` see the module. So many files as ``at_once`` are
-    opened together, and opening them before they are read costs nothing."""
+    stored bytes are read and decoded; ``patience`` see the module. ``at_once`` files are opened
+    together, and opening them before they are read costs nothing."""
 
     file: float
     chunk: float
@@ -105,7 +105,7 @@ class Costs:
         return self.rows * columns < self.file + self.chunk * columns
 
     def reading(self, stored: NDArray[np.int64], columns: int) -> NDArray[np.float64]:
-        """Seconds of reading units with ``stored`` bytes in so many columns."""
+        """Seconds of reading units with ``stored`` bytes in this many columns."""
         return np.asarray(self.read * columns + stored / self.bytes_per_second)
 
 
@@ -383,7 +383,7 @@ class SparkCosts:
         return self.job + self.listed * listed + self.start + stored / self.pages
 
     def ahead_seconds(self, stored: float, files: int) -> float:
-        """Seconds for this many bytes of so many files in this process."""
+        """Seconds for this many bytes of this many files in this process."""
         return self.file * files + stored / self.pages
 
 

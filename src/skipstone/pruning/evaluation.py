@@ -138,7 +138,7 @@ class Question:
         if answer.bounds is None:
             if answer.reasons:
                 return answer
-            text = "says nothing of this predicate"
+            text = "says nothing about this predicate"
             return Answer.silent(Cause.NOT_APPLICABLE, self.name, text)
         may, must = answer.bounds.may, answer.bounds.must
         if self.flags is None:

@@ -234,7 +234,7 @@ class BaseEvidence:
 
     def silent(self: _Named, leaf: Leaf) -> Answer:
         """The answer to a leaf that it never decides."""
-        subject, text = f"{self.name}({self.column})", f"says nothing of {leaf.op}"
+        subject, text = f"{self.name}({self.column})", f"says nothing about {leaf.op}"
         return Answer.silent(Cause.NOT_APPLICABLE, subject, text)
 
     def decides(self, leaf: Leaf) -> bool:

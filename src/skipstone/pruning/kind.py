@@ -473,8 +473,8 @@ class PerFile(Index):
         return Answer(bounds=bounds, reasons=lacking)
 
     def silence(self, leaf: Leaf) -> str:
-        """Why it says nothing of a leaf."""
-        return f"says nothing of {leaf.op}"
+        """Why it says nothing about a leaf."""
+        return f"says nothing about {leaf.op}"
 
     def _lacking(self, count: int, total: int) -> tuple[Reason, ...]:
         if not count:

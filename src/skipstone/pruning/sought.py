@@ -32,7 +32,7 @@ _ZERO: Final = 1 << 63  # the key of 0 and 0.0; that of -0.0 is the one before
 _MOST: Final = (1 << 64) - 1
 
 
-# So many spans are tried for each key; of more, a hash of the key is looked at first.
+# This many spans are tried for each key; of more, a hash of the key is looked at first.
 _FEW_SPANS: Final = 2
 
 

@@ -58,7 +58,7 @@ class Curve:
 
 
 def check_curve(name: str, columns: int) -> None:
-    """``SkipstoneError`` where there is no such curve over so many columns."""
+    """``SkipstoneError`` where there is no such curve over this many columns."""
     if name not in CURVES:
         raise SkipstoneError(f"no curve {name!r}", hint=f"one of {', '.join(CURVES)}")
     if columns < 1 or (name != "sort" and columns > _MOST_COLUMNS):

@@ -96,7 +96,6 @@ def write_summary(
     path = f"{root}/{SUMMARY}"
     ids = [listing.object_id(at) for at in range(total)]
     old = _old(storage, root)
-    known = {} if old is None else {each.path: at for at, each in enumerate(old.versions.files)}
     if old is not None and _is_of(old, root, ids):
         footer = old.footer
         current = storage.summary(root)
@@ -112,37 +111,12 @@ def write_summary(
             seconds=time.perf_counter() - started,
         )
 
-    def one(id: ObjectId) -> _Gathered:
-        name = id.path[len(root) + 1 :]
-        at = known.get(name)
-        if old is not None and at is not None and _is_version(old, at, id):
-            return _known(old, at, id)
-        return _read(storage, id, name, settle)
-
-    gathered: list[_Gathered] = []
-    workers = _REMOTE if storage.remote else min(os.cpu_count() or 1, 16)
-    with ThreadPoolExecutor(min(workers, total)) as pool:
-        for each in pool.map(one, ids):
-            gathered.append(each)
-            if progress is not None:
-                progress(len(gathered), total)
+    gathered = _gathered(storage, root, ids, old, settle, progress)
     heads: dict[bytes, str] = {}
     for each in gathered:
         heads.setdefault(each.head, each.id.path)
     top, dropped, notes = merged_top(heads)
-    numbers = {head: at for at, head in enumerate(heads)}
-    files = [
-        FileVersion(
-            path=each.id.path[len(root) + 1 :],
-            size=each.id.size or 0,
-            mtime=each.id.mtime,
-            etag=each.id.etag,
-            footer_length=each.footer_length,
-            row_groups=len(each.row_groups),
-            head=numbers[each.head],
-        )
-        for each in gathered
-    ]
+    files = _versions(gathered, root, list(heads))
     row_groups = [group for each in gathered for group in each.row_groups]
     rows = sum(each.rows for each in gathered)
     data = summary_file(top, listing.unit, files, list(heads), row_groups, rows)
@@ -163,6 +137,53 @@ def write_summary(
         notes=notes,
         seconds=time.perf_counter() - started,
     )
+
+
+def _gathered(
+    storage: Storage,
+    root: str,
+    ids: Sequence[ObjectId],
+    old: Summary | None,
+    settle: float,
+    progress: Callable[[int, int], None] | None,
+) -> list[_Gathered]:
+    """What the summary takes from each file: from the ``old`` one where it has this version."""
+    known = {} if old is None else {each.path: at for at, each in enumerate(old.versions.files)}
+
+    def one(id: ObjectId) -> _Gathered:
+        name = id.path[len(root) + 1 :]
+        at = known.get(name)
+        if old is not None and at is not None and _is_version(old, at, id):
+            return _known(old, at, id)
+        return _read(storage, id, name, settle)
+
+    gathered: list[_Gathered] = []
+    workers = _REMOTE if storage.remote else min(os.cpu_count() or 1, 16)
+    with ThreadPoolExecutor(min(workers, len(ids))) as pool:
+        for each in pool.map(one, ids):
+            gathered.append(each)
+            if progress is not None:
+                progress(len(gathered), len(ids))
+    return gathered
+
+
+def _versions(
+    gathered: Sequence[_Gathered], root: str, heads: Sequence[bytes]
+) -> list[FileVersion]:
+    """The versions of the files, each with the number of its head among ``heads``."""
+    numbers = {head: at for at, head in enumerate(heads)}
+    return [
+        FileVersion(
+            path=each.id.path[len(root) + 1 :],
+            size=each.id.size or 0,
+            mtime=each.id.mtime,
+            etag=each.id.etag,
+            footer_length=each.footer_length,
+            row_groups=len(each.row_groups),
+            head=numbers[each.head],
+        )
+        for each in gathered
+    ]
 
 
 def _old(storage: Storage, root: str) -> Summary | None:

@@ -46,7 +46,7 @@ if TYPE_CHECKING:
 # Most files that are opened for a choice, and of which rows are decided; they are spread evenly.
 _OPENED = 64
 _DECIDED = 8
-# Of at most so many files it is not known how many rows match: they are read until there are more
+# Of at most this many files it is not known how many rows match: they are read until there are more
 # than a few.
 _FEW = 32
 # More stored bytes of the predicate's columns are worth a plan of row groups and pages.

@@ -84,7 +84,7 @@ if TYPE_CHECKING:
 _FAILURES = 3
 # Of an error that names no file: Spark's scan of files, in its stack.
 _SCAN = "FileScanRDD"
-# So many files side by side that fail alike are not broken, but cannot be reached.
+# This many files side by side that fail alike are not broken, but cannot be reached.
 _IN_A_ROW = 8
 
 # Of it, Spark reads what expressions need that only Spark computes.

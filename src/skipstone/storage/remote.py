@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from skipstone.identity import ObjectId
 
 
-# A request takes as long as so many bytes: of two ranges this near one is sent, unless there are
+# A request takes as long as this many bytes: of two ranges this near one is sent, unless there are
 # more than are sent at once.
 _NEAR: Final = 4 * 1024
 _TAIL: Final = 64 * 1024

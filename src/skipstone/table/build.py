@@ -6,6 +6,7 @@ import logging
 import time
 from collections import Counter
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, TypeAlias, cast
 
 import numpy as np
@@ -212,7 +213,6 @@ def _run_build(
     """``required``: what cannot be built without Spark is an error, and else left out."""
     from skipstone.build.job import BuildJob
     from skipstone.facts.coverage import by_lacking, outgrown, stored_bytes, unreadable, without_pm
-    from skipstone.facts.reports import BuildReport
 
     started = time.perf_counter()
     spark, choose = sessions
@@ -229,41 +229,13 @@ def _run_build(
     table.store.remove_left_overs()
     before = stored_bytes(table.store.snapshot())
     matched = table.match(listing, spark, or_none=True)
-    wanted = _chosen(matched, wanted)
-    outcomes: list[Outcome] = []
-    todo = np.zeros(len(listing), np.bool_)
     # A _pm belongs to the file, not to an index: existing ones are not made again.
     pm = np.zeros(len(listing), np.bool_)
     if settings.pm != "none" and table.is_parquet:
         pm = without_pm(matched)
-
-    def run(definitions: tuple[Index, ...], files: NDArray[np.bool_], how: BuildSettings) -> None:
-        if not files.any():
-            return
-        before = len(outcomes)
-
-        def advance(done: int, _: int) -> None:
-            assert progress is not None
-            progress(before + done, int(np.count_nonzero(todo)))
-
-        job = BuildJob(
-            table=table.path,
-            location=table.location.root,
-            storage_options=table.storage_options,
-            definitions=definitions,
-            schema=schema,
-            settings=how,
-            fingerprint=matched.fingerprint,
-            encryption=write_encryption,
-        )
-        shown = None if progress is None else advance
-        outcomes.extend(table.file_format.execute(spark, job, listing.where(files), shown))
-
-    groups = list(by_lacking(matched, wanted, schema))
-    for _, files in groups:
-        todo |= files
-    only_pm = pm & ~todo
-    todo |= pm
+    groups = list(by_lacking(matched, _chosen(matched, wanted), schema))
+    indexed = np.logical_or.reduce([np.zeros_like(pm), *(files for _, files in groups)])
+    todo, only_pm = indexed | pm, pm & ~indexed
     lost = [
         (listing.paths[at], f"{text} (not tried again: the file has not changed)")
         for at, text in unreadable(matched).items()
@@ -273,23 +245,63 @@ def _run_build(
         spark = choose(int(np.count_nonzero(todo)), int(listing.sizes[todo].sum()))
     if spark is None:
         groups = list(without_spark(groups, locked, required=required))
-    for lacking, files in groups:
-        run(lacking, files & pm, settings)
-        run(lacking, files & ~pm, replace(settings, pm="none"))
-    run((), only_pm, settings)
+    job = partial(
+        BuildJob,
+        table=table.path,
+        location=table.location.root,
+        storage_options=table.storage_options,
+        schema=schema,
+        fingerprint=matched.fingerprint,
+        encryption=write_encryption,
+    )
+    plain = replace(settings, pm="none")
+    jobs: list[tuple[NDArray[np.bool_], BuildJob]] = []
+    for definitions, files in groups:
+        jobs.append((files & pm, job(definitions=definitions, settings=settings)))
+        jobs.append((files & ~pm, job(definitions=definitions, settings=plain)))
+    jobs.append((only_pm, job(definitions=(), settings=settings)))
+    outcomes: list[Outcome] = []
+    for files, each in jobs:
+        if files.any():
+            shown = _after(len(outcomes), int(np.count_nonzero(todo)), progress)
+            outcomes += table.file_format.execute(spark, each, listing.where(files), shown)
     merged = _merge_if_needed(table)
+    stored = table.store.snapshot()
+    return replace(
+        _reported(table, len(listing), outcomes, locked, lost),
+        files_already=int(np.count_nonzero(~todo)) - len(lost),
+        bytes_index=max(0, stored_bytes(stored) - before),
+        seconds=time.perf_counter() - started,
+        merged=merged,
+        engine=_engine(spark) if outcomes else "",
+        notes=tuple(outgrown(table.path, stored, len(listing))),
+    )
+
+
+def _after(done_before: int, total: int, progress: Progress | None) -> Progress | None:
+    """``progress`` of a job among others: files of ``total``, ``done_before`` of them earlier."""
+    return None if progress is None else lambda done, _: progress(done_before + done, total)
+
+
+def _reported(
+    table: OpenTable,
+    files_total: int,
+    outcomes: Sequence[Outcome],
+    locked: Sequence[Reason],
+    lost: Sequence[tuple[str, str]],
+) -> BuildReport:
+    """What the outcomes of the files say; ``lost`` are files that were not tried again."""
+    from skipstone.facts.reports import BuildReport
+
     good = [outcome for outcome in outcomes if outcome.built]
-    left_out = Counter(text for o in good for text in o.reasons.items())
+    left_out = Counter(text for outcome in good for text in outcome.reasons.items())
+    failed = [o for o in outcomes if not o.built and not o.too_fresh]
     return BuildReport(
         table=table.path,
         location=table.location.root,
-        files_total=len(listing),
+        files_total=files_total,
         files_built=len({outcome.path for outcome in good}),
-        files_already=int(np.count_nonzero(~todo)) - len(lost),
-        files_failed=(
-            *sorted((o.path, o.error or "") for o in outcomes if not o.built and not o.too_fresh),
-            *lost,
-        ),
+        files_failed=(*sorted((o.path, o.error or "") for o in failed), *lost),
         files_too_fresh=tuple(o.path for o in outcomes if o.too_fresh),
         left_out=(
             *locked,
@@ -299,11 +311,6 @@ def _run_build(
             ),
         ),
         bytes_data=sum(outcome.size for outcome in good),
-        bytes_index=max(0, stored_bytes(table.store.snapshot()) - before),
-        seconds=time.perf_counter() - started,
-        merged=merged,
-        engine=_engine(spark) if outcomes else "",
-        notes=tuple(outgrown(table.path, table.store.snapshot(), len(listing))),
     )
 
 

@@ -90,7 +90,7 @@ class EncryptVerbs(RewriteVerbs):
             progress,
         )
         if done and all(each.why.startswith("there is no column ") for each in done):
-            # A misprint: nothing was encrypted, and no index has to go.
+            # A misspelt column: nothing was encrypted, so no index is dropped.
             file = ParquetFile(done[0].path, decryption=old)
             made.check_columns([leaf.path for leaf in file.footer.schema.leaves])
         notes = [str(each) for each in outside(listing)]

@@ -155,7 +155,7 @@ def test_the_first_rows_are_those_of_sorting(data: st.DataObject) -> None:
 
 @pytest.mark.parametrize("spread", [1, 30])
 def test_many_keys_at_once(spread: int) -> None:
-    """So many that the codes of all rows are looked up, where slices are dense (spread 1)."""
+    """This many that the codes of all rows are looked up, where slices are dense (spread 1)."""
     type = PaimonType.parse("BIGINT")
     rng = np.random.default_rng(4)
     count = 90_000 if spread == 1 else 3_000

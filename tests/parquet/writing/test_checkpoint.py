@@ -86,7 +86,7 @@ def test_every_reader_reads_all_of_it(tmp_path: Path, every: int) -> None:
 @pytest.mark.parametrize("lost", [1, 9, 300, 2_000])
 def test_a_crash_loses_what_follows_the_last_checkpoint(tmp_path: Path, lost: int) -> None:
     data, ends = written(3)
-    # Cut so many bytes behind the checkpoint of six row groups.
+    # Cut this many bytes behind the checkpoint of six row groups.
     cut = max(ends) + lost
     (tmp_path / "x").write_bytes(data[: min(cut, len(data) - 1)])
     report = salvage(str(tmp_path / "x"), output=str(tmp_path / "out.parquet"))

@@ -108,7 +108,7 @@ def test_a_kill_loses_the_row_groups_since_the_last_checkpoint(tmp_path: Path, e
 
 
 def broken(groups: int) -> Iterator[pa.Table]:
-    """So many row groups, and then an error."""
+    """This many row groups, and then an error."""
     for number in range(groups):
         yield table(GROUP, GROUP * number)
     raise RuntimeError("the network is gone")

@@ -22,7 +22,7 @@ def with_ids(table: pa.Table, ids: Sequence[int] | None = None) -> pa.Table:
 
 
 def parquet(table: pa.Table, group: int = 10, *, questdb: bool = False, **options: Any) -> bytes:
-    """The bytes of a file with row groups of so many rows; ``questdb``: with IDs, without
+    """The bytes of a file with row groups of this many rows; ``questdb``: with IDs, without
     dictionaries and without what pyarrow keeps of its own types."""
     if questdb:
         table = with_ids(table)

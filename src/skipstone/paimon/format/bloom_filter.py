@@ -63,7 +63,7 @@ class Sizing:
 
 
 def sizing(items: int = ITEMS, fpp: float = FPP) -> Sizing:
-    """The size for so many distinct values at this share of false positives. ``UnsupportedError``
+    """The size for this many distinct values at this share of false positives. ``UnsupportedError``
     for no items, a share outside (0, 1), and more bits than an int counts."""
     if items < 1 or not 0 < fpp < 1:
         raise UnsupportedError(f"a Bloom filter for {items} items at {fpp} false positives")

@@ -52,7 +52,7 @@ if TYPE_CHECKING:
 
 # A longer footer takes as long as many short ones, and is scanned alone.
 _LONGEST: Final = 64 << 10
-# Footers of so many bytes are scanned together.
+# Footers of this many bytes are scanned together.
 _BYTES: Final = 8 << 20
 # Which footer by its length is the first lane, after rounds without a second one.
 _FIRST: Final = (0.5, 0.25, 0.75, 0.1, 0.9)

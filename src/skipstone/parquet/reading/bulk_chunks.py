@@ -73,7 +73,7 @@ ROOM: Final = 96
 _BEHIND: Final = 32
 
 
-#: gives so many bytes, whose content means nothing
+#: gives this many bytes, whose content means nothing
 Room: TypeAlias = "Callable[[int], NDArray[np.uint8]]"
 
 

@@ -71,7 +71,7 @@ _PLAIN: Final = int(Encoding.PLAIN)
 _PLAIN_DICTIONARY: Final = int(Encoding.PLAIN_DICTIONARY)
 _RLE: Final = int(Encoding.RLE)
 _RLE_DICTIONARY: Final = int(Encoding.RLE_DICTIONARY)
-# Decompression goes on so many bytes at a time.
+# Decompression goes on this many bytes at a time.
 _STEP: Final = 1 << 12
 # The integers of page headers have 32 bits. Sums of larger ones might wrap.
 _MOST: Final = 0x7FFF_FFFF

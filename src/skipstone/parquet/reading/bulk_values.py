@@ -52,7 +52,7 @@ _KINDS: Final = {
     Type.FLOAT: 3,
     Type.DOUBLE: 4,
 }
-# So many keys may be in a large part of the rows.
+# This many keys may be in a large part of the rows.
 _MANY_SPANS: Final = 1 << 14
 # A longer text is searched by its beginning: a long one takes long to compare.
 _LONGEST: Final = 32

@@ -136,7 +136,7 @@ def read_few_rows(
 @dataclass(frozen=True, slots=True, eq=False)
 class _Chosen:
     """The entries of a column that hold one of the rows: ``spans`` of the ``ranges`` are of each
-    part, which are so many bytes (``lengths``). ``first`` are the rows of the entries before each
+    part, which are this many bytes (``lengths``). ``first`` are the rows of the entries before each
     part, and all; ``begins`` those before each entry; ``at`` the wanted rows among them, of which
     those of part ``p`` begin at ``rows_of[p]``."""
 

@@ -22,15 +22,18 @@ Only equalities that are conjuncts of the whole condition count. ``NOT IN`` has 
 TRUE where one is NULL, so rows with NULL have no partner. ``a <=> b`` is TRUE for two NULLs: where
 the other side has a NULL, rows with NULL are kept.
 
-**From the join down to the relation.** The key is followed through operators for which two things
-hold: its value is that of a column of the relation, and a row that is left out takes away or
-changes only rows with its key, none of which has a partner either: projections, filters, sorts and
-repartitions; unions, into each branch; aggregates and windows, where the key is one of the columns
-that they group by; below another join, the side whose rows each make rows of their own: both of an
-inner join, the left of other left joins, the right of a right outer join. All else ends the way:
-limits and samples (other rows would take the place), full outer joins, the side of an outer join
-that is filled with NULLs, expressions that no index knows, whatever is not deterministic, and
-whatever is not in this list.
+**From the join down to the relation.** The key is followed through an operator where two things
+hold: its value is that of a column of the relation; and leaving out a row takes away or changes
+only rows with its key, none of which has a partner either. These are
+
+- projections, filters, sorts, repartitions, and unions, into each branch;
+- aggregates and windows, where the key is one of the columns that they group by;
+- below another join, the sides whose rows each make rows of their own: both of an inner join, the
+  left of other left joins, the right of a right outer join.
+
+It is followed through nothing else: not through limits and samples (other rows would take the
+place), full outer joins, the side of an outer join that is filled with NULLs, expressions that no
+index knows, or what is not deterministic.
 
 **Other places with the same keys.** A superset of the keys proves as much. Where the other side is
 itself made by an inner or left semi join with the key on one side of an equality, the values on

@@ -55,8 +55,8 @@ _SHARE: Final = 20
 _MOST_BYTES: Final = 1 << 30
 # A broadcast that has begun is waited for: the join waits for it too, but not the scan.
 _SECONDS: Final = 10
-# So many keys of a broadcast, and one, are looked up first where it has more: a million takes a
-# second or two.
+# Where a broadcast has more keys than this, one more than this are looked up first: a million takes
+# a second or two.
 _FEW: Final = 255
 # The most bytes of the keys of one side.
 _KEY_BYTES: Final = 64 << 20

@@ -45,10 +45,10 @@ if TYPE_CHECKING:
 
 
 _LOG = logging.getLogger("skipstone")
-# So many keys, spread over all, are looked up first: more keys only keep more files.
+# Samples of the keys, of these sizes, are looked up first: more keys only keep more files.
 _SAMPLES: Final = (64, 4_096)
 _ENOUGH: Final = 0.95
-# Another thread is waited for so long to find the joins of a query.
+# How long to wait for another thread that finds the joins of the query.
 _SECONDS: Final = 1.0
 _INSIDE = threading.local()
 
