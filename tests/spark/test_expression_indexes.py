@@ -272,11 +272,11 @@ def test_an_expression_that_fails_costs_no_fact_of_another(
     ]
     report = table.build(spark, spec, pm="none")
     assert report.files_built == 7
-    lost = {(each.subject.partition("(")[0], each.units, each.text[:30]) for each in report.left_out}
-    assert lost == {
-        ("valuelist", 2, "failed: [CAST_INVALID_INPUT] T"),
-        ("minmax", 2, "failed: [CAST_INVALID_INPUT] T"),
-    }, report.left_out
+    lost = [
+        (each.subject.partition("(")[0], each.units, each.text[:28]) for each in report.left_out
+    ]
+    failed = "failed: [CAST_INVALID_INPUT]"
+    assert set(lost) == {("valuelist", 2, failed), ("minmax", 2, failed)}, report.left_out
     plain = spark.read.options(**options).format(format).load(str(root))
     for where, most in (
         ("k <> 'none' AND CAST(reverse(k) AS INT) = 3", 3),
