@@ -158,3 +158,24 @@ def indexed(bench: Workbench) -> None:
     assert failed.code == 1
     assert "needs a Spark build" in failed.err, failed.err
     assert bench.skipstone("drop", root, "lower(mode):valuelist", "--yes").code == 0
+
+
+@point("expressions: one that fails in a file of a Spark build costs no fact of another one")
+def isolated(bench: Workbench) -> None:
+    root = bench.home / "codes"
+    root.mkdir()
+    for part in range(5):
+        codes = ["none" if part == 2 else f"{part}{n}" for n in range(6)]
+        pq.write_table(pa.table({"code": codes, "id": range(6)}), root / f"{part}.parquet")
+    spec = ["CAST(reverse(code) AS INT):valuelist", "initcap(code):valuelist"]
+    report = Table(str(root)).build(bench.spark, spec)
+    assert report.files_built == 5
+    assert [each.units for each in report.left_out] == [1], report.left_out
+    assert "CAST_INVALID_INPUT" in report.left_out[0].text
+    for where, files in (
+        ("CAST(reverse(code) AS INT) = 43", 2),
+        ("initcap(code) = '34'", 1),
+        ("initcap(code) = 'None'", 1),
+    ):
+        told = bench.skipstone("explain", root, where, "--json", "--facts-only")
+        assert json.loads(told.out)["files"]["kept"] == files, where

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from pyarrow import csv
 
 import skipstone
 from skipstone import Table
@@ -241,6 +242,52 @@ def test_expressions_of_csv(tmp_path: Path, spark: SparkSession) -> None:
         found, files = read_by_spark(skipstone.skip(plain).where(where))
         assert found == rows(plain.where(where))
         assert files == 1
+
+
+@pytest.mark.parametrize("format", ["parquet", "csv"])
+def test_an_expression_that_fails_costs_no_fact_of_another(
+    tmp_path: Path, spark: SparkSession, format: str
+) -> None:
+    """``k`` is no number in files 1 and 4, ``d`` no date in files 4 and 5; nothing else fails."""
+    root = tmp_path / "t"
+    root.mkdir()
+    for file in range(7):
+        data = {
+            "k": ["none" if file in (1, 4) else f"{file}" for _ in range(9)],
+            "d": ["none" if file in (4, 5) else f"2026-01-0{file + 1}" for _ in range(9)],
+            "name": [f"Name{file}"] * 9,
+        }
+        if format == "parquet":
+            pq.write_table(pa.table(data), root / f"{file}.parquet")
+        else:
+            csv.write_csv(pa.table(data), root / f"{file}.csv")
+        os.utime(root / f"{file}.{format}", (OLD, OLD))
+    options = {} if format == "parquet" else {"header": "true"}
+    table = Table(str(root), format=format, options=options)
+    spec = [
+        "CAST(reverse(k) AS INT):valuelist,minmax",
+        "to_date(translate(d, '/', '-')):valuelist",
+        "reverse(name):valuelist",
+        "initcap(name):bloom(fpp=0.0001)",
+    ]
+    report = table.build(spark, spec, pm="none")
+    assert report.files_built == 7
+    lost = [
+        (each.subject.partition("(")[0], each.units, each.text[:28]) for each in report.left_out
+    ]
+    failed = "failed: [CAST_INVALID_INPUT]"
+    assert set(lost) == {("valuelist", 2, failed), ("minmax", 2, failed)}, report.left_out
+    plain = spark.read.options(**options).format(format).load(str(root))
+    for where, most in (
+        ("k <> 'none' AND CAST(reverse(k) AS INT) = 3", 3),
+        ("d <> 'none' AND to_date(translate(d, '/', '-')) = DATE '2026-01-04'", 3),
+        ("reverse(name) = '4emaN'", 1),
+        ("initcap(name) = 'Name5'", 1),
+    ):
+        found, files = read_by_spark(skipstone.skip(plain).where(where))
+        assert found == rows(plain.where(where)) != []
+        assert files == most, where
+    assert table.build(spark, spec, pm="none").files_already == 7
 
 
 def test_random_conditions(home: Path, spark: SparkSession) -> None:

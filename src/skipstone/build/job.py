@@ -89,6 +89,16 @@ class Outcome:
         return self.error is None
 
 
+def joined_outcomes(outcomes: Sequence[Outcome]) -> list[Outcome]:
+    """One outcome for each file, of several jobs over it: built, where one of them built it."""
+    found: dict[str, Outcome] = {}
+    for each in outcomes:
+        known = found.setdefault(each.path, each)
+        best = known if known.built or not each.built else each
+        found[each.path] = replace(best, reasons={**known.reasons, **each.reasons})
+    return list(found.values())
+
+
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class BuildJob:
     """The settings of every task; ``schema`` is the whole table's.

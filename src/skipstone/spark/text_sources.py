@@ -32,7 +32,7 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 
 from skipstone.build.footers import settled
-from skipstone.build.job import BuildJob, Outcome
+from skipstone.build.job import BuildJob, Outcome, joined_outcomes
 from skipstone.errors import SkipstoneError, UnsupportedError
 from skipstone.facts.encode import FileFacts
 from skipstone.identity import ObjectId, canonical_path, decode_uri, encode_uri
@@ -249,7 +249,7 @@ def build_source(
         outcomes += [each for each in found if each.path not in lost]
         outcomes += job.publish(iter(damaged))
     job.finish(outcomes, before)
-    return outcomes
+    return joined_outcomes(outcomes)
 
 
 def build_expressions(
@@ -274,7 +274,7 @@ def build_expressions(
         table = open_source(session, job.table, source)
         part = replace(job, definitions=tuple(definitions))
         outcomes += build_source(session, part, table, todo, progress)
-    return outcomes
+    return joined_outcomes(outcomes)
 
 
 def _left_out(object: ObjectId, error: str, *, too_fresh: bool = False) -> Outcome:
@@ -345,7 +345,17 @@ class _Build:
         why: str,
         progress: Callable[[int, int], None] | None,
     ) -> list[Outcome]:
-        """Index the files by halves, until those in which an expression fails are alone."""
+        """Index by halves of the expressions, then of the files, until an expression and a file in
+        which it fails are alone: that file has no fact of it, and all others."""
+        columns = list(dict.fromkeys(index.column for index in self.job.definitions))
+        if len(columns) > 1:
+            some = set(columns[: len(columns) // 2])
+            found: list[Outcome] = []
+            for first in (True, False):
+                wanted = [each for each in self.job.definitions if (each.column in some) is first]
+                part = replace(self, job=replace(self.job, definitions=tuple(wanted)))
+                found += part.attempt(files, 0, progress)
+            return found
         if len(files) > 1:
             half = len(files) // 2
             pieces = (files[:half], files[half:])

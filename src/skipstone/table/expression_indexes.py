@@ -23,7 +23,6 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
     from pyspark.sql import SparkSession
 
-    from skipstone.build.job import Outcome
     from skipstone.pruning.kind import Index
 
 
@@ -94,13 +93,3 @@ def without_spark(
             reason = Reason.of_error(repr(index), error)
             left_out.append(replace(reason, units=int(np.count_nonzero(files))))
         yield tuple(own), files
-
-
-def joined_outcomes(outcomes: Sequence[Outcome]) -> list[Outcome]:
-    """One outcome for each file, of several jobs over it: built, where one of them built it."""
-    found: dict[str, Outcome] = {}
-    for each in outcomes:
-        known = found.setdefault(each.path, each)
-        best = known if known.built or not each.built else each
-        found[each.path] = replace(best, reasons={**known.reasons, **each.reasons})
-    return list(found.values())

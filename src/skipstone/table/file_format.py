@@ -68,7 +68,7 @@ class ParquetFormat:
         progress: Progress | None,
     ) -> list[Outcome]:
         """In this process, or as a Spark job; what only Spark computes is a job of its own."""
-        from skipstone.build.job import run_here
+        from skipstone.build.job import joined_outcomes, run_here
 
         if spark is None:
             return run_here(job, files, progress)
@@ -77,8 +77,6 @@ class ParquetFormat:
         own = tuple(each for each in job.definitions if spark_expression(each.column) is None)
         if len(own) < len(job.definitions):
             from skipstone.spark.text_sources import build_expressions
-
-            from .expression_indexes import joined_outcomes
 
             rest = tuple(each for each in job.definitions if each not in own)
             found = build_expressions(spark, replace(job, definitions=rest), files, progress)
