@@ -200,8 +200,9 @@ def from_key(key: Key, type: pa.DataType) -> Value:
 
 # Masks of the bits of a word that its first 0 to 8 bytes cover.
 _LEFT = np.array([(1 << 64) - (1 << (64 - 8 * count)) for count in range(9)], np.uint64)
-# Fewer byte strings are compared as they are.
-_MANY = 10_000
+# Fewer byte strings are compared as they are. So are others at first: their words take as long as
+# so many comparisons.
+_MANY, _OFTEN = 10_000, 8
 
 
 @dataclass(frozen=True, eq=False)
@@ -254,6 +255,11 @@ class Keys:
         pairs = enumerate(zip(first, last, strict=False))
         same = next((at for at, (a, b) in pairs if a != b), min(len(first), len(last)))
         return first[:same], self.words(same)
+
+    def is_compared_often(self) -> bool:
+        """Whether words pay; each call counts. Threads that lose a count only make words later."""
+        self.__dict__["comparisons"] = count = self.__dict__.get("comparisons", 0) + 1
+        return count > _OFTEN
 
     def derived(self, name: str, derive: Callable[[Keys], Any]) -> Any:
         """What ``derive`` makes of the keys, made once."""
@@ -388,7 +394,7 @@ def compare(keys: Keys, op: Op, key: Key) -> NDArray[np.bool_]:
     if isinstance(keys.data, np.ndarray):
         data, number = keys.data, int(key)
         return np.asarray(of_numbers(data, number) & keys.valid, dtype=np.bool_)
-    if len(keys) >= _MANY:
+    if len(keys) >= _MANY and keys.is_compared_often():
         return _compare_many(keys, op, cast("bytes", key))
     found = getattr(pc, of_bytes)(keys.data, arrow_bytes([cast("bytes", key)])[0])
     return numbers(found) & keys.valid
