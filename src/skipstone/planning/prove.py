@@ -23,7 +23,7 @@ from skipstone.build.data_file import build_file
 from skipstone.errors import SkipstoneError
 from skipstone.paimon.base import PaimonIndex
 from skipstone.paimon.kinds import RowIndex
-from skipstone.predicate.indexed import fields_of_name, is_elements
+from skipstone.predicate.indexed import fields_of_names, is_elements
 from skipstone.predicate.literals import compare, from_key, order_key, order_keys
 from skipstone.predicate.operands import plain_pattern
 from skipstone.predicate.tree import And, Leaf, Op, is_expression
@@ -121,8 +121,7 @@ def prove(
         if len(definition.columns) == 1
     }
     stored = {name: field for name, field in fields.items() if not is_expression(name)}
-    for name in fields.keys() - stored.keys():
-        stored = {**fields_of_name(name), **stored}
+    stored = {**fields_of_names(sorted(fields.keys() - stored.keys())), **stored}
     schema = schema_of_columns(stored)
     evidence = matched.evidence(frozenset(fields))
     untrue: list[str] = []
@@ -157,7 +156,9 @@ def prove(
                     rows = index.of_file(file) if isinstance(index, RowIndex) else None
                     if rows is not None:
                         untrue += _wrong_rows(index, id_.path, tests, ask(rows))
-            for leaf, truth in draw.sample(tests, min(4, len(tests))):
+            # A condition on elements is not one on rows, so it is in no AND.
+            few = 0 if is_elements(column) else min(4, len(tests))
+            for leaf, truth in draw.sample(tests, few):
                 asked.append((leaf, file))
                 truths[leaf, file] = truth
     pairs = _pairs(asked, draw)
