@@ -133,6 +133,39 @@ def elements(bench: Workbench) -> None:
     assert "elements of lists are no rows" in failed.err, failed.err
 
 
+@point("expressions: keys of maps and overlaps of lists skip, by an index or by the files alone")
+def keys(bench: Workbench) -> None:
+    root = bench.home / "events"
+    root.mkdir()
+    for part in range(4):
+        maps = [[(f"k{part}{n // 25_000}", n % 9)] for n in range(50_000)]
+        columns = {
+            "m": pa.array(maps, pa.map_(pa.string(), pa.int32())),
+            "tags": pa.array([[f"t{part}"], None] * 25_000, pa.list_(pa.string())),
+            "body": [f"{n * 2_654_435_761 % 2**64:x}" * 4 for n in range(50_000)],
+        }
+        pq.write_table(pa.table(columns), root / f"{part}.parquet", row_group_size=25_000)
+    rows = {
+        "map_contains_key(m, 'k21')": 25_000,
+        "m['k21'] = 3": 2_778,
+        "arrays_overlap(tags, array('t1', 't2', 'none'))": 50_000,
+    }
+    for where, count in rows.items():
+        told = json.loads(bench.skipstone("explain", root, where, "--json").out)
+        kept = min(each["kept"] for each in told["steps"] if each["unit"] == "row groups")
+        assert kept == (4 if "tags" in where else 1), (where, told)
+        assert Table(str(root)).count(where) == count, where
+    done = bench.skipstone(
+        "build", root, "-c", "map_keys(m):bloom", "-c", "tags:bloom", "--no-spark"
+    )
+    assert done.code == 0, done.err
+    for where, count in rows.items():
+        told = bench.skipstone("explain", root, where, "--json", "--facts-only")
+        kept = 2 if "tags" in where else 1
+        assert json.loads(told.out)["files"]["kept"] == kept, where
+        assert Table(str(root)).count(where) == count, where
+
+
 @point(
     "expressions: an index on one answers every spelling of it, and names what it needs Spark for"
 )

@@ -19,8 +19,7 @@ import pyarrow as pa
 
 from skipstone.errors import ExpressionError, SkipstoneError, UnsupportedError
 from skipstone.indexes.bloom import COMPILED, BloomBuilder, HashKernels
-from skipstone.predicate.tree import is_expression
-from skipstone.predicate.typed import ELEMENTS
+from skipstone.predicate.tree import ELEMENTS, is_expression
 from skipstone.predicate.types import (
     EXISTS_DEFAULT,
     EXPRESSION,
@@ -105,6 +104,15 @@ class _Computed:
     def of_elements(self) -> bool:
         """Whether it is the elements of a list, and not a value of each row."""
         return self.expression.typed.kernel == ELEMENTS
+
+    def side(self, values: pa.Array) -> pa.Array:
+        """The elements among the values of a column: those of its lists are given as they are."""
+        kernel = self.expression.typed.args[0].kernel
+        if kernel == "column" or not pa.types.is_map(values.type):
+            return values
+        side = values.keys if kernel == "map_keys" else values.items
+        first, last = (values.offsets[at].as_py() for at in (0, -1))
+        return side.slice(first, last - first)
 
     def take(self, column: str, values: pa.Array) -> pa.Array | None:
         """The next values of the expression, once all its columns have theirs."""
@@ -243,7 +251,7 @@ class ColumnsBuilder:
             if type is None:
                 continue
             wanted = type.value_type if each.of_elements else type
-            exact = exactly(values, wanted)
+            exact = exactly(each.side(values) if each.of_elements else values, wanted)
             if exact is None:
                 what = f"an element of {column}" if each.of_elements else column
                 text = f"{what} is {values.type} in this file, which is not exactly {wanted}"
@@ -374,7 +382,14 @@ def _locate(
         path.append(fits[0].name)
         fields = list(type) if pa.types.is_struct(type) else []
     if lists:
-        if type is None or not is_list(type) or spark_type(type.value_type) is None:
+        elements = []
+        if type is not None and pa.types.is_map(type):
+            elements = [type.key_type, type.item_type]
+            if any(map(pa.types.is_temporal, elements)):
+                return f"{type} in this file, and a map of times has no index"
+        elif type is not None and is_list(type):
+            elements = [type.value_type]
+        if not elements or any(spark_type(each) is None for each in elements):
             return f"{type} in this file, which is no list of atomic values"
     elif type is not None and pa.types.is_nested(type) and not pa.types.is_struct(type):
         return f"inside {type} in this file"

@@ -24,7 +24,8 @@ from skipstone import _compute as pc
 from skipstone._arrays import arrow
 from skipstone.errors import SkipstoneError, StaleError, UnsupportedError
 from skipstone.parquet.format.footer import TAIL_GUESS
-from skipstone.predicate.types import EXISTS_DEFAULT, MapKey, column_path
+from skipstone.predicate.tree import is_expression
+from skipstone.predicate.types import EXISTS_DEFAULT, MapKey, column_path, is_list, spark_type
 from skipstone.pruning import Evidence, Fetched, Level, RowSet, Units
 from skipstone.pruning.column_types import values_of_key
 from skipstone.pruning.evidence import Source
@@ -182,15 +183,43 @@ class FileColumns:
         tree = self.opened.footer.schema
         found: dict[str, int] = {}
         for column in columns:
+            kernel = None
             try:
-                path = self.path(column)
+                if is_expression(column):
+                    from skipstone.predicate.indexed import elements_of_name
+
+                    source, kernel = elements_of_name(column)
+                path = self.path(column if kernel is None else source)
             except UnsupportedError:
+                continue
+            if kernel is not None:
+                ordinal = None if path is None else self._elements(path, kernel)
+                if ordinal is not None:
+                    found[column] = ordinal
                 continue
             keyed = path is None or any(isinstance(part, MapKey) for part in path)
             leaf = None if path is None or keyed else tree.leaf(path)
             if leaf is not None:
                 found[column] = leaf.ordinal
         return found
+
+    def _elements(self, path: tuple[str, ...], kernel: str) -> int | None:
+        """The leaf of the elements of the lists at ``path``, or of one side of the maps; ``None``
+        where they are not atomic."""
+        field = self.opened.schema.field(path[0])
+        for part in path[1:]:
+            field = field.type.field(part)
+        leaves = self.opened.footer.schema.leaves
+        below = [leaf for leaf in leaves if leaf.path[: len(path)] == path]
+        if kernel == "column":
+            elements, at = field.type.value_type if is_list(field.type) else None, 0
+        elif not pa.types.is_map(field.type):
+            return None
+        elif kernel == "map_keys":
+            elements, at = field.type.key_type, 0
+        else:
+            elements, at = field.type.item_type, 1
+        return None if elements is None or spark_type(elements) is None else below[at].ordinal
 
     def values(
         self, column: str, have: Mapping[str, pa.ChunkedArray], rows: int, type: pa.DataType

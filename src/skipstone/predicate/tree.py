@@ -332,13 +332,24 @@ def is_expression(column: str) -> bool:
     return EXPRESSION in column and column_path(column) == (column,)
 
 
+# Kernel and name of the elements of a list, of all rows: Spark's generator, which no condition has.
+ELEMENTS = "explode"
+
+
+def restates(tree: Bound) -> bool:
+    """Whether all leaves are of expressions: in an AND, it is TRUE wherever the others are."""
+    if isinstance(tree, And | Or):
+        return all(restates(child) for child in tree.children)  # type: ignore[arg-type]
+    return isinstance(tree, Leaf) and is_expression(tree.column)
+
+
 def stored_columns(tree: Bound) -> frozenset[str]:
-    """The columns of the leaves that files have: of expressions, those of pairs."""
+    """The columns of the leaves that files have: of expressions, those of pairs and elements."""
     found: set[str] = set()
     for leaf in leaves(tree):
         if isinstance(leaf, Pair):
             found |= {leaf.left, leaf.right}
-        elif not is_expression(leaf.column):
+        elif leaf.column.startswith(f"{ELEMENTS}(") or not is_expression(leaf.column):
             found.add(leaf.column)
     return frozenset(found)
 

@@ -467,7 +467,7 @@ _KINDS_OF_ELEMENTS = ("minmax", "valuelist", "bloomfilter")
 
 def _check_elements(table: OpenTable, index: Index) -> None:
     if not table.is_parquet:
-        raise UnsupportedError(f"{index!r}: elements are those of lists in Parquet files only")
+        raise UnsupportedError(f"{index!r}: elements are those of lists and maps in Parquet files")
     if index.name not in _KINDS_OF_ELEMENTS:
         raise UnsupportedError(
             f"{index!r}: elements of lists are no rows",

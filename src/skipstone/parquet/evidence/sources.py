@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Self, TypeAlias, TypeVar
 import numpy as np
 import pyarrow as pa
 
+from skipstone.predicate.tree import is_expression
 from skipstone.pruning import Answer, Cause, Level, Reason, Units
 from skipstone.pruning.evidence import Source
 from skipstone.pruning.pairs import Bounded
@@ -249,7 +250,8 @@ class PageSource(Source):
             if not holding:
                 continue
             found.append(PageIndexEvidence(column, holding))
-            search = SortedEvidence.of(column, holding)
+            # Of elements, no row has one value that could be sorted.
+            search = None if is_expression(column) else SortedEvidence.of(column, holding)
             if search is not None:
                 found.append(search)
         return found
@@ -381,7 +383,8 @@ def _together(
         if isinstance(found, Reason):
             silent.append(found)
         elif first is not None:
-            bounds.append(found)
+            repeated = found.stored.column.max_repetition_level
+            bounds.append(found.of_elements() if repeated else found)
             firsts.append(first + file.footer.row_starts[group])
     if not bounds:
         return np.empty(0, np.int64), None, silent

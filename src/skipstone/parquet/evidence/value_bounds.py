@@ -163,6 +163,12 @@ class ValueBounds:
         numbers = None if self.numbers is None else self.numbers.where(at)
         return ValueBounds(stored=self.stored, all=self.all.where(at), numbers=numbers)
 
+    def of_elements(self) -> ValueBounds:
+        """The same without null counts: those of elements are not of rows."""
+        unknown = np.full(len(self), -1, np.int64)
+        numbers = None if self.numbers is None else replace(self.numbers, nulls=unknown)
+        return replace(self, all=replace(self.all, nulls=unknown), numbers=numbers)
+
     @classmethod
     def concat(cls, parts: Sequence[ValueBounds]) -> ValueBounds:
         """The units of all parts, in order; all of one stored type."""
