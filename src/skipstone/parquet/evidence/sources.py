@@ -33,7 +33,7 @@ from .sorted_pages import SortedEvidence
 from .value_bounds import ValueBounds
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from skipstone.parquet.encodings.kernels import I64
     from skipstone.predicate.tree import Leaf
@@ -61,6 +61,13 @@ class FilesBounds:
         counts = np.array(list(sizes.values()), np.int64)
         base[list(sizes)] = np.cumsum(counts) - counts
         return cls(bounds, base)
+
+    def places(self, units: Units) -> tuple[BoolArray, I64]:
+        """Which units are row groups of these files, and the place of each of those."""
+        inside = units.file < len(self.base)
+        base = self.base[np.where(inside, units.file, 0)]
+        here = inside & (base >= 0)
+        return here, base[here] + units.ordinal[here]
 
 
 def row_groups(
@@ -159,10 +166,7 @@ class StatisticsEvidence(ColumnEvidence):
         parts: list[tuple[BoolArray, slice, ValueBounds]] = []
         covered = np.zeros(len(units), np.bool_)
         for each in self.combined:
-            inside = units.file < len(each.base)
-            base = each.base[np.where(inside, units.file, 0)]
-            here = inside & (base >= 0)
-            at = base[here] + units.ordinal[here]
+            here, at = each.places(units)
             if not len(at):
                 continue
             covered |= here
@@ -185,13 +189,12 @@ class StatisticsEvidence(ColumnEvidence):
         """Bounds of the row groups."""
         found = []
         for each in self.combined:
-            inside = units.file < len(each.base)
-            base = each.base[np.where(inside, units.file, 0)]
-            here = inside & (base >= 0)
+            here, places = each.places(units)
             stored = each.bounds.stored
-            if not here.any() or stored.type is None:
+            if not len(places) or stored.type is None:
                 continue
-            at = np.where(here, base + units.ordinal, 0)
+            at = np.zeros(len(units), np.int64)
+            at[here] = places
             type = "integer" if pa.types.is_integer(stored.type) else stored.type
             domain = (stored.form, stored.unit, type)
             found.append(Bounded(each.bounds.all.where(at).only(here), domain))
@@ -257,7 +260,7 @@ class PageSource(Source):
         return found
 
     def _read(self, units: Units, columns: frozenset[str]) -> None:
-        wanted = self._needed(units, columns, {})
+        wanted = _indexes(self.files, columns, units, {})
         if not wanted:
             return
         self.bytes_read += sum(each.length for each in wanted)
@@ -267,24 +270,22 @@ class PageSource(Source):
             have = self.fetch(wanted)
         except (OSError, LookupError) as error:
             log.warning("page index not read: %s: %s", type(error).__name__, error)
-        self._needed(units, columns, have)
+        _indexes(self.files, columns, units, have)
 
-    def _needed(self, units: Units, columns: frozenset[str], have: Fetched) -> list[ByteRange]:
-        needed: list[ByteRange] = []
-        places = zip(units.file.tolist(), units.ordinal.tolist(), strict=True)
-        for ordinal, group in places:
-            file = self.files.get(ordinal)
-            if file is None:
-                continue
-            for column in columns:
-                leaf = file.columns.get(column)
-                if leaf is None:
-                    continue
-                for kind in _KINDS:
-                    need = file.take_index(kind, group, leaf, have)
-                    if need is not None:
-                        needed.append(need)
-        return needed
+
+def _indexes(
+    files: Mapping[int, IndexedFile], columns: Iterable[str], units: Units, have: Fetched
+) -> list[ByteRange]:
+    """Parses the indexes of the chunks that contain units, and gives those that are yet to read."""
+    groups = dict.fromkeys(zip(units.file.tolist(), units.ordinal.tolist(), strict=True))
+    wanted = [
+        file.take_index(kind, group, leaf, have)
+        for file, group in ((files.get(ordinal), group) for ordinal, group in groups)
+        if file is not None
+        for leaf in [file.columns[column] for column in columns if column in file.columns]
+        for kind in _KINDS
+    ]
+    return [need for need in wanted if need is not None]
 
 
 def _boundaries(file: IndexedFile, group: int, columns: frozenset[str]) -> I64 | None:
@@ -315,15 +316,7 @@ class PageIndexEvidence(ColumnEvidence):
 
     def needs(self, leaves: Sequence[Leaf], units: Units, have: Fetched) -> Sequence[ByteRange]:
         """The indexes of the chunks that contain units, unless they are parsed already."""
-        wanted: list[ByteRange] = []
-        for ordinal, file in self.files.items():
-            leaf = file.columns[self.column]
-            for group in _groups(units, ordinal):
-                for kind in _KINDS:
-                    need = file.take_index(kind, group, leaf, have)
-                    if need is not None:
-                        wanted.append(need)
-        return wanted
+        return _indexes(self.files, (self.column,), units, have)
 
     def answer(self, leaves: Sequence[Leaf], units: Units, have: Fetched) -> Sequence[Answer]:
         parts: list[tuple[I64, I64, ValueBounds]] = []
