@@ -154,8 +154,8 @@ class BuildVerbs(OpenTable):
         Arguments as for ``refresh``. ``SkipstoneError`` where only corrupt parts said which indexes
         there are.
         """
+        from skipstone.facts.check import check, remove_damaged
         from skipstone.facts.reports import RepairReport
-        from skipstone.facts.upkeep import check, remove_damaged
 
         self.store.require_own()
         known = self.store.snapshot().definitions
@@ -476,7 +476,7 @@ def _check_elements(table: OpenTable, index: Index) -> None:
 
 
 def _merge_if_needed(table: OpenTable) -> int:
-    from skipstone.facts.upkeep import compact, needs_merge
+    from skipstone.facts.compact import compact, needs_merge
 
     snapshot = table.store.snapshot()
     # A merge leaves out the facts of files that are not listed.

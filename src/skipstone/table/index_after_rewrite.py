@@ -67,7 +67,7 @@ class IndexAfterRewrite:
 
     def drop_clear(self, encryption: Encryption, *, whole: bool) -> tuple[str, ...]:
         """Drop them, and with ``whole`` all others, which are then built again."""
-        from skipstone.facts.upkeep import compact, drop_index
+        from skipstone.facts.compact import compact, drop_index
 
         found, store = self.clear(encryption), self._store
         if not found or store is None:
