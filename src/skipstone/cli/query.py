@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from skipstone import _compute as pc
+from skipstone._arrays import text_of_times
 from skipstone.human import cut, of_total, plain, plural
 
 from .completion import column_list
@@ -255,13 +256,12 @@ def values_of(column: pa.Array | pa.ChunkedArray) -> list[Any]:
     import pyarrow as pa
 
     if pa.types.is_timestamp(column.type):
-        # Python has no nanoseconds, nor years beyond 9999.
-        return list(pc.cast(column, pa.string()).to_pylist())
+        return list(text_of_times(column).to_pylist())
     if "timestamp[ns" in str(column.type):  # in a list or struct: pandas, if there, has its own
         return _unusual_values(column)
     try:
         return list(column.to_pylist())
-    except (ValueError, OverflowError):
+    except (ValueError, OverflowError, KeyError):  # KeyError: an unknown time zone
         return _unusual_values(column)
 
 

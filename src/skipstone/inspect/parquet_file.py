@@ -8,6 +8,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from skipstone._arrays import text_of_times
 from skipstone.errors import KeyUnavailableError, SkipstoneError, in_words
 from skipstone.human import plain
 from skipstone.identity import canonical_path
@@ -153,24 +154,24 @@ def _rows(
 
 
 def _values(column: pa.ChunkedArray) -> list[Any]:
-    """Python values; dates and times as Arrow's text, because Python does not have all years."""
+    """Python values; dates and times as text."""
     import pyarrow as pa
 
-    return python_values(column.cast(pa.string()) if pa.types.is_temporal(column.type) else column)
+    return python_values(text_of_times(column) if pa.types.is_temporal(column.type) else column)
 
 
 def python_values(column: pa.ChunkedArray) -> list[Any]:
     """The values; a text for each that Python does not have, such as a date after the year 9999."""
     try:
         return list(column.to_pylist(maps_as_pydicts="lossy"))
-    except (OverflowError, ValueError):
+    except (OverflowError, ValueError, KeyError):  # KeyError: an unknown time zone
         return [_python_value(value) for value in column]
 
 
 def _python_value(value: pa.Scalar) -> Any:
     try:
         return value.as_py(maps_as_pydicts="lossy")
-    except (OverflowError, ValueError):
+    except (OverflowError, ValueError, KeyError):
         return "a value that Python cannot represent"
 
 
