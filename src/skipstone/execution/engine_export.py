@@ -448,6 +448,12 @@ def _file(footers: Footers, plan: Plan, at: int) -> ExportFile:
             f"{plan.listing.paths[at]} may grow: other engines would read past the snapshot",
             hint="read the plan with to_arrow()",
         )
+    if at in plan.deleted:
+        raise UnsupportedError(
+            f"{plan.deleted[at]:,} rows of {plan.listing.paths[at]} are deleted: other engines"
+            " would read them",
+            hint="read the plan with to_arrow()",
+        )
     view = footers.opened[at]
     file = view.opened
     if is_summary(file.footer):
