@@ -293,9 +293,10 @@ def _native(
     if keys is not None:
         options = {**options, **keys.option}
     if table.txn is not None:
-        return table.txn.frame(
-            spark, where, options, keys, partial(_planned, table, keys), table.index_location
-        )
+        prune = None if keys is None else partial(keys.prune, spark=spark)
+        plan, place = partial(_planned, table, keys), table.index_location
+        frame = table.txn.frame(spark, where, options, prune, plan, place)
+        return frame if keys is None else keys.joined(frame)
     reasons = () if choice is None else (_reason(choice),)
     unsure = _miscounted(table, settings, where)
     if unsure:

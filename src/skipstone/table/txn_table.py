@@ -28,8 +28,6 @@ if TYPE_CHECKING:
     from skipstone.spark.relation import RelationInfo
     from skipstone.storage import Listing, Storage
 
-    from .spark_keys import SparkKeys
-
 
 # File versions whose way of opening is remembered.
 _REMEMBERED = 100_000
@@ -87,11 +85,12 @@ class TxnTable:
         spark: SparkSession,
         where: str | None,
         options: Mapping[str, str],
-        keys: SparkKeys | None,
+        prune: Callable[[Any], None] | None,
         plan: Callable[..., Plan],
         index_location: Any,
     ) -> DataFrame:
-        """The rows of one snapshot, also while a writer commits."""
+        """The rows of one snapshot, also while a writer commits. ``prune`` gives keys to the pruner
+        of the facts."""
         from skipstone.questdb.txn_snapshot import ready_for_spark
         from skipstone.spark.facts import finder, store_cache
         from skipstone.spark.read_path import read_connect
@@ -112,16 +111,15 @@ class TxnTable:
                         hint="an append is running: read again, or from a classic session",
                     )
             wanted = {"mergeSchema": "true", **options}
-            paths, keyed = listing.paths, keys is not None
-            frame = read_connect(spark, self.root, plan, where, wanted, paths=paths, keyed=keyed)
-            return frame if keys is None else keys.joined(frame)
+            paths, keyed = listing.paths, prune is not None
+            return read_connect(spark, self.root, plan, where, wanted, paths=paths, keyed=keyed)
 
         find_facts = finder({self.root: index_location}, store_cache(spark))
 
         def find(relation: RelationInfo) -> TxnPruner:
             facts = find_facts(relation)
-            if keys is not None:
-                keys.prune(facts, spark)
+            if prune is not None:
+                prune(facts)
             return TxnPruner(
                 facts,
                 relation,
@@ -133,8 +131,7 @@ class TxnTable:
 
         ready_for_spark(listing.files, self.storage)
         frame = read_txn_table(spark, listing, options, find)
-        frame = frame if where is None else frame.where(where)
-        return frame if keys is None else keys.joined(frame)
+        return frame if where is None else frame.where(where)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
