@@ -252,6 +252,13 @@ class OpenTable:
 
     _snapshots: SnapshotTable | None = None
 
+    def kept_at(self, snapshots: SnapshotTable) -> Self:
+        """This table at the one snapshot that ``snapshots`` have."""
+        other = copy(self)
+        other.version, other.timestamp = snapshots.source.snapshot().version, None
+        other._snapshots = snapshots
+        return other
+
     def require_plain(self, what: str) -> None:
         """``UnsupportedError`` for a table of a table format; ``what`` does not apply to it."""
         if (snapshots := self.snapshots()) is not None:
@@ -381,13 +388,14 @@ class OpenTable:
         """The columns in the files, in canonical types."""
         if isinstance(self.file_format, SparkFormat):
             return self.file_format.schema(spark, self.store)
-        found = self.file_schema(listing).merged.spark
-        if not isinstance(listing, SnapshotListing):
-            return found
-        return listing.snapshot.without_partitions(found)
+        if isinstance(listing, SnapshotListing):
+            return listing.snapshot.of_files
+        return self.file_schema(listing).merged.spark
 
     def schema(self, listing: Listing, spark: SparkSession | None = None) -> pa.Schema:
-        """The table's schema as Spark reads it, partition columns last."""
+        """The table's schema as Spark reads it, partition columns last if folders have them."""
+        if isinstance(listing, SnapshotListing):
+            return listing.snapshot.table_schema.merged.spark
         return self.with_folders(self.file_columns(listing, spark), listing)
 
     def with_folders(self, schema: pa.Schema, listing: Listing) -> pa.Schema:
