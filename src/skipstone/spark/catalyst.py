@@ -345,7 +345,8 @@ class _TreeReader(FunctionReader):
     def _Literal(self, index: int, node: dict[str, Any], children: list[_Node]) -> _Node:
         listed = node["dataType"]
         if isinstance(listed, dict) and listed.get("type") == "array" and node.get("value"):
-            return self.literal_array(index, self.element_of(listed))
+            found: _Node = self.literal_array(index, self.element_of(listed))
+            return found
         type = self.atomic(listed)
         if type is None:
             return self.opaque(index, f"no index can use type {listed}")
