@@ -248,3 +248,24 @@ def skipped(bench: Workbench) -> None:
         found = Table(str(root)).query(where, time_zone="Pacific/Apia")
         assert found.num_rows == rows, where
         assert Table(str(root)).query(where).num_rows == 1, where
+
+
+@point("expressions: a comparison of two columns leaves out pages by the bounds of both")
+def compared(bench: Workbench) -> None:
+    root = bench.home / "pages"
+    root.mkdir()
+    ship = range(200_000)
+    commit = [n + (9 if 50_000 <= n < 50_010 else -9_000) for n in ship]
+    columns = {
+        "ship": pa.array(ship, pa.int32()),
+        "commit": pa.array(commit, pa.int64()),
+        "body": [f"{n * 2_654_435_761 % 2**64:x}" for n in ship],
+    }
+    table = pa.table(columns)
+    options = {"use_dictionary": False, "write_page_index": True, "data_page_size": 8_192}
+    pq.write_table(table, root / "0.parquet", **options)
+    told = json.loads(bench.skipstone("explain", root, "ship < commit", "--json").out)
+    (step,) = [each for each in told["steps"] if each["unit"] == "pages"]
+    assert step["kept"] <= 3, step
+    assert step["considered"] > 150, step
+    assert bench.skipstone("count", root, "ship < commit").out.strip() == "10"
