@@ -426,6 +426,8 @@ NOT arrays_overlap(tags, array('x', NULL))
 arrays_overlap(tags, map_values(m))
 arrays_overlap(map_keys(m), array('j', s))
 arrays_overlap(longs, array(1, 9L, NULL))
+arrays_overlap(array(d, small_d, 2.5D), array(0.0D, -2.5D, double('NaN')))
+arrays_overlap(array(d, 1D), array(small_d - small_d, d / 1D))
 arrays_overlap(longs, array(small2, 3))
 arrays_overlap(array(small, tiny), longs)
 map_keys(m) IS NULL

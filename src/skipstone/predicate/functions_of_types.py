@@ -136,8 +136,6 @@ def _array(args: Sequence[Typed], session: Zone | None) -> Typed:
 def _arrays_overlap(args: Sequence[Typed], session: Zone | None) -> Typed:
     types = [_element(arg, "arrays_overlap") for arg in args]
     common = meeting(*types)
-    if any(map(pa.types.is_floating, types)):
-        raise Unusable("arrays_overlap of floats is not computed: Spark tells zeros apart there")
     if common is None or not (types[0] == types[1] or all(map(pa.types.is_integer, types))):
         raise Unusable("arrays_overlap of elements of two types is not computed")
     return Typed(pa.bool_(), "arrays_overlap", tuple(args), common)

@@ -15,8 +15,18 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
+from skipstone.predicate.functions import BY_SPARK
 from skipstone.predicate.sql import parse_sql
-from skipstone.predicate.tree import Call, Cast, ColumnRef, Comparison, Literal, Opaque, Operand
+from skipstone.predicate.tree import (
+    Call,
+    Cast,
+    ColumnRef,
+    Comparison,
+    Literal,
+    Opaque,
+    Operand,
+    mapped,
+)
 from skipstone.predicate.typed import INTERVAL_TYPE, Interval
 from skipstone.predicate.zones import DAY
 
@@ -53,6 +63,8 @@ _BY_SETTING = {
     "date_format": ("spark.sql.legacy.timeParserPolicy", ("corrected", "exception")),
     "initcap": ("spark.sql.icu.caseMappings.enabled", ("true",)),
 }
+# The engine has no facts of letters whose case depends on that setting. Spark's values have them.
+_CASES = frozenset({"upper", "lower"})
 
 
 # Stands for what is not UTF-8.
@@ -73,6 +85,19 @@ class Function:
 
     call: Call
     type: pa.DataType | None
+
+
+def _names(call: Call) -> set[str]:
+    """The functions in a call."""
+    found: set[str] = set()
+
+    def note(operand: Operand) -> Operand:
+        if isinstance(operand, Call):
+            found.add(operand.name)
+        return operand
+
+    mapped(call, note)
+    return found
 
 
 class UnusableOperand(ValueError):
@@ -146,12 +171,15 @@ class FunctionReader(ABC):
         zone = node.get("timeZoneId")
         if zone is not None and zone != self.time_zone:
             return self.opaque(index, f"{name} in time zone {zone}, not the session's")
-        if name in _BY_SETTING:
-            setting, own = _BY_SETTING[name]
+        call = Call(name, tuple(self.argument(child) for child in children))
+        names = _names(call)
+        changed = [each for each in (name,) if each in _BY_SETTING]
+        if names & _CASES and names & BY_SPARK:
+            changed.append("initcap")
+        for setting, own in map(_BY_SETTING.__getitem__, changed):
             if (found := self.setting(setting)) not in own:
                 return self.opaque(index, f"{setting} is {found or 'not there'}")
-        args = tuple(self.argument(child) for child in children)
-        return Function(Call(name, args), pa.string() if name in _TEXTS else None)
+        return Function(call, pa.string() if name in _TEXTS else None)
 
     def _Multiply(self, index: int, node: dict[str, Any], children: list[Any]) -> Any:
         if self.eval_mode(index) != "ANSI":

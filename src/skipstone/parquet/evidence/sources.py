@@ -23,6 +23,7 @@ import pyarrow as pa
 from skipstone.predicate.tree import is_expression
 from skipstone.pruning import Answer, Cause, Level, Reason, Units
 from skipstone.pruning.evidence import Source
+from skipstone.pruning.interval import Intervals
 from skipstone.pruning.pairs import Bounded
 
 from ..._arrays import distinct
@@ -33,7 +34,7 @@ from .sorted_pages import SortedEvidence
 from .value_bounds import ValueBounds
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
+    from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 
     from skipstone.parquet.encodings.kernels import I64
     from skipstone.predicate.tree import Leaf
@@ -41,6 +42,7 @@ if TYPE_CHECKING:
     from skipstone.storage import ByteRange
 
     from .indexed_file import IndexedFile
+    from .stored_values import StoredColumn
 
 
 _File = TypeVar("_File")
@@ -195,10 +197,14 @@ class StatisticsEvidence(ColumnEvidence):
                 continue
             at = np.zeros(len(units), np.int64)
             at[here] = places
-            type = "integer" if pa.types.is_integer(stored.type) else stored.type
-            domain = (stored.form, stored.unit, type)
-            found.append(Bounded(each.bounds.all.where(at).only(here), domain))
+            found.append(Bounded(each.bounds.all.where(at).only(here), _domain(stored)))
         return found
+
+
+def _domain(stored: StoredColumn) -> Hashable:
+    """What keys of two columns have in common that compare as their values do."""
+    type = "integer" if pa.types.is_integer(stored.type) else stored.type
+    return stored.form, stored.unit, type
 
 
 Fetch: TypeAlias = "Callable[[Sequence[ByteRange]], Fetched]"
@@ -334,6 +340,29 @@ class PageIndexEvidence(ColumnEvidence):
             else:
                 answers.append(Answer(bounds=found, reasons=named))
         return answers
+
+    def bounded(self, units: Units) -> Sequence[Bounded]:
+        """Bounds of the page that each unit lies in. Pages of two columns begin at other rows, and
+        no unit crosses the beginning of a page."""
+        alike: dict[object, list[tuple[I64, I64, ValueBounds]]] = {}
+        for ordinal, file in self.files.items():
+            parts: list[tuple[I64, I64, ValueBounds]] = []
+            if groups := _groups(units, ordinal):
+                self._collect(file, ordinal, groups, units, parts, {})
+            for part in parts:
+                stored = part[2].stored
+                if stored.type is not None:
+                    alike.setdefault((_domain(stored), stored.type), []).append(part)
+        found = []
+        for members in alike.values():
+            place, here = np.zeros(len(units), np.int64), np.zeros(len(units), np.bool_)
+            before = 0
+            for at, page, bounds in members:
+                place[at], here[at] = before + page, True
+                before += len(bounds)
+            pages = Intervals.concat([bounds.all for _, _, bounds in members])
+            found.append(Bounded(pages.where(place).only(here), _domain(members[0][2].stored)))
+        return found
 
     def _collect(
         self,

@@ -289,7 +289,10 @@ def _arrays_overlap(node: Typed, values: Sequence[Datum], session: Zone | None) 
         some &= np.bincount(at, minlength=count) > 0
         sure &= validity(lists)
         parents.append(at[valid])
-        elements.append(each.drop_null())
+        some_of = each.drop_null()
+        if pa.types.is_floating(each.type):  # both zeros are equal, and so are all NaN
+            some_of = arrow(np.asarray(order_keys(some_of, node.value).data))
+        elements.append(some_of)
     codes = numbers(pa.concat_arrays(elements).dictionary_encode().indices).astype(np.int64)
     places = np.concatenate(parents) + codes * count
     left, right = np.split(places, [len(parents[0])])
