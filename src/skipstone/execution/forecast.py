@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from skipstone.parquet.reading.file import ParquetFile
     from skipstone.planning.explain import Amount, Forecast
     from skipstone.pruning.plan import Plan
+    from skipstone.storage.base import Span
 
     from .plan_rows import TableReader
     from .table_files import Piece
@@ -78,6 +79,10 @@ def _most_apart(ranges: Iterable[ByteRange], near: int) -> int:
         if not count or each.path != path or each.offset > end + near:
             count, path, end = count + 1, each.path, each.offset + each.length
     return count
+
+
+def _ranges_of(spans: Iterable[Span]) -> list[ByteRange]:
+    return [ByteRange(each.path, each.offset, each.length) for each in spans]
 
 
 def _disjoint(spans: Iterable[ByteRange], but: Sequence[ByteRange] = ()) -> list[ByteRange]:
@@ -195,7 +200,7 @@ class _Sum:
                 found = self._ranges(file, wanted, wave, seen)
                 seen.update(wave.leaves)
                 exact = wave.sure and not wave.paged and not found.unknown
-                joined = self.storage.spans(found.pages)
+                joined = _ranges_of(self.storage.spans(found.pages))
                 requests = self._requests(wave, found, joined, exact=exact)
                 extra = len(found.indexes) + found.unknown
                 if wave.chosen:
@@ -209,14 +214,13 @@ class _Sum:
                     self.certain += Amount(requests=sure)
                     extra += requests - sure
                 self.possible += Amount(requests=extra)
-                spans += [(each, wave.sure) for each in joined] if exact else []
                 # Of some of these ranges, each request joins no more than of all of them.
-                spans += self._joined([] if exact else found.pages, sure=wave.sure)
-                spans += self._joined(found.indexes, sure=wave.sure)
+                pages = joined if exact else self._joined(found.pages)
+                spans += [(each, wave.sure) for each in (*pages, *self._joined(found.indexes))]
             if self.orders:
                 leaves = sorted({leaf for wave in waves if not wave.chosen for leaf in wave.leaves})
                 bounds = self._bounds(file, wanted, leaves)
-                spans += self._joined(bounds, sure=False)
+                spans += [(each, False) for each in self._joined(bounds)]
                 self.possible += Amount(requests=len(coalesce(bounds, 0, _ANY)))
         made = self._once(spans)
         self.files += 1
@@ -224,10 +228,9 @@ class _Sum:
         self.row_groups = kept + groups, total + self.footers.opened[at].opened.num_row_groups
         self.byte_ranges[at] = tuple(made)
 
-    def _joined(self, ranges: Sequence[ByteRange], *, sure: bool) -> list[tuple[ByteRange, bool]]:
+    def _joined(self, ranges: Sequence[ByteRange]) -> list[ByteRange]:
         """The bytes that requests for some of ``ranges`` read at most."""
-        spans = coalesce(ranges, self.storage.gap, _ANY)
-        return [(ByteRange(each.path, each.offset, each.length), sure) for each in spans]
+        return _ranges_of(coalesce(ranges, self.storage.gap, _ANY))
 
     def _requests(
         self, wave: _Wave, found: _Ranges, joined: Sequence[ByteRange], *, exact: bool
