@@ -21,6 +21,7 @@ MOST_SIDE_BY_SIDE = 25
 # The ground floor comes first: a module imports only what stands before its own package.
 ORDER: tuple[str, ...] = (
     "_version",
+    "_dataclass",
     "errors",
     "human",
     "identity",

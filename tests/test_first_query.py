@@ -212,10 +212,10 @@ def test_small_files_are_counted_without_compiled_code(plain: str, tmp_path: Pat
 def test_the_command_line_loads_no_more(indexed: str, words: Sequence[str]) -> None:
     arguments = ["skipstone", words[0], indexed, "key = 125", *words[1:]]
     _, loaded = fresh(
-        "import contextlib, io\nfrom skipstone.cli import main\n"
+        "import contextlib, io\nfrom skipstone.cli import cli\n"
         f"sys.argv = {arguments!r}\n"
         "with contextlib.redirect_stdout(io.StringIO()) as out, contextlib.suppress(SystemExit):\n"
-        "    main()\nfound = out.getvalue()"
+        "    cli()\nfound = out.getvalue()"
     )
     assert loaded & (ABROAD | OTHER_VERBS | {"pyarrow.compute"}) == set()
 

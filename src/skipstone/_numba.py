@@ -28,11 +28,13 @@ import math
 import os
 import sys
 import threading
-from dataclasses import dataclass, field
+from dataclasses import field
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 from zlib import crc32
+
+from skipstone._dataclass import dataclass
 
 if TYPE_CHECKING:
     from collections.abc import Callable

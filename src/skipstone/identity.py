@@ -20,9 +20,10 @@ from __future__ import annotations
 
 import os
 import re
-from dataclasses import dataclass
 from typing import Literal, TypeAlias
 from urllib.parse import quote, unquote
+
+from skipstone._dataclass import dataclass
 
 from .errors import SkipstoneError
 

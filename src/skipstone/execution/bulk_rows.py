@@ -8,13 +8,13 @@ page index has cut are read one by one.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 import numpy as np
 import pyarrow as pa
 
 from skipstone._arrays import arrow, distinct
+from skipstone._dataclass import dataclass
 from skipstone.errors import FormatError
 from skipstone.parquet.reading.bulk_chunks import KERNELS, BulkKernels, Room
 from skipstone.parquet.reading.bulk_columns import BulkColumns, FilePart, Scratch, read_bulk

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeAlias
 
@@ -22,6 +22,7 @@ import pyarrow as pa
 
 from skipstone import _compute as pc
 from skipstone._arrays import arrow
+from skipstone._dataclass import dataclass
 from skipstone.errors import SkipstoneError, StaleError, UnsupportedError
 from skipstone.parquet.format.footer import TAIL_GUESS
 from skipstone.predicate.types import EXISTS_DEFAULT, MapKey, column_path

@@ -41,7 +41,7 @@ from __future__ import annotations
 import base64
 import dataclasses
 import json
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
@@ -49,6 +49,7 @@ import pyarrow as pa
 
 from skipstone import _compute as pc
 from skipstone._arrays import arrow_bytes, numbers, validity
+from skipstone._dataclass import dataclass
 from skipstone.errors import FormatError
 from skipstone.identity import UNITS_PER_SECOND
 from skipstone.predicate.tree import is_expression

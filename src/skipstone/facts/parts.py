@@ -22,7 +22,7 @@ import hashlib
 import json
 import uuid
 from collections import Counter
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Final
 
@@ -30,6 +30,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from skipstone._dataclass import dataclass
 from skipstone.errors import (
     FormatError,
     KeyUnavailableError,

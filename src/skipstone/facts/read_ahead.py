@@ -11,10 +11,10 @@ Bytes stay until the plan is made. They are of the versions that the store's lis
 from __future__ import annotations
 
 import io
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, cast
 
 from skipstone._cache import LruCache
+from skipstone._dataclass import dataclass
 from skipstone.storage import ByteRange
 from skipstone.storage.base import SeekableBytes
 

@@ -16,11 +16,12 @@ from __future__ import annotations
 
 import re
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from skipstone._dataclass import dataclass
 from skipstone.errors import SkipstoneError
 from skipstone.identity import UNITS_PER_SECOND, ObjectId, canonical_path
 from skipstone.pruning import Answer, Cause, Evidence, Fetched, Reason

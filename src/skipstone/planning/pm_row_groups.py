@@ -18,7 +18,7 @@ one proves nothing, and gives the reason. Bloom filters in the data files are no
 from __future__ import annotations
 
 import logging
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from functools import cache
 from typing import TYPE_CHECKING, ClassVar, Final, TypeAlias
 
@@ -26,6 +26,7 @@ import numpy as np
 import pyarrow as pa
 
 from skipstone._cache import LruCache
+from skipstone._dataclass import dataclass
 from skipstone.errors import SkipstoneError
 from skipstone.predicate.tree import Bound, Leaf, is_expression
 from skipstone.predicate.tree import leaves as leaves_of

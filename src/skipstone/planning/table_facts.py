@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 
+from skipstone._dataclass import dataclass
 from skipstone.predicate.tree import Bound, Leaf, is_expression, leaves, stored_columns
 from skipstone.predicate.typed import NO_EXPRESSIONS, KnownExpressions
 from skipstone.pruning import Cause, Evidence, Fetched, Level, Reason

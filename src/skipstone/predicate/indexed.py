@@ -27,11 +27,11 @@ are recognized (``same_in_both_modes``).
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
+from skipstone._dataclass import dataclass
 from skipstone.errors import PredicateError, UnsupportedError
 
 from .bind_expressions import elements_of

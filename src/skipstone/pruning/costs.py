@@ -31,11 +31,12 @@ take about the same time per byte; Spark's reader reads all columns of the files
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, TypeAlias, cast
 
 import numpy as np
 
+from skipstone._dataclass import dataclass
 from skipstone.predicate.tree import And, Bound, Leaf, Or
 
 from .._arrays import distinct

@@ -11,11 +11,12 @@ kept as they are.
 from __future__ import annotations
 
 import logging
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 
+from skipstone._dataclass import dataclass
 from skipstone.predicate.tree import stored_columns
 
 from .._arrays import distinct

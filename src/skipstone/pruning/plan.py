@@ -12,12 +12,13 @@ no valid fact. They are ``None`` where the plan was not made from levels, or fro
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from skipstone._dataclass import dataclass
 from skipstone.human import Report, of_total
 
 if TYPE_CHECKING:

@@ -7,11 +7,11 @@ A file without a fact is kept. A ``Source`` of a finer level splits the undecide
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
 
+from skipstone._dataclass import dataclass
 from skipstone.predicate.tree import Bound, Leaf, Opaque, leaves, pieces, stored_columns
 
 from .._arrays import distinct, ordinals

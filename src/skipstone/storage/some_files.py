@@ -15,12 +15,12 @@ from __future__ import annotations
 import fnmatch
 import re
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
 from itertools import takewhile
 from typing import TYPE_CHECKING, Final, Self, TypeAlias
 
 import numpy as np
 
+from skipstone._dataclass import dataclass
 from skipstone.errors import SkipstoneError
 from skipstone.human import plural
 from skipstone.identity import canonical_path

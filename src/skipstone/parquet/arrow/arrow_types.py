@@ -29,12 +29,12 @@ from __future__ import annotations
 
 import dataclasses
 import io
-from dataclasses import dataclass
 from enum import Enum
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
+from skipstone._dataclass import dataclass
 from skipstone.errors import FormatError, UnsupportedError
 from skipstone.parquet.format.enums import ConvertedType, FieldRepetitionType, Type
 from skipstone.parquet.format.footer import file_of

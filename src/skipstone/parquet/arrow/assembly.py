@@ -21,7 +21,6 @@ first leaf; lists of other lengths in another leaf mean that the file is damaged
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
@@ -29,6 +28,7 @@ import numpy as np
 import pyarrow as pa
 
 from skipstone._arrays import arrow, numbers
+from skipstone._dataclass import dataclass
 from skipstone.errors import FormatError, UnsupportedError
 
 from .arrow_types import Shape, ShapeKind, storage_type

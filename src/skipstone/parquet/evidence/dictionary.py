@@ -13,11 +13,11 @@ its dictionary page anyway. Decoded dictionaries are cached, up to 64 MiB per fi
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Self
 
 import numpy as np
 
+from skipstone._dataclass import dataclass
 from skipstone.errors import FormatError, SkipstoneError
 from skipstone.parquet.encodings.values import ByteArrays, Values
 from skipstone.parquet.format.enums import PageType

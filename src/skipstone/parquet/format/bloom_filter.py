@@ -43,12 +43,12 @@ through the ``xxhash`` package one by one, or from 4,096 on through a compiled l
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Self, TypeAlias
 
 import numpy as np
 import xxhash
 
+from skipstone._dataclass import dataclass
 from skipstone._numba import CompiledKernels
 from skipstone.errors import FormatError, UnsupportedError
 from skipstone.parquet.thrift.compact import Reader

@@ -15,11 +15,11 @@ hides them from Spark and other readers that list the directory.
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
+from skipstone._dataclass import dataclass
 from skipstone.errors import FormatError, UnsupportedError
 
 if TYPE_CHECKING:

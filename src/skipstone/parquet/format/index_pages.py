@@ -34,11 +34,11 @@ to a byte. Source: README.md of parquet-format, 2013, "Index Pages".
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, Self, TypeAlias
 
 import numpy as np
 
+from skipstone._dataclass import dataclass
 from skipstone.errors import FormatError, UnsupportedError
 from skipstone.parquet.encodings.values import ByteArrays
 from skipstone.parquet.pages.page import Page, page_checksum, read_page

@@ -19,9 +19,9 @@ unless ``is_compressed`` is false.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from skipstone._dataclass import dataclass
 from skipstone.parquet.thrift.structs import (
     BINARY,
     BOOL,

@@ -21,11 +21,11 @@ another way are read value by value. Source: PageIndex.md and parquet.thrift of 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
 
+from skipstone._dataclass import dataclass
 from skipstone.errors import FormatError
 from skipstone.parquet.encodings.values import ByteArrays
 from skipstone.parquet.thrift import compact as thrift

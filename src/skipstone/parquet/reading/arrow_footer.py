@@ -18,7 +18,7 @@ file matters to Arrow, and two columns may have the same name.
 from __future__ import annotations
 
 import base64
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Final
 
@@ -26,6 +26,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from skipstone._dataclass import dataclass
 from skipstone.errors import UnsupportedError
 from skipstone.parquet.arrow.arrow_types import Shape, ShapeKind
 from skipstone.parquet.format.enums import Encoding, Type

@@ -21,7 +21,7 @@ limit of memory before anything is allocated.
 from __future__ import annotations
 
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import lru_cache
 from itertools import accumulate, pairwise
 from typing import TYPE_CHECKING, Any, Final
@@ -29,6 +29,7 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 import pyarrow as pa
 
+from skipstone._dataclass import dataclass
 from skipstone.errors import SkipstoneError
 from skipstone.parquet.arrow.arrow_types import leaf_type
 from skipstone.parquet.format.enums import Encoding, Type

@@ -16,13 +16,13 @@ An entry is a page of the offset index, or a whole chunk. Its pages must hold ex
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from itertools import accumulate
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 import numpy as np
 import pyarrow as pa
 
+from skipstone._dataclass import dataclass
 from skipstone.errors import FormatError
 
 from .bulk_chunks import CODEC, FIRST, LENGTH, OFFSET, ROWS, VALUE, VERSION, BulkChunks

@@ -23,7 +23,6 @@ with ``verify_crc`` they are checked before. The decoder checks those of the oth
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, TypeAlias
 
@@ -31,6 +30,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from skipstone._dataclass import dataclass
 from skipstone.errors import FormatError, first_line
 from skipstone.parquet.format.enums import FieldRepetitionType, PageType
 from skipstone.parquet.format.footer import MAGIC

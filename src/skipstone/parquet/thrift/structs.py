@@ -14,10 +14,12 @@ surrogates.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field, fields
+from dataclasses import field, fields
 from enum import IntEnum
 from functools import cache
 from typing import TYPE_CHECKING, Any, Self, cast
+
+from skipstone._dataclass import dataclass
 
 from . import compact as thrift
 from .compact import Field, Limits, Reader, Writer

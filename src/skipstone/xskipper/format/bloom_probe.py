@@ -21,7 +21,6 @@ which of them a filter is asked for.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from functools import lru_cache
 from typing import TYPE_CHECKING, Protocol, TypeAlias
 
@@ -30,6 +29,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from skipstone._arrays import validity
+from skipstone._dataclass import dataclass
 from skipstone._numba import CompiledKernels
 from skipstone.errors import FormatError
 from skipstone.pruning.column_types import binary_parts

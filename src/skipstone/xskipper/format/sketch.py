@@ -50,12 +50,12 @@ from __future__ import annotations
 
 import math
 import struct
-from dataclasses import dataclass
 from typing import TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 
+from skipstone._dataclass import dataclass
 from skipstone.errors import FormatError
 
 U32: TypeAlias = npt.NDArray[np.uint32]
