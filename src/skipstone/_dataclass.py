@@ -79,7 +79,9 @@ def _init(
     cls: type, every: tuple[Field[Any], ...], frozen: bool, slots: bool
 ) -> Callable[..., None]:
     scope: dict[str, Any] = {"_MISSING": MISSING, "_set": object.__setattr__}
-    placed, named, body = [], [], []
+    placed: list[str] = []
+    named: list[str] = []
+    body: list[str] = []
     for number, each in enumerate(every):
         default, factory = f"_default{number}", f"_factory{number}"
         scope |= {default: each.default, factory: each.default_factory}
@@ -141,7 +143,7 @@ def _setattr(cls: type, names: frozenset[str]) -> Callable[[Any, str, Any], None
     def __setattr__(self: Any, name: str, value: Any) -> None:
         if type(self) is cls or name in names:
             raise FrozenInstanceError(f"cannot assign to field {name!r}")
-        super(cls, self).__setattr__(name, value)
+        object.__setattr__(self, name, value)
 
     return __setattr__
 
@@ -150,7 +152,7 @@ def _delattr(cls: type, names: frozenset[str]) -> Callable[[Any, str], None]:
     def __delattr__(self: Any, name: str) -> None:
         if type(self) is cls or name in names:
             raise FrozenInstanceError(f"cannot delete field {name!r}")
-        super(cls, self).__delattr__(name)
+        object.__delattr__(self, name)
 
     return __delattr__
 
