@@ -500,3 +500,16 @@ def test_rows_by_keys_and_values_are_those_of_brute_force(data: st.DataObject) -
             found = table.query(where, columns=["id"]).column("id").to_pylist()
             assert found == [n for n, m in every if truth(m)], where
             assert table.count(where) == len(found), where
+
+
+def test_a_deep_check_does_not_take_elements_for_rows(tmp_path: Path) -> None:
+    """Conditions on an element and on a column of the row are true of other places."""
+    root = tmp_path / "t"
+    root.mkdir()
+    for at in range(4):
+        write(root / f"{at}.parquet", [["a", "b"], ["c", "d", "e"], None, ["a"]] * 10, first=at)
+    table = skipstone.Table(root)
+    table.build(indexes=["tags:bloom", "tags:valuelist", "id:minmax", "id:bitmap"])
+    report = table.check(deep=True)
+    assert report.ok, report
+    assert "rebuilt the facts of 4 of 4 files" in str(report)
