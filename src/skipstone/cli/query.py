@@ -17,7 +17,6 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from skipstone import _compute as pc
-from skipstone._arrays import text_of_times
 from skipstone.human import cut, of_total, plain, plural
 
 from .completion import column_list
@@ -256,6 +255,8 @@ def values_of(column: pa.Array | pa.ChunkedArray) -> list[Any]:
     import pyarrow as pa
 
     if pa.types.is_timestamp(column.type):
+        from skipstone.predicate.zones import text_of_times
+
         return list(text_of_times(column).to_pylist())
     if "timestamp[ns" in str(column.type):  # in a list or struct: pandas, if there, has its own
         return _unusual_values(column)

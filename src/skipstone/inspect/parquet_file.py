@@ -8,7 +8,6 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from skipstone._arrays import text_of_times
 from skipstone.errors import KeyUnavailableError, SkipstoneError, in_words
 from skipstone.human import plain
 from skipstone.identity import canonical_path
@@ -25,6 +24,7 @@ from skipstone.parquet.reading.page_metadata import (
     read_offset_index,
 )
 from skipstone.parquet.reading.verify import verify_file
+from skipstone.predicate.zones import text_of_times
 from skipstone.storage import Storage, open_storage
 
 from .file_description import CHUNK_PARTS, ChunkInspection, FileInspection

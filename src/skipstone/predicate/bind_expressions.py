@@ -45,7 +45,6 @@ from .tree import (
     leaves,
     mapped,
 )
-from .typed import Typed
 from .types import (
     EXPRESSION,
     INTERVAL,
@@ -65,6 +64,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from .preimage import Ranges
+    from .typed import Typed
     from .types import Value
     from .zones import Zone
 
@@ -118,6 +118,8 @@ def elements_of(lists: Typed) -> Typed:
     if column.kernel != "column" or element is None:
         what = lists.type if column.kernel == "column" else "an expression"
         raise Unusable(f"elements are those of a column of lists of atomic values, not of {what}")
+    from .typed import Typed
+
     type = pa.list_(element)
     own = Typed(type, "column", (), column.value)
     return Typed(element, ELEMENTS, (Typed(type, lists.kernel, (own,)) if of_map else own,))
@@ -353,6 +355,7 @@ class ExpressionBinder:
         *above, key = column_path(leaf.column)
         if not isinstance(key, MapKey) or leaf.op in (Op.IS_NULL, Op.NE_OR_NULL):
             return leaf
+        from .typed import Typed
 
         def side(kernel: str, type: pa.DataType) -> Typed:
             maps = Typed(pa.list_(type), "column", (), column_name(tuple(above)))
@@ -464,6 +467,8 @@ class ExpressionBinder:
         return Typer(self.typed_column, self.literal, self.session).of(operand)
 
     def typed_column(self, ref: ColumnRef) -> Typed:
+        from .typed import Typed
+
         path, field = self.resolved(ref)
         type, metadata = indexable(field), field.metadata or {}
         if UNCOMPARABLE in metadata or INTERVAL in metadata:

@@ -41,8 +41,16 @@ from .functions import BY_SPARK
 from .operands import Unusable
 from .render import operand_sql
 from .sql import parse_sql
-from .tree import ELEMENTS, Call, ColumnRef, Operand, Truth, is_expression, mapped
-from .typed import KnownExpressions, Typed
+from .tree import (
+    ELEMENTS,
+    Call,
+    ColumnRef,
+    KnownExpressions,
+    Operand,
+    Truth,
+    is_expression,
+    mapped,
+)
 from .types import (
     EXPRESSION,
     TIMESTAMP,
@@ -56,6 +64,8 @@ from .zones import Zone, zone, zone_text
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable
+
+    from .typed import Typed
 
 
 _CONTEXT = re.compile(

@@ -31,7 +31,7 @@ from enum import StrEnum
 from typing import TYPE_CHECKING, TypeAlias
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
 
     import pyarrow as pa
 
@@ -334,6 +334,18 @@ def is_expression(column: str) -> bool:
 
 # Kernel and name of the elements of a list, of all rows: Spark's generator, which no condition has.
 ELEMENTS = "explode"
+
+
+@dataclass(frozen=True, slots=True)
+class KnownExpressions:
+    """The expressions among the columns of indexes: ``names`` by what they are over a schema, and
+    ``unusable``, why others are not the same there."""
+
+    names: Mapping[Typed, str]
+    unusable: Mapping[str, str]
+
+
+NO_EXPRESSIONS = KnownExpressions({}, {})
 
 
 def restates(tree: Bound) -> bool:

@@ -98,17 +98,6 @@ class Typed:
         return list(found.items())
 
 
-@dataclass(frozen=True, slots=True)
-class KnownExpressions:
-    """The expressions among the columns of indexes: ``names`` by what they are over a schema, and
-    ``unusable``, why others are not the same there."""
-
-    names: Mapping[Typed, str]
-    unusable: Mapping[str, str]
-
-
-NO_EXPRESSIONS = KnownExpressions({}, {})
-
 # Kernels that do not fail, over arguments that Spark casts to text or times in any mode.
 _OF_BOTH_MODES = {"column", "constant", "upper", "lower", "length", "trim", "substring", "concat"}
 _OF_BOTH_MODES |= {"startswith", "endswith", "contains", "like", "rlike", "map_value", "spark"}

@@ -118,8 +118,7 @@ def _ask(
     ).to_bytes()
     try:
         found = pq.ParquetFile(io.BytesIO(file_of(footer))).schema_arrow
-        for field in found:
-            _read_zones(field.type)
+        _read_zones(pa.struct(found))
         return found
     except (pa.ArrowException, OSError, UnicodeDecodeError):
         return None
