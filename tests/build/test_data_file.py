@@ -750,7 +750,7 @@ def test_columns_on_several_threads_give_what_one_gives(tmp_path: Path, threads:
         return str(expression_column(text, schema, [], None))
 
     expressions = parse_indexes(["upper(name):valuelist", "id + day:minmax", "tags:valuelist"])
-    indexes = [
+    indexes: list[str | Index] = [
         "id:minmax", "id:bitmap", "day:rangebitmap", "name:bloom", "name:valuelist",
         "part.a:minmax", "part.b:bloom", "wide:minmax", "gone:minmax",
         *(type(each).from_params(canonical(each.column), each.params) for each in expressions),

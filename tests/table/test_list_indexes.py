@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import json
 import tempfile
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -248,8 +249,7 @@ def test_keys_and_values_of_maps_are_indexed(mapped: Path) -> None:
     assert table.plan("m['k2'] = 2", inside=False).residual
     names = {each.column for each in table.describe().indexes}
     assert names == {"explode(map_keys(m)) :: string", "explode(map_values(m)) :: int"}
-    report = table.check(deep=True)
-    assert not report.untrue
+    assert not table.check(deep=True).untrue
     assert table.drop("map_values(m):valuelist").dropped
 
 
@@ -319,10 +319,10 @@ def test_statistics_of_elements_skip_without_an_index(tmp_path: Path, dictionary
     root = tmp_path / "events"
     root.mkdir()
     for file in range(2):
-        rows = range(file * 1000, file * 1000 + 300)
-        tags = [[f"t{n:04}", None] if n % 3 else None for n in rows]
-        maps = [[(f"k{n // 10:03}", n)] if n % 7 else [] for n in rows]
-        columns = {"tags": pa.array(tags, TEXTS), "m": pa.array(maps, MAPS), "n": pa.array(rows)}
+        numbers = range(file * 1000, file * 1000 + 300)
+        tags = [[f"t{n:04}", None] if n % 3 else None for n in numbers]
+        maps = [[(f"k{n // 10:03}", n)] if n % 7 else [] for n in numbers]
+        columns = {"tags": pa.array(tags, TEXTS), "m": pa.array(maps, MAPS), "n": pa.array(numbers)}
         pq.write_table(
             pa.table(columns),
             root / f"{file}.parquet",
@@ -468,9 +468,7 @@ def test_rows_by_keys_and_values_are_those_of_brute_force(data: st.DataObject) -
         table = skipstone.Table(root)
         key, other = data.draw(st.sampled_from(WORDS)), data.draw(st.sampled_from(WORDS))
         a, b = data.draw(st.sampled_from(NUMBERS)), data.draw(st.sampled_from(NUMBERS))
-        keys, values = (
-            lambda m, side=side: entries(m, side) for side in ("map_keys", "map_values")
-        )
+        keys, values = partial(entries, side="map_keys"), partial(entries, side="map_values")
         cases: list[tuple[str, Any]] = [
             (f"map_contains_key(m, '{key}')", lambda m: holds(keys(m), key)),
             (f"NOT map_contains_key(m, '{key}')", lambda m: holds(keys(m), key) is False),
