@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 import json
+import pickle
 import random
 import shutil
 from decimal import Decimal
@@ -40,7 +41,7 @@ def names_below(folder: Path) -> list[str]:
 
 
 @pytest.mark.parametrize("partitions", [None, ["kind"]])
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("seed", range(2))
 def test_every_version_of_a_random_history(
     tmp_path: Path, seed: int, partitions: list[str] | None
 ) -> None:
@@ -49,7 +50,7 @@ def test_every_version_of_a_random_history(
     history = History(tmp_path / "t", seed, partitions)
     table = skipstone.Table(history.path)
     table.build(indexes=["id:bloom", "id:minmax", "amount:minmax"])
-    for at in range(16):
+    for at in range(12):
         history.step()
         if at % 4 == 0:
             table.refresh()
@@ -177,6 +178,18 @@ def test_a_version_and_a_time(tmp_path: Path) -> None:
         skipstone.Table(path, version=1).compact()
 
 
+def test_a_table_and_its_plans_travel(tmp_path: Path) -> None:
+    path = str(tmp_path / "t")
+    for at in range(3):
+        write_deltalake(path, pa.table({"id": pa.array([at], pa.int64())}), mode="append")
+    table, first = skipstone.Table(path), skipstone.Table(path, version=0)
+    assert (len(table.listing()), len(first.listing())) == (3, 1)
+    assert pickle.loads(pickle.dumps(table)).count("id >= 1") == 2
+    assert pickle.loads(pickle.dumps(first)).count() == 1
+    plan = table.plan("id = 1")
+    assert pickle.loads(pickle.dumps(plan)).paths == plan.paths
+
+
 def test_a_plain_table_has_no_versions(tmp_path: Path) -> None:
     (tmp_path / "t").mkdir()
     pq.write_table(pa.table({"id": [1]}), tmp_path / "t" / "a.parquet")
@@ -301,6 +314,12 @@ def test_a_build_keeps_to_its_snapshot(tmp_path: Path) -> None:
     assert_same(history.path, None, *PREDICATES)
 
 
+def test_a_renamed_column_is_refused(tmp_path: Path) -> None:
+    shutil.copytree(GOLDEN / "mapped", tmp_path / "mapped")
+    with pytest.raises(UnsupportedError, match="other names in the files"):
+        skipstone.Table(tmp_path / "mapped").query()
+
+
 @pytest.mark.parametrize("mode", ["name", "id"])
 def test_column_mapping_is_refused(tmp_path: Path, mode: str) -> None:
     path = str(tmp_path / "t")
@@ -331,7 +350,7 @@ def test_in_an_object_store(s3: S3) -> None:
 
 
 @pytest.mark.parametrize("partitions", [None, ["kind"]])
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("seed", range(2))
 def test_every_version_of_a_history_with_deletion_vectors(
     tmp_path: Path, seed: int, partitions: list[str] | None
 ) -> None:
@@ -340,7 +359,7 @@ def test_every_version_of_a_history_with_deletion_vectors(
     history = History(tmp_path / "t", seed, partitions, vectors=True)
     table = skipstone.Table(history.path)
     table.build(indexes=["id:bitmap", "id:bloom", "amount:rangebitmap", "amount:minmax"])
-    for at in range(16):
+    for at in range(12):
         history.step()
         if at % 4 == 0:
             table.refresh()
@@ -447,14 +466,20 @@ def plain(table: pa.Table) -> list[dict[str, Any]]:
 
 
 @pytest.mark.parametrize("indexed", [False, True])
-@pytest.mark.parametrize("name", ["vectors", "widened"])
+@pytest.mark.parametrize("name", ["vectors", "widened", "dropped"])
 def test_tables_of_the_writer_in_spark(tmp_path: Path, name: str, indexed: bool) -> None:
     shutil.copytree(GOLDEN / name, tmp_path / name)
     path = str(tmp_path / name)
     if indexed:
-        skipstone.Table(path).build(indexes=["id:minmax", "id:bitmap"])
+        last = 4 if name == "dropped" else None
+        skipstone.Table(path, version=last).build(indexes=["id:minmax", "id:bitmap"])
     for version, wanted in enumerate(golden_rows(name)):
         table = skipstone.Table(path, version=version)
+        if name == "dropped" and version == 5:
+            # A column of the name of one that was dropped: it has another name in the files.
+            with pytest.raises(UnsupportedError, match="columnMapping"):
+                table.query()
+            continue
         assert plain(table.query()) == wanted
         for text, holds in {"id = 7": {7}, "id > 60": range(61, 2**40)}.items():
             found = [row for row in wanted if row["id"] in holds]
