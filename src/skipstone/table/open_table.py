@@ -141,7 +141,7 @@ class OpenTable:
         self.names_index = index_location is not None
         self.partial, self.verify_checksums = partial, verify_checksums
         if version is not None and timestamp is not None:
-            raise TypeError("a table has a version or a timestamp, not both")
+            raise SkipstoneError("a table is read at a version or at a time, not at both")
         #: the version or the time of a table of a table format
         self.version, self.timestamp = version, timestamp
         self.memory = memory

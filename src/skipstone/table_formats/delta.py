@@ -84,15 +84,16 @@ class DeltaSource:
         self.pinned = version is not None or timestamp is not None
         at = None if timestamp is None else _instant(timestamp)
         wanted = at if version is None else _whole(version)
+        newest = ""
         try:
             self._table = self._library.DeltaTable(**self._place)
+            newest = f"the newest version is {self._table.version()}"
             if wanted is not None:
                 self._table.load_as_version(wanted)
         except (self._errors, OSError, ValueError) as error:
-            place = "" if wanted is None else f" at {wanted}"
             raise SkipstoneError(
-                f"{root}: {FORMAT} does not open the table{place}: {error}",
-                hint="the newest version is opened without version and timestamp",
+                f"{root}: {FORMAT} does not open {'it' if wanted is None else wanted}: {error}",
+                hint=newest or "check the log, and the options of the storage",
             ) from error
         if at is not None:
             made = self._committed(self._table.version())
