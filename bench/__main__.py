@@ -45,6 +45,7 @@ TOPICS = (
     "engine_planning",
     "lake_queries",
     "logs",
+    "delta",
     "spark_lake",
     "spark_joins",
     "summary",

@@ -38,7 +38,13 @@ def commits(bench: Workbench) -> None:
         f"{TESTS}::test_a_build_keeps_to_its_snapshot",
         f"{TESTS}::test_files_that_a_vacuum_removed",
         f"{TESTS}::test_files_are_vacuumed_between_plan_and_read",
+        f"{TESTS}::test_queries_while_others_commit",
     )
+
+
+@point("table formats: all of it in an object store")
+def in_a_store(bench: Workbench) -> None:
+    hold(f"{TESTS}::test_in_an_object_store")
 
 
 @point("table formats: rows that Delta's deletion vectors delete are in no result and no count")

@@ -139,12 +139,12 @@ def tidy(bench: Workbench) -> None:
     assert document(bench, "explain", root, "day = 3")["paths"] == before
 
 
-@point("upkeep: a table of a table format is refused with a hint")
+@point("upkeep: a table of Apache Hudi is refused with a hint")
 def table_format(bench: Workbench) -> None:
     root = events(bench.home / "events")
-    (root / "_delta_log").mkdir()
-    (root / "_delta_log" / "00000000000000000000.json").write_text("{}")
+    (root / ".hoodie").mkdir()
+    (root / ".hoodie" / "hoodie.properties").write_text("")
     ran = bench.skipstone("build", root, "-c", "id:bloom", "--no-spark")
     assert ran.code == 1, ran
-    assert "Delta" in ran.err, ran.err
+    assert "Hudi" in ran.err, ran.err
     assert "hint:" in ran.err, ran.err

@@ -41,6 +41,18 @@ TABLES = {
         "ALTER TABLE {t} ALTER COLUMN d TYPE DOUBLE",
         "INSERT INTO {t} VALUES (5000000000, 12345678.1234, 100000, 0.1, 1e300)",
     ),
+    "dropped": (
+        "CREATE TABLE {t} (id BIGINT, old STRING, s STRUCT<a: INT, b: STRING>) USING delta"
+        " TBLPROPERTIES ('delta.enableDeletionVectors'='false')",
+        "INSERT INTO {t} SELECT id, concat('n', id), named_struct('a', CAST(id AS INT),"
+        " 'b', concat('b', id)) FROM range(0, 10, 1, 1)",
+        "ALTER TABLE {t} SET TBLPROPERTIES ('delta.columnMapping.mode'='name',"
+        " 'delta.minReaderVersion'='2', 'delta.minWriterVersion'='5')",
+        "ALTER TABLE {t} DROP COLUMN old",
+        "INSERT INTO {t} SELECT id, named_struct('a', CAST(id AS INT), 'b', concat('b', id))"
+        " FROM range(60, 70, 1, 1)",
+        "ALTER TABLE {t} ADD COLUMN old STRING",
+    ),
     "mapped": (
         "CREATE TABLE {t} (id BIGINT, name STRING, s STRUCT<a: INT, b: STRING>, part STRING)"
         " USING delta PARTITIONED BY (part) TBLPROPERTIES ('delta.columnMapping.mode'='name',"

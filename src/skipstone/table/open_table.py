@@ -141,7 +141,7 @@ class OpenTable:
         self.names_index = index_location is not None
         self.partial, self.verify_checksums = partial, verify_checksums
         if version is not None and timestamp is not None:
-            raise TypeError("a table has a version or a timestamp, not both")
+            raise SkipstoneError("a table is read at a version or at a time, not at both")
         #: the version or the time of a table of a table format
         self.version, self.timestamp = version, timestamp
         self.memory = memory
@@ -178,6 +178,8 @@ class OpenTable:
         ``known`` as for ``Storage.list_files``."""
         if self.catalog is not None:
             return self._of_catalog(self.catalog)
+        if self._snapshots is not None:
+            return self._snapshots.listing()
         listing: Listing | None = None
         if self.storage.remote and self.some is None:
             # One listing says what several requests would ask.
@@ -240,9 +242,8 @@ class OpenTable:
             format = table_format(self.path, self.storage, top)
             if format is not None:
                 self.require_whole("a snapshot")
-                at = self.version, self.timestamp
                 place = self.path, self.storage, self.storage_options
-                self._snapshots = open_table(format, *place, *at)
+                self._snapshots = open_table(format, *place, self.version, self.timestamp)
         if self._snapshots is None and (self.version, self.timestamp) != (None, None):
             raise UnsupportedError(
                 f"{self.path} has no versions: it is not a table of a table format",
@@ -262,10 +263,9 @@ class OpenTable:
     def require_plain(self, what: str) -> None:
         """``UnsupportedError`` for a table of a table format; ``what`` does not apply to it."""
         if (snapshots := self.snapshots()) is not None:
-            raise UnsupportedError(
-                f"{self.path} is a table of {snapshots.source.format}: {what}",
-                hint=f"only writers of {snapshots.source.format} change it",
-            )
+            name = snapshots.source.format
+            text = f"{self.path} is a table of {name}: {what}"
+            raise UnsupportedError(text, hint=f"only writers of {name} change it")
 
     #: ``top`` of the last listing of an object store
     _top: frozenset[str] | None = None

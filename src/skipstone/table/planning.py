@@ -199,7 +199,7 @@ _CHANGING: Final = "files keep changing during the query"
 
 def planned(table: OpenTable, request: PlanRequest) -> TableScan:
     """``scan_query``, repeated where a file disappears or changes while it is planned."""
-    return _again(partial(_planned, table, request))
+    return _again(table, partial(_planned, table, request))
 
 
 def of_one_listing(
@@ -210,15 +210,16 @@ def of_one_listing(
     Where a file has changed or disappeared before it was read, the query is planned again, a few
     times; then it is a ``StaleError``.
     """
-    return _again(partial(_of_listing, table, request, read))
+    return _again(table, partial(_of_listing, table, request, read))
 
 
-def _again(ask: Callable[[], Result]) -> Result:
+def _again(table: OpenTable, ask: Callable[[], Result]) -> Result:
     for _ in range(_ATTEMPTS - 1):
         try:
             return ask()
         except StaleError:
-            continue
+            if (snapshots := table.snapshots()) is not None:
+                snapshots.forget()
     return ask()
 
 

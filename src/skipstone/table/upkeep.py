@@ -317,7 +317,8 @@ class UpkeepVerbs(OpenTable):
         ):
             self.storage.list_files(self.path)  # raises where there is no such directory
         seconds = older_than.total_seconds()
-        places = [(self.storage, self.path)]
+        plain = self.snapshots() is None
+        places = [(self.storage, self.path)] if plain else []
         published = (self.location.xskipper, self.location.pms)
         places += [(self.store.storage, directory) for directory in published]
         done = vacuum(self.store, seconds, dry_run=dry_run, places=places)

@@ -10,12 +10,14 @@
 A file with a deletion vector has the statistics of all its rows; null counts may then be counts
 before the deletion, which is the same.
 
-**Refused** are tables whose protocol asks a reader for what is not applied here: column mapping,
-and features that are not known.
+**Refused** are tables whose protocol asks a reader for what is not applied here: features that are
+not known, and column mapping where a column has another name in the files. A physical name never
+gets another meaning, so facts by that name stay true when a column is dropped.
 """
 
 from __future__ import annotations
 
+import json
 from datetime import UTC, datetime
 from functools import partial
 from threading import Lock
@@ -76,20 +78,22 @@ class DeltaSource:
     ) -> None:
         self._library = _library(root)
         self.root = root
+        self._given = root, options, version, timestamp
         self._place = {"table_uri": root, "storage_options": _options(root, options)}
         self._errors: type[Exception] = self._library.exceptions.DeltaError
         self.pinned = version is not None or timestamp is not None
         at = None if timestamp is None else _instant(timestamp)
         wanted = at if version is None else _whole(version)
+        newest = ""
         try:
             self._table = self._library.DeltaTable(**self._place)
+            newest = f"the newest version is {self._table.version()}"
             if wanted is not None:
                 self._table.load_as_version(wanted)
         except (self._errors, OSError, ValueError) as error:
-            place = "" if wanted is None else f" at {wanted}"
             raise SkipstoneError(
-                f"{root}: {FORMAT} does not open the table{place}: {error}",
-                hint="the newest version is opened without version and timestamp",
+                f"{root}: {FORMAT} does not open {'it' if wanted is None else wanted}: {error}",
+                hint=newest or "check the log, and the options of the storage",
             ) from error
         if at is not None:
             made = self._committed(self._table.version())
@@ -100,6 +104,9 @@ class DeltaSource:
                 )
         self._lock = Lock()
         self._last: Snapshot | None = None
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return DeltaSource, self._given  # it is opened where it arrives
 
     def snapshot(self) -> Snapshot:
         """See ``Source``."""
@@ -148,11 +155,14 @@ class DeltaSource:
         asked = set(protocol.reader_features or ())
         mapping = self._table.metadata().configuration.get("delta.columnMapping.mode", "none")
         if mapping != "none":
-            raise UnsupportedError(
-                f"{self.root}: the table maps its columns to other names in the files"
-                f" (delta.columnMapping.mode is {mapping!r}), which is not applied here",
-                hint=f"read it through {FORMAT}",
-            )
+            # Files have physical names. Those of a table that was made without mapping are equal.
+            other = _renamed(json.loads(self._table.schema().to_json()))
+            if mapping != "name" or other:
+                raise UnsupportedError(
+                    f"{self.root}: the columns have other names in the files"
+                    f" (delta.columnMapping.mode is {mapping!r}), as {other or 'all may have'}",
+                    hint=f"read it through {FORMAT}",
+                )
         strange = sorted(asked - _APPLIED - {"columnMapping"})
         if strange:
             raise UnsupportedError(
@@ -174,6 +184,19 @@ class DeltaSource:
                 if len(gone):
                     found[place[_path_of_uri(file.as_py())]] = RowSet.of(gone)
         return found
+
+
+def _renamed(type: Any) -> str:
+    """A field at any depth of a type whose physical name is another one, or ""."""
+    if not isinstance(type, dict):
+        return ""
+    for field in type.get("fields", ()):
+        physical = field["metadata"].get("delta.columnMapping.physicalName")
+        if physical != field["name"]:
+            return str(field["name"])
+    inner = [field["type"] for field in type.get("fields", ())]
+    inner += [type.get(key) for key in ("elementType", "keyType", "valueType")]
+    return next(filter(None, map(_renamed, inner)), "")
 
 
 def _library(root: str) -> Any:

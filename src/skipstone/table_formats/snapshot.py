@@ -4,9 +4,10 @@ A ``Source`` is a format. It gives a ``Snapshot``, which says all that the forma
 files: their paths and sizes, partition values, the schema of the table, statistics and deleted
 rows. Data files never change, so facts about them hold in every snapshot that has them.
 
-The storage is listed too, for the identities that facts and readers compare (``identity.py``): a
-log has other times than the storage, and no etags. A file that the storage does not have any more
-was vacuumed, and is an error before anything is planned.
+The storage is listed too, once for a snapshot, for the identities that facts and readers compare
+(``identity.py``): a log has other times than the storage, and no etags. A file that the storage
+does not have any more was vacuumed, and is an error before anything is planned. Where one is gone
+later, its read fails, and the storage is listed again (``SnapshotTable.forget``).
 
 **Statistics** are evidence like facts (``FormatStatistics``). They count stored rows, those that
 are deleted among them: bounds of more rows are still bounds of the rows that are left.
@@ -158,7 +159,7 @@ class SnapshotTable:
 
     def __init__(self, root: str, storage: Storage, source: Source) -> None:
         self.root, self.storage, self.source = root, storage, source
-        self._last: tuple[Snapshot, Listing, SnapshotListing] | None = None
+        self._last: SnapshotListing | None = None
 
     @property
     def pinned(self) -> bool:
@@ -176,13 +177,16 @@ class SnapshotTable:
         Where a file is gone, ``SkipstoneError`` for a version that was named, and ``StaleError``
         for the newest, which may have been replaced meanwhile.
         """
-        snapshot = self.source.snapshot()
-        if stored is None:
-            stored = self.storage.list_files(self.root) if snapshot.paths else _NO_FILES
-        last = self._last
-        if last is None or last[0] is not snapshot or last[1] is not stored:
-            last = self._last = snapshot, stored, self._matched(snapshot, stored)
-        return last[2]
+        snapshot, last = self.source.snapshot(), self._last
+        if last is None or last.snapshot is not snapshot:
+            if stored is None:
+                stored = self.storage.list_files(self.root) if snapshot.paths else _NO_FILES
+            last = self._last = self._matched(snapshot, stored)
+        return last
+
+    def forget(self) -> None:
+        """The next listing looks into the storage."""
+        self._last = None
 
     def _matched(self, snapshot: Snapshot, stored: Listing) -> SnapshotListing:
         below = f"{self.root.rstrip('/')}/"
