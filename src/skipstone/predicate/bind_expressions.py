@@ -34,10 +34,12 @@ from .tree import (
     Leaf,
     Literal,
     Membership,
+    Not,
     NullTest,
     Op,
     Opaque,
     Operand,
+    Or,
     Pair,
     Truth,
     conjunction,
@@ -293,6 +295,11 @@ class ExpressionBinder:
                 test = condition_of(asked)
                 if test is not None:
                     return self.said(test, negated)
+            case And() if not negated:
+                parts = [each for child in expr.children if (each := self.said(child, False))]
+                return conjunction(parts) if parts else None
+            case And() | Or() | Not():
+                return None
             case _:
                 pass
         whole = self.replaced(expr) if self.ansi else None  # type: ignore[arg-type]
