@@ -200,13 +200,14 @@ def test_tables_of_other_formats_are_refused(run: Run, table: Path, name: str) -
     assert [line.partition(":")[0] for line in done.stderr.splitlines()] == ["error", "hint"]
 
 
-def on_a_terminal(*arguments: str, **env: str) -> tuple[str, str]:
-    """Run the command line with a terminal for stderr: what stdout got, and what it showed."""
+def on_a_terminal(*arguments: str, result: bool = False, **env: str) -> tuple[str, str]:
+    """Run the command line with a terminal for stderr: what stdout got, and what it showed.
+    ``result``: stdout is the terminal too."""
     master, slave = os.openpty()
     running = subprocess.Popen(
         [sys.executable, "-m", "skipstone", *arguments],
         env={**os.environ, "PYTHONPATH": str(SOURCE), "TERM": "xterm", **env},
-        stdout=subprocess.PIPE,
+        stdout=slave if result else subprocess.PIPE,
         stderr=slave,
         text=True,
     )
@@ -222,7 +223,27 @@ def on_a_terminal(*arguments: str, **env: str) -> tuple[str, str]:
         shown += piece
     os.close(master)
     out, _ = running.communicate()
-    return out, shown.decode()
+    return out or "", shown.decode().replace("\r\n", "\n")
+
+
+def test_a_terminal_gets_the_first_rows_and_how_many_there_are(table: Path) -> None:
+    """A pipe, and whoever asks for more, gets all."""
+    _, shown = on_a_terminal("query", str(table), "country = 'SE'", result=True)
+    lines = shown.splitlines()
+    assert lines[-1] == ("(the first 100 of 400 rows: --limit N shows more, a pipe gets all)")
+    assert lines[0].split() == ["id", "country"]
+    assert len(lines) == 103
+    _, shown = on_a_terminal("query", str(table), "--limit", "150", result=True)
+    assert shown.splitlines()[-1] == "(150 rows)"
+    _, shown = on_a_terminal("query", str(table), "id < 100", result=True)
+    assert shown.splitlines()[-1] == "(100 rows)"
+    _, shown = on_a_terminal("query", str(table), "--order-by", "id desc", result=True)
+    assert f"{FILES * 1000 - 1000 + 99}" in shown.splitlines()[2]
+    assert shown.splitlines()[-1].startswith("(the first 100 of 1,200 rows")
+    _, shown = on_a_terminal("query", str(table), "--csv", result=True)
+    assert len(shown.splitlines()) == FILES * ROWS + 1
+    out, _ = on_a_terminal("query", str(table))
+    assert out.splitlines()[-1] == "(1,200 rows)"
 
 
 def test_progress_is_drawn_on_a_terminal_and_stdout_stays_clean(table: Path) -> None:

@@ -120,6 +120,10 @@ class Output:
         _write(sys.stderr, "".join(f"{_coloured(line, '31')}\n" for line in rest))
         click.get_current_context().exit(FOUND)
 
+    def on_terminal(self) -> bool:
+        """True when a user at a terminal reads the result."""
+        return sys.stdout.isatty()
+
     def can_ask(self) -> bool:
         """True when a user at a terminal can see a question and answer it."""
         return sys.stdin.isatty() and sys.stderr.isatty()

@@ -11,6 +11,7 @@ import json
 import math
 from contextlib import ExitStack
 from dataclasses import dataclass
+from functools import partial
 from itertools import chain, islice
 from typing import TYPE_CHECKING, Any
 
@@ -31,7 +32,7 @@ from .options import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
     import pyarrow as pa
 
@@ -59,7 +60,11 @@ if TYPE_CHECKING:
     shell_complete=column_list,
     help='Sort keys: "ts desc, id", or "amount desc nulls last".',
 )
-@click.option("--limit", type=click.IntRange(min=0), help="Maximum number of rows.")
+@click.option(
+    "--limit",
+    type=click.IntRange(min=0),
+    help="Maximum number of rows: all by default, but the first 100 on a terminal.",
+)
 @click.option("--csv", "as_csv", is_flag=True, help="Comma-separated values, names first.")
 @click.option(
     "--skip-unreadable",
@@ -84,6 +89,9 @@ def query(
     meaning of NaN, nulls and zeros. --order-by KEYS with --limit N gives the first N rows (Top-N):
     files, row groups and pages whose bounds cannot come first are not read.
 
+    A pipe or a file, --csv and --json get all rows. On a terminal, 100 rows are shown, and how many
+    there are; --limit N shows more.
+
     \b
       skipstone query data/events "user_id = 'u-8814'" --columns ts,amount
       skipstone query data/events --order-by "amount desc" --limit 10
@@ -96,12 +104,19 @@ def query(
     read = _spooled if skip_unreadable else _whole if out.as_json else _begun
     ask = target.query_readable if skip_unreadable else target.retried
     keys = asked_keys(target)
-    schema, batches = ask(read, where, columns=columns, order_by=order_by, limit=limit, keys=keys)
+    first = limit is None and not (as_csv or out.as_json) and out.on_terminal()
+    most = _SHOWN + 1 if first else limit
+    schema, batches = ask(read, where, columns=columns, order_by=order_by, limit=most, keys=keys)
     skipped = tuple(target.skipped.items()) if skip_unreadable else ()
     if out.as_json:
         out.result(_FoundRows(schema.names, batches, skipped))
+    elif as_csv:
+        out.lines(_csv(schema.names, batches))
+    elif first:
+        count = None if skip_unreadable else partial(target.count, where, keys=keys)
+        out.lines(_first_rows(schema, list(batches), count))
     else:
-        out.lines(_csv(schema.names, batches) if as_csv else table_lines(schema, batches))
+        out.lines(table_lines(schema, batches))
     if skipped:
         files = of_total(len(skipped), len(skipped) + len(target.listing()), "files")
         out.missing(f"the result lacks the rows of {files}:", [text for _, text in skipped])
@@ -161,6 +176,8 @@ def count(
 
 # Rows are aligned together in pages of this many: results are printed while they are read.
 _PAGE = 1000
+# Rows that a terminal gets.
+_SHOWN = 100
 # Longer values are cut, except in the last column.
 _WIDEST = 60
 
@@ -205,6 +222,22 @@ def _csv(names: list[str], batches: Iterator[pa.RecordBatch]) -> Iterator[str]:
         writer = csv.writer(text, lineterminator="\n")
         writer.writerows([["" if v is None else _text(v) for v in row] for row in _rows(batch)])
         yield text.getvalue().removesuffix("\n")
+
+
+def _first_rows(
+    schema: pa.Schema, batches: list[pa.RecordBatch], count: Callable[[], int] | None
+) -> Iterator[str]:
+    """The rows that a terminal gets of one more, and by ``count`` how many there are."""
+    if sum(batch.num_rows for batch in batches) <= _SHOWN:
+        yield from table_lines(schema, iter(batches))
+        return
+    import pyarrow as pa
+
+    shown = pa.Table.from_batches(batches).slice(0, _SHOWN)
+    *lines, _ = table_lines(schema, iter(shown.to_batches()))
+    yield from lines
+    of_all = "" if count is None else f" of {count():,}"
+    yield f"(the first {_SHOWN}{of_all} rows: --limit N shows more, a pipe gets all)"
 
 
 def table_lines(schema: pa.Schema, batches: Iterator[pa.RecordBatch]) -> Iterator[str]:
