@@ -27,7 +27,7 @@ from skipstone.storage import Listing, Storage, full_path, open_storage, table_f
 from skipstone.storage import storage_options as options_for
 from skipstone.storage.base import carried
 from skipstone.storage.some_files import Paths, SomeFiles, is_pattern, paths_of
-from skipstone.table_formats import SnapshotListing, SnapshotTable, open_table
+from skipstone.table_formats import SnapshotListing, SnapshotTable, open_named, open_table
 
 from .file_format import DataKeys, FileFormat, ParquetFormat, SparkFormat, indexed_columns
 
@@ -97,6 +97,9 @@ class OpenTable:
         elif name is not None:
             raise TypeError(f"Table(spark, {name!r}): the session comes first, not {path!r}")
         first = given_paths[0] if given_paths else "/"
+        named = open_named(first, storage_options or {}, version, timestamp)
+        if named is not None:
+            given_paths = [first := named.root]
         storage = open_storage(full_path(first, storage_options), storage_options)
         chosen: SomeFiles | str = os.fspath(first)
         if len(given_paths) != 1 or (self.catalog is None and is_pattern(os.fspath(first))):
@@ -144,6 +147,8 @@ class OpenTable:
             raise TypeError("a table has a version or a timestamp, not both")
         #: the version or the time of a table of a table format
         self.version, self.timestamp = version, timestamp
+        if named is not None:
+            self._snapshots = SnapshotTable(self.path, self.storage, named)
         self.memory = memory
         #: files that the table leaves out, and why; see ``query_readable``
         self.skipped: dict[str, str] = {}
