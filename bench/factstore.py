@@ -17,6 +17,7 @@ import numpy as np
 import pyarrow as pa
 
 from skipstone.facts import Definition, Location, Store
+from skipstone.facts.compact import compact
 from skipstone.facts.part_columns import (
     ETAG,
     FOOTER_LENGTH,
@@ -30,7 +31,6 @@ from skipstone.facts.part_columns import (
 )
 from skipstone.facts.part_writer import encode_part
 from skipstone.facts.slice_upkeep import Slicing
-from skipstone.facts.upkeep import compact
 from skipstone.indexes.bloom import sized
 from skipstone.indexes.registry import parse_index
 from skipstone.storage import Listing, open_storage

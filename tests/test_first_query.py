@@ -52,7 +52,9 @@ OTHER_VERBS = {
     "skipstone.facts.encode",
     "skipstone.facts.export",
     "skipstone.facts.merge",
-    "skipstone.facts.upkeep",
+    "skipstone.facts.check",
+    "skipstone.facts.compact",
+    "skipstone.facts.vacuum",
     "skipstone.facts.xskipper_store",
     "skipstone.execution.engine_export",
     "skipstone.indexes.bloom_slices",
@@ -64,6 +66,10 @@ OTHER_VERBS = {
     "skipstone.parquet.index_pages.index_pages",
     "skipstone.parquet.writing",
     "skipstone.planning.explain",
+    "skipstone.predicate.functions",
+    "skipstone.predicate.functions_of_types",
+    "skipstone.predicate.indexed",
+    "skipstone.predicate.typed",
     "skipstone.questdb.migrate",
     "skipstone.questdb.txn_snapshot",
     "skipstone.table.txn_table",
@@ -212,10 +218,10 @@ def test_small_files_are_counted_without_compiled_code(plain: str, tmp_path: Pat
 def test_the_command_line_loads_no_more(indexed: str, words: Sequence[str]) -> None:
     arguments = ["skipstone", words[0], indexed, "key = 125", *words[1:]]
     _, loaded = fresh(
-        "import contextlib, io\nfrom skipstone.cli import main\n"
+        "import contextlib, io\nfrom skipstone.cli import cli\n"
         f"sys.argv = {arguments!r}\n"
         "with contextlib.redirect_stdout(io.StringIO()) as out, contextlib.suppress(SystemExit):\n"
-        "    main()\nfound = out.getvalue()"
+        "    cli()\nfound = out.getvalue()"
     )
     assert loaded & (ABROAD | OTHER_VERBS | {"pyarrow.compute"}) == set()
 

@@ -10,8 +10,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from skipstone import Table
+from skipstone.facts.compact import compact
 from skipstone.facts.slice_upkeep import Slicing
-from skipstone.facts.upkeep import compact
 
 FILES = 48
 WORDS = np.array([f"w{'abcdefghij'[n % 10]}{n * 7919 % 1000}" for n in range(500)])

@@ -95,6 +95,7 @@ _FORECAST = _object(
         "certain": _AMOUNT,
         "possible": _AMOUNT,
         "about": _BOOLEAN,
+        "files_unopened": _INTEGER,
         "at_most": _BOOLEAN,
         "files_looked_into": _INTEGER,
         "row_groups": _KEPT,

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from skipstone import Table
+from skipstone import Table, skip
 from tests.accept.registry import point
 
 if TYPE_CHECKING:
@@ -133,6 +133,39 @@ def elements(bench: Workbench) -> None:
     assert "elements of lists are no rows" in failed.err, failed.err
 
 
+@point("expressions: keys of maps and overlaps of lists skip, by an index or by the files alone")
+def keys(bench: Workbench) -> None:
+    root = bench.home / "events"
+    root.mkdir()
+    for part in range(4):
+        maps = [[(f"k{part}{n // 25_000}", n % 9)] for n in range(50_000)]
+        columns = {
+            "m": pa.array(maps, pa.map_(pa.string(), pa.int32())),
+            "tags": pa.array([[f"t{part}"], None] * 25_000, pa.list_(pa.string())),
+            "body": [f"{n * 2_654_435_761 % 2**64:x}" * 4 for n in range(50_000)],
+        }
+        pq.write_table(pa.table(columns), root / f"{part}.parquet", row_group_size=25_000)
+    rows = {
+        "map_contains_key(m, 'k21')": 25_000,
+        "m['k21'] = 3": 2_778,
+        "arrays_overlap(tags, array('t1', 't2', 'none'))": 50_000,
+    }
+    for where, count in rows.items():
+        told = json.loads(bench.skipstone("explain", root, where, "--json").out)
+        kept = min(each["kept"] for each in told["steps"] if each["unit"] == "row groups")
+        assert kept == (4 if "tags" in where else 1), (where, told)
+        assert Table(str(root)).count(where) == count, where
+    done = bench.skipstone(
+        "build", root, "-c", "map_keys(m):bloom", "-c", "tags:bloom", "--no-spark"
+    )
+    assert done.code == 0, done.err
+    for where, count in rows.items():
+        told = bench.skipstone("explain", root, where, "--json", "--facts-only")
+        kept = 2 if "tags" in where else 1
+        assert json.loads(told.out)["files"]["kept"] == kept, where
+        assert Table(str(root)).count(where) == count, where
+
+
 @point(
     "expressions: an index on one answers every spelling of it, and names what it needs Spark for"
 )
@@ -179,3 +212,60 @@ def isolated(bench: Workbench) -> None:
     ):
         told = bench.skipstone("explain", root, where, "--json", "--facts-only")
         assert json.loads(told.out)["files"]["kept"] == files, where
+
+
+@point(
+    "expressions: where a setting changes the case of letters, no index on their case loses rows"
+)
+def cases(bench: Workbench) -> None:
+    root = bench.home / "letters"
+    root.mkdir()
+    for part, text in enumerate(["\u0264a", "\u1c89b", "ab", "cd"]):
+        pq.write_table(pa.table({"s": [text]}), root / f"{part}.parquet")
+    spec = ["upper(s):valuelist", "upper(reverse(s)):valuelist"]
+    Table(str(root)).build(bench.spark, spec)
+    plain = bench.spark.read.parquet(str(root))
+    try:
+        for value in ("true", "false"):
+            bench.spark.conf.set("spark.sql.icu.caseMappings.enabled", value)
+            for each in ("upper(s)", "upper(reverse(s))"):
+                for (text,) in plain.selectExpr(each).collect():
+                    where = f"{each} = '{text}'"
+                    assert skip(plain).where(where).count() == 1, (where, value)
+    finally:
+        bench.spark.conf.unset("spark.sql.icu.caseMappings.enabled")
+
+
+@point("expressions: date_format of a day that the time zone skipped is that of the next")
+def skipped(bench: Workbench) -> None:
+    root = bench.home / "days"
+    root.mkdir()
+    for part in range(4):
+        pq.write_table(pa.table({"day": [date(2011, 12, 29 - 1 + part)]}), root / f"{part}.parquet")
+    assert bench.skipstone("build", root, "-c", "day:valuelist", "--no-spark").code == 0
+    for day, rows in (("29", 1), ("30", 0), ("31", 2)):
+        where = f"date_format(day, 'yyyy-MM-dd') = '2011-12-{day}'"
+        found = Table(str(root)).query(where, time_zone="Pacific/Apia")
+        assert found.num_rows == rows, where
+        assert Table(str(root)).query(where).num_rows == 1, where
+
+
+@point("expressions: a comparison of two columns leaves out pages by the bounds of both")
+def compared(bench: Workbench) -> None:
+    root = bench.home / "pages"
+    root.mkdir()
+    ship = range(200_000)
+    commit = [n + (9 if 50_000 <= n < 50_010 else -9_000) for n in ship]
+    columns = {
+        "ship": pa.array(ship, pa.int32()),
+        "commit": pa.array(commit, pa.int64()),
+        "body": [f"{n * 2_654_435_761 % 2**64:x}" for n in ship],
+    }
+    table = pa.table(columns)
+    options = {"use_dictionary": False, "write_page_index": True, "data_page_size": 8_192}
+    pq.write_table(table, root / "0.parquet", **options)
+    told = json.loads(bench.skipstone("explain", root, "ship < commit", "--json").out)
+    (step,) = [each for each in told["steps"] if each["unit"] == "pages"]
+    assert step["kept"] <= 3, step
+    assert step["considered"] > 150, step
+    assert bench.skipstone("count", root, "ship < commit").out.strip() == "10"

@@ -69,7 +69,8 @@ def forecasts(bench: Workbench) -> None:
         with metered() as read:
             list(scan.to_batches())
         assert read.bytes_of_objects <= forecast.total.bytes <= plan.bytes_total, where
-        assert forecast.about or read.requests <= forecast.total.requests, where
+        assert not forecast.unopened
+        assert read.requests <= forecast.total.requests, where
 
 
 @point("first hour: a table is a directory, a file, a pattern or a list, and may be called q[1]")

@@ -41,6 +41,22 @@ def commits(bench: Workbench) -> None:
     )
 
 
+@point("table formats: rows that Delta's deletion vectors delete are in no result and no count")
+def vectors(bench: Workbench) -> None:
+    hold(
+        f"{TESTS}::test_every_version_of_a_history_with_deletion_vectors",
+        f"{TESTS}::test_deleted_rows_of_many_files",
+        f"{TESTS}::test_tables_of_the_writer_in_spark",
+    )
+
+
+@point(
+    "table formats: Spark reads a Delta table without a jar of it, and watch follows its commits"
+)
+def spark(bench: Workbench) -> None:
+    hold("tests/table_formats/test_delta_spark.py")
+
+
 ICEBERG = "tests/table_formats/test_iceberg.py"
 
 

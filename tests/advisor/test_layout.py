@@ -221,6 +221,8 @@ def test_the_command_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) ->
         else:
             assert shown.splitlines()[-1].startswith("skipstone cluster ")
             assert "16 of 16" in shown
+            (now,) = [line for line in shown.splitlines() if line.startswith("as it is")]
+            assert now.split()[5:] == ["16", *now.split()[6:8], "16.0"]
     with pytest.raises(SystemExit) as ended:
         cli(["advise", table.path, "--file-size", "1MiB"])
     assert ended.value.code == 2

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import base64
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from click.testing import CliRunner
 
+import skipstone
+from skipstone.cli import cli
 from skipstone.parquet.reading.file import ParquetFile
 
 if TYPE_CHECKING:
@@ -104,3 +109,51 @@ def test_two_columns_of_one_name_keep_their_values(tmp_path: Path) -> None:
     file = written(table, tmp_path / "t.parquet")
     assert [each.to_pylist() for each in file.query("b = 8").columns] == [[2], [5], [8]]
     assert [each.to_pylist() for each in file.query("b > 7").columns] == [[2, 3], [5, 6], [8, 9]]
+
+
+@pytest.mark.parametrize(
+    "type",
+    [pa.time32("ms"), pa.time64("us"), pa.time64("ns"), pa.decimal256(50, 2), pa.null()],
+    ids=str,
+)
+def test_nulls_of_a_column_without_an_order_are_found(type: pa.DataType, tmp_path: Path) -> None:
+    values = [None, None, None] if type == pa.null() else [7, None, 8]
+    table = pa.table({"c": pa.array(values, type), "k": range(3)})
+    file = written(table, tmp_path / "t.parquet")
+    whole = skipstone.Table(tmp_path)
+    for where, matches in {
+        "c IS NULL": [value is None for value in values],
+        "c IS NOT NULL": [value is not None for value in values],
+        "NOT (c IS NULL OR k = 2)": [values[n] is not None and n != 2 for n in range(3)],
+    }.items():
+        expected = [n for n in range(3) if matches[n]]
+        assert file.query(where, ["k"]).column("k").to_pylist() == expected, where
+        assert whole.query(where, ["k"]).column("k").to_pylist() == expected, where
+        assert file.count(where) == whole.count(where) == len(expected), where
+
+
+def test_times_in_a_zone_that_nobody_knows_are_shown_in_utc(tmp_path: Path) -> None:
+    """Writers have left ``pytz.FixedOffset(60)`` and the like in ``ARROW:schema``."""
+    type = pa.timestamp("us", "pytz.FixedOffset(60)")
+    table = pa.table({"c": pa.array([1, None], type), "l": pa.array([[2], None], pa.list_(type))})
+    written(table, tmp_path / "t.parquet")
+    for arguments in (["query", tmp_path], ["inspect", tmp_path / "t.parquet", "--rows", "1"]):
+        done = CliRunner().invoke(cli, [str(each) for each in arguments])
+        assert done.exit_code == 0, done.output
+        assert "1970-01-01 00:00:00.000001Z" in done.stdout
+    done = CliRunner().invoke(cli, ["query", str(tmp_path), "c IS NOT NULL", "--json"])
+    assert '"1970-01-01 00:00:00.000002Z"' in done.stdout
+
+
+def test_a_zone_that_is_no_text_is_left_out(tmp_path: Path) -> None:
+    table = pa.table({"c": pa.array([1, 2, None], pa.timestamp("us", "Europe/Rome"))})
+    written(table, tmp_path / "t.parquet")
+    path = tmp_path / "t.parquet"
+    schema = base64.b64encode(table.schema.serialize())
+    damaged = base64.b64encode(table.schema.serialize().to_pybytes().replace(b"Rome", b"R\xffme"))
+    assert path.read_bytes().count(schema) == 1
+    path.write_bytes(path.read_bytes().replace(schema, damaged))
+    assert ParquetFile(path).query("c > TIMESTAMP '1970-01-01 00:00:00.000001'").to_pylist() == [
+        {"c": datetime(1970, 1, 1, 0, 0, 0, 2, UTC)}
+    ]
+    assert skipstone.Table(tmp_path).count("c IS NULL") == 1

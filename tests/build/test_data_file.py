@@ -36,6 +36,7 @@ from skipstone.predicate.types import (
 from skipstone.pruning.kind import Builder, Built, Index
 from skipstone.rewrite import encrypt
 from skipstone.storage import LocalStorage
+from skipstone.table.expression_indexes import expression_column
 from tests.oracle import look_up, rows_of
 from tests.parquet.encryption.arrow_kms import write_encrypted
 from tests.strategies import ARROW_TYPES, leaf_columns, tables
@@ -720,3 +721,55 @@ def test_compiled_code_comes_once_there_is_enough_to_hash(monkeypatch: pytest.Mo
     monkeypatch.delitem(sys.modules, COMPILED.module)
     monkeypatch.setattr(COMPILED, "spent", 0.0)
     assert kernels_after(BuildSettings(), [4_000_000]) == [True]
+
+
+# -- on several threads ---------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("threads", [2, 3, 16])
+def test_columns_on_several_threads_give_what_one_gives(tmp_path: Path, threads: int) -> None:
+    """Seven row groups; expressions of one and of two columns, a struct, a list, a column that a
+    file lacks, and one whose values are no longer exact."""
+    rows = 3_500
+    table = pa.table(
+        {
+            "id": range(rows),
+            "day": [row % 9 for row in range(rows)],
+            "name": [f"n-{row % 40}" for row in range(rows)],
+            "part": [{"a": row, "b": f"b-{row % 7}"} for row in range(rows)],
+            "tags": [[f"t-{row % 5}", "x"] for row in range(rows)],
+            "wide": pa.array(range(rows), pa.int64()),
+        }
+    )
+    path = written(tmp_path / "a.parquet", table, row_group_size=500)
+    schema = ParquetFile(path).file_schema.spark
+    wide = schema.get_field_index("wide")
+    schema = schema.set(wide, pa.field("wide", pa.date32())).append(pa.field("gone", pa.int32()))
+
+    def canonical(text: str) -> str:
+        return str(expression_column(text, schema, [], None))
+
+    expressions = parse_indexes(["upper(name):valuelist", "id + day:minmax", "tags:valuelist"])
+    indexes: list[str | Index] = [
+        "id:minmax", "id:bitmap", "day:rangebitmap", "name:bloom", "name:valuelist",
+        "part.a:minmax", "part.b:bloom", "wide:minmax", "gone:minmax",
+        *(type(each).from_params(canonical(each.column), each.params) for each in expressions),
+    ]  # fmt: skip
+    one, many = (build(path, indexes, schema, threads=each) for each in (1, threads))
+    assert one.error is many.error is None
+    assert many.values == one.values
+    assert many.container == one.container
+    assert (many.reasons, many.null_counts) == (one.reasons, one.null_counts)
+    assert "minmax(wide)" in one.reasons
+
+
+def test_an_error_on_one_of_several_threads_is_that_of_the_file(tmp_path: Path) -> None:
+    table = pa.table({"a": list(range(900)), "b": [f"b-{row}" for row in range(900)]})
+    path = written(tmp_path / "a.parquet", table, row_group_size=300, compression="snappy")
+    at = ParquetFile(path).footer.chunk("start")[1, 1]
+    data = bytearray(path.read_bytes())
+    data[at : at + 60] = bytes(60)
+    path.write_bytes(data)
+    one, many = (build(path, ["a:minmax", "b:bloom"], threads=each, settle=0) for each in (1, 2))
+    assert one.error == many.error
+    assert "not readable as Parquet" in str(many.error)

@@ -24,7 +24,7 @@ class MemoryStorage:
     """Objects in a dictionary; a clock that ticks with every write."""
 
     remote = False
-    gap = near = 0
+    gap = near = limit = 0
 
     def __init__(self) -> None:
         self.objects: dict[str, tuple[bytes, int]] = {}

@@ -12,8 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from skipstone.facts import MatchedFacts, Store
+from skipstone.facts.compact import compact
 from skipstone.facts.encode import FileFacts
-from skipstone.facts.upkeep import compact
 from skipstone.identity import UNITS_PER_SECOND, ObjectId, TimeUnit
 from skipstone.indexes.minmax import MinMax
 from skipstone.indexes.valuelist import ValueList

@@ -133,7 +133,7 @@ def test_a_column_without_an_index_skips_row_groups_and_files(table: Table) -> N
     assert plan.keep.tolist() == [True, True, False, False]
     assert [plan.details[file].row_groups for file in (0, 1)] == [(5,), (5,)]
     assert "40 -> 2 row groups" in str(Explanation(plan))
-    assert plan.steps[-1].bytes_read > 0 or any(step.bytes_read for step in plan.steps)
+    assert any(step.bytes_read for step in plan.steps)
 
 
 def test_a_plan_is_the_same_whichever_footers_are_open(table: Table) -> None:

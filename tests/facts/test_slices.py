@@ -24,10 +24,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from skipstone.facts import Store
+from skipstone.facts.check import check
+from skipstone.facts.compact import Compaction, compact, drop_index
 from skipstone.facts.encode import FileFacts
 from skipstone.facts.index_encryption import IndexEncryption
 from skipstone.facts.slice_upkeep import Slicing
-from skipstone.facts.upkeep import Compaction, check, compact, drop_index, vacuum
+from skipstone.facts.vacuum import vacuum
 from skipstone.identity import ObjectId
 from skipstone.indexes.bloom import Bloom
 from skipstone.indexes.minmax import MinMax
@@ -301,7 +303,7 @@ def test_a_large_part_keeps_its_slices(pair: Pair, monkeypatch: pytest.MonkeyPat
     pair.compact()
     (first,) = slice_files(pair.sliced)
     size = max(part.uncompressed for part in pair.sliced.snapshot().parts)
-    monkeypatch.setattr("skipstone.facts.upkeep.PART_BYTES", size)
+    monkeypatch.setattr("skipstone.facts.compact.PART_BYTES", size)
     written = first.stat().st_ino
     for name, values in numbers(3, first=300).items():
         pair.put(name, values)

@@ -13,8 +13,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from skipstone import Encryption, IndexEncryption, Table
+from skipstone.facts.compact import compact
 from skipstone.facts.slice_upkeep import Slicing
-from skipstone.facts.upkeep import compact
 from tests.parquet.encryption.keys import InMemoryKms
 
 if TYPE_CHECKING:

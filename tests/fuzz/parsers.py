@@ -18,8 +18,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 import skipstone
+from skipstone.facts.compact import compact
 from skipstone.facts.slice_upkeep import Slicing
-from skipstone.facts.upkeep import compact
 from skipstone.live.definition import MARKER
 from skipstone.predicate.sql import parse_sql
 from skipstone.rewrite.encrypted_file_list import list_path, read_list

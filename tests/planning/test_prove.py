@@ -10,8 +10,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from skipstone import Table
+from skipstone.facts.compact import compact
 from skipstone.facts.slice_upkeep import Slicing
-from skipstone.facts.upkeep import compact
 from skipstone.indexes.text import NGrams, TextIndex, Tokens
 from skipstone.indexes.text_keys import gram_keys, token_keys
 from skipstone.pruning.kind import Builder, Built, Chunk

@@ -69,8 +69,8 @@ def test_what_may_be_is_said_and_each_answer_is_one(tmp_path: Path) -> None:
     (left,) = report.left_out
     assert (left.start, left.stop) == (4, pages_end(data))
     assert left.pages == report.pages_found == 80
-    assert "in more than a million ways" in left.why or "ways" in left.why
-    assert 1_000 in left.row_counts or len(left.row_counts) > 8
+    assert "in more than a million ways" in left.why
+    assert left.row_counts == tuple(range(100, 1_000, 100))  # the least ones, of more
     assert "--row-group-rows decides" in str(report)
     assert report.to_dict()["left_out"][0]["row_counts"] == list(left.row_counts)
     found, report = saved(tmp_path, data[: pages_end(data)], alike(), row_group_rows=GROUP)

@@ -8,6 +8,7 @@ import os
 import signal
 import subprocess
 import sys
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 import duckdb
@@ -204,11 +205,8 @@ def test_any_schema_cut_anywhere(
 
 @given(st.binary(max_size=2_000))
 def test_hostile_bytes(bench: Bench, noise: bytes) -> None:
-    try:
-        found, _ = bench.save(b"PAR1" + noise)
-    except SkipstoneError:
-        return
-    assert found is None or found.num_rows >= 0
+    with suppress(SkipstoneError):  # and no other error
+        bench.save(b"PAR1" + noise)
 
 
 # -- what is ambiguous or damaged ------------------------------------------------------------------

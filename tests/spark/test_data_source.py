@@ -161,7 +161,7 @@ def test_pages_with_a_wrong_checksum_are_read_on_request(
         assert load(spark, path.parent, verifyChecksums="false", **how).count() > 0
     found = skipstone.Table(str(path.parent), verify_checksums=False).read(spark, limit=3000)
     assert found.count() == 3000
-    assert str(skipstone.last_scan(spark)).find("planned pages") >= 0
+    assert "planned pages" in str(skipstone.last_scan(spark))
 
 
 def test_a_dataframe_is_planned_once(session: SparkSession, tmp_path: Path) -> None:

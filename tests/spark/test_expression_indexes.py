@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import os
 import random
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, date, datetime, timedelta
 from hashlib import md5
 from typing import TYPE_CHECKING
 
@@ -392,6 +392,37 @@ def test_a_text_of_a_time_in_the_zone_of_its_view(spark: SparkSession, tmp_path:
     assert found["plain"] == found["skip"] != []
 
 
+@pytest.mark.parametrize(
+    "zone, day", [("Pacific/Apia", date(2011, 12, 30)), ("Pacific/Kiritimati", date(1994, 12, 31)),
+                  ("America/Sao_Paulo", date(2011, 10, 16)), ("Europe/Oslo", date(1950, 1, 1))]
+)  # fmt: skip
+def test_the_text_of_a_day_that_a_zone_skipped(
+    spark: SparkSession, tmp_path: Path, zone: str, day: date
+) -> None:
+    """A file for each of the days around it."""
+    root = tmp_path / "t"
+    root.mkdir()
+    for n in range(-3, 4):
+        columns = {"id": [n], "day": [day + timedelta(days=n)]}
+        pq.write_table(pa.table(columns), root / f"{n}.parquet")
+        os.utime(root / f"{n}.parquet", (OLD, OLD))
+    Table(root).build(indexes=["day:minmax,valuelist"])
+    with set_to(spark, {"spark.sql.session.timeZone": zone}):
+        plain = spark.read.parquet(str(root))
+        for pattern in ("yyyy-MM-dd", "yyyyMM", "yyyy"):
+            shown = pattern.replace("yyyy", "%Y").replace("MM", "%m").replace("dd", "%d")
+            for n in range(-2, 3):
+                text = (day + timedelta(days=n)).strftime(shown)
+                for op in ("=", "<", "<=", ">", ">=", "<>"):
+                    where = f"date_format(day, '{pattern}') {op} '{text}'"
+                    expected = plain.where(where)
+                    ids = sorted(row.id for row in expected.collect())
+                    found = Table(root).query(where, columns=["id"], time_zone=zone)
+                    assert sorted(found.column("id").to_pylist()) == ids, where
+                    if op in ("=", "<="):
+                        assert rows(skipstone.skip(plain).where(where)) == rows(expected), where
+
+
 def test_expressions_are_built_under_the_own_meaning_of_texts(
     spark: SparkSession, tmp_path: Path
 ) -> None:
@@ -429,6 +460,28 @@ def test_functions_that_a_setting_changes_are_left_to_spark(
             found, files = read_by_spark(skipstone.skip(plain).where(where))
             assert found == rows(plain.where(where)) != []
             assert files == (1 if value == "true" else 4)
+
+
+@pytest.mark.parametrize("value", ["true", "false"])
+def test_letters_whose_case_a_setting_decides_lose_no_rows(
+    spark: SparkSession, tmp_path: Path, value: str
+) -> None:
+    """ICU has a case of letters that Java's older Unicode has none of, such as U+0264."""
+    root = tmp_path / "t"
+    _texts(root, ["\u0264a", "\u1c89b", "\u2c2fc", "ßd", "ae", "be"])
+    spec = ["lower(s):valuelist", "upper(s):bloom", "upper(reverse(s)):valuelist",
+            "md5(CAST(upper(s) AS BINARY)):valuelist", "reverse(lower(s)):valuelist"]  # fmt: skip
+    Table(root).build(spark, indexes=spec)
+    plain = spark.read.parquet(str(root))
+    for each in (expression.rpartition(":")[0] for expression in spec):
+        with set_to(spark, {"spark.sql.icu.caseMappings.enabled": value}):
+            for (text,) in plain.selectExpr(f"CAST({each} AS STRING) AS v").collect():
+                quoted = text.replace("'", "\\'")
+                where = f"{each} = '{quoted}'"
+                found, files = read_by_spark(skipstone.skip(plain).where(where))
+                assert found == rows(plain.where(where)) != [], where
+                if text.isascii() and value == "true":
+                    assert files < 6, where
 
 
 def test_a_remote_session_builds_under_the_settings_of_an_index_alone(

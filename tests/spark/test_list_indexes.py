@@ -39,6 +39,10 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
             "nums": pa.array([[file / 2, float("nan")], None, [], [-0.0], []]),
             "s": pa.array([{"in": [f"in{file}"]}] * 5),
             "deep": pa.array([[[f"d{file}"]]] * 5),
+            "m": pa.array(
+                [[(f"k{file}", file), ("all", None)], None, [], [("all", 7)], [("o'n\\e", -file)]],
+                pa.map_(pa.string(), pa.int32()),
+            ),
         }
         table = pa.table(columns)
         if file == 4:
@@ -47,7 +51,8 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
             table = table.select(["id"])
         pq.write_table(table, folder / f"{file}.parquet")
     wanted = [f"{each}:valuelist" for each in ("tags", "ints", "days", "nums", "s.in")]
-    report = Table(str(folder)).build(indexes=[*wanted, "tags:bloom(fpp=0.0001)"], pm="none")
+    wanted += ["tags:bloom(fpp=0.0001)", "map_keys(m):valuelist", "map_values(m):valuelist"]
+    report = Table(str(folder)).build(indexes=wanted, pm="none")
     assert (report.files_built, report.left_out) == (FILES, ())
     return folder
 
@@ -75,7 +80,31 @@ ASKED = [
     ("exists(tags, t -> t = 't2')", 1),
     ("exists(tags, t -> 't2' = t) AND exists(tags, id -> id = 'all')", 1),
     ("exists(ints, i -> i = 102)", 1),
+    ("arrays_overlap(tags, array('t2', 'u3', 'none'))", 2),
+    ("arrays_overlap(array('none', CAST(NULL AS STRING)), tags)", 0),
+    ("arrays_overlap(tags, array('t2', NULL)) = true", 1),
+    ("arrays_overlap(ints, array(102, 5000000000L))", 1),
+    ("arrays_overlap(days, array(DATE '1970-01-03', DATE '1970-01-04'))", 2),
+    ("arrays_overlap(nums, array(0.5D, 1.0D))", FILES),
+    ("arrays_overlap(nums, array(0.0D))", FILES),
+    ("map_contains_key(m, 'k2')", 1),
+    ("map_contains_key(m, concat('k', '2')) AND map_contains_key(m, 'all')", 1),
+    ("array_contains(map_keys(m), 'k3')", 1),
+    ("array_contains(map_values(m), 3)", 1),
+    ("array_contains(map_values(m), 3L)", 1),
+    ("exists(map_keys(m), k -> k = 'k1')", 1),
+    ("arrays_overlap(map_keys(m), array('k0', 'k2', 'none'))", 2),
+    ("arrays_overlap(map_keys(m), array('o\\'n\\\\e', 'x'))", 4),
+    ("m['k2'] = 2", 1),
+    ("m['k2'] = 3", 1),
+    ("element_at(m, 'k2') IS NOT NULL", 1),
     # What elements do not decide.
+    ("NOT arrays_overlap(tags, array('t2'))", FILES),
+    ("arrays_overlap(tags, array('t2', NULL)) IS NULL", FILES),
+    ("NOT map_contains_key(m, 'k2')", FILES),
+    ("map_contains_key(m, 'k2') IS NULL", FILES),
+    ("m['k2'] IS NULL", FILES),
+    ("arrays_overlap(map_keys(m), tags)", FILES),
     ("NOT exists(tags, t -> t = 't2')", FILES),
     ("NOT array_contains(tags, 't2')", FILES),
     ("array_contains(tags, 't2') IS NULL", FILES),
@@ -88,6 +117,8 @@ ASKED = [
 OF_SPARK = [
     ("exists(tags, t -> t IN ('t2'))", 1),
     ("exists(tags, t -> t <> 't2')", FILES),
+    ("arrays_overlap(ints, array(2.5D))", FILES),
+    ("arrays_overlap(deep, array(array('d1')))", FILES),
     ("exists(tags, t -> t > 't2')", FILES),
     ("exists(tags, t -> t <=> 't2')", FILES),
     ("exists(tags, t -> t = CAST(id AS STRING))", FILES),

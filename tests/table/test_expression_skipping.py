@@ -47,6 +47,7 @@ def file(part: int) -> pa.Table:
             ),
             "s": [word, f"{word}z"] * (EACH // 2),
             "tags": pa.array([[word, None], []] * (EACH // 2), pa.list_(pa.string())),
+            "m": pa.array([[(word, part)], None] * (EACH // 2), pa.map_(pa.string(), pa.int32())),
         }
     )
 
@@ -63,8 +64,9 @@ def tables(tmp_path_factory: pytest.TempPathFactory) -> dict[str, skipstone.Tabl
         table = skipstone.Table(root, index_location=root / "_index")
         columns = ("c", "e", "dec", "day", "ts")
         wanted = [f"{column}:{numbers}" for column in columns if numbers]
-        # Lists have indexes of whole files alone.
-        lists = [f"tags:{kind}"] if kind in ("minmax", "valuelist", "bloom") else []
+        # Lists and maps have indexes of whole files alone.
+        lists = ["tags", "map_keys(m)", "map_values(m)"]
+        lists = [f"{each}:{kind}" for each in lists if kind in ("minmax", "valuelist", "bloom")]
         table.build(indexes=[*wanted, f"s:{text}", *lists], pm="none")
         found[kind] = table
     return found
@@ -119,6 +121,11 @@ def _rows(condition: str) -> list[dict[str, Any]]:
         texts = pc.strftime(every.column(formatted[1]), plan)
         every = every.append_column("formatted", texts)
         condition = condition.replace(formatted[0], "formatted")
+    if "m['abc']" in condition:
+        every = every.append_column(
+            "v", pc.map_lookup(every.column("m").combine_chunks(), "abc", "first")
+        )
+        condition = condition.replace("m['abc']", "v")
     from skipstone.predicate.binding import Binder
     from skipstone.predicate.kernels.rows import Rows
     from skipstone.predicate.sql import parse_sql

@@ -187,7 +187,7 @@ def test_the_hint_of_a_failure_helps(
     assert error.value.hint.startswith("Spark fails on it too")
     assert hint in error.value.hint
     if instead is not None:
-        assert table.count(instead) >= 0
+        table.count(instead)  # it does not fail
 
 
 def test_explain_refuses_a_function_as_a_query_does(

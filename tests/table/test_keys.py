@@ -20,6 +20,7 @@ from hypothesis import strategies as st
 
 import skipstone
 from skipstone.errors import PredicateError, UnsupportedError
+from skipstone.parquet.reading.bulk_chunks import KERNELS
 from skipstone.predicate.binding import bind
 from skipstone.predicate.tree import ColumnRef, Membership
 from skipstone.predicate.types import column_name
@@ -28,6 +29,7 @@ from tests.predicate.bound_rows import opaques
 from tests.predicate.keys import literal_list
 from tests.strategies import ARROW_TYPES, leaf_columns, values
 from tests.table.brute_force import indexed, picked, questions, rows_of
+from tests.table.together import together
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -268,6 +270,42 @@ def test_only_files_that_may_hold_a_key_are_read(tmp_path: Path) -> None:
     assert not step.used
     assert "holds one by chance" in " ".join(map(str, step.reasons))
     assert table.count(keys={"ts": odd}) == 0
+
+
+@pytest.mark.parametrize("coded", [True, False])
+@pytest.mark.parametrize("ending", ["", "-and-more"])
+def test_tens_of_thousands_of_keys_over_files_that_are_read_together(
+    tmp_path: Path, coded: bool, ending: str
+) -> None:
+    """Some keys share the bytes that are compared first; others are in no row, or in all files."""
+    rows, files = 4_000, 18
+    rng = np.random.default_rng(11)
+    numbers = rng.integers(0, 300_000, (files, rows))
+    for number, mine in enumerate(numbers):
+        table = pa.table(
+            {
+                "user": [f"user-{n:06d}{ending}{n % 3}" for n in mine],
+                "id": mine,
+                "amount": pa.array(mine / 4, mask=mine % 50 == 0),
+            }
+        )
+        path = tmp_path / f"{number}.parquet"
+        pq.write_table(table, path, use_dictionary=coded)
+    table = skipstone.Table(str(tmp_path))
+    table.build(indexes=["id:minmax"])
+    chosen = rng.choice(300_000, 60_000, replace=False)
+    known = np.sort(numbers[np.isin(numbers, chosen)])
+    KERNELS.load()
+    with together() as taken:
+        users = [f"user-{n:06d}{ending}{n % 3}" for n in chosen]
+        others = [f"user-{n:06d}{ending}{(n + 1) % 3}" for n in range(0, 300_000, 9)]
+        found = table.query(columns=["id"], keys={"user": [*users, *others]})
+        assert sorted(found["id"].to_pylist()) == known.tolist()
+        found = table.query(columns=["id"], keys={"id": chosen})
+        assert sorted(found["id"].to_pylist()) == known.tolist()
+        found = table.query(columns=["id"], keys={"amount": chosen / 4})
+        assert sorted(found["id"].to_pylist()) == known[known % 50 != 0].tolist()
+    assert taken.whole == taken.calls > 0
 
 
 def test_keys_that_are_none(table: skipstone.Table) -> None:

@@ -1,10 +1,12 @@
-"""Indexes on the elements of lists: the rows are those of brute force, and exactly the files that
-hold an element are left. ``tests/spark/test_list_indexes.py`` compares with Spark itself."""
+"""The elements of lists, keys and values of maps, by indexes and by statistics of the files: the
+rows are those of brute force, and exactly the files that hold an element are left.
+``tests/spark/test_list_indexes.py`` compares with Spark itself."""
 
 from __future__ import annotations
 
 import json
 import tempfile
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +18,7 @@ from hypothesis import strategies as st
 
 import skipstone
 from skipstone.errors import SkipstoneError
+from skipstone.pruning import costs
 
 TEXTS = pa.list_(pa.string())
 KINDS = ["bloom(fpp=0.0001)", "valuelist", "minmax"]
@@ -197,6 +200,156 @@ def test_the_default_of_a_missing_list_is_not_empty(tmp_path: Path) -> None:
     assert [each.text for each in report.left_out] == ["tags is not in this file"]
 
 
+# -- keys and values of maps -----------------------------------------------------------------------
+
+MAPS = pa.map_(pa.string(), pa.int32())
+
+
+def maps_of(file: int, rows: int = 6) -> pa.Array:
+    """Row ``n`` of file ``f`` has the keys ``k<f>`` and ``r<n>``, with the values f and 10 n."""
+    found = [[(f"k{file}", file), (f"r{n}", None if n == 1 else 10 * n)] for n in range(rows)]
+    return pa.array([None, [], *found[2:]] if file == 1 else found, MAPS)
+
+
+@pytest.fixture
+def mapped(tmp_path: Path) -> Path:
+    """Files 0 to 3 have maps, file 1 also a null and an empty one; file 4 lacks the column."""
+    root = tmp_path / "maps"
+    root.mkdir()
+    for file in range(5):
+        columns = {"id": pa.array(range(10 * file, 10 * file + 6)), "m": maps_of(file)}
+        table = pa.table(columns if file < 4 else {"id": columns["id"]})
+        pq.write_table(table, root / f"{file}.parquet")
+    return root
+
+
+def test_keys_and_values_of_maps_are_indexed(mapped: Path) -> None:
+    spec = ["map_keys(M):valuelist,bloom(fpp=0.0001)", "map_values(m):valuelist"]
+    report = skipstone.Table(mapped).build(indexes=spec, pm="none")
+    assert (report.files_built, report.left_out) == (5, ())
+    third = list(range(20, 26))
+    check(mapped, "map_contains_key(m, 'k2')", third, [2])
+    check(mapped, "array_contains(map_keys(m), 'k2')", third, [2])
+    check(mapped, "exists(map_keys(m), k -> k = 'k2')", third, [2])
+    check(mapped, "map_contains_key(m, 'none')", [], [])
+    check(mapped, "arrays_overlap(map_keys(m), array('k0', 'k3', 'none'))",
+          [*range(6), *range(30, 36)], [0, 3])  # fmt: skip
+    check(mapped, "array_contains(map_values(m), 2)", third, [2])
+    check(mapped, "arrays_overlap(array(2, 5000000000L), map_values(m))", third, [2])
+    check(mapped, "arrays_overlap(array(CAST(NULL AS INT), 5000000000L), map_values(m))", [], [])
+    # The value of a key needs the key, and the value.
+    check(mapped, "m['k2'] = 2", third, [2])
+    check(mapped, "m['k2'] = 3", [], [])
+    check(mapped, "m['k2'] IS NOT NULL", third, [2])
+    check(mapped, "m['k2'] <> 3 OR m.k3 > 2", [*third, *range(30, 36)], [2, 3])
+    check(mapped, "m['k2'] IS NULL AND id < 2", [0, 1], [0, 1, 2, 3, 4])
+    check(mapped, "NOT map_contains_key(m, 'k2') AND id < 2", [0, 1], [0, 1, 2, 3, 4])
+    check(mapped, "size(map_keys(m)) = 0", [11], [0, 1, 2, 3, 4])
+    table = skipstone.Table(mapped)
+    assert table.plan("m['k2'] = 2", inside=False).residual
+    names = {each.column for each in table.describe().indexes}
+    assert names == {"explode(map_keys(m)) :: string", "explode(map_values(m)) :: int"}
+    assert not table.check(deep=True).untrue
+    assert table.drop("map_values(m):valuelist").dropped
+
+
+def test_a_deep_check_of_elements_beside_rows(mapped: Path) -> None:
+    """Elements are more than rows, and stand in no AND with them."""
+    skipstone.Table(mapped).build(indexes=["map_keys(m):bloom", "id:minmax,bitmap"], pm="none")
+    report = skipstone.Table(mapped).check(deep=True)
+    assert not report.untrue
+    assert report.compared > 50
+
+
+@pytest.mark.parametrize(
+    "values, type, reason",
+    [
+        ([[("k", 1)]], pa.map_(pa.string(), pa.timestamp("us")), "a map of times has no index"),
+        ([[("k", [1])]], pa.map_(pa.string(), pa.list_(pa.int32())), "no list of atomic values"),
+    ],
+)
+def test_maps_of_other_values_have_no_facts(
+    tmp_path: Path, values: list[object], type: pa.DataType, reason: str
+) -> None:
+    pq.write_table(pa.table({"m": pa.array(values, type)}), tmp_path / "0.parquet")
+    report = skipstone.Table(tmp_path).build(indexes=["map_keys(m):valuelist"], pm="none")
+    assert reason in str(report.left_out), report.left_out
+    assert skipstone.Table(tmp_path).count("map_contains_key(m, 'k')") == 1
+
+
+def test_keys_that_arrow_does_not_read_have_no_facts(tmp_path: Path) -> None:
+    """Values of only nulls, in pages of a byte."""
+    maps = pa.array([[("a", None)]], MAPS)
+    pq.write_table(pa.table({"m": maps}), tmp_path / "0.parquet", data_page_size=1)
+    report = skipstone.Table(tmp_path).build(indexes=["map_keys(m):valuelist"], pm="none")
+    if len(pq.ParquetFile(tmp_path / "0.parquet").read_row_group(0)) == 0:
+        assert "Arrow reads 0 of 1 rows" in str(report.left_out)
+    assert skipstone.Table(tmp_path).count("map_contains_key(m, 'a')") == 1
+
+
+def test_what_a_row_index_decides_stays_decided(tmp_path: Path) -> None:
+    """Statements about expressions narrow a condition, and do not make it less certain."""
+    root = tmp_path / "events"
+    root.mkdir()
+    for file in range(3):
+        columns = {"e": [f"U{file}{n % 5}" for n in range(50)], "m": maps_of(file, 50)}
+        pq.write_table(pa.table(columns), root / f"{file}.parquet")
+    spec = ["e:bitmap", "lower(e):valuelist", "m['k2']:bitmap", "map_keys(m):bloom"]
+    skipstone.Table(root).build(indexes=spec)
+    table = skipstone.Table(root)
+    for where, rows in (("e = 'U13'", 10), ("m['k2'] = 2", 50), ("e IN ('U13', 'U20')", 20)):
+        plan = table.plan(where)
+        assert plan.residual is None, where
+        assert table.count(where) == rows
+
+
+# -- statistics of the files -----------------------------------------------------------------------
+
+
+@pytest.fixture
+def every_level(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Small files are looked into."""
+    monkeypatch.setattr("skipstone.table.planning.LOCAL", costs.FREE)
+
+
+@pytest.mark.parametrize("dictionary", [True, False])
+@pytest.mark.usefixtures("every_level")
+def test_statistics_of_elements_skip_without_an_index(tmp_path: Path, dictionary: bool) -> None:
+    """Each row group holds the tags and keys of its hundred rows, each page those of ten."""
+    root = tmp_path / "events"
+    root.mkdir()
+    for file in range(2):
+        numbers = range(file * 1000, file * 1000 + 300)
+        tags = [[f"t{n:04}", None] if n % 3 else None for n in numbers]
+        maps = [[(f"k{n // 10:03}", n)] if n % 7 else [] for n in numbers]
+        columns = {"tags": pa.array(tags, TEXTS), "m": pa.array(maps, MAPS), "n": pa.array(numbers)}
+        pq.write_table(
+            pa.table(columns),
+            root / f"{file}.parquet",
+            row_group_size=100,
+            data_page_size=10,
+            write_batch_size=10,
+            write_page_index=True,
+            use_dictionary=dictionary,
+        )
+    table = skipstone.Table(root)
+    for where, rows, groups in (
+        ("array_contains(tags, 't1105')", [1105], 1),
+        ("map_contains_key(m, 'k012')", [n for n in range(120, 130) if n % 7], 1),
+        ("m['k012'] = 125", [125], 1),
+        ("m['k012'] = 500", [], 0),
+        ("array_contains(map_values(m), 1234)", [1234], 1),
+        ("arrays_overlap(map_keys(m), array('k012', 'k110'))",
+         [n for n in [*range(120, 130), *range(1100, 1110)] if n % 7], 2),
+        ("array_contains(tags, 'a')", [], 0),
+        ("NOT map_contains_key(m, 'k012') AND n = 126", [126], 6),
+    ):  # fmt: skip
+        plan = table.plan(where)
+        kept = sum(len(each.row_groups or ()) for each in plan.details.values())
+        assert table.query(where, columns=["n"]).column("n").to_pylist() == rows, where
+        assert kept <= groups, where
+
+
 # -- random files ----------------------------------------------------------------------------------
 
 WORDS = [*"abcdef", "", "é"]
@@ -259,6 +412,11 @@ def test_rows_are_those_of_brute_force(data: st.DataObject) -> None:
                      False not in (holds(t, a), holds(t, b)) and None in (holds(t, a), holds(t, b))
                  )),
             ]  # fmt: skip
+            both = f"arrays_overlap(tags, array({', '.join(literals)}))"
+            cases += [
+                (both, lambda t, a=a, b=b: holds(t, a) or holds(t, b)),
+                (f"NOT {both}", lambda t, a=a, b=b: holds(t, a) is False and holds(t, b) is False),
+            ]
             for where, truth in cases:
                 found = table.query(where, columns=["id"]).column("id").to_pylist()
                 assert found == [n for _, n, t in every if truth(t)], where
@@ -270,3 +428,86 @@ def test_rows_are_those_of_brute_force(data: st.DataObject) -> None:
                     if keep
                 }
                 assert kept == {part for part, _, t in every if t is not None and a in t}, one
+
+
+def entries(m: dict[str, int | None] | None, side: str) -> list[object] | None:
+    return None if m is None else list(m) if side == "map_keys" else list(m.values())
+
+
+@given(data=st.data())
+@settings(max_examples=25, deadline=None)
+def test_rows_by_keys_and_values_are_those_of_brute_force(data: st.DataObject) -> None:
+    """With and without indexes, at every level, of files whose maps and lists are laid out
+    otherwise."""
+    value = st.one_of(st.none(), st.sampled_from(NUMBERS))
+    one = st.one_of(st.none(), st.dictionaries(st.sampled_from(WORDS), value, max_size=4))
+    spec = data.draw(st.sampled_from([(), ("map_keys(m):valuelist",), ("map_keys(m):bloom",
+        "map_values(m):minmax"), ("m['a']:bitmap", "map_keys(m):minmax")]))  # fmt: skip
+    with tempfile.TemporaryDirectory() as folder, pytest.MonkeyPatch.context() as patch:
+        patch.setattr("skipstone.table.planning.LOCAL", costs.FREE)
+        root = Path(folder) / "events"
+        root.mkdir()
+        every: list[tuple[int, dict[str, int | None] | None]] = []
+        for part in range(data.draw(st.integers(1, 3))):
+            rows = data.draw(st.lists(one, min_size=1, max_size=8))
+            ids = pa.array(range(100 * part, 100 * part + len(rows)), pa.int64())
+            maps = pa.array([None if m is None else list(m.items()) for m in rows], MAPS)
+            there = part == 0 or data.draw(st.booleans())
+            pq.write_table(
+                pa.table({"id": ids, "m": maps} if there else {"id": ids}),
+                root / f"{part}.parquet",
+                row_group_size=data.draw(st.sampled_from([2, 4, 100])),
+                data_page_size=1,
+                write_batch_size=1,
+                write_page_index=data.draw(st.booleans()),
+                use_dictionary=data.draw(st.booleans()),
+            )
+            every += [(100 * part + n, m if there else None) for n, m in enumerate(rows)]
+        if spec:
+            skipstone.Table(root).build(indexes=list(spec), pm="none")
+        table = skipstone.Table(root)
+        key, other = data.draw(st.sampled_from(WORDS)), data.draw(st.sampled_from(WORDS))
+        a, b = data.draw(st.sampled_from(NUMBERS)), data.draw(st.sampled_from(NUMBERS))
+        keys, values = partial(entries, side="map_keys"), partial(entries, side="map_values")
+        cases: list[tuple[str, Any]] = [
+            (f"map_contains_key(m, '{key}')", lambda m: holds(keys(m), key)),
+            (f"NOT map_contains_key(m, '{key}')", lambda m: holds(keys(m), key) is False),
+            (f"array_contains(map_values(m), {a})", lambda m: holds(values(m), a)),
+            (f"NOT array_contains(map_values(m), {a})", lambda m: holds(values(m), a) is False),
+            (f"m['{key}'] = {a}", lambda m: m is not None and m.get(key) == a),
+            (f"m['{key}'] <> {a}",
+             lambda m: m is not None and m.get(key) is not None and m[key] != a),
+            (f"m['{key}'] <= {a} OR m['{other}'] IN ({a}, {b})",
+             lambda m: m is not None and ((m.get(key) is not None and m[key] <= a)
+                                          or m.get(other) in (a, b))),
+            (f"m['{key}'] IS NULL", lambda m: m is None or m.get(key) is None),
+            (f"NOT (m['{key}'] IS NULL OR m['{other}'] > {a})",
+             lambda m: m is not None and m.get(key) is not None
+             and m.get(other) is not None and m[other] <= a),
+            (f"coalesce(m['{key}'], {a}) = {a}",
+             lambda m: m is None or m.get(key) is None or m[key] == a),
+            (f"(m['{key}'] = {a}) IS NOT TRUE", lambda m: m is None or m.get(key) != a),
+            (f"arrays_overlap(map_keys(m), array('{key}', '{other}'))",
+             lambda m: m is not None and bool({key, other} & set(m))),
+            (f"NOT arrays_overlap(map_values(m), array({a}, {b}))",
+             lambda m: holds(values(m), a) is False and holds(values(m), b) is False),
+            (f"size(map_keys(m)) = 2 AND map_contains_key(m, '{key}')",
+             lambda m: m is not None and len(m) == 2 and key in m),
+        ]  # fmt: skip
+        for where, truth in cases:
+            found = table.query(where, columns=["id"]).column("id").to_pylist()
+            assert found == [n for n, m in every if truth(m)], where
+            assert table.count(where) == len(found), where
+
+
+def test_a_deep_check_does_not_take_elements_for_rows(tmp_path: Path) -> None:
+    """Conditions on an element and on a column of the row are true of other places."""
+    root = tmp_path / "t"
+    root.mkdir()
+    for at in range(4):
+        write(root / f"{at}.parquet", [["a", "b"], ["c", "d", "e"], None, ["a"]] * 10, first=at)
+    table = skipstone.Table(root)
+    table.build(indexes=["tags:bloom", "tags:valuelist", "id:minmax", "id:bitmap"])
+    report = table.check(deep=True)
+    assert report.ok, report
+    assert "rebuilt the facts of 4 of 4 files" in str(report)

@@ -16,8 +16,8 @@ import pyarrow.parquet as pq
 import pytest
 
 import skipstone
+from skipstone.facts.compact import compact
 from skipstone.facts.slice_upkeep import Slicing
-from skipstone.facts.upkeep import compact
 from tests.s3 import s3, s3_of_module, s3_server
 
 if TYPE_CHECKING:

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import json
 import random
-from typing import TYPE_CHECKING, Any
+import string
+import struct
+from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 from deltalake import DeltaTable, QueryBuilder, write_deltalake
+from pyroaring import BitMap64
 
 import skipstone
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 #: columns that a history may add to a table, in this order
 ADDED = (
@@ -29,9 +31,14 @@ def rows(table: Any) -> list[str]:
 
 def read(path: str, version: int | None = None, where: str | None = None) -> list[str]:
     """The rows of a version by the library's own engine."""
+    return rows(engine_table(path, version, where))
+
+
+def engine_table(path: str, version: int | None = None, where: str | None = None) -> pa.Table:
+    """The same as a table. (``to_pyarrow_table`` refuses deletion vectors.)"""
     found = QueryBuilder().register("t", DeltaTable(path, version=version))
     text = "SELECT * FROM t" + (f" WHERE {where}" if where else "")
-    return rows(pa.table(found.execute(text).read_all()))
+    return pa.table(found.execute(text).read_all())
 
 
 def assert_same(path: str, version: int | None = None, *predicates: str) -> None:
@@ -55,13 +62,22 @@ def assert_same(path: str, version: int | None = None, *predicates: str) -> None
 
 
 class History:
-    """Random commits to the table at ``path``, each by ``deltalake``."""
+    """Random commits to the table at ``path``, each by ``deltalake``; with ``vectors`` rows are
+    deleted by deletion vectors, too."""
 
-    def __init__(self, path: Path, seed: int, partitions: list[str] | None = None, **made: Any):
-        self.path, self.random = str(path), random.Random(seed)
+    def __init__(
+        self,
+        path: Path,
+        seed: int,
+        partitions: list[str] | None = None,
+        *,
+        vectors: bool = False,
+    ) -> None:
+        self.path, self.random, self.vectors = str(path), random.Random(seed), vectors
         self.columns = 0
         self.next = 0
-        write_deltalake(self.path, self.batch(), partition_by=partitions, **made)
+        made = {"delta.enableDeletionVectors": "true"} if vectors else None
+        write_deltalake(self.path, self.batch(), partition_by=partitions, configuration=made)
 
     @property
     def table(self) -> DeltaTable:
@@ -93,6 +109,7 @@ class History:
         """One commit; its name."""
         steps = [self.append] * 4 + [self.delete, self.update, self.merge, self.add_column]
         steps += [self.compact, self.z_order, self.overwrite, self.checkpoint]
+        steps += [self.delete_by_vectors] * 5 if self.vectors else []
         step = self.random.choice(steps)
         step()
         return step.__name__
@@ -105,6 +122,9 @@ class History:
 
     def delete(self) -> None:
         self.table.delete(f"id % {self.random.randint(3, 9)} = 1")
+
+    def delete_by_vectors(self) -> None:
+        delete_by_vectors(self.path, self.random.choice([0.02, 0.3, 0.9]), self.random)
 
     def update(self) -> None:
         self.table.update(updates={"amount": "amount + 1"}, predicate="id % 4 = 0")
@@ -130,3 +150,66 @@ class History:
 
     def checkpoint(self) -> None:
         self.table.create_checkpoint()
+
+
+# Characters of Z85, the encoding of a deletion vector inside the log.
+_Z85 = string.digits + string.ascii_lowercase + string.ascii_uppercase + ".-:+=^!/*?&<>()[]{}@%$#"
+_PORTABLE = 1_681_511_377
+
+
+def delete_by_vectors(path: str, share: float, random: random.Random) -> int:
+    """A commit that deletes a share of the rows by deletion vectors inside the log, laid out as the
+    protocol says: ``deltalake`` reads such vectors, and writes none. The number of rows."""
+    version = DeltaTable(path).version()
+    adds: dict[str, dict[str, Any]] = {}
+    for at in range(version + 1):
+        for line in _commit(path, at).read_text().splitlines():
+            action = json.loads(line)
+            if "add" in action:
+                adds[action["add"]["path"]] = action["add"]
+    live = pa.table(DeltaTable(path).get_add_actions()).column("path").to_pylist()
+    actions: list[dict[str, Any]] = []
+    total = 0
+    for add in (adds[name] for name in live):
+        rows = json.loads(add["stats"])["numRecords"]
+        held = add.get("deletionVector")
+        gone = BitMap64() if held is None else BitMap64.deserialize(_decoded(held)[4:])
+        more = BitMap64(at for at in range(rows) if random.random() < share) - gone
+        if not more:
+            continue
+        data = struct.pack("<i", _PORTABLE) + (gone | more).serialize()
+        vector = {
+            "storageType": "i",
+            "pathOrInlineDv": _encoded(data),
+            "sizeInBytes": len(data),
+            "cardinality": len(gone | more),
+        }
+        old = {key: add[key] for key in ("path", "partitionValues", "size")}
+        if held is not None:
+            old["deletionVector"] = held
+        times = {"dataChange": True, "deletionTimestamp": 1, "extendedFileMetadata": True}
+        actions += [{"remove": {**old, **times}}, {"add": {**add, "deletionVector": vector}}]
+        total += len(more)
+    _commit(path, version + 1).write_text("".join(f"{json.dumps(each)}\n" for each in actions))
+    return total
+
+
+def _commit(path: str, version: int) -> Path:
+    return Path(path) / "_delta_log" / f"{version:020}.json"
+
+
+def _encoded(data: bytes) -> str:
+    data += bytes(-len(data) % 4)
+    words = (int.from_bytes(data[at : at + 4], "big") for at in range(0, len(data), 4))
+    return "".join(_Z85[word // 85**place % 85] for word in words for place in range(4, -1, -1))
+
+
+def _decoded(vector: dict[str, Any]) -> bytes:
+    text = vector["pathOrInlineDv"]
+    found = b""
+    for at in range(0, len(text), 5):
+        word = 0
+        for character in text[at : at + 5]:
+            word = word * 85 + _Z85.index(character)
+        found += word.to_bytes(4, "big")
+    return found[: vector["sizeInBytes"]]

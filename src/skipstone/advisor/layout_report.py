@@ -83,14 +83,27 @@ class LayoutAdvice(Report):
             rows = [each.row(self.files_total, made) for each in self.queries]
             lines.append(aligned([QUERY_HEADINGS, *rows], range(1, 6)))
         if self.layouts:
-            rows = [each._row() for each in self.layouts[:_SHOWN]]
+            rows = [self._now(), *(each._row() for each in self.layouts[:_SHOWN])]
             lines.append(aligned([_LAYOUT_HEADINGS, *rows], range(1, 6)))
             more = len(self.layouts) - _SHOWN
             if more > 0:
-                lines.append(f"and {plural(more, 'layout')} that read more")
+                lines.append(f"and {plural(more, 'more layout')}")
         lines += [f"note: {note}" for note in self.notes]
         lines += self._conclusion()
         return "\n".join(lines)
+
+    def _now(self) -> tuple[str, ...]:
+        """The table as it is, as a row among the layouts."""
+        weight = sum(each.weight for each in self.queries) or 1.0
+        files = sum(each.weight * each.files_before for each in self.queries) / weight
+        return (
+            "as it is",
+            size(self.bytes_data / max(self.files_total, 1)),
+            f"{self.files_total:,}",
+            size(self.layouts[0].bytes_before),
+            f"{files:,.1f}",
+            "",
+        )
 
     def _conclusion(self) -> list[str]:
         if self.command is None:

@@ -7,20 +7,23 @@ this file, with the reason, if its values are not exactly values of the table's 
 reader drops the column; an expression gets none if it fails in a row, or if the file lacks a column
 that it reads. A definition gets no facts if it does not fit into the memory. The others are not
 affected.
+
+Columns that no expression combines may be added on threads of their own: these share only the sum
+of the memory and the reasons, which a lock guards.
 """
 
 from __future__ import annotations
 
 from contextlib import suppress
 from dataclasses import dataclass, field
+from threading import RLock
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
 from skipstone.errors import ExpressionError, SkipstoneError, UnsupportedError
 from skipstone.indexes.bloom import COMPILED, BloomBuilder, HashKernels
-from skipstone.predicate.tree import is_expression
-from skipstone.predicate.typed import ELEMENTS
+from skipstone.predicate.tree import ELEMENTS, is_expression
 from skipstone.predicate.types import (
     EXISTS_DEFAULT,
     EXPRESSION,
@@ -34,7 +37,7 @@ from skipstone.pruning.column_types import exactly
 from skipstone.pruning.kind import Builder, Built, Chunk, Index, column_fields, expression_of
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
     from skipstone.parquet.encryption.decryption import Decryption
     from skipstone.predicate.indexed import Expression
@@ -52,6 +55,7 @@ class BuildSettings:
     - ``memory``: bytes that one file may take, half for decoding, half for the builders;
     - ``case_sensitive``: as ``spark.sql.caseSensitive``: whether ``ID`` and ``id`` are two
       columns;
+    - ``threads``: on how many the columns of a file are read and built side by side;
     - ``settle``: seconds that a file must be unchanged before it is read;
     - ``inline_limit``: a sidecar of up to this many bytes is stored in the fact row itself;
     - ``compiled``: hash with compiled code, which takes half a second to load in each process;
@@ -63,6 +67,7 @@ class BuildSettings:
     """
 
     memory: int = 512 * 1024 * 1024
+    threads: int = 1
     case_sensitive: bool = False
     settle: float = 2.0
     inline_limit: int = 500
@@ -105,6 +110,15 @@ class _Computed:
     def of_elements(self) -> bool:
         """Whether it is the elements of a list, and not a value of each row."""
         return self.expression.typed.kernel == ELEMENTS
+
+    def side(self, values: pa.Array) -> pa.Array:
+        """The elements among the values of a column: those of its lists are given as they are."""
+        kernel = self.expression.typed.args[0].kernel
+        if kernel == "column" or not pa.types.is_map(values.type):
+            return values
+        side = values.keys if kernel == "map_keys" else values.items
+        first, last = (values.offsets[at].as_py() for at in (0, -1))
+        return side.slice(first, last - first)
 
     def take(self, column: str, values: pa.Array) -> pa.Array | None:
         """The next values of the expression, once all its columns have theirs."""
@@ -164,6 +178,7 @@ class ColumnsBuilder:
         self.reasons: dict[str, str] = {}
         self.columns: dict[str, _ColumnBuilders] = {}
         self.computed: dict[str, _Computed] = {}
+        self._lock = RLock()
         each = self.budget // max(len(self.fields), 1)
         blooms = []
         for definition in definitions:
@@ -190,6 +205,15 @@ class ColumnsBuilder:
         """The columns of the file that are not dropped."""
         found = [column for column in self.columns if column not in self.computed]
         return list(dict.fromkeys([*found, *(c for e in self.computed.values() for c in e.read)]))
+
+    def apart(self, columns: Iterable[str]) -> list[list[str]]:
+        """``columns`` in groups, so that no expression reads columns of two."""
+        groups = [[column] for column in columns]
+        for read in (each.read for each in self.computed.values()):
+            joined = [group for group in groups if not read.keys().isdisjoint(group)]
+            groups = [group for group in groups if group not in joined]
+            groups += [[column for group in joined for column in group]] if joined else []
+        return groups
 
     def locate(self, schema: pa.Schema, column: str, rows: int) -> tuple[str, ...] | None:
         """The path of ``column`` in a file of ``rows`` rows. ``None``: the column is dropped with
@@ -238,12 +262,14 @@ class ColumnsBuilder:
 
     def _compute(self, column: str, values: pa.Array) -> None:
         """Gives ``values`` to the expressions that read ``column``."""
-        for name, each in list(self.computed.items()):
+        with self._lock:
+            computed = list(self.computed.items())
+        for name, each in computed:
             type = each.read.get(column)
             if type is None:
                 continue
             wanted = type.value_type if each.of_elements else type
-            exact = exactly(values, wanted)
+            exact = exactly(each.side(values) if each.of_elements else values, wanted)
             if exact is None:
                 what = f"an element of {column}" if each.of_elements else column
                 text = f"{what} is {values.type} in this file, which is not exactly {wanted}"
@@ -271,29 +297,33 @@ class ColumnsBuilder:
     def drop(self, column: str, reason: str) -> None:
         """Leaves ``column`` of this file, and expressions over it, without facts, because of
         ``reason``."""
-        for name in [name for name, each in self.computed.items() if column in each.read]:
-            self._drop_one(name, f"{column}: {reason}")
-        self._drop_one(column, reason)
+        with self._lock:
+            for name in [name for name, each in self.computed.items() if column in each.read]:
+                self._drop_one(name, f"{column}: {reason}")
+            self._drop_one(column, reason)
 
     def _drop_one(self, column: str, reason: str) -> None:
-        self.computed.pop(column, None)
-        state = self.columns.pop(column, None)
-        for definition in () if state is None else state.builders:
-            self.reasons[repr(definition)] = reason
+        with self._lock:
+            self.computed.pop(column, None)
+            state = self.columns.pop(column, None)
+            for definition in () if state is None else state.builders:
+                self.reasons[repr(definition)] = reason
 
     def _fail(self, state: _ColumnBuilders, definition: Index, error: Exception) -> None:
         if isinstance(error, MemoryError):
             raise error  # the file gets no facts, and a later build tries it again
-        state.builders.pop(definition)
-        self.reasons[repr(definition)] = f"failed: {type(error).__name__}: {error}"
+        with self._lock:
+            state.builders.pop(definition, None)
+            self.reasons[repr(definition)] = f"failed: {type(error).__name__}: {error}"
 
     def _stay_within(self) -> None:
-        held = [(b.nbytes, d, c) for c in self.columns.values() for d, b in c.builders.items()]
-        if sum(size for size, _, _ in held) <= self.budget:
-            return
-        size, definition, state = max(held, key=lambda each: each[0])
-        del state.builders[definition]
-        self.reasons[repr(definition)] = f"took more than its share of memory ({size:,} bytes)"
+        with self._lock:
+            held = [(b.nbytes, d, c) for c in self.columns.values() for d, b in c.builders.items()]
+            if sum(size for size, _, _ in held) <= self.budget:
+                return
+            size, definition, state = max(held, key=lambda each: each[0])
+            del state.builders[definition]
+            self.reasons[repr(definition)] = f"took more than its share of memory ({size:,} bytes)"
 
     def finish(self, rows: int) -> Columns:
         """The index values of a file of ``rows`` rows."""
@@ -374,7 +404,14 @@ def _locate(
         path.append(fits[0].name)
         fields = list(type) if pa.types.is_struct(type) else []
     if lists:
-        if type is None or not is_list(type) or spark_type(type.value_type) is None:
+        elements = []
+        if type is not None and pa.types.is_map(type):
+            elements = [type.key_type, type.item_type]
+            if any(map(pa.types.is_temporal, elements)):
+                return f"{type} in this file, and a map of times has no index"
+        elif type is not None and is_list(type):
+            elements = [type.value_type]
+        if not elements or any(spark_type(each) is None for each in elements):
             return f"{type} in this file, which is no list of atomic values"
     elif type is not None and pa.types.is_nested(type) and not pa.types.is_struct(type):
         return f"inside {type} in this file"

@@ -1,8 +1,10 @@
 """Builds the facts of one Parquet file in one pass, without Spark.
 
-The build reads row group by row group, only the leaves of indexed columns, on one thread. Strings
-with dictionary-encoded pages are read as dictionaries, so each distinct value is processed once. A
-row group that does not fit into the memory is read in batches.
+The build reads row group by row group, only the leaves of indexed columns. Strings with
+dictionary-encoded pages are read as dictionaries, so each distinct value is processed once. A row
+group that does not fit into the memory is read in batches. A file is read on one thread, a large
+one on one per group of columns (``BuildSettings.threads``): building takes longer than decoding,
+and columns are built without each other.
 
 A file gets a fact only if it is the listed version, both when it is opened and after its last byte
 was read, and if nothing has changed it for ``settle`` seconds by the store's clock. The build waits
@@ -14,14 +16,13 @@ The footer also gives the file's row group metadata (``questdb/pm_of_data_file``
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from itertools import accumulate
+from threading import Event
 from typing import TYPE_CHECKING, BinaryIO, Final
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
-import pyarrow.parquet as pq
 
 from skipstone.errors import (
     FormatError,
@@ -38,16 +39,17 @@ from skipstone.parquet.format.metadata import bytes_of_pairs
 from skipstone.parquet.format.page_index import place_of_index
 from skipstone.parquet.reading.arrow_footer import ArrowColumns
 from skipstone.parquet.reading.selection import Selection
-from skipstone.predicate.types import TIMESTAMP, MapKey, column_name, is_list
-from skipstone.pruning.column_types import ancient, overflown, proleptic, values_of_key
+from skipstone.predicate.types import column_name
+from skipstone.pruning.column_types import ancient, overflown, proleptic
 from skipstone.pruning.kind import Index, column_fields
 from skipstone.questdb.pm_of_data_file import PM, make_pm
 
 from .column_indexes import BuildSettings, Columns, ColumnsBuilder
+from .decoded_columns import Leaf, decoded, is_atomic, leaf_of, leaf_values, nodes_of
 from .footers import EncryptedError, Footer, read_checked, settled
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Callable, Sequence
 
     from skipstone.identity import ObjectId
     from skipstone.parquet.format.footer_arrays import FooterArrays
@@ -57,8 +59,6 @@ if TYPE_CHECKING:
     from skipstone.storage import ByteRange, Storage
 
 
-# Bytes of a decoded value of a type without a fixed width.
-_WIDTH = 16
 _DAMAGED = "not readable as Parquet"
 _NOT_IN_CLEAR = (
     "its file encrypts the column, and the index would be in the clear: encrypt the index, or pass "
@@ -175,7 +175,15 @@ def _read(
             f"{object.path} is in the clear, and keys were given",
             hint="if this is intended, pass allow_plaintext_files=True with the keys",
         )
-    found = _columns(source, footer, object.path, definitions, schema, settings)
+    found = _columns(
+        source,
+        footer,
+        object.path,
+        definitions,
+        schema,
+        settings,
+        lambda: storage.open(object.path, object),
+    )
     pm, why = _pm(object, footer, settings, storage)
     return FileFacts(
         id=object,
@@ -244,7 +252,9 @@ def _columns(
     definitions: Sequence[Index],
     schema: pa.Schema,
     settings: BuildSettings,
+    reopen: Callable[[], BinaryIO] | None = None,
 ) -> Columns:
+    """``reopen`` opens the same version again, for other threads."""
     selection = Selection(footer.arrays, path)
     rows = int(footer.arrays.row_starts[-1])
     builder = ColumnsBuilder(definitions, schema, settings, rows)
@@ -253,153 +263,76 @@ def _columns(
         found = builder.locate(selection.schema, column, rows)
         if found is not None:
             there[column] = found
-    for column in [each for each, found in there.items() if not _is_atomic(selection, found)]:
+    for column in [each for each, found in there.items() if not is_atomic(selection, found)]:
         builder.drop(column, "not of an atomic type in this file")
         del there[column]
-    columns = ArrowColumns(footer.arrays, tuple(map(_nodes, there.values())), path, footer.size)
-    leaves = {column: _leaf(columns, found) for column, found in there.items()}
     said = bytes_of_pairs(footer.arrays.key_value_metadata)
     trusted = {int96: proleptic(said, int96=int96) for int96 in (False, True)}
-    for column, values in _decoded(source, columns, leaves, settings.memory // 4):
-        int96 = leaves[column].type is Type.INT96
-        doubt = None if trusted[int96] else ancient(values)
-        if doubt is None and int96:
-            doubt = overflown(values)
-        if doubt is None:
-            builder.add(column, values)
-        else:
-            builder.drop(column, doubt)
+    shares = [list(there)]
+    if reopen is not None and settings.threads > 1:
+        shares = _shares(footer.arrays, selection, builder.apart(there), there, settings.threads)
+    failed = Event()
+
+    def add(source: BinaryIO, some: Sequence[str]) -> None:
+        paths = tuple([nodes_of(there[column]) for column in some])
+        columns = ArrowColumns(footer.arrays, paths, path, footer.size)
+        leaves = {column: leaf_of(columns, there[column]) for column in some}
+        read = dict.fromkeys(leaves, 0)
+        for column, chunk in decoded(source, columns, leaves, settings.memory // 4 // len(shares)):
+            if failed.is_set():
+                return
+            read[column] += len(chunk)
+            values = leaf_values(chunk, leaves[column])
+            int96 = leaves[column].type is Type.INT96
+            doubt = None if trusted[int96] else ancient(values)
+            if doubt is None and int96:
+                doubt = overflown(values)
+            if doubt is None:
+                builder.add(column, values)
+            else:
+                builder.drop(column, doubt)
+        for column, count in read.items():
+            # Arrow's writer and reader disagree on nested columns of only nulls in pages of a byte.
+            if count != rows:
+                builder.drop(column, f"Arrow reads {count:,} of {rows:,} rows")
+
+    def add_apart(some: Sequence[str]) -> None:
+        assert reopen is not None
+        with reopen() as own:
+            add(own, some)
+
+    if len(shares) == 1:
+        add(source, shares[0])
+        return builder.finish(rows)
+    with ThreadPoolExecutor(len(shares)) as pool:
+        try:
+            for each in [pool.submit(add_apart, some) for some in shares]:
+                each.result()
+        except BaseException:
+            failed.set()
+            raise
     return builder.finish(rows)
 
 
-@dataclass(frozen=True, slots=True)
-class _Leaf:
-    """A column: the position of its values in what Arrow reads, its ordinal, its physical type.
-    The values of a list are its elements.
+def _shares(
+    footer: FooterArrays,
+    selection: Selection,
+    groups: Sequence[list[str]],
+    there: dict[str, tuple[str, ...]],
+    threads: int,
+) -> list[list[str]]:
+    """Columns for each thread, of about equal bytes: the largest groups first."""
 
-    ``key`` is the key of the map, if the column is the value of one: the values are then maps.
-    """
+    def size(group: Sequence[str]) -> int:
+        leaves = [selection.node(nodes_of(there[column])).first_leaf for column in group]
+        return int(footer.chunk("total_uncompressed_size")[:, leaves].sum())
 
-    position: tuple[int, ...]
-    ordinal: int
-    type: Type
-    key: MapKey | None = None
-
-    @property
-    def name(self) -> str:
-        """The name that Arrow knows the values by."""
-        return ".".join(map(str, self.position))
-
-
-def _nodes(path: tuple[str, ...]) -> tuple[str, ...]:
-    """The path without the key of a map."""
-    return tuple([part for part in path if not isinstance(part, MapKey)])
-
-
-def _is_atomic(selection: Selection, path: tuple[str, ...]) -> bool:
-    """Whether the path names one leaf, a list of one, or ends in the key of a map with one leaf of
-    values."""
-    node = selection.node(_nodes(path))
-    count = node.stop_leaf - node.first_leaf
-    if isinstance(path[-1], MapKey):
-        return count == 2
-    if node.is_list:
-        # Arrow gives INT96 in lists in other units.
-        return count == 1 and selection.tree.leaves[node.first_leaf].type is not Type.INT96
-    return bool(node.is_leaf)
-
-
-def _leaf(columns: ArrowColumns, path: tuple[str, ...]) -> _Leaf:
-    """The leaf of an atomic path."""
-    last = path[-1]
-    ordinal = columns.selection.node(_nodes(path)).stop_leaf - 1
-    return _Leaf(
-        position=columns.position(_nodes(path)),
-        ordinal=ordinal,
-        type=columns.footer.schema.leaves[ordinal].type,
-        key=last if isinstance(last, MapKey) else None,
-    )
-
-
-def _decoded(
-    source: BinaryIO, columns: ArrowColumns, leaves: dict[str, _Leaf], room: int
-) -> Iterator[tuple[str, pa.Array]]:
-    """The values of the leaves, piece by piece in file order; about ``room`` bytes at a time."""
-    if not leaves:
-        return
-    footer = columns.footer
-    paying = {leaf.name for leaf in leaves.values() if _dictionary_pays(footer, leaf)}
-    schema = columns.metadata.schema
-    named = [schema.column(at).path for at in range(len(schema)) if paying]
-    # The values of a list are named within it.
-    repetitive = [
-        name for name in named if not paying.isdisjoint(accumulate(name.split("."), "{}.{}".format))
-    ]
-    sizes = _decoded_sizes(footer, leaves)
-    parquet = pq.ParquetFile(
-        source,
-        metadata=columns.metadata,
-        read_dictionary=repetitive,
-        coerce_int96_timestamp_unit="us",
-        page_checksum_verification=True,
-        # Whole column chunks where they fit, else a moving window.
-        buffer_size=0 if max(sizes, default=0) <= room else 1 << 20,
-    )
-    for group, (size, rows) in enumerate(
-        zip(sizes, footer.group("num_rows").tolist(), strict=True)
-    ):
-        if size <= room:
-            pieces = iter([parquet.read_row_group(group, use_threads=False)])
-        else:
-            pieces = parquet.iter_batches(
-                batch_size=max(1_024, rows * room // (size + 1)),
-                row_groups=[group],
-                use_threads=False,
-            )
-        for piece in pieces:
-            for column, leaf in leaves.items():
-                values = piece.column(leaf.position[0])
-                chunks = values.chunks if isinstance(values, pa.ChunkedArray) else [values]
-                for chunk in chunks:
-                    yield column, _leaf_values(chunk, leaf)
-
-
-def _leaf_values(chunk: pa.Array, leaf: _Leaf) -> pa.Array:
-    # A value is null where any struct above it is null.
-    values = pc.struct_field(chunk, leaf.position[1:]) if leaf.position[1:] else chunk
-    if leaf.key is not None:
-        values = values_of_key(values, leaf.key)
-    if is_list(values.type):
-        values = pc.list_flatten(values)
-    # INT96: Arrow gives a time without zone, Spark an instant.
-    return values.view(TIMESTAMP) if leaf.type is Type.INT96 else values
-
-
-def _dictionary_pays(footer: FooterArrays, leaf: _Leaf) -> bool:
-    """True where most pages of a string column hold dictionary indices.
-
-    The footer may say so of all pages; then no string is copied for each row that has it. Else: a
-    plain value takes at least the 4 bytes of its length; less than that on average cannot be plain.
-    """
-    if leaf.type is not Type.BYTE_ARRAY or leaf.key is not None:
-        return False
-    if (footer.chunk("dictionary_page_offset")[:, leaf.ordinal] <= 0).any():
-        return False
-    if (footer.chunk("dict_only")[:, leaf.ordinal] == 1).all():
-        return True
-    size: int = sum(footer.chunk("total_uncompressed_size")[:, leaf.ordinal].tolist())
-    values: int = sum(footer.chunk("num_values")[:, leaf.ordinal].tolist())
-    return 0 < size < 4 * values
-
-
-def _decoded_sizes(footer: FooterArrays, leaves: dict[str, _Leaf]) -> list[int]:
-    """Estimates the bytes of the leaves of each row group, decoded and during decoding."""
-    at = sorted({leaf.ordinal for leaf in leaves.values()})
-    plain, values = footer.chunk("total_uncompressed_size"), footer.chunk("num_values")
-    return [
-        sum(2 * size + _WIDTH * count for size, count in zip(sizes, counts, strict=True))
-        for sizes, counts in zip(plain[:, at].tolist(), values[:, at].tolist(), strict=True)
-    ]
+    shares: list[tuple[int, list[str]]] = [(0, []) for _ in range(min(threads, len(groups)))]
+    for group in sorted(groups, key=size, reverse=True):
+        least = min(range(len(shares)), key=lambda at: shares[at][0])
+        held, columns = shares[least]
+        shares[least] = (held + size(group), [*columns, *group])
+    return [columns for _, columns in shares] or [list(there)]
 
 
 # -- encrypted files ------------------------------------------------------------------------------
@@ -474,10 +407,10 @@ def _encrypted_columns(
             builder.drop(column, "INT96 in an encrypted file")
         else:
             # Only this leaf is read from the file, and the structs around it.
-            place = _Leaf((0,) * len(path), leaf.ordinal, leaf.type)
+            place = Leaf((0,) * len(path), leaf.ordinal, leaf.type)
             for group in range(file.num_row_groups):
                 for chunk in file.read_row_group(group, [column_name(path)]).column(0).chunks:
-                    values = _leaf_values(chunk, place)
+                    values = leaf_values(chunk, place)
                     doubt = None if trusted else ancient(values)
                     if doubt is None:
                         builder.add(column, values)

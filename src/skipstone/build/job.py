@@ -63,6 +63,8 @@ _BYTES_AT_ONCE = 64 * 2**20
 _TOGETHER = 128
 # The most threads of a build in this process; more would mostly wait for the GIL.
 _MOST_WORKERS = 32
+# A file of fewer bytes is built before other threads have opened it.
+_LARGE = 32 * 2**20
 # How long an interrupted build waits for its threads.
 _SECONDS_TO_STOP = 0.5
 
@@ -126,9 +128,13 @@ class BuildJob:
         return pa.schema([field.with_name(column) for column, field in fields.items()])
 
     def run(
-        self, files: Sequence[ObjectId], after_file: Callable[[], bool] | None = None
+        self,
+        files: Sequence[ObjectId],
+        after_file: Callable[[], bool] | None = None,
+        alone: int = 0,
     ) -> Iterator[Outcome]:
         """Builds and publishes the facts of ``files``; one outcome per file, after publishing.
+        Those of ``alone`` bytes or more may take several threads.
 
         ``after_file`` is called after each file. Where it returns False, the job publishes what it
         has and ends.
@@ -137,7 +143,8 @@ class BuildJob:
         settings = replace(self.settings, memory=_within_limit(self.settings.memory))
 
         def build(id_: ObjectId, footer: Footer | None = None) -> FileFacts:
-            return build_file(id_, data, self.definitions, self.schema, settings, footer)
+            how = settings if (id_.size or 0) >= alone else replace(settings, threads=1)
+            return build_file(id_, data, self.definitions, self.schema, how, footer)
 
         def together() -> Iterator[FileFacts]:
             for first in range(0, len(files), _TOGETHER):
@@ -315,9 +322,12 @@ def run_here(
         return not stopped.is_set()
 
     workers = workers_here()
+    # Threads that have no file left would wait for the one with the largest.
+    alone = max(int(listing.sizes.sum()) // workers, _LARGE)
+    job = replace(job, settings=replace(job.settings, threads=workers))
     pool = ThreadPoolExecutor(max_workers=workers)
     running = [
-        pool.submit(lambda some: outcomes.extend(job.run(some, after_file)), share)
+        pool.submit(lambda some: outcomes.extend(job.run(some, after_file, alone)), share)
         for share in shares(listing, workers)
     ]
     try:

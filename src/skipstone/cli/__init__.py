@@ -6,6 +6,7 @@ The table below names them. A verb's module is imported when the verb is called,
 
 from __future__ import annotations
 
+import gc
 import sys
 from difflib import get_close_matches
 from importlib import import_module
@@ -59,6 +60,10 @@ _INSTEAD = {
     "help": ": `skipstone VERB --help` shows the options of a verb",
     "version": ": `skipstone --version` shows it",
 }
+#: verbs that only read. Their process ends without taking everything down, which takes longer than
+#: a needle, and collects garbage at first after so many new objects
+_READS = frozenset({"query", "count"})
+_NEW_OBJECTS = 50_000
 EXAMPLES = """\b
   skipstone demo
   skipstone advise  data/events
@@ -160,10 +165,15 @@ def verb_of(args: Sequence[str]) -> str:
 
 def main() -> None:
     """The console script ``skipstone``."""
+    verb = verb_of(sys.argv[1:])
+    if verb in _READS:
+        gc.set_threshold(_NEW_OBJECTS, *gc.get_threshold()[1:])
     try:
-        with output.ended_by_interrupt(verb_of(sys.argv[1:])):
+        with output.ended_by_interrupt(verb):
             cli()
     except SystemExit as end:
-        if end.code == output.INTERRUPTED:
-            output.leave(output.INTERRUPTED)
+        # A Spark session ends its JVM at exit.
+        quick = verb in _READS and "pyspark" not in sys.modules
+        if end.code == output.INTERRUPTED or (quick and end.code == 0):
+            output.leave(end.code)
         raise

@@ -255,13 +255,14 @@ def values_of(column: pa.Array | pa.ChunkedArray) -> list[Any]:
     import pyarrow as pa
 
     if pa.types.is_timestamp(column.type):
-        # Python has no nanoseconds, nor years beyond 9999.
-        return list(pc.cast(column, pa.string()).to_pylist())
+        from skipstone.predicate.zones import text_of_times
+
+        return list(text_of_times(column).to_pylist())
     if "timestamp[ns" in str(column.type):  # in a list or struct: pandas, if there, has its own
         return _unusual_values(column)
     try:
         return list(column.to_pylist())
-    except (ValueError, OverflowError):
+    except (ValueError, OverflowError, KeyError):  # KeyError: an unknown time zone
         return _unusual_values(column)
 
 

@@ -31,7 +31,7 @@ _RUN: Final = 1_000
 # The most pieces of a batch, and about the most bytes, stored and decoded. Larger buffers are given
 # back to the system after each batch, and cost page faults.
 _MOST_PIECES: Final = 32
-_MOST_BYTES: Final = 24 << 20
+_MOST_BYTES: Final = 40 << 20
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -16,7 +16,7 @@ import pyarrow as pa
 
 from skipstone._arrays import arrow, distinct
 from skipstone.errors import FormatError
-from skipstone.parquet.reading.bulk_chunks import KERNELS, BulkKernels, Room
+from skipstone.parquet.reading.bulk_chunks import KERNELS, LENGTH, BulkKernels, Room
 from skipstone.parquet.reading.bulk_columns import BulkColumns, FilePart, Scratch, read_bulk
 from skipstone.parquet.reading.decoding_memory import (
     bytes_of_strings,
@@ -179,7 +179,8 @@ def _decoded(column: pa.DictionaryArray, pieces: Sequence[BulkPiece]) -> Any:
     if narrow != type:
         column = pa.DictionaryArray.from_arrays(column.indices, column.dictionary.cast(narrow))
     opened = pieces[0].piece.file.opened
-    stored = sum(chunks.size(each.groups) for each in pieces for chunks in stored_chunks(each))
+    spans = [chunks.of(each.groups) for each in pieces for chunks in stored_chunks(each)]
+    stored = sum(int(each[:, LENGTH].sum()) for each in spans)
     limit, whole = limit_of(opened.memory, stored), pa.chunked_array([column])
     if bytes_of_strings(whole, limit) > limit:
         return None

@@ -448,6 +448,9 @@ def _file(footers: Footers, plan: Plan, at: int) -> ExportFile:
             f"{plan.listing.paths[at]} may grow: other engines would read past the snapshot",
             hint="read the plan with to_arrow()",
         )
+    if gone := plan.deleted.get(at):
+        text = f"{gone:,} rows of {plan.listing.paths[at]} are deleted"
+        raise UnsupportedError(text, hint="read the plan with to_arrow()")
     view = footers.opened[at]
     file = view.opened
     if is_summary(file.footer):
@@ -469,10 +472,8 @@ def _file(footers: Footers, plan: Plan, at: int) -> ExportFile:
             given[name] = value
         elif path is not None:
             names[name] = path[0]
-    rows: RowSet | None = None
     detail = plan.details.get(at)
-    if detail is not None and footers.fresh(at):
-        rows = detail.rows
+    rows = detail.rows if detail is not None and footers.fresh(at) else None
     groups = [group.row_group for group in group_rows(rows, file.row_starts)]
     return ExportFile(
         path=file.path,

@@ -3,21 +3,24 @@
 from __future__ import annotations
 
 from bisect import bisect_right
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from skipstone.errors import SkipstoneError
+from skipstone.parquet.reading.chunk_pages import most_of_walk
 from skipstone.parquet.reading.row_ranges import GroupRows, group_rows
 from skipstone.storage import ByteRange, coalesce
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Collection, Iterable, Sequence
 
-    from skipstone.parquet.reading.chunk_pages import ChunkKey
+    from skipstone.parquet.reading.chunk_pages import ChunkKey, ChunkPages
     from skipstone.parquet.reading.file import ParquetFile
-    from skipstone.planning.explain import Forecast
+    from skipstone.planning.explain import Amount, Forecast
     from skipstone.pruning.plan import Plan
+    from skipstone.storage.base import Span
 
     from .plan_rows import TableReader
     from .table_files import Piece
@@ -25,10 +28,14 @@ if TYPE_CHECKING:
 
 # At most this many files have their pages counted; the others count completely.
 _MOST_FILES = 2048
-# At most this many files are opened for a forecast.
+# At most this many objects are opened for a forecast.
 _MOST_OPENED = 256
 # At most this many chunks of a file have their offset indexes read.
 _MOST_CHUNKS = 4096
+# Header and body of a page take more bytes.
+_SMALLEST_PAGE = 12
+# Joins ranges of any length.
+_ANY = 1 << 62
 
 
 def io_forecast(
@@ -38,26 +45,26 @@ def io_forecast(
     look: bool,
     walk: bool = False,
     orders: Sequence[str] = (),
-    at_most: bool = False,
+    limit: int | None = None,
 ) -> Forecast:
     """The bytes and requests that ``reader`` needs for the rows of ``plan``, at most.
 
     ``walk`` reads page headers where a local file has no page index. ``orders`` are sort columns;
-    ``at_most`` says that a limit or an order may end the read early.
+    they and ``limit``, the most rows of the result, may end the read early.
     """
     from skipstone.planning.explain import Forecast
 
-    found = _Sum(reader, look=look, walk=walk, orders=orders)
+    found = _Sum(reader, look=look, walk=walk, orders=orders, limit=limit)
     kept = np.flatnonzero(plan.keep).tolist()
     if look:
-        reader.footers.open(kept[:_MOST_OPENED])
+        reader.footers.open(kept[: _MOST_OPENED if found.storage.remote else _MOST_FILES])
     for at in kept:
         found.add(plan, at)
     return Forecast(
         certain=found.certain,
-        possible=found.possible,
-        about=found.about,
-        at_most=at_most,
+        possible=found.all_possible(),
+        unopened=found.unopened,
+        at_most=bool(orders) or limit is not None,
         files=found.files,
         row_groups=found.row_groups,
         pages=found.pages,
@@ -72,6 +79,10 @@ def _most_apart(ranges: Iterable[ByteRange], near: int) -> int:
         if not count or each.path != path or each.offset > end + near:
             count, path, end = count + 1, each.path, each.offset + each.length
     return count
+
+
+def _ranges_of(spans: Iterable[Span]) -> list[ByteRange]:
+    return [ByteRange(each.path, each.offset, each.length) for each in spans]
 
 
 def _disjoint(spans: Iterable[ByteRange], but: Sequence[ByteRange] = ()) -> list[ByteRange]:
@@ -100,19 +111,54 @@ def _disjoint(spans: Iterable[ByteRange], but: Sequence[ByteRange] = ()) -> list
     return found
 
 
+@dataclass(frozen=True, slots=True)
+class _Wave:
+    """Leaves that are read together. ``sure``: the pages of all rows that are left are read, else
+    those of some of them. ``whole`` are the row groups of which every row is read.
+
+    ``paged``: an order reads the pages of its first column, whose leaves are ``by``, or the row
+    groups, one after another. ``chosen``: the rows are those that an order has found.
+    """
+
+    leaves: list[int]
+    sure: bool
+    whole: Collection[int] = ()
+    paged: bool = False
+    by: Sequence[int] = ()
+    chosen: bool = False
+
+
+class _Ranges:
+    """What a wave reads at most: pages, and offset indexes, which are read before."""
+
+    def __init__(self) -> None:
+        self.pages: list[ByteRange] = []
+        self.indexes: list[ByteRange] = []
+        #: requests beyond one for each of ``pages``, where these are read one after another
+        self.again = 0
+        #: requests for the pages of chunks, beyond one for each, where they are not known
+        self.unknown = 0
+
+
 class _Sum:
     def __init__(
-        self, reader: TableReader, *, look: bool, walk: bool, orders: Sequence[str]
+        self,
+        reader: TableReader,
+        *,
+        look: bool,
+        walk: bool,
+        orders: Sequence[str],
+        limit: int | None,
     ) -> None:
         from skipstone.planning.explain import Amount
 
         self.reader, self.footers, self.look = reader, reader.footers, look
-        self.walk, self.orders = walk and not reader.footers.files.storage.remote, orders
         self.storage = self.footers.files.storage
-        self.gap = self.storage.gap
+        self.walk, self.orders, self.limit = walk and not self.storage.remote, orders, limit
         self.certain, self.possible = Amount(), Amount()
-        self.about = False
-        self.files = 0
+        #: requests for the rows that an order finds, and for so many rows that it may find
+        self.chosen = self.most_chosen = 0
+        self.unopened = self.files = 0
         self.row_groups = self.pages = (0, 0)
         self.byte_ranges: dict[int, tuple[ByteRange, ...]] = {}
 
@@ -128,8 +174,15 @@ class _Sum:
                 self.certain, self.possible, self.row_groups, self.pages = before
             else:
                 return
-        self.about = True
-        self.certain += Amount(bytes=int(plan.listing.sizes[at]), requests=1)
+        self.unopened += 1
+        self.certain += Amount(bytes=int(plan.listing.sizes[at]))
+
+    def all_possible(self) -> Amount:
+        """What may be read behind ``certain``."""
+        from skipstone.planning.explain import Amount
+
+        chosen = self.chosen if self.limit is None else min(self.chosen, self.most_chosen)
+        return self.possible + Amount(requests=chosen)
 
     def _inside(self, plan: Plan, at: int) -> None:
         from skipstone.planning.explain import Amount
@@ -140,38 +193,60 @@ class _Sum:
             file = piece.file.opened
             wanted = group_rows(piece.rows, file.row_starts)
             groups += len(wanted)
-            first, later, certain = self._leaves(piece)
-            rows = file.chunk_pages.footer.group("num_rows")
-            full = {each.row_group for each in wanted if each.count == rows[each.row_group]}
-            # Of columns that are read next, the rows that match are some of the row group.
-            parts = ((first, full, True), (later, full if certain else set(), certain))
-            self._prepare(file, wanted, parts)
-            for wanted_leaves, whole, sure in parts:
-                ranges = self._ranges(file, wanted, wanted_leaves, whole)
-                joined = self.storage.spans(ranges)
-                requests = Amount(requests=len(joined))
-                self.certain, self.possible = (
-                    (self.certain + requests, self.possible)
-                    if sure
-                    else (self.certain, self.possible + requests)
-                )
+            waves = self._waves(piece, wanted)
+            self._prepare(file, wanted, waves)
+            seen: set[int] = set()
+            for wave in waves:
+                found = self._ranges(file, wanted, wave, seen)
+                seen.update(wave.leaves)
+                exact = wave.sure and not wave.paged and not found.unknown
+                joined = _ranges_of(self.storage.spans(found.pages))
+                requests = self._requests(wave, found, joined, exact=exact)
+                extra = len(found.indexes) + found.unknown
+                if wave.chosen:
+                    # A chosen row takes a page and a dictionary of each column at most.
+                    self.chosen += requests
+                    self.most_chosen = max(
+                        self.most_chosen, 2 * len(wave.leaves) * (self.limit or 0)
+                    )
+                else:
+                    sure = min(len(joined), requests) if wave.sure and not wave.paged else 0
+                    self.certain += Amount(requests=sure)
+                    extra += requests - sure
+                self.possible += Amount(requests=extra)
                 # Of some of these ranges, each request joins no more than of all of them.
-                most = joined if sure else coalesce(ranges, self.gap, 1 << 62)
-                spans += [(ByteRange(each.path, each.offset, each.length), sure) for each in most]
-                if sure and self.storage.remote:
-                    continue
-                # Batches of files join only ranges that follow one another.
-                batched = not self.storage.remote and (piece.sure or piece.rows is None)
-                near = 0 if batched else self.storage.near
-                apart = len(coalesce(ranges, 0, 1 << 62)) if sure else _most_apart(ranges, near)
-                self.possible += Amount(requests=max(apart - len(joined), 0))
+                pages = joined if exact else self._joined(found.pages)
+                spans += [(each, wave.sure) for each in (*pages, *self._joined(found.indexes))]
             if self.orders:
-                spans += [(each, False) for each in self._bounds(file, wanted, first)]
+                leaves = sorted({leaf for wave in waves if not wave.chosen for leaf in wave.leaves})
+                bounds = self._bounds(file, wanted, leaves)
+                spans += [(each, False) for each in self._joined(bounds)]
+                self.possible += Amount(requests=len(coalesce(bounds, 0, _ANY)))
         made = self._once(spans)
         self.files += 1
         kept, total = self.row_groups
         self.row_groups = kept + groups, total + self.footers.opened[at].opened.num_row_groups
         self.byte_ranges[at] = tuple(made)
+
+    def _joined(self, ranges: Sequence[ByteRange]) -> list[ByteRange]:
+        """The bytes that requests for some of ``ranges`` read at most."""
+        return _ranges_of(coalesce(ranges, self.storage.gap, _ANY))
+
+    def _requests(
+        self, wave: _Wave, found: _Ranges, joined: Sequence[ByteRange], *, exact: bool
+    ) -> int:
+        """The most requests for the pages of a wave."""
+        if wave.paged:
+            return len(found.pages) + found.again
+        if exact and self.storage.remote:
+            return len(joined)
+        if exact:  # batches of local files join only ranges that follow one another
+            return max(len(coalesce(found.pages, 0, _ANY)), len(joined))
+        near = self.storage.near if self.storage.remote else 0
+        # Where a run of pages is cut for its length, two neighbours together are too long.
+        runs = coalesce(found.pages, self.storage.gap, _ANY)
+        cuts = sum(2 * (each.length // self.storage.limit) for each in runs)
+        return max(_most_apart(found.pages, near) + cuts, len(joined))
 
     def _once(self, spans: list[tuple[ByteRange, bool]]) -> list[ByteRange]:
         """The ranges without what those before have, counted: a byte counts once, however often it
@@ -184,40 +259,51 @@ class _Sum:
         self.possible += Amount(bytes=sum(each.length for each in possible))
         return sorted([*certain, *possible])
 
-    def _leaves(self, piece: Piece) -> tuple[list[int], list[int], bool]:
-        """The leaves to read first, the leaves to read next, and whether all rows surely match."""
-        reader = self.reader
-        every = reader.leaves_of(piece.file, reader.columns)
+    def _waves(self, piece: Piece, wanted: Sequence[GroupRows]) -> list[_Wave]:
+        """What is read of a piece, one after another."""
+        reader, file = self.reader, piece.file
+        every = reader.leaves_of(file, reader.columns)
+        rows = file.opened.chunk_pages.footer.group("num_rows")
+        full = {each.row_group for each in wanted if each.count == rows[each.row_group]}
+        asked: list[int] = []
+        if not piece.sure and reader.asked:
+            asked = reader.leaves_of(file, list(reader.asked))
+            fields = file.opened.selection.of_paths(reader.with_predicate(piece))
+            asked = sorted({*asked, *(leaf for field in fields for leaf in field.shape.leaves)})
         if self.orders:
-            # Pages of the order are read in waves, those of other columns once rows are chosen.
-            self.about = True
-            first = reader.leaves_of(piece.file, [*reader.asked, *self.orders])
-            return first, [leaf for leaf in every if leaf not in set(first)], False
-        if piece.sure or not reader.asked:
-            return [], every, True
-        first = reader.leaves_of(piece.file, list(reader.asked))
-        fields = piece.file.opened.selection.of_paths(reader.with_predicate(piece))
-        first = sorted({*first, *(leaf for field in fields for leaf in field.shape.leaves)})
-        return first, [leaf for leaf in every if leaf not in set(first)], False
+            sorted_by = reader.leaves_of(file, list(self.orders))
+            chosen = _Wave(every, False, chosen=True)
+            paged, by = self.limit is not None, reader.leaves_of(file, list(self.orders[:1]))
+            chunks = file.opened.chunk_pages
+            if paged:
+                full -= {each.row_group for each in wanted if self._units(chunks, each, by) > 1}
+            first = _Wave(asked or sorted_by, True, full, paged=paged, by=by)
+            second = [_Wave(sorted_by, False, paged=paged, by=by)] if asked else []
+            return [first, *second, chosen]
+        if not asked:
+            return [_Wave(every, True, full)]
+        # Nested columns are read again: of the rows that match, and whole.
+        paths = [path for each in reader.columns if (path := file.read_path(each)) is not None]
+        nested = [each for each in file.opened.selection.of_paths(paths) if each.leaf is None]
+        again = {leaf for field in nested for leaf in field.shape.leaves}
+        later = [leaf for leaf in every if leaf not in asked or leaf in again]
+        return [_Wave(asked, True, full), _Wave(later, False)]
 
     def _prepare(
-        self,
-        file: ParquetFile,
-        wanted: Sequence[GroupRows],
-        parts: Sequence[tuple[Sequence[int], set[int], bool]],
+        self, file: ParquetFile, wanted: Sequence[GroupRows], waves: Sequence[_Wave]
     ) -> None:
         """Reads the existing offset indexes in one wave."""
         chunks = file.chunk_pages
         missing = [
             key
-            for leaves, full, _ in parts
+            for wave in waves
             for group in wanted
-            for leaf in leaves
+            for leaf in wave.leaves
             if not chunks.is_known(key := (group.row_group, leaf))
-            and (chunks.has_index(key) or (self.walk and not chunks.is_whole(key, full)))
+            and (chunks.has_index(key) or (self.walk and not chunks.is_whole(key, wave.whole)))
         ]
         if self.look and 0 < len(missing) <= _MOST_CHUNKS:
-            chunks.tables(missing)
+            chunks.tables(list(dict.fromkeys(missing)))
 
     @staticmethod
     def _bounds(
@@ -236,40 +322,78 @@ class _Sum:
         return found
 
     def _ranges(
-        self,
-        file: ParquetFile,
-        wanted: Sequence[GroupRows],
-        leaves: Sequence[int],
-        full: set[int],
-    ) -> list[ByteRange]:
-        found: list[ByteRange] = []
+        self, file: ParquetFile, wanted: Sequence[GroupRows], wave: _Wave, seen: Collection[int]
+    ) -> _Ranges:
+        """The pages of a wave; leaves that are ``seen`` have had their pages counted."""
+        found = _Ranges()
         for group in wanted:
-            for leaf in leaves:
-                found += self._of_chunk(file, group, (group.row_group, leaf), full)
+            units = self._units(file.chunk_pages, group, wave.by)
+            for leaf in wave.leaves:
+                key = group.row_group, leaf
+                if file.chunk_pages.is_known(key):
+                    dictionary = self._known(found, file, group, key, counted=leaf not in seen)
+                else:
+                    dictionary = self._unknown(found, file, group, key, wave)
+                # A page and the dictionary are read for each of the units that they overlap.
+                found.again += (units - 1) * (1 + dictionary)
         return found
 
-    def _of_chunk(
-        self, file: ParquetFile, group: GroupRows, key: ChunkKey, full: set[int]
-    ) -> list[ByteRange]:
+    @staticmethod
+    def _units(chunks: ChunkPages, group: GroupRows, leaves: Sequence[int]) -> int:
+        """In how many parts an order reads a row group, at most: a page of its first column each,
+        where these have bounds."""
+        most = 1
+        for leaf in leaves:
+            key = group.row_group, leaf
+            if chunks.footer.chunk("column_index_offset")[key] > 0:
+                place = chunks.place(key)
+                pages = (place.stop - place.start) // _SMALLEST_PAGE
+                if chunks.is_known(key):
+                    pages = len(chunks.tables([key])[0])
+                most = max(most, min(pages, place.rows))
+        return most
+
+    def _known(
+        self, found: _Ranges, file: ParquetFile, group: GroupRows, key: ChunkKey, *, counted: bool
+    ) -> bool:
+        """Adds the pages of a chunk; whether it has a dictionary."""
         chunks = file.chunk_pages
         place = chunks.place(key)
-        if not chunks.is_known(key):
-            self.about = self.about or not chunks.is_whole(key, full)
-            index = chunks.index_range(key)
-            if index is not None:
-                return [index, ByteRange(place.path, place.start, place.stop - place.start)]
-            return [ByteRange(place.path, place.start, place.stop - place.start)]
         (table,) = chunks.tables([key])
         entries = table.holding(group.starts, group.stops)
-        kept, total = self.pages
-        self.pages = kept + len(entries), total + len(table)
+        if counted:
+            kept, total = self.pages
+            self.pages = kept + len(entries), total + len(table)
         offset, length = table.dictionary
-        made = [
+        found.pages += [
             ByteRange(place.path, start, size)
             for start, size in zip(
                 table.offset[entries].tolist(), table.length[entries].tolist(), strict=True
             )
         ]
         if length and len(entries):
-            made.append(ByteRange(place.path, offset, length))
-        return made
+            found.pages.append(ByteRange(place.path, offset, length))
+        return length > 0
+
+    def _unknown(
+        self, found: _Ranges, file: ParquetFile, group: GroupRows, key: ChunkKey, wave: _Wave
+    ) -> bool:
+        """Adds a chunk as a whole, and the requests for its pages at most; whether it may have a
+        dictionary that is read by itself."""
+        chunks = file.chunk_pages
+        place = chunks.place(key)
+        length = place.stop - place.start
+        found.pages.append(ByteRange(place.path, place.start, length))
+        if chunks.is_whole(key, wave.whole):
+            return False
+        index = chunks.index_range(key)
+        pages = length // _SMALLEST_PAGE
+        if index is not None:
+            found.indexes.append(index)
+        else:
+            found.unknown += most_of_walk(length, remote=self.storage.remote)
+            if file.footer.schema.leaves[key[1]].max_repetition_level:
+                found.unknown += pages  # each is read for the rows that begin in it
+        # A row of a column lies in one page.
+        found.unknown += min(group.count, pages) + 1
+        return True

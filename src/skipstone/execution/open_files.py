@@ -83,7 +83,7 @@ class OpenFiles:
         """Memory for batches of chunks."""
         from skipstone.parquet.reading.bulk_columns import Scratch
 
-        return Scratch()
+        return Scratch(1 if self.storage.remote else self.workers)
 
     def open(
         self, ids: Sequence[ObjectId], ends: Sequence[int] | None = None

@@ -56,8 +56,8 @@ FileBounds: TypeAlias = "Callable[[str], Intervals | None]"
 _FIRST_ROWS = 1 << 14
 _LIKELY_ROWS = 1 << 18
 _MOST_ROWS = 1 << 24
-# Files that are opened together, where facts order the files.
-_FILES = 64
+#: files that are opened together, where facts order the files
+FILES = 64
 
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
@@ -144,7 +144,7 @@ class _Top:
         if not self.limit:
             return best
         for files in self._files():
-            hopeful = files if self._file_bounds is None else self._hopeful(files, best)
+            hopeful = self._hopeful(files, best)
             if len(hopeful):
                 best = self._search(hopeful, best)
         return best
@@ -176,17 +176,18 @@ class _Top:
         """The files of the plan in batches, ordered by their bounds; one batch where facts have no
         bounds."""
         kept = np.flatnonzero(self.plan.keep)
+        if len(kept) <= FILES:  # facts need not be read
+            return [kept]
         bounds = self._file_bounds
-        if bounds is None or len(kept) <= _FILES:
+        if bounds is None:
             return [kept]
         order = bounds.order(self.orders[0], np.arange(len(bounds)))
         order = order[self.plan.keep[order]]
-        return [order[at : at + _FILES] for at in range(0, len(order), _FILES)]
+        return [order[at : at + FILES] for at in range(0, len(order), FILES)]
 
     def _hopeful(self, files: IntArray, best: SortedRows) -> IntArray:
-        assert self._file_bounds is not None
         last = self._last(best)
-        if last is None:
+        if last is None or self._file_bounds is None:
             return files
         only = len(self.orders) == 1
         return files[~self._file_bounds.hopeless(files, last, self.orders[0], only=only)]
@@ -359,9 +360,10 @@ class _Top:
         stored = bounds.stored.type
         alike = stored is not None and same_keys(stored, self.type) and len(bounds) == count
         if alike:
-            intervals, known = bounds.all, self._without_nan
-            if bounds.numbers is not None and known is not None and known[file]:
-                intervals = bounds.numbers
+            intervals = bounds.all
+            if bounds.numbers is not None:
+                known = self._without_nan
+                intervals = bounds.numbers if known is not None and known[file] else intervals
             sort_bounds = SortBounds.of(intervals, self.orders[0])
         else:
             sort_bounds = SortBounds.concat([SortBounds.unbounded(self.type)] * count)

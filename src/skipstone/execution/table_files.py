@@ -24,7 +24,8 @@ from skipstone import _compute as pc
 from skipstone._arrays import arrow
 from skipstone.errors import SkipstoneError, StaleError, UnsupportedError
 from skipstone.parquet.format.footer import TAIL_GUESS
-from skipstone.predicate.types import EXISTS_DEFAULT, MapKey, column_path
+from skipstone.predicate.tree import is_expression
+from skipstone.predicate.types import EXISTS_DEFAULT, MapKey, column_path, is_list, spark_type
 from skipstone.pruning import Evidence, Fetched, Level, RowSet, Units
 from skipstone.pruning.column_types import values_of_key
 from skipstone.pruning.evidence import Source
@@ -40,7 +41,6 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from skipstone.identity import ObjectId
-    from skipstone.parquet.evidence import PageSource, RowGroupSource
     from skipstone.parquet.evidence.indexed_file import IndexedFile
     from skipstone.parquet.reading.file import ParquetFile
     from skipstone.predicate.tree import Leaf
@@ -182,15 +182,43 @@ class FileColumns:
         tree = self.opened.footer.schema
         found: dict[str, int] = {}
         for column in columns:
+            kernel = None
             try:
-                path = self.path(column)
+                if is_expression(column):
+                    from skipstone.predicate.indexed import elements_of_name
+
+                    source, kernel = elements_of_name(column)
+                path = self.path(column if kernel is None else source)
             except UnsupportedError:
+                continue
+            if kernel is not None:
+                ordinal = None if path is None else self._elements(path, kernel)
+                if ordinal is not None:
+                    found[column] = ordinal
                 continue
             keyed = path is None or any(isinstance(part, MapKey) for part in path)
             leaf = None if path is None or keyed else tree.leaf(path)
             if leaf is not None:
                 found[column] = leaf.ordinal
         return found
+
+    def _elements(self, path: tuple[str, ...], kernel: str) -> int | None:
+        """The leaf of the elements of the lists at ``path``, or of one side of the maps; ``None``
+        where they are not atomic."""
+        field = self.opened.schema.field(path[0])
+        for part in path[1:]:
+            field = field.type.field(part)
+        leaves = self.opened.footer.schema.leaves
+        below = [leaf for leaf in leaves if leaf.path[: len(path)] == path]
+        if kernel == "column":
+            elements, at = field.type.value_type if is_list(field.type) else None, 0
+        elif not pa.types.is_map(field.type):
+            return None
+        elif kernel == "map_keys":
+            elements, at = field.type.key_type, 0
+        else:
+            elements, at = field.type.item_type, 1
+        return None if elements is None or spark_type(elements) is None else below[at].ordinal
 
     def values(
         self, column: str, have: Mapping[str, pa.ChunkedArray], rows: int, type: pa.DataType
@@ -366,14 +394,32 @@ def with_path(error: Exception, path: str) -> Exception:
     return error
 
 
-class FooterRowGroups(Source):
-    """Row groups of undecided files, from their footers."""
+class _FooterSource(Source):
+    """Parts of undecided files, from their footers; ``source`` has those of the last ``split``."""
 
-    level = Level.ROW_GROUP
+    source: Source
 
     def __init__(self, footers: Footers) -> None:
         self.footers = footers
-        self._source: RowGroupSource
+
+    def stored(self, units: Units, columns: frozenset[str]) -> IntArray:
+        """Sizes of chunks, from the footers that are open."""
+        return self.footers.stored(units, columns)
+
+    def decoded(self, index: str, column: str, units: Units) -> int:
+        """The bytes of dictionary pages."""
+        return self.source.decoded(index, column, units)
+
+    def evidence(self, units: Units, columns: frozenset[str]) -> Sequence[Evidence[Leaf]]:
+        """Statistics, Bloom filters, dictionaries; column indexes, and searches where columns are
+        sorted."""
+        return self.source.evidence(units, columns)
+
+
+class FooterRowGroups(_FooterSource):
+    """Row groups of undecided files, from their footers."""
+
+    level = Level.ROW_GROUP
 
     def split(self, units: Units, columns: frozenset[str]) -> tuple[Units, IntArray]:
         """Opens the files and gives the row groups of those that have not changed.
@@ -384,14 +430,14 @@ class FooterRowGroups(Source):
 
         files = list(dict.fromkeys(units.file.tolist()))
         found = self.footers.index(files, columns)
-        self._source = RowGroupSource(found)
+        self.source = RowGroupSource(found)
         total = np.full(len(self.footers.listing), -1, np.int64)
         for at, file in found.items():
             total[at] = file.footer.row_starts[-1]
         # A unit without a row count is a whole file without a fact.
         counted = (units.first_row == 0) & (units.rows == total[units.file])
         whole = np.flatnonzero(counted | ((units.rows < 0) & (total[units.file] >= 0)))
-        parts, parent = self._source.split(units.where(whole), columns)
+        parts, parent = self.source.split(units.where(whole), columns)
         parent = whole[parent]
         rest = np.ones(len(units), np.bool_)
         rest[whole] = False
@@ -401,27 +447,11 @@ class FooterRowGroups(Source):
             return parts, parent
         return units.where(same).with_finer(parts), np.concatenate([same, parent])
 
-    def stored(self, units: Units, columns: frozenset[str]) -> IntArray:
-        """Sizes of chunks, from the footers that are open."""
-        return self.footers.stored(units, columns)
 
-    def decoded(self, index: str, column: str, units: Units) -> int:
-        """The bytes of dictionary pages."""
-        return self._source.decoded(index, column, units)
-
-    def evidence(self, units: Units, columns: frozenset[str]) -> Sequence[Evidence[Leaf]]:
-        """Statistics, Bloom filters, dictionaries."""
-        return self._source.evidence(units, columns)
-
-
-class PageIndexes(Source):
+class PageIndexes(_FooterSource):
     """Pages of undecided row groups."""
 
     level = Level.PAGE
-
-    def __init__(self, footers: Footers) -> None:
-        self.footers = footers
-        self._source: PageSource
 
     def split(self, units: Units, columns: frozenset[str]) -> tuple[Units, IntArray]:
         """Reads the page indexes of the predicate's columns, in one wave."""
@@ -429,20 +459,12 @@ class PageIndexes(Source):
 
         files = [at for at in dict.fromkeys(units.file.tolist()) if self.footers.fresh(at)]
         found = self.footers.index(files, columns)
-        self._source = PageSource(found, self.footers.fetch)
+        self.source = PageSource(found, self.footers.fetch)
         # A unit that was kept as a whole has no pages.
         held = _Groups(found, len(self.footers.listing)).holds(units)
         at = np.flatnonzero(held)
-        parts, parent = self._source.split(units.where(at), columns)
+        parts, parent = self.source.split(units.where(at), columns)
         return parts, at[parent]
-
-    def stored(self, units: Units, columns: frozenset[str]) -> IntArray:
-        """Sizes of chunks, from the footers that are open."""
-        return self.footers.stored(units, columns)
-
-    def evidence(self, units: Units, columns: frozenset[str]) -> Sequence[Evidence[Leaf]]:
-        """Column indexes, and searches where columns are sorted."""
-        return self._source.evidence(units, columns)
 
 
 class _Groups:

@@ -26,6 +26,7 @@ from skipstone.errors import (
     UnsupportedError,
 )
 from skipstone.predicate.tree import Bound, columns_read
+from skipstone.predicate.types import column_name
 from skipstone.pruning import Cause, Reason
 from skipstone.storage.base import is_current, metered
 
@@ -101,21 +102,30 @@ class TableScan:
         have none. A chunk with unknown pages counts completely. The reasons name columns and files
         whose keys are not available.
         """
+        import pyarrow as pa
+
         from skipstone.planning.explain import Explanation
 
         from .forecast import io_forecast
+        from .ordering import FILES
 
         query = self.query
         if query is None:
             return Explanation(self.plan)
         with metered() as meter:
+            if query.orders and query.limit is not None and query.bounds is not None:
+                # The search orders many files by their facts, and these tell NaN apart.
+                name = query.orders[0].column
+                floats = pa.types.is_floating(query.footers.table.schema.field(name).type)
+                if floats or int(np.count_nonzero(self.plan.keep)) > FILES:
+                    query.bounds(column_name((name,)))
             forecast = io_forecast(
                 query.reader(),
                 self.plan,
                 look=look,
                 walk=look,
                 orders=[order.column for order in query.orders],
-                at_most=bool(query.orders) or query.limit is not None,
+                limit=query.limit,
             )
         plan = self.plan.with_byte_ranges(forecast.byte_ranges)
         # The read itself needs what was looked at.

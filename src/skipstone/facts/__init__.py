@@ -1,4 +1,4 @@
-"""The fact store: parts, packs, matching against a listing, and upkeep.
+"""The fact store: parts, packs, matching against a listing, compaction, vacuum and checks.
 
 ``Store`` is the entry point; ``Snapshot`` is its content at one moment; ``MatchedFacts`` are the
 facts of a snapshot for a listing.

@@ -112,7 +112,6 @@ class Bloom(PerFile):
     """A Bloom filter per file; see the module."""
 
     name = "bloomfilter"
-    aliases = ("bloom", "bloom_filter")
     parameters = ("fpp", "files", "max_bytes")
     cost = 10.0
     ops = frozenset({Op.EQ, Op.IN})
@@ -136,7 +135,7 @@ class Bloom(PerFile):
         if max_bytes < 64:
             raise ValueError(f"max_bytes is at least 64, not {max_bytes}")
         #: whether no build has chosen ``fpp`` yet
-        self.open = fpp is None
+        self.awaits_fpp = fpp is None
         self.fpp = FPP if fpp is None else fpp
         self.max_bytes, self.files = max_bytes, files
 
@@ -145,7 +144,7 @@ class Bloom(PerFile):
         """``fpp`` and the ``files`` that it was chosen for, as far as they are known, and
         ``max_bytes`` where it is not the default; by name, as the store has them."""
         params = {} if self.files is None else {"files": str(self.files)}
-        if not self.open:
+        if not self.awaits_fpp:
             params["fpp"] = repr(self.fpp)
         if self.max_bytes != MAX_BYTES:
             params["max_bytes"] = str(self.max_bytes)
@@ -154,7 +153,7 @@ class Bloom(PerFile):
     @property
     def shown_params(self) -> str:
         """The parameters for people."""
-        shown = "" if self.open else f"fpp={self.fpp!r}"
+        shown = "" if self.awaits_fpp else f"fpp={self.fpp!r}"
         if self.files is not None:
             shown += f" (chosen for {plural(self.files, 'file')})"
         if self.max_bytes != MAX_BYTES:
@@ -175,7 +174,7 @@ class Bloom(PerFile):
 
     def for_table(self, files: int, existing: Index | None = None) -> Self:
         """With the ``fpp`` of ``existing`` filters, or one that suits this many files."""
-        if not self.open:
+        if not self.awaits_fpp:
             return self
         cls = type(self)
         if isinstance(existing, Bloom) and existing.max_bytes == self.max_bytes:

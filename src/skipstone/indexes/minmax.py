@@ -46,7 +46,6 @@ class MinMax(PerFile):
     more."""
 
     name = "minmax"
-    aliases = ("min_max",)
     parameters = ("truncate",)
     ops = frozenset(Op) - {Op.IS_NULL, Op.NOT_NULL, Op.NOT_LIKE}
     sweeps = True

@@ -299,7 +299,6 @@ class NGrams(TextIndex):
     """Runs of ``n`` and ``long`` characters; see the module. ``long=0``: of ``n`` alone."""
 
     name = "ngram"
-    aliases = ("ngrams",)
     parameters = ("n", "long", "lower", "fpp", "share", "max_bytes")
     default_fpp, worthless = 0.2, 0.5
 
@@ -345,7 +344,6 @@ class Tokens(TextIndex):
     """Runs of token characters; see the module. ``chars``: a class such as ``[A-Za-z0-9_.]``."""
 
     name = "tokens"
-    aliases = ("token", "words")
     parameters = ("chars", "lower", "fpp", "share", "max_bytes")
     default_fpp, worthless = 0.01, 0.25
 

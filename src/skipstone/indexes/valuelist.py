@@ -57,7 +57,6 @@ class ValueList(PerFile):
     """Distinct values per file, up to ``max_values`` and ``max_bytes``; see the module."""
 
     name = "valuelist"
-    aliases = ("value_list", "values")
     parameters = ("max_values", "max_bytes")
     cost = 2.0
     ops = frozenset(Op) - {Op.IS_NULL, Op.NOT_NULL}

@@ -24,6 +24,7 @@ from skipstone.parquet.reading.page_metadata import (
     read_offset_index,
 )
 from skipstone.parquet.reading.verify import verify_file
+from skipstone.predicate.zones import text_of_times
 from skipstone.storage import Storage, open_storage
 
 from .file_description import CHUNK_PARTS, ChunkInspection, FileInspection
@@ -153,24 +154,24 @@ def _rows(
 
 
 def _values(column: pa.ChunkedArray) -> list[Any]:
-    """Python values; dates and times as Arrow's text, because Python does not have all years."""
+    """Python values; dates and times as text."""
     import pyarrow as pa
 
-    return python_values(column.cast(pa.string()) if pa.types.is_temporal(column.type) else column)
+    return python_values(text_of_times(column) if pa.types.is_temporal(column.type) else column)
 
 
 def python_values(column: pa.ChunkedArray) -> list[Any]:
     """The values; a text for each that Python does not have, such as a date after the year 9999."""
     try:
         return list(column.to_pylist(maps_as_pydicts="lossy"))
-    except (OverflowError, ValueError):
+    except (OverflowError, ValueError, KeyError):  # KeyError: an unknown time zone
         return [_python_value(value) for value in column]
 
 
 def _python_value(value: pa.Scalar) -> Any:
     try:
         return value.as_py(maps_as_pydicts="lossy")
-    except (OverflowError, ValueError):
+    except (OverflowError, ValueError, KeyError):
         return "a value that Python cannot represent"
 
 

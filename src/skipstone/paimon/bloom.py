@@ -50,7 +50,6 @@ class PaimonBloom(PaimonIndex):
     """A Bloom filter per file, as Paimon writes it; see the module."""
 
     name = "paimonbloom"
-    aliases = ("bloom-filter",)
     paimon = "bloom-filter"
     parameters = ("items", "fpp")
     instead = ("bloomfilter", "rangebitmap")

@@ -185,7 +185,6 @@ class RangeBitmap(RowIndex):
     """A dictionary of the distinct values and bit slices of their codes; see the module."""
 
     name = "rangebitmap"
-    aliases = ("range-bitmap", "range_bitmap")
     paimon = "range-bitmap"
     block = SMALL
     parameters = ("chunk-size",)

@@ -54,9 +54,9 @@ class Forecast:
     of a file counts once, however often it is read, and also where it only lies between two that
     one request joins; so the bytes are at most those of the files.
 
-    Where page locations are known, ``certain`` is exact, and no more requests are made either. A
-    chunk whose pages are not known counts whole, and so does an unopened file. The forecast is then
-    ``about``: its bytes are an upper bound, and its requests an estimate.
+    Where page locations are known, ``certain`` is exact. No more requests are made either: a chunk
+    whose pages are not known counts as many as it can have. An unopened file counts whole, and its
+    requests are not known: ``unopened`` files have none in the sum.
 
     ``row_groups`` and ``pages`` are (kept, total) in the ``files`` opened files; pages are those
     with known locations in the columns to read. ``byte_ranges`` are the requests, by file of the
@@ -66,7 +66,7 @@ class Forecast:
 
     certain: Amount = field(default_factory=Amount)
     possible: Amount = field(default_factory=Amount)
-    about: bool = False
+    unopened: int = 0
     at_most: bool = False
     files: int = 0
     row_groups: tuple[int, int] = (0, 0)
@@ -81,12 +81,20 @@ class Forecast:
     @property
     def is_bound(self) -> bool:
         """Whether less than ``total`` may be read."""
-        return bool(self.possible) or self.at_most or self.about
+        return bool(self.possible) or self.at_most or self.unopened > 0
+
+    @property
+    def requests(self) -> str:
+        """``12 requests``, or ``12 requests and those for 3 unopened files``."""
+        known = plural(self.total.requests, "request")
+        if not self.unopened:
+            return known
+        others = f"those for {plural(self.unopened, 'unopened file')}"
+        return f"{known} and {others}" if self.total.requests else others
 
     def __str__(self) -> str:
-        if self.about:
-            requests = plural(self.total.requests, "request")
-            return f"at most {size(self.total.bytes)}, in about {requests}"
+        if self.unopened:
+            return f"at most {size(self.total.bytes)} in {self.requests}"
         if self.at_most:
             return f"at most {self.total}"
         if not self.possible:
@@ -102,7 +110,8 @@ class Forecast:
         return {
             "certain": self.certain.to_dict(),
             "possible": self.possible.to_dict(),
-            "about": self.about,
+            "about": self.unopened > 0,
+            "files_unopened": self.unopened,
             "at_most": self.at_most,
             "files_looked_into": self.files,
             "row_groups": {"kept": self.row_groups[0], "total": self.row_groups[1]},
@@ -137,9 +146,7 @@ class Explanation:
         planned = duration(sum(plan.milliseconds.values()))
         within = "" if plan.coverage is None else f" of {plan.coverage}"
         bound = "" if found is None or not found.is_bound or not plan.files_kept else "at most "
-        about = "about " if found is not None and found.about and plan.files_kept else ""
-        of_read = 0 if found is None else found.total.requests
-        requests = "" if found is None else f" in {about}{plural(of_read, 'request')}"
+        requests = "" if found is None else f" in {found.requests}"
         read = Amount(bytes=plan.planning[0], requests=plan.planning[1])
         return (
             f"read {of_total(plan.files_kept, plan.files_total, 'files')}{within}, "

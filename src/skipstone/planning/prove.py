@@ -23,7 +23,7 @@ from skipstone.build.data_file import build_file
 from skipstone.errors import SkipstoneError
 from skipstone.paimon.base import PaimonIndex
 from skipstone.paimon.kinds import RowIndex
-from skipstone.predicate.indexed import fields_of_name, is_elements
+from skipstone.predicate.indexed import fields_of_names, is_elements
 from skipstone.predicate.literals import compare, from_key, order_key, order_keys
 from skipstone.predicate.operands import plain_pattern
 from skipstone.predicate.tree import And, Leaf, Op, is_expression
@@ -160,8 +160,8 @@ class _Check:
             if len(definition.columns) == 1
         }
         stored = {name: field for name, field in self.fields.items() if not is_expression(name)}
-        for name in self.fields.keys() - stored.keys():
-            stored = {**fields_of_name(name), **stored}
+        computed = sorted(self.fields.keys() - stored.keys())
+        stored = {**fields_of_names(computed), **stored}
         self.schema = schema_of_columns(stored)
         self.evidence = matched.evidence(frozenset(self.fields))
         self.untrue: list[str] = []
@@ -197,7 +197,9 @@ class _Check:
                     of_rows = index.of_file(file) if isinstance(index, RowIndex) else None
                     if of_rows is not None:
                         self.untrue += _wrong_rows(index, id_.path, tests, ask(of_rows))
-            for leaf, truth in self.draw.sample(tests, min(4, len(tests))):
+            # A condition on elements is not one on rows, so it is in no AND.
+            few = 0 if is_elements(column) else min(4, len(tests))
+            for leaf, truth in self.draw.sample(tests, few):
                 self.truths[leaf, file] = truth
 
     def pair(self, leaf: Leaf, other: Leaf, file: int, plan: Plan) -> None:

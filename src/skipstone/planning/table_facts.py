@@ -7,8 +7,15 @@ from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 
-from skipstone.predicate.tree import Bound, Leaf, is_expression, leaves, stored_columns
-from skipstone.predicate.typed import NO_EXPRESSIONS, KnownExpressions
+from skipstone.predicate.tree import (
+    NO_EXPRESSIONS,
+    Bound,
+    KnownExpressions,
+    Leaf,
+    is_expression,
+    leaves,
+    stored_columns,
+)
 from skipstone.pruning import Cause, Evidence, Fetched, Level, Reason, RowSet
 from skipstone.pruning.costs import FREE, Costs
 from skipstone.pruning.pairs import with_pairs

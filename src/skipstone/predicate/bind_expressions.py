@@ -20,6 +20,7 @@ from skipstone.errors import ExpressionError, UnsupportedError
 
 from .operands import Column, Constant, Unusable
 from .tree import (
+    ELEMENTS,
     NEGATED,
     And,
     Bound,
@@ -44,7 +45,6 @@ from .tree import (
     leaves,
     mapped,
 )
-from .typed import ELEMENTS, Typed
 from .types import (
     EXPRESSION,
     INTERVAL,
@@ -52,9 +52,11 @@ from .types import (
     Kind,
     MapKey,
     column_name,
+    column_path,
     indexable,
     is_list,
     kind_of,
+    spark_name,
     spark_type,
 )
 
@@ -62,6 +64,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from .preimage import Ranges
+    from .typed import Typed
     from .types import Value
     from .zones import Zone
 
@@ -107,13 +110,42 @@ def _widened(typed: Typed) -> str | None:
 
 
 def elements_of(lists: Typed) -> Typed:
-    """The elements of a column of lists, whatever its lists are called and how they are laid out;
-    ``Unusable`` where they have no index."""
+    """The elements of a column of lists, or the keys or values of a column of maps, whatever its
+    lists are called and how they are laid out; ``Unusable`` where they have no index."""
     element = spark_type(lists.type.value_type) if is_list(lists.type) else None
-    if lists.kernel != "column" or element is None:
-        what = lists.type if lists.kernel == "column" else "an expression"
+    of_map = lists.kernel in ("map_keys", "map_values")
+    column = lists.args[0] if of_map else lists
+    if column.kernel != "column" or element is None:
+        what = lists.type if column.kernel == "column" else "an expression"
         raise Unusable(f"elements are those of a column of lists of atomic values, not of {what}")
-    return Typed(element, ELEMENTS, (Typed(pa.list_(element), "column", (), lists.value),))
+    from .typed import Typed
+
+    type = pa.list_(element)
+    own = Typed(type, "column", (), column.value)
+    return Typed(element, ELEMENTS, (Typed(type, lists.kernel, (own,)) if of_map else own,))
+
+
+def elements_name(elements: Typed) -> str:
+    """The canonical name of elements (``indexed.py``)."""
+    from .render import column_sql
+
+    (lists,) = elements.args
+    ((column, _),) = lists.columns()
+    text = column_sql(column_path(column))
+    if lists.kernel != "column":
+        text = f"{lists.kernel}({text})"
+    return f"{ELEMENTS}({text}){EXPRESSION}{spark_name(elements.type)}"
+
+
+def _sought(typed: Typed) -> tuple[Typed, tuple[Typed, ...]]:
+    """The lists and the values of which one is among them; ``Unusable`` for other conditions."""
+    if typed.kernel == "array_contains":
+        return typed.args[0], typed.args[1:]
+    if typed.kernel == "arrays_overlap":
+        for lists, listed in (typed.args, typed.args[::-1]):
+            if listed.kernel == "array":
+                return lists, listed.args
+    raise Unusable("it seeks no values")
 
 
 def images_of(typed: Typed, values: Sequence[Value], session: Zone | None) -> list[Value]:
@@ -257,10 +289,6 @@ class ExpressionBinder:
         from .text_bounds import bounds_of
 
         match expr:
-            case Truth(Call() as call) | Comparison("=" | "<=>", Call() as call, Literal(True)) if (
-                not negated and (held := self.of_elements(call)) is not None
-            ):
-                return held
             case Comparison("<=>", asked, Literal(True)) if not negated:  # IS TRUE
                 test = condition_of(asked)
                 if test is not None:
@@ -282,37 +310,72 @@ class ExpressionBinder:
             known = None if bounds is None else _about_expressions(bounds[0])
         return known
 
-    def of_elements(self, call: Call) -> Bound | None:
-        """What ``array_contains`` says of the elements of all rows, where these have an index.
+    def with_elements(self, expr: Expr | Bound, negated: bool, found: Bound) -> Bound:
+        """``found``, the bound ``expr``, with what it says of the elements of all rows, which have
+        an index, or statistics in the files.
 
-        It is TRUE only for a row with such an element, whatever its nulls. Where it is FALSE, or
-        NULL, the other rows may have the element, so its negation says nothing.
+        ``array_contains`` and ``arrays_overlap`` are TRUE only for a row with such an element,
+        whatever its nulls. Where they are FALSE, or NULL, the other rows may have the element, so
+        the negation says nothing. A condition on ``m['k']`` that no null meets needs the key, and
+        a value that meets it.
         """
-        if call.name != "array_contains":
-            return None
+        match expr:
+            case _ if isinstance(found, Leaf):
+                return self.of_key(found) if "[" in found.column else found
+            case _ if negated or not isinstance(found, Opaque):
+                return found
+            case Truth(Call() as call) | Comparison("=" | "<=>", Call() as call, Literal(True)):
+                pass
+            case _:
+                return found
         try:
-            typed = self.typed(self.spelled(call))
-            if typed.kernel != call.name:
-                return None
-            elements = elements_of(typed.args[0])
-            name = self.expressions.get(elements)
-            value = self.value_of(typed.args[1])
+            lists, sought = _sought(self.typed(self.spelled(call)))
+            elements = elements_of(lists)
+            values = [self.value_of(each) for each in sought]
         except Unusable:
-            return None
-        if name is None or value is None:
-            return None
-        if isinstance(value, int) and pa.types.is_integer(elements.type):
+            return found
+        if pa.types.is_integer(elements.type):
             width = elements.type.bit_width - 1
-            if not -(2**width) <= value < 2**width:
-                return Const(False)
-        return Leaf(name, elements.type, Op.EQ, (value,))
+            values = [each for each in values if each is None or -(2**width) <= each < 2**width]
+        known = tuple(dict.fromkeys(value for value in values if value is not None))
+        if not known:
+            return Const(False)
+        if elements in self.expressions:
+            found = _answered(found)
+        op = Op.IN if len(known) > 1 else Op.EQ
+        return conjunction([found, self.element(elements, op, known)])
+
+    def element(self, elements: Typed, op: Op, values: Sequence[Value]) -> Leaf:
+        """That some element meets a condition."""
+        name = self.expressions.get(elements) or elements_name(elements)
+        return Leaf(name, elements.type, op, values)  # type: ignore[arg-type]
+
+    def of_key(self, leaf: Leaf) -> Bound:
+        """A condition on the value of a map's key, with what it says of the maps."""
+        *above, key = column_path(leaf.column)
+        if not isinstance(key, MapKey) or leaf.op in (Op.IS_NULL, Op.NE_OR_NULL):
+            return leaf
+        from .typed import Typed
+
+        def side(kernel: str, type: pa.DataType) -> Typed:
+            maps = Typed(pa.list_(type), "column", (), column_name(tuple(above)))
+            return elements_of(Typed(pa.list_(type), kernel, (maps,)))
+
+        found: list[Bound] = [leaf]
+        found.append(self.element(side("map_keys", pa.string()), Op.EQ, (str(key),)))
+        if leaf.op is not Op.NOT_NULL:
+            found.append(self.element(side("map_values", leaf.type), leaf.op, leaf.values))
+        return conjunction(found)
 
     def value_of(self, typed: Typed) -> Value | None:
-        """The value of a constant expression; ``None`` where it is NULL, or no constant."""
+        """The value of a constant expression, ``None`` for NULL; ``Unusable`` for another."""
         from .expressions import Typer
 
         found = Typer(self.typed_column, self.literal, self.session).folded(typed)
-        return found.value if found.is_constant else None
+        if not found.is_constant:
+            raise Unusable("it is no constant")
+        value: Value | None = found.value
+        return value
 
     def images(self, leaf: Leaf) -> list[Bound]:
         """What values of a column say of the expressions over it alone.
@@ -404,6 +467,8 @@ class ExpressionBinder:
         return Typer(self.typed_column, self.literal, self.session).of(operand)
 
     def typed_column(self, ref: ColumnRef) -> Typed:
+        from .typed import Typed
+
         path, field = self.resolved(ref)
         type, metadata = indexable(field), field.metadata or {}
         if UNCOMPARABLE in metadata or INTERVAL in metadata:

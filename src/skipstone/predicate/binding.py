@@ -137,6 +137,8 @@ class Binder(ExpressionBinder):
             found = self.equivalent(expr, negated) or self.leaf(expr, negated)
         except Unusable as unusable:
             found = self.computed(expr, negated, str(unusable))
+        if self.restates:
+            found = self.with_elements(expr, negated, found)
         return self.restated(expr, negated, found) if self.expressions else found
 
     def leaf(self, expr: Expr | Bound, negated: bool) -> Bound:

@@ -153,6 +153,8 @@ _PATTERNS = {
 _UNITS = {pattern: unit for unit, patterns in _PATTERNS.items() for pattern in patterns}
 _LETTERS = {"yyyy": "Y", "MM": "m", "dd": "d", "HH": "H", "mm": "M", "ss": "S"}
 _LAST_DAY = (date(9999, 12, 31) - date(1970, 1, 1)).days
+_AFTER_MANILA = (date(1845, 1, 2) - date(1970, 1, 1)).days
+_UNKNOWN = (date(9998, 1, 1) - date(1970, 1, 1)).days
 
 
 def unformatted(
@@ -163,7 +165,8 @@ def unformatted(
     A text of such a pattern has its digits where every time of the years 0 to 9999 has them, so
     both are equal where the times are, cut to the unit, and sorted alike. Texts of other years
     begin with a sign, which sorts before all digits. ``fixed``: the zone has one offset; in others
-    the clock shows some hours twice.
+    the clock shows some hours twice, and may skip a day. A date of such a day is formatted as the
+    next one (``_through_zone``).
     """
     match expr:
         case Comparison(op, Call("date_format", args), Literal() as text):
@@ -180,24 +183,39 @@ def unformatted(
         return None
     if not fixed and unit in ("hour", "minute", "second"):
         return None
+    if isinstance(expr, Membership):
+        times = [_time(value, str(pattern)) for value in values]
+    else:
+        times = [_time(text, str(pattern))]
+    known = tuple(each for each in times if each is not None)
+    if len(known) < len(times):
+        return None
     day: Operand = args[0] if type == pa.date32() else Cast(args[0], pa.date32())
     cut = day
+    if type == pa.date32() and not fixed and any(map(_through_zone, known)):
+        cut = Cast(Cast(day, TIMESTAMP), pa.date32())
     if unit in ("year", "month"):
-        cut = Call("trunc", (day, Literal(unit, pa.string())))
+        cut = Call("trunc", (cut, Literal(unit, pa.string())))
     elif unit != "day":
         cut = Call("date_trunc", (Literal(unit, pa.string()), args[0]))
     if isinstance(expr, Membership):
-        times = [_time(value, str(pattern)) for value in values]
-        known = tuple(each for each in times if each is not None)
-        return Membership(cut, known) if len(known) == len(times) else None
-    time = _time(text, str(pattern))
-    if time is None:
-        return None
-    compared = Comparison(op, cut, time)
+        return Membership(cut, known)
+    compared = Comparison(op, cut, known[0])
     last = Comparison(">", day, Literal(_LAST_DAY, pa.date32()))
     if op in ("<", "<="):
         return Or((compared, last))
     return And((compared, Not(last))) if op in (">", ">=") else compared
+
+
+def _through_zone(time: Literal) -> bool:
+    """Whether a date that is compared with it may be one that a zone skipped: Manila did so in
+    1844, and others from 1970 on. Rules of years to come are unknown."""
+    day = time.value
+    return (
+        time.type == pa.date32()
+        and isinstance(day, int)
+        and (day < _AFTER_MANILA or 0 <= day < _UNKNOWN)
+    )
 
 
 def _time(text: Operand, pattern: str) -> Literal | None:

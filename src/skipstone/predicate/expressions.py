@@ -8,7 +8,7 @@ import pyarrow as pa
 
 from skipstone.errors import ExpressionError, UnsupportedError
 
-from .functions import FUNCTIONS, boolean, compare, is_null, like, negated, shared_type
+from .functions import FUNCTIONS, boolean, compare, is_null, like, negated
 from .literals import from_key, order_keys
 from .operands import Constant, Unusable
 from .tree import (
@@ -30,8 +30,8 @@ from .tree import (
     flat,
 )
 from .typed import INTERVAL_TYPE, Typed, constant
-from .typed_casts import cast_to, name_of
-from .types import spark_type
+from .typed_casts import cast_to, name_of, shared_type
+from .types import is_list, spark_type
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -139,7 +139,7 @@ class Typer:
 
     def folded(self, typed: Typed) -> Typed:
         """A constant where all arguments are; itself where it fails, as it fails on rows."""
-        if not typed.args or not all(arg.is_constant for arg in typed.args):
+        if not typed.args or not all(arg.is_constant for arg in typed.args) or is_list(typed.type):
             return typed
         from .kernels.numbers import Failure
         from .kernels.rows import Rows

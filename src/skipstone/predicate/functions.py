@@ -12,18 +12,28 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from .functions_times import TIMES, add_days
+from .functions_of_types import NESTED, TIMES, add_days
 from .operands import Unusable, common_type, literal_prefix
 from .typed import INTERVAL_TYPE, Interval, Typed, constant
-from .typed_casts import as_decimal, cast_to, decimal_result, kind, literal_int, name_of
+from .typed_casts import (
+    as_decimal,
+    cast_to,
+    decimal_result,
+    is_null_type,
+    kind,
+    literal_int,
+    meeting,
+    name_of,
+    refused,
+    shared_type,
+)
 from .types import TIMESTAMP, Kind, is_list, spark_type
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Sequence
 
+    from .functions_of_types import Typing
     from .zones import Zone
-
-    Typing = Callable[[Sequence[Typed], Zone | None], Typed]
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,41 +45,15 @@ class Function:
     typed: Typing
 
 
-def shared_type(args: Sequence[Typed], what: str) -> pa.DataType:
-    """The type that Spark gives branches and lists."""
-    found = args[0].type
-    for each in args[1:]:
-        meeting = _meeting(found, each.type)
-        if meeting is None:
-            raise Unusable(f"{what} of {name_of(found)} and {name_of(each.type)}")
-        found = meeting
-    return found
-
-
-def _meeting(a: pa.DataType, b: pa.DataType) -> pa.DataType | None:
-    """``common_type`` of any two types: that of lists, maps and structs is their own."""
-    if a == b or _is_null(a) or _is_null(b):
-        return b if _is_null(a) else a
-    return None if spark_type(a) is None or spark_type(b) is None else common_type(a, b)
-
-
-def _is_null(type: pa.DataType) -> bool:
-    return bool(pa.types.is_null(type))
-
-
-def _refuse(what: str, arg: Typed) -> Unusable:
-    return Unusable(f"{what} of {name_of(arg.type)} is not computed")
-
-
 # -- arithmetic ------------------------------------------------------------------------------------
 
 
 def _number(arg: Typed, what: str, session: Zone | None) -> Typed:
     """A number; text is cast to the type of the other side by the caller."""
-    if _is_null(arg.type):
+    if is_null_type(arg.type):
         return cast_to(arg, pa.float64(), session)
     if kind(arg) not in (Kind.INTEGER, Kind.FLOATING, Kind.DECIMAL):
-        raise _refuse(what, arg)
+        raise refused(what, arg)
     return arg
 
 
@@ -79,7 +63,7 @@ def _binary(op: str, args: Sequence[Typed], session: Zone | None) -> Typed:
         return moved
     kinds = {kind(left), kind(right)}
     if Kind.STRING in kinds:
-        type = _meeting(left.type, right.type)
+        type = meeting(left.type, right.type)
         if kinds == {Kind.STRING} or type is None:
             type = pa.float64()
         left, right = cast_to(left, type, session), cast_to(right, type, session)
@@ -132,7 +116,7 @@ def _moved(op: str, left: Typed, right: Typed, session: Zone | None) -> Typed | 
         if kind(left) is Kind.DATE and not interval.dates:
             left = cast_to(left, TIMESTAMP, session)
         if kind(left) not in (Kind.DATE, Kind.TIMESTAMP, Kind.TIMESTAMP_NTZ):
-            raise _refuse("a sum with an interval", left)
+            raise refused("a sum with an interval", left)
         if left.type == TIMESTAMP and session is None:
             raise Unusable("the session time zone is not one that is known with certainty")
         return Typed(left.type, "shift", (left, constant(interval, INTERVAL_TYPE)))
@@ -267,7 +251,7 @@ def _rlike(args: Sequence[Typed], session: Zone | None) -> Typed:
 
 
 def boolean(arg: Typed, session: Zone | None) -> Typed:
-    if _is_null(arg.type):
+    if is_null_type(arg.type):
         return constant(None, pa.bool_())
     if kind(arg) is not Kind.BOOLEAN:
         raise Unusable(f"a condition of type {name_of(arg.type)}")
@@ -315,10 +299,10 @@ def compare(op: str, args: Sequence[Typed], session: Zone | None) -> Typed:
         b = as_decimal(right)
     if pa.types.is_decimal(b) and kind(left) is Kind.INTEGER:
         a = as_decimal(left)
-    type = _meeting(a, b)
-    if type is None or not (_is_null(type) or spark_type(type)):
+    type = meeting(a, b)
+    if type is None or not (is_null_type(type) or spark_type(type)):
         raise Unusable(f"{name_of(left.type)} and {name_of(right.type)} do not compare")
-    if _is_null(type):
+    if is_null_type(type):
         return constant(True if op == "<=>" else None, pa.bool_())
     return Typed(
         pa.bool_(), "compare", (cast_to(left, type, session), cast_to(right, type, session)), op
@@ -346,42 +330,6 @@ def _is_nan(args: Sequence[Typed], session: Zone | None) -> Typed:
     if kind(arg) is not Kind.FLOATING:
         arg = cast_to(arg, pa.float64(), session)
     return Typed(pa.bool_(), "is_nan", (arg,))
-
-
-# -- lists and maps --------------------------------------------------------------------------------
-
-
-def _size(args: Sequence[Typed], session: Zone | None) -> Typed:
-    if not is_list(args[0].type) and not pa.types.is_map(args[0].type):
-        raise _refuse("size", args[0])
-    return Typed(pa.int32(), "size", (args[0],))
-
-
-def _array_contains(args: Sequence[Typed], session: Zone | None) -> Typed:
-    lists, wanted = args
-    element = spark_type(lists.type.value_type) if is_list(lists.type) else None
-    if element is None:
-        raise _refuse("array_contains", lists)
-    if wanted.is_null:
-        return constant(None, pa.bool_())
-    common = _meeting(element, wanted.type)
-    # Spark widens the elements, which changes no integer.
-    wider = pa.types.is_integer(element) and pa.types.is_integer(wanted.type)
-    if common is None or (common != element and not wider):
-        raise Unusable("array_contains of another type than the elements is not computed")
-    return Typed(pa.bool_(), "array_contains", (lists, cast_to(wanted, common, session)), common)
-
-
-def _element_at(args: Sequence[Typed], session: Zone | None) -> Typed:
-    maps, key = args
-    if not pa.types.is_map(maps.type):
-        raise _refuse("an element", maps)
-    keys, items = spark_type(maps.type.key_type), spark_type(maps.type.item_type)
-    if keys is None or items is None:
-        raise _refuse("an element", maps)
-    if _meeting(keys, key.type) != keys:
-        raise Unusable("a key of another type than the keys of the map")
-    return Typed(items, "map_value", (maps, cast_to(key, keys, session)), keys)
 
 
 # Names of the tree that are no functions of Spark.
@@ -465,7 +413,6 @@ FUNCTIONS: dict[str, Function] = {
     "like": Function(3, 3, like),
     "ilike": Function(3, 3, _ilike),
     **{name: Function(2, 2, _rlike) for name in ("rlike", "regexp", "regexp_like")},
-    # dates and timestamps
     **{name: Function(least, most, typed) for name, (least, most, typed) in TIMES.items()},
     # conditions
     "case": Function(3, None, case),
@@ -479,9 +426,6 @@ FUNCTIONS: dict[str, Function] = {
     "isnull": Function(1, 1, _is_null_of),
     "isnotnull": Function(1, 1, _is_not_null),
     "isnan": Function(1, 1, _is_nan),
-    # lists and maps
-    **{name: Function(1, 1, _size) for name in ("size", "cardinality")},
-    "array_contains": Function(2, 2, _array_contains),
-    **{name: Function(2, 2, _element_at) for name in ("element_at", "subscript")},
+    **{name: Function(least, most, typed) for name, (least, most, typed) in NESTED.items()},
     **_table_of_spark(),
 }

@@ -28,20 +28,29 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
 from skipstone.errors import PredicateError, UnsupportedError
 
-from .bind_expressions import elements_of
+from .bind_expressions import elements_name, elements_of
 from .binding import Binder
 from .functions import BY_SPARK
 from .operands import Unusable
 from .render import operand_sql
 from .sql import parse_sql
-from .tree import Call, ColumnRef, Operand, Truth, is_expression, mapped
-from .typed import ELEMENTS, KnownExpressions, Typed
+from .tree import (
+    ELEMENTS,
+    Call,
+    ColumnRef,
+    KnownExpressions,
+    Operand,
+    Truth,
+    is_expression,
+    mapped,
+)
 from .types import (
     EXPRESSION,
     TIMESTAMP,
@@ -55,6 +64,8 @@ from .zones import Zone, zone, zone_text
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable
+
+    from .typed import Typed
 
 
 _CONTEXT = re.compile(
@@ -100,10 +111,9 @@ def read_expression(
     try:
         operand = binder.spelled(expr.operand if isinstance(expr, Truth) else expr)
         typed = binder.typed(operand)
-        if elements is not None:
+        if elements is not None or typed.kernel in ("map_keys", "map_values"):
             found = elements_of(typed)
-            name = f"{ELEMENTS}({operand_sql(operand)}){EXPRESSION}{spark_name(found.type)}"
-            return Expression(name, found, session)
+            return Expression(elements_name(found), found, session)
         _check(typed, sql)
     except Unusable as why:
         raise UnsupportedError(
@@ -171,13 +181,29 @@ def is_elements(name: str) -> bool:
     return is_expression(name) and _ELEMENTS.fullmatch(_parts(name)[0]) is not None
 
 
+@lru_cache(maxsize=256)
+def elements_of_name(name: str) -> tuple[str, str]:
+    """The column of the elements ``name``; and ``column`` where it is one of lists, else which side
+    of its maps they are, ``map_keys`` or ``map_values``."""
+    elements = _ELEMENTS.fullmatch(_parts(name)[0])
+    found = parse_sql(elements["lists"]) if elements else None
+    match getattr(found, "operand", None):
+        case Call(kernel, (ColumnRef(path),)):
+            return column_name(path), kernel
+        case ColumnRef(path):
+            return column_name(path), "column"
+    raise ValueError(f"{name} is no name of elements")
+
+
 def fields_of_name(name: str) -> dict[str, pa.Field]:
     """The columns that an expression reads, with the types that its name has."""
     sql, context = _parts(name)
-    default, elements = pa.string(), _ELEMENTS.fullmatch(sql)
-    if elements is not None:
-        sql = elements["lists"]
-        default = pa.list_(parse_type(name.rpartition(EXPRESSION)[2]) or pa.null())
+    if _ELEMENTS.fullmatch(sql):
+        column, kernel = elements_of_name(name)
+        type = parse_type(name.rpartition(EXPRESSION)[2]) or pa.null()
+        maps = pa.map_(type, pa.null()) if kernel == "map_keys" else pa.map_(pa.string(), type)
+        return {column: pa.field(column, pa.list_(type) if kernel == "column" else maps)}
+    default = pa.string()
     types = f", {_context(context)[0]}, "
     found: dict[str, pa.Field] = {}
 
@@ -191,6 +217,18 @@ def fields_of_name(name: str) -> dict[str, pa.Field]:
         return operand
 
     mapped(parse_sql(sql, any_function=True), note)
+    return found
+
+
+def fields_of_names(names: Iterable[str]) -> dict[str, pa.Field]:
+    """The columns that several expressions read: of a map each may know one side."""
+    found: dict[str, pa.Field] = {}
+    for name in names:
+        for column, field in fields_of_name(name).items():
+            sides = [found.setdefault(column, field).type, field.type]
+            if all(map(pa.types.is_map, sides)):
+                keys, values = sorted(sides, key=lambda each: not pa.types.is_null(each.item_type))
+                found[column] = pa.field(column, pa.map_(keys.key_type, values.item_type))
     return found
 
 

@@ -258,7 +258,8 @@ class Keys:
 
     def is_compared_often(self) -> bool:
         """Whether words pay; each call counts. Threads that lose a count only make words later."""
-        self.__dict__["comparisons"] = count = self.__dict__.get("comparisons", 0) + 1
+        count: int = self.__dict__.get("comparisons", 0) + 1
+        self.__dict__["comparisons"] = count
         return count > _OFTEN
 
     def derived(self, name: str, derive: Callable[[Keys], Any]) -> Any:

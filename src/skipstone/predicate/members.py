@@ -29,6 +29,8 @@ if TYPE_CHECKING:
 
 # Fewer keys are made a set for each look-up.
 _MANY = 1_024
+# Of more values than this share, all are looked up: copying the others takes longer.
+_MOST = 3 / 4
 #: multiplied with a key, its upper bits are a hash
 MIX = np.uint64(0x9E37_79B9_7F4A_7C15)
 
@@ -136,8 +138,10 @@ def isin(keys: Keys, among: Keys) -> NDArray[np.bool_]:
     if len(among) >= _MANY:
         found = np.zeros(len(keys), np.bool_)
         at = _near(keys, among)
-        if len(at):
-            found[at] = _isin(keys.take(at), among) if len(at) < len(keys) else _isin(keys, among)
+        if len(at) > _MOST * len(keys):
+            found = _isin(keys, among)
+        elif len(at):
+            found[at] = _isin(keys.take(at), among)
         return found & keys.valid
     if isinstance(keys.data, np.ndarray) and isinstance(among.data, np.ndarray):
         return np.asarray(np.isin(keys.data, among.data) & keys.valid, dtype=np.bool_)
@@ -152,8 +156,11 @@ def _isin(keys: Keys, among: Keys) -> NDArray[np.bool_]:
     prefix, words = among.prefixed
     mine = keys.words(len(prefix))
     first = _search(words, mine)
+    every = among.derived("runs", _runs)
+    if not len(every):  # no word is that of two keys
+        return numbers(pc.equal(keys.data, pc.take(among.data, arrow(first))), False)
     tied = np.flatnonzero(words[first] == mine)
-    runs = among.derived("runs", _runs)[first[tied]]
+    runs = every[first[tied]]
     owner = np.repeat(tied, runs)
     members = pc.take(among.data, arrow(np.repeat(first[tied], runs) + within(runs)))
     same = numbers(pc.equal(pc.take(keys.data, arrow(owner)), members), False)
@@ -175,9 +182,11 @@ def _search(ascending: NDArray[Any], values: NDArray[Any]) -> NDArray[np.int64]:
 
 
 def _runs(keys: Keys) -> NDArray[np.int64]:
-    """Of each key, how many have its word from there on."""
+    """Of each key, how many have its word from there on; empty where all have one of their own."""
     _, words = keys.prefixed
     last = np.flatnonzero(np.append(words[1:] != words[:-1], True))
+    if len(last) == len(words):
+        return np.empty(0, np.int64)
     counts = np.diff(last, prepend=-1)
     return np.repeat(last + 1, counts) - np.arange(len(words))
 

@@ -31,7 +31,7 @@ from enum import StrEnum
 from typing import TYPE_CHECKING, TypeAlias
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
 
     import pyarrow as pa
 
@@ -332,13 +332,36 @@ def is_expression(column: str) -> bool:
     return EXPRESSION in column and column_path(column) == (column,)
 
 
+# Kernel and name of the elements of a list, of all rows: Spark's generator, which no condition has.
+ELEMENTS = "explode"
+
+
+@dataclass(frozen=True, slots=True)
+class KnownExpressions:
+    """The expressions among the columns of indexes: ``names`` by what they are over a schema, and
+    ``unusable``, why others are not the same there."""
+
+    names: Mapping[Typed, str]
+    unusable: Mapping[str, str]
+
+
+NO_EXPRESSIONS = KnownExpressions({}, {})
+
+
+def restates(tree: Bound) -> bool:
+    """Whether all leaves are of expressions: in an AND, it is TRUE wherever the others are."""
+    if isinstance(tree, And | Or):
+        return all(restates(child) for child in tree.children)  # type: ignore[arg-type]
+    return isinstance(tree, Leaf) and is_expression(tree.column)
+
+
 def stored_columns(tree: Bound) -> frozenset[str]:
-    """The columns of the leaves that files have: of expressions, those of pairs."""
+    """The columns of the leaves that files have: of expressions, those of pairs and elements."""
     found: set[str] = set()
     for leaf in leaves(tree):
         if isinstance(leaf, Pair):
             found |= {leaf.left, leaf.right}
-        elif not is_expression(leaf.column):
+        elif leaf.column.startswith(f"{ELEMENTS}(") or not is_expression(leaf.column):
             found.add(leaf.column)
     return frozenset(found)
 

@@ -98,31 +98,17 @@ class Typed:
         return list(found.items())
 
 
-@dataclass(frozen=True, slots=True)
-class KnownExpressions:
-    """The expressions among the columns of indexes: ``names`` by what they are over a schema, and
-    ``unusable``, why others are not the same there."""
-
-    names: Mapping[Typed, str]
-    unusable: Mapping[str, str]
-
-
-NO_EXPRESSIONS = KnownExpressions({}, {})
-
 # Kernels that do not fail, over arguments that Spark casts to text or times in any mode.
 _OF_BOTH_MODES = {"column", "constant", "upper", "lower", "length", "trim", "substring", "concat"}
 _OF_BOTH_MODES |= {"startswith", "endswith", "contains", "like", "rlike", "map_value", "spark"}
-_OF_BOTH_MODES |= {"field", "trunc", "date_trunc", "array_contains"}
+_OF_BOTH_MODES |= {"field", "trunc", "date_trunc", "array", "array_contains", "arrays_overlap"}
+_OF_BOTH_MODES |= {"map_keys", "map_values"}
 
 
 def _never_fails(cast: Typed) -> bool:
     source, t = cast.args[0].type, pa.types
     times = all(t.is_date(each) or t.is_timestamp(each) for each in (source, cast.type))
     return times or bool(t.is_string(cast.type))
-
-
-# Kernel and name of the elements of a list, of all rows: Spark's generator, which no condition has.
-ELEMENTS = "explode"
 
 
 def constant(value: Value | Interval | None, type: pa.DataType) -> Typed:

@@ -1,4 +1,4 @@
-"""Casts of typed expressions, and the types of arithmetic with decimals."""
+"""Casts of typed expressions, the types that they meet in, and those of decimal arithmetic."""
 
 from __future__ import annotations
 
@@ -6,11 +6,13 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from .operands import Unusable, cast_constant, decimal_for
+from .operands import Unusable, cast_constant, common_type, decimal_for
 from .typed import INTERVAL_TYPE, Typed, constant
 from .types import Kind, kind_of, spark_name, spark_type
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from .zones import Zone
 
 
@@ -31,6 +33,35 @@ def literal_int(arg: Typed, what: str) -> int | None:
     if not arg.is_constant or (arg.value is not None and kind(arg) is not Kind.INTEGER):
         raise Unusable(f"{what} is not a literal integer")
     return None if arg.value is None else int(arg.value)
+
+
+# -- types that meet ------------------------------------------------------------------------------
+
+
+def shared_type(args: Sequence[Typed], what: str) -> pa.DataType:
+    """The type that Spark gives branches and lists."""
+    found = args[0].type
+    for each in args[1:]:
+        common = meeting(found, each.type)
+        if common is None:
+            raise Unusable(f"{what} of {name_of(found)} and {name_of(each.type)}")
+        found = common
+    return found
+
+
+def meeting(a: pa.DataType, b: pa.DataType) -> pa.DataType | None:
+    """``common_type`` of any two types: that of lists, maps and structs is their own."""
+    if a == b or is_null_type(a) or is_null_type(b):
+        return b if is_null_type(a) else a
+    return None if spark_type(a) is None or spark_type(b) is None else common_type(a, b)
+
+
+def is_null_type(type: pa.DataType) -> bool:
+    return bool(pa.types.is_null(type))
+
+
+def refused(what: str, arg: Typed) -> Unusable:
+    return Unusable(f"{what} of {name_of(arg.type)} is not computed")
 
 
 # -- casts -----------------------------------------------------------------------------------------

@@ -28,7 +28,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias, cast
 
 import numpy as np
 
-from skipstone.predicate.tree import And, Bound, Const, Leaf, Opaque
+from skipstone.predicate.tree import And, Bound, Const, Leaf, Opaque, restates
 from skipstone.predicate.tree import leaves as leaves_of
 from skipstone.storage import ByteRange
 
@@ -279,7 +279,8 @@ def _take(
 def combine(tree: Bound, of: LeafBounds, constants: Constants) -> Bounds[Any]:
     """Bounds of ``tree`` from the bounds of its leaves; an ``Opaque`` or unlisted leaf is unknown.
 
-    ``constants`` are those of the level's kind of set.
+    ``constants`` are those of the level's kind of set. In an AND, what restates the others is TRUE
+    where they are: it narrows them, and they decide alone which units match completely.
     """
     if isinstance(tree, Leaf):
         found = of.get(tree)
@@ -292,6 +293,8 @@ def combine(tree: Bound, of: LeafBounds, constants: Constants) -> Bounds[Any]:
     result: Bounds[Any] | None = None
     for child in tree.children:
         part = combine(cast("Bound", child), of, constants)
+        if conjunction and restates(cast("Bound", child)):
+            part = Bounds(part.may, part.may)
         if result is None:
             result = part
         else:

@@ -201,8 +201,6 @@ class Index(BaseEvidence, ABC):
 
     #: the kind's name, as in the fact store's column names and in Xskipper's: ``minmax``
     name: str
-    #: names a user may type instead: ``("bloom",)``
-    aliases: ClassVar[tuple[str, ...]] = ()
     #: names of the parameters that a user may write: ``("fpp",)``
     parameters: ClassVar[tuple[str, ...]] = ()
     level: ClassVar[Level] = Level.OBJECT

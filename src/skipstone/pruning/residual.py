@@ -32,6 +32,7 @@ from skipstone.predicate.tree import (
     leaves,
     pieces,
 )
+from skipstone.predicate.types import spark_type
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -163,7 +164,9 @@ class _Evaluation:
                 column = column.to_arrow()
             column = _whole(column)
             try:
-                arrays[name] = column if pa.types.is_nested(type) else stored(column, type)
+                # Of a type without an order, such as TIME or a list, only nulls are asked.
+                has_order = spark_type(type) is not None
+                arrays[name] = stored(column, type) if has_order else column
             except pa.ArrowInvalid as error:
                 raise unfit(name, column.type, type, self.path) from error
         try:

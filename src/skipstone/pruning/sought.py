@@ -61,7 +61,7 @@ class Sought:
         lows, highs = np.asarray(self.lows, np.uint64), np.asarray(self.highs, np.uint64)
         if len(lows) <= _FEW_SPANS:
             return lows, highs, np.zeros(0, np.uint64)
-        size = max(16, len(lows).bit_length() + 3)
+        size = max(16, len(lows).bit_length() + 4)
         flags = np.zeros(1 << size, np.bool_)
         if (highs - lows <= np.uint64(1)).all():
             for ends in (lows, highs):

@@ -28,7 +28,7 @@ import numpy as np
 import pyarrow as pa
 
 from skipstone.errors import FormatError, SkipstoneError, UnsupportedError
-from skipstone.human import Report, of_total, plural, size
+from skipstone.human import Report, aligned, of_total, plural, size
 from skipstone.identity import canonical_path
 from skipstone.parquet.format.enums import Type
 from skipstone.parquet.reading.file import ParquetFile
@@ -120,7 +120,7 @@ class PmDescription(Report):
             f"designated timestamp: {self.designated_timestamp or 'none'}",
             f"Bloom filters: {of_total(len(self.bloom_columns), len(self.columns), 'columns')}",
         ]
-        return "\n".join([*lines, *(f"  {name}  {type}" for name, type in self.columns)])
+        return "\n".join([*lines, *(f"  {line}" for line in aligned(self.columns).splitlines())])
 
 
 class PmFile:

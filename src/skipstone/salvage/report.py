@@ -19,7 +19,7 @@ FooterState: TypeAlias = Literal["whole", "checkpoint", "lost"]
 class LeftOut(Report):
     """Pages between bytes ``start`` and ``stop`` that are in no row group that is certain.
 
-    ``row_counts``: values of ``row_group_rows`` that make it certain.
+    ``row_counts``: the least values of ``row_group_rows`` that make it certain, at most nine.
     """
 
     start: int

@@ -122,23 +122,7 @@ def salvage(
                 best.work.write(out, best.saved)
     except FormatError as error:
         raise error.in_file(path) from error
-    found = best.found
-    return SalvageReport(
-        path=path,
-        output=str(target) if best.saved else None,
-        size=size,
-        schema_from=origin.what,
-        footer=found.footer,
-        row_groups=tuple([group for group, _ in best.row_groups]),
-        pages_found=found.pages_found,
-        pages_with_checksum=best.work.with_checksum,
-        ambiguous_pages=found.ambiguous_pages,
-        incomplete_pages=found.incomplete_pages,
-        left_out=tuple(found.left_out),
-        lost=found.lost,
-        notes=tuple(found.notes),
-        seconds=time.perf_counter() - started,
-    )
+    return best.report(path, size, origin.what, str(target) if best.saved else None, started)
 
 
 class _Examined(NamedTuple):
@@ -155,6 +139,27 @@ class _Examined(NamedTuple):
     @property
     def num_rows(self) -> int:
         return sum(made.num_rows for made in self.saved)
+
+    def report(
+        self, path: str, size: int, schema_from: str, output: str | None, started: float
+    ) -> SalvageReport:
+        found = self.found
+        return SalvageReport(
+            path=path,
+            output=output,
+            size=size,
+            schema_from=schema_from,
+            footer=found.footer,
+            row_groups=tuple([group for group, _ in self.row_groups]),
+            pages_found=found.pages_found,
+            pages_with_checksum=self.work.with_checksum,
+            ambiguous_pages=found.ambiguous_pages,
+            incomplete_pages=found.incomplete_pages,
+            left_out=tuple(found.left_out),
+            lost=found.lost,
+            notes=tuple(found.notes),
+            seconds=time.perf_counter() - started,
+        )
 
 
 def _schema(

@@ -343,9 +343,13 @@ class _TreeReader(FunctionReader):
     _ElementAt = _GetMapValue
 
     def _Literal(self, index: int, node: dict[str, Any], children: list[_Node]) -> _Node:
-        type = self.atomic(node["dataType"])
+        listed = node["dataType"]
+        if isinstance(listed, dict) and listed.get("type") == "array" and node.get("value"):
+            found: _Node = self.literal_array(index, self.element_of(listed))
+            return found
+        type = self.atomic(listed)
         if type is None:
-            return self.opaque(index, f"no index can use type {node['dataType']}")
+            return self.opaque(index, f"no index can use type {listed}")
         text = node.get("value")
         if text is None:
             return Literal(None, type)
@@ -358,8 +362,8 @@ class _TreeReader(FunctionReader):
     def _Cast(self, index: int, node: dict[str, Any], children: list[_Node]) -> _Node:
         (child,) = children
         type = self.atomic(node["dataType"])
-        if isinstance(child, Attribute) and self.widens_elements(child.type, node["dataType"]):
-            return child  # array_contains does that itself
+        if self.widens_elements(child, node["dataType"]):
+            return child  # array_contains and arrays_overlap do that themselves
         operand = self.operand(child)
         if isinstance(operand, Opaque):
             return operand

@@ -15,7 +15,18 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from skipstone.predicate.tree import Call, ColumnRef, Comparison, Literal, Opaque, Operand
+from skipstone.predicate.functions import BY_SPARK
+from skipstone.predicate.sql import parse_sql
+from skipstone.predicate.tree import (
+    Call,
+    Cast,
+    ColumnRef,
+    Comparison,
+    Literal,
+    Opaque,
+    Operand,
+    mapped,
+)
 from skipstone.predicate.typed import INTERVAL_TYPE, Interval
 from skipstone.predicate.zones import DAY
 
@@ -52,6 +63,12 @@ _BY_SETTING = {
     "date_format": ("spark.sql.legacy.timeParserPolicy", ("corrected", "exception")),
     "initcap": ("spark.sql.icu.caseMappings.enabled", ("true",)),
 }
+# The engine has no facts of letters whose case depends on that setting. Spark's values have them.
+_CASES = frozenset({"upper", "lower"})
+
+
+# Stands for what is not UTF-8.
+_REPLACED = "\ufffd"
 
 
 @dataclass(slots=True)
@@ -64,10 +81,23 @@ class Attribute:
 
 @dataclass(slots=True)
 class Function:
-    """A function; ``type`` where it is known."""
+    """A function; ``type`` where it is known, of a list that of the elements."""
 
     call: Call
     type: pa.DataType | None
+
+
+def _names(call: Call) -> set[str]:
+    """The functions in a call."""
+    found: set[str] = set()
+
+    def note(operand: Operand) -> Operand:
+        if isinstance(operand, Call):
+            found.add(operand.name)
+        return operand
+
+    mapped(call, note)
+    return found
 
 
 class UnusableOperand(ValueError):
@@ -102,8 +132,11 @@ class FunctionReader(ABC):
         paths = (node.path[: depth + 1] for depth in range(len(node.path)))
         return next((reason for path in paths if (reason := self.unusable.get(path))), None)
 
-    def list_column(self, node: Any) -> ColumnRef:
-        """A column of lists of atomic values; raises ``UnusableOperand``."""
+    def lists(self, node: Any) -> Operand:
+        """A column of lists of atomic values, a side of a column of maps, or an array of literals;
+        raises ``UnusableOperand``."""
+        if isinstance(node, Function) and node.call.name in ("array", "map_keys", "map_values"):
+            return node.call
         if not isinstance(node, Attribute) or self.element_of(node.type) is None:
             raise UnusableOperand("no index can use such a list")
         if reason := self.why_unusable(node):
@@ -115,9 +148,13 @@ class FunctionReader(ABC):
         listed = isinstance(type, dict) and type.get("type") == "array"
         return self.atomic(type["elementType"]) if listed else None
 
-    def widens_elements(self, type: Any, into: Any) -> bool:
+    def widens_elements(self, node: Any, into: Any) -> bool:
         """Whether a cast of lists only makes integers wider."""
-        have, wide = self.element_of(type), self.element_of(into)
+        have, wide = None, self.element_of(into)
+        if isinstance(node, Attribute):
+            have = self.element_of(node.type)
+        elif isinstance(node, Function) and node.call.name in ("map_keys", "map_values"):
+            have = node.type
         if have is None or wide is None or not pa.types.is_integer(have):
             return False
         return bool(pa.types.is_integer(wide) and have.bit_width <= wide.bit_width)
@@ -134,12 +171,15 @@ class FunctionReader(ABC):
         zone = node.get("timeZoneId")
         if zone is not None and zone != self.time_zone:
             return self.opaque(index, f"{name} in time zone {zone}, not the session's")
-        if name in _BY_SETTING:
-            setting, own = _BY_SETTING[name]
+        call = Call(name, tuple(self.argument(child) for child in children))
+        names = _names(call)
+        changed = [each for each in (name,) if each in _BY_SETTING]
+        if names & _CASES and names & BY_SPARK:
+            changed.append("initcap")
+        for setting, own in map(_BY_SETTING.__getitem__, changed):
             if (found := self.setting(setting)) not in own:
                 return self.opaque(index, f"{setting} is {found or 'not there'}")
-        args = tuple(self.argument(child) for child in children)
-        return Function(Call(name, args), pa.string() if name in _TEXTS else None)
+        return Function(call, pa.string() if name in _TEXTS else None)
 
     def _Multiply(self, index: int, node: dict[str, Any], children: list[Any]) -> Any:
         if self.eval_mode(index) != "ANSI":
@@ -147,8 +187,49 @@ class FunctionReader(ABC):
         return Function(Call("*", tuple(self.argument(child) for child in children)), None)
 
     def _ArrayContains(self, index: int, node: dict[str, Any], children: list[Any]) -> Any:
-        lists, value = self.list_column(children[0]), self.argument(children[1])
+        lists, value = self.lists(children[0]), self.argument(children[1])
         return Function(Call("array_contains", (lists, value)), pa.bool_())
+
+    def _ArraysOverlap(self, index: int, node: dict[str, Any], children: list[Any]) -> Any:
+        sides = tuple(self.lists(child) for child in children)
+        return Function(Call("arrays_overlap", sides), pa.bool_())
+
+    def _CreateArray(self, index: int, node: dict[str, Any], children: list[Any]) -> Any:
+        values = tuple(self.argument(child) for child in children)
+        if not all(isinstance(value, Literal) for value in values):
+            return self.opaque(index, "no index can use an array of other values than literals")
+        return Function(Call("array", values), None)
+
+    def literal_array(self, index: int, element: pa.DataType | None) -> Any:
+        """An array of literals as its text spells them, each with its type."""
+        t = pa.types
+        if element is None or not any(
+            each(element) for each in (t.is_string, t.is_integer, t.is_boolean, t.is_date)
+        ):
+            return self.opaque(index, "no index can use an array of such values")
+        text = str(self.node_at(index).sql())
+        found = getattr(parse_sql(text), "operand", None) if _REPLACED not in text else None
+        match found:
+            case Call("array", values) if all(
+                isinstance(value, Literal | Cast) for value in values
+            ):
+                return Function(found, None)
+        return self.opaque(index, "no index can use such an array")
+
+    def _MapKeys(self, index: int, node: dict[str, Any], children: list[Any]) -> Any:
+        (maps,) = children
+        keys = str(node["class"]).endswith("MapKeys")
+        if not isinstance(maps, Attribute) or not isinstance(maps.type, dict):
+            return self.opaque(index, "no index can use such a map")
+        element = self.atomic(maps.type.get("keyType" if keys else "valueType"))
+        if element is None:
+            return self.opaque(index, "no index can use such a map")
+        if reason := self.why_unusable(maps):
+            return self.opaque(index, reason)
+        name = "map_keys" if keys else "map_values"
+        return Function(Call(name, (ColumnRef(maps.path),)), element)
+
+    _MapValues = _MapKeys
 
     def _NamedLambdaVariable(self, index: int, node: dict[str, Any], children: list[Any]) -> Any:
         return Attribute(
@@ -160,7 +241,7 @@ class FunctionReader(ABC):
 
     def _ArrayExists(self, index: int, node: dict[str, Any], children: list[Any]) -> Any:
         """``exists(list, x -> x = value)`` is ``array_contains(list, value)``."""
-        lists, function = self.list_column(children[0]), children[1]
+        lists, function = self.lists(children[0]), children[1]
         match getattr(function, "call", None):
             case Call("lambda", (Comparison("=", left, right), each)) if each in (left, right):
                 value = right if left == each else left

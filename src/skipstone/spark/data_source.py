@@ -14,6 +14,7 @@
 | ``memory`` | the most bytes of pages that a task decodes together |
 | ``verifyChecksums`` | ``false`` reads pages whose checksum is wrong |
 | ``recursiveFileLookup`` | ``true``: all files below, and no partition columns, as Spark's |
+| ``version``, ``timestamp`` | of a table of a table format, as for ``Table`` |
 | ``storage.<name>`` | an option of the object store |
 
 Spark plans in a Python worker, which has no session. The session's time zone is unknown there, so a
@@ -72,7 +73,7 @@ if TYPE_CHECKING:
 _STORAGE = "storage."
 _NAMES = (
     "path, where, columns, orderBy, limit, timeZone, indexLocation, memory, "
-    "recursiveFileLookup, verifyChecksums"
+    "recursiveFileLookup, verifyChecksums, version, timestamp"
 )
 _KNOWN = _NAMES.lower().split(", ")
 # Two zones in which the same local time is always another instant.
@@ -126,6 +127,8 @@ class SkipstoneSource(DataSource):
             memory=None if "memory" not in options else _whole("memory", options["memory"]),
             verify_checksums=_flag("verifyChecksums", options.get("verifychecksums", "true")),
             recursive_file_lookup=_flag(RECURSIVE, options.get(RECURSIVE.lower(), "false")),
+            version=options.get("version"),
+            timestamp=options.get("timestamp"),
         )
 
     def schema(self) -> StructType:

@@ -191,7 +191,7 @@ class _OneFile(RemoteReads):
     at_once = 1
 
     def __init__(self, version: ObjectId, content: memoryview) -> None:
-        super().__init__(gap=0, limit=2**40)
+        super().__init__(version.path, gap=0, limit=2**40)
         self.version, self.content = version, content
 
     def stat(self, path: str) -> ObjectId:

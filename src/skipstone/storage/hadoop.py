@@ -59,14 +59,11 @@ class HadoopStorage(RemoteReads):
     def __init__(
         self, base: str, files: HadoopFiles, *, gap: int = 256 << 10, limit: int = 16 << 20
     ) -> None:
-        super().__init__(gap, limit)
-        self.base, self.files = base, files
+        super().__init__(base, gap, limit)
+        self.files = files
         self.requests = 0
 
     # -- listing ----------------------------------------------------------------------------------
-
-    def holds(self, path: str) -> bool:
-        return path == self.base or path.startswith(f"{self.base}/")
 
     def list_all(self, prefix: str) -> Listing:
         try:
@@ -162,12 +159,6 @@ class HadoopStorage(RemoteReads):
         if version is not None and not version.same_version(self.stat(path)):
             raise StaleError(f"{path} is not the version that was listed")
         return found
-
-    def read_tail(self, path: str, length: int) -> tuple[ObjectId, memoryview]:
-        version = self.stat(path)
-        size = version.size or 0
-        start = max(0, size - length)
-        return version, self.read_range(path, start, size - start, version)
 
     # -- writing ----------------------------------------------------------------------------------
 

@@ -95,8 +95,8 @@ class ObjectStorage(RemoteReads):
         gap: int = 1024 * 1024,
         limit: int = 16 * 1024 * 1024,
     ) -> None:
-        super().__init__(gap, limit)
-        self.base, self.store = base, store
+        super().__init__(base, gap, limit)
+        self.store = store
         self.requests = 0
         self._counting = threading.Lock()
         self._lister = ObjectLister(store, self._count)
@@ -144,9 +144,6 @@ class ObjectStorage(RemoteReads):
             self.requests += 1
 
     # -- listing ----------------------------------------------------------------------------------
-
-    def holds(self, path: str) -> bool:
-        return path == self.base or path.startswith(f"{self.base}/")
 
     def list_all(self, prefix: str) -> Listing:
         return self._listing(prefix, self._below(prefix))
@@ -285,10 +282,7 @@ class ObjectStorage(RemoteReads):
             raise
         except OSError:
             # Azure has no suffix ranges, and S3 refuses them for an empty object.
-            version = self.stat(path)
-        size = version.size or 0
-        start = max(0, size - length)
-        return version, self.read_range(path, start, size - start, version)
+            return super().read_tail(path, length)
 
     # -- writing ----------------------------------------------------------------------------------
 

@@ -63,7 +63,7 @@ def data_files(entries: Iterable[tuple[str, int]]) -> DataFiles:
 
 
 class RemoteReads:
-    """Reads of ranges by ``read_range`` and ``stat``, at most ``at_once`` at a time.
+    """Reads of ranges below ``base`` by ``read_range`` and ``stat``, at most ``at_once`` at a time.
 
     ``gap``: the most bytes between two ranges that one request joins, where there are more requests
     than run at once; ``limit``: the longest joined request.
@@ -72,7 +72,8 @@ class RemoteReads:
     remote = True
     at_once: int
 
-    def __init__(self, gap: int, limit: int) -> None:
+    def __init__(self, base: str, gap: int, limit: int) -> None:
+        self.base = base
         self.gap, self.near, self.limit = gap, min(_NEAR, gap), limit
         # Ends of objects, and ranges that were read early, by their versions.
         self._ends: LruCache[ObjectId, memoryview] = LruCache(most_bytes=_KEPT_ENDS, size=len)
@@ -82,6 +83,17 @@ class RemoteReads:
         # By root: the summary file that its last listing saw, and that listing.
         self._summaries: dict[str, ObjectId | None] = {}
         self._listings: LruCache[str, Listing] = LruCache(_LISTINGS)
+
+    def holds(self, path: str) -> bool:
+        """See ``Storage``."""
+        return path == self.base or path.startswith(f"{self.base}/")
+
+    def read_tail(self, path: str, length: int) -> tuple[ObjectId, memoryview]:
+        """See ``Storage``."""
+        version = self.stat(path)
+        size = version.size or 0
+        start = max(0, size - length)
+        return version, self.read_range(path, start, size - start, version)
 
     def summary(self, root: str) -> ObjectId | None:
         """See ``Storage``."""

@@ -14,14 +14,12 @@ import numpy as np
 from skipstone.errors import KeyUnavailableError, PredicateError, SkipstoneError, UnsupportedError
 from skipstone.human import plural
 from skipstone.paimon.options import FileIndexOptions
-from skipstone.predicate.indexed import columns_of_name, is_elements, spark_expression
 from skipstone.predicate.types import MapKey, column_name, column_path
 from skipstone.pruning import Cause, Reason
 from skipstone.pruning.kind import Index, column_fields
 from skipstone.pruning.partitions import PartitionColumns
 from skipstone.pruning.table_schema import spelled_path
 
-from .expression_indexes import expression_column, without_spark
 from .file_format import Progress, bound
 from .open_table import OpenTable
 
@@ -154,8 +152,8 @@ class BuildVerbs(OpenTable):
         Arguments as for ``refresh``. ``SkipstoneError`` where only corrupt parts said which indexes
         there are.
         """
+        from skipstone.facts.check import check, remove_damaged
         from skipstone.facts.reports import RepairReport
-        from skipstone.facts.upkeep import check, remove_damaged
 
         self.store.require_own()
         known = self.store.snapshot().definitions
@@ -244,6 +242,8 @@ def _run_build(
     if choose is not None and spark is None and todo.any():
         spark = choose(int(np.count_nonzero(todo)), int(listing.sizes[todo].sum()))
     if spark is None:
+        from .expression_indexes import without_spark
+
         groups = list(without_spark(groups, locked, required=required))
     job = partial(
         BuildJob,
@@ -376,6 +376,8 @@ def _refuse_in_clear(
         return
     except (SkipstoneError, OSError):
         return  # the file's task reports the error
+    from skipstone.predicate.indexed import columns_of_name
+
     for index in wanted:
         read = [tuple(map(str, column_path(each))) for each in columns_of_name(index.column)]
         if any(names[: len(each)] == each for names in read for each in encrypted):
@@ -395,6 +397,8 @@ def _checked(
     for a type that a kind does not support, or a partition column.
     """
     from difflib import get_close_matches
+
+    from .expression_indexes import expression_column
 
     schema = table.file_columns(listing, spark)
     partitions = PartitionColumns.of(listing).values
@@ -435,6 +439,7 @@ def _columns_of(schema: pa.Schema) -> str:
 def _check_kinds(table: OpenTable, wanted: Sequence[Index]) -> None:
     """Refuse row indexes where rows have no positions; warn of kinds that Paimon deprecates."""
     from skipstone.paimon.kinds import Bsi
+    from skipstone.predicate.indexed import columns_of_name, is_elements, spark_expression
 
     sidecars = [index for index in wanted if index.sidecar is not None]
     if sidecars and not table.is_parquet:
@@ -467,7 +472,7 @@ _KINDS_OF_ELEMENTS = ("minmax", "valuelist", "bloomfilter")
 
 def _check_elements(table: OpenTable, index: Index) -> None:
     if not table.is_parquet:
-        raise UnsupportedError(f"{index!r}: elements are those of lists in Parquet files only")
+        raise UnsupportedError(f"{index!r}: elements are those of lists and maps in Parquet files")
     if index.name not in _KINDS_OF_ELEMENTS:
         raise UnsupportedError(
             f"{index!r}: elements of lists are no rows",
@@ -476,7 +481,7 @@ def _check_elements(table: OpenTable, index: Index) -> None:
 
 
 def _merge_if_needed(table: OpenTable) -> int:
-    from skipstone.facts.upkeep import compact, needs_merge
+    from skipstone.facts.compact import compact, needs_merge
 
     snapshot = table.store.snapshot()
     # A merge leaves out the facts of files that are not listed.

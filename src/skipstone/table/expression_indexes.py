@@ -10,8 +10,7 @@ import numpy as np
 
 from skipstone.errors import PredicateError, UnsupportedError
 from skipstone.predicate.indexed import known_expressions, read_expression, spark_expression
-from skipstone.predicate.tree import is_expression
-from skipstone.predicate.typed import ELEMENTS
+from skipstone.predicate.tree import ELEMENTS, is_expression
 from skipstone.predicate.types import EXISTS_DEFAULT, column_path, is_list
 from skipstone.pruning import Reason
 from skipstone.pruning.table_schema import find_field

@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from skipstone.errors import SkipstoneError, in_words
-from skipstone.predicate.indexed import columns_of_name
 from skipstone.predicate.types import column_path
 from skipstone.pruning import Cause
 from skipstone.storage import open_storage
@@ -54,6 +53,8 @@ class IndexAfterRewrite:
 
     def clear(self, encryption: Encryption) -> list[str]:
         """The indexes in the clear over columns that ``encryption`` encrypts."""
+        from skipstone.predicate.indexed import columns_of_name
+
         return [
             f"{','.join(each.columns)}:{each.kind}"
             for each in (() if self._store is None else self._store.snapshot().definitions)
@@ -67,7 +68,7 @@ class IndexAfterRewrite:
 
     def drop_clear(self, encryption: Encryption, *, whole: bool) -> tuple[str, ...]:
         """Drop them, and with ``whole`` all others, which are then built again."""
-        from skipstone.facts.upkeep import compact, drop_index
+        from skipstone.facts.compact import compact, drop_index
 
         found, store = self.clear(encryption), self._store
         if not found or store is None:

@@ -117,6 +117,7 @@ class OpenTable:
         if isinstance(index_location, str | os.PathLike):
             index_location = full_path(index_location, self.storage_options)
         self.storage: Storage = open_storage(self.path, self.storage_options)
+        self._snapshots = None if named is None else SnapshotTable(self.path, self.storage, named)
         given = options or {}
         #: Paimon's options of file indexes
         self.file_index = FileIndexOptions.parse({k: v for k, v in given.items() if is_option(k)})
@@ -142,14 +143,11 @@ class OpenTable:
         self.store = find_store(self.path, index_location, self.storage_options, keys, self.storage)
         #: whether the user named the place of the index
         self.names_index = index_location is not None
-        self.partial, self.verify_checksums = partial, verify_checksums
+        self.partial, self.verify_checksums, self.memory = partial, verify_checksums, memory
         if version is not None and timestamp is not None:
             raise TypeError("a table has a version or a timestamp, not both")
         #: the version or the time of a table of a table format
         self.version, self.timestamp = version, timestamp
-        if named is not None:
-            self._snapshots = SnapshotTable(self.path, self.storage, named)
-        self.memory = memory
         #: files that the table leaves out, and why; see ``query_readable``
         self.skipped: dict[str, str] = {}
         #: where transparent reading looks for the index
@@ -245,9 +243,8 @@ class OpenTable:
             format = table_format(self.path, self.storage, top)
             if format is not None:
                 self.require_whole("a snapshot")
-                at = self.version, self.timestamp
                 place = self.path, self.storage, self.storage_options
-                self._snapshots = open_table(format, *place, *at)
+                self._snapshots = open_table(format, *place, self.version, self.timestamp)
         if self._snapshots is None and (self.version, self.timestamp) != (None, None):
             raise UnsupportedError(
                 f"{self.path} has no versions: it is not a table of a table format",
@@ -255,7 +252,12 @@ class OpenTable:
             )
         return self._snapshots
 
-    _snapshots: SnapshotTable | None = None
+    def kept_at(self, snapshots: SnapshotTable) -> Self:
+        """This table at the one snapshot that ``snapshots`` have."""
+        other = copy(self)
+        other.version, other.timestamp = snapshots.source.snapshot().version, None
+        other._snapshots = snapshots
+        return other
 
     def require_plain(self, what: str) -> None:
         """``UnsupportedError`` for a table of a table format; ``what`` does not apply to it."""
@@ -386,13 +388,14 @@ class OpenTable:
         """The columns in the files, in canonical types."""
         if isinstance(self.file_format, SparkFormat):
             return self.file_format.schema(spark, self.store)
-        found = self.file_schema(listing).merged.spark
-        if not isinstance(listing, SnapshotListing):
-            return found
-        return listing.snapshot.without_partitions(found)
+        if isinstance(listing, SnapshotListing):
+            return listing.snapshot.of_files
+        return self.file_schema(listing).merged.spark
 
     def schema(self, listing: Listing, spark: SparkSession | None = None) -> pa.Schema:
-        """The table's schema as Spark reads it, partition columns last."""
+        """The table's schema as Spark reads it, partition columns last if folders have them."""
+        if isinstance(listing, SnapshotListing):
+            return listing.snapshot.table_schema.merged.spark
         return self.with_folders(self.file_columns(listing, spark), listing)
 
     def with_folders(self, schema: pa.Schema, listing: Listing) -> pa.Schema:

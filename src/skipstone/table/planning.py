@@ -43,7 +43,7 @@ from skipstone.pruning.table_schema import FileSchema
 from skipstone.storage import ByteRange, Listing
 from skipstone.storage.base import metered
 from skipstone.storage.listing import SUMMARY
-from skipstone.table_formats.snapshot import facts_of
+from skipstone.table_formats.snapshot import SnapshotListing, facts_of
 
 from .file_format import ParquetFormat
 from .sort_keys import orders_in
@@ -383,6 +383,8 @@ def _notes(table: OpenTable, listing: Listing) -> tuple[Reason, ...]:
     """Files that are left out, and why ``_metadata`` was not used, or not for all files."""
     if not isinstance(table.file_format, ParquetFormat):
         return ()
+    if isinstance(listing, SnapshotListing):
+        return listing.snapshot.reasons
     summary = _of_summary(table, table.file_format, listing)
     return (*_empty(listing), *outside(listing), *summary)
 

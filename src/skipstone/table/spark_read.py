@@ -21,7 +21,6 @@ from skipstone.predicate.types import column_path
 from skipstone.pruning import Cause, Reason
 from skipstone.pruning.costs import SPARK
 from skipstone.pruning.partitions import RECURSIVE
-from skipstone.questdb.txn_snapshot import ready_for_spark
 from skipstone.spark.facts import FactsPruner, finder, store_cache
 from skipstone.spark.read_choice import (
     Choice,
@@ -43,7 +42,6 @@ from skipstone.spark.session import (
     settings_of,
 )
 from skipstone.spark.skip import mark, skip
-from skipstone.spark.txn_scan import TxnPruner, read_txn_table
 from skipstone.spark.versions import no_data_sources
 from skipstone.storage import needs_session
 from skipstone.storage.base import metered
@@ -67,9 +65,9 @@ if TYPE_CHECKING:
     from skipstone.execution import TableScan
     from skipstone.pruning.plan import Plan, SortKey
     from skipstone.spark.relation import Pruner, RelationInfo
+    from skipstone.table_formats import SnapshotTable
 
     from .open_table import OpenTable
-    from .txn_table import TxnTable
 
 
 _LOG = logging.getLogger("skipstone")
@@ -82,7 +80,6 @@ def read_table(
     _require_own_root(table, options)
     require_session(spark)
     table.require_index()
-    table.require_plain("Spark's reader would read files that are not part of it")
     table = table.with_lookup_of(options)
     options = {key: value for key, value in options.items() if key.lower() != RECURSIVE.lower()}
     where, columns, order_by = request.where, request.columns, request.order_by
@@ -95,11 +92,14 @@ def read_table(
         _require_kms(table, spark, options)
     orders = [] if order_by is None else orders_of(order_by)
     keys = None if request.keys is None else spark_keys(spark, request.keys)
-    if where is None and columns is None and order_by is None and limit is None and keys is None:
+    asked = (where, columns, order_by, limit, keys)
+    if all(each is None for each in asked) and table.snapshots() is None:
         return _native(table, spark, where, options, {}, None)
     _check_columns(columns)
     settings = settings_of(spark)
     request = replace(request, time_zone=settings[ZONE], keys=keys and keys.expr)
+    if (snapshots := table.snapshots()) is not None:
+        return _of_format(table, snapshots, spark, settings, request, options, keys)
     against = _against(table, settings, where, options)
     if keys is not None and against is None:
         against = keys.against_pages
@@ -232,6 +232,52 @@ def _check_columns(columns: Sequence[str] | None) -> None:
             )
 
 
+# -- tables of table formats -----------------------------------------------------------------------
+
+
+def _of_format(
+    table: OpenTable,
+    snapshots: SnapshotTable,
+    spark: SparkSession,
+    settings: Mapping[str, str],
+    request: PlanRequest,
+    options: Mapping[str, str],
+    keys: SparkKeys | None,
+) -> DataFrame:
+    """The rows of the snapshot of now, also in later actions: rows that are read here, or pages.
+
+    Spark's own reader knows no log. What only Spark decides, it decides on all rows.
+    """
+    table, where = table.kept_at(snapshots.kept()), request.where
+    orders = [] if request.order_by is None else orders_of(request.order_by)
+    assert isinstance(where, str | None)
+    if against_pages(settings, where) is None and keys is None:
+        found = _by_plan(table, spark, settings, request)
+        if found.frame is not None:
+            return _finished(found.frame, request.columns if orders else None, orders, None)
+        if found.scan is not None and undecidable(found.scan) is None:
+            frame = _pages_of(table, spark, request, options)
+            why = f"Spark's own reader does not know the log of {snapshots.source.format}"
+            return _marked(spark, table, frame, found.scan, Choice(Way.PAGES, why))
+    frame = _pages_of(table, spark, PlanRequest(time_zone=request.time_zone), options)
+    frame = frame if where is None else frame.where(where)
+    frame = frame if keys is None else keys.joined(frame)
+    return _finished(frame, request.columns, orders, request.limit)
+
+
+def _pages_of(
+    table: OpenTable, spark: SparkSession, request: PlanRequest, options: Mapping[str, str]
+) -> DataFrame:
+    against = _against(table, {}, None, options)
+    frame, why = (None, against) if against else _paged(table, spark, request)
+    if frame is None:
+        raise UnsupportedError(
+            f"{table.path}: Spark cannot read the table by pages: {why}",
+            hint="read it in this process, with Table.query",
+        )
+    return frame
+
+
 # -- Spark's own reader ----------------------------------------------------------------------------
 
 
@@ -247,7 +293,10 @@ def _native(
     if keys is not None:
         options = {**options, **keys.option}
     if table.txn is not None:
-        return _snapshot(table, table.txn, spark, where, options, keys)
+        prune = None if keys is None else partial(keys.prune, spark=spark)
+        plan, place = partial(_planned, table, keys), table.index_location
+        frame = table.txn.frame(spark, where, options, prune, plan, place)
+        return frame if keys is None else keys.joined(frame)
     reasons = () if choice is None else (_reason(choice),)
     unsure = _miscounted(table, settings, where)
     if unsure:
@@ -327,64 +376,6 @@ def _planned(
     return planned(table, PlanRequest(where=where, **how)).plan
 
 
-# -- snapshots of a table with a _txn --------------------------------------------------------------
-
-
-def _snapshot(
-    table: OpenTable,
-    txn: TxnTable,
-    spark: SparkSession,
-    where: str | None,
-    options: Mapping[str, str],
-    keys: SparkKeys | None,
-) -> DataFrame:
-    """The rows of one snapshot, also while a writer commits."""
-    listing = txn.listing()
-    if not len(listing):
-        raise UnsupportedError(
-            f"{txn.root} has no Parquet partitions", hint="there is nothing to read"
-        )
-    coverage = txn.coverage(listing)
-    if is_connect(spark):
-        for file in listing.files:
-            if file.length != file.size:
-                raise UnsupportedError(
-                    f"{file.path} is longer than its snapshot: Spark Connect accepts no sizes",
-                    hint="an append is running: read again, or from a classic session",
-                )
-        wanted = {"mergeSchema": "true", **options}
-        frame = read_connect(
-            spark,
-            table.path,
-            partial(_planned, table, keys),
-            where,
-            wanted,
-            paths=listing.paths,
-            keyed=keys is not None,
-        )
-        return frame if keys is None else keys.joined(frame)
-
-    find_facts = finder({txn.root: table.index_location}, store_cache(spark))
-
-    def find(relation: RelationInfo) -> TxnPruner:
-        facts = find_facts(relation)
-        if keys is not None:
-            keys.prune(facts, spark)
-        return TxnPruner(
-            facts,
-            relation,
-            listing,
-            storage=txn.storage,
-            partitions=txn.partitions,
-            coverage=coverage,
-        )
-
-    ready_for_spark(listing.files, txn.storage)
-    frame = read_txn_table(spark, listing, options, find)
-    frame = frame if where is None else frame.where(where)
-    return frame if keys is None else keys.joined(frame)
-
-
 # -- rows and pages --------------------------------------------------------------------------------
 
 
@@ -397,7 +388,9 @@ def _ahead(
     choice: Choice,
 ) -> _Found:
     """The rows of ``scan``; another choice where they are more than a few, or of other types."""
-    schema = schema_without_spark(table, scan.plan, settings, request.columns)
+    schema = None
+    if table.snapshots() is None:
+        schema = schema_without_spark(table, scan.plan, settings, request.columns)
     if schema is None:
         schema, why = schema_by_spark(table, spark, request.columns)
         if schema is None:
@@ -435,6 +428,7 @@ def _paged(
         "indexLocation": table.index_location if table.names_index else None,
         "memory": table.memory,
         "verifyChecksums": None if table.verify_checksums else "false",
+        "version": table.version,
         **table.lookup,
     }
     options = {key: str(value) for key, value in given.items() if value is not None}

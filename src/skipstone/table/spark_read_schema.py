@@ -218,6 +218,8 @@ def schema_by_spark(
 ) -> tuple[StructType | None, str]:
     """The schema that Spark finds, where a reader of pages gives exactly these types; or why it
     does not."""
+    if table.snapshots() is not None:  # its log has the schema
+        return spark_schema(table, columns), ""
     native = plain_frame(table, spark, {})
     if columns is not None:
         native = native.select(*columns)

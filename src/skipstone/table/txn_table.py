@@ -10,6 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from skipstone.errors import UnsupportedError
 from skipstone.planning.table_facts import SnapshotFacts
 from skipstone.pruning.partitions import PartitionColumns
 from skipstone.pruning.plan import Coverage
@@ -17,9 +18,14 @@ from skipstone.questdb.partition_evidence import OpenPartitions, PartitionPms, P
 from skipstone.questdb.txn_snapshot import PartitionFile, TxnListing, TxnSnapshot
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
     import pyarrow as pa
+    from pyspark.sql import DataFrame, SparkSession
 
     from skipstone.identity import ObjectId
+    from skipstone.pruning.plan import Plan
+    from skipstone.spark.relation import RelationInfo
     from skipstone.storage import Listing, Storage
 
 
@@ -73,6 +79,59 @@ class TxnTable:
             row_counts=listing.row_counts,
             sources=(PartitionPms(listing, self.opened, schema),),
         )
+
+    def frame(
+        self,
+        spark: SparkSession,
+        where: str | None,
+        options: Mapping[str, str],
+        prune: Callable[[Any], None] | None,
+        plan: Callable[..., Plan],
+        index_location: Any,
+    ) -> DataFrame:
+        """The rows of one snapshot, also while a writer commits. ``prune`` gives keys to the pruner
+        of the facts."""
+        from skipstone.questdb.txn_snapshot import ready_for_spark
+        from skipstone.spark.facts import finder, store_cache
+        from skipstone.spark.read_path import read_connect
+        from skipstone.spark.session import is_connect
+        from skipstone.spark.txn_scan import TxnPruner, read_txn_table
+
+        listing = self.listing()
+        if not len(listing):
+            raise UnsupportedError(
+                f"{self.root} has no Parquet partitions", hint="there is nothing to read"
+            )
+        coverage = self.coverage(listing)
+        if is_connect(spark):
+            for file in listing.files:
+                if file.length != file.size:
+                    raise UnsupportedError(
+                        f"{file.path} is longer than its snapshot: Spark Connect accepts no sizes",
+                        hint="an append is running: read again, or from a classic session",
+                    )
+            wanted = {"mergeSchema": "true", **options}
+            paths, keyed = listing.paths, prune is not None
+            return read_connect(spark, self.root, plan, where, wanted, paths=paths, keyed=keyed)
+
+        find_facts = finder({self.root: index_location}, store_cache(spark))
+
+        def find(relation: RelationInfo) -> TxnPruner:
+            facts = find_facts(relation)
+            if prune is not None:
+                prune(facts)
+            return TxnPruner(
+                facts,
+                relation,
+                listing,
+                storage=self.storage,
+                partitions=self.partitions,
+                coverage=coverage,
+            )
+
+        ready_for_spark(listing.files, self.storage)
+        frame = read_txn_table(spark, listing, options, find)
+        return frame if where is None else frame.where(where)
 
 
 @dataclass(frozen=True, slots=True, eq=False)

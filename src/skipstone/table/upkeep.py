@@ -162,9 +162,9 @@ class UpkeepVerbs(OpenTable):
         read with what matches. With keys (``decryption``, by default the table's) each file must be
         encrypted and in its own place, and none may be missing (``rewrite/encryption_checks.py``).
         """
+        from skipstone.facts.check import check
         from skipstone.facts.coverage import outgrown
         from skipstone.facts.reports import CheckReport
-        from skipstone.facts.upkeep import check
         from skipstone.facts.xskipper_store import XskipperStore
         from skipstone.planning.prove import prove
         from skipstone.rewrite.encryption_checks import check_encrypted_files
@@ -264,8 +264,8 @@ class UpkeepVerbs(OpenTable):
         An Xskipper directory next to the index (``export`` without a destination) is published
         again.
         """
+        from skipstone.facts.compact import compact
         from skipstone.facts.reports import CompactReport
-        from skipstone.facts.upkeep import compact
 
         self.store.require_own()
         self.require_newest("compact")
@@ -306,7 +306,7 @@ class UpkeepVerbs(OpenTable):
         ``SkipstoneError`` where there is neither a table nor an index.
         """
         from skipstone.facts.reports import VacuumReport
-        from skipstone.facts.upkeep import vacuum
+        from skipstone.facts.vacuum import vacuum
 
         self.store.require_own()
         self.require_newest("vacuum")
@@ -407,7 +407,7 @@ class UpkeepVerbs(OpenTable):
 def _drop_one(table: OpenTable, index: str, before: Description) -> tuple[IndexInfo, ...]:
     from difflib import get_close_matches
 
-    from skipstone.facts.upkeep import drop_index
+    from skipstone.facts.compact import drop_index
     from skipstone.indexes.registry import kind as registered
     from skipstone.predicate.indexed import names_it
 

@@ -84,8 +84,10 @@ class Snapshot:
             said_by=str(self),
         )
 
-    def without_partitions(self, schema: pa.Schema) -> pa.Schema:
-        """``schema`` without the partition columns, which no file has."""
+    @cached_property
+    def of_files(self) -> pa.Schema:
+        """The columns in the files: all but the partition columns."""
+        schema = self.table_schema.merged.spark
         for name in self.partitions:
             schema = schema.remove(schema.get_field_index(name))
         return schema
@@ -95,11 +97,20 @@ class Snapshot:
         """What to know of it, for ``describe``."""
         made = self.committed()
         found = [f"{self}" if made is None else f"{self}, of {made:%Y-%m-%d %H:%M:%S} UTC"]
-        if self.deleted:
-            rows = sum(map(len, self.deleted.values()))
-            files = of_total(len(self.deleted), len(self.paths), "files")
-            found.append(f"{plural(rows, 'deleted row')} in {files}, which are not read")
-        return found
+        return found + ([self._of_deleted] if self.deleted else [])
+
+    @cached_property
+    def _of_deleted(self) -> str:
+        rows = sum(map(len, self.deleted.values()))
+        files = of_total(len(self.deleted), len(self.paths), "files")
+        return f"{plural(rows, 'deleted row')} in {files} left out"
+
+    @property
+    def reasons(self) -> tuple[Reason, ...]:
+        """What to know of it, for ``explain``."""
+        cause = Cause.NOT_APPLICABLE
+        said = [self._of_deleted] if self.deleted else []
+        return tuple(Reason(cause=cause, subject=str(self), text=text) for text in said)
 
 
 _NO_FILES = Listing.of("", ())
@@ -120,6 +131,21 @@ class Source(Protocol):
         """The newest snapshot, or the one that was named; the same object while it is the same."""
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class _Kept:
+    """A ``Source`` of one snapshot."""
+
+    kept: Snapshot
+    pinned: ClassVar[bool] = True
+
+    @property
+    def format(self) -> str:
+        return self.kept.format
+
+    def snapshot(self) -> Snapshot:
+        return self.kept
+
+
 @dataclass(frozen=True, eq=False, kw_only=True)
 class SnapshotListing(Listing):
     """The data files of a snapshot, in its order, with the identities that the storage has."""
@@ -138,6 +164,10 @@ class SnapshotTable:
     def pinned(self) -> bool:
         """Whether a version or a time was named."""
         return self.source.pinned
+
+    def kept(self) -> SnapshotTable:
+        """The table at the snapshot of now."""
+        return SnapshotTable(self.root, self.storage, _Kept(self.source.snapshot()))
 
     def listing(self, stored: Listing | None = None) -> SnapshotListing:
         """The files of the snapshot. ``stored`` are all files below the root, where the caller has

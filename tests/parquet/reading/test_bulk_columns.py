@@ -23,7 +23,7 @@ from hypothesis import strategies as st
 
 from skipstone.parquet.reading import file_reader
 from skipstone.parquet.reading.bulk_chunks import LENGTH, ROWS
-from skipstone.parquet.reading.bulk_columns import FilePart, read_bulk
+from skipstone.parquet.reading.bulk_columns import FilePart, Scratch, read_bulk
 from tests.parquet.reading.bulk import (
     COMPILED,
     by_arrow,
@@ -418,3 +418,25 @@ def test_no_part_and_no_row(tmp_path: Path) -> None:
     found = read_bulk([FilePart(file.path, file.reader, (none, none))], kinds, COMPILED)
     assert found.done.all()
     assert [plain(each).to_pylist() for each in found.arrays] == [[], []]
+
+
+def test_memory_of_a_batch_is_used_again_within_bounds() -> None:
+    """Arrays are given to one batch at a time, the shortest that is long enough; those of more than
+    64 MiB for each thread are not kept."""
+    scratch, mib = Scratch(), 1 << 20
+    with scratch.lease() as room:
+        small, large = room(mib), room(40 * mib)
+        assert not np.shares_memory(small, large)
+    with scratch.lease() as room:
+        first, second, third = room(39 * mib), room(mib // 2), room(8)
+        assert np.shares_memory(first, large)
+        assert np.shares_memory(second, small)
+        assert len(third) == 8
+        assert not np.shares_memory(third, first)
+        with scratch.lease() as other:
+            later = other(30 * mib)
+            assert not np.shares_memory(later, first)
+    with scratch.lease() as room:
+        again = room(2 * mib)
+        assert np.shares_memory(again, later)
+        assert not np.shares_memory(again, first)

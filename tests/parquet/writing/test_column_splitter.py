@@ -386,7 +386,7 @@ _FOOTER, _HELD = _held()
 
 @settings(max_examples=40)
 @given(data=st.data())
-def test_damage_of_the_first_file_is_an_error_or_no_change(
+def test_damage_of_the_first_file_is_an_error_or_is_read(
     data: st.DataObject, tmp_path_factory: Any
 ) -> None:
     root = tmp_path_factory.mktemp("hurt")
@@ -399,7 +399,7 @@ def test_damage_of_the_first_file_is_an_error_or_no_change(
         held[at] = data.draw(st.integers(0, 255))
     path.write_bytes(held)
     with contextlib.suppress(SkipstoneError, FileNotFoundError):
-        assert ParquetFile(path).read_rows().num_columns >= 0
+        ParquetFile(path).read_rows()  # no other error: a footer has no checksum
     assert len(list(root.iterdir())) == 6
 
 

@@ -117,9 +117,19 @@ def _ask(
         created_by="skipstone",
     ).to_bytes()
     try:
-        return pq.ParquetFile(io.BytesIO(file_of(footer))).schema_arrow
+        found = pq.ParquetFile(io.BytesIO(file_of(footer))).schema_arrow
+        _read_zones(pa.struct(found))
+        return found
     except (pa.ArrowException, OSError, UnicodeDecodeError):
         return None
+
+
+def _read_zones(type: pa.DataType) -> None:
+    """``UnicodeDecodeError`` where a time zone that ``ARROW:schema`` names is not text."""
+    if pa.types.is_timestamp(type):
+        _ = type.tz
+    for at in range(type.num_fields):
+        _read_zones(type.field(at).type)
 
 
 def _is_utf8(name: str) -> bool:

@@ -28,6 +28,7 @@ from skipstone.parquet.format.index_pages import ROLL_OVER
 from skipstone.parquet.format.metadata import ColumnMetaData
 from skipstone.parquet.format.page_index import ColumnIndexArrays, OffsetIndexArrays
 from skipstone.parquet.pages.page import chunk_range
+from skipstone.predicate.tree import is_expression
 from skipstone.pruning import BaseEvidence, BoolArray, Bounds, Cause, Fetched, Reason
 from skipstone.storage import ByteRange
 
@@ -119,10 +120,12 @@ class IndexedFile:
     """See the module.
 
     ``columns`` maps predicate columns (dotted names) to ordinals of leaves; by default every leaf
-    that is not below a list or map has its own name. ``size`` is the file's, where it is known.
-    ``homes`` are path and size of other files that hold whole columns, by leaf, where these files
-    are known (``reading/pinned_file.py``). ``verified`` holds ``(row group, leaf)`` where a check
-    found that the row group is sorted by that leaf, as its ``sorting_columns`` say.
+    that is not below a list or map has its own name. Elements of lists have the name of an
+    expression; only conditions that some element holds are asked of them. ``size`` is the file's,
+    where it is known. ``homes`` are path and size of other files that hold whole columns, by leaf,
+    where these files are known (``reading/pinned_file.py``). ``verified`` holds
+    ``(row group, leaf)`` where a check found that the row group is sorted by that leaf, as its
+    ``sorting_columns`` say.
     """
 
     def __init__(
@@ -152,10 +155,12 @@ class IndexedFile:
         self._bounds: dict[int, ValueBounds] = {}
 
     def _reachable(self, columns: Mapping[str, int]) -> dict[str, int]:
-        # A leaf below a list or map may have any number of values per row: no predicate names it.
+        # A leaf below a list or map may have any number of values per row.
         leaves = self.footer.schema.leaves
         return {
-            name: leaf for name, leaf in columns.items() if not leaves[leaf].max_repetition_level
+            name: leaf
+            for name, leaf in columns.items()
+            if not leaves[leaf].max_repetition_level or is_expression(name)
         }
 
     def named(self, columns: Mapping[str, int]) -> IndexedFile:
@@ -175,7 +180,10 @@ class IndexedFile:
         """Bounds of a leaf over all row groups."""
         found = self._bounds.get(leaf)
         if found is None:
-            found = self._bounds[leaf] = chunk_bounds(self.footer, self.stored(leaf))
+            found = chunk_bounds(self.footer, self.stored(leaf), below_lists=True)
+            if self.stored(leaf).column.max_repetition_level:
+                found = found.of_elements()
+            self._bounds[leaf] = found
         return found
 
     def decryptor_of(self, row_group: int, leaf: int) -> ColumnDecryptor | None:

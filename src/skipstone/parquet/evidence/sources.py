@@ -20,8 +20,10 @@ from typing import TYPE_CHECKING, Self, TypeAlias, TypeVar
 import numpy as np
 import pyarrow as pa
 
+from skipstone.predicate.tree import is_expression
 from skipstone.pruning import Answer, Cause, Level, Reason, Units
 from skipstone.pruning.evidence import Source
+from skipstone.pruning.interval import Intervals
 from skipstone.pruning.pairs import Bounded
 
 from ..._arrays import distinct
@@ -32,7 +34,7 @@ from .sorted_pages import SortedEvidence
 from .value_bounds import ValueBounds
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 
     from skipstone.parquet.encodings.kernels import I64
     from skipstone.predicate.tree import Leaf
@@ -40,6 +42,7 @@ if TYPE_CHECKING:
     from skipstone.storage import ByteRange
 
     from .indexed_file import IndexedFile
+    from .stored_values import StoredColumn
 
 
 _File = TypeVar("_File")
@@ -60,6 +63,13 @@ class FilesBounds:
         counts = np.array(list(sizes.values()), np.int64)
         base[list(sizes)] = np.cumsum(counts) - counts
         return cls(bounds, base)
+
+    def places(self, units: Units) -> tuple[BoolArray, I64]:
+        """Which units are row groups of these files, and the place of each of those."""
+        inside = units.file < len(self.base)
+        base = self.base[np.where(inside, units.file, 0)]
+        here = inside & (base >= 0)
+        return here, base[here] + units.ordinal[here]
 
 
 def row_groups(
@@ -158,10 +168,7 @@ class StatisticsEvidence(ColumnEvidence):
         parts: list[tuple[BoolArray, slice, ValueBounds]] = []
         covered = np.zeros(len(units), np.bool_)
         for each in self.combined:
-            inside = units.file < len(each.base)
-            base = each.base[np.where(inside, units.file, 0)]
-            here = inside & (base >= 0)
-            at = base[here] + units.ordinal[here]
+            here, at = each.places(units)
             if not len(at):
                 continue
             covered |= here
@@ -184,17 +191,20 @@ class StatisticsEvidence(ColumnEvidence):
         """Bounds of the row groups."""
         found = []
         for each in self.combined:
-            inside = units.file < len(each.base)
-            base = each.base[np.where(inside, units.file, 0)]
-            here = inside & (base >= 0)
+            here, places = each.places(units)
             stored = each.bounds.stored
-            if not here.any() or stored.type is None:
+            if not len(places) or stored.type is None:
                 continue
-            at = np.where(here, base + units.ordinal, 0)
-            type = "integer" if pa.types.is_integer(stored.type) else stored.type
-            domain = (stored.form, stored.unit, type)
-            found.append(Bounded(each.bounds.all.where(at).only(here), domain))
+            at = np.zeros(len(units), np.int64)
+            at[here] = places
+            found.append(Bounded(each.bounds.all.where(at).only(here), _domain(stored)))
         return found
+
+
+def _domain(stored: StoredColumn) -> Hashable:
+    """What keys of two columns have in common that compare as their values do."""
+    type = "integer" if pa.types.is_integer(stored.type) else stored.type
+    return stored.form, stored.unit, type
 
 
 Fetch: TypeAlias = "Callable[[Sequence[ByteRange]], Fetched]"
@@ -249,13 +259,14 @@ class PageSource(Source):
             if not holding:
                 continue
             found.append(PageIndexEvidence(column, holding))
-            search = SortedEvidence.of(column, holding)
+            # Of elements, no row has one value that could be sorted.
+            search = None if is_expression(column) else SortedEvidence.of(column, holding)
             if search is not None:
                 found.append(search)
         return found
 
     def _read(self, units: Units, columns: frozenset[str]) -> None:
-        wanted = self._needed(units, columns, {})
+        wanted = _indexes(self.files, columns, units, {})
         if not wanted:
             return
         self.bytes_read += sum(each.length for each in wanted)
@@ -265,24 +276,22 @@ class PageSource(Source):
             have = self.fetch(wanted)
         except (OSError, LookupError) as error:
             log.warning("page index not read: %s: %s", type(error).__name__, error)
-        self._needed(units, columns, have)
+        _indexes(self.files, columns, units, have)
 
-    def _needed(self, units: Units, columns: frozenset[str], have: Fetched) -> list[ByteRange]:
-        needed: list[ByteRange] = []
-        places = zip(units.file.tolist(), units.ordinal.tolist(), strict=True)
-        for ordinal, group in places:
-            file = self.files.get(ordinal)
-            if file is None:
-                continue
-            for column in columns:
-                leaf = file.columns.get(column)
-                if leaf is None:
-                    continue
-                for kind in _KINDS:
-                    need = file.take_index(kind, group, leaf, have)
-                    if need is not None:
-                        needed.append(need)
-        return needed
+
+def _indexes(
+    files: Mapping[int, IndexedFile], columns: Iterable[str], units: Units, have: Fetched
+) -> list[ByteRange]:
+    """Parses the indexes of the chunks that contain units, and gives those that are yet to read."""
+    groups = dict.fromkeys(zip(units.file.tolist(), units.ordinal.tolist(), strict=True))
+    wanted = [
+        file.take_index(kind, group, leaf, have)
+        for file, group in ((files.get(ordinal), group) for ordinal, group in groups)
+        if file is not None
+        for leaf in [file.columns[column] for column in columns if column in file.columns]
+        for kind in _KINDS
+    ]
+    return [need for need in wanted if need is not None]
 
 
 def _boundaries(file: IndexedFile, group: int, columns: frozenset[str]) -> I64 | None:
@@ -313,15 +322,7 @@ class PageIndexEvidence(ColumnEvidence):
 
     def needs(self, leaves: Sequence[Leaf], units: Units, have: Fetched) -> Sequence[ByteRange]:
         """The indexes of the chunks that contain units, unless they are parsed already."""
-        wanted: list[ByteRange] = []
-        for ordinal, file in self.files.items():
-            leaf = file.columns[self.column]
-            for group in _groups(units, ordinal):
-                for kind in _KINDS:
-                    need = file.take_index(kind, group, leaf, have)
-                    if need is not None:
-                        wanted.append(need)
-        return wanted
+        return _indexes(self.files, (self.column,), units, have)
 
     def answer(self, leaves: Sequence[Leaf], units: Units, have: Fetched) -> Sequence[Answer]:
         parts: list[tuple[I64, I64, ValueBounds]] = []
@@ -339,6 +340,29 @@ class PageIndexEvidence(ColumnEvidence):
             else:
                 answers.append(Answer(bounds=found, reasons=named))
         return answers
+
+    def bounded(self, units: Units) -> Sequence[Bounded]:
+        """Bounds of the page that each unit lies in. Pages of two columns begin at other rows, and
+        no unit crosses the beginning of a page."""
+        alike: dict[object, list[tuple[I64, I64, ValueBounds]]] = {}
+        for ordinal, file in self.files.items():
+            parts: list[tuple[I64, I64, ValueBounds]] = []
+            if groups := _groups(units, ordinal):
+                self._collect(file, ordinal, groups, units, parts, {})
+            for part in parts:
+                stored = part[2].stored
+                if stored.type is not None:
+                    alike.setdefault((_domain(stored), stored.type), []).append(part)
+        found = []
+        for members in alike.values():
+            place, here = np.zeros(len(units), np.int64), np.zeros(len(units), np.bool_)
+            before = 0
+            for at, page, bounds in members:
+                place[at], here[at] = before + page, True
+                before += len(bounds)
+            pages = Intervals.concat([bounds.all for _, _, bounds in members])
+            found.append(Bounded(pages.where(place).only(here), _domain(members[0][2].stored)))
+        return found
 
     def _collect(
         self,
@@ -381,7 +405,8 @@ def _together(
         if isinstance(found, Reason):
             silent.append(found)
         elif first is not None:
-            bounds.append(found)
+            repeated = found.stored.column.max_repetition_level
+            bounds.append(found.of_elements() if repeated else found)
             firsts.append(first + file.footer.row_starts[group])
     if not bounds:
         return np.empty(0, np.int64), None, silent

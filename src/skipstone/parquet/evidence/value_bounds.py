@@ -163,6 +163,12 @@ class ValueBounds:
         numbers = None if self.numbers is None else self.numbers.where(at)
         return ValueBounds(stored=self.stored, all=self.all.where(at), numbers=numbers)
 
+    def of_elements(self) -> ValueBounds:
+        """The same without null counts: those of elements are not of rows."""
+        unknown = np.full(len(self), -1, np.int64)
+        numbers = None if self.numbers is None else replace(self.numbers, nulls=unknown)
+        return replace(self, all=replace(self.all, nulls=unknown), numbers=numbers)
+
     @classmethod
     def concat(cls, parts: Sequence[ValueBounds]) -> ValueBounds:
         """The units of all parts, in order; all of one stored type."""
@@ -284,22 +290,11 @@ def chunk_bounds(
         known_lo &= footer.chunk("is_min_value_exact")[:, leaf] != 0
         known_hi &= footer.chunk("is_max_value_exact")[:, leaf] != 0
     if order in (Order.ABSENT, Order.TYPE) and stored.form not in (Form.NONE, Form.INT96):
-        old_lo, old_lengths_lo = footer.bytes_of("min", groups, leaf)
-        old_hi, old_lengths_hi = footer.bytes_of("max", groups, leaf)
-        old = (old_lengths_lo >= 0) & (old_lengths_hi >= 0) & ~known_lo & ~known_hi
-        if stored.form not in _SIGNED or stored.column.type in _BYTES:
-            if stored.column.type in _BYTES and not _trusted(footer.created_by):
-                old[:] = False
-            for at in np.flatnonzero(old).tolist():
-                low = footer.data[old_lo[at] : old_lo[at] + old_lengths_lo[at]]
-                high = footer.data[old_hi[at] : old_hi[at] + old_lengths_hi[at]]
-                old[at] = low == high
+        old, old_places = _deprecated(footer, stored, ~known_lo & ~known_hi)
         if old.any():
-            starts_lo, lengths_lo = (
-                np.where(old, a, b) for a, b in ((old_lo, starts_lo), (old_lengths_lo, lengths_lo))
-            )
-            starts_hi, lengths_hi = (
-                np.where(old, a, b) for a, b in ((old_hi, starts_hi), (old_lengths_hi, lengths_hi))
+            places = (starts_lo, lengths_lo, starts_hi, lengths_hi)
+            starts_lo, lengths_lo, starts_hi, lengths_hi = (
+                np.where(old, one, other) for one, other in zip(old_places, places, strict=True)
             )
             known_lo, known_hi = known_lo | old, known_hi | old
         order = Order.TYPE
@@ -316,6 +311,24 @@ def chunk_bounds(
         nulls=nulls,
         nans=nans,
     )
+
+
+def _deprecated(
+    footer: FooterArrays, stored: StoredColumn, lacking: BoolArray
+) -> tuple[BoolArray, tuple[I64, ...]]:
+    """In which of the ``lacking`` row groups the deprecated bounds of a leaf can be used; see the
+    module. Also starts and lengths of ``min``, then of ``max``, in the footer."""
+    leaf, is_bytes = stored.column.ordinal, stored.column.type in _BYTES
+    lo, lengths_lo = footer.bytes_of("min", slice(None), leaf)
+    hi, lengths_hi = footer.bytes_of("max", slice(None), leaf)
+    usable = lacking & (lengths_lo >= 0) & (lengths_hi >= 0)
+    if stored.form not in _SIGNED or is_bytes:
+        if is_bytes and not _trusted(footer.created_by):
+            usable[:] = False
+        for at in np.flatnonzero(usable).tolist():
+            low = footer.data[lo[at] : lo[at] + lengths_lo[at]]
+            usable[at] = low == footer.data[hi[at] : hi[at] + lengths_hi[at]]
+    return usable, (lo, lengths_lo, hi, lengths_hi)
 
 
 def miscounts_nulls(footer: FooterArrays, stored: StoredColumn) -> bool:

@@ -13,9 +13,10 @@ Pages are decompressed when they are needed, a dictionary by Snappy as far as it
 ``PLACE`` is where the body goes, ``READY`` how many bytes of it are there (-1 before the first),
 ``NEXT`` where decompression goes on, ``HOW`` one of ``COPIED``, ``SNAPPY`` and ``OTHER``.
 
-A span is where a chunk lies, its rows and its codec, int64 (n, 4):
+A span is where a chunk lies, its rows, its codec, and its size after decompression as the footer
+claims it, int64 (n, 5):
 
-    OFFSET LENGTH ROWS CODEC
+    OFFSET LENGTH ROWS CODEC DECODED
 
 The ``status`` of a chunk says why it was given up: 1 page headers, 2 compression, 3 encoding,
 4 values.
@@ -65,6 +66,8 @@ OFFSET: Final = 0
 LENGTH: Final = 1
 ROWS: Final = 2
 CODEC: Final = 3
+DECODED: Final = 4
+SPAN: Final = 5
 #: how a page is decompressed
 COPIED, SNAPPY, OTHER = 0, 1, 2
 #: bytes that kernels may read or write beyond the last page

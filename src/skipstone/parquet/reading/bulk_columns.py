@@ -20,10 +20,12 @@ limit of memory before anything is allocated.
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import lru_cache
 from itertools import accumulate, pairwise
+from threading import Lock
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
@@ -36,10 +38,12 @@ from skipstone.parquet.pages.page import dictionaries_lack_headers
 
 from .bulk_chunks import (
     CODEC,
+    DECODED,
     LENGTH,
     OFFSET,
     ROOM,
     ROWS,
+    SPAN,
     VALUE,
     WIDTHS,
     BulkChunks,
@@ -63,9 +67,9 @@ if TYPE_CHECKING:
     from .selection import SelectedField
 
 
-# Arrays that ``Scratch`` keeps.
-_LARGEST_KEPT: Final = 16 << 20
-_MOST_KEPT: Final = 6
+# Bytes and arrays that ``Scratch`` keeps for each thread.
+_MOST_KEPT: Final = 64 << 20
+_ARRAYS_KEPT: Final = 4
 # Of values and of levels. BIT_PACKED is named for levels that a required column does not have.
 _READABLE: Final = sum(
     1 << each
@@ -106,8 +110,8 @@ class LeafChunks:
     _sizes: tuple[int, ...] = field(init=False)
 
     def __post_init__(self) -> None:
-        rows = self.spans[:, (LENGTH, ROWS)].tolist()
-        sizes = tuple([2 * length + VALUE * count for length, count in rows])
+        rows = self.spans[:, (LENGTH, ROWS, DECODED)].tolist()
+        sizes = tuple([length + max(length, plain) + VALUE * n for length, n, plain in rows])
         object.__setattr__(self, "_sizes", sizes)
 
     def of(self, groups: Sequence[int]) -> NDArray[np.int64]:
@@ -167,7 +171,8 @@ def _spans(footer: FooterArrays, leaf: int) -> NDArray[np.int64]:
         & (stop >= start)
     )
     offset, length = np.where(usual, start, -1), np.where(usual, stop - start, 0)
-    return np.stack([offset, length, rows, footer.chunk("codec")[:, leaf]], axis=1)
+    codec, decoded = (footer.chunk(name)[:, leaf] for name in ("codec", "total_uncompressed_size"))
+    return np.stack([offset, length, rows, codec, decoded], axis=1)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -210,7 +215,7 @@ def read_bulk(
         return _none(parts, kinds)
     room = new_memory if room is None else room
     columns = [
-        [part.columns[at] for part in parts] or [np.empty((0, 4), np.int64)]
+        [part.columns[at] for part in parts] or [np.empty((0, SPAN), np.int64)]
         for at in range(len(kinds))
     ]
     counts = [[len(each) for each in column] for column in columns]
@@ -282,8 +287,11 @@ def new_memory(size: int) -> NDArray[np.uint8]:
 class Scratch:
     """Memory that is used again: new pages of memory cost more than the copies that fill them."""
 
-    def __init__(self) -> None:
+    def __init__(self, threads: int = 1) -> None:
+        self._threads = threads
+        #: ascending by length
         self._free: list[NDArray[np.uint8]] = []
+        self._lock = Lock()
 
     @contextmanager
     def lease(self) -> Iterator[Room]:
@@ -291,21 +299,20 @@ class Scratch:
         given: list[NDArray[np.uint8]] = []
 
         def room(size: int) -> NDArray[np.uint8]:
-            try:
-                found = self._free.pop()
-            except IndexError:
-                found = new_memory(0)
-            if len(found) < size:
-                found = new_memory(size)
-            if size <= _LARGEST_KEPT:
-                given.append(found)
+            with self._lock:
+                at = bisect_left(self._free, size, key=len)
+                found = self._free.pop(at) if at < len(self._free) else new_memory(size)
+            given.append(found)
             return found[:size]
 
         try:
             yield room
         finally:
-            self._free += given
-            del self._free[:-_MOST_KEPT]
+            with self._lock:
+                free = sorted([*self._free, *given], key=len)[-_ARRAYS_KEPT * self._threads :]
+                while sum(map(len, free)) > _MOST_KEPT * self._threads:
+                    free.pop()
+                self._free = free
 
 
 def fetched(

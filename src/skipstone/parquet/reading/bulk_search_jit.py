@@ -31,6 +31,9 @@ _FLOAT: Final = 3
 _DOUBLE: Final = 4
 # Numbers that are compared before one is looked at.
 _BLOCK: Final = 64
+# Of more spans the hash alone is looked at: each step of a search waits for memory, and the exact
+# decision searches for all that are left in their order.
+_SEARCHED: Final = 1 << 14
 
 
 # A call passes arrays with their reference counts, which takes longer than these.
@@ -164,7 +167,7 @@ def _texts(
                 if not bits[hash >> np.uint64(6)] >> (hash & np.uint64(63)) & np.uint64(1):
                     at = to
                     continue
-                if not _inside(key, lows, highs):
+                if spans <= _SEARCHED and not _inside(key, lows, highs):
                     at = to
                     continue
             elif not (low <= key <= high or low2 <= key <= high2):
@@ -193,7 +196,7 @@ def _numbers(
             hash = _hash(key, shift)
             if not bits[hash >> np.uint64(6)] >> (hash & np.uint64(63)) & np.uint64(1):
                 continue
-            if _inside(key, lows, highs):
+            if len(lows) > _SEARCHED or _inside(key, lows, highs):
                 if m == len(slot):
                     return np.int64(-1)
                 slot[m], where[m], size[m] = k, start + k * width, width

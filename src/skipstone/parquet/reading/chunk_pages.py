@@ -328,6 +328,13 @@ class _Window:
             need = min(room, max(4 * need, len(view) + 1))
 
 
+def most_of_walk(length: int, *, remote: bool) -> int:
+    """The most requests for the page headers of a chunk of ``length`` bytes: windows that overlap
+    by less than a short header, and another for each header that its window cuts."""
+    window = _REMOTE_WINDOW if remote else _WINDOW
+    return 2 * (length // (window - _SHORTEST) + 1)
+
+
 def header_at(
     view: bytes | memoryview,
     offset: int,

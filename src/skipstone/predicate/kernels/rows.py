@@ -272,6 +272,55 @@ def _array_contains(node: Typed, values: Sequence[Datum], session: Zone | None) 
     return pa.array(found, mask=~(sure & (found | ~unknown)))
 
 
+def _arrays_overlap(node: Typed, values: Sequence[Datum], session: Zone | None) -> pa.Array:
+    """NULL where no element is in both, both have some, and one of them has a null."""
+    from ..literals import stored
+
+    count = len(values[0])
+    parents, elements, unknown = [], [], np.zeros(count, np.bool_)
+    some, sure = np.ones(count, np.bool_), np.ones(count, np.bool_)
+    for lists in values:
+        at, each = (
+            numbers(pc.list_parent_indices(lists)),
+            stored(pc.list_flatten(lists), node.value),
+        )
+        valid = validity(each)
+        unknown[at[~valid]] = True
+        some &= np.bincount(at, minlength=count) > 0
+        sure &= validity(lists)
+        parents.append(at[valid])
+        some_of = each.drop_null()
+        if pa.types.is_floating(each.type):  # both zeros are equal, and so are all NaN
+            some_of = arrow(np.asarray(order_keys(some_of, node.value).data))
+        elements.append(some_of)
+    codes = numbers(pa.concat_arrays(elements).dictionary_encode().indices).astype(np.int64)
+    places = np.concatenate(parents) + codes * count
+    left, right = np.split(places, [len(parents[0])])
+    found = np.zeros(count, np.bool_)
+    if count:
+        found[left[np.isin(left, right)] % count] = True
+    return pa.array(found, mask=~(sure & (found | ~(unknown & some))))
+
+
+def _array(node: Typed, values: Sequence[Datum], session: Zone | None) -> pa.Array:
+    """Lists of one value of each argument."""
+    count, each = len(values[0]), len(values)
+    columns = [pa.repeat(v, count) if isinstance(v, pa.Scalar) else v for v in values]
+    order = (ordinals(count)[:, None] + ordinals(each) * count).ravel()
+    offsets = arrow((ordinals(count + 1) * each).astype(np.int32))
+    return pa.ListArray.from_arrays(offsets, pa.concat_arrays(columns).take(arrow(order)))
+
+
+def _map_side(node: Typed, values: Sequence[Datum], session: Zone | None) -> pa.Array:
+    """Lists of the keys or of the values."""
+    maps = values[0]
+    side = maps.keys if node.kernel == "map_keys" else maps.items
+    offsets = (
+        arrow(np.array(numbers(maps.offsets), np.int32)) if len(maps) else pa.array([0], "int32")
+    )
+    return pa.ListArray.from_arrays(offsets, side, mask=arrow(~validity(maps)))
+
+
 def _map_value(node: Typed, values: Sequence[Datum], session: Zone | None) -> pa.Array:
     """The value of a key: of several entries the first. ``value`` is the type of the keys."""
     maps, wanted = values
@@ -296,7 +345,9 @@ def _by_spark(node: Typed, values: Sequence[Datum], session: Zone | None) -> pa.
 
 
 _KERNELS: dict[str, Callable[[Typed, Sequence[Any], Zone | None], pa.Array]] = {
+    "array": _array,
     "array_contains": _array_contains,
+    "arrays_overlap": _arrays_overlap,
     "compare": _compare,
     "greatest": _extreme,
     "in": _in,
@@ -304,7 +355,9 @@ _KERNELS: dict[str, Callable[[Typed, Sequence[Any], Zone | None], pa.Array]] = {
     "is_null": _is_null,
     "is_true": _is_true,
     "least": _extreme,
+    "map_keys": _map_side,
     "map_value": _map_value,
+    "map_values": _map_side,
     "not": _not,
     "size": _size,
     "cast": casts.cast,

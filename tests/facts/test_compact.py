@@ -12,8 +12,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from skipstone.facts import Store
+from skipstone.facts.compact import compact, drop_index, needs_merge
 from skipstone.facts.encode import FileFacts
-from skipstone.facts.upkeep import compact, drop_index, needs_merge
 from skipstone.indexes.minmax import MinMax
 from skipstone.indexes.valuelist import ValueList
 from skipstone.pruning import Cause
@@ -155,7 +155,7 @@ def test_a_table_too_large_for_one_part_gets_several(
         table.build(MINMAX, only=[at])
     right = evidence_of(table)
     size = table.store.snapshot().parts[0].uncompressed
-    monkeypatch.setattr("skipstone.facts.upkeep.PART_BYTES", int(2.5 * size))
+    monkeypatch.setattr("skipstone.facts.compact.PART_BYTES", int(2.5 * size))
     done = compact(table.store, table.listing)
     assert done.parts_after == 2
     assert evidence_of(table) == right
@@ -178,9 +178,9 @@ def test_needs_merge_above_32_parts_or_8_small_ones(
     assert not needs_merge(table.store.snapshot())
     table.build(MINMAX, only=[0])
     assert needs_merge(table.store.snapshot())
-    monkeypatch.setattr("skipstone.facts.upkeep.SMALL", 0)
+    monkeypatch.setattr("skipstone.facts.compact.SMALL", 0)
     assert not needs_merge(table.store.snapshot())
-    monkeypatch.setattr("skipstone.facts.upkeep.MOST_PARTS", 8)
+    monkeypatch.setattr("skipstone.facts.compact.MOST_PARTS", 8)
     assert needs_merge(table.store.snapshot())
     compact(table.store, table.listing)
     assert not needs_merge(table.store.snapshot())
@@ -365,7 +365,7 @@ def test_parts_too_large_to_merge_at_once_are_merged_by_halves(
     table: Table, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Arrow refuses more than two parts at a time, as it does beyond 2 GiB of one column."""
-    from skipstone.facts import upkeep
+    from skipstone.facts import compact as compaction
     from skipstone.facts.merge import merge
 
     for at in range(4):
@@ -377,7 +377,7 @@ def test_parts_too_large_to_merge_at_once_are_merged_by_halves(
             raise pa.ArrowInvalid("offset overflow while concatenating arrays")
         return merge(parts, *rest)
 
-    monkeypatch.setattr(upkeep, "merge", narrow)
+    monkeypatch.setattr(compaction, "merge", narrow)
     done = compact(table.store, table.listing)
     assert (done.parts_after, done.rows_after) == (2, 4)
     assert evidence_of(table) == right
