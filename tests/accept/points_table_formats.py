@@ -61,3 +61,43 @@ def vectors(bench: Workbench) -> None:
 )
 def spark(bench: Workbench) -> None:
     hold("tests/table_formats/test_delta_spark.py")
+
+
+ICEBERG = "tests/table_formats/test_iceberg.py"
+
+
+@point("table formats: each snapshot of a random history of an Iceberg table has its own rows")
+def snapshots(bench: Workbench) -> None:
+    hold(f"{ICEBERG}::test_every_snapshot_of_a_random_history")
+
+
+@point("table formats: an Iceberg table opens by its directory, or by its name in a catalog")
+def catalogs(bench: Workbench) -> None:
+    hold(
+        f"{ICEBERG}::test_a_table_by_its_name_in_a_catalog",
+        f"{ICEBERG}::test_a_snapshot_by_id_branch_tag_and_time",
+        f"{ICEBERG}::test_nothing_is_written_into_the_table",
+    )
+
+
+@point("table formats: values, hidden partitions and statistics of Iceberg's manifests prune")
+def manifests(bench: Workbench) -> None:
+    hold(
+        f"{ICEBERG}::test_values_of_partitions_come_from_the_manifests",
+        f"{ICEBERG}::test_hidden_partitions_prune_where_there_are_no_bounds",
+        f"{ICEBERG}::test_statistics_prune_and_explain_says_so",
+        f"{ICEBERG}::test_cut_old_and_missing_statistics_lose_no_row",
+    )
+
+
+@point("table formats: a column of an Iceberg table is never read under the name of another")
+def names(bench: Workbench) -> None:
+    hold(
+        f"{ICEBERG}::test_a_column_under_the_name_of_another_is_never_read",
+        f"{ICEBERG}::test_a_dropped_column_that_differs_in_case_is_not_read",
+    )
+
+
+@point("table formats: deleted rows of an Iceberg table are in no result")
+def deletes(bench: Workbench) -> None:
+    hold(f"{ICEBERG}::test_deleted_rows")

@@ -118,7 +118,7 @@ def table_format(root: str, storage: Storage, top: frozenset[str] | None = None)
         return "Delta Lake"
     if has(".hoodie"):
         return "Apache Hudi"
-    if has("metadata") and has("data"):
+    if has("metadata"):
         names = storage.list_all(f"{root}/metadata").paths
         if any(name.endswith((".metadata.json", ".metadata.json.gz")) for name in names):
             return "Apache Iceberg"

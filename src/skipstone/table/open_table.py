@@ -27,7 +27,7 @@ from skipstone.storage import Listing, Storage, full_path, open_storage, table_f
 from skipstone.storage import storage_options as options_for
 from skipstone.storage.base import carried
 from skipstone.storage.some_files import Paths, SomeFiles, is_pattern, paths_of
-from skipstone.table_formats import SnapshotListing, SnapshotTable, open_table
+from skipstone.table_formats import SnapshotListing, SnapshotTable, open_named, open_table
 
 from .file_format import DataKeys, FileFormat, ParquetFormat, SparkFormat, indexed_columns
 
@@ -97,6 +97,9 @@ class OpenTable:
         elif name is not None:
             raise TypeError(f"Table(spark, {name!r}): the session comes first, not {path!r}")
         first = given_paths[0] if given_paths else "/"
+        named = open_named(first, storage_options or {}, version, timestamp)
+        if named is not None:
+            given_paths = [first := named.root]
         storage = open_storage(full_path(first, storage_options), storage_options)
         chosen: SomeFiles | str = os.fspath(first)
         if len(given_paths) != 1 or (self.catalog is None and is_pattern(os.fspath(first))):
@@ -114,6 +117,7 @@ class OpenTable:
         if isinstance(index_location, str | os.PathLike):
             index_location = full_path(index_location, self.storage_options)
         self.storage: Storage = open_storage(self.path, self.storage_options)
+        self._snapshots = None if named is None else SnapshotTable(self.path, self.storage, named)
         given = options or {}
         #: Paimon's options of file indexes
         self.file_index = FileIndexOptions.parse({k: v for k, v in given.items() if is_option(k)})
@@ -139,12 +143,11 @@ class OpenTable:
         self.store = find_store(self.path, index_location, self.storage_options, keys, self.storage)
         #: whether the user named the place of the index
         self.names_index = index_location is not None
-        self.partial, self.verify_checksums = partial, verify_checksums
+        self.partial, self.verify_checksums, self.memory = partial, verify_checksums, memory
         if version is not None and timestamp is not None:
             raise SkipstoneError("a table is read at a version or at a time, not at both")
         #: the version or the time of a table of a table format
         self.version, self.timestamp = version, timestamp
-        self.memory = memory
         #: files that the table leaves out, and why; see ``query_readable``
         self.skipped: dict[str, str] = {}
         #: where transparent reading looks for the index
@@ -250,8 +253,6 @@ class OpenTable:
                 hint="leave out version and timestamp",
             )
         return self._snapshots
-
-    _snapshots: SnapshotTable | None = None
 
     def kept_at(self, snapshots: SnapshotTable) -> Self:
         """This table at the one snapshot that ``snapshots`` have."""

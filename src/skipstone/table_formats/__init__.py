@@ -1,4 +1,4 @@
-"""Tables of table formats, each through its own library: Delta Lake.
+"""Tables of table formats, each through its own library: Delta Lake, Apache Iceberg.
 
 A format is one module with a ``Source`` (``snapshot.py``); ``open_source`` knows them by name.
 """
@@ -17,9 +17,14 @@ if TYPE_CHECKING:
 
     from skipstone.storage import Storage
 
-__all__ = ["Snapshot", "SnapshotListing", "SnapshotTable", "Source", "open_table"]
+    from .iceberg import IcebergSource
+
+__all__ = ["Snapshot", "SnapshotListing", "SnapshotTable", "Source", "open_named", "open_table"]
 
 DELTA: Final = "Delta Lake"
+ICEBERG: Final = "Apache Iceberg"
+#: what a table of a catalog begins with: ``iceberg:catalog.namespace.table``
+_NAMED: Final = "iceberg:"
 
 
 def open_table(
@@ -35,12 +40,31 @@ def open_table(
 
     ``UnsupportedError`` for a format that has no reader here, and without its library.
     """
-    if format != DELTA:
-        raise UnsupportedError(
-            f"{root} is a table of {format}: its directory holds files that are not part "
-            "of the table",
-            hint=f"read it through {format}, which has its own file statistics",
-        )
-    from .delta import DeltaSource
+    at = version, timestamp
+    if format == DELTA:
+        from .delta import DeltaSource
 
-    return SnapshotTable(root, storage, DeltaSource(root, options, version, timestamp))
+        return SnapshotTable(root, storage, DeltaSource(root, options, *at))
+    if format == ICEBERG:
+        from .iceberg import IcebergSource, in_folder
+
+        found = IcebergSource(*in_folder(root, storage, options), *at)
+        return SnapshotTable(root, storage, found)
+    raise UnsupportedError(
+        f"{root} is a table of {format}: its directory holds files that are not part of the table",
+        hint=f"read it through {format}, which has its own file statistics",
+    )
+
+
+def open_named(
+    name: object,
+    options: Mapping[str, str],
+    version: int | str | None,
+    timestamp: str | datetime | None,
+) -> IcebergSource | None:
+    """The table of a catalog, ``None`` where ``name`` does not name one but is a path."""
+    if not isinstance(name, str) or not name.startswith(_NAMED):
+        return None
+    from .iceberg import IcebergSource, by_name
+
+    return IcebergSource(*by_name(name.removeprefix(_NAMED), options), version, timestamp)

@@ -36,7 +36,7 @@ from skipstone.predicate.types import MapKey, column_path
 from skipstone.pruning import RowSet
 from skipstone.pruning.interval import Intervals
 
-from .snapshot import Snapshot
+from .snapshot import Snapshot, instant
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -82,7 +82,7 @@ class DeltaSource:
         self._place = {"table_uri": root, "storage_options": _options(root, options)}
         self._errors: type[Exception] = self._library.exceptions.DeltaError
         self.pinned = version is not None or timestamp is not None
-        at = None if timestamp is None else _instant(timestamp)
+        at = None if timestamp is None else instant(timestamp)
         wanted = at if version is None else _whole(version)
         newest = ""
         try:
@@ -216,17 +216,6 @@ def _whole(version: int | str) -> int:
         return int(version)
     except ValueError:
         raise SkipstoneError(f"a version of {FORMAT} is a whole number, not {version!r}") from None
-
-
-def _instant(timestamp: str | datetime) -> datetime:
-    """A time without a zone is one of UTC."""
-    try:
-        found = timestamp if isinstance(timestamp, datetime) else datetime.fromisoformat(timestamp)
-    except ValueError:
-        raise SkipstoneError(
-            f"{timestamp!r} is not a time", hint="write 2026-01-31 12:00:00, or with +02:00"
-        ) from None
-    return found if found.tzinfo is not None else found.replace(tzinfo=UTC)
 
 
 def _options(root: str, options: Mapping[str, str]) -> dict[str, str] | None:

@@ -19,6 +19,7 @@ reader of the plan leaves them out, and no count comes from a row count that inc
 from __future__ import annotations
 
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from functools import cached_property
 from typing import TYPE_CHECKING, ClassVar, Protocol
 
@@ -35,7 +36,6 @@ from skipstone.storage import Listing, Storage
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
-    from datetime import datetime
 
     import pyarrow as pa
     from numpy.typing import NDArray
@@ -195,7 +195,8 @@ class SnapshotTable:
             count = of_total(len(outside), len(snapshot.paths), "files")
             raise UnsupportedError(
                 f"{self.root}: {count} of {snapshot} lie elsewhere, such as {outside[0]}",
-                hint="a clone has the files of another table: copy it, or open that table",
+                hint="a clone has the files of another table, and a moved table those of its old"
+                " place",
             )
         place = dict(zip(stored.paths, range(len(stored)), strict=True))
         at = [place.get(path, -1) for path in snapshot.paths]
@@ -225,6 +226,17 @@ class SnapshotTable:
             folder_values=snapshot.partitions,
             snapshot=snapshot,
         )
+
+
+def instant(timestamp: str | datetime) -> datetime:
+    """A time without a zone is one of UTC."""
+    try:
+        found = timestamp if isinstance(timestamp, datetime) else datetime.fromisoformat(timestamp)
+    except ValueError:
+        raise SkipstoneError(
+            f"{timestamp!r} is not a time", hint="write 2026-01-31 12:00:00, or with +02:00"
+        ) from None
+    return found if found.tzinfo is not None else found.replace(tzinfo=UTC)
 
 
 def facts_of(listing: Listing, tree: Bound) -> SnapshotFacts:

@@ -1,0 +1,276 @@
+"""The columns of a table of Apache Iceberg: names, types, partition values and statistics.
+
+**Names.** Iceberg knows columns by ids, plans and facts by names. They say the same as long as no
+schema that the table ever had gives a name another id, or an id another name. The schemas are in
+the metadata and the manifests, so this needs no file. Where a column was renamed, or dropped and
+added again, or the list of schemas has a gap, the ids in the footers of the data files decide:
+files that were written since are read, and a table with another file is refused. Case is ignored,
+as readers ignore it.
+
+**Partitions.** A column by whose values all files are partitioned is a partition column. The values
+of other transforms that keep the order are bounds of their source column.
+
+**Statistics** of the manifests:
+
+- bounds of floats leave NaN out, the largest of all: an upper bound counts where no NaN is counted;
+- a bound may be older than a promotion of its column: 4 bytes for a bigint or a double;
+- texts and binaries may be cut: a bound is then not a value, but still a bound.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+import struct
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from importlib import import_module
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from skipstone.errors import UnsupportedError
+from skipstone.human import of_total
+from skipstone.predicate.literals import order_keys
+from skipstone.predicate.types import EXISTS_DEFAULT, MapKey, column_path, is_list, spark_type
+from skipstone.pruning.interval import Intervals
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+READERS: Final = 16
+_NAMING: Final = "schema.name-mapping.default"
+_REWRITE: Final = "rewrite these files in Iceberg (rewrite_data_files), or read the table there"
+#: transforms of times, as NumPy's units
+_UNITS: Final = {"year": "Y", "month": "M", "day": "D", "hour": "h"}
+#: the types whose bounds are those of values in canonical types
+_ORDERED: Final = re.compile(
+    r"boolean|int|long|float|double|date|timestamp|timestamptz|string|binary|decimal\(.*\)"
+)
+
+
+@dataclass(frozen=True, eq=False)
+class DataFile:
+    """A data file or a delete file of a snapshot: its canonical path, what the manifest says of it,
+    the number of the commit that added it, and the schema of the manifest."""
+
+    path: str
+    file: Any
+    sequence: int
+    schema: str
+
+    @property
+    def kind(self) -> str:
+        """The format of the file."""
+        return str(self.file.file_format.value)
+
+
+def schema_of(name: str, fields: Any) -> pa.Schema:
+    """The columns in canonical types, those with a default marked."""
+    tops = {each.field_id: each.initial_default for each in fields.fields}
+    for id in fields.field_ids:
+        field = fields.find_field(id)
+        if "_ns" in str(field.field_type) and field.field_type.is_primitive:
+            raise UnsupportedError(f"{name}: {field.name!r} has nanoseconds: not read here")
+        if id not in tops and field.initial_default is not None:
+            raise UnsupportedError(
+                f"{name}: {field.name!r} has a default inside a struct, which is not applied here"
+            )
+    arrow = import_module("pyiceberg.io.pyarrow").schema_to_pyarrow(fields, include_field_ids=False)
+    found = []
+    for field, default in zip(arrow, tops.values(), strict=True):
+        marks = None if default is None else {EXISTS_DEFAULT: str(default).encode()}
+        found.append(pa.field(field.name, _canonical(field.type), metadata=marks))
+    return pa.schema(found)
+
+
+def _canonical(type: pa.DataType) -> pa.DataType:
+    if pa.types.is_struct(type):
+        return pa.struct([pa.field(each.name, _canonical(each.type)) for each in type])
+    if is_list(type):
+        return pa.list_(pa.field("element", _canonical(type.value_type)))
+    if pa.types.is_map(type):
+        return pa.map_(_canonical(type.key_type), _canonical(type.item_type))
+    return spark_type(type) or type
+
+
+class Names:
+    """The names of columns in the data files of a table; see the module."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self._known: dict[str, dict[int, str]] = {}
+
+    def check(self, table: Any, fields: Any, data: Sequence[DataFile]) -> None:
+        """``UnsupportedError`` where a file has a column under another name than ``fields``."""
+        schemas = import_module("pyiceberg.schema")
+        named = schemas.index_name_by_id
+        now: dict[int, str] = named(fields)
+        ids = {each.lower(): id for id, each in now.items()}
+
+        def other(names: Mapping[int, str]) -> str | None:
+            """A name that another column has, or the column another name."""
+            wrong = (
+                each
+                for id, each in names.items()
+                if now.get(id, each) != each or ids.get(each.lower(), id) != id
+            )
+            return next(wrong, None)
+
+        past = table.schemas()
+        # Metadata of version 1 need not have the schemas of the past.
+        whole = table.format_version > 1 and sorted(past) == list(range(len(past)))
+        if whole and _NAMING not in table.properties:
+            texts = {each.schema for each in data}
+            written = [schemas.Schema.model_validate_json(each) for each in texts]
+            if not any(other(named(each)) for each in [*past.values(), *written]):
+                return
+        known = {each.path: self._known[each.path] for each in data if each.path in self._known}
+        fresh = [each for each in data if each.path not in known]
+        with ThreadPoolExecutor(READERS) as pool:
+            read = pool.map(lambda each: named(_fields_in(each, table)), fresh)
+            self._known = known | {d.path: names for d, names in zip(fresh, read, strict=True)}
+        wrong = {path: each for path, names in self._known.items() if (each := other(names))}
+        if wrong:
+            path, column = next(iter(wrong.items()))
+            raise UnsupportedError(
+                f"{self.name}: {of_total(len(wrong), len(data), 'files')} have columns under other"
+                f" names than the table, such as {column!r} in {path}: columns were renamed, or"
+                " added again under the name of a dropped one",
+                hint=_REWRITE,
+            )
+
+
+def _fields_in(data: DataFile, table: Any) -> Any:
+    """The columns in a file, by the ids in its footer, else by the table's mapping of names."""
+    with table.io.new_input(data.file.file_path).open() as opened:
+        arrow = pq.ParquetFile(opened).schema_arrow
+    return import_module("pyiceberg.io.pyarrow").pyarrow_to_schema(
+        arrow,
+        table.name_mapping(),
+        downcast_ns_timestamp_to_us=True,
+        format_version=table.format_version,
+    )
+
+
+def partitions_of(
+    name: str, data: Sequence[DataFile], specs: Any, fields: Any, schema: pa.Schema
+) -> dict[str, pa.Array]:
+    """The columns by whose values all files are partitioned. They need not be in the files."""
+    found: dict[str, pa.Array] = {}
+    for field in fields.fields:
+        id = field.field_id
+        places = {
+            spec: dict(_sources(each, id)).get("identity", -1) for spec, each in specs.items()
+        }
+        at = [places[each.file.spec_id] for each in data]
+        if data and min(at) >= 0:
+            values = [each.file.partition[i] for each, i in zip(data, at, strict=True)]
+            found[field.name] = _values(values, schema.field(field.name).type)
+            continue
+        for each, i in zip(data, at, strict=True):
+            if i >= 0 and id not in (each.file.value_counts or ()):
+                raise UnsupportedError(
+                    f"{name}: {each.path} may lack {field.name!r}, by which not all files are"
+                    " partitioned",
+                    hint=_REWRITE,
+                )
+    return found
+
+
+def _sources(spec: Any, id: int) -> list[tuple[str, int]]:
+    """The transforms of a column, with their places in a partition."""
+    fields = enumerate(spec.fields)
+    return [(str(each.transform), at) for at, each in fields if each.source_id == id]
+
+
+def _values(values: Sequence[Any], type: pa.DataType) -> pa.Array:
+    """Values as ``pyiceberg`` has them: days and microseconds are numbers."""
+    if pa.types.is_date(type):
+        return pa.array(values, pa.int32()).cast(type)
+    if pa.types.is_timestamp(type):
+        return pa.array(values, pa.int64()).cast(type)
+    return pa.array(values, type)
+
+
+class Statistics:
+    """The statistics of the manifests, column by column."""
+
+    def __init__(self, files: list[Any], specs: Any, fields: Any, schema: pa.Schema) -> None:
+        self.files, self.specs, self.fields, self.schema = files, specs, fields, schema
+        self.rows = np.array([each.record_count for each in files], np.int64)
+        self._found: dict[str, Intervals | None] = {}
+
+    def __call__(self, column: str) -> Intervals | None:
+        """The bounds and counts of a column, ``None`` for one that cannot have any."""
+        if column not in self._found:
+            self._found[column] = self._read(column)
+        return self._found[column]
+
+    def _read(self, column: str) -> Intervals | None:
+        field: Any = None
+        inside: Any = self.schema
+        fields: Any = self.fields.fields
+        for part in column_path(column):
+            field = next((each for each in fields if each.name == part), None)
+            if field is None or isinstance(part, MapKey):
+                return None
+            fields = getattr(field.field_type, "fields", ())
+            inside = getattr(inside.field(part), "type", None)
+        if not _ORDERED.fullmatch(str(field.field_type)):
+            return None
+        sources = {id: _sources(spec, field.field_id) for id, spec in self.specs.items()}
+        found = [_of_file(each, field, sources[each.spec_id]) for each in self.files]
+        return Intervals.checked(
+            type=inside,
+            lo=order_keys(_values([each[0] for each in found], inside), inside),
+            hi=order_keys(_values([each[1] for each in found], inside), inside),
+            rows=self.rows,
+            nulls=np.array([each[2] for each in found], np.int64),
+        )
+
+
+def _of_file(file: Any, field: Any, sources: Sequence[tuple[str, int]]) -> tuple[Any, Any, int]:
+    """The lower and the upper bound, and the null count."""
+    id, type = field.field_id, field.field_type
+    lo = _bound(type, (file.lower_bounds or {}).get(id))
+    hi = _bound(type, (file.upper_bounds or {}).get(id))
+    if isinstance(hi, float) and (file.nan_value_counts or {}).get(id) != 0:
+        hi = None
+    for transform, at in sources:
+        low, high = _of_partition(transform, str(type), file.partition[at])
+        lo, hi = low if lo is None else lo, high if hi is None else hi
+    return lo, hi, (file.null_value_counts or {}).get(id, -1)
+
+
+def _bound(type: Any, value: bytes | None) -> Any:
+    if value is None:
+        return None
+    try:
+        return _number(import_module("pyiceberg.conversions").from_bytes(type, value))
+    except (ValueError, struct.error):  # such as that of a date that is a timestamp now
+        return None
+
+
+def _number(value: Any) -> Any:
+    return None if isinstance(value, float) and math.isnan(value) else value
+
+
+def _of_partition(transform: str, type: str, value: Any) -> tuple[Any, Any]:
+    """The bounds of a column in a file with this value of a transform of it."""
+    if value is None:
+        return None, None
+    if transform == "identity":
+        return _number(value), _number(value)
+    if transform in _UNITS:
+        # Old writers gave times before 1970 the next unit.
+        ends = np.array([value - (value <= 0), value + 1], np.int64)
+        unit = f"datetime64[{'D' if type == 'date' else 'us'}]"
+        ends = ends.astype(f"datetime64[{_UNITS[transform]}]").astype(unit).astype(np.int64)
+        return int(ends[0]), int(ends[1]) - 1
+    width = re.fullmatch(r"truncate\[(\d+)\]", transform)
+    if width is not None and type in ("int", "long"):
+        return value, value + int(width[1]) - 1
+    return None, None

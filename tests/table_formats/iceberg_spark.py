@@ -1,0 +1,135 @@
+"""Tables of Apache Iceberg with merge on read, written by Spark with Iceberg's connector.
+
+    python -m tests.table_formats.iceberg_spark HOME JAR
+
+It runs in an environment with a Spark that the connector knows. The tables lie below HOME, in the
+layout of Hadoop's catalog, and ``rows.json`` has their rows by snapshot, as Spark reads them.
+"""
+
+from __future__ import annotations
+
+import json
+import random
+import sys
+from pathlib import Path
+from typing import Any
+
+#: seed, version of the format, partitions
+TABLES = (
+    (1, 2, ""),
+    (2, 2, "PARTITIONED BY (days(d))"),
+    (3, 3, ""),
+    (4, 3, "PARTITIONED BY (bucket(2, id), k)"),
+)
+COLUMNS = "id bigint, k string, d date, s struct<n: double, t: string>"
+VALUES = (
+    "CASE WHEN id % 5 < 4 THEN concat('k', id % 5) END AS k,"
+    " date_add(DATE'2025-12-28', CAST(id % 9 AS int)) AS d,"
+    " CASE WHEN id % 6 < 5 THEN named_struct("
+    "'n', CASE WHEN id % 10 = 9 THEN double('NaN') ELSE double(id) / 2 END,"
+    " 't', concat('a long text with the number ', id)) END AS s"
+)
+
+
+class History:
+    """Random commits to one table."""
+
+    def __init__(self, spark: Any, seed: int, version: int, partitions: str) -> None:
+        self.spark, self.random, self.next = spark, random.Random(seed), 0
+        self.name = f"h.db.t{seed}"
+        modes = ", ".join(
+            f"'write.{each}.mode' = 'merge-on-read'" for each in ("delete", "update", "merge")
+        )
+        spark.sql(
+            f"CREATE TABLE {self.name} ({COLUMNS}) USING iceberg {partitions}"
+            f" TBLPROPERTIES ('format-version' = '{version}', {modes})"
+        )
+        self.insert()
+
+    def step(self) -> None:
+        steps = [self.insert, self.delete, self.delete, self.update, self.merge]
+        self.random.choice([*steps, self.rewrite, self.rewrite_deletes])()
+
+    def insert(self) -> None:
+        self.next += 30
+        source = f"SELECT id, {VALUES} FROM range({self.next - 30}, {self.next})"
+        self.spark.sql(f"INSERT INTO {self.name} {source}")
+
+    def delete(self) -> None:
+        at = self.random.randint(3, 9)
+        self.spark.sql(f"DELETE FROM {self.name} WHERE id % {at} = {self.random.randint(0, 2)}")
+
+    def update(self) -> None:
+        at = self.random.randint(0, self.next)
+        self.spark.sql(
+            f"UPDATE {self.name} SET s = named_struct('n', 0.5D, 't', 'new')"
+            f" WHERE id BETWEEN {at} AND {at + 5}"
+        )
+
+    def merge(self) -> None:
+        at = self.random.randint(0, self.next)
+        self.spark.sql(
+            f"MERGE INTO {self.name} t USING (SELECT id, {VALUES} FROM range({at}, {at + 40})) s"
+            " ON t.id = s.id WHEN MATCHED AND s.id % 3 = 0 THEN DELETE"
+            " WHEN MATCHED THEN UPDATE SET k = 'merged' WHEN NOT MATCHED THEN INSERT *"
+        )
+        self.next = max(self.next, at + 40)
+
+    def rewrite(self) -> None:
+        self.spark.sql(
+            f"CALL h.system.rewrite_data_files(table => '{self.name}',"
+            " options => map('min-input-files', '2'))"
+        )
+
+    def rewrite_deletes(self) -> None:
+        self.spark.sql(
+            f"CALL h.system.rewrite_position_delete_files(table => '{self.name}',"
+            " options => map('rewrite-all', 'true'))"
+        )
+
+    def rows(self) -> dict[str, list[str]]:
+        """The rows by snapshot."""
+        found = {}
+        for (each,) in self.spark.sql(f"SELECT snapshot_id FROM {self.name}.snapshots").collect():
+            read = self.spark.sql(
+                f"SELECT id, k, d, s.n, s.t FROM {self.name} VERSION AS OF {each}"
+            )
+            found[str(each)] = sorted(repr(list(row)) for row in read.collect())
+        return found
+
+
+def main(home: Path, jar: str) -> None:
+    """Writes all tables."""
+    from pyspark.sql import SparkSession
+
+    options = {
+        "spark.jars": jar,
+        "spark.driver.memory": "1g",
+        "spark.driver.bindAddress": "127.0.0.1",
+        "spark.driver.host": "127.0.0.1",
+        "spark.ui.enabled": "false",
+        "spark.sql.shuffle.partitions": "2",
+        "spark.sql.session.timeZone": "UTC",
+        "spark.sql.extensions": (
+            "org.apache.iceberg.spark.extensions.IcebergSparkSessionExtensions"
+        ),
+        "spark.sql.catalog.h": "org.apache.iceberg.spark.SparkCatalog",
+        "spark.sql.catalog.h.type": "hadoop",
+        "spark.sql.catalog.h.warehouse": str(home),
+    }
+    builder = SparkSession.builder.master("local[2]")
+    for name, value in options.items():
+        builder = builder.config(name, value)
+    spark = builder.getOrCreate()
+    found = {}
+    for seed, version, partitions in TABLES:
+        history = History(spark, seed, version, partitions)
+        for _ in range(8):
+            history.step()
+        found[f"t{seed}"] = history.rows()
+    (home / "rows.json").write_text(json.dumps(found))
+    spark.stop()
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]), sys.argv[2])

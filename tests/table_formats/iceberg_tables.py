@@ -1,0 +1,301 @@
+"""Tables of Apache Iceberg, written by ``pyiceberg``, and their rows as its own reader gives them.
+
+``pyiceberg`` deletes by writing files again; ``History.delete_positions`` writes delete files.
+"""
+
+from __future__ import annotations
+
+import random
+from decimal import Decimal
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from pyiceberg.catalog.sql import SqlCatalog
+from pyiceberg.manifest import (
+    DataFile,
+    DataFileContent,
+    FileFormat,
+    ManifestContent,
+    ManifestWriterV2,
+)
+from pyiceberg.table.snapshots import Operation
+from pyiceberg.table.update.snapshot import _FastAppendFiles
+from pyiceberg.types import DecimalType, DoubleType, LongType, StringType
+
+import skipstone
+from skipstone.errors import UnsupportedError
+from tests.table_formats.delta_tables import rows
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from pyiceberg.partitioning import PartitionSpec
+    from pyiceberg.table import Table
+
+KINDS = ("a", "b/c", "ü %", None)
+
+
+@pytest.fixture
+def catalog(tmp_path: Path) -> Iterator[SqlCatalog]:
+    """A catalog in SQLite with the namespace ``db``."""
+    found = SqlCatalog(
+        "local", uri=f"sqlite:///{tmp_path}/catalog.db", warehouse=f"file://{tmp_path}/lake"
+    )
+    found.create_namespace("db")
+    yield found
+    found.close()
+
+
+def folder(table: Table) -> str:
+    """The directory of a table, as people write it."""
+    return table.location().removeprefix("file://")
+
+
+def read(table: Table, version: int | None = None, where: str | None = None) -> list[str]:
+    """The rows of a snapshot by the library's own reader."""
+    return rows(table.scan(where or "true", snapshot_id=version).to_arrow())
+
+
+def refused(table: skipstone.Table) -> bool:
+    """Whether the table is refused for the names of its columns."""
+    try:
+        table.count()
+    except UnsupportedError as error:
+        if "under other names" in str(error):
+            return True
+        raise
+    return False
+
+
+def renamed(table: Table, version: int | None = None) -> bool:
+    """Whether a file of a snapshot has a column under another name, by the footers."""
+    scan = table.scan(snapshot_id=version)
+    now = {each.field_id: each.name for each in scan.projection().fields}
+    ids = {name: id for id, name in now.items()}
+    for task in scan.plan_files():
+        for field in pq.read_schema(task.file.file_path.removeprefix("file://")):
+            id = int((field.metadata or {}).get(b"PARQUET:field_id", ids.get(field.name, -1)))
+            if now.get(id, field.name) != field.name or ids.get(field.name, id) != id:
+                return True
+    return False
+
+
+def assert_same(table: Table, version: int | None = None, *predicates: str) -> bool:
+    """Rows, counts and extremes of a snapshot are those of the library's own reader; ``False`` for
+    a snapshot that is refused, rightly."""
+    ours = skipstone.Table(folder(table), version=version)
+    if refused(ours):
+        assert renamed(table, version)
+        return False
+    assert not renamed(table, version)
+    every = ours.query()
+    assert rows(every) == read(table, version)
+    assert ours.count() == every.num_rows
+    assert every.schema.names == [
+        each.name for each in table.scan(snapshot_id=version).projection().fields
+    ]
+    ids = [each for each in every.column("id").to_pylist() if each is not None]
+    assert ours.min("id") == min(ids, default=None)
+    assert ours.max("id") == max(ids, default=None)
+    for where in predicates:
+        found = read(table, version, where)
+        assert rows(ours.query(where)) == found, where
+        assert ours.count(where) == len(found), where
+    return True
+
+
+class _DeletesWriter(ManifestWriterV2):
+    def content(self) -> ManifestContent:
+        return ManifestContent.DELETES
+
+    @property
+    def _meta(self) -> dict[str, str]:
+        return {**super()._meta, "content": "deletes"}
+
+
+class _AddDeletes(_FastAppendFiles):
+    def new_manifest_writer(self, spec: PartitionSpec) -> ManifestWriterV2:
+        made = self.new_manifest_output()
+        return _DeletesWriter(spec, self.schema(), made, self._snapshot_id, self._compression)
+
+
+def add_deletes(
+    table: Table,
+    name: str,
+    content: pa.Table,
+    partition: Any,
+    kind: DataFileContent = DataFileContent.POSITION_DELETES,
+    ids: list[int] | None = None,
+) -> None:
+    """Commits one delete file."""
+    path = f"{folder(table)}/data/{name}-deletes.parquet"
+    pq.write_table(content, path)
+    made = DataFile.from_args(
+        content=kind,
+        file_path=f"file://{path}",
+        file_format=FileFormat.PARQUET,
+        partition=partition,
+        record_count=len(content),
+        file_size_in_bytes=1,
+        equality_ids=ids,
+    )
+    made.spec_id = table.spec().spec_id
+    with table.transaction() as transaction:
+        adding = _AddDeletes(Operation.OVERWRITE, transaction, table.io)
+        adding.append_data_file(made)
+        adding.commit()
+
+
+class History:
+    """Random commits to a table ``db.t`` of ``catalog``. Deleted rows and names of columns do not
+    mix well, as a table with other names in its files is refused: ``names`` says which."""
+
+    def __init__(self, catalog: SqlCatalog, seed: int, *, names: bool, version: int = 2) -> None:
+        self.random, self.names, self.next = random.Random(seed), names, 0
+        self.types: dict[str, pa.DataType] = {
+            "id": pa.int32(),
+            "kind": pa.string(),
+            "amount": pa.float32(),
+            "price": pa.decimal128(6, 2),
+            "day": pa.date32(),
+        }
+        schema = pa.schema(list(self.types.items()))
+        made = {"format-version": str(version)}
+        self.table = catalog.create_table("db.t", schema, properties=made)
+        self.append()
+
+    def batch(self) -> pa.Table:
+        """Some new rows, with the columns that the table has now."""
+        ids = list(range(self.next, self.next + self.random.randint(1, 12)))
+        self.next = ids[-1] + 1
+        columns = {}
+        for name, type in self.types.items():
+            values: list[Any] = [self.random.randint(0, 99) for _ in ids]
+            if pa.types.is_string(type):
+                values = [KINDS[each % len(KINDS)] for each in values]
+            if name != "id":
+                values = [None if self.random.random() < 0.2 else each for each in values]
+            values = ids if name == "id" else values
+            if pa.types.is_decimal(type):
+                values = [None if each is None else Decimal(each) for each in values]
+            stored = pa.int32() if pa.types.is_date(type) else type
+            columns[name] = pa.array(values, stored).cast(type)
+        return pa.table(columns)
+
+    def step(self) -> str:
+        """One commit; its name."""
+        steps = [self.append] * 4 + [self.delete, self.upsert, self.overwrite, self.promote]
+        steps += [self.add, self.partition, self.branch]
+        steps += [self.rename, self.drop, self.rewrite] if self.names else []
+        steps += [] if self.names or self.table.format_version < 2 else [self.delete_positions] * 3
+        step = self.random.choice(steps)
+        step()
+        return step.__name__
+
+    def append(self) -> None:
+        self.table.append(self.batch())
+
+    def overwrite(self) -> None:
+        self.table.overwrite(self.batch())
+
+    def delete(self) -> None:
+        low = self.random.randint(0, self.next)
+        self.table.delete(f"id >= {low} and id < {low + 4}")
+
+    def upsert(self) -> None:
+        new = self.batch()
+        old = self.table.scan().to_arrow().column("id").to_pylist()
+        known = self.random.sample(old, min(3, len(old), len(new)))
+        ids = [*known, *new.column("id").to_pylist()[len(known) :]]
+        self.table.upsert(new.set_column(0, "id", pa.array(ids, self.types["id"])), ["id"])
+
+    def rewrite(self) -> None:
+        """All rows into new files, as a compaction."""
+        self.table.overwrite(self.table.scan().to_arrow())
+
+    def promote(self) -> None:
+        wider = {
+            "id": (LongType(), pa.int64()),
+            "amount": (DoubleType(), pa.float64()),
+            "price": (DecimalType(12, 2), pa.decimal128(12, 2)),
+        }
+        name = self.random.choice(sorted(wider))
+        if name in self.types and self.types[name] != wider[name][1]:
+            with self.table.update_schema() as update:
+                update.update_column(name, wider[name][0])
+            self.types[name] = wider[name][1]
+
+    def add(self) -> None:
+        """A column, which may have the name of a dropped one."""
+        names = ["kind", "amount", "x", "y"] if self.names else ["x", "y"]
+        free = [each for each in names if each not in self.types]
+        if free:
+            name = self.random.choice(free)
+            kind = self.random.choice([(LongType(), pa.int64()), (StringType(), pa.string())])
+            with self.table.update_schema() as update:
+                update.add_column(name, kind[0])
+            self.types[name] = kind[1]
+
+    def _free(self) -> list[str]:
+        """Columns by which the table is not partitioned."""
+        used = {each.source_id for spec in self.table.specs().values() for each in spec.fields}
+        fields = self.table.schema().fields
+        return [each.name for each in fields if each.field_id not in used and each.name != "id"]
+
+    def rename(self) -> None:
+        if names := self._free():
+            name = self.random.choice(names)
+            new = self.random.choice([f"{name}_", name.rstrip("_")])
+            if new not in self.types:
+                with self.table.update_schema() as update:
+                    update.rename_column(name, new)
+                self.types = {new if k == name else k: each for k, each in self.types.items()}
+
+    def drop(self) -> None:
+        if names := self._free():
+            name = self.random.choice(names)
+            with self.table.update_schema() as update:
+                update.delete_column(name)
+            del self.types[name]
+
+    def partition(self) -> None:
+        """By another column, or one column less."""
+        with self.table.update_spec() as update:
+            fields = self.table.spec().fields
+            if fields:
+                update.remove_field(fields[0].name)
+                return
+            day = self.random.choice(["identity", "year", "month", "day"])
+            id = self.random.choice(["bucket[4]", "truncate[10]"])
+            choices = [("kind", "identity"), ("day", day), ("id", id), ("amount", "identity")]
+            column, transform = self.random.choice(choices)
+            if column in self.types:
+                update.add_field(column, transform, f"p{len(self.table.specs())}")
+
+    def branch(self) -> None:
+        """A tag of the newest snapshot."""
+        newest = self.table.snapshots()[-1].snapshot_id
+        name = f"tag {len(self.table.refs())}"
+        self.table.manage_snapshots().create_tag(newest, name).commit()
+
+    def delete_positions(self) -> None:
+        """Some rows of files of one partition, by a file of position deletes."""
+        spec = self.table.spec().spec_id
+        files = [t.file for t in self.table.scan().plan_files() if t.file.spec_id == spec]
+        if not files:
+            return
+        one = self.random.choice(files).partition
+        found = []
+        for file in files:
+            if file.partition == one and self.random.random() < 0.7:
+                count = self.random.randint(1, file.record_count)
+                chosen = self.random.sample(range(file.record_count), count)
+                found += [(file.file_path, at) for at in sorted(chosen)]
+        paths, at = zip(*sorted(found), strict=True) if found else ((), ())
+        content = pa.table(
+            {"file_path": pa.array(paths, pa.string()), "pos": pa.array(at, pa.int64())}
+        )
+        add_deletes(self.table, f"{len(self.table.snapshots())}", content, one)

@@ -1,0 +1,587 @@
+"""Tables of Apache Iceberg: rows, snapshots, schemas, partitions, statistics and deletes."""
+
+from __future__ import annotations
+
+import copy
+import datetime as dt
+import json
+import shutil
+from decimal import Decimal
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from pyiceberg.catalog.sql import SqlCatalog
+from pyiceberg.manifest import DataFileContent
+from pyiceberg.transforms import DayTransform, IdentityTransform, TruncateTransform
+from pyiceberg.typedef import Record
+from pyiceberg.types import (
+    DecimalType,
+    DoubleType,
+    LongType,
+    StringType,
+)
+
+import skipstone
+from skipstone.errors import SkipstoneError, StaleError, UnsupportedError
+from tests.s3 import S3, s3, s3_server
+from tests.table_formats.delta_tables import rows
+from tests.table_formats.iceberg_tables import (
+    History,
+    add_deletes,
+    assert_same,
+    catalog,
+    folder,
+    read,
+    refused,
+)
+from tests.table_formats.test_delta import names_below
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from pyiceberg.table import Table
+
+__all__ = ["catalog", "s3", "s3_server"]
+
+PREDICATES = ("id = 7", "id > 20 and day < '1970-03-01'", "day is null", "id >= 5 and id < 9")
+
+
+def table_of(catalog: SqlCatalog, *parts: pa.Table, **properties: str) -> Table:
+    """A table with one file of each part."""
+    made = catalog.create_table("db.t", parts[0].schema, properties=properties)
+    for part in parts:
+        made.append(part)
+    return made
+
+
+def ids(*values: int, **more: Any) -> pa.Table:
+    return pa.table({"id": pa.array(values, pa.int64()), **more})
+
+
+@pytest.mark.parametrize("names", [False, True])
+@pytest.mark.parametrize("seed", range(3))
+def test_every_snapshot_of_a_random_history(catalog: SqlCatalog, seed: int, names: bool) -> None:
+    """Appends, deletes by new files and by positions, upserts, new, renamed, dropped and wider
+    columns, other partitions: each snapshot has the rows of the library's own reader, with and
+    without an index, or is refused because files have other names."""
+    history = History(catalog, seed, names=names)
+    table = skipstone.Table(folder(history.table))
+    table.build(indexes=["id:bloom", "id:minmax"])
+    done = []
+    for at in range(12):
+        done.append(history.step())
+        if refused(table):
+            continue
+        if at % 4 == 0:
+            table.refresh()
+        if at % 7 == 0:
+            table.compact()
+        assert rows(table.query()) == read(history.table)
+        if "day" in history.types:
+            assert_same(history.table, None, *PREDICATES)
+    snapshots = history.table.snapshots()
+    same = [assert_same(history.table, each.snapshot_id, "id = 7") for each in snapshots]
+    assert names or all(same), done
+    assert sum(same) > len(same) // 2
+
+
+def test_nothing_is_written_into_the_table(catalog: SqlCatalog) -> None:
+    made = table_of(catalog, ids(1, 2), ids(3))
+    before = names_below(Path(folder(made)))
+    table = skipstone.Table(folder(made))
+    table.build(indexes=["id:bloom", "id:bitmap"])
+    assert table.query("id = 3").num_rows == 1
+    table.refresh()
+    table.compact()
+    table.vacuum()
+    assert names_below(Path(folder(made))) == before
+    assert Path(folder(made)).with_name("_t.skipstone").is_dir()
+    with pytest.raises(UnsupportedError, match="is a table of Apache Iceberg"):
+        table.retrofit()
+
+
+def test_a_table_by_its_name_in_a_catalog(
+    catalog: SqlCatalog, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The configuration of ``pyiceberg`` has the catalog; commits are seen at each call."""
+    made = table_of(catalog, ids(1, 2))
+    monkeypatch.setenv("PYICEBERG_CATALOG__LOCAL__URI", catalog.properties["uri"])
+    monkeypatch.setenv("PYICEBERG_CATALOG__LOCAL__TYPE", "sql")
+    # The configuration is read when it is imported; a user's process starts with it.
+    monkeypatch.setattr("pyiceberg.catalog._ENV_CONFIG", _config())
+    table = skipstone.Table("iceberg:local.db.t")
+    assert table.path == folder(made)
+    table.build(indexes=["id:bloom"])
+    made.append(ids(3))
+    assert table.count() == 3
+    assert table.refresh().files_built == 1
+    first = made.snapshots()[0].snapshot_id
+    assert skipstone.Table("iceberg:local.db.t", version=first).count() == 2
+    old = f"iceberg:{made.metadata.metadata_log[-1].metadata_file}"
+    assert skipstone.Table(old).count() == 2
+    for wrong in ("iceberg:local.db.other", "iceberg:other.db.t", "iceberg:t", "iceberg:/no/place"):
+        with pytest.raises(SkipstoneError):
+            skipstone.Table(wrong).count()
+
+
+def _config() -> Any:
+    from pyiceberg.utils.config import Config
+
+    return Config()
+
+
+def test_a_snapshot_by_id_branch_tag_and_time(catalog: SqlCatalog) -> None:
+    made = table_of(catalog, ids(1), ids(2), ids(3))
+    path = folder(made)
+    first, second, third = (each.snapshot_id for each in made.snapshots())
+    made.manage_snapshots().create_tag(first, "v1").create_branch(second, "audit").commit()
+    assert [skipstone.Table(path, version=at).count() for at in (first, second, third)] == [1, 2, 3]
+    assert skipstone.Table(path, version=str(second)).count() == 2
+    assert skipstone.Table(path, version="v1").count() == 1
+    assert skipstone.Table(path, version="audit").count() == 2
+    at = dt.datetime.fromtimestamp(made.snapshots()[1].timestamp_ms / 1e3, dt.UTC)
+    assert skipstone.Table(path, timestamp=at).count() == 2
+    assert skipstone.Table(path, timestamp=at.isoformat()).count() == 2
+    assert skipstone.Table(path, timestamp="2999-01-01 00:00:00").count() == 3
+    text = str(skipstone.Table(path, timestamp=at).describe())
+    assert f"Apache Iceberg, version {second}, of 20" in text
+    for wrong in ({"timestamp": "2020-01-01"}, {"version": 9}, {"version": "other"}):
+        with pytest.raises(SkipstoneError, match="no snapshot"):
+            skipstone.Table(path, **wrong).count()
+    with pytest.raises(UnsupportedError, match="newest"):
+        skipstone.Table(path, version=first).compact()
+
+
+def test_the_newest_metadata_file(catalog: SqlCatalog) -> None:
+    """That with the highest number; where two have it, a catalog must say which one counts."""
+    made = table_of(catalog, *(ids(at) for at in range(11)))
+    path = folder(made)
+    assert skipstone.Table(path).count() == 11
+    newest = Path(made.metadata_location.removeprefix("file://"))
+    lost = newest.with_name(f"{newest.name[:5]}-lost.metadata.json")
+    shutil.copy(newest, lost)
+    with pytest.raises(UnsupportedError, match="which metadata file") as error:
+        skipstone.Table(path).count()
+    assert "iceberg:catalog.namespace.table" in str(error.value.hint)
+    assert skipstone.Table(f"iceberg:{newest}").count() == 11
+    lost.unlink()
+    # The names of Hadoop's catalog, which sort otherwise.
+    for at, file in enumerate(sorted(newest.parent.glob("*.metadata.json"))):
+        file.rename(newest.with_name(f"v{at}.metadata.json"))
+    assert skipstone.Table(path).count() == 11
+
+
+def test_a_table_without_rows(catalog: SqlCatalog) -> None:
+    made = catalog.create_table("db.t", pa.schema([("id", pa.int64()), ("text", pa.string())]))
+    table = skipstone.Table(folder(made))
+    assert (table.count(), table.query().column_names, table.min("id")) == (0, ["id", "text"], None)
+    made.append(ids(1, text=["a"]))
+    assert table.count() == 1
+    made.delete()
+    assert (table.count(), table.query("id = 1").num_rows) == (0, 0)
+
+
+def test_values_of_partitions_come_from_the_manifests(catalog: SqlCatalog) -> None:
+    """Of every type, with nulls; the names of folders mean nothing."""
+    instants = [dt.datetime(2026, 1, day, 12, 30, 0, 5, tzinfo=dt.UTC) for day in (1, 2, 3)]
+    data = pa.table(
+        {
+            "id": pa.array([1, 2, 3, 4], pa.int64()),
+            "kind": ["x y", "a/b%2=", "ü", None],
+            "at": pa.array([*instants, None], pa.timestamp("us", "UTC")),
+            "local": pa.array([None, *(each.replace(tzinfo=None) for each in instants)]),
+            "day": pa.array([None, *(each.date() for each in instants)]),
+            "price": pa.array([Decimal("1.50"), None, Decimal("-2"), Decimal(0)]).cast(
+                pa.decimal128(9, 2)
+            ),
+            "flag": [True, False, None, True],
+        }
+    )
+    made = catalog.create_table("db.t", data.schema)
+    with made.update_spec() as update:
+        for name in data.column_names[1:]:
+            update.add_field(name, IdentityTransform())
+    made.append(data)
+    table = skipstone.Table(folder(made))
+    found = table.query(order_by="id")
+    assert found.column_names == data.column_names
+    assert found.to_pylist() == made.scan().to_arrow().sort_by("id").to_pylist()
+    for where, expected in {
+        "at >= '2026-01-02'": [2, 3],
+        "kind = 'a/b%2='": [2],
+        "day = DATE '2026-01-03'": [4],
+        "price = -2": [3],
+        "flag IS NULL": [3],
+    }.items():
+        plan = table.plan(where)
+        assert plan.files_kept == len(expected), where
+        assert table.query(where, order_by="id").column("id").to_pylist() == expected
+    with pytest.raises(UnsupportedError, match="partition column"):
+        table.build(indexes=["kind:bloom"])
+
+
+def test_a_renamed_partition_column(catalog: SqlCatalog) -> None:
+    """Its values are those of the manifests, but the names in the files are others."""
+    made = catalog.create_table("db.t", ids(1, kind=["a"]).schema)
+    with made.update_spec() as update:
+        update.add_field("kind", IdentityTransform())
+    made.append(ids(1, 2, kind=["a", "b"]))
+    with made.update_schema() as change:
+        change.rename_column("kind", "sort")
+    assert refused(skipstone.Table(folder(made)))
+    made.overwrite(made.scan().to_arrow())
+    assert skipstone.Table(folder(made)).plan("sort = 'a'").files_kept == 1
+    assert assert_same(made, None, "sort = 'a'")
+
+
+def test_hidden_partitions_prune_where_there_are_no_bounds(catalog: SqlCatalog) -> None:
+    days = [dt.datetime(year, 5, 17, 23, 59, 59, 999_999) for year in (1950, 1969, 1970, 2026)]
+    data = ids(5, 15, 25, 35, at=pa.array(days, pa.timestamp("us")), kind=["aa", "ab", "b", "c"])
+    metrics = {"write.metadata.metrics.default": "none"}
+    made = catalog.create_table("db.t", data.schema, properties=metrics)
+    with made.update_spec() as update:
+        update.add_field("at", DayTransform(), "day")
+        update.add_field("id", TruncateTransform(10), "tens")
+        update.add_field("kind", TruncateTransform(1), "letter")
+    made.append(data)
+    table = skipstone.Table(folder(made))
+    for where, kept in {
+        "at > '2020-01-01'": 1,
+        "at < '1951-01-01'": 1,
+        "at = '1969-05-17 23:59:59.999999'": 1,
+        "id BETWEEN 10 AND 19": 1,
+        "id = 35": 1,
+        "kind < 'b'": 4,
+    }.items():
+        assert table.plan(where).files_kept == kept, where
+        assert assert_same(made)
+    assert table.query("at = '1950-05-17 23:59:59.999999'").column("id").to_pylist() == [5]
+
+
+def test_partitions_that_changed(catalog: SqlCatalog) -> None:
+    """Files of several specs: the column is read from the files, and all of them prune."""
+    part = ids(1, 2, kind=["a", "b"])
+    made = table_of(catalog, part)
+    with made.update_spec() as update:
+        update.add_field("kind", IdentityTransform())
+    made.append(ids(3, 4, kind=["a", "c"]))
+    table = skipstone.Table(folder(made))
+    assert (table.plan("kind = 'c'").files_kept, table.plan("kind = 'a'").files_kept) == (1, 2)
+    table.build(indexes=["kind:bloom"])
+    assert assert_same(made, None, "kind = 'a'", "kind > 'b'")
+    # A file without the column, as those that were made by Hive: its value may be in no file.
+    bare = f"{folder(made)}/data/bare.parquet"
+    pq.write_table(ids(5, kind=["a"]), bare)
+    made.add_files([f"file://{bare}"])
+    assert assert_same(made)
+
+
+def test_statistics_prune_and_explain_says_so(catalog: SqlCatalog) -> None:
+    parts = [ids(*range(at, 100, 10), day=pa.array([at] * 10, pa.int64())) for at in range(10)]
+    made = table_of(catalog, *parts)
+    table = skipstone.Table(folder(made))
+    assert table.plan("day = 3").files_kept == 1
+    assert table.plan("id = 53", inside=False).files_kept == 10
+    table.build(indexes=["id:bloom"])
+    plan = table.plan("id = 53 AND day >= 3")
+    steps = {(step.index, step.column): (step.considered, step.kept) for step in plan.steps}
+    assert steps["Apache Iceberg", "day"] == (10, 7)
+    assert steps["bloomfilter", "id"][1] == 1
+    text = str(table.explain("id = 53 AND day >= 3"))
+    assert "day  Apache Iceberg" in text
+    assert "bloomfilter" in text
+
+
+def test_cut_old_and_missing_statistics_lose_no_row(catalog: SqlCatalog) -> None:
+    """Bounds leave NaN out, texts and binaries are cut, numbers are older than their type."""
+    values = [
+        (1, 1.5, "z" * 100, b"\xff" * 100, Decimal("1.25"), 0.5),
+        (2, float("nan"), "z" * 15 + "\U0010ffff" * 9, b"\x00" * 100, Decimal("-9.99"), -0.0),
+    ]
+    parts = []
+    for n, number, text, binary, price, zero in values:
+        parts.append(
+            pa.table(
+                {
+                    "id": pa.array([n], pa.int32()),
+                    "number": pa.array([number], pa.float32()),
+                    "text": [text],
+                    "binary": [binary],
+                    "price": pa.array([price], pa.decimal128(3, 2)),
+                    "inner": pa.array([{"n": zero, "t": text}]),
+                }
+            )
+        )
+    made = table_of(catalog, *parts)
+    with made.update_schema() as update:
+        update.update_column("id", LongType())
+        update.update_column("number", DoubleType())
+        update.update_column("price", DecimalType(12, 2))
+    big = parts[0].set_column(0, "id", pa.array([2**40], pa.int64()))
+    made.append(big.set_column(1, "number", pa.array([1e300])))
+    table = skipstone.Table(folder(made))
+    for indexes in ([], ["id:minmax", "number:minmax", "price:minmax", "text:bloom"]):
+        if indexes:
+            table.build(indexes=indexes)
+        for where, count in {
+            "id = 1": 1,
+            f"id >= {2**40}": 1,
+            "number > 1e200": 2,
+            "number = 'NaN'": 1,
+            "number < 2": 1,
+            f"text = '{'z' * 100}'": 2,
+            f"text > '{'z' * 15}\U0010ffff'": 1,
+            f"binary = X'{'FF' * 100}'": 2,
+            f"binary <= X'{'00' * 100}'": 1,
+            "price = -9.99": 1,
+            "price > 1.2": 2,
+            "inner.n = 0.0": 1,
+            "inner.t IS NULL": 0,
+        }.items():
+            assert table.count(where) == count, where
+    assert table.plan("id > 100").files_kept == 1
+
+
+def test_new_wider_and_reordered_columns(catalog: SqlCatalog) -> None:
+    made = table_of(catalog, ids(1, 2, inner=pa.array([{"a": 1}, None])))
+    with made.update_schema() as update:
+        update.add_column("text", StringType())
+        update.add_column(("inner", "b"), StringType())
+        update.move_first("text")
+    made.append(
+        pa.table({"text": ["x"], "id": pa.array([3]), "inner": pa.array([{"a": 2, "b": "y"}])})
+    )
+    table = skipstone.Table(folder(made))
+    table.build(indexes=["id:minmax", "text:bloom"])
+    assert assert_same(made, None, "text is null", "text = 'x'", "inner.b = 'y'")
+    assert table.query().column_names == ["text", "id", "inner"]
+
+
+def test_schemas_that_the_metadata_have_lost(catalog: SqlCatalog) -> None:
+    """A column was renamed and named back, and an upkeep dropped the schema between."""
+    made = table_of(catalog, ids(1, a=[1]))
+    for old, new in (("a", "b"), ("b", "a")):
+        with made.update_schema() as change:
+            change.rename_column(old, new)
+        made.append(ids(2, **{new: [2]}))
+    assert refused(skipstone.Table(folder(made)))
+    path = Path(made.metadata_location.removeprefix("file://"))
+    stored = json.loads(path.read_text())
+    stored["schemas"] = [each for each in stored["schemas"] if each["schema-id"] == 0]
+    for each in stored["snapshots"]:
+        each["schema-id"] = 0
+    path.write_text(json.dumps({**stored, "current-schema-id": 0}))
+    assert refused(skipstone.Table(folder(made)))
+
+
+@pytest.mark.parametrize("indexed", [False, True])
+def test_a_column_under_the_name_of_another_is_never_read(
+    catalog: SqlCatalog, indexed: bool
+) -> None:
+    """Dropped and added again, renamed, or swapped: refused until the files are rewritten; older
+    snapshots keep their own names."""
+    made = table_of(catalog, ids(1, 2, a=[1, 2], b=[10, 20], inner=pa.array([{"x": 1}, {"x": 2}])))
+    path, first = folder(made), made.snapshots()[0].snapshot_id
+    table = skipstone.Table(path)
+    if indexed:
+        table.build(indexes=["a:minmax", "b:bloom"])
+
+    def aside(change: Any) -> None:
+        change.rename_column("a", "c")
+
+    def over(change: Any) -> None:
+        change.rename_column("b", "a")
+
+    def back(change: Any) -> None:
+        change.rename_column("c", "b")
+
+    def add_again(change: Any) -> None:
+        change.delete_column("a")
+
+    def again(change: Any) -> None:
+        change.add_column("a", LongType())
+
+    def inside(change: Any) -> None:
+        change.rename_column("inner.x", "y")
+
+    def case(change: Any) -> None:
+        change.rename_column("a", "A")
+
+    for changes in ([aside, over, back], [add_again, again], [inside], [case]):
+        for each in changes:
+            with made.update_schema() as change:
+                each(change)
+        assert refused(table), changes
+        assert skipstone.Table(path, version=first).count("a = 2 AND b = 20") == 1
+        made.overwrite(made.scan().to_arrow())
+        assert not refused(table)
+        assert assert_same(made, None, "id = 2")
+    if indexed:
+        table.refresh()
+    assert assert_same(made, None, "id = 2", "inner.y = 2")
+
+
+def test_a_dropped_column_that_differs_in_case_is_not_read(catalog: SqlCatalog) -> None:
+    made = table_of(catalog, ids(1, B=[5]))
+    with made.update_schema() as change:
+        change.delete_column("B")
+    assert assert_same(made)
+    with made.update_schema() as change:
+        change.add_column("b", LongType())
+    assert refused(skipstone.Table(folder(made)))
+
+
+def test_files_without_ids(catalog: SqlCatalog) -> None:
+    """Files that were made elsewhere have the ids of the table's mapping of names."""
+    made = table_of(catalog, ids(1, text=["a"]))
+    for at in (2, 3):
+        path = f"{folder(made)}/data/{at}.parquet"
+        pq.write_table(ids(at, text=["b"]), path)
+        made.add_files([f"file://{path}"])
+    assert assert_same(made, None, "id = 2", "text = 'b'")
+    with made.update_schema() as change:
+        change.rename_column("text", "word")
+    assert refused(skipstone.Table(folder(made)))
+    made.overwrite(made.scan().to_arrow())
+    assert assert_same(made, None, "word = 'b'")
+
+
+def test_a_table_of_version_1(catalog: SqlCatalog) -> None:
+    """Its metadata need not have the schemas of the past, so the ids in the files decide."""
+    history = History(catalog, 3, names=True, version=1)
+    for _ in range(8):
+        history.step()
+    for each in history.table.snapshots():
+        assert_same(history.table, each.snapshot_id, "id = 7")
+
+
+def test_deleted_rows(catalog: SqlCatalog) -> None:
+    """Position deletes of several files are in no result, no count and no extreme."""
+    made = table_of(catalog, ids(*range(100)), ids(*range(100, 200)))
+    files = [task.file.file_path for task in made.scan().plan_files()]
+    for name, gone in (("one", [0, 99, 50]), ("two", [50, 1])):
+        content = pa.table({"file_path": sorted(files * len(gone)), "pos": sorted(gone) * 2})
+        add_deletes(made, name, content, Record())
+    table = skipstone.Table(folder(made))
+    for indexes in ([], ["id:bloom", "id:bitmap", "id:minmax"]):
+        if indexes:
+            table.build(indexes=indexes)
+        assert table.count() == 192
+        assert (table.min("id"), table.max("id")) == (2, 198)
+        assert table.count("id IN (0, 1, 2, 50, 150, 151)") == 2
+        assert table.query(order_by="id desc", limit=2).column("id").to_pylist() == [198, 197]
+        assert assert_same(made, None, "id = 50", "id > 190")
+    assert "8 deleted rows in 2 of 2 files" in str(table.describe())
+
+
+def test_equality_deletes_are_refused_where_they_apply(catalog: SqlCatalog) -> None:
+    made = table_of(catalog, ids(1, 2))
+    add_deletes(made, "e", ids(1), Record(), DataFileContent.EQUALITY_DELETES, [1])
+    table = skipstone.Table(folder(made))
+    with pytest.raises(UnsupportedError, match="equality deletes"):
+        table.query()
+    first = made.snapshots()[0].snapshot_id
+    assert skipstone.Table(folder(made), version=first).count() == 2
+
+
+def test_files_that_are_gone(catalog: SqlCatalog) -> None:
+    made = table_of(catalog, ids(1))
+    old = [task.file.file_path.removeprefix("file://") for task in made.scan().plan_files()]
+    made.overwrite(ids(2))
+    path, first = folder(made), made.snapshots()[0].snapshot_id
+    before, now = skipstone.Table(path, version=first), skipstone.Table(path)
+    assert (before.count(), now.count()) == (1, 1)
+    Path(old[0]).unlink()
+    with pytest.raises(SkipstoneError, match=r"1 of 1 files of Apache Iceberg, .* are gone"):
+        before.query()
+    assert now.query().column("id").to_pylist() == [2]
+    new = [task.file.file_path.removeprefix("file://") for task in made.scan().plan_files()]
+    Path(new[0]).unlink()
+    with pytest.raises(StaleError):
+        now.plan("id = 2")
+
+
+def test_what_is_refused(catalog: SqlCatalog) -> None:
+    made = table_of(catalog, ids(1, s=[{"x": 1}], at=pa.array([0], pa.timestamp("us"))))
+    path = Path(made.metadata_location.removeprefix("file://"))
+    stored = json.loads(path.read_text())
+    assert skipstone.Table(folder(made)).count() == 1
+
+    def edited(change: Callable[[Any], None]) -> skipstone.Table:
+        """The table with other metadata, of version 3."""
+        other = {**copy.deepcopy(stored), "format-version": 3, "next-row-id": 0}
+        change(other["schemas"][0]["fields"])
+        path.write_text(json.dumps(other))
+        return skipstone.Table(folder(made))
+
+    def nanoseconds(fields: Any) -> None:
+        fields[2]["type"] = "timestamp_ns"
+
+    def inside(fields: Any) -> None:
+        fields[1]["type"]["fields"].append(
+            {"id": 9, "name": "y", "type": "long", "required": False, "initial-default": 5}
+        )
+
+    def default(fields: Any) -> None:
+        fields.append(
+            {"id": 9, "name": "y", "type": "long", "required": False, "initial-default": 5}
+        )
+
+    with pytest.raises(UnsupportedError, match="nanoseconds"):
+        edited(nanoseconds).count()
+    with pytest.raises(UnsupportedError, match="default inside a struct"):
+        edited(inside).count()
+    table = edited(default)
+    assert table.count("id = 1") == 1
+    for what in (table.query, lambda: table.count("y = 5"), lambda: table.count("y IS NULL")):
+        with pytest.raises(UnsupportedError, match="default"):
+            what()
+    path.write_text(json.dumps(stored))
+    moved = Path(folder(made)).with_name("moved")
+    shutil.copytree(folder(made), moved)
+    with pytest.raises(UnsupportedError, match="lie elsewhere"):
+        skipstone.Table(moved).count()
+
+
+def test_a_build_keeps_to_its_snapshot(catalog: SqlCatalog) -> None:
+    made = table_of(catalog, ids(1), ids(2))
+    table = skipstone.Table(folder(made))
+    seen: list[int] = []
+
+    def commit(done: int, total: int) -> None:
+        seen.append(total)
+        if done == 1:
+            made.overwrite(ids(1, 2))
+            made.append(ids(3))
+
+    report = table.build(indexes=["id:minmax"], progress=commit)
+    assert (report.files_total, set(seen)) == (2, {2})
+    assert table.refresh().files_built == 2
+    assert table.compact().facts_after == 2
+    assert assert_same(made, None, "id = 2")
+
+
+def test_in_an_object_store(s3: S3, tmp_path: Path) -> None:
+    """Metadata through the library, the files and the index through our own storage."""
+    catalog = SqlCatalog(
+        "local",
+        uri=f"sqlite:///{tmp_path}/catalog.db",
+        warehouse=f"{s3.base}/lake",
+        **{f"s3.{k.replace('_', '-')}": each for k, each in s3.options.items()},
+    )
+    catalog.create_namespace("db")
+    made = table_of(catalog, *(ids(*range(at, at + 10), n=[at] * 10) for at in (0, 10, 20)))
+    table = skipstone.Table(made.location(), storage_options=s3.options)
+    assert table.count() == 30
+    table.build(indexes=["id:bloom"])
+    assert table.query("id = 13").to_pylist() == [{"id": 13, "n": 10}]
+    assert table.plan("n = 20").files_kept == 1
+    first = made.snapshots()[0].snapshot_id
+    old = skipstone.Table(made.location(), version=first, storage_options=s3.options)
+    assert old.count() == 10
+    made.append(ids(99, n=[99]))
+    assert table.count() == 31
+    catalog.close()
