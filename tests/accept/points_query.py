@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import shlex
+import subprocess
+import sys
 import time
 from typing import TYPE_CHECKING
 
@@ -14,6 +16,7 @@ import skipstone
 from skipstone import Table
 from tests.accept.registry import Missing, point
 from tests.accept.tables import FILES, backdate, events, write
+from tests.processes import environment
 from tests.report.browser import Browser, chromium
 from tests.report.data import parsed
 
@@ -110,3 +113,21 @@ def watched(bench: Workbench) -> None:
             assert not watch.awaitTermination(1), repr(watch)
     for day in (77, 78):
         assert table.plan(f"day = {day}").files_kept == 1, day
+
+
+@point("query: a command that ends at once has written every row, to a pipe and to a file")
+def complete(bench: Workbench) -> None:
+    root = bench.home / "many"
+    root.mkdir()
+    write(root / "a.parquet", {"id": np.arange(50_000), "s": ["text"] * 50_000})
+    done = bench.skipstone("query", root, "id >= 1", "--csv")
+    assert done.code == 0, done.err
+    rows = done.out.splitlines()
+    assert (len(rows), rows[-1]) == (50_000, "49999,text")
+    assert bench.skipstone("count", root, "id >= 1").out.strip().replace(",", "") == "49999"
+    assert bench.skipstone("query", root, "nothing = 1").code != 0
+    kept = bench.home / "kept.csv"
+    with kept.open("w") as file:
+        command = [sys.executable, "-m", "skipstone", "query", str(root), "id >= 1", "--csv"]
+        subprocess.run(command, stdout=file, check=True, env=environment())
+    assert kept.read_text() == done.out
