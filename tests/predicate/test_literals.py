@@ -171,7 +171,8 @@ def test_a_value_that_does_not_fit_is_an_error() -> None:
 
 @pytest.mark.parametrize("prefix", [b"", b"pp", b"user-00", b"\xff", b"long enough for words"])
 def test_many_byte_strings_compare_as_few_do(prefix: bytes) -> None:
-    """Many are compared by 8 bytes after what all have in common: ends, zeros and ties count."""
+    """Many that are compared often are so by 8 bytes after what all have in common: ends, zeros and
+    ties count."""
     parts = [b"", b"\0", b"a", b"ab", b"\xff", b"user", b"user-0001", b"00010000", b"00010000\0"]
     every = [prefix + a + b for a in parts for b in parts]
     held = [None if at % 7 == 3 else each for at, each in enumerate(every)]
@@ -184,7 +185,8 @@ def test_many_byte_strings_compare_as_few_do(prefix: bytes) -> None:
             for op in OPS:
                 assert np.array_equal(compare(many, op, key), np.tile(compare(few, op, key), times))
     nothing = order_keys(pa.nulls(10_000, pa.binary()), pa.binary())
-    assert not compare(nothing, Op.NE, b"a").any()
+    for _ in range(10):  # at first as they are, then by words
+        assert not compare(nothing, Op.NE, b"a").any()
 
 
 def test_compare_takes_no_other_question() -> None:
