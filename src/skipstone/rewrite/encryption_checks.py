@@ -59,7 +59,6 @@ class _Seen(NamedTuple):
 
 
 def check_encrypted_files(
-    table: str,
     listing: Listing,
     decryption: Decryption,
     *,

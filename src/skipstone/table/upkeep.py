@@ -184,7 +184,6 @@ class UpkeepVerbs(OpenTable):
         encryption, indexed = None, True
         if decryption is not None:
             encryption = check_encrypted_files(
-                self.path,
                 listing,
                 decryption,
                 orphaned=found.orphaned,
