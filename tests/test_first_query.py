@@ -53,6 +53,7 @@ OTHER_VERBS = {
     "skipstone.facts.export",
     "skipstone.facts.merge",
     "skipstone.facts.upkeep",
+    "skipstone.facts.vacuum",
     "skipstone.facts.xskipper_store",
     "skipstone.execution.engine_export",
     "skipstone.indexes.bloom_slices",

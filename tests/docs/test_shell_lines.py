@@ -151,8 +151,10 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Path:
     pq.write_table(articles, home / "lake/articles/part-0.parquet")
     (home / "exports").mkdir()
     pq.write_table(trades, home / "exports/a.parquet")
-    by = {"timestamp": "ts", "partition_by": "hour"}
-    with LiveTable.create(str(home / "db/trades"), trades.schema, **by) as live:
+    live = LiveTable.create(
+        str(home / "db/trades"), trades.schema, timestamp="ts", partition_by="hour"
+    )
+    with live:
         live.append(trades)
     return home
 

@@ -17,7 +17,8 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 
 from skipstone.facts import Store
 from skipstone.facts.encode import FileFacts
-from skipstone.facts.upkeep import compact, drop_index, vacuum
+from skipstone.facts.upkeep import compact, drop_index
+from skipstone.facts.vacuum import vacuum
 from skipstone.identity import ObjectId
 from skipstone.indexes.minmax import MinMax
 from skipstone.storage import Listing

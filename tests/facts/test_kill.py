@@ -11,7 +11,8 @@ from pathlib import Path
 import pytest
 
 from skipstone.facts import Store
-from skipstone.facts.upkeep import compact, vacuum
+from skipstone.facts.upkeep import compact
+from skipstone.facts.vacuum import vacuum
 from tests.facts.facts import MINMAX, VALUES, Table
 from tests.facts.test_parts import evidence_of
 from tests.processes import environment
@@ -20,7 +21,8 @@ from tests.processes import environment
 LOOP = """
 import sys, itertools
 from pathlib import Path
-from skipstone.facts.upkeep import compact, vacuum
+from skipstone.facts.upkeep import compact
+from skipstone.facts.vacuum import vacuum
 from tests.facts.facts import MINMAX, SCHEMA, VALUES, Table
 table, kind, times = Table(Path(sys.argv[1])), sys.argv[2], int(sys.argv[3])
 print("ready", flush=True)

@@ -8,7 +8,8 @@ import pyarrow as pa
 import pytest
 
 from skipstone.facts import Store
-from skipstone.facts.upkeep import check, compact, drop_index, vacuum
+from skipstone.facts.upkeep import check, compact, drop_index
+from skipstone.facts.vacuum import vacuum
 from tests.facts.facts import MINMAX, SCHEMA, VALUES, Table, facts
 
 if TYPE_CHECKING:

@@ -27,7 +27,8 @@ from skipstone.facts import Store
 from skipstone.facts.encode import FileFacts
 from skipstone.facts.index_encryption import IndexEncryption
 from skipstone.facts.slice_upkeep import Slicing
-from skipstone.facts.upkeep import Compaction, check, compact, drop_index, vacuum
+from skipstone.facts.upkeep import Compaction, check, compact, drop_index
+from skipstone.facts.vacuum import vacuum
 from skipstone.identity import ObjectId
 from skipstone.indexes.bloom import Bloom
 from skipstone.indexes.minmax import MinMax

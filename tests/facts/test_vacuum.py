@@ -12,7 +12,8 @@ import pytest
 from skipstone.facts import Store
 from skipstone.facts.encode import FileFacts
 from skipstone.facts.part_columns import OWN, place_columns
-from skipstone.facts.upkeep import check, compact, vacuum
+from skipstone.facts.upkeep import check, compact
+from skipstone.facts.vacuum import vacuum
 from skipstone.pruning import Cause
 from tests.facts.facts import MINMAX, Table, sidecar_at, sidecar_place
 from tests.facts.test_upkeep import files_below, matched, spoil

@@ -1,10 +1,8 @@
-"""Upkeep of a store: compact, drop an index, vacuum. Each can be interrupted anywhere, and run
-again.
+"""Upkeep of a store: compact, drop an index, check. Each can be interrupted, and run again.
 
 This order makes that safe. New parts are written before the parts that they replace are deleted.
 Only the parts that the new part was made of are deleted. The data is listed after the parts, so
-that a fact without a listed file really has no file. Packs are listed before the parts that may
-name them.
+that a fact without a listed file really has no file.
 """
 
 from __future__ import annotations
@@ -16,32 +14,22 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from skipstone.errors import FormatError, KeyUnavailableError, SkipstoneError, UnsupportedError
-from skipstone.identity import UNITS_PER_SECOND
+from skipstone.errors import KeyUnavailableError, SkipstoneError
 from skipstone.pruning import Cause, Reason
 
 from .coverage import superseded, unreadable
 from .encode import PART_BYTES
 from .merge import merge
-from .part_columns import OWN, SIDECARS, place_columns
-from .parts import open_part
-from .slice_upkeep import (
-    DEFAULT,
-    SlicedNow,
-    Slicing,
-    check_tail,
-    damaged_slices,
-    unowned,
-    write_slices,
-)
+from .part_columns import OWN
+from .slice_upkeep import DEFAULT, SlicedNow, Slicing, damaged_slices, write_slices
+from .vacuum import packs_in
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+    from collections.abc import Callable, Collection, Mapping, Sequence
 
     from numpy.typing import NDArray
 
-    from skipstone.identity import ObjectId
-    from skipstone.storage import Listing, Storage
+    from skipstone.storage import Listing
 
     from .index_encryption import WriteEncryption
     from .part_columns import Definition, FactField
@@ -53,7 +41,6 @@ if TYPE_CHECKING:
 #: A refresh merges above this many parts, or above this many small ones.
 MOST_PARTS, MOST_SMALL = 32, 8
 SMALL = 1024 * 1024
-DAY = 24 * 60 * 60.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -69,16 +56,6 @@ class Compaction:
     bytes_before: int
     bytes_after: int
     sliced: SlicedNow = field(default_factory=SlicedNow)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Vacuumed:
-    """What was removed: object path -> bytes; ``young`` are kept only because of their age;
-    ``reasons`` name what could not be read or opened, and is kept for that."""
-
-    removed: Mapping[str, int] = field(default_factory=dict)
-    young: tuple[str, ...] = ()
-    reasons: tuple[Reason, ...] = ()
 
 
 def needs_merge(snapshot: Snapshot) -> bool:
@@ -239,152 +216,6 @@ def drop_index(store: Store, kind: str, column: str) -> tuple[Definition, ...]:
     return tuple(each.definition for each in gone if each.definition is not None)
 
 
-def vacuum(
-    store: Store,
-    older_than: float = DAY,
-    *,
-    dry_run: bool = False,
-    places: Collection[tuple[Storage, str]] = (),
-) -> Vacuumed:
-    """Remove unused objects: left-over temporary files, packs that no part names, broken parts.
-
-    ``places`` are directories with their storages, below which killed verbs left temporary files,
-    too: of the table, and of what is published. Only names that Skipstone makes are removed.
-
-    Only objects older than ``older_than`` seconds by the store's clock are removed, because a task
-    writes its pack before the part that names it. While a part cannot be read, no pack is removed:
-    that part may name it.
-    """
-    removed: dict[str, int] = {}
-    young: list[str] = []
-    reasons: list[Reason] = []
-    for storage, directory in places:
-        before = storage.now() - int(older_than * 1e9)
-        left = _left_below(storage, directory, reasons)
-        ripe = [i for i in left if i.mtime * (10**9 // UNITS_PER_SECOND[i.unit]) < before]
-        young += [each.path for each in left if each not in ripe]
-        if not dry_run:
-            storage.delete(*(each.path for each in ripe))
-        removed |= {each.path: each.size or 0 for each in ripe}
-    if not store.exists() and not store.storage.has_children(store.location.packs):
-        if not dry_run:
-            store.remove_empty()
-        return Vacuumed(removed=removed, young=tuple(young), reasons=tuple(reasons))
-    place = store.location
-    old, recent = _by_age(store, store.now() - int(older_than * 1e9))
-
-    def remove(paths: Iterable[str]) -> None:
-        gone = list(paths)
-        if not dry_run:
-            store.storage.delete(*gone)
-        removed.update((path, old[path][0]) for path in gone)
-
-    remove(filter(place.is_passing, old))
-    broken = [path for path, version in old.items() if _is_broken(store, path, *version, reasons)]
-    remove(broken)
-    lone = unowned({*old, *recent} - set(broken), place)
-    young += [each for each in lone if each not in old]
-    remove(each for each in lone if each in old)
-    named = _packs_named(store, reasons)
-
-    def unnamed(path: str) -> bool:
-        is_pack = named is not None and place.is_pack(path)
-        return is_pack and path.removeprefix(f"{place.packs}/") not in (named or ())
-
-    young += [each for each in recent if place.is_passing(each) or unnamed(each)]
-    remove(filter(unnamed, old))
-    if not dry_run:
-        store.remove_empty()
-    return Vacuumed(removed=removed, young=tuple(young), reasons=tuple(dict.fromkeys(reasons)))
-
-
-def _by_age(store: Store, before: int) -> tuple[dict[str, tuple[int, int]], list[str]]:
-    """The objects of the store: size and time of those older than ``before``, in nanoseconds of its
-    clock; and the others."""
-    old: dict[str, tuple[int, int]] = {}
-    recent: list[str] = []
-    for directory in (store.location.packs, store.location.facts):  # packs first: see the module
-        listing = store.storage.list_all(directory)
-        scale = 10**9 // UNITS_PER_SECOND[listing.unit]
-        for path, size, mtime in zip(
-            listing.paths, listing.sizes.tolist(), listing.mtimes.tolist(), strict=True
-        ):
-            if mtime * scale < before:
-                old[path] = (size, mtime * scale)
-            else:
-                recent.append(path)
-    return old, recent
-
-
-def _is_broken(store: Store, path: str, size: int, mtime: int, reasons: list[Reason]) -> bool:
-    """Whether it is a damaged part, or damaged bit slices; ``reasons`` get why one of them cannot
-    be read."""
-    is_slices = store.location.is_slices(path)
-    try:
-        if is_slices:
-            check_tail(store.storage, path)
-        elif store.location.is_part(path):
-            open_part(path, size, mtime, store.storage, store.keys)
-    except FormatError:
-        return True
-    except (UnsupportedError, KeyUnavailableError):
-        return False
-    except OSError as error:
-        what = f"{'bit slices' if is_slices else 'fact part'} {path.rpartition('/')[2]}"
-        reasons.append(Reason.of_error(what, error))
-    return False
-
-
-def _left_below(storage: Storage, directory: str, reasons: list[Reason]) -> list[ObjectId]:
-    """The temporary files below ``directory`` that no process is writing. A file that cannot be
-    opened is added to ``reasons``."""
-    listing = storage.list_all(directory)
-    known = {path: at for at, path in enumerate(listing.paths)}
-    folders = {
-        folder
-        for folder, _, name in (path.rpartition("/") for path in known)
-        if name.startswith("_tmp-")
-    }
-    found: list[ObjectId] = []
-    for folder in sorted(folders):
-        for path, error in storage.left_overs(folder).items():
-            if error is not None:
-                reasons.append(Reason.of_error(f"temporary file {path}", error))
-            elif path in known:
-                found.append(listing.object_id(known[path]))
-    return found
-
-
-def _packs_named(store: Store, reasons: list[Reason]) -> set[str] | None:
-    """The packs that the parts name; ``None``, with the reason, when that is not certain."""
-    for _ in range(3):
-        try:
-            before = store.part_names()
-            snapshot = store.snapshot()
-            named = _names_in(snapshot)
-            unread = [r for r in snapshot.reasons if r.cause is not Cause.ABSENT]
-            if unread:
-                reasons += unread
-                return None
-            # A compaction may have moved names meanwhile, from an unread part to a new one.
-            if store.part_names() == before:
-                return named
-        except Exception as error:
-            reasons.append(Reason.of_error(f"facts at {store.location.root}", error))
-            return None
-    text = "parts change while they are read: packs are kept this time"
-    reasons.append(Reason(cause=Cause.UNREADABLE, subject=store.location.root, text=text))
-    return None
-
-
-def _names_in(snapshot: Snapshot, rows: NDArray[np.bool_] | None = None) -> set[str]:
-    """The packs that fact rows name: all of them, or those of the mask ``rows``."""
-    columns = [snapshot.own(place_columns(sidecar)[0]) for sidecar in SIDECARS]
-    if rows is not None:
-        columns = [column.filter(pa.array(rows)) for column in columns]
-    return {text for column in columns for text in column.unique().drop_null().to_pylist()}
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Check:
     """The state of a store against a listing.
@@ -497,7 +328,7 @@ def _chosen(paths: Sequence[str], mask: NDArray[np.bool_]) -> tuple[str, ...]:
 
 
 def _lost_packs(store: Store, dead: NDArray[np.bool_]) -> tuple[str, ...]:
-    named = _names_in(store.snapshot(), ~dead)
+    named = packs_in(store.snapshot(), ~dead)
     if not named:
         return ()
     start = len(store.location.packs) + 1

@@ -293,7 +293,7 @@ class UpkeepVerbs(OpenTable):
         ``SkipstoneError`` where there is neither a table nor an index.
         """
         from skipstone.facts.reports import VacuumReport
-        from skipstone.facts.upkeep import vacuum
+        from skipstone.facts.vacuum import vacuum
 
         self.store.require_own()
         self.require_whole("vacuum")
