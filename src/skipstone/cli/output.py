@@ -321,8 +321,9 @@ def ended_by_interrupt(verb: str) -> Iterator[None]:
 def leave(code: int) -> NoReturn:
     """End the process now, without waiting for its threads."""
     for stream in (sys.stdout, sys.stderr):
-        with suppress(OSError, ValueError):
-            stream.flush()
+        if stream is not None:
+            with suppress(OSError, ValueError):
+                stream.flush()
     os._exit(code)
 
 

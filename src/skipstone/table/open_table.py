@@ -241,17 +241,13 @@ class OpenTable:
     def snapshots(self, top: frozenset[str] | None = None) -> SnapshotTable | None:
         """The snapshots of a table of a table format, ``None`` for other tables; ``top`` as for
         ``table_format``."""
-        if self._snapshots is None and self.catalog is None:
-            format = table_format(self.path, self.storage, top)
+        if self._snapshots is None:
+            of_catalog = self.catalog is not None
+            format = None if of_catalog else table_format(self.path, self.storage, top)
             if format is not None:
                 self.require_whole("a snapshot")
-                place = self.path, self.storage, self.storage_options
-                self._snapshots = open_table(format, *place, self.version, self.timestamp)
-        if self._snapshots is None and (self.version, self.timestamp) != (None, None):
-            raise UnsupportedError(
-                f"{self.path} has no versions: it is not a table of a table format",
-                hint="leave out version and timestamp",
-            )
+            place = self.path, self.storage, self.storage_options
+            self._snapshots = open_table(format, *place, self.version, self.timestamp)
         return self._snapshots
 
     def kept_at(self, snapshots: SnapshotTable) -> Self:

@@ -1,6 +1,7 @@
 """Tables of table formats, each through its own library: Delta Lake, Apache Iceberg.
 
-A format is one module with a ``Source`` (``snapshot.py``); ``open_source`` knows them by name.
+A format is one module with a ``Source`` (``snapshot.py``); ``open_table`` and ``open_named`` know
+them.
 """
 
 from __future__ import annotations
@@ -28,19 +29,27 @@ _NAMED: Final = "iceberg:"
 
 
 def open_table(
-    format: str,
+    format: str | None,
     root: str,
     storage: Storage,
     options: Mapping[str, str],
     version: int | str | None,
     timestamp: str | datetime | None,
-) -> SnapshotTable:
+) -> SnapshotTable | None:
     """The table of ``format`` (``storage.table_format``) at ``root``, at a version or a time if one
-    is given.
+    is given; ``None`` for a table of no format.
 
-    ``UnsupportedError`` for a format that has no reader here, and without its library.
+    ``UnsupportedError`` for a format that has no reader here, and without its library; and for a
+    version or a time of a table of no format.
     """
     at = version, timestamp
+    if format is None and at == (None, None):
+        return None
+    if format is None:
+        raise UnsupportedError(
+            f"{root} has no versions: it is not a table of a table format",
+            hint="leave out version and timestamp",
+        )
     if format == DELTA:
         from .delta import DeltaSource
 
