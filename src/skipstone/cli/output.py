@@ -122,7 +122,7 @@ class Output:
 
     def on_terminal(self) -> bool:
         """True when a user at a terminal reads the result."""
-        return sys.stdout.isatty()
+        return sys.stdout is not None and sys.stdout.isatty()
 
     def can_ask(self) -> bool:
         """True when a user at a terminal can see a question and answer it."""
