@@ -160,6 +160,28 @@ def test_cut_and_missing_statistics_lose_no_row(tmp_path: Path) -> None:
     assert table.plan("number < 1").files_kept == 1
 
 
+def test_names_fields_keys_and_expressions(tmp_path: Path) -> None:
+    """The log has statistics of fields, too; a name may have a dot, and has any case."""
+    path = str(tmp_path / "t")
+    for at in range(3):
+        columns = {
+            "User.Id": pa.array([f"u{at}"]),
+            "n": pa.array([at], pa.int64()),
+            "m": pa.array([[("k", at)]], pa.map_(pa.string(), pa.int64())),
+            "s": pa.array([{"a.b": at}], pa.struct([("a.b", pa.int64())])),
+        }
+        write_deltalake(path, pa.table(columns), mode="append")
+    table = skipstone.Table(path)
+    wheres = ("upper(`User.Id`) = 'U1'", "m['k'] = 2", "s.`a.b` = 1", "`user.id` = 'u2'", "N = 1")
+    for where in (*wheres, "n + 1 = 2"):
+        assert table.count(where) == 1, where
+    assert table.plan("s.`a.b` = 1", inside=False).files_kept == 1
+    table.build(indexes=["upper(`User.Id`):bloom", "m.k:minmax", "s.`a.b`:minmax"])
+    for where in wheres:
+        assert table.count(where) == 1, where
+        assert table.plan(where, inside=False).files_kept == 1, where
+
+
 def test_a_version_and_a_time(tmp_path: Path) -> None:
     path = str(tmp_path / "t")
     for at in range(3):
