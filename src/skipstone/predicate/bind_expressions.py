@@ -343,7 +343,7 @@ class ExpressionBinder:
             return found
         if pa.types.is_integer(elements.type):
             width = elements.type.bit_width - 1
-            values = [each for each in values if each is None or -(2**width) <= each < 2**width]  # type: ignore[operator]
+            values = [each for each in values if each is None or -(2**width) <= each < 2**width]
         known = tuple(dict.fromkeys(value for value in values if value is not None))
         if not known:
             return Const(False)
