@@ -173,7 +173,8 @@ def test_the_page_says_what_skips_in_spark(spark: SparkSession, tmp_path: Path) 
     for condition, _ in DOCUMENTED:
         explain(skip(df, find).where(condition))
         asked = find.pruners[str(tmp_path)].asked[-1]
-        tree = bind(asked, data.schema, expressions={elements.typed: elements.name})
+        known = {elements.typed: elements.name}
+        tree = bind(asked, data.schema, map_keys=True, expressions=known)
         skips[condition] = any(leaf.op is not Op.NOT_NULL for leaf in leaves(tree))
     assert skips == {condition: marks["in Spark"] for condition, marks in DOCUMENTED}
 
