@@ -7,16 +7,24 @@ import os
 import subprocess
 from typing import TYPE_CHECKING, Any
 
+import pyarrow as pa
 import pytest
 
 import skipstone
 from tests.folders import ROOT
 from tests.interop.java_systems import all_jars
+from tests.table_formats.delta_tables import rows
+from tests.table_formats.iceberg_tables import History, catalog, folder, read
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-pytestmark = [pytest.mark.spark, pytest.mark.slow]
+    from pyiceberg.catalog.sql import SqlCatalog
+    from pyspark.sql import SparkSession
+
+__all__ = ["catalog"]
+
+pytestmark = pytest.mark.spark
 
 
 @pytest.fixture(scope="module")
@@ -48,6 +56,7 @@ def text(table: Any) -> list[str]:
     return sorted(found)
 
 
+@pytest.mark.slow
 def test_every_snapshot_has_the_rows_of_spark(written: Path) -> None:
     """With and without an index, of tables of version 2 and 3, partitioned in several ways."""
     stored = json.loads((written / "rows.json").read_text())
@@ -73,8 +82,41 @@ def test_every_snapshot_has_the_rows_of_spark(written: Path) -> None:
     assert deleted > 10
 
 
+@pytest.mark.slow
 def test_statistics_inside_structs_prune(written: Path) -> None:
     table = skipstone.Table(written / "db" / "t1")
     assert table.plan("s.t < 'a long'").files_kept == 0
     assert table.plan("d < DATE'2025-01-01'").files_kept == 0
     assert "Apache Iceberg" in str(table.explain("s.t < 'a long'"))
+
+
+@pytest.mark.parametrize("indexed", [False, True])
+def test_spark_reads_a_table_without_a_jar_of_iceberg(
+    spark: SparkSession, catalog: SqlCatalog, indexed: bool
+) -> None:
+    """New and wider columns, partitions that changed, deleted rows; a frame keeps its snapshot."""
+    history = History(catalog, 11, names=False)
+    for step in (history.promote, history.add, history.partition, history.append):
+        step()
+    for _ in range(3):
+        history.delete_positions()
+        history.append()
+    made = history.table
+    table = skipstone.Table(folder(made))
+    if indexed:
+        table.build(spark, indexes=["id:bloom", "amount:minmax"])
+    frame = table.read(spark)
+    expected = read(made)
+    assert frame.columns == [each.name for each in made.schema().fields]
+    for where in ("id = 7", "amount > 50", "day IS NULL", "hash(id) % 2 = 0"):
+        wanted = sorted(map(repr, frame.where(where).collect()))
+        assert sorted(map(repr, table.read(spark, where).collect())) == wanted, where
+    history.append()
+    found = pa.Table.from_pylist([row.asDict() for row in frame.collect()])
+    assert rows(found) == expected
+    assert table.read(spark).count() > len(expected)
+    name = f"iceberg:{made.metadata_location}"
+    assert skipstone.Table(name).read(spark).count() == len(read(made))
+    first = made.snapshots()[0].snapshot_id
+    reader = spark.read.format("skipstone").option("version", first)
+    assert reader.load(folder(made)).count() == len(read(made, first))
