@@ -374,3 +374,16 @@ def test_text_of_any_layout(run: Run, tmp_path: Path) -> None:
         expected = [f"{name}:\x1b[1;31mhello\x1b[m" for name in layouts]
         assert done.stdout.splitlines() == expected, args
         assert run("grep", root, *args, "--column", "coded", "-c").stdout == "p.parquet:1\n"
+
+
+def test_a_line_end_that_matches_is_highlighted(run: Run, tmp_path: Path) -> None:
+    """It is shown by the character for what cannot be printed; elsewhere the last one is no part of
+    the match."""
+    root = written(tmp_path / "t", m=["one \n", "b a\nc", "b a\n"])
+    done = run("grep", root, "-w", r"\s", "--color", "always", "--no-filename")
+    assert done.stdout.splitlines()[0] == "one \x1b[1;31m\ufffd\x1b[m"
+    done = run("grep", root, r"a\nc|a$", "--color", "always", "--no-filename")
+    assert done.stdout.splitlines() == [
+        "b \x1b[1;31ma\ufffdc\x1b[m",
+        "b \x1b[1;31ma\x1b[m\ufffd",
+    ]

@@ -3,7 +3,8 @@
 The files are drawn at random, with a fixed seed: neighbours in the listing may be similar, and
 evenly spread files would hide that. Rows are decoded from as many of them as fit the budget
 completely, and from at least five: those are then read in part, the first rows of row groups spread
-over the file. ``rows_read < rows`` marks a file that was read in part.
+over the file. ``rows_read < rows`` marks a file that was read in part. Of tables of thousands of
+columns fewer files are read, but at least two.
 
 Ranges come from the statistics of the row groups, or from the rows where all of them were read.
 """
@@ -28,7 +29,7 @@ from skipstone.predicate.types import column_name, spark_type
 from skipstone.pruning.column_types import exactly, is_text
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
     from skipstone.parquet.encryption.decryption import Decryption
     from skipstone.parquet.format.schema import ColumnDescriptor
@@ -38,6 +39,10 @@ if TYPE_CHECKING:
 #: Decoded bytes of a sample; reading and comparing them takes 300 MB, and two seconds of a core.
 BUDGET = 48 * 1024 * 1024
 _FEWEST = 5
+# Columns of files that are read; a table may have ten thousand columns.
+_MOST_COLUMNS = 20_000
+# Bytes of columns that are read together.
+_TOGETHER = 1 << 20
 _WORKERS = 4
 SEED = 8_814
 
@@ -120,12 +125,14 @@ def read_sample(
     request: AdviceRequest, columns: Mapping[tuple[str, ...], pa.DataType], budget: int = BUDGET
 ) -> tuple[list[FileSample], list[str]]:
     """The files that were sampled, and what could not be read. ``budget``: decoded bytes."""
-    listing, sample, decryption = request.listing, request.sample, request.decryption
+    listing, decryption = request.listing, request.decryption
+    columns_read = _MOST_COLUMNS // max(len(columns), 1)
+    sample = min(request.sample, max(_FEWEST, columns_read))
     order = np.random.default_rng(SEED).permutation(len(listing))
     at = sorted(order[:sample].tolist())
     size = max(1, sum(int(listing.sizes[i]) for i in at) // max(len(at), 1))
     # Decoded data is about four times as large as in the file; the footers have the exact size.
-    whole = max(_FEWEST, budget // (4 * size))
+    whole = min(max(_FEWEST, budget // (4 * size)), max(2, columns_read))
     decoded = set(order[: min(whole, sample)].tolist())
     share = budget // max(len(decoded), 1)
 
@@ -168,11 +175,12 @@ def _read(
     wanted = _rows_within(file, [leaf.ordinal for leaf in there.values()], budget)
     rows_read = sum(stop - start for start, stop in wanted)
     samples = {}
-    for column in there:  # one by one: only the distinct values of a column are kept
-        rows = file.read_rows([column_name(column)], wanted)
-        read = exactly(leaf_values(rows, column), columns[column])
-        if read is not None:
-            samples[column] = column_sample(read)
+    for some in _together(file, there):  # only the distinct values of a column are kept
+        rows = file.read_rows(list(map(column_name, some)), wanted)
+        for column in some:
+            read = exactly(leaf_values(rows, column), columns[column])
+            if read is not None:
+                samples[column] = column_sample(read)
     if rows_read == file.num_rows:
         for column, sampled in samples.items():
             if column not in ranges and (whole := _extremes(sampled.distinct)) is not None:
@@ -185,6 +193,25 @@ def _read(
         ranges=ranges,
         columns=samples,
     )
+
+
+def _together(
+    file: ParquetFile, leaves: Mapping[tuple[str, ...], ColumnDescriptor]
+) -> Iterator[list[tuple[str, ...]]]:
+    """The columns in parts that are read together: a large one alone, thousands of small ones in
+    few reads."""
+    at = [leaf.ordinal for leaf in leaves.values()]
+    sizes = file.footer.chunk("total_uncompressed_size")[:, at].sum(axis=0).tolist()
+    some: list[tuple[str, ...]] = []
+    held = 0
+    for column, size in zip(leaves, sizes, strict=True):
+        if some and held + size > _TOGETHER:
+            yield some
+            some, held = [], 0
+        some.append(column)
+        held += size
+    if some:
+        yield some
 
 
 def _ranges(

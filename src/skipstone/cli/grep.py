@@ -267,18 +267,27 @@ class _Search:
         """Per text: what does not match and what does, in turn."""
         if self.plain is not None:
             return [_at_plain(text, self.plain, self.any_case) for text in texts]
+        # RE2 has no "$" before the line's end, so that is left out, unless it is what matches.
+        cuts = [_LAST_LINE_END.search(text) if self.ends else None for text in texts]
+        bodies = [
+            text[: cut.start()] if cut else text for text, cut in zip(texts, cuts, strict=True)
+        ]
+        found = self._marked(bodies)
+        whole = [at for at, cut in enumerate(cuts) if cut and len(found[at]) == 1]
+        for at, parts in zip(whole, self._marked([texts[at] for at in whole]), strict=True):
+            found[at], cuts[at] = parts, None
+        for parts, cut in zip(found, cuts, strict=True):
+            parts[-1] += cut[0] if cut else ""
+        return found
+
+    def _marked(self, texts: list[str]) -> list[list[str]]:
         import pyarrow as pa
 
         from skipstone import _compute as pc
 
         used = set("".join(texts))
         begin, end = [mark for mark in map(chr, range(0xF0000, 0xFFFFE)) if mark not in used][:2]
-        # RE2 has no "$" before the line's end, so that is left out.
-        cuts = [_LAST_LINE_END.search(text) if self.ends else None for text in texts]
-        bodies = [
-            text[: cut.start()] if cut else text for text, cut in zip(texts, cuts, strict=True)
-        ]
-        marked = pa.array(bodies, pa.large_string())
+        marked = pa.array(texts, pa.large_string())
         # A character between two words is part of one match: the second time finds the others.
         for _ in range(1 + self.word):
             try:
@@ -287,10 +296,7 @@ class _Search:
                 )
             except pa.ArrowInvalid:  # longer than RE2 takes
                 return [[text] for text in texts]
-        found = [_at_marks(text, begin, end) for text in marked.to_pylist()]
-        for parts, cut in zip(found, cuts, strict=True):
-            parts[-1] += cut[0] if cut else ""
-        return found
+        return [_at_marks(text, begin, end) for text in marked.to_pylist()]
 
 
 def _condition_on_text(sql: str) -> Bound:
