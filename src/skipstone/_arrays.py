@@ -129,21 +129,6 @@ def whole(column: pa.ChunkedArray) -> pa.Array:
     return column.combine_chunks() if column.num_chunks else pa.nulls(0, column.type)
 
 
-def text_of_times(times: pa.Array | pa.ChunkedArray) -> pa.Array | pa.ChunkedArray:
-    """Dates and times as Arrow's text, because Python lacks nanoseconds and years beyond 9999.
-
-    In UTC where this machine does not know their time zone.
-    """
-    import pyarrow as pa
-
-    from skipstone import _compute as pc
-
-    try:
-        return pc.cast(times, pa.string())
-    except pa.ArrowInvalid:
-        return pc.cast(pc.cast(times, pa.timestamp(times.type.unit, "UTC")), pa.string())
-
-
 def in_ascii_case(text: pa.Array, *, upper: bool = False) -> pa.Array:
     """Text with its ASCII letters in lower, or upper, case.
 

@@ -14,7 +14,7 @@ The footer also gives the file's row group metadata (``questdb/pm_of_data_file``
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import accumulate
 from typing import TYPE_CHECKING, BinaryIO, Final
 
@@ -26,12 +26,11 @@ import pyarrow.parquet as pq
 from skipstone.errors import (
     FormatError,
     KeyUnavailableError,
-    SkipstoneError,
     StaleError,
     UnsupportedError,
 )
 from skipstone.facts.encode import FileFacts
-from skipstone.facts.part_columns import LONGEST_CHUNK, UNREADABLE
+from skipstone.facts.part_columns import UNREADABLE
 from skipstone.parquet.format.enums import Type
 from skipstone.parquet.format.footer import TAIL_LENGTH
 from skipstone.parquet.format.metadata import bytes_of_pairs
@@ -44,19 +43,25 @@ from skipstone.pruning.kind import Index, column_fields
 from skipstone.questdb.pm_of_data_file import PM, make_pm
 
 from .column_indexes import BuildSettings, Columns, ColumnsBuilder
-from .footers import EncryptedError, Footer, read_checked, settled
+from .footers import EncryptedError, Footer, read_checked, schema_of, settled, short_chunks
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from skipstone.identity import ObjectId
+    from skipstone.parquet.encryption.decryption import Decryption
     from skipstone.parquet.format.footer_arrays import FooterArrays
     from skipstone.parquet.reading.file_reader import FileReader
     from skipstone.pruning import Fetched
-    from skipstone.pruning.table_schema import FileSchema
     from skipstone.storage import ByteRange, Storage
 
 
+# Writers whose dictionaries have no entry twice. Where one has, Arrow (as of 26) reads other values
+# by ``read_dictionary``. DuckDB writes the unused values of an ENUM as empty texts, but then its
+# greatest index lies outside of what Arrow keeps, which is an error.
+_DISTINCT_DICTIONARIES = (
+    *("parquet-mr", "parquet-cpp", "parquet-rs", "datafusion", "Polars", "skipstone", "DuckDB"),
+)
 # Bytes of a decoded value of a type without a fixed width.
 _WIDTH = 16
 _DAMAGED = "not readable as Parquet"
@@ -175,7 +180,14 @@ def _read(
             f"{object.path} is in the clear, and keys were given",
             hint="if this is intended, pass allow_plaintext_files=True with the keys",
         )
-    found = _columns(source, footer, object.path, definitions, schema, settings)
+    try:
+        found = _columns(source, footer, object.path, definitions, schema, settings)
+    except (pa.ArrowException, OSError) as error:
+        # Arrow refuses pages that are sound. What is read anew names the place of a real fault.
+        if isinstance(error, MemoryError) or getattr(error, "errno", None):
+            raise
+        file = _own_reader(object, storage)
+        found = _columns(source, footer, object.path, definitions, schema, settings, file)
     pm, why = _pm(object, footer, settings, storage)
     return FileFacts(
         id=object,
@@ -188,36 +200,9 @@ def _read(
         footer_length=len(footer.data),
         page_index=place_of_index(footer.arrays, footer.size - TAIL_LENGTH - len(footer.data)),
         row_groups=footer.arrays.num_row_groups,
-        chunks=_chunks(footer.arrays, definitions),
-        schema=_schema(object, footer),
+        chunks=short_chunks(footer.arrays, definitions),
+        schema=schema_of(object, footer),
     )
-
-
-def _chunks(footer: FooterArrays, definitions: Sequence[Index]) -> dict[str, tuple[int, int]]:
-    """Offset and length of the short chunks of columns with Bloom filters alone, in a file of one
-    row group: a query for a value reads all of it, as no bounds tell one page from another."""
-    kinds: dict[str, set[str]] = {}
-    for index in definitions:
-        kinds.setdefault(index.column, set()).add(index.name)
-    wanted = {column for column, names in kinds.items() if names == {"bloomfilter"}}
-    if footer.num_row_groups != 1 or not wanted:
-        return {}
-    found = {}
-    for leaf in footer.schema.leaves:
-        column = column_name(leaf.path)
-        start, stop = (int(footer.chunk(name)[0, leaf.ordinal]) for name in ("start", "stop"))
-        if column in wanted and 0 <= start < stop <= start + LONGEST_CHUNK:
-            found[column] = start, stop - start
-    return found
-
-
-def _schema(object: ObjectId, footer: Footer) -> FileSchema | None:
-    """The columns of a file with this footer; ``None`` where they are unknown: readers of the table
-    open the file then."""
-    try:
-        return Selection(footer.arrays, object.path).file_schema
-    except SkipstoneError:
-        return None
 
 
 def _pm(
@@ -244,7 +229,9 @@ def _columns(
     definitions: Sequence[Index],
     schema: pa.Schema,
     settings: BuildSettings,
+    file: FileReader | None = None,
 ) -> Columns:
+    """The facts of the indexed columns, decoded by Arrow, or by ``file``."""
     selection = Selection(footer.arrays, path)
     rows = int(footer.arrays.row_starts[-1])
     builder = ColumnsBuilder(definitions, schema, settings, rows)
@@ -260,7 +247,11 @@ def _columns(
     leaves = {column: _leaf(columns, found) for column, found in there.items()}
     said = bytes_of_pairs(footer.arrays.key_value_metadata)
     trusted = {int96: proleptic(said, int96=int96) for int96 in (False, True)}
-    for column, values in _decoded(source, columns, leaves, settings.memory // 4):
+    if file is None:
+        decoded = _decoded(source, columns, leaves, settings.memory // 4)
+    else:
+        decoded = _decoded_here(file, leaves, there)
+    for column, values in decoded:
         int96 = leaves[column].type is Type.INT96
         doubt = None if trusted[int96] else ancient(values)
         if doubt is None and int96:
@@ -364,6 +355,28 @@ def _decoded(
                     yield column, _leaf_values(chunk, leaf)
 
 
+def _decoded_here(
+    file: FileReader, leaves: dict[str, _Leaf], there: dict[str, tuple[str, ...]]
+) -> Iterator[tuple[str, pa.Array]]:
+    """The same values, decoded here, one column after the other."""
+    for column, leaf in leaves.items():
+        path = _nodes(there[column])
+        place = replace(leaf, position=(0,) * len(path))
+        for batch in file.iter_rows([column_name(path)]):
+            yield column, _leaf_values(batch.column(0), place)
+
+
+def _own_reader(
+    object: ObjectId, storage: Storage, decryption: Decryption | None = None
+) -> FileReader:
+    from skipstone.parquet.reading.file_reader import FileReader
+    from skipstone.parquet.reading.pinned_file import PinnedReader, load_footer
+
+    reader = PinnedReader(storage)
+    reader.pin(object)
+    return FileReader(object, reader, load_footer(reader, object.path, decryption))
+
+
 def _leaf_values(chunk: pa.Array, leaf: _Leaf) -> pa.Array:
     # A value is null where any struct above it is null.
     values = pc.struct_field(chunk, leaf.position[1:]) if leaf.position[1:] else chunk
@@ -382,6 +395,8 @@ def _dictionary_pays(footer: FooterArrays, leaf: _Leaf) -> bool:
     plain value takes at least the 4 bytes of its length; less than that on average cannot be plain.
     """
     if leaf.type is not Type.BYTE_ARRAY or leaf.key is not None:
+        return False
+    if not (footer.created_by or "").startswith(_DISTINCT_DICTIONARIES):
         return False
     if (footer.chunk("dictionary_page_offset")[:, leaf.ordinal] <= 0).any():
         return False
@@ -416,12 +431,7 @@ def _read_encrypted(
 
     It gets no row group metadata: a ``_pm`` would combine what the file protects with several keys.
     """
-    from skipstone.parquet.reading.file_reader import FileReader
-    from skipstone.parquet.reading.pinned_file import PinnedReader, load_footer
-
-    reader = PinnedReader(storage)
-    reader.pin(object)
-    file = FileReader(object, reader, load_footer(reader, object.path, settings.decryption))
+    file = _own_reader(object, storage, settings.decryption)
     found, passing = _encrypted_columns(file, definitions, schema, settings)
     pm = {} if settings.pm == "none" else {PM: "its file is encrypted"}
     return FileFacts(

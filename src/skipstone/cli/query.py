@@ -17,7 +17,6 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from skipstone import _compute as pc
-from skipstone._arrays import text_of_times
 from skipstone.human import cut, of_total, plain, plural
 
 from .completion import column_list
@@ -254,6 +253,8 @@ def _rows(batch: pa.RecordBatch) -> Iterator[tuple[Any, ...]]:
 def values_of(column: pa.Array | pa.ChunkedArray) -> list[Any]:
     """The values of a column as Python has them, or as text; U+FFFD for what is not UTF-8."""
     import pyarrow as pa
+
+    from skipstone.predicate.literals import text_of_times
 
     if pa.types.is_timestamp(column.type):
         return list(text_of_times(column).to_pylist())

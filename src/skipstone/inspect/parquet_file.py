@@ -8,7 +8,6 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from skipstone._arrays import text_of_times
 from skipstone.errors import KeyUnavailableError, SkipstoneError, in_words
 from skipstone.human import plain
 from skipstone.identity import canonical_path
@@ -156,6 +155,8 @@ def _rows(
 def _values(column: pa.ChunkedArray) -> list[Any]:
     """Python values; dates and times as text."""
     import pyarrow as pa
+
+    from skipstone.predicate.literals import text_of_times
 
     return python_values(text_of_times(column) if pa.types.is_temporal(column.type) else column)
 

@@ -118,19 +118,17 @@ def _ask(
     ).to_bytes()
     try:
         found = pq.ParquetFile(io.BytesIO(file_of(footer))).schema_arrow
-        for field in found:
-            _read_zones(field.type)
+        _read_zones(found)
         return found
     except (pa.ArrowException, OSError, UnicodeDecodeError):
         return None
 
 
-def _read_zones(type: pa.DataType) -> None:
+def _read_zones(fields: pa.Schema | list[pa.Field]) -> None:
     """``UnicodeDecodeError`` where a time zone that ``ARROW:schema`` names is not text."""
-    if pa.types.is_timestamp(type):
-        _ = type.tz
-    for at in range(type.num_fields):
-        _read_zones(type.field(at).type)
+    for type in (field.type for field in fields):
+        getattr(type, "tz", None)
+        _read_zones([type.field(at) for at in range(type.num_fields)])
 
 
 def _is_utf8(name: str) -> bool:
