@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import base64
+import os
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
+import duckdb
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -157,3 +159,68 @@ def test_a_zone_that_is_no_text_is_left_out(tmp_path: Path) -> None:
         {"c": datetime(1970, 1, 1, 0, 0, 0, 2, UTC)}
     ]
     assert skipstone.Table(tmp_path).count("c IS NULL") == 1
+
+
+def test_equal_entries_of_a_dictionary_are_one_value(tmp_path: Path) -> None:
+    """Arrow keeps one of them and the indices as they were, which then name other values."""
+    root, path = tmp_path / "t", tmp_path / "t" / "a.parquet"
+    root.mkdir()
+    indices = pa.array([0, 1, 2, 2] * 500, pa.int32())
+    strings = pa.DictionaryArray.from_arrays(indices, pa.array(["aa", "bb", "cc", "dd"]))
+    table = pa.table({"s": strings, "k": range(2000)})
+    pq.write_table(
+        table, path, compression="none", store_schema=False, write_statistics=False,
+        row_group_size=1000, max_rows_per_page=100, write_batch_size=100,
+    )  # fmt: skip
+    entries = b"".join(b"\x02\0\0\0" + each for each in (b"aa", b"bb", b"cc", b"dd"))
+    assert path.read_bytes().count(entries) == 2
+    data = path.read_bytes().replace(entries, entries.replace(b"bb", b"aa"))
+    assert b"parquet-cpp-arrow" in data
+    path.write_bytes(data.replace(b"parquet-cpp-arrow", b"parquet-of-others"))
+    os.utime(path, (1_600_000_000, 1_600_000_000))
+    expected = {"aa": 1000, "cc": 1000, "dd": 0}
+    assert (
+        pq.read_table(path, columns=["s"]).column(0).to_pylist() == ["aa", "aa", "cc", "cc"] * 500
+    )
+    file = ParquetFile(path)
+    assert file.read_rows(["s"]).column(0).to_pylist() == ["aa", "aa", "cc", "cc"] * 500
+    assert file.read_rows(["s"], [(998, 1003)]).column(0).to_pylist() == ["cc"] * 2 + ["aa"] * 2 + [
+        "cc"
+    ]
+    for _ in range(2):
+        whole = skipstone.Table(root)
+        assert {each: whole.count(f"s = '{each}'") for each in expected} == expected
+        found = whole.query("s >= 'b'").column("k").to_pylist()
+        assert found == [n for n in range(2000) if n % 4 > 1]
+        assert whole.build(indexes=["s:valuelist", "s:bitmap"]).files_built in (0, 1)
+
+
+@pytest.mark.parametrize("version", ["V1", "V2"])
+def test_what_arrow_refuses_of_duckdb_is_indexed(version: str, tmp_path: Path) -> None:
+    """ENUM with unused values, one number with nulls in DELTA_BINARY_PACKED, arrays of a size."""
+    root = tmp_path / "t"
+    root.mkdir()
+    with duckdb.connect() as connection:
+        connection.execute("CREATE TYPE e AS ENUM ('a', 'b', 'c', 'd', 'e', 'f', 'g')")
+        rows = "(0, 'a', 5, [1, 2]), (1, 'd', NULL, NULL), (2, 'g', NULL, [3, NULL])"
+        connection.execute(
+            "COPY (SELECT k, e::e AS e, n::INT AS n, l::INT[2] AS l "
+            f"FROM (VALUES {rows}) t(k, e, n, l)) "
+            f"TO '{root}/a.parquet' (FORMAT parquet, PARQUET_VERSION {version})"
+        )
+    os.utime(root / "a.parquet", (1_600_000_000, 1_600_000_000))
+    table = skipstone.Table(root)
+    report = table.build(indexes=["e:valuelist", "e:bitmap", "n:minmax", "l:valuelist", "k:bsi"])
+    assert report.files_built == 1, report
+    assert report.left_out == (), report
+    assert table.check(deep=True).ok
+    for where, expected in {
+        "e = 'd'": [1],
+        "e > 'd'": [2],
+        "n = 5": [0],
+        "n IS NULL": [1, 2],
+    }.items():
+        assert table.query(where, ["k"]).column("k").to_pylist() == expected, where
+    assert table.query("array_contains(l, 3)", ["k"]).column("k").to_pylist() == [2]
+    assert table.plan("e = 'b'", inside=False).files_kept == 0
+    assert table.plan("n > 5", inside=False).files_kept == 0

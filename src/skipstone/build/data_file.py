@@ -17,7 +17,8 @@ The footer also gives the file's row group metadata (``questdb/pm_of_data_file``
 from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
 from threading import Event
 from typing import TYPE_CHECKING, BinaryIO, Final
 
@@ -27,12 +28,11 @@ import pyarrow as pa
 from skipstone.errors import (
     FormatError,
     KeyUnavailableError,
-    SkipstoneError,
     StaleError,
     UnsupportedError,
 )
 from skipstone.facts.encode import FileFacts
-from skipstone.facts.part_columns import LONGEST_CHUNK, UNREADABLE
+from skipstone.facts.part_columns import UNREADABLE
 from skipstone.parquet.format.enums import Type
 from skipstone.parquet.format.footer import TAIL_LENGTH
 from skipstone.parquet.format.metadata import bytes_of_pairs
@@ -45,17 +45,17 @@ from skipstone.pruning.kind import Index, column_fields
 from skipstone.questdb.pm_of_data_file import PM, make_pm
 
 from .column_indexes import BuildSettings, Columns, ColumnsBuilder
-from .decoded_columns import Leaf, decoded, is_atomic, leaf_of, leaf_values, nodes_of
-from .footers import EncryptedError, Footer, read_checked, settled
+from .decoded_columns import Leaf, decoded, decoded_here, is_atomic, leaf_of, leaf_values, nodes_of
+from .footers import EncryptedError, Footer, read_checked, schema_of, settled, short_chunks
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from skipstone.identity import ObjectId
+    from skipstone.parquet.encryption.decryption import Decryption
     from skipstone.parquet.format.footer_arrays import FooterArrays
     from skipstone.parquet.reading.file_reader import FileReader
     from skipstone.pruning import Fetched
-    from skipstone.pruning.table_schema import FileSchema
     from skipstone.storage import ByteRange, Storage
 
 
@@ -175,15 +175,14 @@ def _read(
             f"{object.path} is in the clear, and keys were given",
             hint="if this is intended, pass allow_plaintext_files=True with the keys",
         )
-    found = _columns(
-        source,
-        footer,
-        object.path,
-        definitions,
-        schema,
-        settings,
-        lambda: storage.open(object.path, object),
-    )
+    columns = partial(_columns, source, footer, object.path, definitions, schema, settings)
+    try:
+        found = columns(reopen=lambda: storage.open(object.path, object))
+    except (pa.ArrowException, OSError) as error:
+        # Arrow refuses pages that are sound. What is read anew names the place of a real fault.
+        if isinstance(error, MemoryError) or getattr(error, "errno", None):
+            raise
+        found = columns(file=_own_reader(object, storage))
     pm, why = _pm(object, footer, settings, storage)
     return FileFacts(
         id=object,
@@ -196,36 +195,9 @@ def _read(
         footer_length=len(footer.data),
         page_index=place_of_index(footer.arrays, footer.size - TAIL_LENGTH - len(footer.data)),
         row_groups=footer.arrays.num_row_groups,
-        chunks=_chunks(footer.arrays, definitions),
-        schema=_schema(object, footer),
+        chunks=short_chunks(footer.arrays, definitions),
+        schema=schema_of(object, footer),
     )
-
-
-def _chunks(footer: FooterArrays, definitions: Sequence[Index]) -> dict[str, tuple[int, int]]:
-    """Offset and length of the short chunks of columns with Bloom filters alone, in a file of one
-    row group: a query for a value reads all of it, as no bounds tell one page from another."""
-    kinds: dict[str, set[str]] = {}
-    for index in definitions:
-        kinds.setdefault(index.column, set()).add(index.name)
-    wanted = {column for column, names in kinds.items() if names == {"bloomfilter"}}
-    if footer.num_row_groups != 1 or not wanted:
-        return {}
-    found = {}
-    for leaf in footer.schema.leaves:
-        column = column_name(leaf.path)
-        start, stop = (int(footer.chunk(name)[0, leaf.ordinal]) for name in ("start", "stop"))
-        if column in wanted and 0 <= start < stop <= start + LONGEST_CHUNK:
-            found[column] = start, stop - start
-    return found
-
-
-def _schema(object: ObjectId, footer: Footer) -> FileSchema | None:
-    """The columns of a file with this footer; ``None`` where they are unknown: readers of the table
-    open the file then."""
-    try:
-        return Selection(footer.arrays, object.path).file_schema
-    except SkipstoneError:
-        return None
 
 
 def _pm(
@@ -252,9 +224,12 @@ def _columns(
     definitions: Sequence[Index],
     schema: pa.Schema,
     settings: BuildSettings,
+    *,
     reopen: Callable[[], BinaryIO] | None = None,
+    file: FileReader | None = None,
 ) -> Columns:
-    """``reopen`` opens the same version again, for other threads."""
+    """The facts of the indexed columns, decoded by Arrow, or by ``file``. ``reopen`` opens the same
+    version again, for other threads."""
     selection = Selection(footer.arrays, path)
     rows = int(footer.arrays.row_starts[-1])
     builder = ColumnsBuilder(definitions, schema, settings, rows)
@@ -278,7 +253,16 @@ def _columns(
         columns = ArrowColumns(footer.arrays, paths, path, footer.size)
         leaves = {column: leaf_of(columns, there[column]) for column in some}
         read = dict.fromkeys(leaves, 0)
-        for column, chunk in decoded(source, columns, leaves, settings.memory // 4 // len(shares)):
+        if file is None:
+            chunks = decoded(source, columns, leaves, settings.memory // 4 // len(shares))
+        else:
+            # A batch has one column.
+            leaves = {
+                column: replace(each, position=(0,) * len(each.position))
+                for column, each in leaves.items()
+            }
+            chunks = decoded_here(file, {column: nodes_of(there[column]) for column in some})
+        for column, chunk in chunks:
             if failed.is_set():
                 return
             read[column] += len(chunk)
@@ -294,7 +278,8 @@ def _columns(
         for column, count in read.items():
             # Arrow's writer and reader disagree on nested columns of only nulls in pages of a byte.
             if count != rows:
-                builder.drop(column, f"Arrow reads {count:,} of {rows:,} rows")
+                by = "Arrow reads" if file is None else "there are"
+                builder.drop(column, f"{by} {count:,} of {rows:,} rows")
 
     def add_apart(some: Sequence[str]) -> None:
         assert reopen is not None
@@ -335,6 +320,17 @@ def _shares(
     return [columns for _, columns in shares] or [list(there)]
 
 
+def _own_reader(
+    object: ObjectId, storage: Storage, decryption: Decryption | None = None
+) -> FileReader:
+    from skipstone.parquet.reading.file_reader import FileReader
+    from skipstone.parquet.reading.pinned_file import PinnedReader, load_footer
+
+    reader = PinnedReader(storage)
+    reader.pin(object)
+    return FileReader(object, reader, load_footer(reader, object.path, decryption))
+
+
 # -- encrypted files ------------------------------------------------------------------------------
 
 
@@ -349,12 +345,7 @@ def _read_encrypted(
 
     It gets no row group metadata: a ``_pm`` would combine what the file protects with several keys.
     """
-    from skipstone.parquet.reading.file_reader import FileReader
-    from skipstone.parquet.reading.pinned_file import PinnedReader, load_footer
-
-    reader = PinnedReader(storage)
-    reader.pin(object)
-    file = FileReader(object, reader, load_footer(reader, object.path, settings.decryption))
+    file = _own_reader(object, storage, settings.decryption)
     found, passing = _encrypted_columns(file, definitions, schema, settings)
     pm = {} if settings.pm == "none" else {PM: "its file is encrypted"}
     return FileFacts(

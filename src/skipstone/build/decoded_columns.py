@@ -15,7 +15,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from skipstone.parquet.format.enums import Type
-from skipstone.predicate.types import TIMESTAMP, MapKey, is_list
+from skipstone.predicate.types import TIMESTAMP, MapKey, column_name, is_list
 from skipstone.pruning.column_types import values_of_key
 
 if TYPE_CHECKING:
@@ -23,9 +23,16 @@ if TYPE_CHECKING:
 
     from skipstone.parquet.format.footer_arrays import FooterArrays
     from skipstone.parquet.reading.arrow_footer import ArrowColumns
+    from skipstone.parquet.reading.file_reader import FileReader
     from skipstone.parquet.reading.selection import Selection
 
 
+# Writers whose dictionaries have no entry twice. Where one has, Arrow (as of 26) reads other values
+# by ``read_dictionary``. DuckDB writes the unused values of an ENUM as empty texts, but then its
+# greatest index lies outside of what Arrow keeps, which is an error.
+_DISTINCT_DICTIONARIES = (
+    *("parquet-mr", "parquet-cpp", "parquet-rs", "datafusion", "Polars", "skipstone", "DuckDB"),
+)
 # Bytes of a decoded value of a type without a fixed width.
 _WIDTH = 16
 
@@ -121,6 +128,15 @@ def decoded(
                 yield from ((column, chunk) for chunk in chunks)
 
 
+def decoded_here(
+    file: FileReader, paths: dict[str, tuple[str, ...]]
+) -> Iterator[tuple[str, pa.Array]]:
+    """The columns of these paths, decoded here, one after the other: each is the first of its
+    batches."""
+    for column, path in paths.items():
+        yield from ((column, batch.column(0)) for batch in file.iter_rows([column_name(path)]))
+
+
 def leaf_values(chunk: pa.Array, leaf: Leaf) -> pa.Array:
     """The values of a leaf in a chunk of its column."""
     # A value is null where any struct above it is null.
@@ -140,6 +156,8 @@ def _dictionary_pays(footer: FooterArrays, leaf: Leaf) -> bool:
     plain value takes at least the 4 bytes of its length; less than that on average cannot be plain.
     """
     if leaf.type is not Type.BYTE_ARRAY or leaf.key is not None:
+        return False
+    if not (footer.created_by or "").startswith(_DISTINCT_DICTIONARIES):
         return False
     if (footer.chunk("dictionary_page_offset")[:, leaf.ordinal] <= 0).any():
         return False

@@ -1,4 +1,5 @@
-"""The footers of files that are built: of one file, or of many at once; and when a file is settled.
+"""The footers of files that are built: of one file, or of many at once; what facts keep of them;
+and when a file is settled.
 
 A footer is read only from a file that nothing has changed for some seconds by the store's clock.
 """
@@ -12,17 +13,22 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO
 
-from skipstone.errors import FormatError, UnsupportedError
+from skipstone.errors import FormatError, SkipstoneError, UnsupportedError
+from skipstone.facts.part_columns import LONGEST_CHUNK
 from skipstone.identity import UNITS_PER_SECOND, ObjectId
 from skipstone.parquet.format.column_files import KEY as COLUMN_FILES
 from skipstone.parquet.format.footer import Tail, read_footer
 from skipstone.parquet.format.footer_arrays import FooterArrays
 from skipstone.parquet.format.footer_lanes import scan_many
+from skipstone.parquet.reading.selection import Selection
 from skipstone.parquet.thrift.kernel_lanes import FEW
+from skipstone.predicate.types import column_name
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from skipstone.pruning.kind import Index
+    from skipstone.pruning.table_schema import FileSchema
     from skipstone.storage import Storage
 
     from .column_indexes import BuildSettings
@@ -166,3 +172,30 @@ def known_footers(
             with suppress(UnsupportedError, EncryptedError):
                 found[at] = _checked(arrays, footer, tail.size)
     return found
+
+
+def short_chunks(footer: FooterArrays, definitions: Sequence[Index]) -> dict[str, tuple[int, int]]:
+    """Offset and length of the short chunks of columns with Bloom filters alone, in a file of one
+    row group: a query for a value reads all of it, as no bounds tell one page from another."""
+    kinds: dict[str, set[str]] = {}
+    for index in definitions:
+        kinds.setdefault(index.column, set()).add(index.name)
+    wanted = {column for column, names in kinds.items() if names == {"bloomfilter"}}
+    if footer.num_row_groups != 1 or not wanted:
+        return {}
+    found = {}
+    for leaf in footer.schema.leaves:
+        column = column_name(leaf.path)
+        start, stop = (int(footer.chunk(name)[0, leaf.ordinal]) for name in ("start", "stop"))
+        if column in wanted and 0 <= start < stop <= start + LONGEST_CHUNK:
+            found[column] = start, stop - start
+    return found
+
+
+def schema_of(object: ObjectId, footer: Footer) -> FileSchema | None:
+    """The columns of a file with this footer; ``None`` where they are unknown: readers of the table
+    open the file then."""
+    try:
+        return Selection(footer.arrays, object.path).file_schema
+    except SkipstoneError:
+        return None

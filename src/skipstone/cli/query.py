@@ -287,9 +287,9 @@ def values_of(column: pa.Array | pa.ChunkedArray) -> list[Any]:
     """The values of a column as Python has them, or as text; U+FFFD for what is not UTF-8."""
     import pyarrow as pa
 
-    if pa.types.is_timestamp(column.type):
-        from skipstone.predicate.zones import text_of_times
+    from skipstone.predicate.literals import text_of_times
 
+    if pa.types.is_timestamp(column.type):
         return list(text_of_times(column).to_pylist())
     if "timestamp[ns" in str(column.type):  # in a list or struct: pandas, if there, has its own
         return _unusual_values(column)

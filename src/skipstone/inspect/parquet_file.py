@@ -24,7 +24,6 @@ from skipstone.parquet.reading.page_metadata import (
     read_offset_index,
 )
 from skipstone.parquet.reading.verify import verify_file
-from skipstone.predicate.zones import text_of_times
 from skipstone.storage import Storage, open_storage
 
 from .file_description import CHUNK_PARTS, ChunkInspection, FileInspection
@@ -156,6 +155,8 @@ def _rows(
 def _values(column: pa.ChunkedArray) -> list[Any]:
     """Python values; dates and times as text."""
     import pyarrow as pa
+
+    from skipstone.predicate.literals import text_of_times
 
     return python_values(text_of_times(column) if pa.types.is_temporal(column.type) else column)
 

@@ -279,6 +279,17 @@ class Keys:
         return [key if ok else None for key, ok in zip(raw, self.valid.tolist(), strict=True)]
 
 
+def text_of_times(times: pa.Array | pa.ChunkedArray) -> pa.Array | pa.ChunkedArray:
+    """Dates and times as Arrow's text, because Python lacks nanoseconds and years beyond 9999.
+
+    In UTC where this machine does not know their time zone.
+    """
+    try:
+        return pc.cast(times, pa.string())
+    except pa.ArrowInvalid:
+        return pc.cast(pc.cast(times, pa.timestamp(times.type.unit, "UTC")), pa.string())
+
+
 def stored(array: pa.Array | pa.ChunkedArray, type: pa.DataType) -> pa.Array:
     """``array`` as the canonical type of ``type``: decoded, widened, in microseconds.
 

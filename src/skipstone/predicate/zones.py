@@ -23,10 +23,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta, tzinfo
 from functools import lru_cache
-from typing import TYPE_CHECKING, TypeAlias
-
-if TYPE_CHECKING:
-    import pyarrow as pa
+from typing import TypeAlias
 
 SECOND = 1_000_000
 HOUR, DAY = 3_600 * SECOND, 86_400 * SECOND
@@ -311,18 +308,3 @@ def _between(lo: int, hi: int, first: First) -> Ranges:
     start = _LOWEST if lo <= _LOWEST else first(lo)
     end = _HIGHEST if hi >= _HIGHEST else first(hi + 1) - 1
     return [(start, end)] if start <= end else []
-
-
-def text_of_times(times: pa.Array | pa.ChunkedArray) -> pa.Array | pa.ChunkedArray:
-    """Dates and times as Arrow's text, because Python lacks nanoseconds and years beyond 9999.
-
-    In UTC where this machine does not know their time zone.
-    """
-    import pyarrow as pa
-
-    from skipstone import _compute as pc
-
-    try:
-        return pc.cast(times, pa.string())
-    except pa.ArrowInvalid:
-        return pc.cast(pc.cast(times, pa.timestamp(times.type.unit, "UTC")), pa.string())

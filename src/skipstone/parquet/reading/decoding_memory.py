@@ -39,7 +39,7 @@ from skipstone.parquet.format.schema import ColumnDescriptor, Schema
 from .splice_pages import Pages, SplicedGroup, Template
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterable, Iterator, Sequence
 
     from numpy.typing import NDArray
 
@@ -85,13 +85,14 @@ class Claim(NamedTuple):
 
     ``indexed``: strings, and every page is encoded by the dictionary. ``repeats``: values repeat so
     often that Arrow is faster with indices first, although it hashes the whole dictionary for
-    these.
+    these. ``entries`` are those of the dictionary.
     """
 
     certain: int
     most: int
     indexed: bool
     repeats: bool
+    entries: int
 
 
 def claim_of(leaf: ColumnDescriptor, pages: Iterable[Page], longest: int | None = None) -> Claim:
@@ -120,7 +121,7 @@ def claim_of(leaf: ColumnDescriptor, pages: Iterable[Page], longest: int | None 
         certain += _NESTED * values
     indexed = indexed and bool(values)
     repeats = indexed and values >= _REPEATS * entries
-    return Claim(certain, certain + content * strings, indexed, repeats)
+    return Claim(certain, certain + content * strings, indexed, repeats, entries)
 
 
 def longest_string(chunks: ChunkPages, key: ChunkKey, codec: int, pages: Iterable[Page]) -> int:
@@ -179,19 +180,27 @@ _STRINGS = {
 }  # fmt: skip
 
 
-def check_indices(column: pa.ChunkedArray) -> None:
-    """``FormatError`` for an index outside the dictionary, which Arrow does not check."""
-    for chunk in column.chunks:
+def check_indices(column: pa.ChunkedArray, entries: Sequence[int]) -> None:
+    """``FormatError`` where the indices of Arrow's dictionaries do not stand for the file's values.
+
+    Arrow does not check an index outside the dictionary. And of equal entries of a dictionary it
+    keeps one (as of 26), but the indices as they were: they name other values then. ``entries``
+    are the sizes of the dictionaries of the row groups, as the pages state them.
+    """
+    apart = len(entries) == column.num_chunks
+    for at, chunk in enumerate(column.chunks):
         places = numbers(chunk.indices)
         if chunk.null_count:
             places = places[validity(chunk.indices)]
         if not len(places):
             continue
-        least, most, entries = int(places.min()), int(places.max()), len(chunk.dictionary)
-        if least < 0 or most >= entries:
+        least, most, kept = int(places.min()), int(places.max()), len(chunk.dictionary)
+        if kept not in (entries[at : at + 1] if apart else entries):
+            raise FormatError("a dictionary with equal entries", expected=entries, got=kept)
+        if least < 0 or most >= kept:
             raise FormatError(
                 "an index outside the dictionary",
-                expected=f"0 to {entries - 1}",
+                expected=f"0 to {kept - 1}",
                 got=least if least < 0 else most,
             )
 

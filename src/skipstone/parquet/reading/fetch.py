@@ -8,6 +8,7 @@ are decoded by our own code from the same bytes.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import chain
 from typing import TYPE_CHECKING, NoReturn
 
 import numpy as np
@@ -338,10 +339,11 @@ class _Wave:
             )
             if table.num_rows != rows or len(table.columns) != len(together):
                 raise FormatError("pages with another number of rows than stated", expected=rows)
-            for leaf, column in zip(together, table.columns, strict=True):
+            for at, (leaf, column) in enumerate(zip(together, table.columns, strict=True)):
                 self._check_rows(leaf, column)
                 if leaf in self.indexed:
-                    check_indices(column)
+                    headers = chain.from_iterable(each.leaves[at].headers for each in groups)
+                    check_indices(column, [page.num_values for page in headers if not page.is_data])
         except (NotImplementedError, FormatError):
             if len(together) == 1:
                 return {together[0]: None}

@@ -67,13 +67,13 @@ def read_whole(file: FileReader, fields: Sequence[SelectedField]) -> pa.Table | 
     try:
         source = pq.ParquetFile(
             pa.BufferReader(made),
-            read_dictionary=indexed,
+            read_dictionary=list(indexed),
             page_checksum_verification=file.verify_checksums,
             coerce_int96_timestamp_unit="us",
         )
         found = source.read(columns=names, use_threads=False).select(names)
-        for name in indexed:
-            check_indices(found.column(name))
+        for name, entries in indexed.items():
+            check_indices(found.column(name), entries)
         if sum(bytes_of_strings(found.column(name), limit) for name in indexed) > limit:
             return None
         for name in indexed:
@@ -98,11 +98,11 @@ def read_whole(file: FileReader, fields: Sequence[SelectedField]) -> pa.Table | 
 
 def _indexed(
     file: FileReader, fields: Sequence[SelectedField], data: NDArray[np.uint8], limit: int
-) -> list[str] | None:
-    """The fields that Arrow decodes as dictionaries of strings; ``None`` where the columns may take
-    more memory than the limit."""
+) -> dict[str, list[int]] | None:
+    """The fields that Arrow decodes as dictionaries of strings, with the sizes of these; ``None``
+    where the columns may take more memory than the limit."""
     view = memoryview(data.data)
-    indexed: list[str] = []
+    indexed: dict[str, list[int]] = {}
     needed = 0
     for field in fields:
         described = file.footer.schema.leaves[field.shape.leaves[0]]
@@ -125,7 +125,7 @@ def _indexed(
         except FormatError:
             return None
         if all(claim.repeats for claim in claims) and is_string(field.field.type):
-            indexed.append(field.field.name)
+            indexed[field.field.name] = [claim.entries for claim in claims]
             needed += sum(claim.certain for claim in claims)
         else:
             needed += sum(claim.most for claim in claims)
