@@ -100,4 +100,4 @@ def names(bench: Workbench) -> None:
 
 @point("table formats: deleted rows of an Iceberg table are in no result")
 def deletes(bench: Workbench) -> None:
-    hold(f"{ICEBERG}::test_deleted_rows")
+    hold(f"{ICEBERG}::test_deleted_rows", f"{ICEBERG}::test_equality_deletes")

@@ -4,9 +4,9 @@
 highest number: a commit of Hadoop's catalog is a file of the next number. Other catalogs name a
 file, and files that lost against it may be left over; two with the highest number are refused.
 
-**Deleted rows** are those of position deletes and deletion vectors. A delete applies to data files
-that are not newer than it, and a vector has all older deletes of its file. Equality deletes that
-apply to a file are refused.
+**Deleted rows** are those of position deletes, deletion vectors and equality deletes. A delete of
+positions applies to data files that are not newer than it, and a vector has all older deletes of
+positions of its file. For the others see ``iceberg_equality.py``.
 
 Columns, partitions and statistics: see ``iceberg_columns.py``.
 """
@@ -31,10 +31,13 @@ from skipstone.identity import canonical_path
 from skipstone.pruning import RowSet
 
 from .iceberg_columns import READERS, DataFile, Names, Statistics, partitions_of, schema_of
+from .iceberg_equality import EqualityDeletes
 from .snapshot import Snapshot, instant
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
+
+    import pyarrow as pa
 
     from skipstone.storage import Storage
 
@@ -66,6 +69,7 @@ class IcebergSource:
         self.name, self._load, self._lock = name, load, Lock()
         self.pinned = version is not None or timestamp is not None
         self._files, self._names = _Files(), Names(name)
+        self._equality = EqualityDeletes(name)
         self._last: tuple[Any, Snapshot] | None = None
         self._table: Any = None
         self._newest()
@@ -131,7 +135,7 @@ class IcebergSource:
         data, deletes = self._files.of(found, table.io)
         data = sorted(data, key=lambda each: each.path)
         self._check(data)
-        self._names.check(table, fields, data)
+        self._names.check(table, fields, [*data, *(each for each in deletes if each.of_values)])
         schema = schema_of(self.name, fields)
         made = None if found is None else datetime.fromtimestamp(found.timestamp_ms / 1e3, UTC)
         return Snapshot(
@@ -143,7 +147,7 @@ class IcebergSource:
             schema=schema,
             partitions=partitions_of(self.name, data, specs, fields, schema),
             statistics=Statistics([each.file for each in data], specs, fields, schema),
-            deleted=self._deleted(data, deletes),
+            deleted=self._deleted(data, deletes, fields, schema),
             committed=lambda: made,
         )
 
@@ -159,23 +163,17 @@ class IcebergSource:
         if len({each.path for each in data}) < len(data):
             raise UnsupportedError(f"{self.name}: the snapshot has a data file twice")
 
-    def _deleted(self, data: Sequence[DataFile], deletes: Sequence[DataFile]) -> dict[int, RowSet]:
+    def _deleted(
+        self, data: Sequence[DataFile], deletes: Sequence[DataFile], fields: Any, schema: pa.Schema
+    ) -> dict[int, RowSet]:
         """The deleted rows of the files that have some."""
         oldest = min((each.sequence for each in data), default=math.inf)
         place = {each.file.file_path: at for at, each in enumerate(data)}
         vectors: dict[int, Any] = {}
         found: dict[int, list[Any]] = {}
         for delete in deletes:
-            if delete.sequence < oldest:
+            if delete.sequence < oldest or delete.of_values:
                 continue
-            if delete.file.content.name == "EQUALITY_DELETES":
-                if delete.sequence == oldest:  # applies to older files alone
-                    continue
-                raise UnsupportedError(
-                    f"{self.name}: {delete.path} deletes rows by the values of columns (equality"
-                    " deletes), which is not applied here",
-                    hint=f"compact the table in {FORMAT} (rewrite_data_files)",
-                )
             for path, rows in self._files.positions(delete, self._table.io).items():
                 at = place.get(path, -1)
                 if at < 0 or data[at].sequence > delete.sequence:
@@ -184,7 +182,11 @@ class IcebergSource:
                     vectors[at] = rows
                 else:
                     found.setdefault(at, []).append(rows)
-        gone = {at: np.concatenate(rows) for at, rows in found.items()} | vectors
+        found |= {at: [rows] for at, rows in vectors.items()}
+        by_values = [each for each in deletes if each.of_values]
+        for at, rows in self._equality.of(self._table, schema, fields, data, by_values):
+            found.setdefault(at, []).append(rows)
+        gone = {at: np.concatenate(rows) for at, rows in found.items()}
         return {at: RowSet.of(rows) for at, rows in sorted(gone.items()) if len(rows)}
 
 

@@ -66,6 +66,11 @@ class DataFile:
         """The format of the file."""
         return str(self.file.file_format.value)
 
+    @property
+    def of_values(self) -> bool:
+        """Whether it deletes rows by the values of columns."""
+        return str(self.file.content.name) == "EQUALITY_DELETES"
+
 
 def schema_of(name: str, fields: Any) -> pa.Schema:
     """The columns in canonical types, those with a default marked."""
