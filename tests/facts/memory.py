@@ -25,6 +25,7 @@ class MemoryStorage:
 
     remote = False
     gap = near = 0
+    limit = 1 << 20
 
     def __init__(self) -> None:
         self.objects: dict[str, tuple[bytes, int]] = {}

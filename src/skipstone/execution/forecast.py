@@ -195,7 +195,10 @@ class _Sum:
                 found = self._ranges(file, wanted, wave, seen)
                 seen.update(wave.leaves)
                 exact = wave.sure and not wave.paged and not found.unknown
-                joined = self.storage.spans(found.pages)
+                joined = [
+                    ByteRange(each.path, each.offset, each.length)
+                    for each in self.storage.spans(found.pages)
+                ]
                 requests = self._requests(wave, found, joined, exact=exact)
                 extra = len(found.indexes) + found.unknown
                 if wave.chosen:

@@ -55,6 +55,8 @@ class Storage(Protocol):
     #: The most bytes between two ranges that one request joins; those ``near`` are always joined.
     gap: int
     near: int
+    #: The longest request that joins ranges.
+    limit: int
 
     def holds(self, path: str) -> bool:
         """Whether ``path`` (canonical) is in this storage."""
