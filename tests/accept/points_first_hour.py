@@ -73,6 +73,38 @@ def forecasts(bench: Workbench) -> None:
         assert read.requests <= forecast.total.requests, where
 
 
+@point("first hour: advice on thousands of columns reads few files, and says how many")
+def wide(bench: Workbench) -> None:
+    root, names = bench.home / "wide", [f"c{n}" for n in range(6_000)]
+    root.mkdir()
+    for at in range(8):
+        rows = pa.table([[10 * at, 10 * at + 5]] * len(names), names)
+        pq.write_table(rows, root / f"{at}.parquet")
+    done = bench.skipstone("advise", root)
+    assert done.code == 0, done
+    assert "sampled 5 of 8 files" in done.out, done.out[:200]
+    assert "c5999:minmax" in done.out, done.out[-200:]
+
+
+@point("first hour: a column in folders and in the files is that of the folders, in every verb")
+def column_twice(bench: Workbench) -> None:
+    root = bench.home / "twice"
+    for day in range(3):
+        folder = root / f"day={day}"
+        folder.mkdir(parents=True)
+        rows = pa.table({"id": range(100), "day": [99] * 100})
+        pq.write_table(rows, folder / "a.parquet")
+    assert bench.skipstone("count", root, "day = 2").out.strip() == "100"
+    assert bench.skipstone("count", root, "day = 99").out.strip() == "0"
+    for verb in (["advise"], ["advise", "--layout"], ["build", "-c", "id:minmax"]):
+        done = bench.skipstone(verb[0], root, *verb[1:])
+        assert done.code == 0, done
+    assert Table(root).query("day = 1 AND id = 7").to_pylist() == [{"id": 7, "day": 1}]
+    to = bench.home / "ordered"
+    Table(root).cluster(bench.spark, by=["id", "day"], to=str(to))
+    assert Table(to).count("day = 2") == 100
+
+
 @point("first hour: a table is a directory, a file, a pattern or a list, and may be called q[1]")
 def paths(bench: Workbench) -> None:
     root = events(bench.home / "q[1]")

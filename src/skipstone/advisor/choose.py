@@ -33,8 +33,10 @@ if TYPE_CHECKING:
     from skipstone.storage import Listing
 
 
-#: Stored bytes of a sample: all kinds are built over it, which takes some seconds per 100 MB.
-BYTES = 256 << 20
+#: Stored bytes of a sample, and those that the first ``_FEWEST`` files may take: all kinds are
+#: built over it, which takes some seconds per 100 MB.
+_BYTES, BYTES = 32 << 20, 256 << 20
+_FEWEST = 5
 # An index that saves a smaller share of the bytes read is not proposed.
 _LEAST = 0.01
 # The most pairs that are tried together.
@@ -44,8 +46,9 @@ _PAIRS = 60
 def advise_queries(request: AdviceRequest, queries: Sequence[Query]) -> Savings:
     """What indexes would save ``queries`` over a table, by trying them on a sample of its files.
 
-    The sample has at most ``BYTES``. ``PredicateError`` names the place of a query that is not a
-    predicate; ``FormatError`` where no file can be read. Timestamps without a zone are in UTC.
+    The sample has at most ``BYTES``, and five files or ``_BYTES``. ``PredicateError`` names the
+    place of a query that is not a predicate; ``FormatError`` where no file can be read.
+    Timestamps without a zone are in UTC.
     """
     listing, name = request.listing, request.shown
     if not len(listing):
@@ -79,12 +82,13 @@ def advise_queries(request: AdviceRequest, queries: Sequence[Query]) -> Savings:
 def _sample(listing: Listing, sample: int) -> tuple[list[int], list[str]]:
     """Ordinals of the sampled files, with a fixed seed, within the limit of bytes; at least one."""
     order = np.random.default_rng(SEED).permutation(len(listing))[:sample]
-    fits = np.cumsum(listing.sizes[order]) <= BYTES
+    ends = np.cumsum(listing.sizes[order])
+    fits = ends <= np.where(np.arange(len(order)) < _FEWEST, BYTES, _BYTES)
     fits[0] = True
     notes = []
     if not fits.all():
         count = int(np.count_nonzero(fits))
-        notes.append(f"{count:,} of the {len(order):,} requested files: {size(BYTES)} at most")
+        notes.append(f"{count:,} of the {len(order):,} requested files: {size(_BYTES)} are enough")
     return sorted(order[fits].tolist()), notes
 
 
