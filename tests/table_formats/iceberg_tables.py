@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import random
 from decimal import Decimal
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -30,7 +31,6 @@ from tests.table_formats.delta_tables import rows
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-    from pathlib import Path
 
     from pyiceberg.partitioning import PartitionSpec
     from pyiceberg.table import Table
@@ -139,7 +139,7 @@ def add_deletes(
         file_format=FileFormat.PARQUET,
         partition=partition,
         record_count=len(content),
-        file_size_in_bytes=1,
+        file_size_in_bytes=Path(path).stat().st_size,
         equality_ids=ids,
     )
     made.spec_id = table.spec().spec_id
