@@ -24,7 +24,8 @@ class MemoryStorage:
     """Objects in a dictionary; a clock that ticks with every write."""
 
     remote = False
-    gap = near = limit = 0
+    gap = near = 0
+    limit = 1 << 20
 
     def __init__(self) -> None:
         self.objects: dict[str, tuple[bytes, int]] = {}
