@@ -40,6 +40,7 @@ READING = {
     *("file_columns", "file_schema", "has_sidecars", "opened_with", "require_parquet"),
     *("retried", "sidecars_of", "with_folders", "with_lookup_of"),
     *("query_readable", "require_index", "require_whole", "required", "skip_files"),
+    *("kept_at", "require_newest", "require_plain", "snapshots"),
     # They make a table of its own, which nobody else has; Spark commits that of cluster.
     *("demo", "cluster"),
     # It refreshes.

@@ -512,7 +512,10 @@ PARSERS: Mapping[str, Parser] = {
     "questdb-json": Parser(("questdb/format/types.py",), _questdb_json, (_migrated,), text=True),
     "xskipper": Parser(_XSKIPPER, _xskipper, (_store_part,)),
     "facts": Parser(
-        ("facts/part_columns.py", "facts/parts.py"), _parts,
+        (
+            "facts/part_columns.py", "facts/parts.py", "indexes/minmax.py", "indexes/valuelist.py",
+            "indexes/bloom.py", "indexes/text.py", "indexes/text_keys.py",
+        ), _parts,
         (tables.Queried(), tables.Checked(), tables.inspected)
     ),
     "slices": Parser(

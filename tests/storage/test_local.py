@@ -424,7 +424,9 @@ def test_the_clock_is_that_of_new_files(tmp_path: Path) -> None:
         (["metadata/v1.metadata.json", "data/part-0"], "Apache Iceberg"),
         (["metadata/0-a.gz.metadata.json", "data/part-0"], "Apache Iceberg"),
         (["metadata/notes.txt", "data/part-0"], None),
-        (["metadata/v1.metadata.json", "part-0"], None),
+        (["metadata/v1.metadata.json", "part-0"], "Apache Iceberg"),
+        (["metadata/v1.metadata.json.gz", "part-0"], "Apache Iceberg"),
+        (["metadata/notes.metadata.json", "part-0"], None),
         (["part-0"], None),
     ],
 )

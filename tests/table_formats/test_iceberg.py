@@ -582,7 +582,9 @@ def test_files_that_are_gone(catalog: SqlCatalog) -> None:
     new = [task.file.file_path.removeprefix("file://") for task in made.scan().plan_files()]
     Path(new[0]).unlink()
     with pytest.raises(StaleError):
-        now.plan("id = 2")
+        skipstone.Table(path).plan("id = 2")
+    with pytest.raises(SkipstoneError):
+        now.query("id = 2")
 
 
 def test_what_is_refused(catalog: SqlCatalog) -> None:

@@ -7,7 +7,8 @@ means the same to every caller.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import re
+from typing import TYPE_CHECKING, Final
 
 from skipstone.identity import canonical_path, is_hadoop
 
@@ -35,6 +36,9 @@ __all__ = [
     "storage_options",
     "table_format",
 ]
+
+# Names of metadata files: of Hadoop's catalog, and of others.
+_ICEBERG_METADATA: Final = re.compile(r"(?:v\d+|\d+-.*?)(?:\.gz)?\.metadata\.json(?:\.gz)?")
 
 
 def open_storage(path: str, options: Mapping[str, str] | None = None) -> Storage:
@@ -120,6 +124,6 @@ def table_format(root: str, storage: Storage, top: frozenset[str] | None = None)
         return "Apache Hudi"
     if has("metadata"):
         names = storage.list_all(f"{root}/metadata").paths
-        if any(name.endswith((".metadata.json", ".metadata.json.gz")) for name in names):
+        if any(_ICEBERG_METADATA.fullmatch(name.rpartition("/")[2]) for name in names):
             return "Apache Iceberg"
     return None

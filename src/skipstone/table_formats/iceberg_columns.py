@@ -277,5 +277,6 @@ def _of_partition(transform: str, type: str, value: Any) -> tuple[Any, Any]:
         return int(ends[0]), int(ends[1]) - 1
     width = re.fullmatch(r"truncate\[(\d+)\]", transform)
     if width is not None and type in ("int", "long"):
-        return value, value + int(width[1]) - 1
+        largest = np.iinfo(np.int32 if type == "int" else np.int64).max
+        return value, min(value + int(width[1]) - 1, int(largest))
     return None, None
