@@ -262,6 +262,19 @@ def test_hidden_partitions_prune_where_there_are_no_bounds(catalog: SqlCatalog) 
     assert table.query("at = '1950-05-17 23:59:59.999999'").column("id").to_pylist() == [5]
 
 
+def test_the_last_width_ends_with_the_type(catalog: SqlCatalog) -> None:
+    most = 2**31 - 1
+    data = pa.table({"n": pa.array([5, most], pa.int32())})
+    metrics = {"write.metadata.metrics.default": "none"}
+    made = catalog.create_table("db.t", data.schema, properties=metrics)
+    with made.update_spec() as update:
+        update.add_field("n", TruncateTransform(10), "tens")
+    made.append(data)
+    table = skipstone.Table(folder(made))
+    assert table.query(f"n = {most}").column("n").to_pylist() == [most]
+    assert table.plan(f"n = {most}").files_kept == 1
+
+
 def test_partitions_that_changed(catalog: SqlCatalog) -> None:
     """Files of several specs: the column is read from the files, and all of them prune."""
     part = ids(1, 2, kind=["a", "b"])
