@@ -313,7 +313,7 @@ def test_the_requests_of_unopened_files_are_not_known(home: Path) -> None:
     sizes = sum(path.stat().st_size for path in home.iterdir())
     assert it.forecast == Forecast(certain=Amount(bytes=sizes), unopened=4)
     assert "will read: at most " in str(it)
-    assert " in those for 4 unopened files" in str(it)
+    assert " in requests for 4 unopened files" in str(it)
 
 
 def test_a_limit_may_end_it_before(table: skipstone.Table) -> None:

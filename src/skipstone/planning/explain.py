@@ -85,12 +85,12 @@ class Forecast:
 
     @property
     def requests(self) -> str:
-        """``12 requests``, or ``12 requests and those for 3 unopened files``."""
+        """``12 requests``, ``12 requests and those for 3 unopened files``, or the latter."""
         known = plural(self.total.requests, "request")
         if not self.unopened:
             return known
-        others = f"those for {plural(self.unopened, 'unopened file')}"
-        return f"{known} and {others}" if self.total.requests else others
+        files = plural(self.unopened, "unopened file")
+        return f"{known} and those for {files}" if self.total.requests else f"requests for {files}"
 
     def __str__(self) -> str:
         if self.unopened:
