@@ -104,7 +104,7 @@ def watched(bench: Workbench) -> None:
     table = Table(str(root))
     table.build(indexes=["day:minmax"])
     with skipstone.watch(bench.spark, table, interval=0.5) as watch:
-        write(root / "deep é" / "new.parquet", {"day": [77]})
+        write(root / "part 12 é.parquet", {"day": [77]})
         other = write(bench.home / "other.parquet", {"day": [78]})
         backdate(other, 9)
         other.replace(min(root.glob("*.parquet")))
