@@ -50,7 +50,8 @@ def forms(bench: Workbench) -> None:
         ("CAST(day AS BIGINT) >= 11L", [11]),
         ("day < 1.5", [0, 1]),
         ("day = 3 AND upper(kind) = 'ODD'", [3]),
-        ("upper(kind) = 'ODD' OR day = 3", everything),
+        ("upper(kind) = 'RARE' OR day = 3", [3, 7]),
+        ("concat(kind, note) = 'oddhere' OR day = 3", everything),
     ]
     for where, expected in cases:
         got = kept(table, where)
@@ -62,8 +63,8 @@ def named(bench: Workbench) -> None:
     root = events(bench.home / "events")
     table = Table(str(root))
     table.build(indexes=INDEXES)
-    text = str(table.explain("upper(kind) = 'ODD' AND day = 3"))
-    assert "note: upper(kind) = 'ODD'" in text, text
+    text = str(table.explain("concat(kind, note) = 'oddhere' AND day = 3"))
+    assert "note: concat(kind, note) = 'oddhere'" in text, text
     with pytest.raises(PredicateError) as told:
         table.plan("day = 3 AND kynd = 'odd'")
     assert (told.value.position, told.value.nearest) == (12, "kind"), told.value
