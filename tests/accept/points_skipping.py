@@ -128,7 +128,7 @@ def drift(bench: Workbench) -> None:
 @point("indexes: a type that a kind cannot take is refused with the kinds that can")
 def refused(bench: Workbench) -> None:
     root = bench.home / "lists"
-    write(root / "part 00.parquet", {"tags": pa.array([["a"], ["b"]]), "n": [1, 2]})
+    write(root / "part 00.parquet", {"tags": pa.array([[["a"]], [["b"]]]), "n": [1, 2]})
     for index, error in (("tags:minmax", UnsupportedError), ("m:minmax", PredicateError)):
         with pytest.raises(error) as told:
             Table(str(root)).build(indexes=[index])
