@@ -179,7 +179,7 @@ def _read(
     try:
         found = columns(reopen=lambda: storage.open(object.path, object))
     except (pa.ArrowException, OSError) as error:
-        # Arrow refuses pages that are sound. What is read anew names the place of a real fault.
+        # Arrow refuses pages that are sound. The other reader names the place of a real fault.
         if isinstance(error, MemoryError) or getattr(error, "errno", None):
             raise
         found = columns(file=_own_reader(object, storage))

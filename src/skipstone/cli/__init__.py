@@ -61,8 +61,9 @@ _INSTEAD = {
     "version": ": `skipstone --version` shows it",
 }
 #: verbs that only read. Their process ends without taking everything down, which takes longer than
-#: a needle, and collects garbage at first after so many new objects
+#: a needle
 _READS = frozenset({"query", "count"})
+#: objects that such a verb makes before garbage is collected
 _NEW_OBJECTS = 50_000
 EXAMPLES = """\b
   skipstone demo

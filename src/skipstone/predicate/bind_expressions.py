@@ -67,7 +67,7 @@ if TYPE_CHECKING:
 
     from .preimage import Ranges
     from .typed import Typed
-    from .types import Value
+    from .types import ManyValues, Value
     from .zones import Zone
 
 
@@ -352,10 +352,10 @@ class ExpressionBinder:
         op = Op.IN if len(known) > 1 else Op.EQ
         return conjunction([found, self.element(elements, op, known)])
 
-    def element(self, elements: Typed, op: Op, values: Sequence[Value]) -> Leaf:
+    def element(self, elements: Typed, op: Op, values: tuple[Value, ...] | ManyValues) -> Leaf:
         """That some element meets a condition."""
         name = self.expressions.get(elements) or elements_name(elements)
-        return Leaf(name, elements.type, op, values)  # type: ignore[arg-type]
+        return Leaf(name, elements.type, op, values)
 
     def of_key(self, leaf: Leaf) -> Bound:
         """A condition on the value of a map's key, with what it says of the maps."""

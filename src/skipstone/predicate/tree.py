@@ -348,10 +348,10 @@ class KnownExpressions:
 NO_EXPRESSIONS = KnownExpressions({}, {})
 
 
-def restates(tree: Bound) -> bool:
+def restates(tree: Expr | Bound) -> bool:
     """Whether all leaves are of expressions: in an AND, it is TRUE wherever the others are."""
     if isinstance(tree, And | Or):
-        return all(restates(child) for child in tree.children)  # type: ignore[arg-type]
+        return all(map(restates, tree.children))
     return isinstance(tree, Leaf) and is_expression(tree.column)
 
 

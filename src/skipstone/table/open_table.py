@@ -145,7 +145,10 @@ class OpenTable:
         self.names_index = index_location is not None
         self.partial, self.verify_checksums, self.memory = partial, verify_checksums, memory
         if version is not None and timestamp is not None:
-            raise SkipstoneError("a table is read at a version or at a time, not at both")
+            raise SkipstoneError(
+                "a table is read at a version or at a time, not at both",
+                hint="leave out one of them",
+            )
         #: the version or the time of a table of a table format
         self.version, self.timestamp = version, timestamp
         #: files that the table leaves out, and why; see ``query_readable``

@@ -35,8 +35,9 @@ from skipstone.predicate.literals import Keys, order_keys
 from skipstone.predicate.types import MapKey, column_path
 from skipstone.pruning import RowSet
 from skipstone.pruning.interval import Intervals
+from skipstone.pruning.table_schema import find_field
 
-from .snapshot import Snapshot, instant
+from .snapshot import Snapshot, Statistics, instant
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -91,8 +92,10 @@ class DeltaSource:
             if wanted is not None:
                 self._table.load_as_version(wanted)
         except (self._errors, OSError, ValueError) as error:
+            what = "the table" if at is None else f"it at {at}"
+            what = what if version is None else f"version {version}"
             raise SkipstoneError(
-                f"{root}: {FORMAT} does not open {'it' if wanted is None else wanted}: {error}",
+                f"{root}: {FORMAT} does not open {what}: {error}",
                 hint=newest or "check the log, and the options of the storage",
             ) from error
         if at is not None:
@@ -137,7 +140,7 @@ class DeltaSource:
             row_counts=numbers(files.column("num_records").combine_chunks(), -1).astype(np.int64),
             schema=schema,
             partitions=_partitions(files, schema, table.metadata().partition_columns),
-            statistics=_Statistics(files, schema),
+            statistics=LogStatistics(files, schema),
             deleted=self._deleted(paths),
             committed=partial(self._committed, table.version()),
         )
@@ -243,28 +246,25 @@ def _partitions(files: pa.Table, schema: pa.Schema, names: list[str]) -> dict[st
     return {name: pc.struct_field(values, [name]).cast(schema.field(name).type) for name in names}
 
 
-class _Statistics:
+class LogStatistics(Statistics):
     """The statistics of the log, column by column."""
 
     def __init__(self, files: pa.Table, schema: pa.Schema) -> None:
+        super().__init__()
         self.files, self.schema = files, schema
         self.rows = numbers(files.column("num_records").combine_chunks(), -1).astype(np.int64)
-        self._found: dict[str, Intervals | None] = {}
 
-    def __call__(self, column: str) -> Intervals | None:
-        if column not in self._found:
-            self._found[column] = self._read(column)
-        return self._found[column]
-
-    def _read(self, column: str) -> Intervals | None:
+    def read(self, column: str) -> Intervals | None:
+        """See ``Statistics``."""
         path = column_path(column)
         if any(isinstance(part, MapKey) for part in path):
             return None
         nulls = self._field("null_count", path)
         lo, hi = self._field("min", path), self._field("max", path)
-        type = _type_of(self.schema, path)
-        if type is None or pa.types.is_nested(type) or (nulls is None and lo is None):
+        field = find_field(self.schema, column)
+        if field is None or pa.types.is_nested(field.type) or (nulls is None and lo is None):
             return None
+        type = field.type
         count = len(self.files)
         low, high = _bound(lo, type, count, -_CUT), _bound(hi, type, count, _CUT)
         if pa.types.is_floating(type):
@@ -283,18 +283,6 @@ class _Statistics:
                 return None
             values = pc.struct_field(values, [part])
         return None if pa.types.is_nested(values.type) else values
-
-
-def _type_of(schema: pa.Schema, path: tuple[str, ...]) -> pa.DataType | None:
-    fields: Any = schema
-    for part in path:
-        at = fields.get_field_index(part) if not isinstance(fields, pa.DataType) else -1
-        if isinstance(fields, pa.StructType):
-            at = fields.get_field_index(part)
-        if at < 0:
-            return None
-        fields = fields.field(at).type
-    return fields if isinstance(fields, pa.DataType) else None
 
 
 def _bound(values: pa.Array | None, type: pa.DataType, count: int, outwards: int) -> Keys:

@@ -30,7 +30,7 @@ from skipstone.human import of_total
 from skipstone.identity import canonical_path
 from skipstone.pruning import RowSet
 
-from .iceberg_columns import READERS, DataFile, Names, Statistics, partitions_of, schema_of
+from .iceberg_columns import READERS, DataFile, ManifestStatistics, Names, partitions_of, schema_of
 from .iceberg_equality import EqualityDeletes
 from .snapshot import Snapshot, instant
 
@@ -146,7 +146,7 @@ class IcebergSource:
             row_counts=np.array([each.file.record_count for each in data], np.int64),
             schema=schema,
             partitions=partitions_of(self.name, data, specs, fields, schema),
-            statistics=Statistics([each.file for each in data], specs, fields, schema),
+            statistics=ManifestStatistics([each.file for each in data], specs, fields, schema),
             deleted=self._deleted(data, deletes, fields, schema),
             committed=lambda: made,
         )

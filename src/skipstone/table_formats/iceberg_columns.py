@@ -36,6 +36,9 @@ from skipstone.human import of_total
 from skipstone.predicate.literals import order_keys
 from skipstone.predicate.types import EXISTS_DEFAULT, MapKey, column_path, is_list, spark_type
 from skipstone.pruning.interval import Intervals
+from skipstone.pruning.table_schema import find_field
+
+from .snapshot import Statistics
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -200,32 +203,27 @@ def _values(values: Sequence[Any], type: pa.DataType) -> pa.Array:
     return pa.array(values, type)
 
 
-class Statistics:
+class ManifestStatistics(Statistics):
     """The statistics of the manifests, column by column."""
 
     def __init__(self, files: list[Any], specs: Any, fields: Any, schema: pa.Schema) -> None:
+        super().__init__()
         self.files, self.specs, self.fields, self.schema = files, specs, fields, schema
         self.rows = np.array([each.record_count for each in files], np.int64)
-        self._found: dict[str, Intervals | None] = {}
 
-    def __call__(self, column: str) -> Intervals | None:
-        """The bounds and counts of a column, ``None`` for one that cannot have any."""
-        if column not in self._found:
-            self._found[column] = self._read(column)
-        return self._found[column]
-
-    def _read(self, column: str) -> Intervals | None:
+    def read(self, column: str) -> Intervals | None:
+        """See ``Statistics``."""
         field: Any = None
-        inside: Any = self.schema
         fields: Any = self.fields.fields
         for part in column_path(column):
             field = next((each for each in fields if each.name == part), None)
             if field is None or isinstance(part, MapKey):
                 return None
             fields = getattr(field.field_type, "fields", ())
-            inside = getattr(inside.field(part), "type", None)
-        if not _ORDERED.fullmatch(str(field.field_type)):
+        known = find_field(self.schema, column)
+        if known is None or not _ORDERED.fullmatch(str(field.field_type)):
             return None
+        inside = known.type
         sources = {id: _sources(spec, field.field_id) for id, spec in self.specs.items()}
         found = [_of_file(each, field, sources[each.spec_id]) for each in self.files]
         return Intervals.checked(

@@ -18,6 +18,7 @@ reader of the plan leaves them out, and no count comes from a row count that inc
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import cached_property
@@ -44,6 +45,23 @@ if TYPE_CHECKING:
     from skipstone.pruning import RowSet
 
 
+class Statistics(ABC):
+    """What a format knows of the values in its files; each column is read once."""
+
+    def __init__(self) -> None:
+        self._read: dict[str, Intervals | None] = {}
+
+    def __call__(self, column: str) -> Intervals | None:
+        """See ``read``."""
+        if column not in self._read:
+            self._read[column] = self.read(column)
+        return self._read[column]
+
+    @abstractmethod
+    def read(self, column: str) -> Intervals | None:
+        """The bounds and counts of a column over the files, ``None`` where there are none."""
+
+
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Snapshot:
     """One version of a table, as its format has it. Arrays are over the files, sorted by path.
@@ -53,7 +71,7 @@ class Snapshot:
       deleted ones among them, -1 where unknown;
     - ``schema``: the columns of the table in canonical types, partition columns in their places;
     - ``partitions``: the values of the partition columns, in the types of ``schema``;
-    - ``statistics``: the bounds and counts of a column, ``None`` where there are none;
+    - ``statistics``: the bounds and counts of a column;
     - ``deleted``: the deleted rows by file, of files that have some;
     - ``committed``: when the version was made, ``None`` where the log does not say.
     """
@@ -65,7 +83,7 @@ class Snapshot:
     row_counts: NDArray[np.int64]
     schema: pa.Schema
     partitions: Mapping[str, pa.Array]
-    statistics: Callable[[str], Intervals | None]
+    statistics: Statistics
     deleted: Mapping[int, RowSet]
     committed: Callable[[], datetime | None]
 

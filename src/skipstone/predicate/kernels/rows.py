@@ -280,19 +280,17 @@ def _arrays_overlap(node: Typed, values: Sequence[Datum], session: Zone | None) 
     parents, elements, unknown = [], [], np.zeros(count, np.bool_)
     some, sure = np.ones(count, np.bool_), np.ones(count, np.bool_)
     for lists in values:
-        at, each = (
-            numbers(pc.list_parent_indices(lists)),
-            stored(pc.list_flatten(lists), node.value),
-        )
+        at = numbers(pc.list_parent_indices(lists))
+        each = stored(pc.list_flatten(lists), node.value)
         valid = validity(each)
         unknown[at[~valid]] = True
         some &= np.bincount(at, minlength=count) > 0
         sure &= validity(lists)
         parents.append(at[valid])
-        some_of = each.drop_null()
+        known = each.drop_null()
         if pa.types.is_floating(each.type):  # both zeros are equal, and so are all NaN
-            some_of = arrow(np.asarray(order_keys(some_of, node.value).data))
-        elements.append(some_of)
+            known = arrow(np.asarray(order_keys(known, node.value).data))
+        elements.append(known)
     codes = numbers(pa.concat_arrays(elements).dictionary_encode().indices).astype(np.int64)
     places = np.concatenate(parents) + codes * count
     left, right = np.split(places, [len(parents[0])])
@@ -315,10 +313,9 @@ def _map_side(node: Typed, values: Sequence[Datum], session: Zone | None) -> pa.
     """Lists of the keys or of the values."""
     maps = values[0]
     side = maps.keys if node.kernel == "map_keys" else maps.items
-    offsets = (
-        arrow(np.array(numbers(maps.offsets), np.int32)) if len(maps) else pa.array([0], "int32")
-    )
-    return pa.ListArray.from_arrays(offsets, side, mask=arrow(~validity(maps)))
+    # A copy, because Arrow takes no mask with the offsets of a slice.
+    offsets = np.array(numbers(maps.offsets) if len(maps) else [0], np.int32)
+    return pa.ListArray.from_arrays(arrow(offsets), side, mask=arrow(~validity(maps)))
 
 
 def _map_value(node: Typed, values: Sequence[Datum], session: Zone | None) -> pa.Array:
