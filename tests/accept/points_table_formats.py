@@ -11,6 +11,10 @@ if TYPE_CHECKING:
     from tests.accept.workbench import Workbench
 
 TESTS = "tests/table_formats/test_delta.py"
+VECTORS = "tests/table_formats/test_delta_deletes.py"
+ICEBERG = "tests/table_formats/test_iceberg.py"
+COLUMNS = "tests/table_formats/test_iceberg_columns.py"
+DELETES = "tests/table_formats/test_iceberg_deletes.py"
 
 
 @point("table formats: each version of a random history of a Delta table has its own rows")
@@ -50,9 +54,9 @@ def in_a_store(bench: Workbench) -> None:
 @point("table formats: rows that Delta's deletion vectors delete are in no result and no count")
 def vectors(bench: Workbench) -> None:
     hold(
-        f"{TESTS}::test_every_version_of_a_history_with_deletion_vectors",
-        f"{TESTS}::test_deleted_rows_of_many_files",
-        f"{TESTS}::test_tables_of_the_writer_in_spark",
+        f"{VECTORS}::test_every_version_of_a_history_with_deletion_vectors",
+        f"{VECTORS}::test_deleted_rows_of_many_files",
+        f"{VECTORS}::test_tables_of_the_writer_in_spark",
     )
 
 
@@ -61,9 +65,6 @@ def vectors(bench: Workbench) -> None:
 )
 def spark(bench: Workbench) -> None:
     hold("tests/table_formats/test_delta_spark.py")
-
-
-ICEBERG = "tests/table_formats/test_iceberg.py"
 
 
 @point("table formats: each snapshot of a random history of an Iceberg table has its own rows")
@@ -93,11 +94,11 @@ def manifests(bench: Workbench) -> None:
 @point("table formats: a column of an Iceberg table is never read under the name of another")
 def names(bench: Workbench) -> None:
     hold(
-        f"{ICEBERG}::test_a_column_under_the_name_of_another_is_never_read",
-        f"{ICEBERG}::test_a_dropped_column_that_differs_in_case_is_not_read",
+        f"{COLUMNS}::test_a_column_under_the_name_of_another_is_never_read",
+        f"{COLUMNS}::test_a_dropped_column_that_differs_in_case_is_not_read",
     )
 
 
 @point("table formats: deleted rows of an Iceberg table are in no result")
 def deletes(bench: Workbench) -> None:
-    hold(f"{ICEBERG}::test_deleted_rows", f"{ICEBERG}::test_equality_deletes")
+    hold(f"{DELETES}::test_deleted_rows", f"{DELETES}::test_equality_deletes")

@@ -22,6 +22,8 @@ ADDED = (
     pa.field("z", pa.float64()),
 )
 
+PREDICATES = ("id = 7", "kind = 'b/c'", "kind IS NULL", "amount > 50", "id > 20 AND amount IS NULL")
+
 
 def rows(table: Any) -> list[str]:
     """The rows of an Arrow table without their order; NaN equals itself as text."""
@@ -213,3 +215,7 @@ def _decoded(vector: dict[str, Any]) -> bytes:
             word = word * 85 + _Z85.index(character)
         found += word.to_bytes(4, "big")
     return found[: vector["sizeInBytes"]]
+
+
+def names_below(folder: Path) -> list[str]:
+    return sorted(str(path.relative_to(folder)) for path in folder.rglob("*"))

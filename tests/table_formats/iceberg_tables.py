@@ -299,3 +299,15 @@ class History:
             {"file_path": pa.array(paths, pa.string()), "pos": pa.array(at, pa.int64())}
         )
         add_deletes(self.table, f"{len(self.table.snapshots())}", content, one)
+
+
+def table_of(catalog: SqlCatalog, *parts: pa.Table, **properties: str) -> Table:
+    """A table with one file of each part."""
+    made = catalog.create_table("db.t", parts[0].schema, properties=properties)
+    for part in parts:
+        made.append(part)
+    return made
+
+
+def ids(*values: int, **more: Any) -> pa.Table:
+    return pa.table({"id": pa.array(values, pa.int64()), **more})

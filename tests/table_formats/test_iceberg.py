@@ -1,11 +1,10 @@
-"""Tables of Apache Iceberg: rows, snapshots, schemas, partitions, statistics and deletes."""
+"""Tables of Apache Iceberg: rows, snapshots, partitions, statistics and what is refused."""
 
 from __future__ import annotations
 
 import copy
 import datetime as dt
 import json
-import random
 import shutil
 from decimal import Decimal
 from pathlib import Path
@@ -15,51 +14,35 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from pyiceberg.catalog.sql import SqlCatalog
-from pyiceberg.manifest import DataFileContent
 from pyiceberg.transforms import DayTransform, IdentityTransform, TruncateTransform
-from pyiceberg.typedef import Record
 from pyiceberg.types import (
     DecimalType,
     DoubleType,
     LongType,
-    StringType,
 )
 
 import skipstone
 from skipstone.errors import SkipstoneError, StaleError, UnsupportedError
 from tests.s3 import S3, s3, s3_server
-from tests.table_formats.delta_tables import rows
+from tests.table_formats.delta_tables import names_below, rows
 from tests.table_formats.iceberg_tables import (
     History,
-    add_deletes,
     assert_same,
     catalog,
     folder,
+    ids,
     read,
     refused,
+    table_of,
 )
-from tests.table_formats.test_delta import names_below
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from pyiceberg.table import Table
 
 __all__ = ["catalog", "s3", "s3_server"]
 
 PREDICATES = ("id = 7", "id > 20 and day < '1970-03-01'", "day is null", "id >= 5 and id < 9")
-
-
-def table_of(catalog: SqlCatalog, *parts: pa.Table, **properties: str) -> Table:
-    """A table with one file of each part."""
-    made = catalog.create_table("db.t", parts[0].schema, properties=properties)
-    for part in parts:
-        made.append(part)
-    return made
-
-
-def ids(*values: int, **more: Any) -> pa.Table:
-    return pa.table({"id": pa.array(values, pa.int64()), **more})
 
 
 @pytest.mark.parametrize("names", [False, True])
@@ -357,228 +340,6 @@ def test_cut_old_and_missing_statistics_lose_no_row(catalog: SqlCatalog) -> None
         }.items():
             assert table.count(where) == count, where
     assert table.plan("id > 100").files_kept == 1
-
-
-def test_new_wider_and_reordered_columns(catalog: SqlCatalog) -> None:
-    made = table_of(catalog, ids(1, 2, inner=pa.array([{"a": 1}, None])))
-    with made.update_schema() as update:
-        update.add_column("text", StringType())
-        update.add_column(("inner", "b"), StringType())
-        update.move_first("text")
-    made.append(
-        pa.table({"text": ["x"], "id": pa.array([3]), "inner": pa.array([{"a": 2, "b": "y"}])})
-    )
-    table = skipstone.Table(folder(made))
-    table.build(indexes=["id:minmax", "text:bloom"])
-    assert assert_same(made, None, "text is null", "text = 'x'", "inner.b = 'y'")
-    assert table.query().column_names == ["text", "id", "inner"]
-
-
-def test_schemas_that_the_metadata_have_lost(catalog: SqlCatalog) -> None:
-    """A column was renamed and named back, and an upkeep dropped the schema between."""
-    made = table_of(catalog, ids(1, a=[1]))
-    for old, new in (("a", "b"), ("b", "a")):
-        with made.update_schema() as change:
-            change.rename_column(old, new)
-        made.append(ids(2, **{new: [2]}))
-    assert refused(skipstone.Table(folder(made)))
-    path = Path(made.metadata_location.removeprefix("file://"))
-    stored = json.loads(path.read_text())
-    stored["schemas"] = [each for each in stored["schemas"] if each["schema-id"] == 0]
-    for each in stored["snapshots"]:
-        each["schema-id"] = 0
-    path.write_text(json.dumps({**stored, "current-schema-id": 0}))
-    assert refused(skipstone.Table(folder(made)))
-
-
-@pytest.mark.parametrize("indexed", [False, True])
-def test_a_column_under_the_name_of_another_is_never_read(
-    catalog: SqlCatalog, indexed: bool
-) -> None:
-    """Dropped and added again, renamed, or swapped: refused until the files are rewritten; older
-    snapshots keep their own names."""
-    made = table_of(catalog, ids(1, 2, a=[1, 2], b=[10, 20], inner=pa.array([{"x": 1}, {"x": 2}])))
-    path, first = folder(made), made.snapshots()[0].snapshot_id
-    table = skipstone.Table(path)
-    if indexed:
-        table.build(indexes=["a:minmax", "b:bloom"])
-
-    def aside(change: Any) -> None:
-        change.rename_column("a", "c")
-
-    def over(change: Any) -> None:
-        change.rename_column("b", "a")
-
-    def back(change: Any) -> None:
-        change.rename_column("c", "b")
-
-    def add_again(change: Any) -> None:
-        change.delete_column("a")
-
-    def again(change: Any) -> None:
-        change.add_column("a", LongType())
-
-    def inside(change: Any) -> None:
-        change.rename_column("inner.x", "y")
-
-    def case(change: Any) -> None:
-        change.rename_column("a", "A")
-
-    for changes in ([aside, over, back], [add_again, again], [inside], [case]):
-        for each in changes:
-            with made.update_schema() as change:
-                each(change)
-        assert refused(table), changes
-        assert skipstone.Table(path, version=first).count("a = 2 AND b = 20") == 1
-        made.overwrite(made.scan().to_arrow())
-        assert not refused(table)
-        assert assert_same(made, None, "id = 2")
-    if indexed:
-        table.refresh()
-    assert assert_same(made, None, "id = 2", "inner.y = 2")
-
-
-def test_a_dropped_column_that_differs_in_case_is_not_read(catalog: SqlCatalog) -> None:
-    made = table_of(catalog, ids(1, B=[5]))
-    with made.update_schema() as change:
-        change.delete_column("B")
-    assert assert_same(made)
-    with made.update_schema() as change:
-        change.add_column("b", LongType())
-    assert refused(skipstone.Table(folder(made)))
-
-
-def test_files_without_ids(catalog: SqlCatalog) -> None:
-    """Files that were made elsewhere have the ids of the table's mapping of names."""
-    made = table_of(catalog, ids(1, text=["a"]))
-    for at in (2, 3):
-        path = f"{folder(made)}/data/{at}.parquet"
-        pq.write_table(ids(at, text=["b"]), path)
-        made.add_files([f"file://{path}"])
-    assert assert_same(made, None, "id = 2", "text = 'b'")
-    with made.update_schema() as change:
-        change.rename_column("text", "word")
-    assert refused(skipstone.Table(folder(made)))
-    made.overwrite(made.scan().to_arrow())
-    assert assert_same(made, None, "word = 'b'")
-
-
-def test_a_table_of_version_1(catalog: SqlCatalog) -> None:
-    """Its metadata need not have the schemas of the past, so the ids in the files decide."""
-    history = History(catalog, 3, names=True, version=1)
-    for _ in range(8):
-        history.step()
-    for each in history.table.snapshots():
-        assert_same(history.table, each.snapshot_id, "id = 7")
-
-
-def test_deleted_rows(catalog: SqlCatalog) -> None:
-    """Position deletes of several files are in no result, no count and no extreme."""
-    made = table_of(catalog, ids(*range(100)), ids(*range(100, 200)))
-    files = [task.file.file_path for task in made.scan().plan_files()]
-    for name, gone in (("one", [0, 99, 50]), ("two", [50, 1])):
-        content = pa.table({"file_path": sorted(files * len(gone)), "pos": sorted(gone) * 2})
-        add_deletes(made, name, content, Record())
-    table = skipstone.Table(folder(made))
-    for indexes in ([], ["id:bloom", "id:bitmap", "id:minmax"]):
-        if indexes:
-            table.build(indexes=indexes)
-        assert table.count() == 192
-        assert (table.min("id"), table.max("id")) == (2, 198)
-        assert table.count("id IN (0, 1, 2, 50, 150, 151)") == 2
-        assert table.query(order_by="id desc", limit=2).column("id").to_pylist() == [198, 197]
-        assert assert_same(made, None, "id = 50", "id > 190")
-    assert "8 deleted rows in 2 of 2 files" in str(table.describe())
-
-
-@pytest.mark.parametrize("parted", [False, True])
-@pytest.mark.parametrize("seed", range(3))
-def test_equality_deletes(catalog: SqlCatalog, seed: int, parted: bool) -> None:
-    """Keys of one and of several columns, with nulls, against a model: a delete applies to the rows
-    that were there before it, in its partition. ``pyiceberg`` does not read them."""
-    draw = random.Random(seed)
-    schema = pa.schema([("kind", pa.string()), ("n", pa.int32()), ("text", pa.string())])
-    made = catalog.create_table("db.t", schema)
-    if parted:
-        with made.update_spec() as update:
-            update.add_field("kind", IdentityTransform())
-    columns = {name: made.schema().find_field(name).field_id for name in schema.names}
-    table = skipstone.Table(folder(made))
-    model: list[dict[str, Any]] = []
-    states: dict[int, list[str]] = {}
-    wide = False
-
-    def text(rows: list[dict[str, Any]]) -> list[str]:
-        return sorted(map(repr, rows))
-
-    for at in range(14):
-        types = pa.schema([*list(schema)[:1], ("n", pa.int64() if wide else pa.int32()), schema[2]])
-        if at == 7:
-            with made.update_schema() as change:
-                change.update_column("n", LongType())
-            wide = True
-        elif at % 3 == 0:
-            fresh = [
-                {
-                    "kind": draw.choice(["a", "b", None]),
-                    "n": draw.choice([None, *range(6)]),
-                    "text": draw.choice([None, "x", "y"]),
-                }
-                for _ in range(20)
-            ]
-            made.append(pa.Table.from_pylist(fresh, types))
-            model += fresh
-        elif model:
-            names = draw.choice([["n"], ["text", "n"], ["kind", "n", "text"], ["kind"]])
-            keys = [{name: row[name] for name in names} for row in draw.sample(model, 2)]
-            kind = draw.choice(model)["kind"]
-            own = pa.schema(
-                types.field(name).with_metadata({"PARQUET:field_id": str(columns[name])})
-                for name in names
-            )
-            add_deletes(
-                made,
-                str(at),
-                pa.Table.from_pylist(keys, own),
-                Record(kind) if parted else Record(),
-                DataFileContent.EQUALITY_DELETES,
-                [columns[name] for name in names],
-            )
-            model = [
-                row
-                for row in model
-                if (parted and row["kind"] != kind)
-                or {name: row[name] for name in names} not in keys
-            ]
-        if at == 5:
-            table.build(indexes=["n:bloom", "text:minmax"])
-        states[made.snapshots()[-1].snapshot_id] = text(model)
-        assert text(table.query().to_pylist()) == text(model)
-        assert table.count() == len(model)
-        assert table.count("n = 3") == sum(row["n"] == 3 for row in model)
-        numbers = [row["n"] for row in model if row["n"] is not None]
-        assert (table.min("n"), table.max("n")) == (
-            min(numbers, default=None),
-            max(numbers, default=None),
-        )
-    for version, expected in states.items():
-        old = skipstone.Table(folder(made), version=version)
-        assert text(old.query().to_pylist()) == expected
-
-
-def test_equality_deletes_that_are_refused(catalog: SqlCatalog) -> None:
-    made = table_of(catalog, ids(1, 2, x=[0.5, 1.5], a=[1, 2]))
-    number = made.schema().find_field("x").field_id
-    content = pa.table({"x": [0.5]})
-    add_deletes(made, "e", content, Record(), DataFileContent.EQUALITY_DELETES, [number])
-    with pytest.raises(UnsupportedError, match="by 'x', of type double"):
-        skipstone.Table(folder(made)).query()
-    first = made.snapshots()[0].snapshot_id
-    assert skipstone.Table(folder(made), version=first).count() == 2
-    with made.update_schema() as change:
-        change.delete_column("x")
-    with pytest.raises(UnsupportedError, match="columns that the table does not have"):
-        skipstone.Table(folder(made)).query()
 
 
 def test_files_that_are_gone(catalog: SqlCatalog) -> None:

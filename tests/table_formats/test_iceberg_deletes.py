@@ -1,0 +1,140 @@
+"""Deleted rows of tables of Apache Iceberg: by position, and by the values of columns."""
+
+from __future__ import annotations
+
+import random
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+import pytest
+from pyiceberg.manifest import DataFileContent
+from pyiceberg.transforms import IdentityTransform
+from pyiceberg.typedef import Record
+from pyiceberg.types import (
+    LongType,
+)
+
+import skipstone
+from skipstone.errors import UnsupportedError
+from tests.table_formats.iceberg_tables import (
+    add_deletes,
+    assert_same,
+    catalog,
+    folder,
+    ids,
+    table_of,
+)
+
+if TYPE_CHECKING:
+    from pyiceberg.catalog.sql import SqlCatalog
+
+__all__ = ["catalog"]
+
+
+def test_deleted_rows(catalog: SqlCatalog) -> None:
+    """Position deletes of several files are in no result, no count and no extreme."""
+    made = table_of(catalog, ids(*range(100)), ids(*range(100, 200)))
+    files = [task.file.file_path for task in made.scan().plan_files()]
+    for name, gone in (("one", [0, 99, 50]), ("two", [50, 1])):
+        content = pa.table({"file_path": sorted(files * len(gone)), "pos": sorted(gone) * 2})
+        add_deletes(made, name, content, Record())
+    table = skipstone.Table(folder(made))
+    for indexes in ([], ["id:bloom", "id:bitmap", "id:minmax"]):
+        if indexes:
+            table.build(indexes=indexes)
+        assert table.count() == 192
+        assert (table.min("id"), table.max("id")) == (2, 198)
+        assert table.count("id IN (0, 1, 2, 50, 150, 151)") == 2
+        assert table.query(order_by="id desc", limit=2).column("id").to_pylist() == [198, 197]
+        assert assert_same(made, None, "id = 50", "id > 190")
+    assert "8 deleted rows in 2 of 2 files" in str(table.describe())
+
+
+@pytest.mark.parametrize("parted", [False, True])
+@pytest.mark.parametrize("seed", range(3))
+def test_equality_deletes(catalog: SqlCatalog, seed: int, parted: bool) -> None:
+    """Keys of one and of several columns, with nulls, against a model: a delete applies to the rows
+    that were there before it, in its partition. ``pyiceberg`` does not read them."""
+    draw = random.Random(seed)
+    schema = pa.schema([("kind", pa.string()), ("n", pa.int32()), ("text", pa.string())])
+    made = catalog.create_table("db.t", schema)
+    if parted:
+        with made.update_spec() as update:
+            update.add_field("kind", IdentityTransform())
+    columns = {name: made.schema().find_field(name).field_id for name in schema.names}
+    table = skipstone.Table(folder(made))
+    model: list[dict[str, Any]] = []
+    states: dict[int, list[str]] = {}
+    wide = False
+
+    def text(rows: list[dict[str, Any]]) -> list[str]:
+        return sorted(map(repr, rows))
+
+    for at in range(14):
+        types = pa.schema([*list(schema)[:1], ("n", pa.int64() if wide else pa.int32()), schema[2]])
+        if at == 7:
+            with made.update_schema() as change:
+                change.update_column("n", LongType())
+            wide = True
+        elif at % 3 == 0:
+            fresh = [
+                {
+                    "kind": draw.choice(["a", "b", None]),
+                    "n": draw.choice([None, *range(6)]),
+                    "text": draw.choice([None, "x", "y"]),
+                }
+                for _ in range(20)
+            ]
+            made.append(pa.Table.from_pylist(fresh, types))
+            model += fresh
+        elif model:
+            names = draw.choice([["n"], ["text", "n"], ["kind", "n", "text"], ["kind"]])
+            keys = [{name: row[name] for name in names} for row in draw.sample(model, 2)]
+            kind = draw.choice(model)["kind"]
+            own = pa.schema(
+                types.field(name).with_metadata({"PARQUET:field_id": str(columns[name])})
+                for name in names
+            )
+            add_deletes(
+                made,
+                str(at),
+                pa.Table.from_pylist(keys, own),
+                Record(kind) if parted else Record(),
+                DataFileContent.EQUALITY_DELETES,
+                [columns[name] for name in names],
+            )
+            model = [
+                row
+                for row in model
+                if (parted and row["kind"] != kind)
+                or {name: row[name] for name in names} not in keys
+            ]
+        if at == 5:
+            table.build(indexes=["n:bloom", "text:minmax"])
+        states[made.snapshots()[-1].snapshot_id] = text(model)
+        assert text(table.query().to_pylist()) == text(model)
+        assert table.count() == len(model)
+        assert table.count("n = 3") == sum(row["n"] == 3 for row in model)
+        numbers = [row["n"] for row in model if row["n"] is not None]
+        assert (table.min("n"), table.max("n")) == (
+            min(numbers, default=None),
+            max(numbers, default=None),
+        )
+    for version, expected in states.items():
+        old = skipstone.Table(folder(made), version=version)
+        assert text(old.query().to_pylist()) == expected
+
+
+def test_equality_deletes_that_are_refused(catalog: SqlCatalog) -> None:
+    made = table_of(catalog, ids(1, 2, x=[0.5, 1.5], a=[1, 2]))
+    number = made.schema().find_field("x").field_id
+    content = pa.table({"x": [0.5]})
+    add_deletes(made, "e", content, Record(), DataFileContent.EQUALITY_DELETES, [number])
+    with pytest.raises(UnsupportedError, match="by 'x', of type double"):
+        skipstone.Table(folder(made)).query()
+    first = made.snapshots()[0].snapshot_id
+    assert skipstone.Table(folder(made), version=first).count() == 2
+    with made.update_schema() as change:
+        change.delete_column("x")
+    with pytest.raises(UnsupportedError, match="columns that the table does not have"):
+        skipstone.Table(folder(made)).query()
