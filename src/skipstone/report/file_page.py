@@ -175,30 +175,8 @@ def _column(
     highs = [*high, *(value for each in units for value in each.high)]
     placed = bands(lows, highs, leaf)
     words = texts(pa.array([*lows, *highs], pa.binary()), leaf)
-    after = groups
-    drawn: list[dict[str, Any] | None] = []
-    for group, each in enumerate(pages):
-        if each is None:
-            drawn.append(None)
-            continue
-        here = slice(after, after + len(each.low))
-        there = slice(len(lows) + after, len(lows) + after + len(each.low))
-        after += len(each.low)
-        start = int(footer.row_starts[group])
-        drawn.append(
-            {
-                "first": each.first.tolist(),
-                "rows": each.rows.tolist(),
-                "bytes": each.stored.tolist(),
-                "hit": hits.of(start + each.first, each.rows).tolist(),
-                "lo": placed.low[here].tolist(),
-                "hi": placed.high[here].tolist(),
-                "min": words[here],
-                "max": words[there],
-                "nulls": each.nulls,
-                "encoding": each.encoding,
-            }
-        )
+    drawn = _drawn(pages, footer.row_starts, hits, placed, words)
+    after = groups + sum(len(each.low) for each in units)
     fine = slice(groups, None) if after > groups else slice(0, groups)
     order = type(placed)(placed.low[fine], placed.high[fine], placed.scale).order
     return {
@@ -218,6 +196,43 @@ def _column(
         "why": why,
         "pages": drawn,
     }
+
+
+def _drawn(
+    pages: Sequence[_Pages | None],
+    starts: IntArray,
+    hits: _Selected,
+    placed: Bands,
+    words: Sequence[str | None],
+) -> list[dict[str, Any] | None]:
+    """The pages of each row group as the page of a file draws them; ``None`` where there are none.
+
+    ``placed`` and ``words`` have the bounds of all row groups first, then those of their pages.
+    """
+    drawn: list[dict[str, Any] | None] = []
+    after = len(pages)
+    for each, start in zip(pages, starts.tolist(), strict=False):
+        if each is None:
+            drawn.append(None)
+            continue
+        here = slice(after, after + len(each.low))
+        there = slice(len(placed.low) + after, len(placed.low) + after + len(each.low))
+        after += len(each.low)
+        drawn.append(
+            {
+                "first": each.first.tolist(),
+                "rows": each.rows.tolist(),
+                "bytes": each.stored.tolist(),
+                "hit": hits.of(start + each.first, each.rows).tolist(),
+                "lo": placed.low[here].tolist(),
+                "hi": placed.high[here].tolist(),
+                "min": words[here],
+                "max": words[there],
+                "nulls": each.nulls,
+                "encoding": each.encoding,
+            }
+        )
+    return drawn
 
 
 def _chunk_rows(table: pa.Table) -> dict[str, list[Any]]:

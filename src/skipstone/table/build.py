@@ -24,14 +24,14 @@ from .file_format import Progress, bound
 from .open_table import OpenTable
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
     import pyarrow as pa
     from numpy.typing import NDArray
     from pyspark.sql import SparkSession
 
     from skipstone.build.column_indexes import BuildSettings
-    from skipstone.build.job import Outcome
+    from skipstone.build.job import BuildJob, Outcome
     from skipstone.facts import MatchedFacts
     from skipstone.facts.index_encryption import IndexEncryption, WriteEncryption
     from skipstone.facts.reports import BuildReport, RepairReport
@@ -254,12 +254,7 @@ def _run_build(
         fingerprint=matched.fingerprint,
         encryption=write_encryption,
     )
-    plain = replace(settings, pm="none")
-    jobs: list[tuple[NDArray[np.bool_], BuildJob]] = []
-    for definitions, files in groups:
-        jobs.append((files & pm, job(definitions=definitions, settings=settings)))
-        jobs.append((files & ~pm, job(definitions=definitions, settings=plain)))
-    jobs.append((only_pm, job(definitions=(), settings=settings)))
+    jobs = list(_jobs(job, groups, (pm, only_pm), settings))
     outcomes: list[Outcome] = []
     for files, each in jobs:
         if files.any():
@@ -276,6 +271,23 @@ def _run_build(
         engine=_engine(spark) if outcomes else "",
         notes=tuple(outgrown(table.path, stored, len(listing))),
     )
+
+
+def _jobs(
+    job: Callable[..., BuildJob],
+    groups: Iterable[tuple[tuple[Index, ...], NDArray[np.bool_]]],
+    lacking_pm: tuple[NDArray[np.bool_], NDArray[np.bool_]],
+    settings: BuildSettings,
+) -> Iterator[tuple[NDArray[np.bool_], BuildJob]]:
+    """Jobs with their files: per group of files that lack the same indexes one for those that get
+    a ``_pm``, too, and one for the others; ``lacking_pm`` are all that get one, and those that get
+    nothing else."""
+    pm, only_pm = lacking_pm
+    plain = replace(settings, pm="none")
+    for definitions, files in groups:
+        yield files & pm, job(definitions=definitions, settings=settings)
+        yield files & ~pm, job(definitions=definitions, settings=plain)
+    yield only_pm, job(definitions=(), settings=settings)
 
 
 def _after(done_before: int, total: int, progress: Progress | None) -> Progress | None:

@@ -96,33 +96,19 @@ class EncryptVerbs(RewriteVerbs):
         notes = [str(each) for each in outside(listing)]
         notes += [] if listed is None else listed.finish(done)
         keys = made.decryption() if listed is None else listed.decryption
-        index = IndexAfterRewrite(
-            self,
-            None if callable(encryption) else spark,
-            keys,
-            plaintext_index=plaintext_index,
+        session = None if callable(encryption) else spark
+        index = IndexAfterRewrite(self, session, keys, plaintext_index=plaintext_index)
+        summaries: list[str] = []
+        if any(each.outcome != "failed" for each in done):
+            summaries = _remove_summaries(self)
+        dropped, refreshed, said = index.after_encryption(
+            made, index_encryption, changed=any(each.outcome == "done" for each in done)
         )
-        dropped: tuple[str, ...] = ()
-        if not plaintext_index:
-            dropped = index.drop_clear(made, whole=index_encryption is not None)
-            if index.unpublish(made):
-                notes.append(f"removed: it was published in the clear: {self.location.xskipper}")
+        notes += said
+        if summaries:
+            notes.append(f"removed: they held footers in the clear: {', '.join(summaries)}")
         if self.has_sidecars():
             notes.append("file indexes (.index) next to the files are in the clear: remove them")
-        if any(each.outcome != "failed" for each in done) and (removed := _remove_summaries(self)):
-            notes.append(f"removed: they held footers in the clear: {', '.join(removed)}")
-        refreshed = None
-        if index_encryption is not None and index.dropped:
-            refreshed = index.rebuilt(index_encryption)
-        elif any(each.outcome == "done" for each in done):
-            refreshed = index.refreshed()
-        if plaintext_index and (kept := index.clear(made)):
-            notes.append(f"kept in the clear, as requested: {', '.join(kept)}")
-        if dropped and index_encryption is None and self.storage.has_children(self.location.packs):
-            notes.append(
-                "packs of the index still hold row group metadata of the earlier files in the"
-                f" clear: run `skipstone vacuum {self.path} --older-than 0s` while no build runs"
-            )
         return TableReport(
             table=self.path,
             verb="encrypt",

@@ -88,6 +88,35 @@ class IndexAfterRewrite:
         compact(store, self.table.listing)
         return tuple(found)
 
+    def after_encryption(
+        self, made: Encryption, index_encryption: IndexEncryption | None, *, changed: bool
+    ) -> tuple[tuple[str, ...], BuildReport | None, list[str]]:
+        """What is left of an index in the clear over files that ``made`` encrypted: the indexes
+        that were dropped, the build or refresh that followed, and what to know. ``changed``: files
+        were encrypted now.
+        """
+        notes: list[str] = []
+        dropped: tuple[str, ...] = ()
+        location = self.table.location
+        if not self.plaintext_index:
+            dropped = self.drop_clear(made, whole=index_encryption is not None)
+            if self.unpublish(made):
+                notes.append(f"removed: it was published in the clear: {location.xskipper}")
+        report = None
+        if index_encryption is not None and self.dropped:
+            report = self.rebuilt(index_encryption)
+        elif changed:
+            report = self.refreshed()
+        if self.plaintext_index and (kept := self.clear(made)):
+            notes.append(f"kept in the clear, as requested: {', '.join(kept)}")
+        if dropped and index_encryption is None and self.table.storage.has_children(location.packs):
+            notes.append(
+                "packs of the index still hold row group metadata of the earlier files in the"
+                f" clear: run `skipstone vacuum {self.table.path} --older-than 0s` while no build"
+                " runs"
+            )
+        return dropped, report, notes
+
     def unpublish(self, encryption: Encryption) -> bool:
         """Remove their Xskipper directory in the clear next to the index; whether there was one."""
         from skipstone.xskipper.store import remove_plaintext

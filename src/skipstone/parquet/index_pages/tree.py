@@ -323,74 +323,92 @@ def index_pages_of(
     the chunk, and the data pages follow back to back, apart from index pages. ``FormatError`` for
     damaged pages.
     """
-    bounds = PageBounds(leaf) if keyed else None
-    if bounds is not None and bounds.order is None:
-        keyed = False
-    unplaced = bool(leaf.max_repetition_level) and first_rows is None
-    decoded = keyed or (unplaced and interleave)
-    head: tuple[int, int] | None = None
-    dictionary: Values | None = None
-    sources: list[tuple[int, int]] = []
-    rows: list[int] = []
-    uncompressed = 0
-    why_not = "it is repeated and has no offset index" if unplaced and not interleave else None
+    found = _SourcePages(
+        leaf, codec, keyed=keyed, placed=first_rows is not None, interleave=interleave
+    )
     for page in pages:
-        place = (page.offset, page.stop - page.offset)
-        if page.is_data or page.type == PageType.DICTIONARY_PAGE:
-            uncompressed += page.header_length + page.uncompressed_page_size
-        if page.type == PageType.DICTIONARY_PAGE:
-            if sources or head is not None:
-                raise FormatError("a dictionary after its data pages", offset=page.offset)
-            head = place
-            if decoded:
-                page.verify_crc()
-                dictionary = decode_dictionary_page(page, leaf, codec, page.body)
-        elif page.is_data:
-            sources.append(place)
-            if not decoded or why_not:
-                rows.append(page.num_values)
-                continue
-            page.verify_crc()
-            column = decode_data_page(page, leaf, codec, dictionary, page.body)
-            levels = column.repetition_levels
-            if levels is not None and len(levels) and levels[0]:
-                why_not = "a page of it begins within a row"
-            rows.append(column.num_rows)
-            if keyed and bounds is not None:
-                bounds.add(column)
-    if not sources or why_not:
-        return ChunkIndexPages(
-            plan=None,
-            reason=why_not or "it has no data pages",
-            dictionary=head,
-            sources=sources,
-            uncompressed=uncompressed,
-            rows=sum(rows),
-        )
+        found.add(page)
+    if not found.sources or found.why_not:
+        return found.result(None, found.why_not or "it has no data pages")
+    count = len(found.sources)
     if first_rows is None:
-        ordinals = [0, *np.cumsum(rows[:-1], dtype=np.int64).tolist()]
-    elif len(first_rows) != len(sources):
-        raise FormatError("pages in an offset index", expected=len(sources), got=len(first_rows))
+        ordinals = [0, *np.cumsum(found.rows[:-1], dtype=np.int64).tolist()]
+    elif len(first_rows) != count:
+        raise FormatError("pages in an offset index", expected=count, got=len(first_rows))
     else:
         ordinals = list(first_rows)
-    keys = bounds.keys() if keyed and bounds is not None else None
+    bounds = found.bounds
+    keys = bounds.keys() if bounds is not None and bounds.order is not None else None
     plan = place_index_pages(
-        first=0 if head is None else head[1],
-        sizes=[length for _, length in sources],
+        first=0 if found.dictionary is None else found.dictionary[1],
+        sizes=[length for _, length in found.sources],
         keys=keys,
         ordinals=None if keys is not None and interleave else ordinals,
         leaf=leaf,
         interleave=interleave,
         roll_over=roll_over,
     )
-    return ChunkIndexPages(
-        plan=plan,
-        reason=None if bounds is None else bounds.reason,
-        dictionary=head,
-        sources=sources,
-        uncompressed=uncompressed,
-        rows=sum(rows),
-    )
+    return found.result(plan, None if bounds is None else bounds.reason)
+
+
+class _SourcePages:
+    """What the pages of a chunk say, in their order; see ``index_pages_of``."""
+
+    def __init__(
+        self, leaf: ColumnDescriptor, codec: int, *, keyed: bool, placed: bool, interleave: bool
+    ) -> None:
+        """``placed``: an offset index says the first rows of the pages."""
+        self.leaf, self.codec = leaf, codec
+        self.bounds = PageBounds(leaf) if keyed else None
+        self._keyed = self.bounds is not None and self.bounds.order is not None
+        unplaced = bool(leaf.max_repetition_level) and not placed
+        self._decoded = self._keyed or (unplaced and interleave)
+        lacking = unplaced and not interleave
+        self.why_not = "it is repeated and has no offset index" if lacking else None
+        self.dictionary: tuple[int, int] | None = None
+        self.sources, self.rows = list[tuple[int, int]](), list[int]()
+        self._values: Values | None = None
+        self._uncompressed = 0
+
+    def add(self, page: Page) -> None:
+        """Take the next page; index pages are skipped."""
+        place = (page.offset, page.stop - page.offset)
+        if page.is_data or page.type == PageType.DICTIONARY_PAGE:
+            self._uncompressed += page.header_length + page.uncompressed_page_size
+        if page.type == PageType.DICTIONARY_PAGE:
+            if self.sources or self.dictionary is not None:
+                raise FormatError("a dictionary after its data pages", offset=page.offset)
+            self.dictionary = place
+            if self._decoded:
+                page.verify_crc()
+                self._values = decode_dictionary_page(page, self.leaf, self.codec, page.body)
+        elif page.is_data:
+            self.sources.append(place)
+            if not self._decoded or self.why_not:
+                self.rows.append(page.num_values)
+            else:
+                self._decode(page)
+
+    def _decode(self, page: Page) -> None:
+        page.verify_crc()
+        column = decode_data_page(page, self.leaf, self.codec, self._values, page.body)
+        levels = column.repetition_levels
+        if levels is not None and len(levels) and levels[0]:
+            self.why_not = "a page of it begins within a row"
+        self.rows.append(column.num_rows)
+        if self._keyed and self.bounds is not None:
+            self.bounds.add(column)
+
+    def result(self, plan: IndexPagePlan | None, reason: str | None) -> ChunkIndexPages:
+        """``plan`` with what the pages say."""
+        return ChunkIndexPages(
+            plan=plan,
+            reason=reason,
+            dictionary=self.dictionary,
+            sources=self.sources,
+            uncompressed=self._uncompressed,
+            rows=sum(self.rows),
+        )
 
 
 # -- keys ------------------------------------------------------------------------------------------

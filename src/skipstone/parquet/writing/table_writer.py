@@ -122,19 +122,7 @@ def write_table(
     of range, ``OSError`` if the path cannot be written.
     """
     started = time.perf_counter()
-    if not 0 < row_group_rows <= _MOST_ROWS:
-        raise ValueError(
-            f"row_group_rows is {row_group_rows}, but must be between 1 and {_MOST_ROWS:,}"
-        )
-    if checkpoint_every < 0:
-        raise ValueError(
-            f"checkpoint_every is {checkpoint_every}, but must be a number of row groups"
-        )
-    if index_pages is not None and encryption is not None:
-        raise UnsupportedError(
-            "index pages cannot be encrypted: the specification has no module for them",
-            hint="leave out index_pages; the page index is encrypted",
-        )
+    _check_requests(row_group_rows, checkpoint_every, encryption, index_pages)
     options = _options(compression, arrow_options or {})
     target = local_path(os.fspath(path))
     found, batches = schema_and_batches(data, schema)
@@ -153,9 +141,6 @@ def write_table(
     )
     separate = _separate_floats(template, encryptor)
     at_hand = isinstance(data, pa.Table | pa.RecordBatch)
-    with_nan = frozenset(
-        leaf for leaf, name in separate.items() if at_hand and _holds_nan(data, found, name)
-    )
     between = "between" if interleave else "behind"
     work = _TableWriting(
         blocks=blocks,
@@ -165,46 +150,33 @@ def write_table(
         page_index=page_index,
         index_pages=None if index_pages is None else between,
         irrevocable=frozenset() if at_hand else frozenset(separate),
-        unbounded=with_nan,
+        unbounded=frozenset(
+            leaf for leaf, name in separate.items() if at_hand and _holds_nan(data, found, name)
+        ),
     )
+    made, size = work.write_to(target, row_groups(found, batches, row_group_rows))
+    return work.report(str(target), made, size, time.perf_counter() - started)
 
-    material_path: Path | None = None
 
-    def keys_first() -> None:
-        # A file without its keys is lost; keys without a file do no harm.
-        nonlocal material_path
-        if encryptor is not None and encryptor.key_material_file is not None:
-            material_path = local_path(key_material_path(str(target)))
-            remove_temporary(material_path)
-            put_atomically(material_path, encryptor.key_material_file, ())
-
-    keep = work.has_checkpoint if checkpoint_every else None
-    try:
-        with replace_atomically(target, still=keys_first, worth_keeping=keep) as out:
-            made = work.run(out, row_groups(found, batches, row_group_rows))
-            size = out.at
-    except BaseException:
-        if material_path is not None and not target.exists():
-            material_path.unlink(missing_ok=True)
-        raise
-    footers = work.footers
-    assert footers is not None  # run() sets it
-    notes = made.notes[:SHOWN] + work.notes[:SHOWN]
-    left = len(made.notes) + len(work.notes) - len(notes)
-    material = None if encryptor is None else encryptor.key_material_file
-    return WriteReport(
-        path=str(target),
-        rows=sum(footers.rows),
-        row_groups=len(footers.rows),
-        pages=made.pages,
-        bytes=size,
-        seconds=time.perf_counter() - started,
-        sorted_groups=work.sorted_groups,
-        checkpoints=footers.checkpoints,
-        algorithm=None if encryption is None else encryption.algorithm,
-        key_material=None if material is None else key_material_path(str(target)),
-        notes=(*notes, *([f"and {left} more of that kind"] if left else [])),
-    )
+def _check_requests(
+    row_group_rows: int,
+    checkpoint_every: int,
+    encryption: Encryption | None,
+    index_pages: Sequence[str] | None,
+) -> None:
+    if not 0 < row_group_rows <= _MOST_ROWS:
+        raise ValueError(
+            f"row_group_rows is {row_group_rows}, but must be between 1 and {_MOST_ROWS:,}"
+        )
+    if checkpoint_every < 0:
+        raise ValueError(
+            f"checkpoint_every is {checkpoint_every}, but must be a number of row groups"
+        )
+    if index_pages is not None and encryption is not None:
+        raise UnsupportedError(
+            "index pages cannot be encrypted: the specification has no module for them",
+            hint="leave out index_pages; the page index is encrypted",
+        )
 
 
 def _options(compression: str | Mapping[str, str], given: Mapping[str, Any]) -> dict[str, Any]:
@@ -294,6 +266,48 @@ class _TableWriting:
     def has_checkpoint(self) -> bool:
         """Whether a checkpoint makes the rows written so far recoverable."""
         return self.footers is not None and self.footers.checkpoints > 0
+
+    def write_to(self, target: Path, groups: Iterator[pa.Table]) -> tuple[RowGroupWriter, int]:
+        """Write the whole file at ``target``; its row groups, and its size in bytes."""
+        material_path: Path | None = None
+
+        def keys_first() -> None:
+            # A file without its keys is lost; keys without a file do no harm.
+            nonlocal material_path
+            if self.encryptor is not None and self.encryptor.key_material_file is not None:
+                material_path = local_path(key_material_path(str(target)))
+                remove_temporary(material_path)
+                put_atomically(material_path, self.encryptor.key_material_file, ())
+
+        keep = self.has_checkpoint if self.every else None
+        try:
+            with replace_atomically(target, still=keys_first, worth_keeping=keep) as out:
+                return self.run(out, groups), out.at
+        except BaseException:
+            if material_path is not None and not target.exists():
+                material_path.unlink(missing_ok=True)
+            raise
+
+    def report(self, path: str, made: RowGroupWriter, size: int, seconds: float) -> WriteReport:
+        """The report on the file at ``path``, which ``write_to`` wrote."""
+        assert self.footers is not None  # run() sets it
+        notes = made.notes[:SHOWN] + self.notes[:SHOWN]
+        left = len(made.notes) + len(self.notes) - len(notes)
+        encryptor = self.encryptor
+        material = None if encryptor is None else encryptor.key_material_file
+        return WriteReport(
+            path=path,
+            rows=sum(self.footers.rows),
+            row_groups=len(self.footers.rows),
+            pages=made.pages,
+            bytes=size,
+            seconds=seconds,
+            sorted_groups=self.sorted_groups,
+            checkpoints=self.footers.checkpoints,
+            algorithm=None if encryptor is None else encryptor.encryption.algorithm,
+            key_material=None if material is None else key_material_path(path),
+            notes=(*notes, *([f"and {left} more of that kind"] if left else [])),
+        )
 
     def run(self, out: BufferedFile, groups: Iterator[pa.Table]) -> RowGroupWriter:
         """Write the whole file."""
