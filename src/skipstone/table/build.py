@@ -22,6 +22,7 @@ from skipstone.pruning.table_schema import spelled_path
 
 from .file_format import Progress, bound
 from .open_table import OpenTable
+from .renamed_columns import known_indexes, lacking, require_no_labels, schema_in
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -32,7 +33,6 @@ if TYPE_CHECKING:
 
     from skipstone.build.column_indexes import BuildSettings
     from skipstone.build.job import Outcome
-    from skipstone.facts import MatchedFacts
     from skipstone.facts.index_encryption import IndexEncryption, WriteEncryption
     from skipstone.facts.reports import BuildReport, RepairReport
     from skipstone.parquet.encryption.decryption import Decryption
@@ -126,12 +126,12 @@ class BuildVerbs(OpenTable):
         """
         self.store.require_own()
         definitions = self.required(self.store.snapshot()).definitions
-        known = [found for found in (each.index for each in definitions) if found is not None]
         if not definitions:
             self.listing()  # raises where there is no such table
             raise SkipstoneError(
                 f"{self.path} has no index", hint=f"run `skipstone build {self.path}` first"
             )
+        known = known_indexes(self, definitions, spark)
         settings = self._settings(self.file_index, memory, pm, decryption, plaintext_index)
         return _run_build(self, (spark, session), known, settings, progress)
 
@@ -158,6 +158,7 @@ class BuildVerbs(OpenTable):
         self.store.require_own()
         known = self.store.snapshot().definitions
         fingerprint = self.file_format.fingerprint(spark, self.store)
+        indexes = known_indexes(self, known, spark)
         removed = remove_damaged(self.store, check(self.store, self.listing(), fingerprint))
         if removed and not known:
             raise SkipstoneError(
@@ -165,7 +166,6 @@ class BuildVerbs(OpenTable):
                 hint="build it again: `skipstone build TABLE -c COLUMN:KIND`",
             )
         settings = self._settings(self.file_index, memory, "external", decryption, plaintext_index)
-        indexes = [each.index for each in known if each.index is not None]
         built = _run_build(self, (spark, None), indexes, settings, progress) if indexes else None
         if built is not None and not removed and not built.files_built:
             built = None
@@ -210,7 +210,7 @@ def _run_build(
 ) -> BuildReport:
     """``required``: what cannot be built without Spark is an error, and else left out."""
     from skipstone.build.job import BuildJob
-    from skipstone.facts.coverage import by_lacking, outgrown, stored_bytes, unreadable, without_pm
+    from skipstone.facts.coverage import outgrown, stored_bytes, unreadable, without_pm
 
     started = time.perf_counter()
     spark, choose = sessions
@@ -221,6 +221,7 @@ def _run_build(
     locked: list[Reason] = []
     if write_encryption is not None:
         settings = replace(settings, plaintext_index=True)  # the index is encrypted
+        require_no_labels(listing, write_encryption)
         wanted = _with_keys(table, wanted, write_encryption, locked)
     elif not settings.plaintext_index and table.is_parquet:
         _refuse_in_clear(table, listing, wanted, settings)
@@ -231,7 +232,7 @@ def _run_build(
     pm = np.zeros(len(listing), np.bool_)
     if settings.pm != "none" and table.is_parquet:
         pm = without_pm(matched)
-    groups = list(by_lacking(matched, _chosen(matched, wanted), schema))
+    groups = list(lacking(matched, listing, wanted, schema, locked))
     indexed = np.logical_or.reduce([np.zeros_like(pm), *(files for _, files in groups)])
     todo, only_pm = indexed | pm, pm & ~indexed
     lost = [
@@ -250,16 +251,16 @@ def _run_build(
         table=table.path,
         location=table.location.root,
         storage_options=table.storage_options,
-        schema=schema,
         fingerprint=matched.fingerprint,
         encryption=write_encryption,
     )
     plain = replace(settings, pm="none")
     jobs: list[tuple[NDArray[np.bool_], BuildJob]] = []
     for definitions, files in groups:
-        jobs.append((files & pm, job(definitions=definitions, settings=settings)))
-        jobs.append((files & ~pm, job(definitions=definitions, settings=plain)))
-    jobs.append((only_pm, job(definitions=(), settings=settings)))
+        made = partial(job, definitions=definitions, schema=schema_in(listing, schema, files))
+        jobs.append((files & pm, made(settings=settings)))
+        jobs.append((files & ~pm, made(settings=plain)))
+    jobs.append((only_pm, job(definitions=(), settings=settings, schema=schema)))
     outcomes: list[Outcome] = []
     for files, each in jobs:
         if files.any():
@@ -322,13 +323,6 @@ def _engine(spark: SparkSession | None) -> str:
     from skipstone.spark.session import is_connect
 
     return "on Spark Connect" if is_connect(spark) else f"on Spark, {spark.sparkContext.master}"
-
-
-def _chosen(matched: MatchedFacts, wanted: Sequence[Index]) -> list[Index]:
-    """``wanted`` with the parameters that suit the table, where none were given."""
-    known = {(each.kind, each.columns): each.index for each in matched.snapshot.definitions}
-    total = len(matched.listing)
-    return [index.for_table(total, known.get((index.name, (index.column,)))) for index in wanted]
 
 
 def _with_keys(
