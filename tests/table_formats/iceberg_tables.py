@@ -85,8 +85,11 @@ def assert_columns(table: Table, draw: random.Random, version: int | None = None
     that the library's own reader has."""
     ours = skipstone.Table(folder(table), version=version)
     every = table.scan(snapshot_id=version).to_arrow().to_pylist()
-    paths = [(name,) for name, each in (every[0] if every else {}).items() if name != "s"]
-    paths += [("s", name) for name in next((row["s"] for row in every if row.get("s")), ())]
+    paths: list[tuple[str, ...]] = [
+        (name,) for name, each in (every[0] if every else {}).items() if name != "s"
+    ]
+    inside = (row["s"] for row in every if row.get("s") is not None)
+    paths += [("s", name) for name in next(inside, ())]
     for path in paths:
 
         def of(row: dict[str, Any], path: tuple[str, ...] = path) -> Any:

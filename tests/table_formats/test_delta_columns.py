@@ -36,7 +36,7 @@ class Mapped:
         columns = {"id": "long", "a": "string", "b": "long", "s": inside, "part": "string"}
         self.fields = [self.field(*each) for each in columns.items()]
         features = ["columnMapping", "deletionVectors"]
-        protocol = {"minReaderVersion": 3, "minWriterVersion": 7}
+        protocol: dict[str, Any] = {"minReaderVersion": 3, "minWriterVersion": 7}
         protocol |= {"readerFeatures": features, "writerFeatures": features}
         self.commit({"protocol": protocol}, self.metadata())
 
@@ -190,7 +190,7 @@ def test_every_version_of_a_random_history(tmp_path: Path, mode: str, seed: int)
     for at in range(16):
         history.step()
         if at % 5 == 0:
-            names = [each.name for each in table.listing().snapshot.of_files]
+            names = [each.name for each in table.file_columns(table.listing())]
             flat = [f"`{each}`" for each in names if each != struct_of(history)]
             table.build(indexes=[f"{each}:{kind}" for each in flat for kind in ("minmax", "bloom")])
         if at % 7 == 0:

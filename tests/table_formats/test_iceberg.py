@@ -58,7 +58,7 @@ def test_every_snapshot_of_a_random_history(catalog: SqlCatalog, seed: int, name
         if at % 4 == 0:
             table.refresh()
         if names and at % 3 == 0:
-            free = [f"`{each.name}`" for each in table.listing().snapshot.of_files]
+            free = [f"`{each.name}`" for each in table.file_columns(table.listing())]
             kinds = ["minmax", "bloom", "valuelist", "rangebitmap"]
             flat = [each for each in free if each != "`s`"] + [
                 f"s.{each.name}" for each in history.types["s"]

@@ -84,7 +84,7 @@ def known_indexes(
     if not isinstance(listing, SnapshotListing):
         return [each.index for each in stored if each.index is not None]
     matched = table.match(listing, spark, or_none=True)
-    found: dict[Index, None] = {}
+    found: list[Index] = []
     views = under(matched, listing.snapshot.names)
     for definition in stored:
         index = definition.index
@@ -100,10 +100,10 @@ def known_indexes(
                 mine[view.file_of_row[view.file_of_row >= 0]] = True
                 named[now] = named.get(now, False) or bool((held & mine).any())
         some = any(named.values())
-        found |= dict.fromkeys(each for each, has in named.items() if has or not some)
+        found += [each for each, has in named.items() if has or not some]
     schema, former = listing.snapshot.of_files, listing.snapshot.former
-    now = [type(e).from_params(former.get(e.column, e.column), e.params) for e in found]
-    return [each for each in dict.fromkeys(now) if _is_there(each, schema)]
+    of_now = [type(e).from_params(former.get(e.column, e.column), e.params) for e in found]
+    return [each for each in dict.fromkeys(of_now) if _is_there(each, schema)]
 
 
 def _is_there(index: Index, schema: pa.Schema) -> bool:
