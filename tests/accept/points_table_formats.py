@@ -13,6 +13,7 @@ if TYPE_CHECKING:
 TESTS = "tests/table_formats/test_delta.py"
 VECTORS = "tests/table_formats/test_delta_deletes.py"
 ICEBERG = "tests/table_formats/test_iceberg.py"
+MAPPING = "tests/table_formats/test_delta_columns.py"
 COLUMNS = "tests/table_formats/test_iceberg_columns.py"
 DELETES = "tests/table_formats/test_iceberg_deletes.py"
 
@@ -91,12 +92,23 @@ def manifests(bench: Workbench) -> None:
     )
 
 
-@point("table formats: a column of an Iceberg table is never read under the name of another")
+@point("table formats: columns of Iceberg are found in files that have other names, by indexes too")
 def names(bench: Workbench) -> None:
     hold(
-        f"{COLUMNS}::test_a_column_under_the_name_of_another_is_never_read",
-        f"{COLUMNS}::test_a_dropped_column_that_differs_in_case_is_not_read",
+        f"{COLUMNS}::test_a_column_under_the_name_of_another",
+        f"{COLUMNS}::test_names_that_files_spell_otherwise",
+        f"{COLUMNS}::test_files_without_ids",
     )
+
+
+@point("table formats: files of Iceberg that lack a column have its default")
+def defaults(bench: Workbench) -> None:
+    hold(f"{COLUMNS}::test_values_of_columns_that_files_lack")
+
+
+@point("table formats: columns of Delta are found by column mapping, and by indexes from before")
+def mapping(bench: Workbench) -> None:
+    hold(MAPPING)
 
 
 @point("table formats: deleted rows of an Iceberg table are in no result")

@@ -5,7 +5,6 @@ from __future__ import annotations
 import datetime as dt
 import os
 import pickle
-import shutil
 from decimal import Decimal
 from threading import Thread
 from typing import TYPE_CHECKING, Any
@@ -26,7 +25,6 @@ from tests.table_formats.delta_tables import (
     read,
     rows,
 )
-from tests.table_formats.make_golden import GOLDEN
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -335,12 +333,6 @@ def test_a_build_keeps_to_its_snapshot(tmp_path: Path) -> None:
     compacted = table.compact()
     assert compacted.facts_after == 1
     assert_same(history.path, None, *PREDICATES)
-
-
-def test_a_renamed_column_is_refused(tmp_path: Path) -> None:
-    shutil.copytree(GOLDEN / "mapped", tmp_path / "mapped")
-    with pytest.raises(UnsupportedError, match="other names in the files"):
-        skipstone.Table(tmp_path / "mapped").query()
 
 
 def test_queries_while_others_commit(tmp_path: Path) -> None:

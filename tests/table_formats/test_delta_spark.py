@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import shutil
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -12,6 +13,7 @@ from deltalake import write_deltalake
 import skipstone
 from skipstone.errors import UnsupportedError
 from tests.table_formats.delta_tables import delete_by_vectors, engine_table
+from tests.table_formats.make_golden import GOLDEN
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -66,6 +68,25 @@ def test_every_way_has_the_rows_of_the_snapshot(
     assert [row.id for row in first.collect()] == left[::-1][:7]
     asked: Any = {"id": [left[3], left[4], 10**9]}
     assert ids(table.read(spark, keys=asked)) == left[3:5]
+
+
+def test_a_table_with_column_mapping(spark: SparkSession, tmp_path: Path) -> None:
+    """Workers find columns by the names that the files have."""
+    shutil.copytree(GOLDEN / "mapped", tmp_path / "mapped")
+    table = skipstone.Table(tmp_path / "mapped")
+    table.build(spark, indexes=["title:bloom", "s.aa:minmax"])
+    every = engine_table(str(tmp_path / "mapped")).to_pylist()
+    ways: dict[str, list[int]] = {
+        "title = 't44'": [44],
+        "s.aa = 7 OR name = 'x22'": [7, 22],
+        "hash(title) <> 0 AND s.b = 'b41' AND folder = 'p0'": [41],
+    }
+    for where, wanted in ways.items():
+        assert ids(table.read(spark, where)) == wanted, where
+    load = spark.read.format("skipstone").load(str(tmp_path / "mapped"))
+    for frame in (table.read(spark), load):
+        found = sorted((row.asDict(recursive=True) for row in frame.collect()), key=str)
+        assert found == sorted(every, key=str)
 
 
 def test_a_dataframe_keeps_to_its_version(spark: SparkSession, tmp_path: Path) -> None:

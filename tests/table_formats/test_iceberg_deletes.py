@@ -46,7 +46,7 @@ def test_deleted_rows(catalog: SqlCatalog) -> None:
         assert (table.min("id"), table.max("id")) == (2, 198)
         assert table.count("id IN (0, 1, 2, 50, 150, 151)") == 2
         assert table.query(order_by="id desc", limit=2).column("id").to_pylist() == [198, 197]
-        assert assert_same(made, None, "id = 50", "id > 190")
+        assert_same(made, None, "id = 50", "id > 190")
     assert "8 deleted rows in 2 of 2 files" in str(table.describe())
 
 

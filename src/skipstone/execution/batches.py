@@ -21,7 +21,8 @@ if TYPE_CHECKING:
     from skipstone.parquet.reading.file import ParquetFile
     from skipstone.pruning import RowSet
 
-    from .table_files import FileColumns, Piece
+    from .file_columns import FileColumns
+    from .table_files import Piece
 
 
 #: Rows are read one by one up to this share of them. Above it, nearly every page holds one.
@@ -182,11 +183,11 @@ def _sources(file: FileColumns, names: Sequence[str]) -> tuple[LeafChunks | Give
     opened = file.opened
     for name in names:
         path = column_path(name)
-        given = file.table.partition_value(path[0], file.ordinal)
+        given = file.given(path[0])
         if given is not None:
             found.append(Given(given))
             continue
-        if len(path) > 1:
+        if len(path) > 1 or file.naming.below(path[0]):
             return None
         read = file.read_path(name)
         if read is None or len(read) > 1:

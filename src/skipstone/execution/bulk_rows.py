@@ -39,7 +39,8 @@ if TYPE_CHECKING:
 
     from skipstone.predicate.tree import Bound
 
-    from .table_files import FileColumns, Piece
+    from .file_columns import FileColumns
+    from .table_files import Piece
 
 
 #: reads columns of some rows of one file, in the types of the table

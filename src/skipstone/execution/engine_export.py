@@ -12,8 +12,6 @@ planned is a ``StaleError``. A file that is replaced after the export is not det
 then reads the old positions in the new file. The export opens every file for its footer, which has
 the file's spelling of the columns. A file that had changed when it was first opened is exported
 completely.
-
-DuckDB and polars are imported when they are needed.
 """
 
 from __future__ import annotations
@@ -63,6 +61,7 @@ _MOST_RANGES = {"duckdb": 64, "polars": 16}
 # milliseconds. The others are read whole, many by one scan.
 _MOST_CUT = 64
 _ROW_NUMBER = "file_row_number"
+_HINT = "read the plan with to_arrow()"
 
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
@@ -144,7 +143,7 @@ class EngineExport:
             given = tuple(value.as_py() for value in file.given.values())
             columns = tuple(map(str, file.schema.remove_metadata()))
             noted = tuple(map(str, file.noted.values()))
-            return given, columns, tuple(file.names), file.int96, noted
+            return given, columns, tuple(file.names.items()), file.int96, noted
 
         found: dict[object, list[ExportFile]] = {}
         for file in self.files:
@@ -246,9 +245,8 @@ def polars_frame(export: EngineExport) -> Any:
                 raise refused("polars", name, f"{noted} in {file.path} and {wanted} in the table")
     empty = pl.from_arrow(export.plain_schema.empty_table())
     target = dict(empty.schema)
-    frames = [
-        frame for files in export.alike() for frame in _slices(pl, files, target, export)
-    ]  # fmt: skip
+    groups = (_slices(pl, files, target, export) for files in export.alike())
+    frames = [frame for group in groups for frame in group]
     return pl.concat(frames) if frames else empty.lazy()
 
 
@@ -438,7 +436,7 @@ def _require_own_names(schema: pa.Schema) -> None:
     if len(set(lower)) < len(lower):
         raise UnsupportedError(
             "columns that differ only in case are one column to some engines",
-            hint="read the plan with to_arrow()",
+            hint=_HINT,
         )
 
 
@@ -446,28 +444,30 @@ def _file(footers: Footers, plan: Plan, at: int) -> ExportFile:
     if "size" in footers.files.opening(footers.listing.object_id(at)):
         raise UnsupportedError(
             f"{plan.listing.paths[at]} may grow: other engines would read past the snapshot",
-            hint="read the plan with to_arrow()",
+            hint=_HINT,
         )
     if gone := plan.deleted.get(at):
         text = f"{gone:,} rows of {plan.listing.paths[at]} are deleted"
-        raise UnsupportedError(text, hint="read the plan with to_arrow()")
+        raise UnsupportedError(text, hint=_HINT)
     view = footers.opened[at]
     file = view.opened
     if is_summary(file.footer):
         raise UnsupportedError(
-            f"the columns of {file.path} lie in other files: other engines do not read those",
-            hint="read the plan with to_arrow()",
+            f"the columns of {file.path} lie in other files, which other engines do not read",
+            hint=_HINT,
         )
     if file.chunk_pages.decryptor is not None:
         raise UnsupportedError(
             f"{file.path} is encrypted: its keys are not passed to other engines",
             hint="read the plan with to_arrow(), or leave files in the clear for them",
         )
+    if (name := view.only_by_ids) is not None:
+        text = f"{name!r} or a field of it has another name in {file.path}"
+        raise UnsupportedError(text, hint=_HINT)
     names: dict[str, str] = {}
     given: dict[str, pa.Scalar] = {}
     for name in footers.table.schema.names:
-        value = footers.table.partition_value(name, at)
-        path = view.path(column_name((name,)))
+        value, path = view.given(name), view.path(column_name((name,)))
         if value is not None:
             given[name] = value
         elif path is not None:

@@ -34,7 +34,7 @@ from skipstone.pruning.residual import unfit
 from .._arrays import distinct
 from .plan_rows import TableReader, plan_of
 from .sorting import SortBounds, order_of, require_sortable, same_keys
-from .table_files import FileColumns, Piece
+from .table_files import Piece
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -45,6 +45,7 @@ if TYPE_CHECKING:
     from skipstone.pruning.plan import Plan, SortKey
 
     from .batches import Batch
+    from .file_columns import FileColumns
 
 
 IntArray: TypeAlias = "NDArray[np.int64]"
@@ -308,7 +309,10 @@ class _Top:
             for group in (each.row_group for each in group_rows(alive[ordinal], starts)):
                 first, rows = int(starts[group]), int(starts[group + 1] - starts[group])
                 if leaf is None:
-                    missing = file is not None and view.path(column) is None
+                    missing = (
+                        view.given(self.orders[0].column) is None and view.path(column) is None
+                    )
+                    missing = missing and file is not None
                     parts.append(self._blank(ordinal, first, rows, only_null=missing))
                 else:
                     groups.append((ordinal, group))

@@ -31,15 +31,17 @@ from skipstone.pruning.residual import matching, require_decidable
 
 from .batches import MANY, Batch, batches
 from .bulk_rows import BatchReader
-from .table_files import FileColumns, Footers, Piece
+from .table_files import Footers, Piece
 from .table_types import by_field, in_type, output_schema, resolved
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from numpy.typing import NDArray
 
     from skipstone.pruning.plan import Plan
+
+    from .file_columns import FileColumns
 
 
 # Bytes of a piece, stored and decoded. Several pieces are in memory at a time.
@@ -76,7 +78,7 @@ class TableReader:
         self._wanted = by_field(self.columns)
         self._batches = BatchReader(tree, self.schema, self._wanted, footers.files.scratch)
         #: the leaves to read in files of one schema, and whether all rows match
-        self._touched: dict[tuple[object, bool], tuple[int, ...]] = {}
+        self._touched: dict[tuple[object, ...], tuple[int, ...]] = {}
         # Arrow takes longer to start, and less time of the interpreter.
         self._scans = False
 
@@ -120,7 +122,7 @@ class TableReader:
     def cut(self, piece: Piece) -> Iterator[Piece]:
         """Splits a piece into parts that fit into memory."""
         opened, rows = piece.file.opened, piece.rows
-        key = opened.selection.shared, piece.sure
+        key = opened.selection.shared, piece.file.naming, piece.sure
         touched = self._touched.get(key)
         if touched is None:
             names = self.asked if not piece.sure else {}
@@ -376,9 +378,8 @@ class TableReader:
             if few is not None:
                 return self._table(file, have | few, len(at))
             later = self._columns(file, rest, found)
-        for name in later.column_names:
-            have[name] = later.column(name)
-        return self._table(file, have, len(at))
+        whole = {name: later.column(name) for name in later.column_names}
+        return self._table(file, have, len(at), whole=whole)
 
     def _few(
         self, file: FileColumns, names: Sequence[str], rows: RowSet
@@ -413,19 +414,23 @@ class TableReader:
         have: dict[str, pa.ChunkedArray],
         rows: int,
         names: Sequence[str] | None = None,
+        whole: Mapping[str, pa.ChunkedArray] | None = None,
     ) -> pa.Table:
-        """These columns with the table's types; columns that the file lacks are null."""
+        """Columns of the file with the table's names and types, and those of ``whole``, which have
+        them; columns that the file lacks are null."""
         wanted = self.schema.names if names is None else names
         if not wanted:
             return rows_alone(rows)
         made = []
         for name in wanted:
             field = self.schema.field(name)
-            given = self.table.partition_value(name, file.ordinal)
-            if given is not None:
+            given = file.given(name)
+            if whole is not None and name in whole:
+                made.append(whole[name])
+            elif given is not None:
                 made.append(_repeated(given, rows))
             elif name in have:
-                made.append(in_type(have[name], field, file.opened.path))
+                made.append(in_type(have[name], field, file.opened.path, file.naming.below(name)))
             else:
                 made.append(_repeated(pa.scalar(None, field.type), rows))
         return pa.Table.from_arrays(made, schema=pa.schema([self.schema.field(n) for n in wanted]))

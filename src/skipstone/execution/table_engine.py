@@ -11,14 +11,16 @@ from skipstone._arrays import distinct_at
 from skipstone.errors import SkipstoneError
 from skipstone.pruning.table_schema import FileSchema, KnownSchemas, TableSchema, merge_schemas
 
+from .file_columns import FileColumns, TableColumns
 from .open_files import OpenFiles
-from .table_files import FileColumns, Footers, IntArray, TableColumns, with_path
+from .table_files import Footers, IntArray, with_path
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from skipstone.pruning.partitions import PartitionColumns
     from skipstone.storage import ByteRange, Listing, Storage
+    from skipstone.table_formats import Snapshot
 
 
 class Engine:
@@ -90,12 +92,14 @@ class Engine:
         partitions: PartitionColumns,
         ends: Callable[[], IntArray] | None = None,
         chunks: Callable[[Sequence[int]], Sequence[ByteRange]] | None = None,
+        snapshot: Snapshot | None = None,
     ) -> Footers:
         """The footers of these files; none is opened yet. ``schema`` is that of all files; its
         canonical types are those that predicates are bound to. ``ends`` and ``chunks`` as for
-        ``Footers``."""
+        ``Footers``, ``snapshot`` as for ``TableColumns``."""
         last = self._last
         # A listing is the same object where nothing has changed since the last one.
         if last is None or last[0] is not listing or last[1] is not schema or partitions.values:
-            last = self._last = listing, schema, TableColumns.of(schema, partitions), {}
+            table = TableColumns.of(schema, partitions, snapshot)
+            last = self._last = listing, schema, table, {}
         return Footers(self.files, listing, *last[2:], ends, chunks)

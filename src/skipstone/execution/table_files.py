@@ -1,8 +1,4 @@
-"""The files of a table: their columns by its names, and their row groups and pages for the planner.
-
-A file may lack a column of the table, spell it in another case, or store it in a narrower type. It
-does not hold the partition columns of its path. A column that it lacks is null in all its rows,
-unless Spark has written a default for it.
+"""The files of a table: their row groups and pages for the planner.
 
 Files are opened when the planner needs them, all files of a level together. A file that cannot
 be opened, or has changed since it was listed, has no parts: the planner keeps it whole, and the
@@ -13,27 +9,21 @@ from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
-import pyarrow as pa
 
-from skipstone import _compute as pc
-from skipstone._arrays import arrow
-from skipstone.errors import SkipstoneError, StaleError, UnsupportedError
+from skipstone.errors import SkipstoneError, StaleError
 from skipstone.parquet.format.footer import TAIL_GUESS
-from skipstone.predicate.tree import is_expression
-from skipstone.predicate.types import EXISTS_DEFAULT, MapKey, column_path, is_list, spark_type
 from skipstone.pruning import Evidence, Fetched, Level, RowSet, Units
-from skipstone.pruning.column_types import values_of_key
 from skipstone.pruning.evidence import Source
 from skipstone.storage.base import carried
 
 from .._arrays import distinct
+from .file_columns import FileColumns, TableColumns
 from .open_files import KEPT, OpenFiles
-from .table_types import spelled
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -42,205 +32,11 @@ if TYPE_CHECKING:
 
     from skipstone.identity import ObjectId
     from skipstone.parquet.evidence.indexed_file import IndexedFile
-    from skipstone.parquet.reading.file import ParquetFile
     from skipstone.predicate.tree import Leaf
-    from skipstone.pruning.partitions import PartitionColumns
-    from skipstone.pruning.table_schema import FileSchema
     from skipstone.storage import ByteRange, Listing
 
 
 IntArray: TypeAlias = "NDArray[np.int64]"
-
-
-@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
-class TableColumns:
-    """The columns of a table: ``schema`` is Arrow's; ``partitions`` are the values by file of
-    those in the paths."""
-
-    schema: pa.Schema
-    partitions: PartitionColumns
-    defaults: frozenset[str] = field(default_factory=frozenset)
-
-    @classmethod
-    def of(cls, schema: FileSchema, partitions: PartitionColumns) -> TableColumns:
-        """``schema`` is that of the files."""
-        defaults = {each.name for each in schema.spark if EXISTS_DEFAULT in (each.metadata or {})}
-        return cls(
-            schema=partitions.added_to(schema.arrow),
-            partitions=partitions,
-            defaults=frozenset(defaults),
-        )
-
-    def of_files(self, files: Sequence[int]) -> TableColumns:
-        """The same for some files of the listing, by their ordinals."""
-        at = arrow(np.asarray(files, np.int64))
-        values = {name: each.take(at) for name, each in self.partitions.values.items()}
-        return replace(self, partitions=type(self.partitions)(values))
-
-    def partition_value(self, column: str, file: int) -> pa.Scalar | None:
-        """The value of a partition column for a file; ``None`` for any other column.
-
-        ``UnsupportedError`` where the value depends on the Spark session.
-        """
-        values = self.partitions.values.get(column)
-        if values is None:
-            return None
-        if pa.types.is_null(values.type):
-            raise UnsupportedError(
-                f"the values of {column!r} in the paths depend on how a Spark session reads them",
-                hint="read the table with Spark: Table.read(spark, where)",
-            )
-        return values[file]
-
-
-class FileColumns:
-    """One file's columns by the table's names; ``ordinal`` is its place in the listing, and
-    ``fresh`` says whether it is open in the version of the listing."""
-
-    def __init__(
-        self,
-        table: TableColumns,
-        opened: ParquetFile,
-        ordinal: int,
-        found: dict[str, tuple[str, ...] | None] | None = None,
-        *,
-        fresh: bool = True,
-    ) -> None:
-        """``found`` are the paths of columns in files of the same schema, which files share."""
-        self.table, self.opened, self.ordinal, self.fresh = table, opened, ordinal, fresh
-        self._found: dict[str, tuple[str, ...] | None] = {} if found is None else found
-        self._tops: dict[str, int] = {}
-        #: what ``batches`` knows of the whole file, by the names of columns
-        self.whole: dict[tuple[str, ...], Any] = {}
-
-    @property
-    def locked(self) -> Mapping[int, SkipstoneError]:
-        """Why leaves cannot be read: their keys are not available."""
-        return self.opened.unavailable
-
-    def path(self, column: str) -> tuple[str, ...] | None:
-        """The path of ``column`` in the file, ``None`` if the file lacks it."""
-        found = self._find(column)
-        whole = found is not None and len(found) == len(column_path(column))
-        return found if whole else None
-
-    def read_path(self, column: str) -> tuple[str, ...] | None:
-        """What to read for ``column``: for a key of a map the whole map; for a field that the file
-        lacks, the structs above it, which show where it is inside a null; ``None`` where the file
-        has none of these."""
-        path = self._find(column)
-        if path is None:
-            return None
-        keys = [at for at, part in enumerate(path) if isinstance(part, MapKey)]
-        return path[: keys[0]] if keys else path
-
-    def _find(self, column: str) -> tuple[str, ...] | None:
-        """The part of the path of ``column`` that the file has, ``None`` for none of it."""
-        if column not in self._found:
-            self._found[column] = self._look(column)
-        return self._found[column]
-
-    def _look(self, column: str) -> tuple[str, ...] | None:
-        parts, path = column_path(column), list[str]()
-        if parts[0] in self.table.partitions.values:
-            return None
-        schema = self.opened.schema
-        if not self._tops:  # a file may have ten thousand columns
-            self._tops = {name: at for at, name in enumerate(schema.names)}
-        at = self._tops.get(parts[0])
-        if at is not None and len(self._tops) == len(schema):
-            path, parts = [parts[0]], parts[1:]
-            type = schema.field(at).type
-            fields: list[pa.Field] = list(type) if pa.types.is_struct(type) else []
-        else:
-            fields = list(schema)
-        for part in parts:
-            if isinstance(part, MapKey):
-                path.append(part)
-                fields = []
-                continue
-            found = spelled(part, [each.name for each in fields])
-            if found is None and part.lower() in {each.name.lower() for each in fields}:
-                raise UnsupportedError(
-                    f"several columns of {self.opened.path} are called {part!r}, in different case",
-                    hint="read this file by itself, by its own names",
-                )
-            if found is None:
-                if column_path(column)[0] in self.table.defaults:
-                    raise UnsupportedError(
-                        f"{self.opened.path} lacks {column!r}, for which Spark has a default",
-                        hint="read the table with Spark: Table.read(spark, where)",
-                    )
-                break
-            path.append(fields[found].name)
-            type = fields[found].type
-            fields = list(type) if pa.types.is_struct(type) else []
-        return tuple(path) or None
-
-    def leaves(self, columns: frozenset[str]) -> dict[str, int]:
-        """Ordinals of the file's leaves for these columns of the table."""
-        tree = self.opened.footer.schema
-        found: dict[str, int] = {}
-        for column in columns:
-            kernel = None
-            try:
-                if is_expression(column):
-                    from skipstone.predicate.indexed import elements_of_name
-
-                    source, kernel = elements_of_name(column)
-                path = self.path(column if kernel is None else source)
-            except UnsupportedError:
-                continue
-            if kernel is not None:
-                ordinal = None if path is None else self._elements(path, kernel)
-                if ordinal is not None:
-                    found[column] = ordinal
-                continue
-            keyed = path is None or any(isinstance(part, MapKey) for part in path)
-            leaf = None if path is None or keyed else tree.leaf(path)
-            if leaf is not None:
-                found[column] = leaf.ordinal
-        return found
-
-    def _elements(self, path: tuple[str, ...], kernel: str) -> int | None:
-        """The leaf of the elements of the lists at ``path``, or of one side of the maps; ``None``
-        where they are not atomic."""
-        field = self.opened.schema.field(path[0])
-        for part in path[1:]:
-            field = field.type.field(part)
-        leaves = self.opened.footer.schema.leaves
-        below = [leaf for leaf in leaves if leaf.path[: len(path)] == path]
-        if kernel == "column":
-            elements, at = field.type.value_type if is_list(field.type) else None, 0
-        elif not pa.types.is_map(field.type):
-            return None
-        elif kernel == "map_keys":
-            elements, at = field.type.key_type, 0
-        else:
-            elements, at = field.type.item_type, 1
-        return None if elements is None or spark_type(elements) is None else below[at].ordinal
-
-    def values(
-        self, column: str, have: Mapping[str, pa.ChunkedArray], rows: int, type: pa.DataType
-    ) -> pa.ChunkedArray | pa.Array:
-        """``rows`` values of a predicate's column; ``have`` are the columns read from the file, by
-        their names in it.
-
-        A column that the file lacks is all null; a partition column has one value throughout.
-        """
-        given = self.table.partition_value(column_path(column)[0], self.ordinal)
-        if given is not None:
-            return pa.repeat(given, rows)
-        path = self.path(column)
-        if path is None:
-            return pa.nulls(rows, type)
-        values = have[path[0]]
-        for part in path[1:]:
-            if isinstance(part, MapKey):
-                values = values_of_key(values, part)
-            else:
-                values = pc.struct_field(values, [part])
-        return values
 
 
 # Files whose chunks are read with their ends.
@@ -307,7 +103,9 @@ class Footers:
             files = self.files.open(ids, ends)
         for at, id, file in zip(wanted, ids, files, strict=True):
             if not isinstance(file, Exception):
-                found = self._paths.setdefault(file.selection.shared, {})
+                # Files of one schema may have another name for the same column.
+                shared = file.selection.shared, self.table.naming(at)
+                found = self._paths.setdefault(shared, {})
                 fresh = file.id.same_version(id)
                 made = FileColumns(self.table, file, at, found, fresh=fresh)
                 self.opened[at] = made

@@ -15,11 +15,14 @@ import pyarrow as pa
 from skipstone import _compute as pc
 from skipstone.errors import SkipstoneError, UnsupportedError
 from skipstone.predicate.literals import stored
+from skipstone.predicate.naming import SAME
 from skipstone.predicate.types import column_name, column_path, is_list
 from skipstone.pruning.table_schema import spelled_path
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+
+    from skipstone.predicate.naming import Naming
 
 
 def spelled(name: str, names: Sequence[str]) -> int | None:
@@ -30,52 +33,61 @@ def spelled(name: str, names: Sequence[str]) -> int | None:
     return fits[0] if len(fits) == 1 else None
 
 
-def as_type(values: pa.Array, type: pa.DataType) -> pa.Array:
+def as_type(values: pa.Array, type: pa.DataType, naming: Naming = SAME) -> pa.Array:
     """``values`` of a file as ``type``, which the table has; see the module.
 
-    Fields of structs are matched by name, as Spark does; a field that the file lacks is null.
+    Fields of structs are matched by name, as Spark does, or by those that ``naming`` gives them in
+    the file; a field that the file lacks is null.
     Raises ``pa.ArrowException`` where a value does not fit.
     """
     t = pa.types
-    if values.type.equals(type):
+    if values.type.equals(type) and not naming:
         return values
     if isinstance(values.type, pa.BaseExtensionType) and not isinstance(type, pa.BaseExtensionType):
-        return as_type(values.storage, type)
+        return as_type(values.storage, type, naming)
     if t.is_struct(values.type) and t.is_struct(type):
         names = [each.name for each in values.type]
         children = []
         for each in type:
-            at = spelled(each.name, names)
+            named = naming.fields.get(each.name)
+            if named is None:
+                at = spelled(each.name, names)
+            else:
+                at = names.index(named.name) if named.name in names else None
             if at is None:
                 children.append(pa.nulls(len(values), each.type))
             else:
-                children.append(as_type(values.field(at), each.type))
+                below = naming.below(each.name)
+                children.append(as_type(values.field(at), each.type, below))
         fields = [each.with_nullable(True) for each in type]
         made = pa.StructArray.from_arrays(children, fields=fields, mask=values.is_null())
         return made if made.type.equals(type) else made.cast(type)
     if is_list(values.type) and t.is_list(type):
         offsets, mask = _offsets(values, pc.list_value_length(values))
-        items = as_type(pc.list_flatten(values), type.value_type)
+        items = as_type(pc.list_flatten(values), type.value_type, naming.below("element"))
         return pa.ListArray.from_arrays(offsets, items, type=type, mask=mask)
     if t.is_map(values.type) and t.is_map(type):
         entries = values.cast(pa.list_(pa.struct([values.type.key_field, values.type.item_field])))
         offsets, mask = _offsets(values, pc.list_value_length(entries))
         both = pc.list_flatten(entries)
-        keys = as_type(both.field(0), type.key_type)
-        items = as_type(both.field(1), type.item_type)
+        keys = as_type(both.field(0), type.key_type, naming.below("key"))
+        items = as_type(both.field(1), type.item_type, naming.below("value"))
         return pa.MapArray.from_arrays(offsets, keys, items, type=type, mask=mask)
     if t.is_timestamp(type) and t.is_timestamp(values.type) and values.type.unit == "ns":
         values = stored(values, pa.timestamp("us", values.type.tz and "UTC"))
     return stored(values, type) if t.is_string(type) else values.cast(type)
 
 
-def in_type(column: pa.ChunkedArray, field: pa.Field, path: str) -> pa.ChunkedArray:
-    """A column of the file at ``path`` in the type of the table's ``field``; ``UnsupportedError``
-    where a value does not fit."""
-    if column.type.equals(field.type):
+def in_type(
+    column: pa.ChunkedArray, field: pa.Field, path: str, naming: Naming = SAME
+) -> pa.ChunkedArray:
+    """A column of the file at ``path`` in the type of the table's ``field``, with the ``naming`` of
+    what is below it; ``UnsupportedError`` where a value does not fit."""
+    if column.type.equals(field.type) and not naming:
         return column
     try:
-        return pa.chunked_array([as_type(each, field.type) for each in column.chunks], field.type)
+        found = [as_type(each, field.type, naming) for each in column.chunks]
+        return pa.chunked_array(found, field.type)
     except pa.ArrowException as error:
         raise UnsupportedError(
             f"{field.name} of {path} is {column.type}, and the table's is {field.type}",

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import shlex
 from collections import Counter
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -25,6 +26,7 @@ from skipstone.questdb.pm_of_data_file import PM
 
 from .part_columns import REASONS, UNREADABLE, nonnull
 from .parts import Part
+from .renamed import under
 from .reports import Description, IndexInfo
 
 if TYPE_CHECKING:
@@ -32,6 +34,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
+    from skipstone.predicate.naming import Namings
     from skipstone.pruning.kind import Index
 
     from .part_columns import Definition, FactField
@@ -201,8 +204,9 @@ def _companions(matched: MatchedFacts, wanted: Sequence[Index], schema: pa.Schem
     return found
 
 
-def describe(table: str, matched: MatchedFacts) -> Description:
-    """The indexes of the snapshot behind ``matched``, over the files of its listing."""
+def describe(table: str, matched: MatchedFacts, names: Namings | None = None) -> Description:
+    """The indexes of the snapshot behind ``matched``, over the files of its listing, which have
+    other ``names`` for columns."""
     snapshot, listing = matched.snapshot, matched.listing
     total = len(listing)
     slices = snapshot.slices.values()
@@ -221,7 +225,7 @@ def describe(table: str, matched: MatchedFacts) -> Description:
         bytes_data=listing.total_bytes,
         bytes_index=stored_bytes(snapshot),
         parts=len(snapshot.parts),
-        indexes=tuple(_indexes(matched)),
+        indexes=tuple(_indexes(under(matched, names))),
         pm_files=int(np.count_nonzero(matched.sidecar_rows("pm") >= 0)),
         pm_bytes=_bytes_of_pms(matched),
         sliced=sum(column.files for each in slices for column in each.directory.columns),
@@ -273,32 +277,51 @@ def _bytes_of_pms(matched: MatchedFacts) -> int:
     return int(inline) + int(np.maximum(places.length[rows], 0).sum())
 
 
-def _indexes(matched: MatchedFacts) -> list[IndexInfo]:
-    snapshot = matched.snapshot
+def _indexes(views: Sequence[MatchedFacts]) -> list[IndexInfo]:
+    snapshot = views[0].snapshot
     bytes_of = _bytes_by_field(snapshot)
-    infos = []
-    for definition in snapshot.definitions:
-        same = [each for each in snapshot.fields if definition.same_index(each.definition)]
-        files = np.zeros(len(matched.listing), np.bool_)
-        for field in same:
-            files |= with_value(matched, field)
-        lacking = left_out(matched, str(definition)) & ~files
+    infos: list[tuple[IndexInfo, set[tuple[str, str, str]]]] = []
+    newest: dict[tuple[str, tuple[str, ...]], Definition] = {}
+    for each in (definition for view in views for definition in view.snapshot.definitions):
+        known = newest.setdefault((each.kind, each.columns), each)
+        if each.built > known.built:
+            newest[each.kind, each.columns] = each
+    for definition in newest.values():
+        fields: dict[tuple[str, str, str], FactField] = {}
+        files, lacking = np.zeros((2, len(views[0].listing)), np.bool_)
+        for view in views:
+            same = [e for e in view.snapshot.fields if definition.same_index(e.definition)]
+            fields |= {each.key: each for each in same}
+            for field in same:
+                files |= with_value(view, field)
+            lacking |= _left_out_of(view, definition)
+        lacking &= ~files
         index = definition.index
-        infos.append(
-            IndexInfo(
-                column=definition.column,
-                kind=definition.kind,
-                params=definition.params,
-                type=spark_name(definition.type),
-                files=int(files.sum()),
-                bytes=sum(bytes_of[field.key] + _in_sidecars(snapshot, field) for field in same),
-                left_out=int(lacking.sum()),
-                known=index is not None,
-                shown="" if index is None else index.shown_params,
-                key_metadata=definition.key_metadata,
-            )
+        info = IndexInfo(
+            column=definition.column,
+            kind=definition.kind,
+            params=definition.params,
+            type=spark_name(definition.type),
+            files=int(files.sum()),
+            bytes=sum(bytes_of[k] + _in_sidecars(snapshot, e) for k, e in fields.items()),
+            left_out=int(lacking.sum()),
+            known=index is not None,
+            shown="" if index is None else index.shown_params,
+            key_metadata=definition.key_metadata,
         )
-    return infos
+        infos.append((info, set(fields)))
+    # Facts of a name that columns had one after another are those of the columns that have them.
+    held = [keys for each, keys in infos if each.files and len(views) > 1]
+    told: set[tuple[str, str, str]] = set().union(*held)
+    return [each for each, keys in infos if each.files or not keys <= told]
+
+
+def _left_out_of(view: MatchedFacts, definition: Definition) -> NDArray[np.bool_]:
+    """Files for which the index was left out, by its name there."""
+    stored = [view.snapshot.naming.to_file(each) for each in definition.columns]
+    if None in stored:
+        return np.zeros(len(view.listing), np.bool_)
+    return left_out(view, str(replace(definition, columns=tuple(map(str, stored)))))
 
 
 def _in_sidecars(snapshot: Snapshot, field: FactField) -> int:

@@ -19,6 +19,7 @@ import pyarrow as pa
 
 from skipstone import _compute as pc
 from skipstone._arrays import whole
+from skipstone.predicate.naming import SAME, Naming, Namings
 from skipstone.pruning import Cause, Reason
 from skipstone.pruning.kind import Places, Stored
 from skipstone.pruning.table_schema import KnownSchemas
@@ -66,6 +67,8 @@ class Snapshot:
 
     #: True where its parts can be evaluated batch by batch, in other processes
     in_batches: ClassVar[bool] = True
+    #: how the files name columns that ``fields`` have by the table's names (``renamed.py``)
+    naming: Naming = SAME
 
     def __init__(
         self,
@@ -106,7 +109,6 @@ class Snapshot:
         self._warn(reason)
 
     # -- what the footers say ---------------------------------------------------------------------
-
     @cached_property
     def fields(self) -> tuple[FactField, ...]:
         """The index, null count and other columns of all parts; the same in two parts once."""
@@ -147,8 +149,7 @@ class Snapshot:
 
     @cached_property
     def encryption(self) -> IndexEncryption | None:
-        """How the newest encrypted part is encrypted, with the labels of all indexes; ``None``
-        where no part is."""
+        """How the newest encrypted part is encrypted, with all labels; ``None`` where none is."""
         found = [part.encryption for part in self.parts if part.encryption is not None]
         if not found:
             return None
@@ -198,8 +199,7 @@ class Snapshot:
     # -- what the columns say ---------------------------------------------------------------------
 
     def read_ahead(self, columns: Collection[str]) -> None:
-        """Reads what a plan over ``columns``, whose case does not matter, needs of an object store:
-        in one wave, as far as it is not known."""
+        """Reads what a plan over ``columns``, in any case, needs of an object store at once."""
         if self._ahead is not None:
             with suppress(Exception):  # whoever needs the bytes reads them, and reports the error
                 self._fetch_ahead(self._ahead, columns)
@@ -326,7 +326,7 @@ class Snapshot:
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class MatchedFacts(FileMatch):
-    """The facts of a snapshot for the files of a listing, and the evidence that they give."""
+    """The facts of a snapshot for the files of a listing, and their evidence."""
 
     snapshot: Snapshot
     listing: Listing
@@ -340,6 +340,8 @@ class MatchedFacts(FileMatch):
     )
     _known_rows: dict[str, NDArray[np.int64]] = field(default_factory=dict, init=False, repr=False)
     _known_places: dict[str, Places] = field(default_factory=dict, init=False, repr=False)
+    #: what ``renamed.py`` has made of these facts
+    renamed: dict[Namings, list[Any]] = field(default_factory=dict, init=False, repr=False)
 
     @property
     def reasons(self) -> tuple[Reason, ...]:

@@ -30,7 +30,9 @@ from skipstone.facts import Location, MatchedFacts, Snapshot
 from skipstone.facts.match import Identities
 from skipstone.facts.part_columns import ROWS, integers
 from skipstone.facts.parts import open_part
+from skipstone.facts.renamed import renamed_fields
 from skipstone.human import size
+from skipstone.predicate.naming import SAME, Naming
 from skipstone.predicate.tree import Bound, Leaf
 from skipstone.predicate.tree import leaves as leaves_of
 from skipstone.pruning import Bounds, Cause, Reason, Units
@@ -124,11 +126,15 @@ def batches_over(matched: MatchedFacts, columns: Collection[str]) -> list[PartBa
     return found
 
 
-def open_batch(batch: PartBatch, location: Location, storage: Storage) -> MatchedFacts | Reason:
-    """The batch as if its rows were the files of a listing; a ``Reason`` when it is unreadable."""
+def open_batch(
+    batch: PartBatch, location: Location, storage: Storage, naming: Naming = SAME
+) -> MatchedFacts | Reason:
+    """The batch as if its rows were the files of a listing, which name columns by ``naming``; a
+    ``Reason`` when it is unreadable."""
     try:
         part = open_part(location.part(batch.name), batch.size, batch.mtime, storage)
-        fields = tuple(each for each in part.fields if each.arrow.name not in batch.skipped)
+        asked = [each for each in part.fields if each.arrow.name not in batch.skipped]
+        fields = tuple(renamed_fields(asked, naming))
         piece = replace(part, group=batch.group, fields=fields)
         counts = integers(piece.read(storage, [ROWS]).column(0), -1)
     except Exception as error:  # whatever is wrong with a part, the query continues
@@ -196,11 +202,12 @@ class RunJob:
     tree: Bound
     columns: frozenset[str]
     file_index: bool = True
+    naming: Naming = SAME
 
     def run(self, run: PartBatch) -> RunAnswer:
         """Evaluates the tree over one run. Unreadable facts prove nothing and raise nothing."""
         storage = open_storage(self.location, self.storage_options)
-        opened = open_batch(run, Location(self.location), storage)
+        opened = open_batch(run, Location(self.location), storage, self.naming)
         if isinstance(opened, Reason):
             return RunAnswer(run=run, reasons=(opened,))
         leaves = leaves_of(self.tree)
@@ -282,6 +289,7 @@ def gather(
         tree=tree,
         columns=columns,
         file_index=file_index,
+        naming=matched.snapshot.naming,
     )
     count = len(matched)
     may: dict[int, NDArray[np.bool_]] = {}

@@ -118,6 +118,8 @@ class PmRowGroups:
         for leaf in leaves_of(tree):
             path = column_path(leaf.column)
             stored = leaf.column in columns and not is_expression(leaf.column)
+            # A ``_pm`` has the names of the file.
+            stored = stored and matched.snapshot.naming.to_file(leaf.column) == leaf.column
             if stored and len(path) == 1 and isinstance(path[0], str):
                 fields[leaf.column] = pa.field(path[0], leaf.type)
         if not fields:

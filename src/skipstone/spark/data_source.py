@@ -46,7 +46,7 @@ from skipstone.errors import (
 from skipstone.execution.ordering import first_rows, sorted_rows
 from skipstone.execution.plan_rows import TableReader, plan_of
 from skipstone.execution.table_engine import Engine
-from skipstone.execution.table_files import Footers, TableColumns
+from skipstone.execution.table_files import Footers
 from skipstone.execution.table_scan import TableQuery, limited
 from skipstone.predicate.binding import bind
 from skipstone.predicate.sql import parse_sql
@@ -66,6 +66,7 @@ if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
     from skipstone.execution import TableScan
+    from skipstone.execution.file_columns import TableColumns
     from skipstone.predicate.tree import Bound
     from skipstone.pruning import RowSet
 

@@ -19,12 +19,14 @@ import pyarrow as pa
 
 from skipstone._arrays import arrow
 from skipstone.errors import PredicateError, UnsupportedError
+from skipstone.facts.renamed import under
 from skipstone.human import of_total, plural
 from skipstone.predicate.literals import from_key, order_keys, stored
 from skipstone.predicate.types import column_name, decimal_text
 from skipstone.pruning.column_types import is_text
 from skipstone.pruning.partitions import PartitionColumns
 from skipstone.pruning.plan import Plan, SortKey
+from skipstone.table_formats.snapshot import names_of
 
 from .open_table import OpenTable, Where
 from .planning import PlanRequest, of_one_listing
@@ -227,7 +229,8 @@ class AggregateVerbs(OpenTable):
         matched = self.match(listing)
         indexes = [
             index
-            for index in matched.evidence({order.column})
+            for each in under(matched, names_of(listing))
+            for index in each.evidence({order.column})
             if isinstance(index, RangeBitmap) and index.column == order.column
         ]
         adjacent = self.sidecars_of(listing, {order.column})

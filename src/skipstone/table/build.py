@@ -22,6 +22,7 @@ from skipstone.pruning.table_schema import spelled_path
 
 from .file_format import Progress, bound
 from .open_table import OpenTable
+from .renamed_columns import known_indexes, lacking, require_no_labels, schema_in
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -32,7 +33,6 @@ if TYPE_CHECKING:
 
     from skipstone.build.column_indexes import BuildSettings
     from skipstone.build.job import BuildJob, Outcome
-    from skipstone.facts import MatchedFacts
     from skipstone.facts.index_encryption import IndexEncryption, WriteEncryption
     from skipstone.facts.reports import BuildReport, RepairReport
     from skipstone.parquet.encryption.decryption import Decryption
@@ -126,12 +126,12 @@ class BuildVerbs(OpenTable):
         """
         self.store.require_own()
         definitions = self.required(self.store.snapshot()).definitions
-        known = [found for found in (each.index for each in definitions) if found is not None]
         if not definitions:
             self.listing()  # raises where there is no such table
             raise SkipstoneError(
                 f"{self.path} has no index", hint=f"run `skipstone build {self.path}` first"
             )
+        known = known_indexes(self, definitions, spark)
         settings = self._settings(self.file_index, memory, pm, decryption, plaintext_index)
         return _run_build(self, (spark, session), known, settings, progress)
 
@@ -158,6 +158,7 @@ class BuildVerbs(OpenTable):
         self.store.require_own()
         known = self.store.snapshot().definitions
         fingerprint = self.file_format.fingerprint(spark, self.store)
+        indexes = known_indexes(self, known, spark)
         removed = remove_damaged(self.store, check(self.store, self.listing(), fingerprint))
         if removed and not known:
             raise SkipstoneError(
@@ -165,7 +166,6 @@ class BuildVerbs(OpenTable):
                 hint="build it again: `skipstone build TABLE -c COLUMN:KIND`",
             )
         settings = self._settings(self.file_index, memory, "external", decryption, plaintext_index)
-        indexes = [each.index for each in known if each.index is not None]
         built = _run_build(self, (spark, None), indexes, settings, progress) if indexes else None
         if built is not None and not removed and not built.files_built:
             built = None
@@ -210,7 +210,7 @@ def _run_build(
 ) -> BuildReport:
     """``required``: what cannot be built without Spark is an error, and else left out."""
     from skipstone.build.job import BuildJob
-    from skipstone.facts.coverage import by_lacking, outgrown, stored_bytes, unreadable, without_pm
+    from skipstone.facts.coverage import outgrown, stored_bytes, unreadable, without_pm
 
     started = time.perf_counter()
     spark, choose = sessions
@@ -221,6 +221,7 @@ def _run_build(
     locked: list[Reason] = []
     if write_encryption is not None:
         settings = replace(settings, plaintext_index=True)  # the index is encrypted
+        require_no_labels(listing, write_encryption)
         wanted = _with_keys(table, wanted, write_encryption, locked)
     elif not settings.plaintext_index and table.is_parquet:
         _refuse_in_clear(table, listing, wanted, settings)
@@ -228,10 +229,9 @@ def _run_build(
     before = stored_bytes(table.store.snapshot())
     matched = table.match(listing, spark, or_none=True)
     # A _pm belongs to the file, not to an index: existing ones are not made again.
-    pm = np.zeros(len(listing), np.bool_)
-    if settings.pm != "none" and table.is_parquet:
-        pm = without_pm(matched)
-    groups = list(by_lacking(matched, _chosen(matched, wanted), schema))
+    with_pm = settings.pm != "none" and table.is_parquet
+    pm = without_pm(matched) if with_pm else np.zeros(len(listing), np.bool_)
+    groups = list(lacking(matched, listing, wanted, schema, locked))
     indexed = np.logical_or.reduce([np.zeros_like(pm), *(files for _, files in groups)])
     todo, only_pm = indexed | pm, pm & ~indexed
     lost = [
@@ -254,7 +254,7 @@ def _run_build(
         fingerprint=matched.fingerprint,
         encryption=write_encryption,
     )
-    jobs = list(_jobs(job, groups, (pm, only_pm), settings))
+    jobs = list(_jobs(job, groups, (pm, only_pm), settings, partial(schema_in, listing, schema)))
     outcomes: list[Outcome] = []
     for files, each in jobs:
         if files.any():
@@ -278,15 +278,14 @@ def _jobs(
     groups: Iterable[tuple[tuple[Index, ...], NDArray[np.bool_]]],
     lacking_pm: tuple[NDArray[np.bool_], NDArray[np.bool_]],
     settings: BuildSettings,
+    schema_of: Callable[[NDArray[np.bool_]], pa.Schema],
 ) -> Iterator[tuple[NDArray[np.bool_], BuildJob]]:
-    """Jobs with their files: per group of files that lack the same indexes one for those that get
-    a ``_pm``, too, and one for the others; ``lacking_pm`` are all that get one, and those that get
-    nothing else."""
-    pm, only_pm = lacking_pm
-    plain = replace(settings, pm="none")
+    """Jobs with their files. ``lacking_pm``: files that get a ``_pm``, and those that get only it."""
+    (pm, only_pm), plain = lacking_pm, replace(settings, pm="none")
     for definitions, files in groups:
-        yield files & pm, job(definitions=definitions, settings=settings)
-        yield files & ~pm, job(definitions=definitions, settings=plain)
+        made = partial(job, definitions=definitions, schema=schema_of(files))
+        yield files & pm, made(settings=settings)
+        yield files & ~pm, made(settings=plain)
     yield only_pm, job(definitions=(), settings=settings)
 
 
@@ -334,13 +333,6 @@ def _engine(spark: SparkSession | None) -> str:
     from skipstone.spark.session import is_connect
 
     return "on Spark Connect" if is_connect(spark) else f"on Spark, {spark.sparkContext.master}"
-
-
-def _chosen(matched: MatchedFacts, wanted: Sequence[Index]) -> list[Index]:
-    """``wanted`` with the parameters that suit the table, where none were given."""
-    known = {(each.kind, each.columns): each.index for each in matched.snapshot.definitions}
-    total = len(matched.listing)
-    return [index.for_table(total, known.get((index.name, (index.column,)))) for index in wanted]
 
 
 def _with_keys(

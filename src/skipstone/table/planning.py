@@ -16,6 +16,7 @@ from skipstone.errors import (
     in_words,
 )
 from skipstone.facts.part_columns import CHUNKS, LONGEST_CHUNK, fields_named, own_for_plans
+from skipstone.facts.renamed import under
 from skipstone.human import of_total, plural
 from skipstone.indexes.minmax import MinMax
 from skipstone.planning.fact_runs import IN_MEMORY, Runner, RunSettings, in_turn
@@ -43,7 +44,7 @@ from skipstone.pruning.table_schema import FileSchema
 from skipstone.storage import ByteRange, Listing
 from skipstone.storage.base import metered
 from skipstone.storage.listing import SUMMARY
-from skipstone.table_formats.snapshot import SnapshotListing, facts_of
+from skipstone.table_formats.snapshot import SnapshotListing, facts_of, names_of
 
 from .file_format import ParquetFormat
 from .sort_keys import orders_in
@@ -139,7 +140,9 @@ def _scan_query(table: OpenTable, request: PlanRequest) -> TableScan:
         schema = table.schema(listing, request.spark)
     lap("schema")
     zone, ansi = request.time_zone, request.ansi
-    indexed = indexed_expressions([matched], schema, zone, folders=partitions.values)
+    names = names_of(listing)
+    matches = [matched] if names is None else under(matched, names)
+    indexed = indexed_expressions(matches, schema, zone, folders=partitions.values)
     tree = bind(
         expr,
         schema,
@@ -156,15 +159,16 @@ def _scan_query(table: OpenTable, request: PlanRequest) -> TableScan:
     query = None
     if table.is_parquet:
         types = FileSchema(arrow=schema, spark=schema) if found is None else found.merged
-        chunks = None if request.shown else partial(_chunks, matched, named)
-        footers = table.engine.footers(listing, types, partitions, lambda: matched.ends, chunks)
+        chunks = None if request.shown or names else partial(_chunks, matched, named)
+        of = listing.snapshot if isinstance(listing, SnapshotListing) else None
+        footers = table.engine.footers(listing, types, partitions, lambda: matched.ends, chunks, of)
         query = _query(table, without_expressions(tree), footers, schema, request)
     plan = plan_objects(
         ObjectPlanRequest(
             tree=tree,
             listing=listing,
             reasons=expression_reasons(indexed),
-            matches=[matched],
+            matches=matches,
             partitions=partitions,
             table=table.path,
             predicate=text or to_sql(expr, counted=request.shown),
@@ -188,7 +192,7 @@ def _scan_query(table: OpenTable, request: PlanRequest) -> TableScan:
     reasons = (*plan.reasons, *_notes(table, listing), *unreadable(query))
     return TableScan(
         replace(plan, reasons=reasons, schema=found),
-        replace(query, bounds=_file_bounds(matched, partitions)),
+        replace(query, bounds=_file_bounds(matches, partitions)),
     )
 
 
@@ -286,7 +290,7 @@ def without_unreadable(
             table.skip_files(lost)
 
 
-def _file_bounds(matched: MatchedFacts, partitions: PartitionColumns) -> FileBounds:
+def _file_bounds(matches: Sequence[MatchedFacts], partitions: PartitionColumns) -> FileBounds:
     """Bounds of a column over all files, from ``minmax``; not from stores of Xskipper."""
     from skipstone.pruning.file_bounds import intervals_of
 
@@ -294,16 +298,17 @@ def _file_bounds(matched: MatchedFacts, partitions: PartitionColumns) -> FileBou
     folders = {name.lower() for name in partitions.values}
 
     def bounds(column: str) -> Intervals | None:
-        if not matched.snapshot.in_batches or column_path(column)[0].lower() in folders:
+        if not matches[0].snapshot.in_batches or column_path(column)[0].lower() in folders:
             return None
-        for index in matched.evidence({column}):
+        # Bounds by the facts of some files say nothing of the others.
+        for index in (index for each in matches for index in each.evidence({column})):
             if isinstance(index, MinMax) and index.column == column and index.stored is not None:
                 stored = index.stored
                 row = stored.row_of_file
                 held = row >= 0
                 held[held] = index.known(stored)[row[held]]
                 if not held.any():  # the store may have no facts at all
-                    return None
+                    continue
                 return intervals_of(stored).where(np.where(held, row, 0)).only(held)
         return None
 

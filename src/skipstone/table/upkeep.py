@@ -8,11 +8,15 @@ from dataclasses import replace
 from datetime import timedelta
 from typing import TYPE_CHECKING, Literal, overload
 
+import numpy as np
+
 from skipstone.errors import SkipstoneError, UnsupportedError
+from skipstone.predicate.naming import SAME, Namings
 from skipstone.pruning import Cause
 from skipstone.pruning.partitions import PartitionColumns
 from skipstone.questdb import is_txn_table
 from skipstone.table_formats import SnapshotListing
+from skipstone.table_formats.snapshot import names_of
 
 from .file_format import ParquetFormat, Progress, bound
 from .open_table import OpenTable
@@ -51,7 +55,7 @@ class UpkeepVerbs(OpenTable):
         from skipstone.facts.coverage import describe
 
         listing = self.listing()
-        found = describe(self.path, self.match(listing))
+        found = describe(self.path, self.match(listing), names_of(listing))
         coverage = self.coverage(listing)
         notes = [] if self.catalog is None else list(self.catalog.notes)
         notes += [] if coverage is None else [f"these are {coverage}"]
@@ -108,10 +112,19 @@ class UpkeepVerbs(OpenTable):
         from skipstone.advisor import AdviceRequest, advise, advise_queries, queries_of
 
         listing = self.listing()
+        if (names := names_of(listing)) is not None:
+            # The sample is read by the table's names.
+            own = np.array([not each for each in names.distinct])[names.number]
+            if not own.any():
+                raise UnsupportedError(
+                    f"all files of {self.path} have other names for columns than the table",
+                    hint="name the columns: `skipstone build TABLE -c COLUMN:KIND`",
+                )
+            listing = listing.where(own)
         keys = self.keys.get()
         schema = None
         if isinstance(self.file_format, ParquetFormat) and len(listing):
-            schema = self.file_columns(listing)
+            schema = self.file_columns(self.listing())
         request = AdviceRequest(
             listing=listing,
             storage=self.storage,
@@ -135,7 +148,7 @@ class UpkeepVerbs(OpenTable):
                 f"{self.path} is not a table of Parquet files: trying indexes needs Spark",
                 hint="leave out the queries: rules then decide from a sample",
             )
-        schema = self.schema(listing) if len(listing) else None
+        schema = self.schema(self.listing()) if len(listing) else None
         return advise_queries(replace(request, schema=schema), queries_of(queries))
 
     def usage(self, log: Iterable[str], names: Iterable[str] = ()) -> UsageReport:
@@ -231,8 +244,9 @@ class UpkeepVerbs(OpenTable):
 
         self.store.require_own()
         self.require_whole("drop")
-        matched = self.match(self.listing())
-        before = describe(self.path, matched)
+        listing = self.listing()
+        names, matched = names_of(listing), self.match(listing)
+        before = describe(self.path, matched, names)
         if not before.indexes:
             raise SkipstoneError(f"{self.path} has no index", hint="there is nothing to drop")
         self.store.remove_left_overs()
@@ -240,8 +254,11 @@ class UpkeepVerbs(OpenTable):
             self.store.drop()
             gone = before.indexes
         else:
-            gone = _drop_one(self, index, before)
+            gone = _drop_one(self, index, before, names)
         after = self.store.snapshot()
+        if names is not None:  # facts of one name may be those of several columns
+            left = {each.name for each in describe(self.path, self.match(listing), names).indexes}
+            gone = tuple(each for each in before.indexes if each.name not in left)
         files = max((info.files for info in gone), default=0)
         return DropReport(
             table=self.path,
@@ -404,7 +421,9 @@ class UpkeepVerbs(OpenTable):
         )
 
 
-def _drop_one(table: OpenTable, index: str, before: Description) -> tuple[IndexInfo, ...]:
+def _drop_one(
+    table: OpenTable, index: str, before: Description, namings: Namings | None
+) -> tuple[IndexInfo, ...]:
     from difflib import get_close_matches
 
     from skipstone.facts.compact import drop_index
@@ -433,7 +452,10 @@ def _drop_one(table: OpenTable, index: str, before: Description) -> tuple[IndexI
             else f"it has {', '.join(names)}",
         )
     for info in gone:
-        drop_index(table.store, name, info.column)
+        every = (SAME,) if namings is None else namings.distinct
+        for stored in dict.fromkeys(each.to_file(info.column) for each in every):
+            if stored is not None:
+                drop_index(table.store, name, stored)
     left = table.store.snapshot()
     if not left.definitions and not any(r.cause is not Cause.ABSENT for r in left.reasons):
         table.store.drop()  # the last index is gone, and its packs are removed with it
@@ -444,6 +466,11 @@ def _export_facts(table: OpenTable, destination: str | None) -> ExportReport:
     from skipstone.facts.export import publish
 
     listing = table.listing()
+    if names_of(listing) is not None:
+        raise UnsupportedError(
+            f"columns of {table.path} have other names in some files, and a store of Xskipper has"
+            " one name for a column"
+        )
     return publish(
         table.match(listing),
         PartitionColumns.of(listing),

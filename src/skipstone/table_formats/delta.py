@@ -10,9 +10,11 @@
 A file with a deletion vector has the statistics of all its rows; null counts may then be counts
 before the deletion, which is the same.
 
-**Refused** are tables whose protocol asks a reader for what is not applied here: features that are
-not known, and column mapping where a column has another name in the files. A physical name never
-gets another meaning, so facts by that name stay true when a column is dropped.
+**Column mapping.** Statistics have physical names. So have the files where the mode is ``name``;
+where it is ``id``, the ids in their footers say which name each column has there. A physical name
+never gets another meaning, so facts by that name stay true when a column is renamed or dropped.
+
+**Refused** are tables whose protocol asks a reader for features that are not applied here.
 """
 
 from __future__ import annotations
@@ -32,11 +34,13 @@ from skipstone._arrays import numbers
 from skipstone.errors import SkipstoneError, UnsupportedError
 from skipstone.identity import canonical_path
 from skipstone.predicate.literals import Keys, order_keys
+from skipstone.predicate.naming import SAME, Named, Naming, Namings
 from skipstone.predicate.types import MapKey, column_path
 from skipstone.pruning import RowSet
 from skipstone.pruning.interval import Intervals
 from skipstone.pruning.table_schema import find_field
 
+from .field_ids import Field, Fields, FilesByIds
 from .snapshot import Snapshot, Statistics, instant
 
 if TYPE_CHECKING:
@@ -49,6 +53,7 @@ FORMAT: Final = "Delta Lake"
 # Reader features that are applied, or that say nothing of how files are read.
 _APPLIED: Final = frozenset(
     {
+        "columnMapping",
         "deletionVectors",
         "timestampNtz",
         "typeWidening",
@@ -60,6 +65,7 @@ _APPLIED: Final = frozenset(
         "variantType-preview",
     }
 )
+_MODES: Final = ("none", "name", "id")
 # The bounds of timestamps are cut to milliseconds; values are in microseconds.
 _CUT: Final = 1_000
 _EXACT_DIGITS: Final = 15
@@ -80,7 +86,8 @@ class DeltaSource:
         self._library = _library(root)
         self.root = root
         self._given = root, options, version, timestamp
-        self._place = {"table_uri": root, "storage_options": _options(root, options)}
+        self._options = _options(root, options)
+        self._place = {"table_uri": root, "storage_options": self._options}
         self._errors: type[Exception] = self._library.exceptions.DeltaError
         self.pinned = version is not None or timestamp is not None
         at = None if timestamp is None else instant(timestamp)
@@ -107,6 +114,7 @@ class DeltaSource:
                 )
         self._lock = Lock()
         self._last: Snapshot | None = None
+        self._files = FilesByIds()
 
     def __reduce__(self) -> tuple[Any, ...]:
         return DeltaSource, self._given  # it is opened where it arrives
@@ -132,6 +140,12 @@ class DeltaSource:
         order = sorted(range(len(paths)), key=paths.__getitem__)
         files = files.take(pa.array(order, pa.int64())).combine_chunks()
         paths = [paths[at] for at in order]
+        physical, mode = SAME, self._mapping
+        if mode != "none":
+            physical = _physical(json.loads(table.schema().to_json()))
+        named = [physical] * len(paths)
+        if mode == "id":
+            named = self._by_ids(files.column("path").to_pylist())
         return Snapshot(
             format=FORMAT,
             version=str(table.version()),
@@ -140,10 +154,26 @@ class DeltaSource:
             row_counts=numbers(files.column("num_records").combine_chunks(), -1).astype(np.int64),
             schema=schema,
             partitions=_partitions(files, schema, table.metadata().partition_columns),
-            statistics=LogStatistics(files, schema),
+            statistics=LogStatistics(files, schema, physical),
             deleted=self._deleted(paths),
             committed=partial(self._committed, table.version()),
+            names=Namings.of(named),
         )
+
+    @property
+    def _mapping(self) -> str:
+        """How columns are mapped to those of the files."""
+        found = self._table.metadata().configuration
+        return str(found.get("delta.columnMapping.mode", "none"))
+
+    def _by_ids(self, paths: list[str]) -> list[Naming]:
+        """The names in each file, by its footer."""
+        from deltalake.fs import DeltaStorageHandler
+
+        files = DeltaStorageHandler.from_table(self._table._table, self._options)
+        opened = {path: partial(files.open_input_file, unquote(path)) for path in paths}
+        found = self._files.of(_fields(json.loads(self._table.schema().to_json())), opened)
+        return [found[path] for path in paths]
 
     def _committed(self, version: int) -> datetime | None:
         """When a version was made. The library counts commits from the newest version."""
@@ -156,17 +186,12 @@ class DeltaSource:
     def _check_protocol(self) -> None:
         protocol = self._table.protocol()
         asked = set(protocol.reader_features or ())
-        mapping = self._table.metadata().configuration.get("delta.columnMapping.mode", "none")
-        if mapping != "none":
-            # Files have physical names. Those of a table that was made without mapping are equal.
-            other = _renamed(json.loads(self._table.schema().to_json()))
-            if mapping != "name" or other:
-                raise UnsupportedError(
-                    f"{self.root}: the columns have other names in the files"
-                    f" (delta.columnMapping.mode is {mapping!r}), as {other or 'all may have'}",
-                    hint=f"read it through {FORMAT}",
-                )
-        strange = sorted(asked - _APPLIED - {"columnMapping"})
+        if self._mapping not in _MODES:
+            raise UnsupportedError(
+                f"{self.root}: delta.columnMapping.mode is {self._mapping!r}, which is not known",
+                hint=f"read it through {FORMAT}",
+            )
+        strange = sorted(asked - _APPLIED)
         if strange:
             raise UnsupportedError(
                 f"{self.root}: its protocol asks readers for {', '.join(strange)}, which is not"
@@ -189,17 +214,36 @@ class DeltaSource:
         return found
 
 
-def _renamed(type: Any) -> str:
-    """A field at any depth of a type whose physical name is another one, or ""."""
+#: the types below a list or a map, in the log and here
+_BELOW: Final = (("elementType", "element"), ("keyType", "key"), ("valueType", "value"))
+
+
+def _physical(type: Any) -> Naming:
+    """The physical names of the fields below a type of the log."""
     if not isinstance(type, dict):
-        return ""
+        return SAME
+    found = {}
     for field in type.get("fields", ()):
-        physical = field["metadata"].get("delta.columnMapping.physicalName")
-        if physical != field["name"]:
-            return str(field["name"])
-    inner = [field["type"] for field in type.get("fields", ())]
-    inner += [type.get(key) for key in ("elementType", "keyType", "valueType")]
-    return next(filter(None, map(_renamed, inner)), "")
+        name, below = field["name"], _physical(field["type"])
+        own = field["metadata"].get("delta.columnMapping.physicalName", name)
+        if own != name or below:
+            found[name] = Named(own, below)
+    for key, name in _BELOW:
+        if below := _physical(type.get(key)):
+            found[name] = Named(name, below)
+    return Naming(found) if found else SAME
+
+
+def _fields(type: Any) -> Fields:
+    """The fields below a type of the log, with their ids."""
+    if not isinstance(type, dict):
+        return ()
+    found = [
+        Field(each["name"], each["metadata"].get("delta.columnMapping.id"), _fields(each["type"]))
+        for each in type.get("fields", ())
+    ]
+    found += [Field(name, None, _fields(type[key])) for key, name in _BELOW if key in type]
+    return tuple(found)
 
 
 def _library(root: str) -> Any:
@@ -249,16 +293,18 @@ def _partitions(files: pa.Table, schema: pa.Schema, names: list[str]) -> dict[st
 class LogStatistics(Statistics):
     """The statistics of the log, column by column."""
 
-    def __init__(self, files: pa.Table, schema: pa.Schema) -> None:
+    def __init__(self, files: pa.Table, schema: pa.Schema, physical: Naming) -> None:
         super().__init__()
-        self.files, self.schema = files, schema
+        self.files, self.schema, self.physical = files, schema, physical
         self.rows = numbers(files.column("num_records").combine_chunks(), -1).astype(np.int64)
 
     def read(self, column: str) -> Intervals | None:
         """See ``Statistics``."""
         path = column_path(column)
-        if any(isinstance(part, MapKey) for part in path):
+        stored = self.physical.to_file(column)
+        if stored is None or any(isinstance(part, MapKey) for part in path):
             return None
+        path = column_path(stored)
         nulls = self._field("null_count", path)
         lo, hi = self._field("min", path), self._field("max", path)
         field = find_field(self.schema, column)

@@ -28,16 +28,16 @@ import pyarrow.parquet as pq
 from skipstone.errors import SkipstoneError, UnsupportedError
 from skipstone.human import of_total
 from skipstone.identity import canonical_path
+from skipstone.predicate.naming import SAME, Namings
 from skipstone.pruning import RowSet
 
-from .iceberg_columns import READERS, DataFile, ManifestStatistics, Names, partitions_of, schema_of
-from .iceberg_equality import EqualityDeletes
+from .field_ids import READERS
+from .iceberg_columns import DataFile, ManifestStatistics, Names, partitions_of, schema_of
+from .iceberg_equality import EqualityDeletes, Keys
 from .snapshot import Snapshot, instant
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
-
-    import pyarrow as pa
 
     from skipstone.storage import Storage
 
@@ -135,8 +135,9 @@ class IcebergSource:
         data, deletes = self._files.of(found, table.io)
         data = sorted(data, key=lambda each: each.path)
         self._check(data)
-        self._names.check(table, fields, [*data, *(each for each in deletes if each.of_values)])
-        schema = schema_of(self.name, fields)
+        by_values = [each for each in deletes if each.of_values]
+        named = self._names.of(table, fields, [*data, *by_values])
+        schema, defaults = schema_of(self.name, fields)
         made = None if found is None else datetime.fromtimestamp(found.timestamp_ms / 1e3, UTC)
         return Snapshot(
             format=FORMAT,
@@ -146,9 +147,12 @@ class IcebergSource:
             row_counts=np.array([each.file.record_count for each in data], np.int64),
             schema=schema,
             partitions=partitions_of(self.name, data, specs, fields, schema),
-            statistics=ManifestStatistics([each.file for each in data], specs, fields, schema),
-            deleted=self._deleted(data, deletes, fields, schema),
+            statistics=ManifestStatistics(data, specs, fields, schema, self._names.doubtful),
+            deleted=self._deleted(data, deletes, Keys(table, schema, fields, named)),
             committed=lambda: made,
+            names=Namings.of([named.get(each.path, SAME) for each in data]),
+            former=self._names.former(table, fields),
+            defaults=defaults,
         )
 
     def _check(self, data: Sequence[DataFile]) -> None:
@@ -164,7 +168,7 @@ class IcebergSource:
             raise UnsupportedError(f"{self.name}: the snapshot has a data file twice")
 
     def _deleted(
-        self, data: Sequence[DataFile], deletes: Sequence[DataFile], fields: Any, schema: pa.Schema
+        self, data: Sequence[DataFile], deletes: Sequence[DataFile], keys: Keys
     ) -> dict[int, RowSet]:
         """The deleted rows of the files that have some."""
         oldest = min((each.sequence for each in data), default=math.inf)
@@ -184,7 +188,7 @@ class IcebergSource:
                     found.setdefault(at, []).append(rows)
         found |= {at: [rows] for at, rows in vectors.items()}
         by_values = [each for each in deletes if each.of_values]
-        for at, rows in self._equality.of(self._table, schema, fields, data, by_values):
+        for at, rows in self._equality.of(keys, data, by_values):
             found.setdefault(at, []).append(rows)
         gone = {at: np.concatenate(rows) for at, rows in found.items()}
         return {at: RowSet.of(rows) for at, rows in sorted(gone.items()) if len(rows)}

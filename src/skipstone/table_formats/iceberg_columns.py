@@ -1,11 +1,11 @@
 """The columns of a table of Apache Iceberg: names, types, partition values and statistics.
 
 **Names.** Iceberg knows columns by ids, plans and facts by names. They say the same as long as no
-schema that the table ever had gives a name another id, or an id another name. The schemas are in
-the metadata and the manifests, so this needs no file. Where a column was renamed, or dropped and
-added again, or the list of schemas has a gap, the ids in the footers of the data files decide:
-files that were written since are read, and a table with another file is refused. Case is ignored,
-as readers ignore it.
+schema that the table ever had gives a name another id, or an id another name, and every writer
+spells the names alike. The schemas are in the metadata and the manifests, so this needs no file.
+Where a column was renamed, or dropped and added again, or has a default, or the list of schemas has
+a gap, the ids in the footers of the data files say which name each has there (``field_ids.py``).
+Case counts as another name. Writers spell a name that Avro does not allow in other characters.
 
 **Partitions.** A column by whose values all files are partitioned is a partition column. The values
 of other transforms that keep the order are bounds of their source column.
@@ -22,32 +22,36 @@ from __future__ import annotations
 import math
 import re
 import struct
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.parquet as pq
 
 from skipstone.errors import UnsupportedError
-from skipstone.human import of_total
 from skipstone.predicate.literals import order_keys
 from skipstone.predicate.types import EXISTS_DEFAULT, MapKey, column_path, is_list, spark_type
 from skipstone.pruning.interval import Intervals
 from skipstone.pruning.table_schema import find_field
 
+from .field_ids import Field, Fields, FilesByIds, columns_by_id
 from .snapshot import Statistics
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Collection, Mapping, Sequence
 
-READERS: Final = 16
+    from skipstone.predicate.naming import Naming
+
+#: names that every writer spells as they are
+_PLAIN: Final = re.compile(r"[A-Za-z_]\w*", re.ASCII)
 _NAMING: Final = "schema.name-mapping.default"
 _REWRITE: Final = "rewrite these files in Iceberg (rewrite_data_files), or read the table there"
 #: transforms of times, as NumPy's units
 _UNITS: Final = {"year": "Y", "month": "M", "day": "D", "hour": "h"}
+#: the types whose defaults the metadata have as they are
+_DEFAULTS: Final = frozenset({"bool", "int32", "int64", "float", "double", "string"})
+_VALUES: Final = (bool, int, float, str)
 #: the types whose bounds are those of values in canonical types
 _ORDERED: Final = re.compile(
     r"boolean|int|long|float|double|date|timestamp|timestamptz|string|binary|decimal\(.*\)"
@@ -75,8 +79,9 @@ class DataFile:
         return str(self.file.content.name) == "EQUALITY_DELETES"
 
 
-def schema_of(name: str, fields: Any) -> pa.Schema:
-    """The columns in canonical types, those with a default marked."""
+def schema_of(name: str, fields: Any) -> tuple[pa.Schema, dict[str, pa.Scalar]]:
+    """The columns in canonical types, and the values of those that files may lack; the other
+    defaults are marked."""
     tops = {each.field_id: each.initial_default for each in fields.fields}
     for id in fields.field_ids:
         field = fields.find_field(id)
@@ -87,11 +92,15 @@ def schema_of(name: str, fields: Any) -> pa.Schema:
                 f"{name}: {field.name!r} has a default inside a struct, which is not applied here"
             )
     arrow = import_module("pyiceberg.io.pyarrow").schema_to_pyarrow(fields, include_field_ids=False)
-    found = []
+    found, values = [], dict[str, pa.Scalar]()
     for field, default in zip(arrow, tops.values(), strict=True):
-        marks = None if default is None else {EXISTS_DEFAULT: str(default).encode()}
-        found.append(pa.field(field.name, _canonical(field.type), metadata=marks))
-    return pa.schema(found)
+        type, marks = _canonical(field.type), None
+        if default is not None and str(type) in _DEFAULTS and isinstance(default, _VALUES):
+            values[field.name] = pa.scalar(default, type)
+        elif default is not None:
+            marks = {EXISTS_DEFAULT: str(default).encode()}
+        found.append(pa.field(field.name, type, metadata=marks))
+    return pa.schema(found), values
 
 
 def _canonical(type: pa.DataType) -> pa.DataType:
@@ -108,59 +117,76 @@ class Names:
     """The names of columns in the data files of a table; see the module."""
 
     def __init__(self, name: str) -> None:
-        self.name = name
-        self._known: dict[str, dict[int, str]] = {}
+        self.name, self._files = name, FilesByIds()
+        #: files of which the manifests may have statistics of a column that had the name before
+        self.doubtful: frozenset[str] = frozenset()
 
-    def check(self, table: Any, fields: Any, data: Sequence[DataFile]) -> None:
-        """``UnsupportedError`` where a file has a column under another name than ``fields``."""
+    def of(self, table: Any, fields: Any, data: Sequence[DataFile]) -> dict[str, Naming]:
+        """The naming of each file by its path; without one the files have the names of ``fields``.
+
+        ``UnsupportedError`` for files that have no ids where the table does not give them some.
+        """
+        self.doubtful, same = frozenset(), self._same(table, fields, data)
+        if same and _NAMING not in table.properties:
+            return {}
+        paths = {each.path: each.file.file_path for each in data if each.kind == "PARQUET"}
+        opened = {at: table.io.new_input(path).open for at, path in paths.items()}
+        mapping = table.name_mapping()
+        assigned = None if mapping is None else list(mapping)
+        found = self._files.of(_fields(fields.fields), opened, assigned)
+        self.doubtful = frozenset() if same else self._files.without_ids
+        return found
+
+    def former(self, table: Any, fields: Any) -> dict[str, str]:
+        """The columns of ``fields`` by names that older schemas had for them, and no column has."""
+        now = columns_by_id(_fields(fields.fields))
+        names, found = set(now.values()), dict[str, str]()
+        for _, schema in sorted(table.schemas().items()):
+            old = columns_by_id(_fields(schema.fields)).items()
+            found |= {each: now[id] for id, each in old if id in now and each not in names}
+        return found
+
+    def _same(self, table: Any, fields: Any, data: Sequence[DataFile]) -> bool:
+        """Whether no file can have a column under another name, by all schemas."""
         schemas = import_module("pyiceberg.schema")
         named = schemas.index_name_by_id
         now: dict[int, str] = named(fields)
         ids = {each.lower(): id for id, each in now.items()}
 
-        def other(names: Mapping[int, str]) -> str | None:
-            """A name that another column has, or the column another name."""
-            wrong = (
-                each
+        def other(names: Mapping[int, str]) -> bool:
+            """Whether a name has another column, or the column another name."""
+            return any(
+                now.get(id, each) != each or ids.get(each.lower(), id) != id
                 for id, each in names.items()
-                if now.get(id, each) != each or ids.get(each.lower(), id) != id
             )
-            return next(wrong, None)
 
         past = table.schemas()
         # Metadata of version 1 need not have the schemas of the past.
         whole = table.format_version > 1 and sorted(past) == list(range(len(past)))
-        if whole and _NAMING not in table.properties:
-            texts = {each.schema for each in data}
-            written = [schemas.Schema.model_validate_json(each) for each in texts]
-            if not any(other(named(each)) for each in [*past.values(), *written]):
-                return
-        known = {each.path: self._known[each.path] for each in data if each.path in self._known}
-        fresh = [each for each in data if each.path not in known]
-        with ThreadPoolExecutor(READERS) as pool:
-            read = pool.map(lambda each: named(_fields_in(each, table)), fresh)
-            self._known = known | {d.path: names for d, names in zip(fresh, read, strict=True)}
-        wrong = {path: each for path, names in self._known.items() if (each := other(names))}
-        if wrong:
-            path, column = next(iter(wrong.items()))
-            raise UnsupportedError(
-                f"{self.name}: {of_total(len(wrong), len(data), 'files')} have columns under other"
-                f" names than the table, such as {column!r} in {path}: columns were renamed, or"
-                " added again under the name of a dropped one",
-                hint=_REWRITE,
-            )
+        if not whole:
+            return False
+        every = [fields.find_field(id) for id in now]
+        if any(not _PLAIN.fullmatch(each.name) for each in every):
+            return False
+        if any(each.initial_default is not None for each in fields.fields):
+            return False
+        texts = {each.schema for each in data}
+        written = [schemas.Schema.model_validate_json(each) for each in texts]
+        return not any(other(named(each)) for each in [*past.values(), *written])
 
 
-def _fields_in(data: DataFile, table: Any) -> Any:
-    """The columns in a file, by the ids in its footer, else by the table's mapping of names."""
-    with table.io.new_input(data.file.file_path).open() as opened:
-        arrow = pq.ParquetFile(opened).schema_arrow
-    return import_module("pyiceberg.io.pyarrow").pyarrow_to_schema(
-        arrow,
-        table.name_mapping(),
-        downcast_ns_timestamp_to_us=True,
-        format_version=table.format_version,
-    )
+def _fields(fields: Sequence[Any]) -> Fields:
+    found = []
+    for each in fields:
+        type = each.field_type
+        inner = getattr(type, "fields", ())
+        if hasattr(type, "element_field"):
+            inner = (type.element_field,)
+        elif hasattr(type, "key_field"):
+            inner = type.key_field, type.value_field
+        default = each.initial_default is not None
+        found.append(Field(each.name, each.field_id, _fields(inner), default))
+    return tuple(found)
 
 
 def partitions_of(
@@ -206,10 +232,19 @@ def _values(values: Sequence[Any], type: pa.DataType) -> pa.Array:
 class ManifestStatistics(Statistics):
     """The statistics of the manifests, column by column."""
 
-    def __init__(self, files: list[Any], specs: Any, fields: Any, schema: pa.Schema) -> None:
+    def __init__(
+        self,
+        data: Sequence[DataFile],
+        specs: Any,
+        fields: Any,
+        schema: pa.Schema,
+        without: Collection[str] = (),
+    ) -> None:
+        """``without`` are files of which they are not used."""
         super().__init__()
-        self.files, self.specs, self.fields, self.schema = files, specs, fields, schema
-        self.rows = np.array([each.record_count for each in files], np.int64)
+        self.specs, self.fields, self.schema = specs, fields, schema
+        self.files = [None if each.path in without else each.file for each in data]
+        self.rows = np.array([each.file.record_count for each in data], np.int64)
 
     def read(self, column: str) -> Intervals | None:
         """See ``Statistics``."""
@@ -225,7 +260,10 @@ class ManifestStatistics(Statistics):
             return None
         inside = known.type
         sources = {id: _sources(spec, field.field_id) for id, spec in self.specs.items()}
-        found = [_of_file(each, field, sources[each.spec_id]) for each in self.files]
+        found = [
+            (None, None, -1) if each is None else _of_file(each, field, sources[each.spec_id])
+            for each in self.files
+        ]
         return Intervals.checked(
             type=inside,
             lo=order_keys(_values([each[0] for each in found], inside), inside),

@@ -10,6 +10,7 @@ data file lacks while it may have another value than null there.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -19,14 +20,28 @@ import pyarrow.parquet as pq
 from skipstone import _compute as pc
 from skipstone._arrays import numbers
 from skipstone.errors import UnsupportedError
+from skipstone.predicate.naming import SAME, Named
 from skipstone.predicate.types import spark_type
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
     from numpy.typing import NDArray
 
+    from skipstone.predicate.naming import Naming
+
     from .iceberg_columns import DataFile
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Keys:
+    """The columns of the keys: of ``table`` in ``schema``, by its own ``fields``; ``names`` are
+    those of some files by their paths."""
+
+    table: Any
+    schema: pa.Schema
+    fields: Any
+    names: Mapping[str, Naming]
 
 
 class EqualityDeletes:
@@ -37,19 +52,14 @@ class EqualityDeletes:
         self._rows: dict[tuple[str, str], NDArray[np.int64]] = {}
 
     def of(
-        self,
-        table: Any,
-        schema: pa.Schema,
-        fields: Any,
-        data: Sequence[DataFile],
-        deletes: Sequence[DataFile],
+        self, keys: Keys, data: Sequence[DataFile], deletes: Sequence[DataFile]
     ) -> Iterator[tuple[int, NDArray[np.int64]]]:
         """The ordinals of data files, with rows that are deleted; a file may come again."""
         known, self._rows = self._rows, {}
         read: dict[tuple[str, ...], dict[str, list[pa.Array]]] = {}
         for delete in deletes:
             own = delete.file
-            spec = table.specs()[own.spec_id]
+            spec = keys.table.specs()[own.spec_id]
             parted = any(str(each.transform) != "void" for each in spec.fields)
             for at, each in enumerate(data):
                 file = each.file
@@ -59,11 +69,11 @@ class EqualityDeletes:
                     continue
                 pair = delete.path, each.path
                 if pair not in known:
-                    names = self._names(delete, fields)
+                    names = self._names(delete, keys.fields)
                     some = read.setdefault(names, {})
                     for path in (delete, each):
                         if path.path not in some:
-                            some[path.path] = self._columns(table, path, names, schema, fields)
+                            some[path.path] = self._columns(keys, path, names)
                     known[pair] = _matches(some[each.path], some[delete.path])
                 self._rows[pair] = known[pair]
                 yield at, known[pair]
@@ -76,20 +86,21 @@ class EqualityDeletes:
             raise self._refused(delete, "by columns that the table does not have")
         return tuple(each.name for each in found if each is not None)
 
-    def _columns(
-        self, table: Any, file: DataFile, names: tuple[str, ...], schema: pa.Schema, fields: Any
-    ) -> list[pa.Array]:
+    def _columns(self, keys: Keys, file: DataFile, names: tuple[str, ...]) -> list[pa.Array]:
+        table, naming = keys.table, keys.names.get(file.path, SAME)
         with table.io.new_input(file.file.file_path).open() as opened:
             stored = pq.ParquetFile(opened)
             have = stored.schema_arrow.names
-            rows = stored.read([each for each in names if each in have], use_threads=False)
+            own = {each: naming.fields.get(each, Named(each, SAME)).name for each in names}
+            held = [each for each in own.values() if each in have]
+            rows = stored.read(held, use_threads=False)
         found = []
         for name in names:
-            type, field = schema.field(name).type, fields.find_field(name)
+            type, field = keys.schema.field(name).type, keys.fields.find_field(name)
             if pa.types.is_floating(type) or spark_type(type) is None:
                 raise self._refused(file, f"by {name!r}, of type {type}")
-            if name in have:
-                found.append(rows.column(name).combine_chunks().cast(type))
+            if own[name] in held:
+                found.append(rows.column(own[name]).combine_chunks().cast(type))
                 continue
             sources = {each.source_id for spec in table.specs().values() for each in spec.fields}
             if (

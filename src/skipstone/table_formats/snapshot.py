@@ -19,7 +19,7 @@ reader of the plan leaves them out, and no count comes from a row count that inc
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from functools import cached_property
 from typing import TYPE_CHECKING, ClassVar, Protocol
@@ -41,6 +41,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from numpy.typing import NDArray
 
+    from skipstone.predicate.naming import Namings
     from skipstone.predicate.tree import Bound, Leaf
     from skipstone.pruning import RowSet
 
@@ -73,7 +74,10 @@ class Snapshot:
     - ``partitions``: the values of the partition columns, in the types of ``schema``;
     - ``statistics``: the bounds and counts of a column;
     - ``deleted``: the deleted rows by file, of files that have some;
-    - ``committed``: when the version was made, ``None`` where the log does not say.
+    - ``committed``: when the version was made, ``None`` where the log does not say;
+    - ``names``: the names of the columns in the files, ``None`` where all have those of ``schema``;
+    - ``former``: the columns by names that they once had, and that no column has now;
+    - ``defaults``: the values of columns in the files that lack them, where these are not null.
     """
 
     format: str
@@ -86,6 +90,9 @@ class Snapshot:
     statistics: Statistics
     deleted: Mapping[int, RowSet]
     committed: Callable[[], datetime | None]
+    names: Namings | None = None
+    former: Mapping[str, str] = field(default_factory=dict)
+    defaults: Mapping[str, pa.Scalar] = field(default_factory=dict)
 
     def __str__(self) -> str:
         return f"{self.format}, version {self.version}"
@@ -255,6 +262,11 @@ def instant(timestamp: str | datetime) -> datetime:
             f"{timestamp!r} is not a time", hint="write 2026-01-31 12:00:00, or with +02:00"
         ) from None
     return found if found.tzinfo is not None else found.replace(tzinfo=UTC)
+
+
+def names_of(listing: Listing) -> Namings | None:
+    """The names of columns in the files of ``listing``; ``None`` where they are the table's."""
+    return listing.snapshot.names if isinstance(listing, SnapshotListing) else None
 
 
 def facts_of(listing: Listing, tree: Bound) -> SnapshotFacts:
