@@ -11,6 +11,7 @@ import pyarrow.parquet as pq
 
 from skipstone import Table, skip
 from tests.accept.registry import point
+from tests.accept.tables import write
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -191,6 +192,26 @@ def indexed(bench: Workbench) -> None:
     assert failed.code == 1
     assert "needs a Spark build" in failed.err, failed.err
     assert bench.skipstone("drop", root, "lower(mode):valuelist", "--yes").code == 0
+
+
+@point("expressions: a range skips files whose values lie on both sides of it, and none within")
+def together(bench: Workbench) -> None:
+    root = bench.home / "ranges"
+    for part in range(20):
+        codes = [f"K{part:04d}", f"K{part + 9000}", *([f"K500{part}"] if part < 3 else [])]
+        write(root / f"{part}.parquet", {"code": codes * 20, "n": [int(c[1:]) for c in codes] * 20})
+    done = bench.skipstone("build", root, "-c", "code:valuelist", "-c", "n:valuelist", "--no-spark")
+    assert done.code == 0, done.err
+    for where, kept in {
+        "n BETWEEN 5000 AND 5009": 3,
+        "n > 5000 AND n < 5002": 1,
+        "code >= 'K500' AND code < 'K501'": 3,
+        "code LIKE 'K5%' AND code LIKE '%2'": 1,
+        "NOT (n BETWEEN 5 AND 9100)": 5,
+    }.items():
+        told = bench.skipstone("explain", root, where, "--json", "--facts-only")
+        assert json.loads(told.out)["files"]["kept"] == kept, where
+        assert Table(str(root)).count(where) == 20 * kept, where
 
 
 @point("expressions: one that fails in a file of a Spark build costs no fact of another one")

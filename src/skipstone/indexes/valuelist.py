@@ -56,6 +56,7 @@ _RUNS = 64
 class ValueList(PerFile):
     """Distinct values per file, up to ``max_values`` and ``max_bytes``; see the module."""
 
+    asks_jointly = True
     name = "valuelist"
     parameters = ("max_values", "max_bytes")
     cost = 2.0

@@ -37,6 +37,7 @@ from skipstone.predicate.tree import Bound, Leaf
 from skipstone.predicate.tree import leaves as leaves_of
 from skipstone.pruning import Bounds, Cause, Reason, Units
 from skipstone.pruning.evaluation import evaluate
+from skipstone.pruning.pairs import with_joint
 from skipstone.storage import Listing, Storage, open_storage
 
 if TYPE_CHECKING:
@@ -276,6 +277,7 @@ def gather(
         return None
     if sum(part.uncompressed for part in matched.snapshot.parts) <= how.limit:
         return None  # all columns fit: the sizes of some need not be read from the footers
+    tree = with_joint(tree)
     leaves = leaves_of(tree)
     needed = column_bytes(matched, columns)
     if needed <= how.limit:

@@ -297,6 +297,28 @@ class Pair(Leaf):
         return f"{self.left} {self.relation} {self.right}"
 
 
+@dataclass(frozen=True, slots=True)
+class Joint(Leaf):
+    """Conditions on one column that are TRUE together, next to them in an AND, which they restate.
+
+    No value may match all of them where some values match each. ``op`` is that of the first.
+    """
+
+    parts: tuple[Leaf, ...] = ()
+
+    def __hash__(self) -> int:
+        return hash(self.parts)
+
+    def __str__(self) -> str:
+        return " AND ".join(map(str, self.parts))
+
+    @classmethod
+    def of(cls, parts: tuple[Leaf, ...]) -> Joint:
+        """Of conditions that hold for no null."""
+        first = parts[0]
+        return cls(first.column, first.type, first.op, (), parts)
+
+
 Expr: TypeAlias = (
     "And | Or | Not | Comparison | Membership | NullTest | PatternMatch | Truth | Opaque | Const"
 )
@@ -349,10 +371,11 @@ NO_EXPRESSIONS = KnownExpressions({}, {})
 
 
 def restates(tree: Expr | Bound) -> bool:
-    """Whether all leaves are of expressions: in an AND, it is TRUE wherever the others are."""
+    """Whether all leaves are of expressions or joint: in an AND, it is TRUE wherever the others
+    are."""
     if isinstance(tree, And | Or):
         return all(map(restates, tree.children))
-    return isinstance(tree, Leaf) and is_expression(tree.column)
+    return isinstance(tree, Joint) or (isinstance(tree, Leaf) and is_expression(tree.column))
 
 
 def stored_columns(tree: Bound) -> frozenset[str]:

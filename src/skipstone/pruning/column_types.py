@@ -44,7 +44,7 @@ from skipstone import _compute as pc
 from skipstone.errors import UnsupportedError
 from skipstone.predicate.literals import stored
 from skipstone.predicate.operands import Unusable
-from skipstone.predicate.tree import And, Const, Leaf, Op
+from skipstone.predicate.tree import And, Const, Joint, Leaf, Op
 from skipstone.predicate.types import Kind, kind_of, spark_type
 
 if TYPE_CHECKING:
@@ -170,10 +170,13 @@ StoredLeaf: TypeAlias = "Leaf | Const"
 def restate(leaf: Leaf, stored: pa.DataType) -> StoredLeaf | None:
     """The leaf over values of type ``stored`` that is TRUE for the same rows, or ``None``.
 
-    ``Const`` where no row or every row matches; a leaf on values may become NOT_NULL.
+    ``Const`` where no row or every row matches; a leaf on values may become NOT_NULL. The parts of
+    a ``Joint`` that have no counterpart are left out, which only lets more values match.
     """
     if leaf.type == stored:
         return leaf
+    if isinstance(leaf, Joint):
+        return _joint([restate(part, stored) for part in leaf.parts])
     local = spark_type(stored)
     if local is None:
         return None
@@ -193,6 +196,17 @@ def restate(leaf: Leaf, stored: pa.DataType) -> StoredLeaf | None:
         return _carry(leaf, str(leaf.op), leaf.values[0], local)
     except Unusable:
         return None
+
+
+def _joint(parts: Sequence[StoredLeaf | None]) -> StoredLeaf | None:
+    if Const(False) in parts:
+        return Const(False)
+    on_values = tuple(
+        each
+        for each in parts
+        if isinstance(each, Leaf) and each.op not in (Op.IS_NULL, Op.NOT_NULL, Op.NE_OR_NULL)
+    )
+    return Joint.of(on_values) if on_values else None
 
 
 def _carry(leaf: Leaf, op: str, value: Value, local: pa.DataType) -> StoredLeaf | None:

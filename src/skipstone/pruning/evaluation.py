@@ -34,6 +34,7 @@ from skipstone.storage import ByteRange
 
 from . import Answer, Bounds, Cause, Evidence, Fetched, Reason, RowSet, Units
 from .bounds import Constants, row_constants
+from .evidence import answerable
 from .plan import Step
 
 if TYPE_CHECKING:
@@ -371,9 +372,9 @@ def evaluate(
         at = None if count == n else np.flatnonzero(undecided)
         open_units = units if at is None else units.where(at)
         asked = [
-            Question(item, by_column[item.column], open_units, count)
+            Question(item, mine, open_units, count)
             for item in stage
-            if item.column in by_column
+            if (mine := answerable(item, by_column.get(item.column, ())))
         ]
         wave = fetch_wave(asked, fetch)
         for question in asked:

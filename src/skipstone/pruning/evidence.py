@@ -35,6 +35,7 @@ from skipstone.errors import (
     UnsupportedError,
     in_words,
 )
+from skipstone.predicate.tree import Joint
 from skipstone.storage import ByteRange
 
 if TYPE_CHECKING:
@@ -210,6 +211,10 @@ class Evidence(_Named, Protocol[LeafT]):
     def tolerates_loss(self) -> bool:
         """Whether it still answers for other units where the bytes of some are lost."""
 
+    @property
+    def asks_jointly(self) -> bool:
+        """Whether it answers a ``Joint``: it knows which values a unit has."""
+
     def decides(self, leaf: LeafT) -> bool:
         """Whether it will decide ``leaf`` for each row; known before it reads anything."""
 
@@ -220,12 +225,20 @@ class Evidence(_Named, Protocol[LeafT]):
         """One answer per leaf, in order, each over exactly these units."""
 
 
+def answerable(item: Evidence[Leaf], leaves: Sequence[Leaf]) -> Sequence[Leaf]:
+    """The leaves on its column that evidence may answer."""
+    if any(isinstance(leaf, Joint) for leaf in leaves) and not item.asks_jointly:
+        return [leaf for leaf in leaves if not isinstance(leaf, Joint)]
+    return leaves
+
+
 class BaseEvidence:
     """Members that most kinds of evidence share."""
 
     __slots__ = ()
 
     tolerates_loss: ClassVar[bool] = False
+    asks_jointly: ClassVar[bool] = False
 
     @property
     def subject(self: _Named) -> str:

@@ -1,4 +1,5 @@
-"""Evidence about comparisons of two columns of a row (``Pair``), from the bounds of both.
+"""Conditions that are asked together: comparisons of two columns of a row (``Pair``), from the
+bounds of both, and conditions on one column (``Joint``), from its values.
 
 For the values a and b of a row of a unit, ``lo(a) <= a <= hi(a)`` and ``lo(b) <= b <= hi(b)``. So
 no row of the unit matches
@@ -13,6 +14,11 @@ and none in a unit where a column is null in every row. ``a > b`` is ``b < a``. 
 matches is never said: the comparison next to the leaf decides it.
 
 Keys of the two columns are compared only where they count alike (``Bounded.domain``).
+
+Of the values 3 and 90, one matches ``x > 10`` and one ``x < 20``, and none ``x BETWEEN 10 AND 20``.
+So an AND of such conditions on one column has a leaf that restates them together. Evidence that
+knows all values of a unit is asked for it (``asks_jointly``): a value list, and a dictionary. The
+bounds of a column, and Bloom filters, say no more of it than of the conditions one by one.
 """
 
 from __future__ import annotations
@@ -21,7 +27,18 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol, runtime_checkable
 
 import numpy as np
 
-from skipstone.predicate.tree import FLIPPED, Pair, leaves
+from skipstone.predicate.tree import (
+    ELEMENTS,
+    FLIPPED,
+    And,
+    Joint,
+    Leaf,
+    Op,
+    Or,
+    Pair,
+    is_expression,
+    leaves,
+)
 
 from . import Answer, BaseEvidence, Bounds, Cause
 from .interval import pairwise
@@ -29,7 +46,7 @@ from .interval import pairwise
 if TYPE_CHECKING:
     from collections.abc import Hashable, Sequence
 
-    from skipstone.predicate.tree import Bound, Leaf
+    from skipstone.predicate.tree import Bound
 
     from . import BoolArray, Evidence, Fetched, Units
     from .interval import Intervals
@@ -48,6 +65,28 @@ class HasBounds(Protocol):
 
     def bounded(self, units: Units) -> Sequence[Bounded]:
         """Bounds over ``units``, in parts that each know some of them."""
+
+
+_JOINT = frozenset(Op) - {Op.IS_NULL, Op.NOT_NULL, Op.NE_OR_NULL}
+# Of more conditions on one column, each is asked alone.
+_MOST = 16
+
+
+def with_joint(tree: Bound) -> Bound:
+    """The tree with a ``Joint`` in each AND of several conditions on one column. Not on the
+    elements of lists: another element may match each."""
+    if not isinstance(tree, And | Or):
+        return tree
+    children: list[Bound] = [with_joint(child) for child in tree.children]  # type: ignore[arg-type]
+    by_column: dict[str, list[Leaf]] = {}
+    for child in children if isinstance(tree, And) else ():
+        if isinstance(child, Leaf) and child.op in _JOINT and not isinstance(child, Joint | Pair):
+            by_column.setdefault(child.column, []).append(child)
+    for column, parts in by_column.items():
+        elements = is_expression(column) and f"{ELEMENTS}(" in column
+        if 1 < len(parts) <= _MOST and not elements:
+            children.append(Joint.of(tuple(parts)))
+    return type(tree)(tuple(children))
 
 
 def with_pairs(tree: Bound, evidence: Sequence[Evidence[Leaf]]) -> list[Evidence[Leaf]]:

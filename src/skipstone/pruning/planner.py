@@ -19,6 +19,7 @@ from . import Cause, Evidence, Level, Reason, RowSet, Units
 from .costs import FREE, CostGate, Costs
 from .evaluation import Evaluation, Fetch, LeafBounds, evaluate, no_fetch
 from .finer import FinerLevels, alive_files
+from .pairs import with_joint
 from .plan import FileDetail, Plan, Step
 
 if TYPE_CHECKING:
@@ -77,7 +78,8 @@ def make_plan(given: PlanInput) -> Plan:
     started = time.perf_counter()
     columns = frozenset(leaf.column for leaf in leaves(tree))
     units = Units.objects(ordinals(len(listing)), row_counts)
-    state = evaluate(tree, objects.evidence, units, fetch=fetch, inherited=objects.inherited)
+    joint = with_joint(tree)
+    state = evaluate(joint, objects.evidence, units, fetch=fetch, inherited=objects.inherited)
     steps: list[Step] = [*objects.asked, *state.steps, *objects.idle]
     dropped = np.full(len(listing), -1, np.int8)
     dropped[~alive_files(state, len(listing))] = Level.OBJECT
@@ -90,7 +92,7 @@ def make_plan(given: PlanInput) -> Plan:
 
         level = RowLevel(tree, given.rows, columns, row_counts, fetch, gate)
     levels = FinerLevels(
-        tree=tree,
+        tree=joint,
         sources=finer,
         fetch=fetch,
         gate=gate,

@@ -25,6 +25,7 @@ from skipstone.predicate.tree import (
     Bound,
     Computed,
     Const,
+    Joint,
     Leaf,
     Op,
     Opaque,
@@ -321,6 +322,9 @@ _COMPARED = {Op.EQ, Op.NE, Op.LT, Op.LE, Op.GT, Op.GE}
 
 def matching_values(leaf: Leaf, keys: Keys) -> BoolArray:
     """Per value: whether the leaf is TRUE; a null matches nothing here."""
+    if isinstance(leaf, Joint):
+        every = [matching_values(part, keys) for part in leaf.parts]
+        return np.asarray(np.logical_and.reduce(every))
     op, type = leaf.op, leaf.type
     if op in (Op.IN, Op.NOT_IN):
         member = isin(keys, keys_among(leaf))

@@ -63,6 +63,7 @@ class DictionaryEvidence(ColumnEvidence):
     name = "dictionary"
     level = Level.ROW_GROUP
     cost = 20.0
+    asks_jointly = True
 
     @classmethod
     def of(cls, column: str, files: Mapping[int, IndexedFile]) -> Self | None:
