@@ -280,7 +280,7 @@ def _jobs(
     settings: BuildSettings,
     schema_of: Callable[[NDArray[np.bool_]], pa.Schema],
 ) -> Iterator[tuple[NDArray[np.bool_], BuildJob]]:
-    """Jobs with their files. ``lacking_pm``: files that get a ``_pm``, and those that get only it."""
+    """Jobs with their files. ``lacking_pm``: files that get a ``_pm``, and those with only it."""
     (pm, only_pm), plain = lacking_pm, replace(settings, pm="none")
     for definitions, files in groups:
         made = partial(job, definitions=definitions, schema=schema_of(files))
