@@ -17,7 +17,7 @@ from __future__ import annotations
 import re
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 
@@ -43,6 +43,8 @@ _PARQUET = (b"PAR1", b"PARE")
 _ONCE = re.compile(r".*[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}-\d+(?:\.\w+)*")
 _AHEAD_SECONDS = 600
 _WORKERS = 8
+#: a data file, and its sidecar or the bytes of its container
+_Pair: TypeAlias = "tuple[ObjectId, ObjectId | bytes]"
 
 
 def without_sidecars(
@@ -107,10 +109,13 @@ class _FileWithContainer:
 
 @dataclass(slots=True, eq=False)
 class AdjacentIndexes:
-    """The sidecars of one table. A sidecar stays open while it and its data file are unchanged."""
+    """The sidecars of one table. A sidecar stays open while it and its data file are unchanged, and
+    so does a container that the caller gives."""
 
     storage: Storage
-    _opened: dict[tuple[ObjectId, ObjectId], _FileWithContainer] = field(default_factory=dict)
+    _opened: dict[tuple[ObjectId, ObjectId | bytes], _FileWithContainer] = field(
+        default_factory=dict
+    )
     _sidecars: dict[str, ObjectId] = field(default_factory=dict)
     _parquet: dict[ObjectId, bool] = field(default_factory=dict)
     _listed: Listing | None = None
@@ -167,9 +172,9 @@ class AdjacentIndexes:
         adjacent = self._sidecars if sidecars is None else sidecars
         wanted = {paimon_column(column) for column in columns}
         pairs = {
-            file: (listing.object_id(file), adjacent[path])
+            file: (listing.object_id(file), handed[path] if path in handed else adjacent[path])
             for file, path in enumerate(listing.paths)
-            if path in adjacent and path not in handed
+            if path in adjacent or path in handed
         }
         with ThreadPoolExecutor(max_workers=_WORKERS) as pool:
             lacking = [pair for pair in pairs.values() if pair not in self._opened]
@@ -177,21 +182,18 @@ class AdjacentIndexes:
             known = {pair: self._opened.get(pair) or fresh[pair] for pair in pairs.values()}
             self._opened = known
             files = {file: known[pair] for file, pair in pairs.items()}
-            given = [at for at, path in enumerate(listing.paths) if path in handed]
-            opened = pool.map(
-                lambda at: self._given(listing.object_id(at), handed[listing.paths[at]]), given
-            )
-            files.update(zip(given, opened, strict=True))
-            versions = {id.path: id for _, id in pairs.values()}
+            versions = {id.path: id for _, id in pairs.values() if isinstance(id, ObjectId)}
             fetch = _fetcher(self.storage, versions)
             for done in pool.map(lambda each: _find_types(each, wanted, fetch), files.values()):
                 assert done is None
         return AdjacentRows(storage=self.storage, files=files, versions=versions)
 
-    def _open(self, pair: tuple[ObjectId, ObjectId]) -> _FileWithContainer:
+    def _open(self, pair: _Pair) -> _FileWithContainer:
         from .sidecar import open_sidecar
 
         data, sidecar = pair
+        if isinstance(sidecar, bytes):
+            return self._given(data, sidecar)
         found = self._described(data, sidecar.path)
         if found.why is not None:
             return found
@@ -238,7 +240,7 @@ def _by_path(listing: Listing, containers: Mapping[str, bytes]) -> dict[str, byt
     found = {}
     for name, held in containers.items():
         in_full = name.startswith(("/", "file:")) or "://" in name
-        found[canonical_path(name if in_full else f"{listing.root}/{name}")] = held
+        found[canonical_path(name if in_full else f"{listing.root}/{name}")] = bytes(held)
     strange = found.keys() - set(listing.paths)
     if strange:
         raise ValueError(f"{min(strange)} is not a data file of {listing.root}")

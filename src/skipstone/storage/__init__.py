@@ -38,6 +38,7 @@ __all__ = [
 ]
 
 # Names of metadata files: of Hadoop's catalog, and of others.
+_PAIMON_SCHEMA: Final = re.compile(r"schema-\d+")
 _ICEBERG_METADATA: Final = re.compile(r"(?:v\d+|\d+-.*?)(?:\.gz)?\.metadata\.json(?:\.gz)?")
 
 
@@ -109,7 +110,8 @@ def list_files(root: str, options: Mapping[str, str] | None = None) -> Listing:
 
 
 def table_format(root: str, storage: Storage, top: frozenset[str] | None = None) -> str | None:
-    """``"Delta Lake"``, ``"Apache Hudi"`` or ``"Apache Iceberg"`` when ``root`` is such a table.
+    """The name of the table format when ``root`` is a table of Delta Lake, Apache Hudi, Apache
+    Iceberg or Apache Paimon.
 
     Their directories hold files that are no longer part of the table. Reading all Parquet files
     would give wrong rows. ``top`` is that of a listing of ``root``, which saves requests.
@@ -126,4 +128,8 @@ def table_format(root: str, storage: Storage, top: frozenset[str] | None = None)
         names = storage.list_all(f"{root}/metadata").paths
         if any(_ICEBERG_METADATA.fullmatch(name.rpartition("/")[2]) for name in names):
             return "Apache Iceberg"
+    if has("schema"):
+        names = storage.list_all(f"{root}/schema").paths
+        if any(_PAIMON_SCHEMA.fullmatch(name.rpartition("/")[2]) for name in names):
+            return "Apache Paimon"
     return None

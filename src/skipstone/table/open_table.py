@@ -307,7 +307,9 @@ class OpenTable:
         """Whether Paimon's file indexes lie next to the files now."""
         if self._adjacent is None:
             return False
-        self.listing()
+        listing = self.listing()
+        if isinstance(listing, SnapshotListing):
+            return bool(listing.sidecars or listing.snapshot.containers)
         return bool(self._adjacent)
 
     def sidecars_of(
@@ -322,6 +324,11 @@ class OpenTable:
         """
         if self._adjacent is None or not self._uses_sidecars:
             return None
+        if isinstance(listing, SnapshotListing):
+            given = {**listing.snapshot.containers, **(containers or {})}
+            if not given and not listing.sidecars:
+                return None
+            return self._adjacent.rows_of(listing, columns, given, sidecars=listing.sidecars)
         if not self._adjacent and not containers:
             return None
         return self._adjacent.rows_of(listing, columns, containers)

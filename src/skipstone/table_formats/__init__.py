@@ -1,4 +1,5 @@
-"""Tables of table formats, each through its own library: Delta Lake, Apache Iceberg.
+"""Tables of table formats, each through its own library: Delta Lake, Apache Iceberg, Apache
+Paimon.
 
 A format is one module with a ``Source`` (``snapshot.py``); ``open_table`` and ``open_named`` know
 them.
@@ -24,6 +25,7 @@ __all__ = ["Snapshot", "SnapshotListing", "SnapshotTable", "Source", "open_named
 
 DELTA: Final = "Delta Lake"
 ICEBERG: Final = "Apache Iceberg"
+PAIMON: Final = "Apache Paimon"
 #: what a table of a catalog begins with: ``iceberg:catalog.namespace.table``
 _NAMED: Final = "iceberg:"
 
@@ -59,6 +61,10 @@ def open_table(
 
         found = IcebergSource(*in_folder(root, storage, options), *at)
         return SnapshotTable(root, storage, found)
+    if format == PAIMON:
+        from .paimon import PaimonSource
+
+        return SnapshotTable(root, storage, PaimonSource(root, options, *at))
     raise UnsupportedError(
         f"{root} is a table of {format}: its directory holds files that are not part of the table",
         hint=f"read it through {format}, which has its own file statistics",

@@ -31,12 +31,12 @@ import pyarrow as pa
 
 from skipstone.errors import UnsupportedError
 from skipstone.predicate.literals import order_keys
-from skipstone.predicate.types import EXISTS_DEFAULT, MapKey, column_path, is_list, spark_type
+from skipstone.predicate.types import EXISTS_DEFAULT, MapKey, column_path
 from skipstone.pruning.interval import Intervals
 from skipstone.pruning.table_schema import find_field
 
 from .field_ids import Field, Fields, FilesByIds, columns_by_id
-from .snapshot import Statistics
+from .snapshot import Statistics, canonical_type
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
@@ -94,23 +94,13 @@ def schema_of(name: str, fields: Any) -> tuple[pa.Schema, dict[str, pa.Scalar]]:
     arrow = import_module("pyiceberg.io.pyarrow").schema_to_pyarrow(fields, include_field_ids=False)
     found, values = [], dict[str, pa.Scalar]()
     for field, default in zip(arrow, tops.values(), strict=True):
-        type, marks = _canonical(field.type), None
+        type, marks = canonical_type(field.type), None
         if default is not None and str(type) in _DEFAULTS and isinstance(default, _VALUES):
             values[field.name] = pa.scalar(default, type)
         elif default is not None:
             marks = {EXISTS_DEFAULT: str(default).encode()}
         found.append(pa.field(field.name, type, metadata=marks))
     return pa.schema(found), values
-
-
-def _canonical(type: pa.DataType) -> pa.DataType:
-    if pa.types.is_struct(type):
-        return pa.struct([pa.field(each.name, _canonical(each.type)) for each in type])
-    if is_list(type):
-        return pa.list_(pa.field("element", _canonical(type.value_type)))
-    if pa.types.is_map(type):
-        return pa.map_(_canonical(type.key_type), _canonical(type.item_type))
-    return spark_type(type) or type
 
 
 class Names:

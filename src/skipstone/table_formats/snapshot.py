@@ -30,6 +30,7 @@ from skipstone.errors import SkipstoneError, StaleError, UnsupportedError
 from skipstone.human import of_total, plural
 from skipstone.planning.table_facts import SnapshotFacts
 from skipstone.predicate.tree import leaves
+from skipstone.predicate.types import is_list, spark_type
 from skipstone.pruning import Answer, BaseEvidence, Cause, Fetched, Level, Reason, Units
 from skipstone.pruning.interval import Intervals, interval_bounds
 from skipstone.pruning.table_schema import FileSchema, TableSchema, merge_schemas
@@ -41,6 +42,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from numpy.typing import NDArray
 
+    from skipstone.identity import ObjectId
     from skipstone.predicate.naming import Namings
     from skipstone.predicate.tree import Bound, Leaf
     from skipstone.pruning import RowSet
@@ -77,7 +79,9 @@ class Snapshot:
     - ``committed``: when the version was made, ``None`` where the log does not say;
     - ``names``: the names of the columns in the files, ``None`` where all have those of ``schema``;
     - ``former``: the columns by names that they once had, and that no column has now;
-    - ``defaults``: the values of columns in the files that lack them, where these are not null.
+    - ``defaults``: the values of columns in the files that lack them, where these are not null;
+    - ``containers``, ``sidecars``: Paimon's file indexes by the path of their data file, the bytes
+      of those in the metadata, and the paths of the others.
     """
 
     format: str
@@ -93,6 +97,8 @@ class Snapshot:
     names: Namings | None = None
     former: Mapping[str, str] = field(default_factory=dict)
     defaults: Mapping[str, pa.Scalar] = field(default_factory=dict)
+    containers: Mapping[str, bytes] = field(default_factory=dict)
+    sidecars: Mapping[str, str] = field(default_factory=dict)
 
     def __str__(self) -> str:
         return f"{self.format}, version {self.version}"
@@ -174,9 +180,11 @@ class _Kept:
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class SnapshotListing(Listing):
-    """The data files of a snapshot, in its order, with the identities that the storage has."""
+    """The data files of a snapshot, in its order, with the identities that the storage has.
+    ``sidecars`` are those of Paimon's file indexes, by the path of the data file."""
 
     snapshot: Snapshot
+    sidecars: Mapping[str, ObjectId]
 
 
 class SnapshotTable:
@@ -250,7 +258,25 @@ class SnapshotTable:
             etags=chosen.etags,
             folder_values=snapshot.partitions,
             snapshot=snapshot,
+            sidecars={
+                path: stored.object_id(place[index])
+                for path, index in snapshot.sidecars.items()
+                if index in place
+            },
         )
+
+
+def canonical_type(type: pa.DataType) -> pa.DataType:
+    """The type in which plans have a column, at any depth."""
+    import pyarrow as pa
+
+    if pa.types.is_struct(type):
+        return pa.struct([pa.field(each.name, canonical_type(each.type)) for each in type])
+    if is_list(type):
+        return pa.list_(pa.field("element", canonical_type(type.value_type)))
+    if pa.types.is_map(type):
+        return pa.map_(canonical_type(type.key_type), canonical_type(type.item_type))
+    return spark_type(type) or type
 
 
 def instant(timestamp: str | datetime) -> datetime:

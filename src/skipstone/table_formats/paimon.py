@@ -1,0 +1,435 @@
+"""Tables of Apache Paimon, through ``pypaimon``: snapshots, data files, deletion vectors.
+
+**Which rows a file has** the plan of the library says, which its own reader follows. A file of a
+table with a primary key counts by itself where no other file may have newer rows of its keys: after
+a compaction to one level, or with deletion vectors. Other files would have to be merged, and such a
+snapshot is refused, as are files that hold only some columns of their rows.
+
+**Names.** Paimon knows columns by ids, plans and facts by names. Each file names its schema: where
+a schema in use has a column under another name or id, or in a type that is not a narrower one, the
+table is refused.
+
+**Statistics** of the manifests are made by Java and by Python:
+
+- an upper bound of floats may leave NaN out, the largest of all: it is not used;
+- bounds of timestamps may be cut to milliseconds: both are moved by one, outwards;
+- texts may be cut: a bound is then not a value, but still a bound.
+
+They are read when a predicate first asks for some: the plan itself comes without them.
+
+**File indexes** that a manifest embeds, or that it names next to a file, are of that file; see
+``paimon/adjacent_index.py`` for what is checked before they are used.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+import struct
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from functools import cached_property
+from importlib import import_module
+from threading import Lock
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+import pyarrow as pa
+
+from skipstone._arrays import numbers
+from skipstone.errors import SkipstoneError, UnsupportedError
+from skipstone.human import of_total
+from skipstone.identity import canonical_path
+from skipstone.predicate.literals import Keys, order_keys
+from skipstone.predicate.types import column_path
+from skipstone.pruning import RowSet
+from skipstone.pruning.interval import Intervals
+
+from .snapshot import Snapshot, Statistics, canonical_type, instant
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+FORMAT: Final = "Apache Paimon"
+_COMPACT: Final = "compact it in Paimon (CALL sys.compact), or read the table there"
+_OPTIONS: Final = {
+    "access_key_id": "fs.s3.accessKeyId",
+    "secret_access_key": "fs.s3.accessKeySecret",
+    "session_token": "fs.s3.securityToken",
+    "region": "fs.s3.region",
+    "endpoint": "fs.s3.endpoint",
+}
+#: types in the order in which one is read as a later one
+_WIDER: Final = (
+    (pa.int8(), pa.int16(), pa.int32(), pa.int64()),
+    (pa.float32(), pa.float64()),
+)
+_LENGTH: Final = re.compile(r"(VARCHAR|VARBINARY|TIMESTAMP|TIMESTAMP_LTZ)\((\d+)\)")
+_WITHOUT_END: Final = {"STRING": "VARCHAR", "BYTES": "VARBINARY"}
+#: microseconds
+_CUT: Final = 1_000
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _DataFile:
+    """A data file: its canonical path, the library's record of it, its partition and bucket, and
+    where its deletion vector lies."""
+
+    path: str
+    file: Any
+    partition: tuple[Any, ...]
+    bucket: int
+    vector: Any
+
+
+class PaimonSource:
+    """The table at ``root``, at a snapshot, a tag or a time if one is given."""
+
+    format: Final = FORMAT
+
+    def __init__(
+        self,
+        root: str,
+        options: Mapping[str, str],
+        version: int | str | None = None,
+        timestamp: str | datetime | None = None,
+    ) -> None:
+        self.root = root
+        self._given = root, options, version, timestamp
+        self._table_type = _library(root, "pypaimon.table.file_store_table").FileStoreTable
+        self._options = _options(root, options)
+        self.pinned = version is not None or timestamp is not None
+        self._lock = Lock()
+        self._last: tuple[Any, Snapshot] | None = None
+        self._table = self._open()
+        if self.pinned:
+            self._table = self._table.copy(self._selected(version, timestamp))
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return PaimonSource, self._given  # it is opened where it arrives
+
+    def snapshot(self) -> Snapshot:
+        """See ``Source``."""
+        with self._lock:
+            if self.pinned and self._last is not None:
+                return self._last[1]
+            try:
+                if not self.pinned:
+                    self._table = self._open()
+                manager = self._table.snapshot_manager()
+                seen = None if self.pinned else self._seen(manager.get_latest_snapshot())
+                if self._last is None or self._last[0] != seen:
+                    self._last = self._read()
+            except SkipstoneError:
+                raise
+            except Exception as error:  # the library has no class of its own for its errors
+                raise SkipstoneError(
+                    f"{self.root}: {FORMAT} does not read the snapshot: {error}",
+                    hint="a snapshot that expired has lost its manifests",
+                ) from error
+        return self._last[1]
+
+    def _open(self) -> Any:
+        try:
+            return self._table_type.from_path(self.root, self._options)
+        except Exception as error:  # as above
+            raise SkipstoneError(
+                f"{self.root}: {FORMAT} does not open the table: {error}",
+                hint="check the options of the storage",
+            ) from error
+
+    def _selected(self, version: int | str | None, at: str | datetime | None) -> dict[str, str]:
+        """The library's options for a snapshot, which there must be."""
+        snapshots, said = self._table.snapshot_manager(), f"snapshot {version}"
+        if at is not None:
+            said = f"snapshot at {instant(at)}"
+            millis = math.floor(instant(at).timestamp() * 1_000)
+            found = snapshots.earlier_or_equal_time_mills(millis)
+        elif self._table.tag_manager().get(str(version)) is not None:
+            return {"scan.tag-name": str(version)}
+        else:
+            number = re.fullmatch(r"\d+", str(version))
+            found = None if number is None else snapshots.get_snapshot_by_id(int(number[0]))
+        if found is None:
+            raise SkipstoneError(
+                f"{self.root} has no {said}",
+                hint="a version is the number of a snapshot, or the name of a tag",
+            )
+        return {"scan.snapshot-id": str(found.id)}
+
+    def _seen(self, found: Any) -> Any:
+        """What is another one after each commit, rollback and change of the schema."""
+        schema = self._table.table_schema.id
+        return schema, found and (found.id, found.delta_manifest_list)
+
+    def _read(self) -> tuple[Any, Snapshot]:
+        table = self._table
+        if table.options.query_auth_enabled:
+            raise UnsupportedError(
+                f"{self.root}: its catalog says who may read which rows (query-auth.enabled)",
+                hint=f"read it through {FORMAT}",
+            )
+        scan = table.new_read_builder().new_scan()
+        plan = scan.plan()
+        found = scan.file_scanner._scanned_snapshot
+        files = sorted(self._files(plan.splits()), key=lambda each: each.path)
+        self._check(files)
+        schema = schema_of(self.root, table.fields)
+        fields = {table.table_schema.id: table.fields}
+        for each in files:
+            id = each.file.schema_id
+            if id not in fields:
+                fields[id] = table.schema_manager.get_schema(id).fields
+                self._check_names(fields[id], table.fields)
+        made = None if found is None else datetime.fromtimestamp(found.time_millis / 1e3, UTC)
+        snapshot = Snapshot(
+            format=FORMAT,
+            version="0" if found is None else str(found.id),
+            paths=[each.path for each in files],
+            sizes=np.array([each.file.file_size for each in files], np.int64),
+            row_counts=np.array([each.file.row_count for each in files], np.int64),
+            schema=schema,
+            partitions={
+                name: _values([each.partition[at] for each in files], schema.field(name).type)
+                for at, name in enumerate(table.partition_keys)
+            },
+            statistics=ManifestStatistics(table, found, files, schema),
+            deleted=dict(_deleted(table, files)),
+            committed=lambda: made,
+            containers={
+                each.path: bytes(each.file.embedded_index)
+                for each in files
+                if each.file.embedded_index
+            },
+            sidecars={
+                each.path: canonical_path(each.file.aligned_file_path(name))
+                for each in files
+                for name in each.file.extra_files or ()
+                if name.endswith(".index")
+            },
+        )
+        return None if self.pinned else self._seen(found), snapshot
+
+    def _files(self, splits: Sequence[Any]) -> Iterator[_DataFile]:
+        merged = [each for each in splits if not each.raw_convertible]
+        if self._table.is_primary_key_table and merged:
+            files = sum(len(each.files) for each in merged)
+            total = of_total(files, sum(len(each.files) for each in splits), "files")
+            raise UnsupportedError(
+                f"{self.root}: {total} have to be merged by the primary key, such as "
+                f"{merged[0].files[0].file_path}",
+                hint=f"{_COMPACT}; with deletion-vectors.enabled no merge is needed",
+            )
+        for split in splits:
+            for at, file in enumerate(split.files):
+                vectors = split.data_deletion_files
+                vector = None if vectors is None else vectors[at]
+                path = canonical_path(file.file_path)
+                yield _DataFile(path, file, tuple(split.partition.values), split.bucket, vector)
+
+    def _check(self, files: Sequence[_DataFile]) -> None:
+        other = [each.path for each in files if not each.path.endswith(".parquet")]
+        if other:
+            raise UnsupportedError(
+                f"{self.root}: {of_total(len(other), len(files), 'files')} are not Parquet files,"
+                f" such as {other[0]}",
+                hint="file.format = parquet and a compaction rewrite them, or read it in Paimon",
+            )
+        if not self._table.options.data_evolution_enabled():
+            return
+        ranges = sorted((each.file.first_row_id, each.file.row_count) for each in files)
+        ends = [start + count for start, count in ranges]
+        if any(start < end for (start, _), end in zip(ranges[1:], ends, strict=False)):
+            raise UnsupportedError(
+                f"{self.root}: some rows are in several files, each with some columns"
+                " (data-evolution.enabled)",
+                hint=_COMPACT,
+            )
+
+    def _check_names(self, old: Sequence[Any], now: Sequence[Any]) -> None:
+        """``UnsupportedError`` where files of a schema cannot be read by names and types of now."""
+        by_id, by_name = (
+            {each.id: each for each in now},
+            {each.name.lower(): each for each in now},
+        )
+        for field in old:
+            same = by_id.get(field.id)
+            named = by_name.get(field.name.lower())
+            if (same is not None and same.name != field.name) or (named is not same):
+                raise UnsupportedError(
+                    f"{self.root}: files have {field.name!r} under another name, or as another"
+                    " column: it was renamed, or added again under the name of a dropped one",
+                    hint=_COMPACT,
+                )
+            if same is None or _is_read_as(field.type, same.type):
+                continue
+            inner, outer = getattr(field.type, "fields", None), getattr(same.type, "fields", None)
+            if inner is None or outer is None:
+                raise UnsupportedError(
+                    f"{self.root}: {field.name!r} is {field.type} in some files, and {same.type} in"
+                    " the table",
+                    hint=_COMPACT,
+                )
+            self._check_names(inner, outer)
+
+
+def schema_of(root: str, fields: Sequence[Any]) -> pa.Schema:
+    """The columns in canonical types."""
+    types = import_module("pypaimon.schema.data_types").PyarrowFieldParser
+    try:
+        arrow = types.from_paimon_schema(fields)
+    except ValueError as error:
+        raise UnsupportedError(f"{root}: {error}", hint=f"read it through {FORMAT}") from error
+    for field in arrow:
+        if "[ns" in str(field.type):
+            raise UnsupportedError(f"{root}: {field.name!r} has nanoseconds: not read here")
+    return pa.schema([pa.field(each.name, canonical_type(each.type)) for each in arrow])
+
+
+def _is_read_as(old: Any, now: Any) -> bool:
+    """Whether values of the type ``old`` are those of the type ``now``."""
+    parser = import_module("pypaimon.schema.data_types").PyarrowFieldParser
+    before, after = _plain(old), _plain(now)
+    if before == after:
+        return True
+    lengths = [_LENGTH.fullmatch(each) for each in (before, after)]
+    if lengths[0] is not None and before != after:
+        kind, length = lengths[0].groups()
+        longer = (
+            lengths[1] is not None and lengths[1][1] == kind and int(lengths[1][2]) >= int(length)
+        )
+        return longer or _WITHOUT_END.get(after) == kind
+    try:
+        first, last = parser.from_paimon_type(old), parser.from_paimon_type(now)
+    except ValueError:
+        return False
+    if pa.types.is_decimal(first) and pa.types.is_decimal(last):
+        return bool(first.scale == last.scale and first.precision <= last.precision)
+    return any(
+        first in types and last in types and types.index(first) <= types.index(last)
+        for types in _WIDER
+    )
+
+
+def _plain(type: Any) -> str:
+    """A type without the word that it has no nulls."""
+    return str(type).upper().replace(" NOT NULL", "")
+
+
+def _values(values: Sequence[Any], type: pa.DataType) -> pa.Array:
+    if pa.types.is_timestamp(type) and type.tz is not None:
+        # They are in UTC, without saying so.
+        return pa.array(values, pa.timestamp("us")).cast(pa.int64()).cast(type)
+    return pa.array(values, type)
+
+
+def _deleted(table: Any, files: Sequence[_DataFile]) -> Iterator[tuple[int, RowSet]]:
+    """The deleted rows of the files that have some."""
+    read = import_module("pypaimon.deletionvectors.deletion_vector").DeletionVector.read
+    for at, each in enumerate(files):
+        if each.vector is None:
+            continue
+        try:
+            rows = np.fromiter(read(table.file_io, each.vector).bit_map(), np.int64)
+        except RuntimeError as error:
+            raise UnsupportedError(
+                f"{each.path}: its deletion vector is not read here: {error}",
+                hint=f"pypaimon reads those of 32 bits; {_COMPACT}",
+            ) from error
+        if len(rows):
+            yield at, RowSet.of(rows)
+
+
+class ManifestStatistics(Statistics):
+    """The statistics of the manifests, column by column."""
+
+    def __init__(
+        self, table: Any, snapshot: Any, files: Sequence[_DataFile], schema: pa.Schema
+    ) -> None:
+        super().__init__()
+        self.table, self.snapshot, self.files, self.schema = table, snapshot, files, schema
+
+    @cached_property
+    def of_files(self) -> list[tuple[Any, dict[str, int]]] | None:
+        """The statistics by file, with the places of the columns; ``None`` if they are gone."""
+        if self.snapshot is None:
+            return None
+        of = import_module("pypaimon.manifest.manifest_list_manager").ManifestListManager
+        entries = import_module("pypaimon.manifest.manifest_file_manager").ManifestFileManager
+        try:
+            manifests = of(self.table).read_all(self.snapshot)
+            read = entries(self.table).read_entries_parallel(manifests, drop_stats=False)
+        except Exception:  # the snapshot may have expired, and statistics are only advice
+            return None
+        known = {
+            (tuple(each.partition.values), each.bucket, each.file.file_name): each.file.value_stats
+            for each in read
+        }
+        found = []
+        for each in self.files:
+            stats = known.get((each.partition, each.bucket, each.file.file_name))
+            names = () if stats is None else [field.name for field in stats.min_values.fields]
+            found.append((stats, {name: at for at, name in enumerate(names)}))
+        return found
+
+    def read(self, column: str) -> Intervals | None:
+        """See ``Statistics``."""
+        path = column_path(column)
+        if len(path) > 1 or path[0] not in self.schema.names or self.of_files is None:
+            return None
+        type = self.schema.field(path[0]).type
+        if pa.types.is_nested(type):
+            return None
+        lows, highs, nulls = list[Any](), list[Any](), list[int]()
+        for stats, names in self.of_files:
+            at = names.get(path[0], -1)
+            counts = () if stats is None else stats.null_counts or ()
+            lows.append(_bound(stats and stats.min_values, at))
+            highs.append(_bound(stats and stats.max_values, at))
+            count = counts[at] if 0 <= at < len(counts) else None
+            nulls.append(-1 if count is None else count)
+        low, high = _keys(lows, type, -_CUT), _keys(highs, type, _CUT)
+        if pa.types.is_floating(type):
+            high = Keys(high.data, np.zeros(len(lows), np.bool_))
+        rows = np.array([each.file.row_count for each in self.files], np.int64)
+        return Intervals.checked(
+            type=type, lo=low, hi=high, rows=rows, nulls=np.array(nulls, np.int64)
+        )
+
+
+def _bound(row: Any, at: int) -> Any:
+    if row is None or not 0 <= at < len(row):
+        return None
+    try:
+        value = row.get_field(at)
+    except (TypeError, ValueError, struct.error):
+        return None
+    return None if isinstance(value, float) and math.isnan(value) else value
+
+
+def _keys(values: Sequence[Any], type: pa.DataType, outwards: int) -> Keys:
+    found = _values(values, type)
+    if pa.types.is_timestamp(type):
+        moved = numbers(found.cast(pa.int64()), 0) + outwards
+        found = pa.array(moved, mask=~np.asarray(found.is_valid())).cast(type)
+    return order_keys(found, type)
+
+
+def _library(root: str, module: str) -> Any:
+    try:
+        return import_module(module)
+    except ImportError as error:
+        raise UnsupportedError(
+            f"{root} is a table of {FORMAT}, and pypaimon is not installed ({error})",
+            hint="pip install 'skipstone[paimon]', then pip install --no-deps 'pypaimon>=2.1,<2.2'",
+        ) from error
+
+
+def _options(root: str, options: Mapping[str, str]) -> dict[str, str]:
+    """The options of an object store by the names of ``pypaimon``."""
+    if "://" not in root:
+        return {}
+    from skipstone.storage.objects import named_options
+
+    named = {name.removeprefix("aws_"): v for name, v in named_options(root, options).items()}
+    return {**options, **{_OPTIONS[name]: v for name, v in named.items() if name in _OPTIONS}}
