@@ -93,6 +93,7 @@ java:
 
 $(VENV)/.stamp: pyproject.toml tools/bootstrap.sh
 	sh tools/bootstrap.sh venv $(VENV) -e '.[test,lint,docs]'
+	sh tools/bootstrap.sh venv $(VENV) --no-deps 'pypaimon>=2.1,<2.2'
 	touch $@
 
 # Spark's classes as Java keeps them, for Java processes that tests start.

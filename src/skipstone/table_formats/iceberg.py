@@ -34,7 +34,7 @@ from skipstone.pruning import RowSet
 from .field_ids import READERS
 from .iceberg_columns import DataFile, ManifestStatistics, Names, partitions_of, schema_of
 from .iceberg_equality import EqualityDeletes, Keys
-from .snapshot import Snapshot, instant
+from .snapshot import Snapshot, instant, known_time
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -149,7 +149,7 @@ class IcebergSource:
             partitions=partitions_of(self.name, data, specs, fields, schema),
             statistics=ManifestStatistics(data, specs, fields, schema, self._names.doubtful),
             deleted=self._deleted(data, deletes, Keys(table, schema, fields, named)),
-            committed=lambda: made,
+            committed=known_time(made),
             names=Namings.of([named.get(each.path, SAME) for each in data]),
             former=self._names.former(table, fields),
             defaults=defaults,

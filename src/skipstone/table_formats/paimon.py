@@ -45,7 +45,7 @@ from skipstone.predicate.types import column_path
 from skipstone.pruning import RowSet
 from skipstone.pruning.interval import Intervals
 
-from .snapshot import Snapshot, Statistics, canonical_type, instant
+from .snapshot import Snapshot, Statistics, canonical_type, instant, known_time
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -66,6 +66,7 @@ _WIDER: Final = (
 )
 _LENGTH: Final = re.compile(r"(VARCHAR|VARBINARY|TIMESTAMP|TIMESTAMP_LTZ)\((\d+)\)")
 _WITHOUT_END: Final = {"STRING": "VARCHAR", "BYTES": "VARBINARY"}
+_SMALL: Final = {"source.split.target-size": "1 b", "source.split.open-file-cost": "1 b"}
 #: microseconds
 _CUT: Final = 1_000
 
@@ -169,7 +170,8 @@ class PaimonSource:
                 f"{self.root}: its catalog says who may read which rows (query-auth.enabled)",
                 hint=f"read it through {FORMAT}",
             )
-        scan = table.new_read_builder().new_scan()
+        # Splits as small as they get: a file that needs no merge is not in one with files that do.
+        scan = table.copy_without_time_travel(_SMALL).new_read_builder().new_scan()
         plan = scan.plan()
         found = scan.file_scanner._scanned_snapshot
         files = sorted(self._files(plan.splits()), key=lambda each: each.path)
@@ -195,7 +197,7 @@ class PaimonSource:
             },
             statistics=ManifestStatistics(table, found, files, schema),
             deleted=dict(_deleted(table, files)),
-            committed=lambda: made,
+            committed=known_time(made),
             containers={
                 each.path: bytes(each.file.embedded_index)
                 for each in files
@@ -348,6 +350,10 @@ class ManifestStatistics(Statistics):
     ) -> None:
         super().__init__()
         self.table, self.snapshot, self.files, self.schema = table, snapshot, files, schema
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        # A plan that travels has used them, and a table of the library does not travel.
+        return ManifestStatistics, (None, None, (), self.schema)
 
     @cached_property
     def of_files(self) -> list[tuple[Any, dict[str, int]]] | None:

@@ -21,7 +21,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from functools import cached_property
+from functools import cached_property, partial
 from typing import TYPE_CHECKING, ClassVar, Protocol
 
 import numpy as np
@@ -264,6 +264,15 @@ class SnapshotTable:
                 if index in place
             },
         )
+
+
+def known_time(made: datetime | None) -> Callable[[], datetime | None]:
+    """``Snapshot.committed`` where the time is at hand. It travels with a plan."""
+    return partial(_same, made)
+
+
+def _same(made: datetime | None) -> datetime | None:
+    return made
 
 
 def canonical_type(type: pa.DataType) -> pa.DataType:
