@@ -427,6 +427,8 @@ def test_the_clock_is_that_of_new_files(tmp_path: Path) -> None:
         (["metadata/v1.metadata.json", "part-0"], "Apache Iceberg"),
         (["metadata/v1.metadata.json.gz", "part-0"], "Apache Iceberg"),
         (["metadata/notes.metadata.json", "part-0"], None),
+        (["schema/schema-0", "bucket-0/part-0"], "Apache Paimon"),
+        (["schema/notes.txt", "part-0"], None),
         (["part-0"], None),
     ],
 )

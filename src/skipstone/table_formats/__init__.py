@@ -1,5 +1,5 @@
 """Tables of table formats, each through its own library: Delta Lake, Apache Iceberg, Apache
-Paimon.
+Paimon, Apache Hudi.
 
 A format is one module with a ``Source`` (``snapshot.py``); ``open_table`` and ``open_named`` know
 them.
@@ -26,6 +26,7 @@ __all__ = ["Snapshot", "SnapshotListing", "SnapshotTable", "Source", "open_named
 DELTA: Final = "Delta Lake"
 ICEBERG: Final = "Apache Iceberg"
 PAIMON: Final = "Apache Paimon"
+HUDI: Final = "Apache Hudi"
 #: what a table of a catalog begins with: ``iceberg:catalog.namespace.table``
 _NAMED: Final = "iceberg:"
 
@@ -41,8 +42,8 @@ def open_table(
     """The table of ``format`` (``storage.table_format``) at ``root``, at a version or a time if one
     is given; ``None`` for a table of no format.
 
-    ``UnsupportedError`` for a format that has no reader here, and without its library; and for a
-    version or a time of a table of no format.
+    ``UnsupportedError`` without the library of the format, and for a version or a time of a table
+    of no format.
     """
     at = version, timestamp
     if format is None and at == (None, None):
@@ -65,10 +66,11 @@ def open_table(
         from .paimon import PaimonSource
 
         return SnapshotTable(root, storage, PaimonSource(root, options, *at))
-    raise UnsupportedError(
-        f"{root} is a table of {format}: its directory holds files that are not part of the table",
-        hint=f"read it through {format}, which has its own file statistics",
-    )
+    if format == HUDI:
+        from .hudi import HudiSource
+
+        return SnapshotTable(root, storage, HudiSource(root, options, *at))
+    raise AssertionError(format)
 
 
 def open_named(

@@ -394,7 +394,10 @@ class ManifestStatistics(Statistics):
             highs.append(_bound(stats and stats.max_values, at))
             count = counts[at] if 0 <= at < len(counts) else None
             nulls.append(-1 if count is None else count)
-        low, high = _keys(lows, type, -_CUT), _keys(highs, type, _CUT)
+        try:
+            low, high = _keys(lows, type, -_CUT), _keys(highs, type, _CUT)
+        except (pa.ArrowException, OverflowError):
+            return None  # they are of a type that the column had before
         if pa.types.is_floating(type):
             high = Keys(high.data, np.zeros(len(lows), np.bool_))
         rows = np.array([each.file.row_count for each in self.files], np.int64)

@@ -1,0 +1,253 @@
+"""Tables of Apache Hudi, through ``hudi`` (hudi-rs): instants and base files.
+
+**Which files an instant has** the library says: a base file of each file group. A file group with
+log files has rows that are not in its base file, or not any more: such a table is refused.
+
+**Columns** are those of the files, by name, as Hudi reads them: Hudi's own columns
+(``_hoodie_commit_time`` …) come first, and the columns of partitions are in the files, too. Names
+of folders mean nothing. Where columns may have other names in the files (schema on read), or where
+the files lack the columns of partitions, the table is refused.
+
+**Old instants.** A cleaner removes the files of old instants, and the library then leaves their
+rows out. A later commit says which file of a group it replaced (``prevCommit``), so an instant
+whose files are not all there is an error.
+
+The library has no statistics of files, and no row counts, without opening each file.
+"""
+
+from __future__ import annotations
+
+import json
+from datetime import UTC, datetime
+from threading import Lock
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+import pyarrow as pa
+
+from skipstone.errors import SkipstoneError, UnsupportedError
+from skipstone.human import of_total
+from skipstone.identity import canonical_path
+
+from .snapshot import Snapshot, Statistics, canonical_type, instant, known_time
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+
+    from skipstone.pruning.interval import Intervals
+
+FORMAT: Final = "Apache Hudi"
+_READ: Final = f"read it through {FORMAT}"
+
+
+class HudiSource:
+    """The table at ``root``, at an instant or a time if one is given."""
+
+    format: Final = FORMAT
+
+    def __init__(
+        self,
+        root: str,
+        options: Mapping[str, str],
+        version: int | str | None = None,
+        timestamp: str | datetime | None = None,
+    ) -> None:
+        self._library = _library(root)
+        self.root = root
+        self._given = root, options, version, timestamp
+        self._options = _options(root, options)
+        self.pinned = version is not None or timestamp is not None
+        self._lock = Lock()
+        self._last: tuple[list[Any], Snapshot] | None = None
+        if self.pinned:
+            self._at = self._named(version, timestamp)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return HudiSource, self._given  # it is opened where it arrives
+
+    def snapshot(self) -> Snapshot:
+        """See ``Source``."""
+        with self._lock:
+            if self.pinned and self._last is not None:
+                return self._last[1]
+            table, instants = self._open()
+            # The list is another one after each commit and each rollback.
+            seen = [each.timestamp for each in instants]
+            if self._last is None or self._last[0] != seen:
+                try:
+                    self._last = seen, self._read(table, instants)
+                except SkipstoneError:
+                    raise
+                except Exception as error:  # of the library, which has one class for all
+                    raise SkipstoneError(
+                        f"{self.root}: {FORMAT} does not read the table: {error}"
+                    ) from error
+        return self._last[1]
+
+    def _open(self) -> tuple[Any, list[Any]]:
+        """The table as it is now, and its completed instants, the oldest first."""
+        try:
+            table = self._library.HudiTable(self.root, self._options)
+            timeline = table.get_timeline()
+            found = {
+                each.timestamp: each
+                for each in (
+                    *timeline.get_completed_commits(),
+                    *timeline.get_completed_deltacommits(),
+                    *timeline.get_completed_replacecommits(),
+                )
+            }
+        except Exception as error:  # as above
+            raise SkipstoneError(
+                f"{self.root}: {FORMAT} does not open the table: {error}",
+                hint="check the options of the storage",
+            ) from error
+        return table, [found[time] for time in sorted(found)]
+
+    def _named(self, version: int | str | None, timestamp: str | datetime | None) -> str:
+        """The instant of a version or a time."""
+        _, instants = self._open()
+        if timestamp is None:
+            found = [each for each in instants if each.timestamp == str(version)]
+            said = f"instant {version}"
+        else:
+            moment = instant(timestamp)
+            found = [each for each in instants if _time(each) <= moment]
+            said = f"instant at {moment}"
+        if not found:
+            oldest = f"the oldest is {instants[0].timestamp}" if instants else "it has none"
+            raise SkipstoneError(
+                f"{self.root} has no completed {said} in its timeline",
+                hint=f"a version is an instant of a commit: {oldest}",
+            )
+        return str(found[-1].timestamp)
+
+    def _read(self, table: Any, instants: Sequence[Any]) -> Snapshot:
+        self._check(table, instants)
+        found = [each for each in instants if not self.pinned or each.timestamp <= self._at]
+        slices = []
+        if found:
+            options = self._library.HudiReadOptions()
+            asked = options.with_as_of_timestamp(found[-1].timestamp)
+            slices = table.get_file_slices(asked)
+        logs = [each for each in slices if each.has_log_files()]
+        if logs:
+            total = of_total(len(logs), len(slices), "file groups")
+            raise UnsupportedError(
+                f"{self.root}: {total} have log files, which have to be merged, such as"
+                f" {logs[0].log_files_relative_paths()[0]}",
+                hint=f"compact it in Hudi (CALL run_compaction), or {_READ}",
+            )
+        if self.pinned:
+            self._check_kept(table, found[-1].timestamp, instants, slices)
+        root = self.root.rstrip("/")
+        files = sorted(
+            (canonical_path(f"{root}/{each.base_file_relative_path()}"), each.base_file_size)
+            for each in slices
+        )
+        return Snapshot(
+            format=FORMAT,
+            version=found[-1].timestamp if found else "0",
+            paths=[path for path, _ in files],
+            sizes=np.array([size for _, size in files], np.int64),
+            row_counts=np.full(len(files), -1, np.int64),
+            schema=self._schema(table),
+            partitions={},
+            statistics=NoStatistics(),
+            deleted={},
+            committed=known_time(_time(found[-1]) if found else None),
+        )
+
+    def _schema(self, table: Any) -> pa.Schema:
+        own = table.hudi_options().get("hoodie.populate.meta.fields", "true") != "false"
+        arrow = table.get_schema_with_meta_fields() if own else table.get_schema()
+        for field in arrow:
+            if "[ns" in str(field.type):
+                raise UnsupportedError(
+                    f"{self.root}: {field.name!r} has nanoseconds: not read here"
+                )
+        return pa.schema([pa.field(each.name, canonical_type(each.type)) for each in arrow])
+
+    def _check(self, table: Any, instants: Sequence[Any]) -> None:
+        """``UnsupportedError`` for what is not applied here."""
+        options, why = table.hudi_options(), ""
+        format = options.get("hoodie.table.base.file.format", "PARQUET").upper()
+        dropped = options.get("hoodie.datasource.write.drop.partition.columns", "false")
+        if format != "PARQUET":
+            why = f"its base files are {format} files"
+        elif options.get("hoodie.bootstrap.base.path"):
+            why = "its rows are in the files of another table, too (bootstrap)"
+        elif dropped == "true" and len(table.get_partition_schema()):
+            why = "its files lack the columns of partitions (drop.partition.columns)"
+        elif instants:
+            newest = _metadata(table, instants[-1])
+            if newest["extraMetadata"].get("latest_schema"):
+                why = "files may have columns under other names (hoodie.schema.on.read.enable)"
+        if why:
+            raise UnsupportedError(f"{self.root}: {why}, which is not applied here", hint=_READ)
+
+    def _check_kept(
+        self, table: Any, at: str, instants: Iterable[Any], slices: Sequence[Any]
+    ) -> None:
+        """``SkipstoneError`` where a file of the instant ``at`` was cleaned; see the module."""
+        have = {each.file_id: each.creation_instant_time for each in slices}
+        later: set[str] = set()
+        for each in instants:
+            if each.timestamp <= at:
+                continue
+            found = _metadata(table, each)
+            stats = [one for of in found["partitionToWriteStats"].values() for one in of]
+            replaced = [one for of in found["partitionToReplaceFileIds"].values() for one in of]
+            before = {one["fileId"]: one["prevCommit"] for one in stats}
+            for file, old in before.items():
+                fresh = old in (None, "null") or old > at
+                if file not in later and not fresh and have.get(file) != old:
+                    raise self._cleaned(at, file)
+            for file in replaced:
+                if file not in later and file not in have:
+                    raise self._cleaned(at, file)
+            later |= before.keys()
+
+    def _cleaned(self, at: str, file: str) -> SkipstoneError:
+        return SkipstoneError(
+            f"{self.root}: files of instant {at} are gone, such as one of file group {file}",
+            hint="a cleaner removes the files of old instants: open a newer one",
+        )
+
+
+class NoStatistics(Statistics):
+    """The library has none without opening each file, and those of the files are used anyway."""
+
+    def read(self, column: str) -> Intervals | None:
+        """See ``Statistics``."""
+        return None
+
+
+def _metadata(table: Any, instant: Any) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads(table.get_timeline().get_instant_metadata_in_json(instant))
+    names = ("partitionToWriteStats", "partitionToReplaceFileIds", "extraMetadata")
+    return {name: found.get(name) or {} for name in names}
+
+
+def _time(instant: Any) -> datetime:
+    return datetime.fromtimestamp(instant.epoch_mills / 1e3, UTC)
+
+
+def _library(root: str) -> Any:
+    try:
+        import hudi
+    except ImportError as error:
+        raise UnsupportedError(
+            f"{root} is a table of {FORMAT}, and hudi is not installed",
+            hint="pip install 'skipstone[hudi]'",
+        ) from error
+    return hudi
+
+
+def _options(root: str, options: Mapping[str, str]) -> dict[str, str] | None:
+    """The options of an object store, which the library knows by the same names."""
+    if "://" not in root:
+        return None
+    from skipstone.storage.objects import named_options
+
+    return named_options(root, options)
