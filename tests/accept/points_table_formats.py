@@ -16,6 +16,8 @@ ICEBERG = "tests/table_formats/test_iceberg.py"
 MAPPING = "tests/table_formats/test_delta_columns.py"
 COLUMNS = "tests/table_formats/test_iceberg_columns.py"
 DELETES = "tests/table_formats/test_iceberg_deletes.py"
+PAIMON = "tests/table_formats/test_paimon.py"
+HUDI = "tests/table_formats/test_hudi.py"
 
 
 @point("table formats: each version of a random history of a Delta table has its own rows")
@@ -114,3 +116,39 @@ def mapping(bench: Workbench) -> None:
 @point("table formats: deleted rows of an Iceberg table are in no result")
 def deletes(bench: Workbench) -> None:
     hold(f"{DELETES}::test_deleted_rows", f"{DELETES}::test_equality_deletes")
+
+
+@point("table formats: each snapshot of a Paimon table has its own rows, without the deleted ones")
+def paimon(bench: Workbench) -> None:
+    hold(
+        f"{PAIMON}::test_every_snapshot_of_a_random_history",
+        f"{PAIMON}::test_deleted_rows_are_in_no_result",
+        f"{PAIMON}::test_a_snapshot_a_tag_and_a_time",
+        f"{PAIMON}::test_nothing_is_written_into_the_table",
+    )
+
+
+@point("table formats: Paimon's partition values and statistics prune, and explain says so")
+def paimon_statistics(bench: Workbench) -> None:
+    hold(
+        f"{PAIMON}::test_statistics_and_partition_values_prune_and_explain_says_so",
+        f"{PAIMON}::test_bounds_lose_no_row",
+    )
+
+
+@point("table formats: what Paimon has to merge is refused in words, renamed columns are read")
+def paimon_refusals(bench: Workbench) -> None:
+    hold(
+        f"{PAIMON}::test_a_primary_key_is_read_where_no_merge_is_needed",
+        f"{PAIMON}::test_names_and_types_of_old_files",
+        f"{PAIMON}::test_what_is_not_applied_is_refused",
+    )
+
+
+@point("table formats: each instant of a Hudi table has its own rows, and log files are refused")
+def hudi(bench: Workbench) -> None:
+    hold(
+        f"{HUDI}::test_every_instant_has_the_rows_of_hudi",
+        f"{HUDI}::test_log_files_are_refused",
+        f"{HUDI}::test_an_instant_whose_files_were_cleaned",
+    )

@@ -7,8 +7,8 @@ there; see ``tests/s3.py``.
 
 from __future__ import annotations
 
-import sys
 import io
+import sys
 from typing import TYPE_CHECKING, Any
 
 import numpy as np

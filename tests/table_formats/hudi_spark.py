@@ -98,10 +98,12 @@ class History:
         self.spark.sql(f"CALL run_clean(table => '{self.name}', retain_commits => 1)")
 
     def rows(self) -> dict[str, list[str]]:
-        """The rows by instant."""
-        found = {}
+        """The rows by instant, without those of instants whose files were cleaned."""
+        found: dict[str, list[str]] = {}
         called = f"CALL show_commits(table => '{self.name}', limit => 100)"
         for (instant,) in self.spark.sql(called).select("commit_time").collect():
+            if self.name == "cleaned" and found:
+                break  # the newest comes first, and Hudi refuses the others
             read = self.spark.sql(
                 "SELECT _hoodie_commit_time, _hoodie_record_key, id, d, at, money, x, s.n, s.t, k"
                 f" FROM {self.name} TIMESTAMP AS OF '{instant}'"

@@ -146,7 +146,7 @@ def storage_option(function: Function) -> Function:
 def _version_options(function: Function) -> Function:
     """Adds ``--at-version`` and ``--at-timestamp``: which snapshot of a table format is read."""
     for name, metavar, what in (
-        ("--at-version", "VERSION", "a version (a snapshot, a branch or a tag of Iceberg)"),
+        ("--at-version", "VERSION", "a version (a snapshot, a branch, a tag or an instant)"),
         ("--at-timestamp", "TIME", "the newest version at a time, of UTC unless it has a zone"),
     ):
         function = click.option(
@@ -154,7 +154,7 @@ def _version_options(function: Function) -> Function:
             metavar=metavar,
             expose_value=False,
             callback=keep,
-            help=f"For a table of Delta Lake or Apache Iceberg: read {what}.",
+            help=f"For a table of a table format: read {what}.",
         )(function)
     return function
 

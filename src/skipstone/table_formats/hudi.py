@@ -5,8 +5,8 @@ log files has rows that are not in its base file, or not any more: such a table 
 
 **Columns** are those of the files, by name, as Hudi reads them: Hudi's own columns
 (``_hoodie_commit_time`` …) come first, and the columns of partitions are in the files, too. Names
-of folders mean nothing. Where columns may have other names in the files (schema on read), or where
-the files lack the columns of partitions, the table is refused.
+of folders mean nothing. Where columns may have other names in the files (schema on read), the table
+is refused.
 
 **Old instants.** A cleaner removes the files of old instants, and the library then leaves their
 rows out. A later commit says which file of a group it replaced (``prevCommit``), so an instant
@@ -100,7 +100,7 @@ class HudiSource:
         except Exception as error:  # as above
             raise SkipstoneError(
                 f"{self.root}: {FORMAT} does not open the table: {error}",
-                hint="check the options of the storage",
+                hint=f"check the options of the storage, or {_READ}",
             ) from error
         return table, [found[time] for time in sorted(found)]
 
@@ -169,16 +169,11 @@ class HudiSource:
         return pa.schema([pa.field(each.name, canonical_type(each.type)) for each in arrow])
 
     def _check(self, table: Any, instants: Sequence[Any]) -> None:
-        """``UnsupportedError`` for what is not applied here."""
-        options, why = table.hudi_options(), ""
-        format = options.get("hoodie.table.base.file.format", "PARQUET").upper()
-        dropped = options.get("hoodie.datasource.write.drop.partition.columns", "false")
-        if format != "PARQUET":
-            why = f"its base files are {format} files"
-        elif options.get("hoodie.bootstrap.base.path"):
+        """``UnsupportedError`` for what is not applied here. (The library refuses base files of
+        ORC, and files without the columns of partitions.)"""
+        why = ""
+        if table.hudi_options().get("hoodie.bootstrap.base.path"):
             why = "its rows are in the files of another table, too (bootstrap)"
-        elif dropped == "true" and len(table.get_partition_schema()):
-            why = "its files lack the columns of partitions (drop.partition.columns)"
         elif instants:
             newest = _metadata(table, instants[-1])
             if newest["extraMetadata"].get("latest_schema"):

@@ -5,9 +5,9 @@ table with a primary key counts by itself where no other file may have newer row
 a compaction to one level, or with deletion vectors. Other files would have to be merged, and such a
 snapshot is refused, as are files that hold only some columns of their rows.
 
-**Names.** Paimon knows columns by ids, plans and facts by names. Each file names its schema: where
-a schema in use has a column under another name or id, or in a type that is not a narrower one, the
-table is refused.
+**Names.** Paimon knows columns by ids, plans and facts by names. Each file names its schema, which
+has the names in that file. Where the type of a column there is not a narrower one, the table is
+refused.
 
 **Statistics** of the manifests are made by Java and by Python:
 
@@ -18,7 +18,8 @@ table is refused.
 They are read when a predicate first asks for some: the plan itself comes without them.
 
 **File indexes** that a manifest embeds, or that it names next to a file, are of that file; see
-``paimon/adjacent_index.py`` for what is checked before they are used.
+``paimon/adjacent_index.py`` for what is checked before they are used. Those of files that name a
+column otherwise than the table are left out.
 """
 
 from __future__ import annotations
@@ -41,14 +42,16 @@ from skipstone.errors import SkipstoneError, UnsupportedError
 from skipstone.human import of_total
 from skipstone.identity import canonical_path
 from skipstone.predicate.literals import Keys, order_keys
+from skipstone.predicate.naming import SAME, Naming, Namings
 from skipstone.predicate.types import column_path
 from skipstone.pruning import RowSet
 from skipstone.pruning.interval import Intervals
 
+from .field_ids import Field, Fields, columns_by_id, naming_of
 from .snapshot import Snapshot, Statistics, canonical_type, instant, known_time
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 FORMAT: Final = "Apache Paimon"
 _COMPACT: Final = "compact it in Paimon (CALL sys.compact), or read the table there"
@@ -176,13 +179,8 @@ class PaimonSource:
         found = scan.file_scanner._scanned_snapshot
         files = sorted(self._files(plan.splits()), key=lambda each: each.path)
         self._check(files)
-        schema = schema_of(self.root, table.fields)
-        fields = {table.table_schema.id: table.fields}
-        for each in files:
-            id = each.file.schema_id
-            if id not in fields:
-                fields[id] = table.schema_manager.get_schema(id).fields
-                self._check_names(fields[id], table.fields)
+        schema, named = schema_of(self.root, table.fields), self._named(files)
+        namings = [named[each.file.schema_id] for each in files]
         made = None if found is None else datetime.fromtimestamp(found.time_millis / 1e3, UTC)
         snapshot = Snapshot(
             format=FORMAT,
@@ -195,20 +193,22 @@ class PaimonSource:
                 name: _values([each.partition[at] for each in files], schema.field(name).type)
                 for at, name in enumerate(table.partition_keys)
             },
-            statistics=ManifestStatistics(table, found, files, schema),
+            statistics=ManifestStatistics(table, found, files, schema, namings),
             deleted=dict(_deleted(table, files)),
             committed=known_time(made),
             containers={
                 each.path: bytes(each.file.embedded_index)
-                for each in files
-                if each.file.embedded_index
+                for each, naming in zip(files, namings, strict=True)
+                if each.file.embedded_index and not naming
             },
             sidecars={
                 each.path: canonical_path(each.file.aligned_file_path(name))
-                for each in files
+                for each, naming in zip(files, namings, strict=True)
                 for name in each.file.extra_files or ()
-                if name.endswith(".index")
+                if name.endswith(".index") and not naming
             },
+            names=Namings.of(namings),
+            former=self._former(named),
         )
         return None if self.pinned else self._seen(found), snapshot
 
@@ -248,31 +248,56 @@ class PaimonSource:
                 hint=_COMPACT,
             )
 
-    def _check_names(self, old: Sequence[Any], now: Sequence[Any]) -> None:
-        """``UnsupportedError`` where files of a schema cannot be read by names and types of now."""
-        by_id, by_name = (
-            {each.id: each for each in now},
-            {each.name.lower(): each for each in now},
-        )
+    def _named(self, files: Sequence[_DataFile]) -> dict[int, Naming]:
+        """The names of the columns in the files of a schema, by its id."""
+        now, found = self._table.fields, {self._table.table_schema.id: SAME}
+        for id in {each.file.schema_id for each in files} - found.keys():
+            old = self._table.schema_manager.get_schema(id).fields
+            self._check_types(old, now)
+            found[id] = naming_of(_fields(now), _fields(old))
+        return found
+
+    def _former(self, schemas: Iterable[int]) -> dict[str, str]:
+        """The columns by names that these schemas had for them, and that no column has now."""
+        now = columns_by_id(_fields(self._table.fields))
+        names, found = set(now.values()), dict[str, str]()
+        for id in sorted(schemas):
+            if id != self._table.table_schema.id:
+                old = columns_by_id(_fields(self._table.schema_manager.get_schema(id).fields))
+                found |= {
+                    each: now[id] for id, each in old.items() if id in now and each not in names
+                }
+        return found
+
+    def _check_types(self, old: Sequence[Any], now: Sequence[Any]) -> None:
+        """``UnsupportedError`` where values of an older schema are not those of the types now."""
+        by_id = {each.id: each for each in now}
         for field in old:
             same = by_id.get(field.id)
-            named = by_name.get(field.name.lower())
-            if (same is not None and same.name != field.name) or (named is not same):
-                raise UnsupportedError(
-                    f"{self.root}: files have {field.name!r} under another name, or as another"
-                    " column: it was renamed, or added again under the name of a dropped one",
-                    hint=_COMPACT,
-                )
             if same is None or _is_read_as(field.type, same.type):
                 continue
             inner, outer = getattr(field.type, "fields", None), getattr(same.type, "fields", None)
             if inner is None or outer is None:
                 raise UnsupportedError(
-                    f"{self.root}: {field.name!r} is {field.type} in some files, and {same.type} in"
+                    f"{self.root}: {same.name!r} is {field.type} in some files, and {same.type} in"
                     " the table",
                     hint=_COMPACT,
                 )
-            self._check_names(inner, outer)
+            self._check_types(inner, outer)
+
+
+def _fields(fields: Sequence[Any]) -> Fields:
+    return tuple(Field(each.name, each.id, _below(each.type)) for each in fields)
+
+
+def _below(type: Any) -> Fields:
+    """The fields below a type."""
+    if hasattr(type, "fields"):
+        return _fields(type.fields)
+    parts = (("element", "element"), ("key", "key"), ("value", "value"))
+    return tuple(
+        Field(name, None, _below(getattr(type, own))) for name, own in parts if hasattr(type, own)
+    )
 
 
 def schema_of(root: str, fields: Sequence[Any]) -> pa.Schema:
@@ -346,14 +371,20 @@ class ManifestStatistics(Statistics):
     """The statistics of the manifests, column by column."""
 
     def __init__(
-        self, table: Any, snapshot: Any, files: Sequence[_DataFile], schema: pa.Schema
+        self,
+        table: Any,
+        snapshot: Any,
+        files: Sequence[_DataFile],
+        schema: pa.Schema,
+        namings: Sequence[Naming],
     ) -> None:
         super().__init__()
         self.table, self.snapshot, self.files, self.schema = table, snapshot, files, schema
+        self.namings = namings
 
     def __reduce__(self) -> tuple[Any, ...]:
         # A plan that travels has used them, and a table of the library does not travel.
-        return ManifestStatistics, (None, None, (), self.schema)
+        return ManifestStatistics, (None, None, (), self.schema, ())
 
     @cached_property
     def of_files(self) -> list[tuple[Any, dict[str, int]]] | None:
@@ -387,8 +418,9 @@ class ManifestStatistics(Statistics):
         if pa.types.is_nested(type):
             return None
         lows, highs, nulls = list[Any](), list[Any](), list[int]()
-        for stats, names in self.of_files:
-            at = names.get(path[0], -1)
+        for (stats, names), naming in zip(self.of_files, self.namings, strict=True):
+            own = naming.to_file(column)
+            at = -1 if own is None else names.get(column_path(own)[0], -1)
             counts = () if stats is None else stats.null_counts or ()
             lows.append(_bound(stats and stats.min_values, at))
             highs.append(_bound(stats and stats.max_values, at))
