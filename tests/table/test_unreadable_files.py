@@ -134,6 +134,29 @@ def test_check_repairs_a_part_that_is_corrupt(lake: Path) -> None:
     assert json.loads(run("check", lake, "--repair", "--json").stdout)["repair"]["removed"] == []
 
 
+@pytest.mark.parametrize("how", ["gone", "short"])
+def test_check_repairs_facts_whose_pack_is_lost(lake: Path, how: str) -> None:
+    for part in (1, 2):
+        write(lake / f"part-{part}.parquet", part * ROWS)
+    assert run("build", lake, "-c", "name:bitmap").exit_code == 0
+    (first, *_) = sorted((lake.parent / "_lake.skipstone" / "packs").glob("*.pack"))
+    if how == "gone":
+        first.unlink()
+        words = f"pack {first.name} is gone"
+    else:
+        first.write_bytes(first.read_bytes()[:100])
+        words = f"pack {first.name}: it has 100 bytes, and facts name "
+    table = skipstone.Table(str(lake))
+    assert table.count("name = 'n7'") == FILES  # the data is read
+    found = run("check", lake)
+    assert (found.exit_code, words in found.stdout) == (3, True)
+    mended = json.loads(run("check", lake, "--repair", "--json").stdout)
+    assert mended["corrupt"] == []
+    assert any(each.startswith("fact part ") for each in mended["repair"]["removed"])
+    assert table.check(deep=True).ok
+    assert skipstone.Table(str(lake)).count("name = 'n7'") == FILES
+
+
 def test_a_repair_that_was_interrupted_is_finished_by_the_next(lake: Path) -> None:
     for part in (1, 2):
         write(lake / f"part-{part}.parquet", part * ROWS)

@@ -16,6 +16,7 @@ from deltalake import DeltaTable, write_deltalake
 
 import skipstone
 from skipstone.errors import SkipstoneError, UnsupportedError
+from tests.fuzz.mutate import mutated
 from tests.s3 import S3, s3, s3_server
 from tests.table_formats.delta_tables import (
     PREDICATES,
@@ -294,6 +295,46 @@ def test_a_file_that_is_not_the_one_of_the_log(tmp_path: Path) -> None:
     file.write_bytes(file.read_bytes() + b"x")
     with pytest.raises(SkipstoneError, match="never change"):
         skipstone.Table(path).query()
+
+
+@pytest.mark.parametrize("version", [-1, 2**70, 1.5, True, "", "0x1"])
+def test_versions_that_are_no_numbers(tmp_path: Path, version: Any) -> None:
+    path = str(tmp_path / "t")
+    write_deltalake(path, pa.table({"id": pa.array([1], pa.int64())}))
+    with pytest.raises(SkipstoneError, match="is a whole number from 0"):
+        skipstone.Table(path, version=version).count()
+    with pytest.raises(SkipstoneError, match="5 is not a time"):
+        skipstone.Table(path, timestamp=5).count()  # type: ignore[arg-type]
+
+
+def test_the_log_of_another_directory_is_never_read(tmp_path: Path) -> None:
+    """``deltalake`` takes ``a%20b`` for the directory ``a b``."""
+    write_deltalake(str(tmp_path / "a b"), pa.table({"id": pa.array([1], pa.int64())}))
+    shutil.copytree(tmp_path / "a b", tmp_path / "a%20b")
+    write_deltalake(str(tmp_path / "a b"), pa.table({"id": [2]}), mode="overwrite")
+    for path in (tmp_path / "a b").glob("*.parquet"):
+        shutil.copy(path, tmp_path / "a%20b")
+    shutil.copy(
+        tmp_path / "a b/_delta_log/00000000000000000001.json", tmp_path / "a%20b/_delta_log"
+    )
+    with pytest.raises(UnsupportedError, match="percent sign"):
+        skipstone.Table(str(tmp_path / "a%20b")).query()
+    assert skipstone.Table(str(tmp_path / "a b")).query().column("id").to_pylist() == [2]
+
+
+def test_a_damaged_log_is_told_in_words(tmp_path: Path) -> None:
+    """``describe`` reads the history too, in which more can be wrong than in the snapshot."""
+    path = tmp_path / "t"
+    shutil.copytree(GOLDEN / "vectors", path)
+    log = path / "_delta_log/00000000000000000005.json"
+    stored = log.read_bytes()
+    for seed in range(100, 120):
+        log.write_bytes(mutated(stored, seed))
+        try:
+            skipstone.Table(str(path)).describe()
+        except SkipstoneError as error:
+            last = str(error)
+    assert "does not " in last
 
 
 def test_verbs_that_would_write_into_the_table_refuse(tmp_path: Path) -> None:

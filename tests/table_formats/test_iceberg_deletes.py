@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import random
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from pyiceberg.manifest import DataFileContent
 from pyiceberg.transforms import IdentityTransform
@@ -15,7 +17,8 @@ from pyiceberg.types import (
 )
 
 import skipstone
-from skipstone.errors import UnsupportedError
+from skipstone.errors import SkipstoneError, UnsupportedError
+from tests.fuzz.mutate import mutated
 from tests.table_formats.iceberg_tables import (
     add_deletes,
     assert_same,
@@ -48,6 +51,31 @@ def test_deleted_rows(catalog: SqlCatalog) -> None:
         assert table.query(order_by="id desc", limit=2).column("id").to_pylist() == [198, 197]
         assert_same(made, None, "id = 50", "id > 190")
     assert "8 deleted rows in 2 of 2 files" in str(table.describe())
+
+
+def test_damaged_manifests_and_delete_files_are_told_in_words(catalog: SqlCatalog) -> None:
+    """The decoders of ``pyiceberg`` raise whatever the bytes lead to."""
+    made = table_of(catalog, ids(*range(100)))
+    (file,) = [task.file.file_path for task in made.scan().plan_files()]
+    add_deletes(made, "one", pa.table({"file_path": [file] * 2, "pos": [3, 5]}), Record())
+    path = folder(made)
+    assert skipstone.Table(path).count() == 98
+    told = 0
+    for each in [*Path(path).rglob("*.avro"), *Path(path).rglob("*-deletes.parquet")]:
+        stored = each.read_bytes()
+        for seed in range(25):
+            each.write_bytes(mutated(stored, seed))
+            try:
+                skipstone.Table(path).query("id = 3")
+            except SkipstoneError:
+                told += 1
+        each.write_bytes(stored)
+    assert told > 20
+    # A delete file of other bytes deletes other rows.
+    other = pa.table({"file_path": [file], "pos": [7]})
+    pq.write_table(other, next(Path(path).rglob("*-deletes.parquet")))
+    with pytest.raises(SkipstoneError, match="and its manifest says"):
+        skipstone.Table(path).count()
 
 
 @pytest.mark.parametrize("parted", [False, True])

@@ -13,9 +13,8 @@ from skipstone.errors import KeyUnavailableError
 from skipstone.pruning import Cause, Reason
 
 from .coverage import unreadable
-from .part_columns import OWN
+from .part_columns import OWN, SIDECARS, place_columns
 from .slice_upkeep import damaged_slices
-from .vacuum import packs_of_rows
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -24,6 +23,7 @@ if TYPE_CHECKING:
 
     from skipstone.storage import Listing
 
+    from .snapshot import Snapshot
     from .store import Store
 
 
@@ -34,8 +34,8 @@ class Check:
     ``files`` are those listed; ``current`` of them have facts of this version, ``stale`` facts of
     another, ``missing`` none; a build could not read those of ``unreadable`` (with the reason).
     ``orphaned`` are paths with facts and without a file. ``damaged`` are parts that cannot be read
-    or are of a newer version, or encrypted packs that do not authenticate; ``lost_packs`` are named
-    by a part and gone.
+    or are of a newer version, packs that are cut short, and encrypted packs that do not
+    authenticate; ``lost_packs`` are named by a part and gone.
     """
 
     files: int
@@ -83,6 +83,7 @@ def check(store: Store, listing: Listing, fingerprint: str | None = None) -> Che
     lost = unreadable(matched)
     orphans = np.flatnonzero(matched.dead_rows & (matched.path_of_row < 0))
     paths = snapshot.identities.paths.take(pa.array(orphans)).drop_null()
+    lost_packs, short = _packs(store, snapshot, ~matched.dead_rows)
     return Check(
         files=len(listing),
         current=int(matched.has_fact.sum()) - len(lost),
@@ -92,19 +93,22 @@ def check(store: Store, listing: Listing, fingerprint: str | None = None) -> Che
         orphaned=tuple(sorted(pc.unique(paths).to_pylist())),
         parts=len(snapshot.parts),
         damaged=tuple(
-            dict.fromkeys((*damaged, *_late(snapshot.reasons, damaged), *_damaged_packs(store)))
+            dict.fromkeys(
+                (*damaged, *_late(snapshot.reasons, damaged), *short, *_damaged_packs(store))
+            )
         ),
-        lost_packs=_lost_packs(store, matched.dead_rows),
+        lost_packs=lost_packs,
     )
 
 
 def remove_damaged(store: Store, found: Check) -> list[str]:
-    """Remove the parts, packs and bit slices that ``found`` names as corrupt; their names. Then a
-    build makes them again."""
-    gone = []
+    """Remove the parts, packs and bit slices that ``found`` names as corrupt, and the parts that
+    name a pack which is gone; their names. Then a build makes them again."""
+    gone, removed, packs = [], [], set(found.lost_packs)
     for reason in found.damaged:
         if reason.cause is not Cause.CORRUPT:
             continue  # of a newer version, or not given by the store now
+        removed.append(reason.subject)
         what, _, name = reason.subject.rpartition(" ")
         if what == "fact part":
             gone.append(store.location.part(name))
@@ -113,8 +117,26 @@ def remove_damaged(store: Store, found: Check) -> list[str]:
             gone.append(store.location.slices(name))
         elif what == "pack":
             gone.append(f"{store.location.packs}/{name}")
+            packs.add(name)
+    for name in _parts_naming(store.snapshot(), packs) if packs else ():
+        if f"fact part {name}" not in removed:
+            removed.append(f"fact part {name}")
+            gone += [store.location.part(name), store.location.slices(name)]
     store.storage.delete(*gone)
-    return [reason.subject for reason in found.damaged if reason.cause is Cause.CORRUPT]
+    return removed
+
+
+def _parts_naming(snapshot: Snapshot, packs: set[str]) -> list[str]:
+    """The parts with a row that names one of these packs."""
+    wanted = pa.array(sorted(packs), pa.large_string())
+    names = [snapshot.own(place_columns(sidecar)[0]) for sidecar in SIDECARS]
+    naming = np.logical_or.reduce([np.asarray(pc.is_in(each, wanted)) for each in names])
+    starts = snapshot.identities.starts
+    return [
+        part.name
+        for part in snapshot.parts
+        if part.name in starts and naming[starts[part.name] :][: part.rows].any()
+    ]
 
 
 def _damaged_packs(store: Store) -> list[Reason]:
@@ -138,10 +160,28 @@ def _chosen(paths: Sequence[str], mask: NDArray[np.bool_]) -> tuple[str, ...]:
     return tuple(paths[at] for at in np.flatnonzero(mask).tolist())
 
 
-def _lost_packs(store: Store, dead: NDArray[np.bool_]) -> tuple[str, ...]:
-    named = packs_of_rows(store.snapshot(), ~dead)
-    if not named:
-        return ()
+def _packs(
+    store: Store, snapshot: Snapshot, rows: NDArray[np.bool_]
+) -> tuple[tuple[str, ...], list[Reason]]:
+    """The packs that fact rows of the mask name and that are gone; and those that end before what
+    is named in them."""
+    found = []
+    for sidecar in SIDECARS:
+        pack, offset, length, _ = (snapshot.own(name) for name in place_columns(sidecar))
+        ends = pc.add(offset.cast(pa.float64()), length.cast(pa.float64()))
+        found.append(pa.table({"pack": pack, "end": ends}).filter(pa.array(rows)))
+    named = pa.concat_tables(found).group_by("pack").aggregate([("end", "max")])
+    named = named.filter(named.column("pack").is_valid()).sort_by("pack")
+    if not len(named):
+        return (), []
     start = len(store.location.packs) + 1
-    held = {path[start:] for path in store.storage.list_all(store.location.packs).paths}
-    return tuple(sorted(named - held))
+    listed = store.storage.list_all(store.location.packs)
+    sizes = dict(zip((path[start:] for path in listed.paths), listed.sizes.tolist(), strict=True))
+    lost, short = [], []
+    for name, end in zip(*(each.to_pylist() for each in named.columns), strict=True):
+        if name not in sizes:
+            lost.append(name)
+        elif sizes[name] < (end or 0):
+            text = f"it has {sizes[name]:,} bytes, and facts name {int(end):,} of it"
+            short.append(Reason(cause=Cause.CORRUPT, subject=f"pack {name}", text=text))
+    return tuple(lost), short

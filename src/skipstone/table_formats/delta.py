@@ -20,6 +20,7 @@ never gets another meaning, so facts by that name stay true when a column is ren
 from __future__ import annotations
 
 import json
+import re
 from datetime import UTC, datetime
 from functools import partial
 from threading import Lock
@@ -31,7 +32,7 @@ import pyarrow as pa
 
 from skipstone import _compute as pc
 from skipstone._arrays import numbers
-from skipstone.errors import SkipstoneError, UnsupportedError
+from skipstone.errors import SkipstoneError, UnsupportedError, first_line
 from skipstone.identity import canonical_path
 from skipstone.predicate.literals import Keys, order_keys
 from skipstone.predicate.naming import SAME, Named, Naming, Namings
@@ -84,6 +85,13 @@ class DeltaSource:
         timestamp: str | datetime | None = None,
     ) -> None:
         self._library = _library(root)
+        if "://" not in root and re.search(r"[%\\\n]", root):
+            # It would read the log of a directory of another name.
+            raise UnsupportedError(
+                f"{root!r}: deltalake does not read paths with a percent sign, a backslash or a"
+                " line break",
+                hint="give the directory another name",
+            )
         self.root = root
         self._given = root, options, version, timestamp
         self._options = _options(root, options)
@@ -177,8 +185,14 @@ class DeltaSource:
 
     def _committed(self, version: int) -> datetime | None:
         """When a version was made. The library counts commits from the newest version."""
-        newest = self._library.DeltaTable(**self._place)
-        commits = newest.history(newest.version() - version + 1)
+        try:
+            newest = self._library.DeltaTable(**self._place)
+            commits = newest.history(newest.version() - version + 1)
+        except (self._errors, OSError, ValueError) as error:
+            raise SkipstoneError(
+                f"{self.root}: {FORMAT} does not read the history: {first_line(error)}",
+                hint="check the log, and the options of the storage",
+            ) from error
         if len(commits) <= newest.version() - version:
             return None
         return datetime.fromtimestamp(commits[newest.version() - version]["timestamp"] / 1e3, UTC)
@@ -259,10 +273,12 @@ def _library(root: str) -> Any:
 
 
 def _whole(version: int | str) -> int:
-    try:
-        return int(version)
-    except ValueError:
-        raise SkipstoneError(f"a version of {FORMAT} is a whole number, not {version!r}") from None
+    if not re.fullmatch(r"\d{1,18}", str(version).strip(), re.ASCII):
+        raise SkipstoneError(
+            f"a version of {FORMAT} is a whole number from 0, not {version!r}",
+            hint="a time is named by timestamp (--at-timestamp), a version by its number",
+        )
+    return int(version)
 
 
 def _options(root: str, options: Mapping[str, str]) -> dict[str, str] | None:

@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 import pyarrow.parquet as pq
 
-from skipstone.errors import SkipstoneError, UnsupportedError
+from skipstone.errors import SkipstoneError, UnsupportedError, first_line
 from skipstone.human import of_total
 from skipstone.identity import canonical_path
 from skipstone.predicate.naming import SAME, Namings
@@ -91,9 +91,9 @@ class IcebergSource:
                     self._last = seen, self._read()
                 except SkipstoneError:
                     raise
-                except (OSError, ValueError, NotImplementedError) as error:
+                except Exception as error:  # of the decoders, where bytes are damaged
                     raise SkipstoneError(
-                        f"{self.name}: {FORMAT} does not read the snapshot: {error}",
+                        f"{self.name}: {FORMAT} does not read the snapshot: {first_line(error)}",
                         hint="a snapshot that was expired has lost its manifests",
                     ) from error
         return self._last[1]
@@ -254,14 +254,22 @@ def _entries(manifest: Any, io: Any) -> list[DataFile]:
 def _positions(delete: DataFile, source: Any) -> dict[str, Any]:
     with source.new_input(delete.file.file_path).open() as opened:
         content = opened.read()
+    size = delete.file.file_size_in_bytes
+    if len(content) != size:
+        raise ValueError(
+            f"{delete.path} has {len(content):,} bytes, and its manifest says {size:,}"
+        )
     if delete.kind == "PUFFIN":
         puffin = import_module("pyiceberg.table.puffin").PuffinFile(content)
         read = import_module("pyiceberg.table.deletion_vector").deletion_vectors_from_puffin_file
-        return {
+        found = {
             vector.referenced_data_file: vector.to_vector().to_numpy()
             for blob, vector in zip(puffin.footer.blobs, read(puffin), strict=True)
             if blob.offset == _blob(delete)[1]
         }
+        if not found:
+            raise ValueError(f"{delete.path} has no vector at byte {_blob(delete)[1]:,}")
+        return found
     if delete.kind != "PARQUET":
         raise UnsupportedError(f"{delete.path}: position deletes in {delete.kind}, not in Parquet")
     rows = pq.ParquetFile(io.BytesIO(content)).read(["file_path", "pos"], use_threads=False)

@@ -292,7 +292,7 @@ def instant(timestamp: str | datetime) -> datetime:
     """A time without a zone is one of UTC."""
     try:
         found = timestamp if isinstance(timestamp, datetime) else datetime.fromisoformat(timestamp)
-    except ValueError:
+    except (ValueError, TypeError):
         raise SkipstoneError(
             f"{timestamp!r} is not a time", hint="write 2026-01-31 12:00:00, or with +02:00"
         ) from None
