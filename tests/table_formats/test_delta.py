@@ -408,15 +408,6 @@ def test_queries_while_others_commit(tmp_path: Path) -> None:
     assert table.count() == 40
 
 
-@pytest.mark.parametrize("mode", ["name", "id"])
-def test_column_mapping_is_refused(tmp_path: Path, mode: str) -> None:
-    path = str(tmp_path / "t")
-    made = {"delta.columnMapping.mode": mode}
-    write_deltalake(path, pa.table({"id": [1]}), configuration=made)
-    with pytest.raises(UnsupportedError, match="columnMapping"):
-        skipstone.Table(path).query()
-
-
 def test_in_an_object_store(s3: S3) -> None:
     """The log through the library, the files and the index through our own storage."""
     path = f"{s3.base}/lake/t"

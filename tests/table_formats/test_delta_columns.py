@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from deltalake import DeltaTable, write_deltalake
 
 import skipstone
 from skipstone.errors import UnsupportedError
@@ -210,6 +211,21 @@ def test_every_version_of_a_random_history(tmp_path: Path, mode: str, seed: int)
                 wanted = [row for row in every.to_pylist() if row[name] == value]
                 found = skipstone.Table(path, version=version).query(where)
                 assert rows(found) == rows(every.from_pylist(wanted, every.schema)), where
+
+
+@pytest.mark.parametrize("mode", ["name", "id"])
+def test_a_table_that_was_made_with_mapping(tmp_path: Path, mode: str) -> None:
+    """By the library's own writer: files have physical names from the first one on."""
+    path, made = str(tmp_path / "t"), {"delta.columnMapping.mode": mode}
+    for at in range(4):
+        data = pa.table({"id": [2 * at, 2 * at + 1], "k": ["a", f"k {at}"], "x.y": [at, None]})
+        write_deltalake(path, data, mode="append", partition_by=["k"], configuration=made)
+    assert "id" not in pq.read_schema(DeltaTable(path).file_uris()[0]).names
+    table = skipstone.Table(path)
+    table.build(indexes=["id:bitmap", "`x.y`:valuelist"])
+    assert_same(path, None, "id = 3", "k = 'a'", "k = 'k 2' AND id > 1")
+    for where, files in {"id = 3": 1, "`x.y` = 2": 1, "`x.y` IS NULL": 4, "k = 'a'": 4}.items():
+        assert table.plan(where, inside=False).files_kept == files, where
 
 
 def struct_of(history: Mapped) -> str:
