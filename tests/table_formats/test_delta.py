@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime as dt
 import os
 import pickle
+import shutil
 from decimal import Decimal
 from threading import Thread
 from typing import TYPE_CHECKING, Any
@@ -26,6 +27,7 @@ from tests.table_formats.delta_tables import (
     read,
     rows,
 )
+from tests.table_formats.make_golden import GOLDEN
 
 if TYPE_CHECKING:
     from pathlib import Path
