@@ -6,7 +6,10 @@
 from __future__ import annotations
 
 import datetime as dt
+import json
 import random
+import struct
+import zlib
 from decimal import Decimal
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -14,17 +17,21 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from pyiceberg.avro.file import AvroOutputFile
 from pyiceberg.catalog.sql import SqlCatalog
 from pyiceberg.manifest import (
     DataFile,
     DataFileContent,
     FileFormat,
     ManifestContent,
+    ManifestEntry,
     ManifestWriterV2,
 )
 from pyiceberg.table.snapshots import Operation
 from pyiceberg.table.update.snapshot import _FastAppendFiles
+from pyiceberg.typedef import Record
 from pyiceberg.types import DecimalType, DoubleType, LongType, StringType
+from pyroaring import BitMap64
 
 import skipstone
 from skipstone.errors import PredicateError
@@ -151,6 +158,60 @@ def add_deletes(
     with table.transaction() as transaction:
         adding = _AddDeletes(Operation.OVERWRITE, transaction, table.io)
         adding.append_data_file(made)
+        adding.commit()
+
+
+class _VectorsWriter(_DeletesWriter):
+    def new_writer(self) -> AvroOutputFile[ManifestEntry]:
+        entries = self._with_partition(3)
+        return AvroOutputFile(self._output_file, entries, "manifest_entry", entries, self._meta)
+
+
+class _AddVectors(_FastAppendFiles):
+    def new_manifest_writer(self, spec: PartitionSpec) -> ManifestWriterV2:
+        made = self.new_manifest_output()
+        return _VectorsWriter(spec, self.schema(), made, self._snapshot_id, self._compression)
+
+
+def add_vectors(table: Table, name: str, rows: dict[str, list[int]]) -> None:
+    """Commits one file of deletion vectors of data files."""
+    path, content = f"{folder(table)}/data/{name}.puffin", b"PFA1"
+    blobs: list[dict[str, Any]] = []
+    for file, gone in rows.items():
+        vector = bytes.fromhex("d1d33964") + BitMap64(gone).serialize()
+        framed = struct.pack(">i", len(vector)) + vector + struct.pack(">I", zlib.crc32(vector))
+        blobs.append(
+            {
+                "type": "deletion-vector-v1",
+                "fields": [2_147_483_645],
+                "snapshot-id": -1,
+                "sequence-number": -1,
+                "offset": len(content),
+                "length": len(framed),
+                "properties": {"referenced-data-file": file, "cardinality": str(len(gone))},
+            }
+        )
+        content += framed
+    footer = json.dumps({"blobs": blobs}).encode()
+    content += b"PFA1" + footer + struct.pack("<i", len(footer)) + bytes(4) + b"PFA1"
+    Path(path).write_bytes(content)
+    with table.transaction() as transaction:
+        adding = _AddVectors(Operation.OVERWRITE, transaction, table.io)
+        for blob in blobs:
+            made = DataFile.from_args(
+                _table_format_version=3,
+                content=DataFileContent.POSITION_DELETES,
+                file_path=f"file://{path}",
+                file_format=FileFormat.PUFFIN,
+                partition=Record(),
+                record_count=int(blob["properties"]["cardinality"]),
+                file_size_in_bytes=len(content),
+                referenced_data_file=blob["properties"]["referenced-data-file"],
+                content_offset=blob["offset"],
+                content_size_in_bytes=blob["length"],
+            )
+            made.spec_id = table.spec().spec_id
+            adding.append_data_file(made)
         adding.commit()
 
 

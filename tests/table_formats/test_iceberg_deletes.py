@@ -21,6 +21,7 @@ from skipstone.errors import SkipstoneError, UnsupportedError
 from tests.fuzz.mutate import mutated
 from tests.table_formats.iceberg_tables import (
     add_deletes,
+    add_vectors,
     assert_same,
     catalog,
     folder,
@@ -76,6 +77,45 @@ def test_damaged_manifests_and_delete_files_are_told_in_words(catalog: SqlCatalo
     pq.write_table(other, next(Path(path).rglob("*-deletes.parquet")))
     with pytest.raises(SkipstoneError, match="and its manifest says"):
         skipstone.Table(path).count()
+
+
+def test_deletion_vectors_of_one_file(catalog: SqlCatalog) -> None:
+    """A vector has the older deletes of its data file, and those of other files stay."""
+    made = table_of(catalog, *(ids(*range(at, at + 10)) for at in (0, 10, 20)))
+    files = sorted(task.file.file_path for task in made.scan().plan_files())
+    first = {pq.read_table(each.removeprefix("file://"))["id"][0].as_py(): each for each in files}
+    content = pa.table({"file_path": sorted([first[0], first[20]]), "pos": [1, 1]})
+    add_deletes(made, "older", content, Record())
+    add_vectors(made, "vectors", {first[0]: [2, 3], first[10]: [*range(10)]})
+    left = [0, 1, *range(4, 10), 20, *range(22, 30)]
+    table = skipstone.Table(folder(made))
+    assert table.query().column("id").to_pylist() == left
+    assert "13 deleted rows in 3 of 3 files" in str(table.describe())
+    assert table.plan("id = 15").files_kept == 0
+
+
+def test_equality_deletes_are_looked_up_in_files_of_the_plan(catalog: SqlCatalog) -> None:
+    """Files that a plan leaves out, or without a key inside their bounds, are not read."""
+    made = table_of(catalog, *(ids(*range(at, at + 10)) for at in (0, 10, 20)))
+    files = sorted(task.file.file_path.removeprefix("file://") for task in made.scan().plan_files())
+    broken = {pq.read_table(each)["id"][0].as_py(): Path(each) for each in files}
+    number = made.schema().find_field("id").field_id
+    for name, keys in (("one", [3, 12]), ("two", [13, 99])):
+        content = ids(*keys)
+        add_deletes(made, name, content, Record(), DataFileContent.EQUALITY_DELETES, [number])
+    held = {at: path.read_bytes() for at, path in broken.items()}
+    for at in (0, 20):
+        broken[at].write_bytes(bytes(len(held[at])))
+    table = skipstone.Table(folder(made))
+    assert table.query("id >= 10 AND id < 15").column("id").to_pylist() == [10, 11, 14]
+    told = "deleted rows may be in 3 of 3 files, and are found when a file is read"
+    assert told in str(table.describe())
+    with pytest.raises(SkipstoneError):
+        table.count()
+    broken[0].write_bytes(held[0])
+    table = skipstone.Table(folder(made))
+    assert table.count() == 27
+    assert "3 deleted rows in 2 of 3 files" in str(table.describe())
 
 
 @pytest.mark.parametrize("parted", [False, True])

@@ -16,7 +16,7 @@ from skipstone.predicate.tree import (
     leaves,
     stored_columns,
 )
-from skipstone.pruning import Cause, Evidence, Fetched, Level, Reason, RowSet
+from skipstone.pruning import Cause, Evidence, Fetched, Level, Reason
 from skipstone.pruning.costs import FREE, Costs
 from skipstone.pruning.pairs import with_pairs
 from skipstone.pruning.plan import Coverage, Plan, Step
@@ -26,13 +26,14 @@ from .fact_runs import Gathered, RunSettings, gather, sharpened
 from .pm_row_groups import PmRowGroups
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping, Sequence
+    from collections.abc import Callable, Collection, Mapping, Sequence
 
     import pyarrow as pa
     from numpy.typing import NDArray
 
     from skipstone.facts import MatchedFacts
     from skipstone.paimon.adjacent_index import AdjacentRows
+    from skipstone.pruning import RowSet
     from skipstone.pruning.evaluation import Fetch
     from skipstone.pruning.evidence import KnownRows, RowSource, Source
     from skipstone.pruning.kind import Index
@@ -44,16 +45,17 @@ if TYPE_CHECKING:
 class SnapshotFacts:
     """The information of a table's own snapshot about its files, before any index is evaluated.
 
-    ``coverage`` goes into the plan. ``row_counts`` are per file, -1 where unknown; they count the
-    rows ``deleted`` of some files. ``evidence`` is about whole files. The planner evaluates
-    ``sources`` before all others below the files.
+    ``coverage`` goes into the plan. ``row_counts`` are per file, -1 where unknown; they count
+    deleted rows, too, which ``deleted`` gives for the files that an array of flags marks.
+    ``evidence`` is about whole files. The planner evaluates ``sources`` before all others below the
+    files.
     """
 
     coverage: Coverage | None = None
     row_counts: NDArray[np.int64] | None = None
     evidence: Sequence[Evidence[Leaf]] = ()
     sources: Sequence[Source] = ()
-    deleted: Mapping[int, RowSet] = field(default_factory=dict)
+    deleted: Callable[[NDArray[np.bool_]], Mapping[int, RowSet]] | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -179,7 +181,8 @@ def plan_objects(request: ObjectPlanRequest) -> Plan:
     )
     for matched in matches:
         matched.snapshot.drop_read_ahead()
-    plan = plan.without_rows(request.snapshot.deleted)
+    if request.snapshot.deleted is not None:
+        plan = plan.without_rows(request.snapshot.deleted(plan.keep))
     return replace(
         plan,
         sidecars=0 if adjacent is None else adjacent.used,

@@ -257,7 +257,8 @@ class Plan:
         return replace(self, details={**self.details, **found})
 
     def without_rows(self, deleted: Mapping[int, RowSet]) -> Plan:
-        """The same plan without rows that the table has deleted, by file.
+        """The same plan without rows that the table has deleted, by file; files that the plan has
+        left out need not be there.
 
         No file of these is in ``must`` then: its row count has the deleted rows too.
         ``UnsupportedError`` where it is not known how many rows such a file has.

@@ -6,38 +6,42 @@ file, and files that lost against it may be left over; two with the highest numb
 
 **Deleted rows** are those of position deletes, deletion vectors and equality deletes. A delete of
 positions applies to data files that are not newer than it, and a vector has all older deletes of
-positions of its file. For the others see ``iceberg_equality.py``.
+positions of its file. Their files are read when the snapshot is opened, side by side, each once.
+For the others see ``iceberg_equality.py``.
 
 Columns, partitions and statistics: see ``iceberg_columns.py``.
 """
 
 from __future__ import annotations
 
-import io
 import math
 import re
-from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from importlib import import_module
 from threading import Lock
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
+import pyarrow as pa
 import pyarrow.parquet as pq
 
-from skipstone.errors import SkipstoneError, UnsupportedError, first_line
+from skipstone import _compute as pc
+from skipstone._arrays import numbers
+from skipstone.errors import SkipstoneError, StaleError, UnsupportedError, first_line
 from skipstone.human import of_total
 from skipstone.identity import canonical_path
 from skipstone.predicate.naming import SAME, Namings
 from skipstone.pruning import RowSet
 
-from .field_ids import READERS
 from .iceberg_columns import DataFile, ManifestStatistics, Names, partitions_of, schema_of
-from .iceberg_equality import EqualityDeletes, Keys
-from .snapshot import Snapshot, instant, known_time
+from .iceberg_equality import EqualityDeletes, TableState, side_by_side
+from .snapshot import LazyRows, Snapshot, instant, known_time
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
+
+    from numpy.typing import NDArray
 
     from skipstone.storage import Storage
 
@@ -138,6 +142,15 @@ class IcebergSource:
         by_values = [each for each in deletes if each.of_values]
         named = self._names.of(table, fields, [*data, *by_values])
         schema, defaults = schema_of(self.name, fields)
+        statistics = ManifestStatistics(data, specs, fields, schema, self._names.doubtful)
+        state = TableState(
+            table=table,
+            fields=fields,
+            schema=schema,
+            names=named,
+            data=data,
+            statistics=statistics,
+        )
         made = None if found is None else datetime.fromtimestamp(found.timestamp_ms / 1e3, UTC)
         return Snapshot(
             format=FORMAT,
@@ -147,8 +160,8 @@ class IcebergSource:
             row_counts=np.array([each.file.record_count for each in data], np.int64),
             schema=schema,
             partitions=partitions_of(self.name, data, specs, fields, schema),
-            statistics=ManifestStatistics(data, specs, fields, schema, self._names.doubtful),
-            deleted=self._deleted(data, deletes, Keys(table, schema, fields, named)),
+            statistics=statistics,
+            deleted=self._deleted(state, deletes),
             committed=known_time(made),
             names=Namings.of([named.get(each.path, SAME) for each in data]),
             former=self._names.former(table, fields),
@@ -167,31 +180,73 @@ class IcebergSource:
         if len({each.path for each in data}) < len(data):
             raise UnsupportedError(f"{self.name}: the snapshot has a data file twice")
 
-    def _deleted(
-        self, data: Sequence[DataFile], deletes: Sequence[DataFile], keys: Keys
-    ) -> dict[int, RowSet]:
+    def _deleted(self, state: TableState, deletes: Sequence[DataFile]) -> Mapping[int, RowSet]:
         """The deleted rows of the files that have some."""
+        positions = self._positions(state, [each for each in deletes if not each.of_values])
+        by_values = self._equality.of(state, [each for each in deletes if each.of_values])
+        if not len(by_values.files):
+            return {at: RowSet.of(rows) for at, rows in positions.items()}
+
+        def find(files: Sequence[int]) -> dict[int, RowSet]:
+            try:
+                found = by_values.of(files)
+            except SkipstoneError:
+                raise
+            except FileNotFoundError as error:
+                raise StaleError(f"{self.name}: a file of the snapshot is gone: {error}") from error
+            except Exception as error:  # the decoders raise whatever damaged bytes lead to
+                raise SkipstoneError(
+                    f"{self.name}: rows of equality deletes are not found: {first_line(error)}"
+                ) from error
+            none = np.empty(0, np.int64)
+            both = ((at, (positions.get(at, none), found.get(at, none))) for at in files)
+            return {at: RowSet.of(np.concatenate(rows)) for at, rows in both if any(map(len, rows))}
+
+        some = np.array(sorted({*positions, *by_values.files.tolist()}), np.int64)
+        return LazyRows(some, find)
+
+    def _positions(
+        self, state: TableState, deletes: Sequence[DataFile]
+    ) -> dict[int, NDArray[np.int64]]:
+        """The rows that deletes of positions and vectors delete, ascending, by the data file."""
+        data = state.data
         oldest = min((each.sequence for each in data), default=math.inf)
-        place = {each.file.file_path: at for at, each in enumerate(data)}
-        vectors: dict[int, Any] = {}
-        found: dict[int, list[Any]] = {}
-        for delete in deletes:
-            if delete.sequence < oldest or delete.of_values:
-                continue
-            for path, rows in self._files.positions(delete, self._table.io).items():
-                at = place.get(path, -1)
-                if at < 0 or data[at].sequence > delete.sequence:
-                    continue
-                if delete.kind == "PUFFIN":
-                    vectors[at] = rows
-                else:
-                    found.setdefault(at, []).append(rows)
-        found |= {at: [rows] for at, rows in vectors.items()}
-        by_values = [each for each in deletes if each.of_values]
-        for at, rows in self._equality.of(keys, data, by_values):
-            found.setdefault(at, []).append(rows)
-        gone = {at: np.concatenate(rows) for at, rows in found.items()}
-        return {at: RowSet.of(rows) for at, rows in sorted(gone.items()) if len(rows)}
+        deletes = [each for each in deletes if each.sequence >= oldest]
+        read = self._files.positions(deletes, state.table.io)
+        if not read:
+            return {}
+        names = pa.array([each.file.file_path for each in data], pa.string())
+        sequences = np.array([each.sequence for each in data], np.int64)
+        # Which data file each row of each delete is of; -1 for those that the snapshot has not.
+        paths = pa.concat_arrays([each.paths for each in read])
+        places = numbers(pc.index_in(paths, names), -1).astype(np.int64)
+        counts = np.array([len(each.paths) for each in read], np.int64)
+        starts = np.repeat(np.cumsum(counts) - counts, [len(each.rows) for each in read])
+        at = places[starts + np.concatenate([each.codes for each in read])]
+        rows = np.concatenate([each.rows for each in read])
+        sizes = [len(each.rows) for each in read]
+        newest = np.repeat(np.array([each.sequence for each in deletes], np.int64), sizes)
+        vector = np.repeat(np.array([each.kind == "PUFFIN" for each in deletes]), sizes)
+        with_vector = np.zeros(len(data) + 1, np.bool_)
+        applies = (at >= 0) & (sequences[at] <= newest)
+        with_vector[at[applies & vector]] = True
+        applies &= vector | ~with_vector[at]
+        at, rows = at[applies], rows[applies]
+        order = np.lexsort((rows, at))
+        at, rows = at[order], rows[order]
+        first = np.flatnonzero(np.append(True, at[1:] != at[:-1])) if len(at) else at
+        parts = np.split(rows, first[1:])
+        return dict(zip(at[first].tolist(), parts, strict=True)) if len(at) else {}
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Positions:
+    """The rows that a delete deletes: ``paths`` of data files as the delete spells them, and for
+    each row which of them, ``codes``, and its position, ``rows``."""
+
+    paths: pa.StringArray
+    codes: NDArray[np.int64]
+    rows: NDArray[np.int64]
 
 
 class _Files:
@@ -199,14 +254,13 @@ class _Files:
 
     def __init__(self) -> None:
         self._manifests: dict[str, list[DataFile]] = {}
-        self._positions: dict[tuple[str, int], dict[str, Any]] = {}
+        self._positions: dict[tuple[str, int], _Positions] = {}
 
     def of(self, snapshot: Any, io: Any) -> tuple[list[DataFile], list[DataFile]]:
         """The data files and the delete files of a snapshot."""
         manifests = [] if snapshot is None else snapshot.manifests(io)
         fresh = [each for each in manifests if each.manifest_path not in self._manifests]
-        with ThreadPoolExecutor(READERS) as pool:
-            read = list(pool.map(lambda each: _entries(each, io), fresh))
+        read = side_by_side(lambda each: _entries(each, io), fresh)
         known = self._manifests
         known |= {m.manifest_path: each for m, each in zip(fresh, read, strict=True)}
         self._manifests = {m.manifest_path: known[m.manifest_path] for m in manifests}
@@ -217,12 +271,15 @@ class _Files:
         self._positions = {k: each for k, each in self._positions.items() if k in blobs}
         return found
 
-    def positions(self, delete: DataFile, io: Any) -> dict[str, Any]:
-        """The deleted rows by the path of the data file, as the delete spells it."""
-        key = _blob(delete)
-        if key not in self._positions:
-            self._positions[key] = _positions(delete, io)
-        return self._positions[key]
+    def positions(self, deletes: Sequence[DataFile], io: Any) -> list[_Positions]:
+        """The deleted rows of each delete."""
+        fresh: dict[str, list[DataFile]] = {}
+        for each in deletes:
+            if _blob(each) not in self._positions:
+                fresh.setdefault(each.path, []).append(each)
+        for found in side_by_side(lambda each: _positions(each, io), list(fresh.values())):
+            self._positions |= found
+        return [self._positions[_blob(each)] for each in deletes]
 
 
 def _blob(delete: DataFile) -> tuple[str, int]:
@@ -251,31 +308,43 @@ def _entries(manifest: Any, io: Any) -> list[DataFile]:
     return found
 
 
-def _positions(delete: DataFile, source: Any) -> dict[str, Any]:
-    with source.new_input(delete.file.file_path).open() as opened:
+def _positions(deletes: Sequence[DataFile], source: Any) -> dict[tuple[str, int], _Positions]:
+    """Those of the deletes that lie in one file, by their blobs."""
+    one = deletes[0]
+    with source.new_input(one.file.file_path).open() as opened:
         content = opened.read()
-    size = delete.file.file_size_in_bytes
-    if len(content) != size:
+    if len(content) != one.file.file_size_in_bytes:
         raise ValueError(
-            f"{delete.path} has {len(content):,} bytes, and its manifest says {size:,}"
+            f"{one.path} has {len(content):,} bytes, and its manifest says"
+            f" {one.file.file_size_in_bytes:,}"
         )
-    if delete.kind == "PUFFIN":
+    if one.kind == "PUFFIN":
         puffin = import_module("pyiceberg.table.puffin").PuffinFile(content)
         read = import_module("pyiceberg.table.deletion_vector").deletion_vectors_from_puffin_file
-        found = {
-            vector.referenced_data_file: vector.to_vector().to_numpy()
-            for blob, vector in zip(puffin.footer.blobs, read(puffin), strict=True)
-            if blob.offset == _blob(delete)[1]
+        wanted = {_blob(each)[1]: _blob(each) for each in deletes}
+        blobs = [each for each in puffin.footer.blobs if each.offset in wanted]
+        if lost := wanted.keys() - {each.offset for each in blobs}:
+            raise ValueError(f"{one.path} has no vector at byte {min(lost):,}")
+        puffin.footer = puffin.footer.model_copy(update={"blobs": blobs})
+        return {
+            wanted[blob.offset]: _vector(vector)
+            for blob, vector in zip(blobs, read(puffin), strict=True)
         }
-        if not found:
-            raise ValueError(f"{delete.path} has no vector at byte {_blob(delete)[1]:,}")
-        return found
-    if delete.kind != "PARQUET":
-        raise UnsupportedError(f"{delete.path}: position deletes in {delete.kind}, not in Parquet")
-    rows = pq.ParquetFile(io.BytesIO(content)).read(["file_path", "pos"], use_threads=False)
+    if one.kind != "PARQUET":
+        raise UnsupportedError(f"{one.path}: position deletes in {one.kind}, not in Parquet")
+    rows = pq.ParquetFile(pa.BufferReader(content)).read(["file_path", "pos"], use_threads=False)
+    if any(each.null_count for each in rows.columns):
+        raise ValueError(f"{one.path} has positions that are null")
     named = rows.column("file_path").combine_chunks().dictionary_encode()
-    codes, at = named.indices.to_numpy(), rows.column("pos").to_numpy()
-    return {path: at[codes == code] for code, path in enumerate(named.dictionary.to_pylist())}
+    codes = named.indices.to_numpy().astype(np.int64)
+    paths = named.dictionary.cast(pa.string())
+    return {_blob(one): _Positions(paths, codes, rows.column("pos").to_numpy())}
+
+
+def _vector(vector: Any) -> _Positions:
+    rows = vector.to_vector().to_numpy().astype(np.int64)
+    paths = pa.array([vector.referenced_data_file], pa.string())
+    return _Positions(paths, np.zeros(len(rows), np.int64), rows)
 
 
 # -- opening --------------------------------------------------------------------------------------

@@ -13,15 +13,18 @@ later, its read fails, and the storage is listed again (``SnapshotTable.forget``
 are deleted among them: bounds of more rows are still bounds of the rows that are left.
 
 **Deleted rows** are row sets by file. ``Plan.without_rows`` takes them out of a plan, so every
-reader of the plan leaves them out, and no count comes from a row count that includes them.
+reader of the plan leaves them out, and no count comes from a row count that includes them. Those
+that take a read to find (``LazyRows``) are found for the files that a plan keeps.
 """
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from functools import cached_property, partial
+from threading import Lock
 from typing import TYPE_CHECKING, ClassVar, Protocol
 
 import numpy as np
@@ -37,7 +40,7 @@ from skipstone.pruning.table_schema import FileSchema, TableSchema, merge_schema
 from skipstone.storage import Listing, Storage
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
     import pyarrow as pa
     from numpy.typing import NDArray
@@ -63,6 +66,45 @@ class Statistics(ABC):
     @abstractmethod
     def read(self, column: str) -> Intervals | None:
         """The bounds and counts of a column over the files, ``None`` where there are none."""
+
+
+class LazyRows(Mapping[int, "RowSet"]):
+    """Deleted rows by file. ``find`` gives those of some of ``files``, which are all that may have
+    some, ascending; each file is asked for once."""
+
+    def __init__(
+        self, files: NDArray[np.int64], find: Callable[[Sequence[int]], Mapping[int, RowSet]]
+    ) -> None:
+        self.files, self._find, self._lock = files, find, Lock()
+        self._known: dict[int, RowSet] = {}
+        self._asked = np.zeros(len(files), np.bool_)
+
+    @property
+    def pending(self) -> int:
+        """How many files were not asked for yet."""
+        return int(np.count_nonzero(~self._asked))
+
+    def among(self, keep: NDArray[np.bool_] | None = None) -> Mapping[int, RowSet]:
+        """The deleted rows of the files that ``keep`` marks, or of all."""
+        wanted = np.ones(len(self.files), np.bool_) if keep is None else keep[self.files]
+        with self._lock:
+            fresh = np.flatnonzero(wanted & ~self._asked)
+            if len(fresh):
+                self._known |= self._find(self.files[fresh].tolist())
+                self._asked[fresh] = True
+            chosen = self.files[wanted].tolist()
+            return {at: self._known[at] for at in chosen if at in self._known}
+
+    def __getitem__(self, file: int) -> RowSet:
+        if self.pending:
+            self.among()
+        return self._known[file]
+
+    def __iter__(self) -> Iterator[int]:
+        return iter(self.among())
+
+    def __len__(self) -> int:
+        return len(self.among())
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -129,19 +171,41 @@ class Snapshot:
         """What to know of it, for ``describe``."""
         made = self.committed()
         found = [f"{self}" if made is None else f"{self}, of {made:%Y-%m-%d %H:%M:%S} UTC"]
-        return found + ([self._of_deleted] if self.deleted else [])
+        return found + self._of_deleted
+
+    @property
+    def _of_deleted(self) -> list[str]:
+        """A text, if rows are deleted."""
+        if isinstance(self.deleted, LazyRows) and self.deleted.pending:
+            files = of_total(len(self.deleted.files), len(self.paths), "files")
+            return [f"deleted rows may be in {files}, and are found when a file is read"]
+        return self._of_known
 
     @cached_property
-    def _of_deleted(self) -> str:
+    def _of_known(self) -> list[str]:
+        if not self.deleted:
+            return []
         rows = sum(map(len, self.deleted.values()))
         files = of_total(len(self.deleted), len(self.paths), "files")
-        return f"{plural(rows, 'deleted row')} in {files} left out"
+        return [f"{plural(rows, 'deleted row')} in {files} left out"]
+
+    def deleted_among(self, keep: NDArray[np.bool_]) -> Mapping[int, RowSet]:
+        """The deleted rows of the files that ``keep`` marks."""
+        if isinstance(self.deleted, LazyRows):
+            return self.deleted.among(keep)
+        return {
+            at: self.deleted[at] for at in self._with_deleted[keep[self._with_deleted]].tolist()
+        }
+
+    @cached_property
+    def _with_deleted(self) -> NDArray[np.int64]:
+        return np.fromiter(self.deleted, np.int64, len(self.deleted))
 
     @property
     def reasons(self) -> tuple[Reason, ...]:
         """What to know of it, for ``explain``."""
         cause = Cause.NOT_APPLICABLE
-        said = [self._of_deleted] if self.deleted else []
+        said = self._of_deleted
         return tuple(Reason(cause=cause, subject=str(self), text=text) for text in said)
 
 
@@ -314,7 +378,7 @@ def facts_of(listing: Listing, tree: Bound) -> SnapshotFacts:
         if known is not None:
             evidence.append(FormatStatistics(snapshot.format, column, known))
     return SnapshotFacts(
-        row_counts=snapshot.row_counts, evidence=evidence, deleted=snapshot.deleted
+        row_counts=snapshot.row_counts, evidence=evidence, deleted=snapshot.deleted_among
     )
 
 
