@@ -18,6 +18,7 @@ COLUMNS = "tests/table_formats/test_iceberg_columns.py"
 DELETES = "tests/table_formats/test_iceberg_deletes.py"
 PAIMON = "tests/table_formats/test_paimon.py"
 HUDI = "tests/table_formats/test_hudi.py"
+IN_SPARK = "tests/table_formats/test_iceberg_spark.py"
 
 
 @point("table formats: each version of a random history of a Delta table has its own rows")
@@ -115,7 +116,20 @@ def mapping(bench: Workbench) -> None:
 
 @point("table formats: deleted rows of an Iceberg table are in no result")
 def deletes(bench: Workbench) -> None:
-    hold(f"{DELETES}::test_deleted_rows", f"{DELETES}::test_equality_deletes")
+    hold(
+        f"{DELETES}::test_deleted_rows",
+        f"{DELETES}::test_deletion_vectors_of_one_file",
+        f"{DELETES}::test_equality_deletes",
+        f"{DELETES}::test_equality_deletes_are_looked_up_in_files_of_the_plan",
+    )
+
+
+@point("table formats: watch follows the commits of an Iceberg table, by directory or by catalog")
+def watching(bench: Workbench) -> None:
+    hold(
+        f"{IN_SPARK}::test_a_watch_follows_commits",
+        f"{IN_SPARK}::test_a_watch_of_a_server_of_connect",
+    )
 
 
 @point("table formats: each snapshot of a Paimon table has its own rows, without the deleted ones")

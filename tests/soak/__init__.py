@@ -12,6 +12,7 @@ answer is compared with the rows that the generator holds in memory, decided by 
     life.py        index sets, and what happens to a table
     routes.py      the routes without Spark
     spark.py       the routes of a Spark session, many predicates in one query
+    formats.py     lives of tables of table formats, against the formats' own readers
     trials.py      tables, lives and trials of one seed
     shrink.py      makes a finding small, and a script of it
 

@@ -29,14 +29,22 @@ from tests.soak.shape import (
     without_gaps,
 )
 from tests.soak.shrink import script, shrunk
-from tests.soak.trials import Finding, TableTrials, Totals, run_case
+from tests.soak.trials import Finding, TableTrials, Totals, room, run_case
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from tests.soak.trials import Case
 
-ROUTES = {"embedded": EMBEDDED, "spark": SPARK, "classic": CLASSIC, "connect": CONNECT}
+#: tables that the libraries of formats write; their trials are operations (``formats.py``)
+FORMATS = ("delta", "iceberg")
+ROUTES = {
+    "embedded": EMBEDDED,
+    "spark": SPARK,
+    "classic": CLASSIC,
+    "connect": CONNECT,
+    "formats": FORMATS,
+}
 
 
 def arguments(given: Sequence[str] | None) -> argparse.Namespace:
@@ -46,9 +54,12 @@ def arguments(given: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--trials", type=int, help="stop after this many trials")
     parser.add_argument("--tables", type=int, help="stop after this many tables")
     parser.add_argument(
+        "--operations", type=int, help="stop after this many operations on tables of formats"
+    )
+    parser.add_argument(
         "--routes",
         default="embedded",
-        help="embedded, spark (classic and connect), all, or names with commas (embedded)",
+        help="embedded, spark (classic and connect), formats, all, or names with commas (embedded)",
     )
     parser.add_argument("--features", default="all", help="all, a,b or all,-a,-b")
     parser.add_argument(
@@ -67,7 +78,7 @@ def arguments(given: Sequence[str] | None) -> argparse.Namespace:
 
 def routes_of(text: str) -> tuple[str, ...]:
     if text == "all":
-        return (*EMBEDDED, *SPARK)
+        return (*EMBEDDED, *SPARK, *FORMATS)
     return tuple(r for each in text.split(",") for r in ROUTES.get(each, (each,)))
 
 
@@ -86,7 +97,8 @@ class Run:
             self.told = now
             print(
                 f"{now - self.started:6.0f} s  seed {seed}  {self.totals.tables} tables  "
-                f"{sum(self.totals.trials.values())} trials  {len(self.kinds)} findings  "
+                f"{sum(self.totals.trials.values())} trials  "
+                f"{sum(self.totals.operations.values())} operations  {len(self.kinds)} findings  "
                 f"{sum(os.times()[:4]):.0f} s of CPU",
                 flush=True,
             )
@@ -111,12 +123,27 @@ class Run:
                 print(f"    form or column {each.case.trial.column}")
             print(f"    where {small.case.trial.where}; {sorted(small.used)}", flush=True)
 
+    def keep_of_format(self, format: str, wrong: str) -> None:
+        """Write what was wrong with a life of a table of a format; its seed is in it."""
+        if wrong:
+            last = wrong.rstrip().rpartition("\n")[2]
+            self.kinds[f"{format}: {' '.join(last.split()[:3])}"] += 1
+            out = Path(self.given.out)
+            out.mkdir(parents=True, exist_ok=True)
+            name = f"{format}-{len(self.kinds):03}-{sum(self.kinds.values())}.txt"
+            (out / name).write_text(wrong, encoding="utf-8")
+            print(f"found: {name}: {wrong[:300]} … {last[:300]}", flush=True)
+
     def over(self) -> bool:
         given, trials = self.given, sum(self.totals.trials.values())
         return (
             time.monotonic() - self.started >= given.seconds
             or (given.trials is not None and trials >= given.trials)
             or (given.tables is not None and self.totals.tables >= given.tables)
+            or (
+                given.operations is not None
+                and sum(self.totals.operations.values()) >= given.operations
+            )
         )
 
     def summary(self) -> str:
@@ -134,6 +161,8 @@ class Run:
                 "route_seconds": dict(self.totals.seconds),
                 "left_out": dict(self.totals.left_out),
                 "drawn": dict(self.totals.drawn.most_common()),
+                "operations": dict(self.totals.operations.most_common()),
+                "refused_operations": dict(self.totals.refused_steps),
                 "refused": self.totals.refused,
                 "discarded": self.totals.discarded,
                 "findings": dict(self.kinds),
@@ -149,7 +178,7 @@ def side_by_side(given: Sequence[str], chosen: argparse.Namespace) -> int:
     many, code = chosen.processes, "import sys; from tests.soak.__main__ import main"
     told: list[list[str]] = [[] for _ in range(many)]
     share = ["--processes", "1", "--stride", str(many)]
-    for name in ("trials", "tables"):
+    for name in ("trials", "tables", "operations"):
         if (most := getattr(chosen, name)) is not None:
             share += [f"--{name}", str(-(-most // many))]
 
@@ -218,6 +247,7 @@ def soak(chosen: argparse.Namespace) -> int:
     print(f"first seed {seed}, routes {', '.join(shape.routes)}", flush=True)
     here = tuple(route for route in shape.routes if route in EMBEDDED)
     in_spark = tuple(route for route in shape.routes if route in SPARK)
+    of_formats = tuple(route for route in shape.routes if route in FORMATS)
     sessions, again = None, run_case
     if in_spark:
         from tests.soak.spark import Sessions, SparkTrials, remote, run_case_in, session
@@ -236,6 +266,10 @@ def soak(chosen: argparse.Namespace) -> int:
             many = (chosen.predicates or 64) // 2  # before and after an event
             both = replace(shape, routes=(*in_spark, "query"), predicates=many)
             run.keep(SparkTrials(sessions, seed, both, run.totals).run())
+        for each in of_formats:
+            from tests.soak.formats import FormatTrials
+
+            run.keep_of_format(each, FormatTrials(each, seed, run.totals).run(room()))
         run.tell(seed)
         seed += chosen.stride
     if sessions is not None:

@@ -14,7 +14,8 @@ import pytest
 import skipstone
 from skipstone.predicate.tree import ColumnRef, Comparison, Literal
 from skipstone.spark.session import set_to
-from tests.soak.__main__ import main
+from tests.soak.__main__ import FORMATS, main
+from tests.soak.formats import FormatTrials
 from tests.soak.generate import ROW, DataFile
 from tests.soak.life import LIFE
 from tests.soak.predicates import Predicate
@@ -196,3 +197,12 @@ def test_features_can_be_chosen() -> None:
     assert chosen_features("nan,zeros") == {"nan", "zeros"}
     with pytest.raises(ValueError, match="no feature"):
         chosen_features("nan,zeroes")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("format", FORMATS)
+def test_tables_of_formats_have_the_rows_of_their_own_readers(format: str, tmp_path: Path) -> None:
+    totals = Totals()
+    assert not FormatTrials(format, 5, totals, most=8).run(str(tmp_path))
+    assert totals.tables == 1
+    assert totals.operations.total() + totals.refused_steps.total() == 8

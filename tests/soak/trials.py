@@ -87,6 +87,7 @@ class Totals:
     left_out: Counter[str] = field(default_factory=Counter)
     seconds: Counter[str] = field(default_factory=Counter)
     drawn: Counter[str] = field(default_factory=Counter)
+    operations: Counter[str] = field(default_factory=Counter)
     discarded: int = 0
     refused: int = 0
     refused_steps: Counter[str] = field(default_factory=Counter)

@@ -31,6 +31,7 @@ from pyiceberg.table.snapshots import Operation
 from pyiceberg.table.update.snapshot import _FastAppendFiles
 from pyiceberg.typedef import Record
 from pyiceberg.types import DecimalType, DoubleType, LongType, StringType
+from pyiceberg.utils.config import Config
 from pyroaring import BitMap64
 
 import skipstone
@@ -57,6 +58,15 @@ def catalog(tmp_path: Path) -> Iterator[SqlCatalog]:
     found.create_namespace("db")
     yield found
     found.close()
+
+
+def in_configuration(catalog: SqlCatalog, monkeypatch: pytest.MonkeyPatch) -> str:
+    """The name of ``db.t`` for people whose configuration has the catalog."""
+    monkeypatch.setenv("PYICEBERG_CATALOG__LOCAL__URI", catalog.properties["uri"])
+    monkeypatch.setenv("PYICEBERG_CATALOG__LOCAL__TYPE", "sql")
+    # The configuration is read when it is imported; a user's process starts with it.
+    monkeypatch.setattr("pyiceberg.catalog._ENV_CONFIG", Config())
+    return "iceberg:local.db.t"
 
 
 def folder(table: Table) -> str:
@@ -220,7 +230,8 @@ class History:
     struct are renamed, swapped, dropped and added again, too."""
 
     def __init__(self, catalog: SqlCatalog, seed: int, *, names: bool, version: int = 2) -> None:
-        self.random, self.names, self.next = random.Random(seed), names, 0
+        self.random, self.names = random.Random(seed), names
+        self.next = self.deletes = 0
         self.types: dict[str, pa.DataType] = {
             "id": pa.int32(),
             "kind": pa.string(),
@@ -399,7 +410,8 @@ class History:
         content = pa.table(
             {"file_path": pa.array(paths, pa.string()), "pos": pa.array(at, pa.int64())}
         )
-        add_deletes(self.table, f"{len(self.table.snapshots())}", content, one)
+        self.deletes += 1  # a delete file never changes, so each needs a name of its own
+        add_deletes(self.table, f"{self.deletes}", content, one)
 
 
 def table_of(catalog: SqlCatalog, *parts: pa.Table, **properties: str) -> Table:

@@ -32,6 +32,7 @@ from tests.table_formats.iceberg_tables import (
     catalog,
     folder,
     ids,
+    in_configuration,
     read,
     table_of,
 )
@@ -98,11 +99,7 @@ def test_a_table_by_its_name_in_a_catalog(
 ) -> None:
     """The configuration of ``pyiceberg`` has the catalog; commits are seen at each call."""
     made = table_of(catalog, ids(1, 2))
-    monkeypatch.setenv("PYICEBERG_CATALOG__LOCAL__URI", catalog.properties["uri"])
-    monkeypatch.setenv("PYICEBERG_CATALOG__LOCAL__TYPE", "sql")
-    # The configuration is read when it is imported; a user's process starts with it.
-    monkeypatch.setattr("pyiceberg.catalog._ENV_CONFIG", _config())
-    table = skipstone.Table("iceberg:local.db.t")
+    table = skipstone.Table(in_configuration(catalog, monkeypatch))
     assert table.path == folder(made)
     table.build(indexes=["id:bloom"])
     made.append(ids(3))
@@ -115,12 +112,6 @@ def test_a_table_by_its_name_in_a_catalog(
     for wrong in ("iceberg:local.db.other", "iceberg:other.db.t", "iceberg:t", "iceberg:/no/place"):
         with pytest.raises(SkipstoneError):
             skipstone.Table(wrong).count()
-
-
-def _config() -> Any:
-    from pyiceberg.utils.config import Config
-
-    return Config()
 
 
 def test_a_snapshot_by_id_branch_tag_and_time(catalog: SqlCatalog) -> None:
@@ -446,3 +437,22 @@ def test_in_an_object_store(s3: S3, tmp_path: Path) -> None:
     made.append(ids(99, n=[99]))
     assert table.count() == 31
     catalog.close()
+
+
+def test_a_refresh_leaves_out_columns_that_commits_took(catalog: SqlCatalog) -> None:
+    """A column that was dropped, or by whose values all files are partitioned since."""
+    made = table_of(catalog, ids(1, a=[1], b=["x"]))
+    table = skipstone.Table(folder(made))
+    table.build(indexes=["id:bloom", "a:bloom", "b:bloom"])
+    with made.update_schema() as update:
+        update.delete_column("a")
+    with made.update_spec() as change:
+        change.add_identity("b")
+    made.overwrite(ids(1, 2, b=["x", "y"]))
+    report = table.refresh()
+    assert report.files_built == 2
+    assert "bloomfilter(a" in str(report)
+    assert "'b' is a partition column" in str(report)
+    assert table.plan("id = 2 AND b = 'x'").files_kept == 0
+    with pytest.raises(UnsupportedError, match="partition column"):
+        table.build(indexes=["b:bloom"])

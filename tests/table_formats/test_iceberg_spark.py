@@ -11,10 +11,19 @@ import pyarrow as pa
 import pytest
 
 import skipstone
+from skipstone.errors import UnsupportedError
 from tests.folders import ROOT
 from tests.interop.java_systems import all_jars
 from tests.table_formats.delta_tables import rows
-from tests.table_formats.iceberg_tables import History, catalog, folder, read
+from tests.table_formats.iceberg_tables import (
+    History,
+    catalog,
+    folder,
+    ids,
+    in_configuration,
+    read,
+    table_of,
+)
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -70,10 +79,10 @@ def test_every_snapshot_has_the_rows_of_spark(written: Path) -> None:
                 table = skipstone.Table(path, version=version)
                 assert text(table.query()) == expected
                 assert table.count() == len(expected)
-                ids = [int(row[1:].split(",")[0]) for row in expected]
-                assert (table.min("id"), table.max("id")) == (min(ids), max(ids))
+                held = [int(row[1:].split(",")[0]) for row in expected]
+                assert (table.min("id"), table.max("id")) == (min(held), max(held))
                 for id in (3, 17, 44, 61):
-                    assert table.count(f"id = {id}") == ids.count(id)
+                    assert table.count(f"id = {id}") == held.count(id)
                 nan = sum(", nan, " in row for row in expected)
                 assert table.count("s.n > 1e300") == nan
                 news = [row for row in expected if row.endswith("'new']")]
@@ -120,3 +129,39 @@ def test_spark_reads_a_table_without_a_jar_of_iceberg(
     first = made.snapshots()[0].snapshot_id
     reader = spark.read.format("skipstone").option("version", first)
     assert reader.load(folder(made)).count() == len(read(made, first))
+
+
+@pytest.mark.parametrize("named", [False, True])
+def test_a_watch_follows_commits(
+    spark: SparkSession, catalog: SqlCatalog, monkeypatch: pytest.MonkeyPatch, named: bool
+) -> None:
+    """By the directory, and by the name in a catalog: new files, and deletes, which add no file."""
+    made = table_of(catalog, ids(*range(10)), ids(*range(10, 20)))
+    name = in_configuration(catalog, monkeypatch) if named else folder(made)
+    table = skipstone.Table(name)
+    table.build(spark, indexes=["id:bloom"])
+    with skipstone.watch(spark, name, interval=0.2) as watching:
+        for at in (20, 30):
+            made.append(ids(*range(at, at + 10)))
+            made.delete(f"id = {at - 20}")
+            while table.plan(f"id = {at}").facts_missing:
+                assert watching.isActive
+                watching.awaitTermination(1)
+        assert watching.last_error is None
+    assert table.plan("id = 31").files_kept == 1
+    assert table.count() == 38
+    first = skipstone.Table(name, version=made.snapshots()[0].snapshot_id)
+    with pytest.raises(UnsupportedError, match="newest"):
+        skipstone.watch(spark, first)
+
+
+def test_a_watch_of_a_server_of_connect(spark_connect: SparkSession, catalog: SqlCatalog) -> None:
+    made = table_of(catalog, ids(*range(10)))
+    table = skipstone.Table(folder(made))
+    table.build(indexes=["id:bloom"])
+    made.append(ids(*range(10, 20)))
+    with skipstone.watch(spark_connect, table, interval=0.2) as watching:
+        while table.plan("id = 11").facts_missing:
+            assert watching.isActive
+            watching.awaitTermination(1)
+    assert table.plan("id = 11").files_kept == 1

@@ -98,6 +98,7 @@ class OpenTable:
             raise TypeError(f"Table(spark, {name!r}): the session comes first, not {path!r}")
         first = given_paths[0] if given_paths else "/"
         named = open_named(first, storage_options or {}, version, timestamp)
+        self.named = None if named is None else os.fspath(first)  # in a catalog
         if named is not None:
             given_paths = [first := named.root]
         storage = open_storage(full_path(first, storage_options), storage_options)
@@ -121,8 +122,7 @@ class OpenTable:
         given = options or {}
         #: Paimon's options of file indexes
         self.file_index = FileIndexOptions.parse({k: v for k, v in given.items() if is_option(k)})
-        own = {key: value for key, value in given.items() if not is_option(key)}
-        asked = lookup_of(own)
+        asked = lookup_of(own := {k: each for k, each in given.items() if not is_option(k)})
         #: all files below, and no partition columns, as by Spark's option of this name
         self.recursive_file_lookup = recursive_file_lookup if asked is None else asked
         #: the keys of the data files

@@ -444,9 +444,10 @@ def watch(
     >>> with skipstone.watch(spark, "lake/events", interval=60) as watching:
     ...     watching.awaitTermination(3_600)
 
-    New and replaced files get the indexes that the table has, in folders at any depth. A refresh
-    that finds none costs a listing. ``table`` is a path or a ``Table``, ``name`` the query's; the
-    other arguments are those of ``Table.refresh``. Build an index first.
+    New and replaced files get the indexes that the table has, in folders at any depth; in a table
+    of a table format those of the newest commit. A refresh that finds none costs a listing.
+    ``table`` is a path or a ``Table``, ``name`` the query's; the other arguments are those of
+    ``Table.refresh``. Build an index first.
 
     ``stop()``, ``awaitTermination()`` and ``lastProgress`` are the query's. A refresh that fails
     gives a warning and ``last_error``, and is tried again. No checkpoint is needed: a watch that is
@@ -486,7 +487,7 @@ def _refresh_at_server(
 
 def _arguments(table: Table) -> dict[str, Any]:
     found: dict[str, Any] = {
-        "path": table.path,
+        "path": table.named or table.path,
         "index_location": table.index_location,
         "storage_options": table.storage_options,
         "partial": table.partial,
