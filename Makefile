@@ -81,11 +81,13 @@ versions: java $(SPARKS:%=.venv-spark%/.stamp)
 	    $(ARGS) || exit 1; \
 	done
 
-# A DuckDB that reads object stores, for `make bench`: it needs another version than the tests.
+# A DuckDB that reads object stores and tables of formats, for `make bench`: it needs another version
+# than the tests.
 httpfs: .venv-httpfs/.stamp
 
 .venv-httpfs/.stamp: Makefile tools/bootstrap.sh
-	sh tools/bootstrap.sh venv .venv-httpfs 'duckdb==1.5.5' 'duckdb-extension-httpfs==1.5.5'
+	sh tools/bootstrap.sh venv .venv-httpfs 'duckdb==1.5.5' 'duckdb-extension-httpfs==1.5.5' \
+	  'duckdb-extension-delta==1.5.5' 'duckdb-extension-iceberg==1.5.5' 'duckdb-extension-avro==1.5.5'
 	touch $@
 
 java:

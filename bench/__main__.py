@@ -45,7 +45,7 @@ TOPICS = (
     "engine_planning",
     "lake_queries",
     "logs",
-    "delta",
+    "table_formats",
     "spark_lake",
     "spark_joins",
     "summary",
