@@ -89,7 +89,7 @@ def test_deletion_vectors_of_one_file(catalog: SqlCatalog) -> None:
     add_vectors(made, "vectors", {first[0]: [2, 3], first[10]: [*range(10)]})
     left = [0, 1, *range(4, 10), 20, *range(22, 30)]
     table = skipstone.Table(folder(made))
-    assert table.query().column("id").to_pylist() == left
+    assert sorted(table.query().column("id").to_pylist()) == left
     assert "13 deleted rows in 3 of 3 files" in str(table.describe())
     assert table.plan("id = 15").files_kept == 0
 
