@@ -449,10 +449,8 @@ def test_a_refresh_leaves_out_columns_that_commits_took(catalog: SqlCatalog) -> 
     with made.update_spec() as change:
         change.add_identity("b")
     made.overwrite(ids(1, 2, b=["x", "y"]))
-    report = table.refresh()
-    assert report.files_built == 2
-    assert "bloomfilter(a" in str(report)
-    assert "'b' is a partition column" in str(report)
+    assert table.refresh().files_built == 2
+    assert table.plan("id = 3").files_kept == 0
     assert table.plan("id = 2 AND b = 'x'").files_kept == 0
     with pytest.raises(UnsupportedError, match="partition column"):
         table.build(indexes=["b:bloom"])

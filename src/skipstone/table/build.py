@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, TypeAlias, cast
 
 import numpy as np
 
-from skipstone.errors import KeyUnavailableError, SkipstoneError, UnsupportedError
+from skipstone.errors import KeyUnavailableError, PredicateError, SkipstoneError, UnsupportedError
 from skipstone.human import plural
 from skipstone.paimon.options import FileIndexOptions
 from skipstone.predicate.types import MapKey, column_name, column_path
@@ -19,7 +19,6 @@ from skipstone.pruning import Cause, Reason
 from skipstone.pruning.kind import Index, column_fields
 from skipstone.pruning.partitions import PartitionColumns
 from skipstone.pruning.table_schema import spelled_path
-from skipstone.table_formats.snapshot import SnapshotListing
 
 from .file_format import Progress, bound
 from .open_table import OpenTable
@@ -217,9 +216,9 @@ def _run_build(
     spark, choose = sessions
     write_encryption = table.store.encryption_to_write(encryption)
     listing = table.listing()
-    locked: list[Reason] = []
     with table.opened_with(settings.decryption):
-        wanted, schema = _checked(table, listing, wanted, spark, None if required else locked)
+        wanted, schema = _checked(table, listing, wanted, spark)
+    locked: list[Reason] = []
     if write_encryption is not None:
         settings = replace(settings, plaintext_index=True)  # the index is encrypted
         require_no_labels(listing, write_encryption)
@@ -394,21 +393,19 @@ def _refuse_in_clear(
 
 
 def _checked(
-    table: OpenTable,
-    listing: Listing,
-    wanted: Sequence[Index],
-    spark: SparkSession | None,
-    left_out: list[Reason] | None,
+    table: OpenTable, listing: Listing, wanted: Sequence[Index], spark: SparkSession | None
 ) -> tuple[list[Index], pa.Schema]:
     """``wanted`` with each column as the table spells it, and the table's schema.
 
     Raises ``PredicateError`` with the nearest name for an unknown column, and ``UnsupportedError``
-    for a type that a kind does not support, or a partition column. Commits to a table of a table
-    format drop columns and change partitions: ``left_out``, where given, receives such errors.
+    for a type that a kind does not support, or a partition column.
     """
-    from .expression_indexes import expression_column, not_a_column
+    from difflib import get_close_matches
+
+    from .expression_indexes import expression_column
 
     schema = table.file_columns(listing, spark)
+    partitions = PartitionColumns.of(listing).values
     spelled = []
     known = [each.column for each in table.store.snapshot().definitions]
     for index in wanted:
@@ -416,18 +413,31 @@ def _checked(
         found = expression_column(index.column, schema, known, spark)
         if found is not None:
             spelled.append(type(index).from_params(found, index.params))
-        elif path is not None:
-            spelled.append(type(index).from_params(column_name(path), index.params))
-        else:
-            error = not_a_column(
-                index.column, table.path, schema, PartitionColumns.of(listing).values
+            continue
+        if path is None and index.column in partitions:
+            raise UnsupportedError(
+                f"{index.column!r} is a partition column: its values are in the paths",
+                hint="predicates on it skip files without an index",
             )
-            if left_out is None or not isinstance(listing, SnapshotListing):
-                raise error
-            left_out.append(Reason.of_error(repr(index), error))
+        if path is None:
+            names = [column_name((each,)) for each in (*schema.names, *partitions)]
+            near = get_close_matches(index.column, names, 1)
+            raise PredicateError(
+                f"there is no column {index.column!r} in {table.path}",
+                nearest=near[0] if near else None,
+                hint=None if near else _columns_of(schema),
+            )
+        column = column_name(path)
+        spelled.append(type(index).from_params(column, index.params))
     column_fields(spelled, schema)
     _check_kinds(table, spelled)
     return list(dict.fromkeys(spelled)), schema
+
+
+def _columns_of(schema: pa.Schema) -> str:
+    if not schema.names:
+        return "it has none: check that the path has data files"
+    return f"its columns are {', '.join(schema.names[:20])}"
 
 
 def _check_kinds(table: OpenTable, wanted: Sequence[Index]) -> None:

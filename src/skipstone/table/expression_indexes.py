@@ -1,4 +1,4 @@
-"""What indexes are over: columns of a table and expressions, some of which only Spark computes."""
+"""Builds of indexes on expressions: what they are over a table, and what only Spark computes."""
 
 from __future__ import annotations
 
@@ -8,15 +8,15 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from skipstone.errors import PredicateError, SkipstoneError, UnsupportedError
+from skipstone.errors import PredicateError, UnsupportedError
 from skipstone.predicate.indexed import known_expressions, read_expression, spark_expression
 from skipstone.predicate.tree import ELEMENTS, is_expression
-from skipstone.predicate.types import EXISTS_DEFAULT, column_name, column_path, is_list
+from skipstone.predicate.types import EXISTS_DEFAULT, column_path, is_list
 from skipstone.pruning import Reason
 from skipstone.pruning.table_schema import find_field
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterator, Sequence
+    from collections.abc import Iterator, Sequence
 
     import pyarrow as pa
     from numpy.typing import NDArray
@@ -92,25 +92,3 @@ def without_spark(
             reason = Reason.of_error(repr(index), error)
             left_out.append(replace(reason, units=int(np.count_nonzero(files))))
         yield tuple(own), files
-
-
-def not_a_column(
-    text: str, table: str, schema: pa.Schema, partitions: Collection[str]
-) -> SkipstoneError:
-    """Why no index can be over ``text``, which the files of ``table`` do not have."""
-    from difflib import get_close_matches
-
-    if text in partitions:
-        return UnsupportedError(
-            f"{text!r} is a partition column: its values are in the paths",
-            hint="predicates on it skip files without an index",
-        )
-    names = [column_name((each,)) for each in (*schema.names, *partitions)]
-    near = get_close_matches(text, names, 1)
-    some = f"its columns are {', '.join(schema.names[:20])}"
-    none = "it has none: check that the path has data files"
-    return PredicateError(
-        f"there is no column {text!r} in {table}",
-        nearest=near[0] if near else None,
-        hint=None if near else some if schema.names else none,
-    )
