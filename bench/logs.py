@@ -8,6 +8,7 @@ are in one file; `Mozilla` is in every message.
 |---|---|
 | rare path, rare agent, trace id, any case, regex | in one file: at least 20 x the fastest peer |
 | frequent | in all files: not behind |
+| large files, trace id | the same lines in files of eight row groups: one row group is read |
 | index size | at most 10 % of the text |
 """
 
@@ -36,6 +37,7 @@ __all__ = ["figures"]
 
 SEED, VERSION = 20_261_126, 1
 _AHEAD, _EQUAL, _LARGEST = 20.0, 0.95, 0.1
+_GROUPS = 8
 _RARE_PATH, _RARE_AGENT = "/admin/export/zebra-crossing.csv", "Vexatious-Crawler/7.31"
 _WORDS = ("orders", "users", "items", "cart", "search", "login", "static", "images")
 
@@ -49,8 +51,8 @@ def _trace(number: int, rows: int) -> pa.Array:
     )
 
 
-def lay_logs(folder: Path, files: int, rows: int) -> None:
-    """Write the files into ``folder``."""
+def lay_logs(folder: Path, files: int, rows: int, groups: int = 1) -> None:
+    """Write the files into ``folder``, each of this many row groups."""
     folder.mkdir(parents=True, exist_ok=True)
     paths = [f"/api/v{at % 4}/{_WORDS[at % 8]}/{at * 7919 % 9973}" for at in range(2_000)]
     agents = [
@@ -83,7 +85,8 @@ def lay_logs(folder: Path, files: int, rows: int) -> None:
         )  # fmt: skip
         ids = pa.array(np.arange(number * rows, (number + 1) * rows))
         table = pa.table({"id": ids, "message": message})
-        pq.write_table(table, folder / f"part-{number:05d}.parquet", compression="zstd")
+        file = folder / f"part-{number:05d}.parquet"
+        pq.write_table(table, file, compression="zstd", row_group_size=-(-rows // groups))
 
 
 def figures(bench: Workbench) -> Iterator[Figure]:
@@ -126,7 +129,32 @@ def figures(bench: Workbench) -> Iterator[Figure]:
     ):
         yield compared(bench, query, table, peers, "logs")
     yield from _skipped(bench, path, str(folder / "index"), trace)
-    yield _size(table, path)
+    yield _size(table, path, "index size")
+    yield from _large(bench)
+
+
+def _large(bench: Workbench) -> Iterator[Figure]:
+    """A trace id in large files: their long grams are in the filters of row groups."""
+    files, rows = max(bench.sizes.files // _GROUPS, 1), bench.sizes.rows_per_file * _GROUPS
+    folder = bench.generated(
+        "large-logs",
+        lambda to: lay_logs(to / "table", files, rows, _GROUPS),
+        files=files,
+        rows=rows,
+        version=VERSION,
+    )
+    path = str(folder / "table")
+    table = skipstone.Table(path, index_location=str(folder / "index"))
+    table.build(indexes=["message:ngram"])
+    where = f"message LIKE '%{_trace(files // 4, rows)[rows // 5]}%'"
+    query = Query(
+        name="large files, trace id",
+        sql=f"SELECT id, message FROM t WHERE {where}",
+        ask=lambda table: table.query(where, ["id", "message"]),
+        target=_AHEAD,
+    )
+    yield compared(bench, query, table, engines(path), "logs")
+    yield _size(table, path, "large files, index size")
 
 
 def _skipped(bench: Workbench, path: str, index: str, trace: str) -> Iterator[Figure]:
@@ -157,7 +185,7 @@ def _skipped(bench: Workbench, path: str, index: str, trace: str) -> Iterator[Fi
         )
 
 
-def _size(table: skipstone.Table, path: str) -> Figure:
+def _size(table: skipstone.Table, path: str, name: str) -> Figure:
     import duckdb
 
     asked = f"SELECT sum(strlen(message)) FROM read_parquet('{path}/*.parquet')"
@@ -166,7 +194,7 @@ def _size(table: skipstone.Table, path: str) -> Figure:
     index = sum(each.bytes for each in told.indexes)
     share = index / text
     return Figure(
-        name="logs.index size",
+        name=f"logs.{name}",
         value=share,
         unit="of the text",
         target=f"<= {_LARGEST:g} of the text",

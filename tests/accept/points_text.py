@@ -85,6 +85,26 @@ def told(bench: Workbench) -> None:
     assert "shows no token with what stands before and after it" in text, text
 
 
+@point("text: of large files, a search reads the row groups that can match")
+def row_groups(bench: Workbench) -> None:
+    root = bench.home / "large"
+    for part in range(2):
+        agent = "Mozilla/5.0 (X11; Linux x86_64) AppleWebKit/537.36 (KHTML, like Gecko)"
+        lines = [f"GET /item/{row % 90} 200 by {agent} {trace(row)}" for row in range(40_000)]
+        lines[33_000] = f"upstream Timeout {part}"
+        write(root / f"{part}.parquet", {"m": lines}, row_group_size=10_000)
+    done = bench.skipstone("build", root, "-c", "m:ngram", "--no-spark")
+    assert done.code == 0, done.err
+    for where, kept in {
+        "m LIKE '%Timeout%'": 2,
+        "m LIKE '%Timeout 1%'": 1,
+        f"m LIKE '%{trace(12_000)}%'": 2,
+        "m LIKE '%Mozilla%'": 8,
+    }.items():
+        told = json.loads(bench.skipstone("explain", root, where, "--json").out)
+        assert told["forecast"]["row_groups"]["kept"] == kept, (where, told["forecast"])
+
+
 @point("grep: matching rows as grep prints them, by an index where there is one")
 def grep(bench: Workbench) -> None:
     root = logs(bench.home / "logs")

@@ -22,10 +22,10 @@ def backdate(path: Path, age: int = 0) -> None:
     os.utime(path, (_OLD - age, _OLD - age))
 
 
-def write(path: Path, columns: dict[str, Any]) -> Path:
+def write(path: Path, columns: dict[str, Any], *, row_group_size: int | None = None) -> Path:
     """One Parquet file, settled."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    pq.write_table(pa.table(columns), path)
+    pq.write_table(pa.table(columns), path, row_group_size=row_group_size)
     backdate(path)
     return path
 

@@ -16,10 +16,12 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
+import pytest
 
 import skipstone
 from skipstone.facts.compact import compact
 from skipstone.facts.slice_upkeep import Slicing
+from skipstone.indexes import text_groups
 from skipstone.live.definition import MARKER
 from skipstone.predicate.sql import parse_sql
 from skipstone.rewrite.encrypted_file_list import list_path, read_list
@@ -349,6 +351,17 @@ def _slices(folder: Path) -> list[Path]:
     return sorted((folder / "_t.skipstone" / "facts").glob("slices-*"))
 
 
+def _filters(folder: Path) -> list[Path]:
+    """The filters of row groups, of a table that is smaller than those that have them."""
+    root = tables.make(folder, index=False)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(text_groups, "LEAST_TEXT", 0)
+        patch.setattr(text_groups, "_LEAST", 64)
+        indexes = ["t:ngram(share=1)", "t:tokens(share=1, fpp=0.001)"]
+        skipstone.Table(str(root)).build(indexes=indexes, pm="none")
+    return sorted((folder / "_t.skipstone" / "packs").glob("*"))
+
+
 def _packs(folder: Path) -> list[Path]:
     tables.make(folder)
     return sorted((folder / "_t.skipstone" / "packs").glob("*"))
@@ -520,6 +533,9 @@ PARSERS: Mapping[str, Parser] = {
     ),
     "slices": Parser(
         ("indexes/bloom_slices.py",), _slices, (tables.Queried(), tables.Checked()),
+    ),
+    "row-group-filters": Parser(
+        ("indexes/row_group_filters.py",), _filters, (tables.Queried(),)
     ),
     "packs": Parser(("facts/encode.py",), _packs, (tables.Queried(), tables.Checked())),
     "encrypted-facts": Parser(

@@ -237,12 +237,12 @@ class _Some(MatchedFacts):
     whole: MatchedFacts
     kept: frozenset[tuple[str, str]]
 
-    def evidence(self, columns: Collection[str]) -> list[Index]:
+    def evidence(self, columns: Collection[str], *, of_row_groups: bool = False) -> list[Index]:
         """The kept indexes, and null counts of their columns."""
         indexed = {column for column, _ in self.kept}
         return [
             each
-            for each in self.whole.evidence(columns)
+            for each in self.whole.evidence(columns, of_row_groups=of_row_groups)
             if (each.column, each.name) in self.kept
             or (each.name == NullCounts.name and each.column in indexed)
         ]

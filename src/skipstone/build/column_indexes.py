@@ -86,6 +86,8 @@ class Columns:
     values: Mapping[Index, pa.Array | None]
     reasons: Mapping[str, str]
     container: bytes | None = None
+    filters: bytes | None = None
+    filter_places: Mapping[Index, pa.Array] = field(default_factory=dict)
 
 
 @dataclass(slots=True)
@@ -162,7 +164,8 @@ def _dense(values: pa.Array) -> pa.Array:
 
 
 class ColumnsBuilder:
-    """Builds the definitions of one file; see the module. ``rows`` estimates its row count."""
+    """Builds the definitions of one file; see the module. ``rows`` estimates its row count,
+    ``row_groups`` are the rows of its row groups."""
 
     def __init__(
         self,
@@ -170,6 +173,7 @@ class ColumnsBuilder:
         schema: pa.Schema,
         settings: BuildSettings,
         rows: int = 0,
+        row_groups: Sequence[int] = (),
     ) -> None:
         self.definitions = tuple(definitions)
         self.fields = column_fields(definitions, schema)
@@ -195,6 +199,9 @@ class ColumnsBuilder:
             builder = column.builders[definition] = definition.build(type, each)
             if isinstance(builder, BloomBuilder):
                 blooms.append(builder)
+            computed = self.computed.get(definition.column)
+            if not (computed and computed.of_elements):
+                builder.cut(row_groups)
         hashes = rows * sum(builder.per_row for builder in blooms)
         if blooms and (kernels := _compiled(settings, hashes)) is not None:
             for builder in blooms:
@@ -336,6 +343,7 @@ class ColumnsBuilder:
                 self.drop(column, f"has {state.rows:,} values in a file of {rows:,} rows")
         values: dict[Index, pa.Array | None] = dict.fromkeys(self.definitions)
         with_blob: dict[Index, Built] = {}
+        of_groups: dict[Index, tuple[bytes, int]] = {}
         for state in self.columns.values():
             for definition, builder in list(state.builders.items()):
                 try:
@@ -349,12 +357,16 @@ class ColumnsBuilder:
                     continue
                 if built.value is None:
                     self.reasons[repr(definition)] = built.reason or "left out"
+                if built.row_groups is not None:
+                    of_groups[definition] = built.row_groups
         return Columns(
             row_count=rows,
             null_counts={name: state.nulls for name, state in self.columns.items()},
             values=values,
             container=self._bundle(with_blob, values) if with_blob else None,
             reasons=dict(self.reasons),
+            filters=b"".join(data for data, _ in of_groups.values()) or None,
+            filter_places=_places(of_groups),
         )
 
     def _bundle(
@@ -369,6 +381,18 @@ class ColumnsBuilder:
             values[definition] = _checked(definition, Built(value), type)
         self.reasons.update({repr(index): reason for index, reason in found.reasons.items()})
         return found.container
+
+
+def _places(built: Mapping[Index, tuple[bytes, int]]) -> dict[Index, pa.Array]:
+    """Where the filters of row groups lie, one after the other."""
+    start, found = 0, {}
+    for definition, (data, head) in built.items():
+        index = definition.of_row_groups()
+        assert index is not None
+        place = {"start": start, "length": len(data), "head": head}
+        found[definition] = pa.array([place], index.stored_type(pa.string()))
+        start += len(data)
+    return found
 
 
 def _locate(

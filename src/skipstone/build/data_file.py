@@ -191,6 +191,8 @@ def _read(
         values=found.values,
         reasons={**found.reasons, **({} if why is None else {PM: why})},
         container=found.container,
+        filters=found.filters,
+        filter_places=found.filter_places,
         pm=pm,
         footer_length=len(footer.data),
         page_index=place_of_index(footer.arrays, footer.size - TAIL_LENGTH - len(footer.data)),
@@ -232,7 +234,8 @@ def _columns(
     version again, for other threads."""
     selection = Selection(footer.arrays, path)
     rows = int(footer.arrays.row_starts[-1])
-    builder = ColumnsBuilder(definitions, schema, settings, rows)
+    groups = np.diff(footer.arrays.row_starts).tolist()
+    builder = ColumnsBuilder(definitions, schema, settings, rows, groups)
     there: dict[str, tuple[str, ...]] = {}
     for column in builder.wanted:
         found = builder.locate(selection.schema, column, rows)
@@ -355,6 +358,8 @@ def _read_encrypted(
         values=found.values,
         reasons={**found.reasons, **pm},
         container=found.container,
+        filters=found.filters,
+        filter_places=found.filter_places,
         row_groups=file.num_row_groups,
         schema=file.file_schema if settings.plaintext_index or not file.encrypted_footer else None,
         passing=passing,
@@ -371,7 +376,8 @@ def _encrypted_columns(
     as far as the footer can be read.
     """
     footer = file.footer
-    builder = ColumnsBuilder(definitions, schema, settings, file.num_rows)
+    groups = np.diff(footer.row_starts).tolist()
+    builder = ColumnsBuilder(definitions, schema, settings, file.num_rows, groups)
     passing: set[str] = set()
     leaves = {leaf.path: leaf for leaf in footer.schema.leaves}
     encrypted = np.asarray((footer.chunk("encrypted") > 0).any(axis=0))

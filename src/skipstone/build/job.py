@@ -161,7 +161,7 @@ class BuildJob:
         since, size = time.monotonic(), 0
         for found in facts:
             held.append(found)
-            size += len(found.container or b"") + len(found.pm or b"")
+            size += found.sidecar_bytes
             due = len(held) >= FILES_PER_PART or size >= BYTES_PER_PART
             if due or time.monotonic() - since >= SECONDS_PER_PART:
                 yield from self._flush(store, held)

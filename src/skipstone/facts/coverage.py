@@ -57,7 +57,9 @@ def valued(matched: MatchedFacts, index: Index) -> NDArray[np.bool_]:
     found = np.zeros(len(matched.listing), np.bool_)
     for field in matched.snapshot.fields:
         have = field.definition
-        if have is not None and (have.kind, have.columns, have.params) == wanted:
+        if have is None or field.of_row_groups:
+            continue
+        if (have.kind, have.columns, have.params) == wanted:
             found |= with_value(matched, field)
     return found
 
@@ -104,7 +106,7 @@ def superseded(matched: MatchedFacts) -> set[tuple[str, str, str]]:
     found = set()
     for field in snapshot.fields:
         old = field.definition
-        if old is None or old.index is None or field.sidecar is not None:
+        if old is None or old.index is None or field.sidecar == "container":
             continue  # a kind that is unknown here stays as it is
         new = newest[old.kind, old.columns]
         if not new.same_index(old):
@@ -293,7 +295,8 @@ def _indexes(views: Sequence[MatchedFacts]) -> list[IndexInfo]:
             same = [e for e in view.snapshot.fields if definition.same_index(e.definition)]
             fields |= {each.key: each for each in same}
             for field in same:
-                files |= with_value(view, field)
+                if not field.of_row_groups:
+                    files |= with_value(view, field)
             lacking |= _left_out_of(view, definition)
         lacking &= ~files
         index = definition.index

@@ -4,8 +4,9 @@ Each part is one Arrow table. Sidecars go into a pack, many in one object, back 
 
     packs/<uuid>.pack:  | sidecar 0 | sidecar 1 | … |      no header, no padding, no footer
 
-Each sidecar is byte for byte a standard file (a Paimon index container, a QuestDB ``_pm``); the
-fact row of its data file says where it lies. A sidecar of at most 500 bytes (or the build's
+Each sidecar is byte for byte a standard file (a Paimon index container, a QuestDB ``_pm``), or the
+filters of row groups (``indexes/row_group_filters.py``); the fact row of its data file says where
+it lies. A sidecar of at most 500 bytes (or the build's
 ``inline_limit``) lies in the fact row itself: a separate request would cost more than its bytes.
 
 An encrypted index has encrypted packs (``encrypted_packs.py``), and no sidecar in a fact row: there
@@ -85,7 +86,9 @@ class FileFacts:
     - ``chunks``: offset and length of the chunks that a query reads with the end of the file;
     - ``schema``: the columns of a Parquet file, where they may be stored;
     - ``page_index``: offset and length of the Parquet page index, where there is one;
-    - ``container``, ``pm``: sidecars of this file, whole, byte for byte as their formats have them;
+    - ``container``, ``pm``, ``filters``: sidecars of this file, whole, byte for byte as their
+      formats have them; ``filters`` has the filters of row groups one after the other, and
+      ``filter_places`` where those of a definition lie;
     - ``too_fresh``: left out because the file may still change; ``error`` says so too;
     - ``gone``: the file is no longer there; ``error`` says so too;
     - ``error``: why nothing could be built; then the only fact is the ``reasons``, if there are
@@ -104,10 +107,23 @@ class FileFacts:
     schema: FileSchema | None = None
     container: bytes | None = None
     pm: bytes | None = None
+    filters: bytes | None = None
+    filter_places: Mapping[Index, pa.Array] = field(default_factory=dict)
     error: str | None = None
     too_fresh: bool = False
     gone: bool = False
     passing: frozenset[str] = frozenset()
+
+    @property
+    def sidecar_bytes(self) -> int:
+        """Bytes of all sidecars."""
+        return sum(len(each) for each in (self.container, self.pm, self.filters) if each)
+
+    def place(self, index: Index, sidecar: str) -> pa.Array | None:
+        """The stored value of ``index`` that is a place in ``sidecar``."""
+        if sidecar == "filters":
+            return self.filter_places.get(index)
+        return self.values.get(index) if index.sidecar == sidecar else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -207,8 +223,18 @@ def _part(
     }
     arrays = [pa.array(columns[name], type_) for name, type_ in OWN.items()]
     for index, column in zip(definitions, fields, strict=False):
-        arrays.append(_values(index, column, facts))
-    for column in fields[len(definitions) :]:
+        arrays.append(_values(index, column, [fact.values.get(index) for fact in facts], facts))
+    of_groups = [
+        (index, _of_row_groups(index, column))
+        for index, column in zip(definitions, fields, strict=False)
+        if any(index in fact.filter_places for fact in facts)
+    ]
+    for index, column in of_groups:
+        places = [fact.filter_places.get(index) for fact in facts]
+        arrays.append(_values(index, column, places, facts))
+    counted = fields[len(definitions) :]
+    fields = [*fields[: len(definitions)], *(column for _, column in of_groups), *counted]
+    for column in counted:
         counts = [_count(fact.null_counts.get(column.nulls or "", -1)) for fact in facts]
         arrays.append(pa.array(counts, pa.int64()))
     limit = target.inline_limit if any(column.sidecar for column in fields) else None
@@ -265,8 +291,8 @@ def _segments(
     footer = encryption.footer_key
     blobs = []
     for index in definitions:
-        value = fact.values.get(index)
-        if index.sidecar != sidecar or value is None or not value[0].is_valid:
+        value = fact.place(index, sidecar)
+        if value is None or not value[0].is_valid:
             continue
         place = value[0].as_py()
         if place["start"] is not None and place["start"] >= 0 and place["length"]:
@@ -285,13 +311,26 @@ def _segments(
     return found
 
 
-def _values(index: Index, column: FactField, facts: Sequence[FileFacts]) -> pa.Array:
+def _of_row_groups(index: Index, column: FactField) -> FactField:
+    """The column of the places of the filters of row groups, beside that of the index."""
+    other, definition = index.of_row_groups(), column.definition
+    assert other is not None
+    assert definition is not None
+    stored = other.stored_type(definition.type)
+    return FactField.of_definition(definition, stored, other.sidecar, row_groups=True)
+
+
+def _values(
+    index: Index,
+    column: FactField,
+    values: Sequence[pa.Array | None],
+    facts: Sequence[FileFacts],
+) -> pa.Array:
     """The values of one index, null where it was left out; the type must be the kind's own."""
     type_ = column.arrow.type
     none = pa.nulls(1, type_)
     pieces = []
-    for fact in facts:
-        value = fact.values.get(index)
+    for fact, value in zip(facts, values, strict=True):
         if value is not None and (value.type != type_ or len(value) != 1):
             raise FormatError(
                 f"{index!r} of {fact.id.path}",
@@ -316,7 +355,7 @@ def _milliseconds(fact: FileFacts) -> int:
 
 def _nbytes(fact: FileFacts) -> int:
     values: int = sum(value.nbytes for value in fact.values.values() if value is not None)
-    return values + len(fact.container or b"") + len(fact.pm or b"")
+    return values + fact.sidecar_bytes
 
 
 def _storable(path: str) -> bool:

@@ -13,7 +13,8 @@ One row per data file:
 | ``skipstone_row_groups`` | int64 | row groups of a Parquet file |
 | ``skipstone_chunks`` | map | column that has only Bloom filters -> place of its chunk |
 | ``skipstone_schema`` | string | name of the file's schema in the footer, null unknown |
-| ``skipstone_<container, pm>_…`` | | where a sidecar lies: pack, offset, length, or inline |
+| ``skipstone_<sidecar>_…`` | | where a sidecar lies: pack, offset, length, or inline; sidecars are
+``container``, ``pm`` and ``filters`` |
 | ``<c>_nullcount_<n>`` | int64 | nulls of column c, null unknown |
 | ``<c>_<kind>_<n>`` | any | an index, named as in version 4 of Xskipper; null = not built |
 
@@ -25,6 +26,8 @@ Names only distinguish columns. The footer describes each column, under the key 
        {"field": "id_nullcount_2", "types": …, "nulls": "id"}]}
 
 An index whose values are places in a sidecar of the same row also has ``"sidecar": "container"``.
+``"sidecar": "filters"`` and ``"row_groups": true`` are of a second column of an index, with the
+places of its filters of row groups.
 Its values and the place of the sidecar are always taken from one row together.
 In an encrypted part (``parts.py``) an index and null counts also have ``"key_metadata"``, the label
 of their key: within ``index``, and next to ``nulls``.
@@ -74,7 +77,7 @@ CHUNKS = "skipstone_chunks"
 LONGEST_CHUNK: Final = 256 << 10
 SCHEMA = "skipstone_schema"
 PAGE_INDEX_OFFSET, PAGE_INDEX_LENGTH = "skipstone_page_index_offset", "skipstone_page_index_length"
-SIDECARS = ("container", "pm")
+SIDECARS = ("container", "pm", "filters")
 #: Bytes of the largest sidecar that lies in its fact row, unless the build says otherwise.
 INLINE_LIMIT = 500
 
@@ -236,15 +239,25 @@ class FactField:
             assert self.nulls is not None
             return NullCounts(self.nulls)
         found = self.definition.index
+        if found is not None and self.of_row_groups:
+            found = found.of_row_groups()
         if found is None:
             raise LookupError(f"kind {self.definition.kind!r} is not known here: it says nothing")
         return found
 
     @property
+    def of_row_groups(self) -> bool:
+        """Whether it is about row groups, beside another column of the same index."""
+        return bool(self.entry) and json.loads(self.entry).get("row_groups") is True
+
+    @property
     def stem(self) -> str:
         """The name that the column gets unless another column has it."""
         if self.definition is not None:
-            return column_name(self.definition.kind, self.definition.columns)
+            kind = self.definition.kind
+            if self.of_row_groups:
+                kind = f"{kind}_row_groups"
+            return column_name(kind, self.definition.columns)
         if self.nulls is not None:
             return column_name("nullcount", [self.nulls])
         return str(self.arrow.name)
@@ -257,7 +270,12 @@ class FactField:
 
     @classmethod
     def of_definition(
-        cls, definition: Definition, stored: pa.DataType, sidecar: str | None = None
+        cls,
+        definition: Definition,
+        stored: pa.DataType,
+        sidecar: str | None = None,
+        *,
+        row_groups: bool = False,
     ) -> FactField:
         """The column of an index whose stored values are of type ``stored``."""
         params = dict(definition.params)
@@ -271,6 +289,8 @@ class FactField:
         entry: dict[str, object] = {"index": described, "types": _coded(definition.types)}
         if sidecar is not None:
             entry["sidecar"] = sidecar
+        if row_groups:
+            entry["row_groups"] = True
         return cls(
             arrow=pa.field("", stored),
             entry=_text(entry),

@@ -348,18 +348,18 @@ class MatchedFacts(FileMatch):
         """Why some facts prove nothing; grows as evidence is made."""
         return tuple(dict.fromkeys((*self.snapshot.reasons, *self.notes, *self._unusable)))
 
-    def evidence(self, columns: Collection[str]) -> list[Index]:
-        """The indexes and null counts over ``columns``, read back; reads only their fact columns.
+    def evidence(self, columns: Collection[str], *, of_row_groups: bool = False) -> list[Index]:
+        """The indexes and null counts over ``columns`` about files, or ``of_row_groups``.
 
-        One per kind, parameters, column type and stored type (and per GiB). Kinds that are not
-        known here, and values that are not of their kind's type, add a reason instead.
-        """
-        found = []
+        One per kind, parameters, column type and stored type (and per GiB). Unknown kinds, and
+        values that are not of their kind's type, add a reason instead."""
+        found = [] if of_row_groups else self.sliced(columns)
         for field_ in self.snapshot.fields_over(columns):
-            if (key := field_.key) not in self._evidence:
-                self._evidence[key] = self._read_back(field_)
-            found += self._evidence[key]
-        return [*self.sliced(columns), *found]
+            if field_.of_row_groups == of_row_groups:
+                if (key := field_.key) not in self._evidence:
+                    self._evidence[key] = self._read_back(field_)
+                found += self._evidence[key]
+        return found
 
     def sliced(self, columns: Collection[str]) -> list[Index]:
         """The bit slices of Bloom filters over ``columns``, as evidence."""

@@ -263,10 +263,10 @@ def _bucket(path: str) -> str:
 class XskipperMatched(MatchedFacts):
     """The rows of a foreign store that are about the files of a listing, as evidence."""
 
-    def evidence(self, columns: Collection[str]) -> list[Index]:
+    def evidence(self, columns: Collection[str], *, of_row_groups: bool = False) -> list[Index]:
         """The indexes over ``columns``, read back under these spellings."""
         found: list[Index] = []
-        for column in sorted(columns):
+        for column in () if of_row_groups else sorted(columns):
             for field in self.snapshot.fields:
                 if field.definition is None or field.definition.columns != (column.lower(),):
                     continue

@@ -17,6 +17,8 @@ ends: ``LIKE '% timeout %'`` does, ``LIKE '%timeout%'`` does not, as ``timeouts`
 **Case.** With ``lower=true``, the default, texts and patterns are folded before. Then the index
 answers conditions that ignore case too, and others as a superset.
 
+**Row groups** of large files have filters of their own (``text_groups.py``).
+
 **Size.** A filter is sized for ``fpp`` (0.2 for grams, of which a pattern needs several; 0.01 for
 tokens), but takes no more than ``share`` (0.05) of the bytes of the file's texts, uncompressed, or
 4 KiB if that is more, and no more than ``max_bytes`` (8 MiB); bit slices take as much again. Within
@@ -28,7 +30,7 @@ such bytes as other characters.
 from __future__ import annotations
 
 from abc import abstractmethod
-from dataclasses import dataclass, field
+from dataclasses import replace
 from typing import TYPE_CHECKING, ClassVar, Self, TypeAlias, TypedDict, TypeVar, Unpack
 
 import numpy as np
@@ -53,17 +55,18 @@ from .bloom import (
     sized,
     without_repeats,
 )
-from .text_keys import Seen, codes_of, gram_keys, token_keys, tokens
+from .text_groups import Asked, GroupLimits, GroupsBuilder, TextGroups
+from .text_keys import Seen, class_of, codes_of, gram_keys, token_keys, tokens
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from numpy.typing import NDArray
 
     from skipstone.predicate.tree import Leaf
     from skipstone.pruning import Bounds
     from skipstone.pruning.kind import Stored
-    from skipstone.xskipper.format.bloom_probe import BlobColumn, Hashed
+    from skipstone.xskipper.format.bloom_probe import BlobColumn
     from skipstone.xskipper.format.sketch import SketchFilter
 
     from .text_keys import Codes, Keys
@@ -84,16 +87,6 @@ _SHORT_ALONE = np.arange(1, 17, dtype=np.uint64) << np.uint64(40)
 
 
 F = TypeVar("F", BoolArray, "NDArray[np.uint8]")
-
-
-@dataclass(frozen=True, eq=False)
-class Asked:
-    """Keys, of which the first say that a file has short grams alone; and which of them each of
-    ``texts`` needs: the places of its keys, and of those of long grams."""
-
-    keys: Keys
-    texts: tuple[tuple[range, range], ...]
-    hashed: Hashed = field(default_factory=dict)
 
 
 def some_of(asked: Asked, among: F, holding: Callable[[range, F], F]) -> F:
@@ -126,6 +119,7 @@ class Common(TypedDict, total=False):
     fpp: float | None
     share: float
     max_bytes: int
+    row_groups: bool
 
 
 class TextIndex(PerFile):
@@ -145,9 +139,11 @@ class TextIndex(PerFile):
         fpp: float | None = None,
         share: float = SHARE,
         max_bytes: int = MAX_BYTES,
+        row_groups: bool = True,
     ) -> None:
         super().__init__(column)
         self.lower, self.share, self.max_bytes = lower, share, max_bytes
+        self.row_groups = row_groups
         self.fpp = self.default_fpp if fpp is None else fpp
         self._known: dict[Leaf, Asked | None] = {}
         if not 0.0 < self.fpp < 1.0:
@@ -166,21 +162,23 @@ class TextIndex(PerFile):
             found["share"] = repr(self.share)
         if self.max_bytes != MAX_BYTES:
             found["max_bytes"] = str(self.max_bytes)
-        return found
+        return found if self.row_groups else {**found, "row_groups": "false"}
 
     @classmethod
     def from_params(cls, column: str, params: Mapping[str, str]) -> Self:
-        lower = params.get("lower", "true").lower()
-        if lower not in ("true", "false"):
-            raise ValueError(f"lower is true or false, not {lower}")
         return cls(
             column,
-            lower=lower == "true",
+            lower=_flag(params, "lower"),
+            row_groups=_flag(params, "row_groups"),
             fpp=float(params["fpp"]) if "fpp" in params else None,
             share=float(params.get("share", SHARE)),
             max_bytes=int(params.get("max_bytes", MAX_BYTES)),
             **cls._own_params(params),
         )
+
+    def of_row_groups(self) -> TextGroups:
+        """The filters of row groups, as evidence."""
+        return TextGroups(self)
 
     @classmethod
     @abstractmethod
@@ -279,6 +277,13 @@ class TextIndex(PerFile):
         return self.lacks(leaf)
 
 
+def _flag(params: Mapping[str, str], name: str) -> bool:
+    text = params.get(name, "true").lower()
+    if text not in ("true", "false"):
+        raise ValueError(f"{name} is true or false, not {text}")
+    return text == "true"
+
+
 def runs_of(leaf: Leaf) -> list[list[Run]]:
     """The texts that a match contains, for each of the values that it may have."""
     if leaf.op is Op.LIKE:
@@ -299,7 +304,7 @@ class NGrams(TextIndex):
     """Runs of ``n`` and ``long`` characters; see the module. ``long=0``: of ``n`` alone."""
 
     name = "ngram"
-    parameters = ("n", "long", "lower", "fpp", "share", "max_bytes")
+    parameters = ("n", "long", "lower", "fpp", "share", "max_bytes", "row_groups")
     default_fpp, worthless = 0.2, 0.5
 
     def __init__(
@@ -344,13 +349,13 @@ class Tokens(TextIndex):
     """Runs of token characters; see the module. ``chars``: a class such as ``[A-Za-z0-9_.]``."""
 
     name = "tokens"
-    parameters = ("chars", "lower", "fpp", "share", "max_bytes")
+    parameters = ("chars", "lower", "fpp", "share", "max_bytes", "row_groups")
     default_fpp, worthless = 0.01, 0.25
 
     def __init__(self, column: str, chars: str | None = None, **common: Unpack[Common]) -> None:
         super().__init__(column, **common)
         self.chars = chars
-        characters = None if chars is None else _class_of(chars)
+        characters = None if chars is None else class_of(chars)
         self.characters = characters.lower() if characters and self.lower else characters
 
     @property
@@ -378,18 +383,6 @@ class Tokens(TextIndex):
         return f"{leaf} shows no token with what stands before and after it"
 
 
-def _class_of(text: str) -> str:
-    """The characters of a class of ASCII characters; ``ValueError`` for anything else."""
-    import re
-
-    if re.fullmatch(r"\[[^\[\]^\\][^\[\]\\]*\]", text, re.ASCII) and text.isascii():
-        try:
-            return "".join(char for char in map(chr, range(128)) if re.fullmatch(text, char))
-        except re.error:
-            pass
-    raise ValueError(f"chars is a class of ASCII characters such as [A-Za-z0-9_], not {text}")
-
-
 class TextBuilder(BloomBuilder):
     """Collects one file's column."""
 
@@ -403,13 +396,41 @@ class TextBuilder(BloomBuilder):
         # The keys of long grams, which a file may lack.
         self.other = BloomBuilder(type, index.fpp, self.max_bytes, budget // 2)
         self.seen = Seen(), Seen()
+        self.groups: GroupsBuilder | None = None
+        self.room = budget // 2
 
     @property
     def nbytes(self) -> int:
-        return super().nbytes + self.other.nbytes
+        groups = 0 if self.groups is None else self.groups.nbytes
+        return super().nbytes + self.other.nbytes + groups
+
+    def cut(self, rows: Sequence[int]) -> None:
+        """Builds filters of the row groups too, of this many rows each: then a value is added for
+        each row, in order."""
+        index = self.index
+        if sum(map(bool, rows)) > 1 and index.row_groups:
+            self.groups = GroupsBuilder(
+                GroupLimits(index.share, index.max_bytes, index.fpp, index.worthless),
+                rows,
+                self.room,
+            )
 
     def add(self, chunk: Chunk) -> None:
         """Adds the keys of the texts of a chunk."""
+        if self.groups is None:
+            self._add(chunk)
+            return
+        at, values = 0, chunk.values
+        while at < len(values):
+            count = min(self.groups.left, len(values) - at)
+            before = self.bytes
+            self._add(chunk if count == len(values) else Chunk(values.slice(at, count)))
+            at += count
+            if self.groups.advance(count, self.bytes - before):
+                bits = (64 * self.groups.left).bit_length()
+                self.seen = Seen(bits), Seen(bits)
+
+    def _add(self, chunk: Chunk) -> None:
         if self.failed is not None:
             return
         lengths = chunk.values
@@ -426,6 +447,8 @@ class TextBuilder(BloomBuilder):
         self.other.kernels = self.kernels
         for which, keys in self.index.keys(*coded):
             fresh = self.seen[which].fresh(keys)
+            if self.groups is not None:
+                self.groups.take(which, fresh)
             (self, self.other)[which].take(self.kernels.longs(fresh.view(np.int64)))
 
     def finish(self) -> Built:
@@ -440,13 +463,14 @@ class TextBuilder(BloomBuilder):
         if found is None:
             self.take(self.kernels.longs(_SHORT_ALONE.view(np.int64)))
             found = self._within(words, self.pairs)
+        groups = None if self.groups is None else self.groups.finish(self.bytes)
         if found is not None:
-            return built(found)
-        return Built(
-            None,
+            return replace(built(found), row_groups=groups)
+        text = (
             f"a filter of {most:,} bytes for {self.bytes:,} bytes of text would report more than "
-            f"{self.index.worthless:.0%} of what is absent as present",
+            f"{self.index.worthless:.0%} of what is absent as present"
         )
+        return Built(None, text, row_groups=groups)
 
     def _within(self, words: int, pairs: list[Keys]) -> SketchFilter | None:
         """A filter of at most this many words; ``None`` where it would be too full."""

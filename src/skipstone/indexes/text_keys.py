@@ -33,6 +33,7 @@ lower case of Spark.
 
 from __future__ import annotations
 
+import re
 from functools import lru_cache
 from typing import TYPE_CHECKING, Final
 from unicodedata import ucd_3_2_0
@@ -135,13 +136,15 @@ def codes_of(
 class Seen:
     """Leaves out keys that were given lately: of a few, nearly all repeats."""
 
-    def __init__(self) -> None:
-        self._held = np.zeros(1 << _SEEN_BITS, np.uint64)
+    def __init__(self, bits: int = _SEEN_BITS) -> None:
+        """Of the last ``2^bits`` keys, or fewer."""
+        self._bits = min(max(bits, 1), _SEEN_BITS)
+        self._held = np.zeros(1 << self._bits, np.uint64)
         self._held[0] = 1  # the place of 0, which was not given yet
 
     def fresh(self, keys: Keys) -> Keys:
         """The keys that are not known to be repeats; one may be there twice."""
-        slots = (keys * np.uint64(_BASE)) >> np.uint64(64 - _SEEN_BITS)
+        slots = (keys * np.uint64(_BASE)) >> np.uint64(64 - self._bits)
         new = self._held[slots] != keys
         if new.all():
             self._held[slots] = keys
@@ -188,6 +191,16 @@ def _token_table(characters: str | None) -> NDArray[np.bool_]:
     found[[min(ord(char), 0xFFFF) for char in _WORDS if characters is None]] = True
     found[[min(ord(char), 0xFFFF) for char in characters or ""]] = True
     return found
+
+
+def class_of(text: str) -> str:
+    """The characters of a class of ASCII characters; ``ValueError`` for anything else."""
+    if re.fullmatch(r"\[[^\[\]^\\][^\[\]\\]*\]", text, re.ASCII) and text.isascii():
+        try:
+            return "".join(char for char in map(chr, range(128)) if re.fullmatch(text, char))
+        except re.error:
+            pass
+    raise ValueError(f"chars is a class of ASCII characters such as [A-Za-z0-9_], not {text}")
 
 
 def tokens(

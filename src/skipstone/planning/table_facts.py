@@ -172,6 +172,9 @@ def plan_objects(request: ObjectPlanRequest) -> Plan:
                 idle=tuple(facts.idle.values()),
             ),
             finer=below,
+            of_row_groups=[
+                each for of in matches for each in of.evidence(usable, of_row_groups=True)
+            ],
             rows=None if indexed is None and adjacent is None else of_rows,
             fetch=fetch,
             costs=request.costs,

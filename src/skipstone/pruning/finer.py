@@ -47,6 +47,7 @@ log = logging.getLogger("skipstone")
 class FinerLevels:
     """The finer levels of one plan; see the module.
 
+    ``of_row_groups`` is asked of row groups besides what the sources have.
     ``settled`` flags the files that need no finer level. ``steps`` and ``dropped`` are those of the
     plan: steps are added, and the level at which the last unit of a file was dropped is set.
     ``reasons`` say which levels failed. The plan names the row groups of settled files if it is
@@ -55,6 +56,7 @@ class FinerLevels:
 
     tree: Bound
     sources: Sequence[Source]
+    of_row_groups: Sequence[Evidence[Leaf]]
     fetch: Fetch
     gate: CostGate
     steps: list[Step]
@@ -178,7 +180,8 @@ class FinerLevels:
         """What the evidence says of the parts of the units ``at``, and the unit of each part."""
 
         def evidence(parts: Units) -> Sequence[Evidence[Leaf]]:
-            found = with_pairs(self.tree, source.evidence(parts, columns))
+            more = self.of_row_groups if source.level is Level.ROW_GROUP and whole.any() else ()
+            found = with_pairs(self.tree, [*source.evidence(parts, columns), *more])
             if verdict is None:
                 found = self.gate.worthwhile(source, parts, found)
                 return self.gate.affordable(source, parts, found) if many else found
@@ -186,6 +189,8 @@ class FinerLevels:
 
         columns = stored_columns(self.tree)
         asked = state.units.where(at)
+        # What is a row group already was asked about by the source that split its file.
+        whole = asked.rows == self.gate.rows[asked.file]
         parts, parent = source.split(asked, columns)
         covered = _covered(asked, parts, parent)[parent]
         parts, parent = parts.where(covered), at[parent[covered]]

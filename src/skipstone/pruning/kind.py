@@ -90,16 +90,22 @@ class Built:
 
     ``value`` is an Arrow array of length 1 and of the kind's ``stored_type``; ``None`` when the
     index was left out for this file, with the ``reason``. ``blob`` is this index's part of the
-    file's sidecar, for a kind that has one.
+    file's sidecar, for a kind that has one. ``row_groups`` are the filters of the row groups, and
+    the length of their head, for a kind that has them besides the ``value``.
     """
 
     value: pa.Array | None
     reason: str | None = None
     blob: bytes | None = None
+    row_groups: tuple[bytes, int] | None = None
 
 
 class Builder(ABC):
     """Builds one index over one file's column, chunk by chunk, within a memory budget."""
+
+    def cut(self, rows: Sequence[int]) -> None:  # noqa: B027 - most kinds are about whole files
+        """Takes the rows of each row group, before the first chunk; not called where a row does not
+        give one value."""
 
     @abstractmethod
     def add(self, chunk: Chunk) -> None:
@@ -252,6 +258,11 @@ class Index(BaseEvidence, ABC):
         """Types of stored values that earlier versions of the kind wrote for a column of ``type``,
         and that can still be read back."""
         return ()
+
+    def of_row_groups(self) -> Index | None:
+        """The evidence about row groups that a build makes besides the values, if any. Its stored
+        values are places in its sidecar: a struct with ``start`` and ``length``."""
+        return None
 
     @abstractmethod
     def build(self, type: pa.DataType, budget: int) -> Builder:

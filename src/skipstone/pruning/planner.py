@@ -52,8 +52,9 @@ class ObjectLevel:
 class PlanInput:
     """The input of a plan for ``tree`` over the files of ``listing``.
 
-    ``finer`` are the sources below the files, ``rows`` is the evidence about rows, ``fetch`` reads
-    the bytes that evidence needs. By ``costs``, a finer level leaves out units where it would cost
+    ``finer`` are the sources below the files, ``of_row_groups`` is evidence besides theirs about
+    the row groups into which they split, ``rows`` is the evidence about rows, ``fetch`` reads the
+    bytes that evidence needs. By ``costs``, a finer level leaves out units where it would cost
     more than it saves; ``share`` estimates how much of a file lies in the columns of the predicate.
     A plan that is not ``shown`` need not name row groups of files whose rows are known.
     """
@@ -64,6 +65,7 @@ class PlanInput:
     predicate: str
     objects: ObjectLevel
     finer: Sequence[Source] = ()
+    of_row_groups: Sequence[Evidence[Leaf]] = ()
     rows: RowSource | None = None
     fetch: Fetch = no_fetch
     costs: Costs = FREE
@@ -94,6 +96,7 @@ def make_plan(given: PlanInput) -> Plan:
     levels = FinerLevels(
         tree=joint,
         sources=finer,
+        of_row_groups=given.of_row_groups,
         fetch=fetch,
         gate=gate,
         steps=steps,
