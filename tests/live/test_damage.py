@@ -54,3 +54,32 @@ def test_a_definition_that_cannot_be_read_is_named(root: Path) -> None:
     with pytest.raises(OSError, match="Input/output error") as caught:
         LiveTable.open(str(root))
     assert caught.value.filename == str(root / MARKER)
+
+
+def test_a_writer_keeps_the_partitions_of_a_table_that_lost_its_txn(root: Path) -> None:
+    """Else it would take them for those of a commit that never was."""
+    stored = (root / "_txn").read_bytes()
+    files = sorted(each for each in root.rglob("*") if each.name in ("data.parquet", "_pm"))
+    assert len(files) == 2
+    (root / "_txn").unlink()
+    with pytest.raises(FormatError, match="has partitions and no _txn"):
+        LiveTable.open(str(root), durable=False)
+    assert sorted(each for each in root.rglob("*") if each.name in ("data.parquet", "_pm")) == files
+    with (
+        pytest.raises(FormatError, match="with no _txn"),
+        LiveTable.open(str(root), write=False) as live,
+    ):
+        live.describe()
+    (root / "_txn").write_bytes(stored)
+    with LiveTable.open(str(root), durable=False) as live:
+        assert live.append(run(5, start=20)).applied
+        assert sum(each.rows for each in live.describe().partitions) == 25
+
+
+def test_a_writer_names_a_pm_that_is_gone(root: Path) -> None:
+    next(root.rglob("_pm")).unlink()
+    with (
+        LiveTable.open(str(root), durable=False) as live,
+        pytest.raises(FormatError, match="a partition without its _pm"),
+    ):
+        live.append(run(5, start=20))

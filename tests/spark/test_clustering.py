@@ -230,33 +230,119 @@ def test_folders_of_partitions_stay(spark: SparkSession, tmp_path: Path) -> None
         }
         plan = indexed(output).plan("region = 'eu' AND id = 500")
         assert plan.files_kept < plan.files_total / 2 / 1.5
+    with pytest.raises(SkipstoneError, match="Region: it is a column of folders"):
+        table.cluster(spark, by="id,Region", to=str(tmp_path / "by_folder"))
 
 
-def test_other_rows_are_an_error(
+def test_other_rows_are_an_error_and_leave_no_table(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The writer loses, doubles or changes rows: the check says which, and does not return."""
-    table = written(tmp_path / "t", [orders(at) for at in range(2)])
-    write = clustering.write_clustered
-    wrong = {
-        "800 rows before and 799 after": lambda frame: frame.limit(2 * ROWS - 1),
-        "800 rows before and 801 after": lambda frame: frame.union(frame.limit(1)),
-        "column amount: 800 values with": lambda frame: frame.replace(
-            frame.first()["amount"], 4.5, "amount"
+    """The writer loses, doubles, changes or mixes up values: the check says which."""
+    n = 40
+    rows = {
+        "id": pa.array(range(n)),
+        "a": pa.array([7, None] * (n // 2), pa.int64()),
+        "b": pa.array([None, 7] * (n // 2), pa.int64()),
+        "x": pa.array([-0.0, np.nan] * (n // 2)),
+        "l": pa.array([[1, None], []] * (n // 2), pa.list_(pa.int64())),
+        "ll": pa.array([[[1], [2]]] * n, pa.list_(pa.list_(pa.int64()))),
+        "s": pa.array([{"p": each, "q": None} for each in range(n)]).cast(
+            pa.struct([("p", pa.int64()), ("q", pa.int64())])
         ),
-        "column user: 800 values with": lambda frame: frame.replace(
-            {frame.first()["user"]: None}, subset="user"
+        "m": pa.array([[("k", None), ("j", 1)]] * n, pa.map_(pa.string(), pa.int64())),
+    }
+    table = written(tmp_path / "t", [pa.table(rows)])
+    write = clustering.write_clustered
+    changes = {
+        "s": "named_struct('p', s.q, 'q', s.p)",
+        "x": "x + 0.0D",
+        "l": "array_compact(l)",
+        "ll": "array(array(1L, 2L))",
+        "m": "map('k', 1L, 'j', null)",
+        "a": "coalesce(a, 0L)",
+        "id": f"{n - 1}L - id",
+    }
+
+    def altered(name: str, text: str) -> Any:
+        return lambda frame: frame.selectExpr(
+            *(f"{text} AS {name}" if each == name else each for each in frame.columns)
+        )
+
+    wrong = {
+        "the same values of each column, in other": altered("id", changes.pop("id")),
+        **{f"column {name}: ": altered(name, text) for name, text in changes.items()},
+        f"{n} rows before and {n - 1} after": lambda frame: frame.limit(n - 1),
+        f"{n} rows before and {n + 1} after": lambda frame: frame.union(frame.limit(1)),
+        "same values of each column": lambda frame: frame.selectExpr(
+            "id", "if(id < 2, b, a) AS a", "if(id < 2, a, b) AS b", *frame.columns[3:]
         ),
     }
-    for at, (words, change) in enumerate(wrong.items()):
+    for words, change in wrong.items():
         monkeypatch.setattr(
             clustering,
             "write_clustered",
             lambda spark, frame, *rest, change=change: write(spark, change(frame), *rest),
         )
         with pytest.raises(SkipstoneError, match=words) as raised:
-            table.cluster(spark, by="id", to=str(tmp_path / f"out{at}"))
-        assert "delete it" in str(raised.value.hint)
+            table.cluster(spark, by="id", to=str(tmp_path / "out"))
+        assert "out was not kept" in str(raised.value.hint)
+    assert [each.name for each in tmp_path.iterdir()] == ["t"]
+
+
+def test_a_table_appears_when_it_was_compared(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Until then a process that is killed or interrupted leaves nothing that looks like a table."""
+    table = written(tmp_path / "t", [orders(0)])
+    output = tmp_path / "new" / "out"
+    seen: list[str] = []
+
+    def interrupted(*_: Any, **__: Any) -> None:
+        seen.extend(each.name for each in output.parent.iterdir())
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(clustering, "require_equal", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            table.cluster(spark, by="id", to=str(output))
+    assert [each.startswith("_tmp-out-") for each in seen] == [True]
+    assert not list(output.parent.iterdir())
+
+    def overtaken(*_: Any, **__: Any) -> None:
+        (output / "other").mkdir(parents=True)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(clustering, "require_equal", overtaken)
+        with pytest.raises(SkipstoneError, match="exists by now"):
+            table.cluster(spark, by="id", to=str(output))
+    assert [each.name for each in output.parent.iterdir()] == ["out"]
+    assert [each.name for each in output.iterdir()] == ["other"]
+
+
+def test_a_session_that_passes_over_damaged_files_does_not_here(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    """Else their rows would be missing before and after, and the checksums equal."""
+    table = written(tmp_path / "t", [orders(at) for at in range(3)])
+    path = tmp_path / "t" / "part-1.parquet"
+    stored = path.read_bytes()
+    path.write_bytes(stored[:4] + bytes(len(stored) // 2) + stored[4 + len(stored) // 2 :])
+    with (
+        set_to(spark, {"spark.sql.files.ignoreCorruptFiles": "true"}),
+        pytest.raises(SkipstoneError, match="Spark failed"),
+    ):
+        table.cluster(spark, by="id", to=str(tmp_path / "out"))
+
+
+def test_folders_that_are_all_null_stay(spark: SparkSession, tmp_path: Path) -> None:
+    folder = tmp_path / "t" / "day=__HIVE_DEFAULT_PARTITION__"
+    folder.mkdir(parents=True)
+    pq.write_table(orders(0), folder / "a.parquet")
+    table = Table(str(tmp_path / "t"))
+    for curve in ("sort", "hilbert"):
+        output = str(tmp_path / curve)
+        table.cluster(spark, by="id,amount", to=output, curve=curve)
+        assert rows_of(output) == rows_of(table.path)
 
 
 def test_settings_of_the_session_come_back(spark: SparkSession, tmp_path: Path) -> None:
@@ -365,7 +451,7 @@ def test_failures_of_spark_are_told_in_words(
     table = written(tmp_path / "t", [orders(at) for at in range(2)])
     with pytest.raises(SkipstoneError, match=r"Spark failed: .*nope") as raised:
         table.cluster(spark, by="id", to=str(tmp_path / "a"), compression="nope")
-    assert "is not complete" in str(raised.value.hint)
+    assert "nothing was written" in str(raised.value.hint)
     monkeypatch.setattr("skipstone.table.cluster._MOST_FILES", 1_000)
     with pytest.raises(SkipstoneError, match="the most are 1,000"):
         table.cluster(spark, by="id", to=str(tmp_path / "b"), file_size=1)

@@ -298,8 +298,8 @@ def cluster(
 
     A query on these columns then needs fewer files, with any engine. It runs as a Spark job. TABLE
     stays as it is. OUT gets files of about one size with page indexes, and is compared with TABLE:
-    the number of rows and a checksum of each column. `skipstone advise --layout` says what it
-    would save.
+    the number of rows, a checksum of each column and one of whole rows. A local OUT appears when
+    all is equal. `skipstone advise --layout` says what it would save.
 
     \b
       skipstone cluster data/events --by user_id,ts --to data/events_by_user

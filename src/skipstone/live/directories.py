@@ -117,10 +117,19 @@ def recover(disk: Disk, root: str, definition: LiveDefinition) -> None:
     Call it only under the writer's lock. A ``_pm`` is never truncated. ``FormatError`` where
     committed bytes are missing; nothing is removed then, because another directory may hold them.
     """
+    partitioning = definition.partitioning
     if not Path(root, TXN).exists():
+        new = Txn(txn=0, seq_txn=NO_BATCH)
+        found = unnamed(root, new, partitioning)
+        if found.never_committed or found.superseded:
+            raise FormatError(
+                "the table has partitions and no _txn, which says what of them was committed",
+                file=f"{root}/{TXN}",
+                hint="restore it from where the table was copied from; nothing was changed",
+            )
         # Nothing was ever committed: the creator died before it wrote _txn.
-        disk.put(f"{root}/{TXN}", created(Txn(txn=0, seq_txn=NO_BATCH)))
-    txn, partitioning = read_txn(root, open_storage(root)), definition.partitioning
+        disk.put(f"{root}/{TXN}", created(new))
+    txn = read_txn(root, open_storage(root))
     longer: list[tuple[str, int]] = []
     for partition, name in zip(txn.partitions, named(txn, partitioning), strict=True):
         path, size = f"{root}/{name}/{DATA}", partition.parquet_file_size

@@ -71,7 +71,10 @@ class PartitionState:
             raise FormatError("data.parquet is cut short", file=path, expected=size, got=len(data))
         tail = Tail.from_bytes(data[size - TAIL_LENGTH : size], size)
         footer = FooterArrays.scan(data[tail.offset : size - TAIL_LENGTH], tail.offset)
-        snapshot = snapshot_of(directory, size)
+        try:
+            snapshot = snapshot_of(directory, size)
+        except FileNotFoundError:
+            raise FormatError("a partition without its _pm", file=f"{directory}/{PM}") from None
         snapshot.verify()  # an append continues its CRC
         if snapshot.num_rows.tolist() != footer.group("num_rows").tolist():
             raise FormatError("a _pm of other row groups", file=f"{directory}/{PM}")

@@ -200,7 +200,10 @@ class LiveTable:
     @property
     def txn(self) -> Txn:
         """The current record of ``_txn``."""
-        return read_txn(self.root, open_storage(self.root))
+        try:
+            return read_txn(self.root, open_storage(self.root))
+        except FileNotFoundError:
+            raise FormatError("a live table with no _txn", file=f"{self.root}/{TXN}") from None
 
     @property
     def batch_id(self) -> int | None:

@@ -8,9 +8,12 @@ number of rows, and rows are read once for it. Spark would take a sample of its 
 run the Python stage twice; the order ``sort`` needs no Python, and takes Spark's ranges.
 
 **The check.** Rows are counted, and of each column the values that are not null and the sum of
-their 64-bit hashes, before and after. The sum does not depend on the order of rows. A lost, doubled
-or changed value changes it, except with a probability of 2^-64. Maps and variants have no hash in
-Spark: their JSON text has.
+their 64-bit hashes, before and after; also the sum of the hashes of whole rows, which changes where
+values go to another row. Sums do not depend on the order of rows. A lost, doubled or changed value
+changes them, except with a probability of 2^-64. Spark's hash passes over nulls, so the hash of a
+list has its length, and that of an entry or a field whether it is null. It takes -0.0 for 0.0, so
+zeros have their text as well. Maps have no hash: the list of their entries has. Variants have that
+of their JSON.
 """
 
 from __future__ import annotations
@@ -52,6 +55,8 @@ _SETTINGS: Final = {
     "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
     "spark.sql.parquet.datetimeRebaseModeInWrite": "CORRECTED",
     "spark.sql.files.maxRecordsPerFile": "0",
+    "spark.sql.files.ignoreCorruptFiles": "false",
+    "spark.sql.files.ignoreMissingFiles": "false",
 }
 _FILE, _PLACE, _DIRECTORY = "__skipstone_file", "__skipstone_place", "__skipstone_directory"
 
@@ -97,8 +102,8 @@ class ClusterReport(Report):
             f"{plural(self.files_before, 'file')}, {size(self.bytes_before)} -> "
             f"{plural(self.files_after, 'file')}, {size(self.bytes_after)}"
             f" in {duration(1000 * self.seconds)}",
-            f"the same rows: their number and the checksums of all {plural(self.columns, 'column')}"
-            " are equal",
+            f"the same rows: their number and the checksums of whole rows and of all"
+            f" {plural(self.columns, 'column')} are equal",
         ]
         if self.indexes:
             wanted = " ".join(f"-c '{each}'" for each in self.indexes)
@@ -108,10 +113,12 @@ class ClusterReport(Report):
 
 @dataclass(frozen=True, slots=True)
 class RowChecksums:
-    """The rows of a table whatever their order: ``values`` has the number of values that are not
-    null and the sum of hashes of each column; ``distinct`` about the number of distinct values."""
+    """The rows of a table whatever their order: ``whole`` is the sum of the hashes of rows;
+    ``values`` has the number of values that are not null and the sum of hashes of each column;
+    ``distinct`` about the number of distinct values."""
 
     rows: int
+    whole: int
     values: Mapping[str, tuple[int, int]]
     distinct: Mapping[str, int]
 
@@ -119,51 +126,89 @@ class RowChecksums:
         """What differs, in words; no more than what a reader needs."""
         if self.rows != other.rows:
             return [f"{self.rows:,} rows before and {other.rows:,} after"]
-        return [
+        found = [
             f"column {name}: {before[0]:,} values with checksum {before[1]} before, and "
             + ("none" if after is None else f"{after[0]:,} with {after[1]} after")
             for name, before in self.values.items()
             if (after := other.values.get(name)) != before
         ]
+        if not found and self.whole != other.whole:
+            return ["the same values of each column, in other rows"]
+        return found
 
 
 def row_checksums(frame: DataFrame, distinct: Sequence[str] = ()) -> RowChecksums:
     """The checksums of all rows of ``frame``, with distinct counts of some columns."""
-    wanted = ["count(1)"]
-    for field in frame.schema:
-        name = backquoted(field.name)
-        wanted.append(f"count({name})")
-        hashed = _hashable(name, field.dataType)
-        wanted.append(f"sum(cast(xxhash64({hashed}) AS decimal(20, 0)))")
+    columns = [(backquoted(field.name), field.dataType) for field in frame.schema]
+    hashed = [_hashable(*each) for each in columns]
+    named = [(name, value) for (name, _), value in zip(columns, hashed, strict=True)]
+    # Spark puts columns of folders last where it reads the table again.
+    whole = ", ".join(f"{name} IS NULL, {value}" for name, value in sorted(named))
+    wanted = ["count(1)", _sum_of_hashes(whole)]
+    for name, value in named:
+        wanted += [f"count({name})", _sum_of_hashes(value)]
     wanted += [f"approx_count_distinct({backquoted(name)})" for name in distinct]
     row = frame.selectExpr(*(f"{each} AS c{at}" for at, each in enumerate(wanted))).collect()[0]
     names = frame.columns
     return RowChecksums(
         row[0],
-        {name: (row[1 + 2 * at], int(row[2 + 2 * at] or 0)) for at, name in enumerate(names)},
-        {name: row[1 + 2 * len(names) + at] for at, name in enumerate(distinct)},
+        int(row[1] or 0),
+        {name: (row[2 + 2 * at], int(row[3 + 2 * at] or 0)) for at, name in enumerate(names)},
+        {name: row[2 + 2 * len(names) + at] for at, name in enumerate(distinct)},
     )
 
 
+def _sum_of_hashes(values: str) -> str:
+    return f"sum(cast(xxhash64({values}) AS decimal(20, 0)))"
+
+
 def _hashable(value: str, type: Any, depth: int = 0) -> str:
-    """``value`` as something that Spark hashes: maps are lists of their entries."""
+    """``value`` as something that Spark hashes and whose nulls count; see the module."""
     name, inner = type.typeName(), f"x{depth}"
-    text = type.simpleString()
-    if "map<" not in text and "variant" not in text:
-        return value
     if name == "map":
+        key, item = f"{inner}.key", f"{inner}.value"
         entry = (
-            f"struct({_hashable(f'{inner}.key', type.keyType, depth + 1)},"
-            f" {_hashable(f'{inner}.value', type.valueType, depth + 1)})"
+            f"struct({_hashable(key, type.keyType, depth + 1)},"
+            f" {item} IS NULL, {_hashable(item, type.valueType, depth + 1)})"
         )
-        return f"transform(map_entries({value}), {inner} -> {entry})"
+        return _list(f"map_entries({value})", inner, entry)
     if name == "array":
-        return f"transform({value}, {inner} -> {_hashable(inner, type.elementType, depth + 1)})"
+        entry = _hashable(inner, type.elementType, depth + 1)
+        return _list(value, inner, f"struct({inner} IS NULL, {entry})")
     if name == "struct":
         parts = [(f"{value}.{backquoted(each.name)}", each.dataType) for each in type.fields]
-        fields = ", ".join(_hashable(*each, depth) for each in parts)
-        return f"if({value} IS NULL, NULL, struct({fields}))"
-    return f"to_json({value})"
+        fields = [f"{part} IS NULL, {_hashable(part, kind, depth)}" for part, kind in parts]
+        return f"if({value} IS NULL, NULL, struct({', '.join(fields)}))"
+    if name in ("double", "float"):  # Spark's hash takes -0.0 for 0.0
+        return f"struct({value}, if({value} = 0, cast({value} AS string), ''))"
+    return f"to_json({value})" if name == "variant" else value
+
+
+def _list(value: str, inner: str, entry: str) -> str:
+    # size(NULL) is -1 in some settings.
+    return (
+        f"if({value} IS NULL, NULL, struct(size({value}), transform({value}, {inner} -> {entry})))"
+    )
+
+
+@contextmanager
+def exact(spark: SparkSession) -> Iterator[None]:
+    """The session with settings by which values come back as they were, and no file is passed over:
+    a damaged one would be missing in both counts."""
+    with set_to(spark, _SETTINGS):
+        yield
+
+
+def writable(frame: DataFrame, folders: Sequence[str]) -> DataFrame:
+    """``frame`` with texts where all folders of a column are null: Spark writes none by a column
+    without a type."""
+    void = {field.name for field in frame.schema if field.dataType.typeName() == "void"}
+    if not void.intersection(folders):
+        return frame
+    names = [(name, backquoted(name)) for name in frame.columns]
+    return frame.selectExpr(
+        *(f"cast({quoted} AS string) AS {quoted}" if n in void else quoted for n, quoted in names)
+    )
 
 
 def write_clustered(
@@ -171,19 +216,18 @@ def write_clustered(
 ) -> None:
     """Write ``frame`` to ``output``, which does not exist; see the module."""
     text = f"skipstone cluster: {plural(job.files, 'file')} of {output}"
-    with set_to(spark, _SETTINGS), described(spark, text):
+    with described(spark, text):
         by_ranges = job.curve == "sort"
         placed = _by_ranges(frame, job) if by_ranges else _by_curve(spark, frame, job, before.rows)
         writer = placed.write.mode("error").options(**_options(job, before))
         if job.partitions:
             writer = writer.partitionBy(*job.partitions)
-        with errors_of_job(output, begun=True):
-            writer.parquet(output)
+        writer.parquet(output)
 
 
 @contextmanager
-def errors_of_job(output: str, *, begun: bool) -> Iterator[None]:
-    """``SkipstoneError`` for a job that fails; ``begun``: after which there may be files."""
+def errors_of_job(output: str, *, left: bool) -> Iterator[None]:
+    """``SkipstoneError`` for a job that fails; ``left``: after which there may be files."""
     from py4j.protocol import Py4JError
     from pyspark.errors import PySparkException
 
@@ -196,7 +240,7 @@ def errors_of_job(output: str, *, begun: bool) -> Iterator[None]:
         raise SkipstoneError(
             f"Spark failed: {why.removeprefix(': ')}",
             hint=f"what is in {output}, if it exists, is not complete: delete it"
-            if begun
+            if left
             else f"nothing was written to {output}",
         ) from error
 
@@ -344,12 +388,16 @@ def _slots(spark: SparkSession, files: int) -> NDArray[np.int32]:
     return slots
 
 
-def require_equal(before: RowChecksums, after: RowChecksums, table: str, output: str) -> None:
-    """``SkipstoneError`` where a written table has other rows than its source."""
+def require_equal(
+    before: RowChecksums, after: RowChecksums, table: str, output: str, *, left: bool
+) -> None:
+    """``SkipstoneError`` where a written table has other rows than its source; ``left``: its files
+    are there."""
     found = before.differences(after)
     if found:
+        then = f"do not use {output}: delete it" if left else f"{output} was not kept"
         raise SkipstoneError(
-            f"{output} has other rows than {table}: {'; '.join(found[:3])}",
-            hint=f"do not use {output}: delete it. The source may have changed meanwhile:"
-            " cluster it again when nothing writes to it",
+            f"the rows written for {output} are not those of {table}: {'; '.join(found[:3])}",
+            hint=f"{then}. The source may have changed meanwhile: cluster it again when nothing"
+            " writes to it",
         )

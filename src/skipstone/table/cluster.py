@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import os
+import secrets
+import shutil
 import time
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -19,7 +23,7 @@ from .open_table import OpenTable
 from .sort_keys import sort_column
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
     from pyspark.sql import SparkSession
 
@@ -29,6 +33,9 @@ if TYPE_CHECKING:
 
 # More files are a wrong unit, rather than a wish.
 _MOST_FILES = 100_000
+# Characters of a name that a temporary one repeats: names have 255 bytes at most.
+_NAME = 40
+_NEW = "name a directory that does not exist"
 
 
 class ClusterVerbs(OpenTable):
@@ -55,10 +62,11 @@ class ClusterVerbs(OpenTable):
         indexes, and the Bloom filters that ``bloom`` names with their probability of a false
         positive. Folders of partitions stay. ``compression`` is by default that of the session.
 
-        The rows of ``to`` are compared with those of the table by their number and a checksum of
-        each column; ``SkipstoneError`` where they differ. Also for columns that do not exist, a
-        directory that exists, and one within the table. ``UnsupportedError`` for encrypted files:
-        the new ones would be in the clear.
+        The new rows are compared with those of the table by their number, a checksum of each column
+        and one of whole rows; ``SkipstoneError`` where they differ. Also for columns that do not
+        exist, a directory that exists, and one within the table. ``UnsupportedError`` for encrypted
+        files: the new ones would be in the clear. A local ``to`` appears when the comparison is
+        done, and not where anything fails; in an object store or on HDFS it is written in place.
         """
         from skipstone.rewrite.curve import check_curve
         from skipstone.spark import clustering as job
@@ -104,15 +112,19 @@ class ClusterVerbs(OpenTable):
             bloom=filters,
             compression=compression,
         )
-        frame = read_table(self, spark, PlanRequest(), {})
-        with job.errors_of_job(output, begun=False):
-            before = job.row_checksums(frame, tuple(filters))
-        job.write_clustered(spark, frame, path_for_spark(spark, output), work, before)
-        written = open_storage(output, self.storage_options).list_files(output)
-        # The name is a name, whatever Hadoop reads as a pattern.
-        reader = spark.read.schema(frame.schema).option("__globPaths__", "false")
-        made = reader.parquet(path_for_spark(spark, output))
-        job.require_equal(before, job.row_checksums(made), self.path, output)
+        with job.exact(spark), _published(output) as place:
+            frame = job.writable(read_table(self, spark, PlanRequest(), {}), folders)
+            with job.errors_of_job(output, left=False):
+                before = job.row_checksums(frame, tuple(filters))
+            in_place = place == output
+            with job.errors_of_job(output, left=in_place):
+                job.write_clustered(spark, frame, path_for_spark(spark, place), work, before)
+            written = open_storage(place, self.storage_options).list_files(place)
+            # The name is a name, whatever Hadoop reads as a pattern.
+            reader = spark.read.schema(frame.schema).option("__globPaths__", "false")
+            with job.errors_of_job(output, left=in_place):
+                after = job.row_checksums(reader.parquet(path_for_spark(spark, place)))
+            job.require_equal(before, after, self.path, output, left=in_place)
         return job.ClusterReport(
             table=self.path,
             output=output,
@@ -138,9 +150,34 @@ def _place(table: OpenTable, to: str) -> str:
                 f"{output} and the table {table.path} lie in each other",
                 hint="name a directory outside of the table",
             )
-    if "://" not in output and Path(output).exists():
-        raise SkipstoneError(f"{output} exists", hint="name a directory that does not exist")
+    if "://" not in output and os.path.lexists(output):
+        raise SkipstoneError(f"{output} exists", hint=_NEW)
     return output
+
+
+@contextmanager
+def _published(output: str) -> Iterator[str]:
+    """Where to write the files of ``output``: a local directory gets its name at the end.
+
+    Readers ignore names that begin with an underscore, so what a killed process leaves is no table.
+    Object stores have no directories to rename: their files are written in place.
+    """
+    if "://" in output:
+        yield output
+        return
+    target = Path(output)
+    hidden = target.with_name(f"_tmp-{target.name[:_NAME]}-{secrets.token_hex(8)}")
+    try:
+        yield str(hidden)
+        try:
+            hidden.rename(target)
+        except OSError as error:
+            if not os.path.lexists(output):
+                raise
+            raise SkipstoneError(f"{output} exists by now", hint=_NEW) from error
+    except BaseException:
+        shutil.rmtree(hidden, ignore_errors=True)
+        raise
 
 
 def _key_columns(
@@ -150,6 +187,14 @@ def _key_columns(
     names = split_names(by) if isinstance(by, str) else list(by)
     if not names:
         raise SkipstoneError("there is no column to cluster by", hint='name one: by="user_id"')
+    folders = PartitionColumns.of(listing).values
+    for name in names:
+        if spelled_path(pa.schema([(each, pa.null()) for each in folders]), name.strip()):
+            raise SkipstoneError(
+                f"cannot cluster by {name.strip()}: it is a column of folders, and all rows of a"
+                " file have one value",
+                hint="the folders stay; name columns of the files, whose order is within folders",
+            )
     paths = tuple(sort_column(table, schema, name.strip()) for name in names)
     for name, path in zip(names, paths, strict=True):
         field = find_field(schema, column_name(path))
