@@ -75,7 +75,7 @@ def connect(bench: Workbench) -> None:
     hold("tests/table_formats/test_connect.py")
 
 
-@point("table formats: the connector of a format opens the files of the plan, and reads one version")
+@point("table formats: a connector opens the files of the plan, and reads one version")
 def connectors(bench: Workbench) -> None:
     hold("tests/table_formats/test_connectors.py")
 
