@@ -102,8 +102,8 @@ $(VENV)/.stamp: pyproject.toml tools/bootstrap.sh
 $(VENV)/spark.jsa: $(VENV)/.stamp tests/java.py
 	$(PY) -m tests.java
 
-.venv-spark%/.stamp: pyproject.toml tools/bootstrap.sh
-	sh tools/bootstrap.sh venv .venv-spark$* -e '.[spark]' 'pyspark[connect]==$*.*' pytest hypothesis
+.venv-spark%/.stamp: pyproject.toml tools/bootstrap.sh Makefile
+	sh tools/bootstrap.sh venv .venv-spark$* -e '.[spark,delta,iceberg]' 'pyspark[connect]==$*.*' pytest hypothesis
 	touch $@
 
 clean:

@@ -71,6 +71,21 @@ def spark(bench: Workbench) -> None:
     hold("tests/table_formats/test_delta_spark.py")
 
 
+@point("table formats: under Spark Connect, without a jar of a format, reads have the right rows")
+def connect(bench: Workbench) -> None:
+    hold("tests/table_formats/test_connect.py")
+
+
+@point("table formats: a connector opens the files of the plan, and reads one version")
+def connectors(bench: Workbench) -> None:
+    hold("tests/table_formats/test_connectors.py")
+
+
+@point("table formats: while others commit, each result is one version, and no writer notices")
+def concurrent(bench: Workbench) -> None:
+    hold("tests/table_formats/test_commits.py")
+
+
 @point("table formats: each snapshot of a random history of an Iceberg table has its own rows")
 def snapshots(bench: Workbench) -> None:
     hold(f"{ICEBERG}::test_every_snapshot_of_a_random_history")

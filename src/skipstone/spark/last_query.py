@@ -25,6 +25,7 @@ from .relation import INDEX_LOCATION
 from .scan_log import THREAD_TAG, ScanLog, scan_log
 from .scans import QueryScans
 from .session import JavaObject, is_connect
+from .skip import OWN_FILES
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -36,6 +37,11 @@ _LOG = logging.getLogger("skipstone")
 # Executions that are looked at, from the last one back.
 _MOST: Final = 64
 _LOCATION: Final = re.compile(r"Location: (\$?\w+) ?(?:\(\d+ paths?\))?\[([^\]\n]*)")
+# The file indexes of Delta's connector, and the scans of Iceberg's.
+_OF_DELTA: Final = re.compile(r"Tahoe|Delta")
+_OF_ICEBERG: Final = re.compile(r"\bIceberg\w*\(table=([^,)\s]+)")
+# Delta's connector reads its log by queries of its own, while it plans.
+_OF_LOG: Final = "Delta Table State"
 _STREAM: Final = re.compile(r"\brunId = [0-9a-f]{8}-")
 # The leaves of DataFrames that are planned before Spark plans them.
 _PLANNED: Final = re.compile(r"LocalTableScan|ExistingRDD|BatchScan skipstone")
@@ -100,6 +106,8 @@ def _last_execution(
         if _STREAM.search(str(found.description())) or not _is_of_thread(log, found):
             continue
         text = str(found.physicalPlanDescription())
+        if _OF_LOG in text:
+            continue
         of_plan = own is not None and root is None and _reads_planned(text, outputs)
         return found, of_plan
     return None
@@ -132,7 +140,10 @@ def _untouched(spark: SparkSession, log: ScanLog, text: str) -> Iterator[Reason]
         for root in filter(None, (each.strip() for each in roots.split(", "))):
             if root != "...":
                 path = canonical_path(root)
-                yield _left(path, _why(spark, log, path))
+                own = _OF_DELTA.search(kind) is not None
+                yield _left(path, OWN_FILES if own else _why(spark, log, path))
+    for name in _OF_ICEBERG.findall(text):
+        yield _left(name, OWN_FILES)
 
 
 def _why(spark: SparkSession, log: ScanLog, root: str) -> str:

@@ -99,9 +99,13 @@ class Choice:
 
 def against_pages(settings: Mapping[str, str], where: str | None) -> str | None:
     """The setting of the session that excludes pages; ``None`` if there is none."""
-    if where is None:
-        return harmful_of(settings, _VALUES)
-    return harmful_of(settings, {**_VALUES, **TEXT, "spark.sql.ansi.enabled": "true"})
+    found = harmful_of(settings, _VALUES)
+    return found or (None if where is None else against_text(settings))
+
+
+def against_text(settings: Mapping[str, str]) -> str | None:
+    """The setting under which a predicate's text means something else in the session."""
+    return harmful_of(settings, {**TEXT, "spark.sql.ansi.enabled": "true"})
 
 
 def harmful_of(settings: Mapping[str, str], harmless: Mapping[str, str]) -> str | None:

@@ -46,6 +46,12 @@ if TYPE_CHECKING:
 
 _LOG = logging.getLogger("skipstone")
 # File indexes that list plain files. Those of Delta and Hudi do more.
+_CONNECTORS = {"org.apache.spark.sql.delta.": "Delta Lake", "org.apache.iceberg.": "Apache Iceberg"}
+#: why a relation of one of these is left alone, and what to use
+OWN_FILES = (
+    "its connector has the list of files: skipstone.Table(path).read(spark, where) uses the index, "
+    "and keeps the connector with connector=True"
+)
 #: the file index of tables whose partitions the catalog lists
 CATALOG_INDEX = "CatalogFileIndex"
 _LOCATIONS = frozenset({"InMemoryFileIndex", CATALOG_INDEX, "MetadataLogFileIndex"})
@@ -154,7 +160,12 @@ def explain(df: DataFrame) -> QueryScans:
 
 
 _TAG = "skipstone"
-_MARKED = ("LocalRelation", "DataSourceV2Relation", "DataSourceV2ScanRelation")
+_MARKED = (
+    "LocalRelation",
+    "LogicalRelation",  # that a connector reads
+    "DataSourceV2Relation",
+    "DataSourceV2ScanRelation",
+)
 
 
 def mark(df: DataFrame, log: ScanLog, scan: Scan) -> tuple[str, ...]:
@@ -205,11 +216,15 @@ def file_relation(leaf: JavaObject) -> tuple[JavaObject, str] | Reason | None:
         text = "read by a version 2 source, which has its own list of files"
         if own:
             text = "reads planned pages by itself: last_scan shows them after Table.read"
+        elif _format_of(leaf.table()) is not None:
+            text = OWN_FILES
         return _left(str(leaf.name()), text)
     if kind != "LogicalRelation":
         return None
     relation = leaf.relation()
     name = simple_name(str(relation.getClass().getName()))
+    if (format := _format_of(relation)) is not None:
+        return _left(format, OWN_FILES)
     if name != "HadoopFsRelation":
         return _left(name, "not a relation over files")
     if leaf.isStreaming():
@@ -218,6 +233,12 @@ def file_relation(leaf: JavaObject) -> tuple[JavaObject, str] | Reason | None:
     if kind not in _FORMATS:
         return _left(kind, "not one of parquet, orc, csv, json")
     return relation, _FORMATS[kind]
+
+
+def _format_of(source: JavaObject) -> str | None:
+    """The table format whose connector an object is of."""
+    name = str(source.getClass().getName())
+    return next((format for each, format in _CONNECTORS.items() if name.startswith(each)), None)
 
 
 def _left(subject: str, text: str) -> Reason:

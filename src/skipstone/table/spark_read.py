@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, Unpack
 
 from skipstone.errors import SkipstoneError, UnsupportedError
 from skipstone.human import plural, size
-from skipstone.identity import canonical_path
 from skipstone.parquet.format.footer import MAGIC_ENCRYPTED
 from skipstone.predicate.types import column_path
 from skipstone.pruning import Cause, Reason
@@ -26,6 +25,7 @@ from skipstone.spark.read_choice import (
     Choice,
     Way,
     against_pages,
+    against_text,
     by_cost,
     few_rows,
     undecidable,
@@ -48,9 +48,11 @@ from skipstone.storage.base import metered
 
 from .planning import PlanOptions, PlanRequest, of_one_listing, planned
 from .sort_keys import orders_of
+from .spark_connector import connector_frame
 from .spark_keys import SparkKeys, spark_keys
 from .spark_read_schema import (
     plain_frame,
+    require_own_root,
     schema_by_spark,
     schema_for_spark,
     schema_without_spark,
@@ -74,10 +76,15 @@ _LOG = logging.getLogger("skipstone")
 
 
 def read_table(
-    table: OpenTable, spark: SparkSession, request: PlanRequest, options: Mapping[str, str]
+    table: OpenTable,
+    spark: SparkSession,
+    request: PlanRequest,
+    options: Mapping[str, str],
+    *,
+    connector: bool = False,
 ) -> DataFrame:
     """See ``Table.read``."""
-    _require_own_root(table, options)
+    require_own_root(table, options)
     require_session(spark)
     table.require_index()
     table = table.with_lookup_of(options)
@@ -93,11 +100,14 @@ def read_table(
     orders = [] if order_by is None else orders_of(order_by)
     keys = None if request.keys is None else spark_keys(spark, request.keys)
     asked = (where, columns, order_by, limit, keys)
-    if all(each is None for each in asked) and table.snapshots() is None:
+    if all(each is None for each in asked) and not connector and table.snapshots() is None:
         return _native(table, spark, where, options, {}, None)
     _check_columns(columns)
     settings = settings_of(spark)
     request = replace(request, time_zone=settings[ZONE], keys=keys and keys.expr)
+    if connector:
+        frame = connector_frame(table, spark, request, options)
+        return _finished(frame if keys is None else keys.joined(frame), columns, orders, limit)
     if (snapshots := table.snapshots()) is not None:
         return _of_format(table, snapshots, spark, settings, request, options, keys)
     against = _against(table, settings, where, options)
@@ -122,21 +132,9 @@ def read_table(
     return _finished(frame, columns, orders, limit)
 
 
-def _require_own_root(table: OpenTable, options: Mapping[str, str]) -> None:
-    """``SkipstoneError`` where Spark would read partition columns from folders above the table, and
-    a plan from the files."""
-    for key, value in options.items():
-        if key.lower() == "basepath" and canonical_path(value) != table.path:
-            raise SkipstoneError(
-                f"{key} is {value}, and the table is {table.path}",
-                hint=f"open the table there, Table({value!r}), and name the partition in where",
-            )
-
-
 def _require_kms(table: OpenTable, spark: SparkSession, options: Mapping[str, str]) -> None:
     """Raise if the first file is encrypted and Spark has no KMS client."""
-    listing = table.listing()
-    for path in listing.paths[:1]:
+    for path in table.listing().paths[:1]:
         _, tail = table.storage.read_tail(path, len(MAGIC_ENCRYPTED))
         if bytes(tail) == MAGIC_ENCRYPTED:
             require_kms(path, spark, options)
@@ -251,7 +249,8 @@ def _of_format(
     table, where = table.kept_at(snapshots.kept()), request.where
     orders = [] if request.order_by is None else orders_of(request.order_by)
     assert isinstance(where, str | None)
-    if against_pages(settings, where) is None and keys is None:
+    # Settings of Spark's own reader change nothing here. Delta's connector sets one of them.
+    if (where is None or against_text(settings) is None) and keys is None:
         found = _by_plan(table, spark, settings, request)
         if found.frame is not None:
             return _finished(found.frame, request.columns if orders else None, orders, None)
@@ -388,9 +387,8 @@ def _ahead(
     choice: Choice,
 ) -> _Found:
     """The rows of ``scan``; another choice where they are more than a few, or of other types."""
-    schema = None
-    if table.snapshots() is None:
-        schema = schema_without_spark(table, scan.plan, settings, request.columns)
+    plain = table.snapshots() is None
+    schema = schema_without_spark(table, scan.plan, settings, request.columns) if plain else None
     if schema is None:
         schema, why = schema_by_spark(table, spark, request.columns)
         if schema is None:

@@ -19,6 +19,7 @@ from skipstone.errors import (
     SkipstoneError,
     UnsupportedError,
 )
+from skipstone.identity import canonical_path
 from skipstone.predicate.types import column_name, column_path
 from skipstone.pruning.partitions import PartitionColumns
 from skipstone.spark.schemas import spark_schema, spark_types
@@ -232,3 +233,14 @@ def schema_by_spark(
         if (mine.name, mine.dataType) != (other.name, other.dataType):
             return None, f"{other.name} is {other.dataType.simpleString()} to Spark here"
     return own, ""
+
+
+def require_own_root(table: OpenTable, options: Mapping[str, str]) -> None:
+    """``SkipstoneError`` where Spark would read partition columns from folders above the table, and
+    a plan from the files."""
+    for key, value in options.items():
+        if key.lower() == "basepath" and canonical_path(value) != table.path:
+            raise SkipstoneError(
+                f"{key} is {value}, and the table is {table.path}",
+                hint=f"open the table there, Table({value!r}), and name the partition in where",
+            )

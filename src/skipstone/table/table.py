@@ -99,8 +99,8 @@ class Table(EncryptVerbs, ClusterVerbs, UpkeepVerbs, AggregateVerbs):
 
     The files of other tables are those that Spark reads (``pruning/partitions.py``): those below
     partition folders (``day=1/``), or those right below ``path`` where there are none. With
-    ``recursive_file_lookup`` they are all files below, and no folder gives a column. That is
-    Spark's option ``recursiveFileLookup``, which ``options`` may have, too.
+    ``recursive_file_lookup`` (in ``options`` as Spark spells it) they are all files below, and no
+    folder gives a column.
 
     ``index_keys`` open an encrypted index: a mapping from labels to keys, a function from a label
     to its key, or a KMS client. With them, an index in the clear is not trusted.
@@ -164,9 +164,7 @@ class Table(EncryptVerbs, ClusterVerbs, UpkeepVerbs, AggregateVerbs):
         cast by ANSI rules. ``containers`` are Paimon's file indexes by data file (its path from the
         table's directory, or in full), such as a manifest embeds; ``ValueError`` for a file that
         the table does not have. Without ``inside`` no data file is opened. ``keys`` as for
-        ``query``.
-
-        Raises ``PredicateError`` for text that is not a predicate, or that names an unknown column.
+        ``query``. ``PredicateError`` for text that is not a predicate, or an unknown column.
         """
         request = PlanRequest(
             where=where,
@@ -253,8 +251,7 @@ class Table(EncryptVerbs, ClusterVerbs, UpkeepVerbs, AggregateVerbs):
 
         >>> table.retried(lambda scan: sum(map(len, scan.to_batches())), "amount > 100")
 
-        ``read`` is called a few times at most; ``StaleError`` where files keep changing. ``how`` as
-        for ``scan``.
+        ``read`` is called a few times, and then it is a ``StaleError``. ``how`` as for ``scan``.
         """
         return of_one_listing(self, PlanRequest(where=where, **how), read)
 
@@ -282,6 +279,7 @@ class Table(EncryptVerbs, ClusterVerbs, UpkeepVerbs, AggregateVerbs):
         order_by: str | Sequence[str] | None = None,
         limit: int | None = None,
         keys: KeySets | None = None,
+        connector: bool = False,
         **options: str,
     ) -> DataFrame:
         """The table as a DataFrame that reads only what its filters need.
@@ -291,21 +289,24 @@ class Table(EncryptVerbs, ClusterVerbs, UpkeepVerbs, AggregateVerbs):
         Spark's own reader reads it, or ``format("skipstone")`` page by page where that takes less,
         and for a ``limit``. Few rows of many files are read by this call, and the DataFrame holds
         them. ``last_scan`` and ``explain`` say which and why; the rows are the same. Under Spark's
-        reader any later filter skips too on a classic session; under Spark Connect only ``where``
-        skips. ``options`` are the Parquet reader's.
+        reader later filters skip too, but not under Spark Connect. ``options`` are the reader's.
 
         >>> table.read(spark, keys=users.select(col("id").alias("user_id")))
 
         ``keys`` are those of ``query``, or a DataFrame whose columns have names of the table's: the
         rows are those of a left semi join. Its rows are collected by this call, up to ten million,
         and only files that may hold one of them are listed.
+
+        With ``connector``, the session's connector of Delta Lake or Apache Iceberg reads the
+        version of now, under its ``options``, by ranges of columns that only files of the plan
+        have. ``UnsupportedError`` without such a connector.
         """
         from .spark_read import read_table
 
         request = PlanRequest(
             where=where, columns=columns, order_by=order_by, limit=limit, keys=keys
         )
-        return read_table(self, spark, request, options)
+        return read_table(self, spark, request, options, connector=connector)
 
 
 def skip(df: DataFrame, index_location: Locations = None) -> DataFrame:
@@ -337,6 +338,7 @@ def read(
     order_by: str | Sequence[str] | None = None,
     limit: int | None = None,
     keys: KeySets | None = None,
+    connector: bool = False,
     index_location: str | PathLike[str] | XskipperLocation | None = None,
     storage_options: Mapping[str, str] | None = None,
     format: str = "parquet",
@@ -355,10 +357,12 @@ def read(
 
     >>> skipstone.read(spark, "lake/events", "user_id = 'u-8814'", columns=["ts", "amount"])
 
-    ``columns``, ``order_by``, ``limit`` and ``keys`` are those of ``Table.read``, the other
-    arguments those of ``Table``. ``options`` are the reader's, and Paimon's of file indexes
+    ``columns`` to ``connector`` are those of ``Table.read``, the other arguments those of
+    ``Table``. ``options`` are the reader's, and Paimon's of file indexes
     (``**{"file-index.read.enabled": "false"}``).
     """
+    from .spark_read import read_table
+
     # Spark reads other formats under the options of the table.
     of_table = {key: v for key, v in options.items() if format != "parquet" or is_option(key)}
     of_reader = {key: v for key, v in options.items() if key not in of_table}
@@ -378,9 +382,8 @@ def read(
         decryption=decryption,
         verify_checksums=verify_checksums,
     )
-    return table.read(
-        spark, where, columns=columns, order_by=order_by, limit=limit, keys=keys, **of_reader
-    )
+    request = PlanRequest(where=where, columns=columns, order_by=order_by, limit=limit, keys=keys)
+    return read_table(table, spark, request, of_reader, connector=connector)
 
 
 @overload
@@ -452,8 +455,7 @@ def watch(
     ``stop()``, ``awaitTermination()`` and ``lastProgress`` are the query's. A refresh that fails
     gives a warning and ``last_error``, and is tried again. No checkpoint is needed: a watch that is
     started again continues from the index. Watches and builds may run at the same time.
-
-    Raises ``SkipstoneError`` for a table without an index, before anything is started.
+    ``SkipstoneError`` for a table without an index, before anything is started.
     """
     from skipstone.spark.session import is_connect, require_session
     from skipstone.spark.watch import start_watch

@@ -42,7 +42,7 @@ from skipstone.pruning.interval import Intervals
 from skipstone.pruning.table_schema import find_field
 
 from .field_ids import Field, Fields, FilesByIds
-from .snapshot import Snapshot, Statistics, instant
+from .snapshot import Connector, Snapshot, Statistics, instant
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -166,6 +166,7 @@ class DeltaSource:
             deleted=self._deleted(paths),
             committed=partial(self._committed, table.version()),
             names=Namings.of(named),
+            connector=Connector("delta", self.root, {"versionAsOf": str(table.version())}),
         )
 
     @property

@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import math
 import re
+import time
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from importlib import import_module
@@ -30,13 +31,13 @@ from skipstone import _compute as pc
 from skipstone._arrays import numbers
 from skipstone.errors import SkipstoneError, StaleError, UnsupportedError, first_line
 from skipstone.human import of_total
-from skipstone.identity import canonical_path
+from skipstone.identity import UNITS_PER_SECOND, canonical_path
 from skipstone.predicate.naming import SAME, Namings
 from skipstone.pruning import RowSet
 
 from .iceberg_columns import DataFile, ManifestStatistics, Names, partitions_of, schema_of
 from .iceberg_equality import EqualityDeletes, TableState, side_by_side
-from .snapshot import LazyRows, Snapshot, instant, known_time
+from .snapshot import Connector, LazyRows, Snapshot, instant, known_time
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -48,6 +49,8 @@ if TYPE_CHECKING:
 FORMAT: Final = "Apache Iceberg"
 #: of Hadoop's catalog, and of all others
 _METADATA: Final = re.compile(r"(?:v(\d+)|(\d+)-[^/]*?)(?:\.gz)?\.metadata\.json")
+#: seconds in which a metadata file that is not whole may still be written
+_WRITING: Final = 60
 _OPTIONS: Final = {
     "access_key_id": "s3.access-key-id",
     "secret_access_key": "s3.secret-access-key",
@@ -151,6 +154,8 @@ class IcebergSource:
             data=data,
             statistics=statistics,
         )
+        # Without a version the connector takes the schema of the metadata, as is done here.
+        at = {} if self._at is None else {"versionAsOf": str(self._at.snapshot_id)}
         made = None if found is None else datetime.fromtimestamp(found.timestamp_ms / 1e3, UTC)
         return Snapshot(
             format=FORMAT,
@@ -166,6 +171,7 @@ class IcebergSource:
             names=Namings.of([named.get(each.path, SAME) for each in data]),
             former=self._names.former(table, fields),
             defaults=defaults,
+            connector=Connector("iceberg", table.metadata_location, at),
         )
 
     def _check(self, data: Sequence[DataFile]) -> None:
@@ -357,9 +363,17 @@ def in_folder(
     static, properties = _library(root, "table").StaticTable, _properties(root, options)
 
     def load(last: Any) -> Any:
-        newest = _newest_metadata(root, storage)
-        same = last is not None and last.metadata_location == newest
-        return last if same else static.from_metadata(newest, properties)
+        newest, age = _newest_metadata(root, storage)
+        if last is not None and last.metadata_location == newest:
+            return last
+        try:
+            return static.from_metadata(newest, properties)
+        except ValueError:
+            if age > _WRITING:
+                raise
+        # A writer is at it still: its catalog gets to know the file when it is whole.
+        newest, _ = _newest_metadata(root, storage, but=newest)
+        return static.from_metadata(newest, properties)
 
     return root, load
 
@@ -400,11 +414,13 @@ def _properties(root: str, options: Mapping[str, str]) -> dict[str, str]:
     return {**options, **{_OPTIONS[name]: v for name, v in named.items() if name in _OPTIONS}}
 
 
-def _newest_metadata(root: str, storage: Storage) -> str:
+def _newest_metadata(root: str, storage: Storage, but: str = "") -> tuple[str, float]:
+    """The newest metadata file, without the file ``but``, and its age in seconds."""
     found: dict[bool, list[tuple[int, str]]] = {}
-    for path in storage.list_all(f"{root}/metadata").paths:
+    listing = storage.list_all(f"{root}/metadata")
+    for path in listing.paths:
         match = _METADATA.fullmatch(path.rpartition("/")[2])
-        if match is not None:
+        if match is not None and path != but:
             found.setdefault(match[1] is None, []).append((int(match[1] or match[2]), path))
     newest = [path for each in found.values() for at, path in each if at == max(each)[0]]
     if len(newest) != 1:
@@ -414,4 +430,5 @@ def _newest_metadata(root: str, storage: Storage) -> str:
             hint="name the table in its catalog, iceberg:catalog.namespace.table, or the file,"
             " iceberg:/path/of/one.metadata.json",
         )
-    return newest[0]
+    written = int(listing.mtimes[list(listing.paths).index(newest[0])])
+    return newest[0], time.time() - written / UNITS_PER_SECOND[listing.unit]

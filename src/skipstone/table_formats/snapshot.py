@@ -107,6 +107,15 @@ class LazyRows(Mapping[int, "RowSet"]):
         return len(self.among())
 
 
+@dataclass(frozen=True, slots=True)
+class Connector:
+    """How the format's own connector for Spark reads a snapshot, and no other one."""
+
+    name: str
+    path: str
+    options: Mapping[str, str]
+
+
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Snapshot:
     """One version of a table, as its format has it. Arrays are over the files, sorted by path.
@@ -123,7 +132,8 @@ class Snapshot:
     - ``former``: the columns by names that they once had, and that no column has now;
     - ``defaults``: the values of columns in the files that lack them, where these are not null;
     - ``containers``, ``sidecars``: Paimon's file indexes by the path of their data file, the bytes
-      of those in the metadata, and the paths of the others.
+      of those in the metadata, and the paths of the others;
+    - ``connector``: of Spark, ``None`` where none is known.
     """
 
     format: str
@@ -141,6 +151,7 @@ class Snapshot:
     defaults: Mapping[str, pa.Scalar] = field(default_factory=dict)
     containers: Mapping[str, bytes] = field(default_factory=dict)
     sidecars: Mapping[str, str] = field(default_factory=dict)
+    connector: Connector | None = None
 
     def __str__(self) -> str:
         return f"{self.format}, version {self.version}"

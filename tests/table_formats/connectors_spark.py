@@ -1,0 +1,239 @@
+"""Reads tables through the connectors of Delta Lake and Apache Iceberg, and writes what happened.
+
+    python -m tests.table_formats.connectors_spark HOME JARS
+
+It runs in an environment with a Spark that the connectors know. ``found.json`` in HOME has rows
+of both formats as the connector gives them with and without Skipstone, and files that were opened.
+The tables are read by a session in this process first, and then through Spark Connect.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import skipstone
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+FORMATS = ("delta", "iceberg")
+#: files of this many rows, whose ids follow each other
+FILES, ROWS = 8, 50
+SELECT = (
+    "id, concat('u', id * 7919 % 400) AS u, 'x' || id % 3 AS kind, id / 4D AS x,"
+    f" CASE WHEN id DIV {ROWS} <> 3 THEN date_add(DATE'2026-01-01', CAST(id DIV {ROWS} AS int)) END"
+    " AS day, timestamp_micros(id * 1000003) AS ts"
+)
+
+
+def main(home: Path, jars: str) -> None:
+    """Writes ``found.json``."""
+    from pyspark.sql import SparkSession
+
+    spark = session(SparkSession.builder.master("local[2]"), home, jars)
+    found: dict[str, Any] = {"classic": {}, "connect": {}}
+    for format in FORMATS:
+        path, name = made(spark, home, format)
+        table = skipstone.Table(path)
+        table.build(indexes=["u:bloom"])
+        found["classic"][format] = {**opened(spark, table, format), **said(spark, table, name)}
+        found["classic"][format]["pairs"] = rows(spark, table, format)
+    spark.stop()
+    remote: Any = SparkSession.builder.remote("local[2]")
+    spark = session(remote, home, jars)
+    for format in FORMATS:
+        table = skipstone.Table(where(home, format))
+        found["connect"][format] = {"pairs": of_connect(spark, table, format)}
+    found["damaged"] = {format: damaged(spark, home, format) for format in FORMATS}
+    spark.stop()
+    (home / "found.json").write_text(json.dumps(found, default=str))
+
+
+def session(builder: Any, home: Path, jars: str) -> SparkSession:
+    """A session with both connectors."""
+    extensions = (
+        "io.delta.sql.DeltaSparkSessionExtension",
+        "org.apache.iceberg.spark.extensions.IcebergSparkSessionExtensions",
+    )
+    options = {
+        "spark.jars": jars,
+        "spark.driver.memory": "1g",
+        "spark.driver.bindAddress": "127.0.0.1",
+        "spark.driver.host": "127.0.0.1",
+        "spark.ui.enabled": "false",
+        "spark.ui.showConsoleProgress": "false",
+        "spark.databricks.delta.snapshotPartitions": "1",
+        "spark.sql.shuffle.partitions": "2",
+        "spark.sql.session.timeZone": "UTC",
+        "spark.sql.extensions": ",".join(extensions),
+        "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
+        "spark.sql.catalog.h": "org.apache.iceberg.spark.SparkCatalog",
+        "spark.sql.catalog.h.type": "hadoop",
+        "spark.sql.catalog.h.warehouse": str(home),
+    }
+    for name, value in options.items():
+        builder = builder.config(name, value)
+    made: SparkSession = builder.getOrCreate()
+    return made
+
+
+def where(home: Path, format: str) -> str:
+    return str(home / "a b" if format == "delta" else home / "db" / "t")
+
+
+def made(spark: SparkSession, home: Path, format: str) -> tuple[str, str]:
+    """A table with deleted rows: its path and its name in SQL."""
+    path = where(home, format)
+    name = f"delta.`{path}`" if format == "delta" else "h.db.t"
+    vectors = "'delta.enableDeletionVectors' = 'true'"
+    deletes = "'format-version' = '2', 'write.delete.mode' = 'merge-on-read'"
+    properties = vectors if format == "delta" else deletes
+    spark.sql(
+        f"CREATE TABLE {name} (id bigint, u string, kind string, x double, day date, ts timestamp)"
+        f" USING {format} TBLPROPERTIES ({properties})"
+    )
+    spark.sql(f"INSERT INTO {name} SELECT {SELECT} FROM range(0, {FILES * ROWS}, 1, {FILES})")
+    spark.sql(f"DELETE FROM {name} WHERE id % 7 = 0")
+    return path, name
+
+
+def connector(table: skipstone.Table) -> Any:
+    """How the connector reads the newest version."""
+    listing: Any = table.listing()
+    return listing.snapshot.connector
+
+
+def newest(table: skipstone.Table) -> str:
+    listing: Any = table.listing()
+    return str(listing.snapshot.version)
+
+
+def by_itself(spark: SparkSession, table: skipstone.Table, format: str) -> DataFrame:
+    """The newest version by the connector alone."""
+    how = connector(table)
+    return spark.read.format(format).options(**how.options).load(how.path)
+
+
+def files_of(frame: DataFrame) -> int:
+    """The number of data files that a query opens, by the metrics of its scans."""
+    frame.collect()
+    todo, found = [frame._jdf.queryExecution().executedPlan()], 0
+    while todo:
+        plan = todo.pop()
+        if plan.getClass().getSimpleName() == "AdaptiveSparkPlanExec":
+            plan = plan.executedPlan()
+        for name in ("numFiles", "resultDataFiles"):
+            metric = plan.metrics().get(name)
+            found += int(metric.get().value()) if metric.isDefined() else 0
+        todo += [plan.children().apply(at) for at in range(plan.children().size())]
+    return found
+
+
+def opened(spark: SparkSession, table: skipstone.Table, format: str) -> dict[str, Any]:
+    """How many files are opened."""
+    frame = by_itself(spark, table, format)
+    column = "_metadata.file_path" if format == "delta" else "_file"
+    [(one,)] = frame.where("id = 60").select(column).collect()
+    texts = {"one": "u = 'u19'", "two": "u IN ('u19', 'u1')", "none": "u = 'v'", "null": "x = 38.5"}
+    asked = {key: table.read(spark, text, connector=True) for key, text in texts.items()}
+    return {
+        "alone": files_of(frame.where("u = 'u19'")),
+        "by file": files_of(frame.where(f"{column} = '{one}'")),
+        **{key: files_of(frame) for key, frame in asked.items()},
+        "keys": files_of(table.read(spark, keys={"u": ["u19", "zz"]}, connector=True)),
+        "kept": {key: table.plan(text, inside=False).files_kept for key, text in texts.items()},
+    }
+
+
+def said(spark: SparkSession, table: skipstone.Table, name: str) -> dict[str, Any]:
+    """What ``last_scan`` and ``explain`` say of the connector's own relations, and of ours."""
+    frame = spark.sql(f"SELECT * FROM {name} WHERE u = 'u19'")
+    explained = str(skipstone.explain(frame))
+    skipped = skipstone.skip(frame)
+    skipped.collect()
+    alone = str(skipstone.last_scan(spark))
+    ours = table.read(spark, "u = 'u19'", connector=True)
+    ours.collect()
+    return {
+        "same": skipped is frame,
+        "explained": explained,
+        "last": alone,
+        "ours": str(skipstone.last_scan(spark)),
+        "ours explained": str(skipstone.explain(ours)),
+    }
+
+
+PREDICATES = (
+    "u = 'u19'",
+    "u IN ('u5', 'u77') AND day IS NULL",
+    "ts > TIMESTAMP'1970-01-01 00:05:00' AND day = DATE'2026-01-03' OR u = 'u399'",
+    "hash(id) % 5 = 0 AND u LIKE 'u1%' AND x < 9",
+)
+
+
+def rows(spark: SparkSession, table: skipstone.Table, format: str) -> list[tuple[Any, Any]]:
+    """Rows with Skipstone and without, also of versions before later commits."""
+    text = "u = 'u19' OR id < 9"
+    alone = by_itself(spark, table, format)
+    pairs = [
+        (texts(table.read(spark, each, connector=True)), texts(alone.where(each)))
+        for each in PREDICATES
+    ]
+    some, every = table.read(spark, text, connector=True), table.read(spark, connector=True)
+    old = skipstone.Table(table.path, version=newest(table))
+    before = texts(alone.where(text)), texts(alone)
+    name = f"delta.`{table.path}`" if format == "delta" else "h.db.t"
+    source = f"SELECT id + 1000 AS id, 'u19' AS u, kind, x, day, ts FROM {name} WHERE id < 30"
+    spark.sql(f"INSERT INTO {name} {source}")
+    spark.sql(f"DELETE FROM {name} WHERE id % 11 = 5")
+    pairs += [(texts(some), before[0]), (texts(every), before[1])]
+    pairs.append((texts(old.read(spark, text, connector=True)), before[0]))
+    of_one = by_itself(spark, table, format).where("u = 'u19'")
+    pairs.append((texts(table.read(spark, "u = 'u19'", connector=True)), texts(of_one)))
+    first: Any = {"columns": ["id"], "order_by": "id desc", "limit": 3, "connector": True}
+    top = of_one.orderBy("id", ascending=False).limit(3).select("id")
+    pairs.append((texts(table.read(spark, "u = 'u19'", **first)), texts(top)))
+    return pairs
+
+
+def of_connect(spark: SparkSession, table: skipstone.Table, format: str) -> list[tuple[Any, Any]]:
+    """The same, of few reads."""
+    alone, keys = by_itself(spark, table, format).where(PREDICATES[0]), {"u": ["u19"]}
+    expected = texts(alone)
+    asked = [table.read(spark, PREDICATES[0], connector=True)]
+    asked.append(table.read(spark, keys=keys, connector=True))
+    return [(texts(each), expected) for each in asked]
+
+
+def texts(frame: DataFrame) -> list[str]:
+    return sorted(map(repr, map(list, frame.collect())))
+
+
+def damaged(spark: SparkSession, home: Path, format: str) -> dict[str, Any]:
+    """Rows of one file, where no other can be read."""
+    table = skipstone.Table(where(home, format))
+    table.refresh()
+    text = "u = 'u399'"
+    expected = table.query(text).num_rows
+    plan = table.plan(text, inside=False)
+    for path in set(plan.listing.paths) - set(plan.paths):
+        known = Path(path).stat()
+        Path(path).write_bytes(bytes(known.st_size))
+        os.utime(path, ns=(known.st_atime_ns, known.st_mtime_ns))  # facts of another time are stale
+        Path(path).with_name(f".{Path(path).name}.crc").unlink(missing_ok=True)
+    found = table.read(spark, text, connector=True).collect()
+    try:
+        by_itself(spark, table, format).where(text).collect()
+    except Exception as error:
+        alone = type(error).__name__
+    else:
+        alone = ""
+    return {"rows": len(found), "expected": expected, "files": len(plan.paths), "alone": alone}
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]), sys.argv[2])

@@ -1,0 +1,173 @@
+"""``Table.read(…, connector=True)``: what the connectors of the formats open, and which rows."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+from typing import TYPE_CHECKING, Any
+
+import duckdb
+import numpy as np
+import pyarrow as pa
+import pytest
+from deltalake import write_deltalake
+from hypothesis import given
+from hypothesis import strategies as st
+
+import skipstone
+from skipstone.errors import UnsupportedError
+from skipstone.predicate.literals import order_keys
+from skipstone.pruning.interval import Intervals
+from skipstone.table.spark_connector import MOST_RANGES, ranges_of
+from tests.folders import ROOT
+from tests.interop.java_systems import all_jars
+from tests.table_formats.connectors_spark import FILES, FORMATS
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from pathlib import Path
+
+    from pyspark.sql import SparkSession
+
+
+@pytest.fixture(scope="module")
+def found(tmp_path_factory: pytest.TempPathFactory) -> Any:
+    """What ``connectors_spark`` found."""
+    python = ROOT / ".venv-spark4.1" / "bin" / "python"
+    if not python.exists():
+        pytest.skip("no environment with PySpark 4.1: `make versions` makes it")
+    jars = ",".join(map(str, [*all_jars("delta.xml"), *all_jars("iceberg.xml")]))
+    home = tmp_path_factory.mktemp("connectors")
+    done = subprocess.run(
+        [python, "-m", "tests.table_formats.connectors_spark", home, jars],
+        cwd=ROOT,
+        env={
+            **os.environ,
+            "PYTHONPATH": f"{ROOT / 'src'}{os.pathsep}{ROOT}",
+            "PYSPARK_PYTHON": str(python),
+            "PYSPARK_DRIVER_PYTHON": str(python),
+        },
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-4000:]
+    return json.loads((home / "found.json").read_text())
+
+
+@pytest.mark.spark
+@pytest.mark.slow
+@pytest.mark.parametrize("format", FORMATS)
+def test_the_connector_opens_what_the_plan_keeps(found: Any, format: str) -> None:
+    """By ranges, and not by the names of files, under which it opens every file."""
+    files = found["classic"][format]
+    assert (files["alone"], files["by file"]) == (FILES, FILES)
+    for each in ("one", "two", "none", "null"):
+        assert files[each] == files["kept"][each], each
+    assert files["kept"] == {"one": 1, "two": 2, "none": 0, "null": 1}
+    assert files["keys"] == 1
+    read = found["damaged"][format]
+    assert read["rows"] == read["expected"] > 0
+    assert read["files"] < FILES
+    assert read["alone"]
+
+
+@pytest.mark.spark
+@pytest.mark.slow
+@pytest.mark.parametrize("format", FORMATS)
+@pytest.mark.parametrize("session", ["classic", "connect"])
+def test_rows_are_those_of_one_version(found: Any, session: str, format: str) -> None:
+    """Deleted rows are left out by the connector, and later commits change nothing."""
+    pairs = found[session][format]["pairs"]
+    assert all(alone for _, alone in pairs)
+    for ours, alone in pairs:
+        assert ours == alone
+
+
+@pytest.mark.spark
+@pytest.mark.slow
+@pytest.mark.parametrize("format", FORMATS)
+def test_reports_name_the_connector(found: Any, format: str) -> None:
+    """``skip`` leaves relations of a connector alone, and reports say what to use."""
+    files = found["classic"][format]
+    assert files["same"]
+    for report in ("explained", "last"):
+        assert "Table(path).read(spark, where) uses the index" in files[report]
+        assert "connector=True" in files[report]
+    for report in ("ours", "ours explained"):
+        assert f"ranges of id leave it 1 of {FILES} files" in files[report]
+        assert f"read 1 of {FILES} files" in files[report]
+
+
+@pytest.mark.spark
+def test_a_session_without_the_connector(spark: SparkSession, tmp_path: Path) -> None:
+    path = str(tmp_path / "t")
+    write_deltalake(path, pa.table({"id": [1]}))
+    with pytest.raises(UnsupportedError, match="the session has no connector of Delta Lake") as e:
+        skipstone.Table(path).read(spark, "id = 1", connector=True)
+    assert "leave out connector=True" in str(e.value.hint)
+    (tmp_path / "plain").mkdir()
+    with pytest.raises(UnsupportedError, match="not a table of a table format"):
+        skipstone.read(spark, tmp_path / "plain", "id = 1", connector=True)
+
+
+TYPES = {
+    pa.int32(): st.integers(-20, 20),
+    pa.date32(): st.integers(-20, 20),
+    pa.string(): st.text("aé'\\\U0001f600", max_size=3),
+}
+
+
+@pytest.mark.parametrize("type", TYPES, ids=str)
+@given(data=st.data())
+def test_ranges_cover_what_is_kept(type: pa.DataType, data: st.DataObject) -> None:
+    """Every row of a kept file has the condition, and no row of a file that it leaves out."""
+    value = st.none() | TYPES[type]
+    files = data.draw(st.lists(st.tuples(st.booleans(), st.lists(value, max_size=4)), max_size=12))
+    keep = np.array([kept for kept, _ in files], np.bool_)
+    arrays = [
+        pa.array(values, pa.int32() if pa.types.is_date(type) else type) for _, values in files
+    ]
+    known = bounds([each.cast(type) for each in arrays], type)
+    found = ranges_of("a b", known, keep)
+    if found is None:
+        return
+    assert not (found.gone & keep).any()
+    assert found.gone.any()
+    for at, array in enumerate(arrays):
+        rows = pa.table({"a b": array})
+        said = count(rows, found.sql)
+        assert said == (len(rows) if keep[at] else said)
+        assert not (found.gone[at] and said)
+
+
+def count(rows: pa.Table, where: str) -> int:
+    """Rows of which DuckDB says that the condition is true; it has no backquotes and escapes."""
+    text = where.replace("`", '"').replace("\\\\", "\0").replace("\\'", "''").replace("\0", "\\")
+    return len(duckdb.from_arrow(rows).filter(text).fetchall())
+
+
+def bounds(arrays: Sequence[pa.Array], type: pa.DataType) -> Intervals:
+    """The bounds of files with these values, as a format has them."""
+    import pyarrow.compute as pc
+
+    ends = [pc.min_max(each) for each in arrays]
+    return Intervals.checked(
+        type=type,
+        lo=order_keys(pa.array([each["min"].as_py() for each in ends], type), type),
+        hi=order_keys(pa.array([each["max"].as_py() for each in ends], type), type),
+        rows=np.array([len(each) for each in arrays], np.int64),
+        nulls=np.array([each.null_count for each in arrays], np.int64),
+    )
+
+
+def test_ranges_are_few() -> None:
+    """Of a thousand kept files, every second one, the condition has a bounded number of ranges."""
+    arrays = [pa.array([at * 10, at * 10 + 3], pa.int32()) for at in range(2_000)]
+    keep = np.arange(2_000) % 2 == 0
+    found = ranges_of("id", bounds(arrays, pa.int32()), keep)
+    assert found is not None
+    assert found.sql.count("BETWEEN") == MOST_RANGES
+    assert found.gone.sum() == MOST_RANGES  # one file in each gap, and the last
+    assert ranges_of("id", bounds(arrays, pa.int32()), np.ones(2_000, np.bool_)) is None
