@@ -312,7 +312,7 @@ def _segments(
 
 
 def _of_row_groups(index: Index, column: FactField) -> FactField:
-    """The column of the places of the filters of row groups, beside that of the index."""
+    """The column of the places of the filters of row groups, next to that of the index."""
     other, definition = index.of_row_groups(), column.definition
     assert other is not None
     assert definition is not None

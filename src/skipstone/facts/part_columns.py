@@ -247,7 +247,7 @@ class FactField:
 
     @property
     def of_row_groups(self) -> bool:
-        """Whether it is about row groups, beside another column of the same index."""
+        """Whether it is about row groups, next to another column of the same index."""
         return bool(self.entry) and json.loads(self.entry).get("row_groups") is True
 
     @property

@@ -144,11 +144,6 @@ class OpenTable:
         #: whether the user named the place of the index
         self.names_index = index_location is not None
         self.partial, self.verify_checksums, self.memory = partial, verify_checksums, memory
-        if version is not None and timestamp is not None:
-            raise SkipstoneError(
-                "a table is read at a version or at a time, not at both",
-                hint="leave out one of them",
-            )
         #: the version or the time of a table of a table format
         self.version, self.timestamp = version, timestamp
         #: files that the table leaves out, and why; see ``query_readable``
@@ -267,9 +262,8 @@ class OpenTable:
             text = f"{self.path} is a table of {name}: {what}"
             raise UnsupportedError(text, hint=f"only writers of {name} change it")
 
-    #: ``top`` of the last listing of an object store
+    # ``top`` of the last listing of an object store.
     _top: frozenset[str] | None = None
-
     # The last list of all files below the path, and those of the table.
     _last: tuple[Listing, Listing] | None = None
 

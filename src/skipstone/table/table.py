@@ -453,9 +453,8 @@ def watch(
     ``Table.refresh``. Build an index first.
 
     ``stop()``, ``awaitTermination()`` and ``lastProgress`` are the query's. A refresh that fails
-    gives a warning and ``last_error``, and is tried again. No checkpoint is needed: a watch that is
-    started again continues from the index. Watches and builds may run at the same time.
-    ``SkipstoneError`` for a table without an index, before anything is started.
+    gives a warning and ``last_error``, and is tried again. A watch that is started again continues
+    from the index. Watches and builds may run at once. ``SkipstoneError`` without an index.
     """
     from skipstone.spark.session import is_connect, require_session
     from skipstone.spark.watch import start_watch

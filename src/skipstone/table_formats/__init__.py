@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from skipstone.errors import UnsupportedError
+from skipstone.errors import SkipstoneError, UnsupportedError
 
 from .snapshot import Snapshot, SnapshotListing, SnapshotTable, Source
 
@@ -79,7 +79,14 @@ def open_named(
     version: int | str | None,
     timestamp: str | datetime | None,
 ) -> IcebergSource | None:
-    """The table of a catalog, ``None`` where ``name`` does not name one but is a path."""
+    """The table of a catalog, ``None`` where ``name`` does not name one but is a path.
+
+    ``SkipstoneError`` for a version and a time at once.
+    """
+    if version is not None and timestamp is not None:
+        raise SkipstoneError(
+            "a table is read at a version or at a time, not at both", hint="leave out one of them"
+        )
     if not isinstance(name, str) or not name.startswith(_NAMED):
         return None
     from .iceberg import IcebergSource, by_name
