@@ -9,6 +9,7 @@ import pytest
 
 import skipstone
 from skipstone.errors import UnsupportedError
+from skipstone.table_formats import SnapshotListing
 from tests.interop.java_systems import JavaProgram, jar, spark_jar
 from tests.table_formats.paimon_java import PREDICATES, TABLES, commands, rows
 
@@ -60,13 +61,13 @@ def test_every_snapshot_has_the_rows_of_paimon(
         if indexed:
             skipstone.Table(path).build(indexes=["id:bloom", "x:minmax", "s.t:bloom"])
         for snapshot, wanted in written[name].items():
-            at = {} if snapshot == "newest" else {"version": snapshot}
+            at = None if snapshot == "newest" else snapshot
             try:
-                assert rows(path, **at) == sorted(wanted), snapshot
+                assert rows(path, version=at) == sorted(wanted), snapshot
             except UnsupportedError:
                 refused += 1
                 with pytest.raises(UnsupportedError, match="merged by the primary key"):
-                    skipstone.Table(path, **at).count()
+                    skipstone.Table(path, version=at).count()
     assert (refused > 0) is (name == "merged")
     assert refused < 2 * len(written[name])
 
@@ -85,8 +86,10 @@ def test_indexes_of_paimon_lose_no_row(
     files = len(table.listing())
     indexed = table.plan("id = 3 AND small = 30").sidecars
     assert indexed == (0 if name in ("merged", "keyed") else files)
-    embedded = table.listing().snapshot.containers
-    assert len(embedded) == (files if name == "vectors" else 0)
+    listing = table.listing()
+    assert isinstance(listing, SnapshotListing)
+    assert len(listing.snapshot.containers) == (files if name == "vectors" else 0)
+    assert len(listing.sidecars) == (files if name in ("plain", "parted") else 0)
 
 
 def test_an_index_in_the_manifest_finds_rows(program: JavaProgram, warehouse: Path) -> None:
@@ -110,6 +113,31 @@ def test_an_index_in_the_manifest_finds_rows(program: JavaProgram, warehouse: Pa
     assert found.plan("k = 'k 7'", inside=False).files_kept == 0
     assert "Apache Paimon" in (text := str(found.explain("small = 730")))
     assert "bitmap" in text
+
+
+def test_an_index_of_a_renamed_column_is_not_that_of_another(
+    program: JavaProgram, warehouse: Path
+) -> None:
+    """The bitmap of a file is of ``small``, which is ``old`` now, and ``small`` another column."""
+    table: dict[str, Any] = {"table": "renamed"}
+    options = {"file.format": "parquet", "file-index.bitmap.columns": "small"}
+    given = [
+        {"op": "create", **table, "options": options},
+        {"op": "append", **table, "from": 0, "to": 50},
+        {"op": "rename", **table, "column": "small", "to": "old"},
+        {"op": "add", **table, "column": "small"},
+        {"op": "append", **table, "from": 50, "to": 100},
+    ]
+    done(program, warehouse, given)
+    found = skipstone.Table(warehouse / "db.db" / "renamed")
+    assert found.query("old = 30")["id"].to_pylist() == [3]
+    assert found.query("old = 730")["id"].to_pylist() == [73]
+    assert found.count("small = 30") == 0
+    assert found.query("small = -73")["id"].to_pylist() == [73]
+    assert found.count("small IS NULL") == 50
+    first = skipstone.Table(warehouse / "db.db" / "renamed", version=1)
+    assert first.query("small = 30")["id"].to_pylist() == [3]
+    assert first.plan("small = 30").sidecars == 1
 
 
 def test_snapshots_that_expired(program: JavaProgram, warehouse: Path) -> None:

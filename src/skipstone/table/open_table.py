@@ -305,11 +305,9 @@ class OpenTable:
 
     def has_sidecars(self) -> bool:
         """Whether Paimon's file indexes lie next to the files now."""
-        if self._adjacent is None:
-            return False
-        listing = self.listing()
+        listing = self.listing() if self.is_parquet else None
         if isinstance(listing, SnapshotListing):
-            return bool(listing.sidecars or listing.snapshot.containers)
+            return listing.has_indexes
         return bool(self._adjacent)
 
     def sidecars_of(
@@ -318,17 +316,12 @@ class OpenTable:
         columns: Iterable[str],
         containers: Mapping[str, bytes] | None = None,
     ) -> AdjacentRows | None:
-        """The evidence of file indexes next to the files of ``listing``, where they are used.
-
-        ``containers`` as for ``Table.plan``.
-        """
+        """The evidence of file indexes next to the files of ``listing``, where they are used;
+        ``containers`` as for ``Table.plan``."""
         if self._adjacent is None or not self._uses_sidecars:
             return None
         if isinstance(listing, SnapshotListing):
-            given = {**listing.snapshot.containers, **(containers or {})}
-            if not given and not listing.sidecars:
-                return None
-            return self._adjacent.rows_of(listing, columns, given, sidecars=listing.sidecars)
+            return listing.indexes(self._adjacent, columns, containers or {})
         if not self._adjacent and not containers:
             return None
         return self._adjacent.rows_of(listing, columns, containers)

@@ -37,12 +37,13 @@ from skipstone.pruning.table_schema import FileSchema, TableSchema, merge_schema
 from skipstone.storage import Listing, Storage
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
     import pyarrow as pa
     from numpy.typing import NDArray
 
     from skipstone.identity import ObjectId
+    from skipstone.paimon.adjacent_index import AdjacentIndexes, AdjacentRows
     from skipstone.predicate.naming import Namings
     from skipstone.predicate.tree import Bound, Leaf
     from skipstone.pruning import RowSet
@@ -185,6 +186,20 @@ class SnapshotListing(Listing):
 
     snapshot: Snapshot
     sidecars: Mapping[str, ObjectId]
+
+    @property
+    def has_indexes(self) -> bool:
+        """Whether Paimon's file indexes are in the metadata or next to the files."""
+        return bool(self.sidecars or self.snapshot.containers)
+
+    def indexes(
+        self, opener: AdjacentIndexes, columns: Iterable[str], given: Mapping[str, bytes]
+    ) -> AdjacentRows | None:
+        """The evidence of these file indexes, and of the containers that the caller has."""
+        containers = {**self.snapshot.containers, **given}
+        if not containers and not self.sidecars:
+            return None
+        return opener.rows_of(self, columns, containers, sidecars=self.sidecars)
 
 
 class SnapshotTable:
