@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from skipstone.errors import UnsupportedError
-from skipstone.facts.coverage import by_lacking, covered
 from skipstone.facts.renamed import under
 from skipstone.pruning import Cause, Reason
 from skipstone.pruning.table_schema import find_field
@@ -40,6 +39,8 @@ def lacking(
     """``by_lacking`` for files of each naming, with the indexes by the names of the files, and with
     the parameters that suit the table, where none were given. ``left_out`` receives why some are
     not built."""
+    from skipstone.facts.coverage import by_lacking
+
     names = names_of(listing)
     stored = [d for each in under(matched, names) for d in each.snapshot.definitions]
     known = {(each.kind, each.columns): each.index for each in stored}
@@ -80,6 +81,8 @@ def known_indexes(
     Of a table of a table format without those of columns that it does not have any more. A name
     that several columns had is that of the one whose files have the index, else of the newest.
     """
+    from skipstone.facts.coverage import covered
+
     listing = None if table.snapshots() is None else table.listing()
     if not isinstance(listing, SnapshotListing):
         return [each.index for each in stored if each.index is not None]
