@@ -158,6 +158,7 @@ class FormatTrials:
 
     def _live(self, life: Life, done: list[str]) -> None:
         table = skipstone.Table(life.path)
+        table.build(indexes=["id:bloom"])
         for at in range(self.most):
             try:
                 done.append(life.step())
