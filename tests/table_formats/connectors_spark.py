@@ -143,7 +143,6 @@ def opened(spark: SparkSession, table: skipstone.Table, format: str) -> dict[str
         "alone": files_of(frame.where("u = 'u19'")),
         "by file": files_of(frame.where(f"{column} = '{one}'")),
         **{key: files_of(frame) for key, frame in asked.items()},
-        "keys": files_of(table.read(spark, keys={"u": ["u19", "zz"]}, connector=True)),
         "kept": {key: table.plan(text, inside=False).files_kept for key, text in texts.items()},
     }
 
