@@ -10,7 +10,6 @@ The tables are read by a session in this process first, and then through Spark C
 from __future__ import annotations
 
 import json
-import os
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -144,7 +143,6 @@ def opened(spark: SparkSession, table: skipstone.Table, format: str) -> dict[str
         "alone": files_of(frame.where("u = 'u19'")),
         "by file": files_of(frame.where(f"{column} = '{one}'")),
         **{key: files_of(frame) for key, frame in asked.items()},
-        "keys": files_of(table.read(spark, keys={"u": ["u19", "zz"]}, connector=True)),
         "kept": {key: table.plan(text, inside=False).files_kept for key, text in texts.items()},
     }
 
@@ -219,13 +217,12 @@ def damaged(spark: SparkSession, home: Path, format: str) -> dict[str, Any]:
     table.refresh()
     text = "u = 'u399'"
     expected = table.query(text).num_rows
-    plan = table.plan(text, inside=False)
+    # Afterwards the files are others to a plan, and it keeps them.
+    frame, plan = table.read(spark, text, connector=True), table.plan(text, inside=False)
     for path in set(plan.listing.paths) - set(plan.paths):
-        known = Path(path).stat()
-        Path(path).write_bytes(bytes(known.st_size))
-        os.utime(path, ns=(known.st_atime_ns, known.st_mtime_ns))  # facts of another time are stale
+        Path(path).write_bytes(bytes(Path(path).stat().st_size))
         Path(path).with_name(f".{Path(path).name}.crc").unlink(missing_ok=True)
-    found = table.read(spark, text, connector=True).collect()
+    found = frame.collect()
     try:
         by_itself(spark, table, format).where(text).collect()
     except Exception as error:

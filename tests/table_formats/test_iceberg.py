@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import datetime as dt
 import json
+import os
 import shutil
 from decimal import Decimal
 from pathlib import Path
@@ -153,6 +154,22 @@ def test_the_newest_metadata_file(catalog: SqlCatalog) -> None:
     for at, file in enumerate(sorted(newest.parent.glob("*.metadata.json"))):
         file.rename(newest.with_name(f"v{at}.metadata.json"))
     assert skipstone.Table(path).count() == 11
+
+
+def test_a_metadata_file_that_is_being_written(catalog: SqlCatalog) -> None:
+    """It is no commit yet. One that has been cut short for a while is an error."""
+    made = table_of(catalog, ids(1), ids(2))
+    table = skipstone.Table(folder(made))
+    newest = Path(made.metadata_location.removeprefix("file://"))
+    written = newest.with_name("00003-0.metadata.json")
+    written.write_bytes(newest.read_bytes()[:-9])
+    assert table.count() == skipstone.Table(folder(made)).count() == 2
+    os.utime(written, (0, 0))
+    with pytest.raises(SkipstoneError, match="does not open the table"):
+        table.count()
+    written.unlink()
+    made.append(ids(3))
+    assert table.count() == 3
 
 
 def test_a_table_without_rows(catalog: SqlCatalog) -> None:

@@ -213,7 +213,9 @@ def _chosen(snapshot: Snapshot, plan: Plan, columns: list[str]) -> list[Ranges]:
 def _known(snapshot: Snapshot, columns: list[str]) -> Iterator[tuple[str, Intervals]]:
     """The first columns of which the format knows values, partition columns before others."""
     schema = snapshot.table_schema.merged.spark
-    usable = [each for each in columns if kind_of(schema.field(each).type) in _KINDS]
+    # A file that lacks a column with a default has no bounds of what is read there.
+    usable = [each for each in columns if each not in snapshot.defaults]
+    usable = [each for each in usable if kind_of(schema.field(each).type) in _KINDS]
     usable.sort(key=lambda each: each not in snapshot.partitions)
     for column in usable[:_LOOKED_AT]:
         if column in snapshot.partitions:

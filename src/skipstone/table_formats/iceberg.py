@@ -361,6 +361,7 @@ def in_folder(
 ) -> tuple[str, Callable[[Any], Any]]:
     """The name, and what loads the table whose metadata lie below ``root``."""
     static, properties = _library(root, "table").StaticTable, _properties(root, options)
+    cut: type[Exception] = _library(root, "exceptions").ValidationError
 
     def load(last: Any) -> Any:
         newest, age = _newest_metadata(root, storage)
@@ -368,7 +369,7 @@ def in_folder(
             return last
         try:
             return static.from_metadata(newest, properties)
-        except ValueError:
+        except (cut, ValueError, EOFError):
             if age > _WRITING:
                 raise
         # A writer is at it still: its catalog gets to know the file when it is whole.
