@@ -363,6 +363,19 @@ SALVAGE = [
     (("s3://x/y.parquet",), "only local files"),
     ((CUT, "extra"), "`skipstone salvage --help`"),
 ]
+#: told before Spark starts: there is no such master
+TO = ("--to", "{0}/bad/clustered", "--master", "nowhere")
+CLUSTER = [
+    ((PLAIN, "--by", "idd", *TO), "no column 'idd' .* did you mean 'id'"),
+    ((PLAIN, "--by", "", *TO), "there is no column to cluster by"),
+    ((PLAIN, "--by", "id,id", *TO), "a column occurs twice"),
+    ((PLAIN, "--by", "id", "--bloom", "idd:0.01", *TO), "no column 'idd' for a Bloom filter"),
+    ((PLAIN, "--by", "id", "--to", PLAIN + "/x", *TO[2:]), "lie in each other"),
+    ((PLAIN, "--by", "id", "--to", EVENTS, *TO[2:]), "{0}/lake/events exists"),
+    ((BAD + "/nope", "--by", "id", *TO), NO_FILE),
+    ((BAD + "/empty", "--by", "id", *TO), "check that the path has data files|has no files"),
+    ((PLAIN, "--by", "id", "--file-size", "small", *TO), "'small' is not a size"),
+]
 OTHERS = [
     ("count", (EVENTS, "id = 'x'"), "a number is 42"),
     ("count", (EVENTS, "id = 1", "id = 2"), "quote a predicate"),
@@ -410,6 +423,7 @@ MISTAKES = [
     *alike(),
     *(("build", (*arguments, "--no-spark"), said) for arguments, said in BUILD),
     *((verb, arguments, said) for verb, own in OWN.items() for arguments, said in own),
+    *(("cluster", arguments, said) for arguments, said in CLUSTER),
     *OTHERS,
 ]
 

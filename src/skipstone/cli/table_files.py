@@ -305,20 +305,23 @@ def cluster(
       skipstone cluster data/events --by user_id,ts --to data/events_by_user
     """
     from skipstone.parquet.writing.retrofit_needs import parse_bloom
+    from skipstone.table.cluster import prepared
 
     from .spark_session import session
 
+    # A mistake is told before Spark starts.
+    work = prepared(
+        table.open(),
+        by,
+        output,
+        curve=curve,
+        file_size=file_size,
+        bloom=dict(parse_bloom(each) for each in blooms),
+        compression=compression,
+    )
     with session(master) as spark:
         assert spark is not None  # without no_spark
-        report = table.open().cluster(
-            spark,
-            by=by,
-            to=output,
-            curve=curve,
-            file_size=file_size,
-            bloom=dict(parse_bloom(each) for each in blooms),
-            compression=compression,
-        )
+        report = work.run(spark)
     out.result(report)
 
 

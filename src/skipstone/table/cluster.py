@@ -7,6 +7,7 @@ import secrets
 import shutil
 import time
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -27,7 +28,7 @@ if TYPE_CHECKING:
 
     from pyspark.sql import SparkSession
 
-    from skipstone.spark.clustering import ClusterReport
+    from skipstone.spark.clustering import Clustering, ClusterReport
     from skipstone.storage import Listing
 
 
@@ -68,75 +69,115 @@ class ClusterVerbs(OpenTable):
         files: the new ones would be in the clear. A local ``to`` appears when the comparison is
         done, and not where anything fails; in an object store or on HDFS it is written in place.
         """
-        from skipstone.rewrite.curve import check_curve
+        from skipstone.spark.session import require_session
+
+        require_session(spark)
+        work = prepared(
+            self,
+            by,
+            to,
+            curve=curve,
+            file_size=file_size,
+            bloom=bloom or {},
+            compression=compression,
+        )
+        return work.run(spark)
+
+
+def prepared(
+    table: OpenTable,
+    by: str | Sequence[str],
+    to: str,
+    *,
+    curve: str | None,
+    file_size: int | None,
+    bloom: Mapping[str, float],
+    compression: str | None,
+) -> PreparedClustering:
+    """What ``Table.cluster`` does once there is a session; raises what it raises before."""
+    from skipstone.rewrite.curve import check_curve
+    from skipstone.spark.clustering import FILE_SIZE, Clustering
+
+    table.require_parquet()
+    table.require_plain("only plain files are clustered")
+    if table.keys:
+        raise UnsupportedError(
+            f"{table.path} is encrypted, and the files of {to} would be in the clear",
+            hint="write it with Spark under its own encryption, then `skipstone build` it",
+        )
+    if file_size is not None and file_size < 1:
+        raise ValueError(f"file_size is a number of bytes above 0, not {file_size}")
+    output = _place(table, to)
+    listing = table.listing()
+    if not len(listing):
+        raise SkipstoneError(f"{table.path} has no files", hint="there is nothing to write")
+    columns = _key_columns(table, by, listing)
+    check_curve(curve or "hilbert", len(columns))
+    size = file_size or FILE_SIZE
+    files = -(-listing.total_bytes // size)
+    if files > _MOST_FILES:
+        raise SkipstoneError(
+            f"in files of {size:,} bytes that is {files:,} files; the most are {_MOST_FILES:,}",
+            hint="name a larger size: --file-size 128MiB",
+        )
+    work = Clustering(
+        by=columns,
+        curve=(curve or "hilbert") if len(columns) > 1 else "sort",
+        files=max(1, files),
+        file_size=size,
+        partitions=tuple(PartitionColumns.of(listing).values),
+        bloom=_filters(table, bloom, listing),
+        compression=compression,
+    )
+    return PreparedClustering(table, listing, output, work)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class PreparedClustering:
+    """``work`` on the files of ``listing``, to be written to ``output``."""
+
+    table: OpenTable
+    listing: Listing
+    output: str
+    work: Clustering
+
+    def run(self, spark: SparkSession) -> ClusterReport:
+        """Write the new table, and compare it with the old one; see ``Table.cluster``."""
         from skipstone.spark import clustering as job
-        from skipstone.spark.session import path_for_spark, require_session
+        from skipstone.spark.session import path_for_spark
         from skipstone.storage import open_storage
 
         from .planning import PlanRequest
         from .spark_read import read_table
 
         started = time.perf_counter()
-        require_session(spark)
-        self.require_parquet()
-        self.require_plain("only plain files are clustered")
-        if self.keys:
-            raise UnsupportedError(
-                f"{self.path} is encrypted, and the files of {to} would be in the clear",
-                hint="write it with Spark under its own encryption, then `skipstone build` it",
-            )
-        if file_size is not None and file_size < 1:
-            raise ValueError(f"file_size is a number of bytes above 0, not {file_size}")
-        output = _place(self, to)
-        listing = self.listing()
-        if not len(listing):
-            raise SkipstoneError(f"{self.path} has no files", hint="there is nothing to write")
-        columns = _key_columns(self, by, listing)
-        check_curve(curve or "hilbert", len(columns))
-        filters = _filters(self, bloom or {}, listing)
-        curve = (curve or "hilbert") if len(columns) > 1 else "sort"
-        folders = tuple(PartitionColumns.of(listing).values)
-        size = file_size or job.FILE_SIZE
-        files = -(-listing.total_bytes // size)
-        if files > _MOST_FILES:
-            raise SkipstoneError(
-                f"in files of {size:,} bytes that is {files:,} files; the most are {_MOST_FILES:,}",
-                hint="name a larger size: --file-size 128MiB",
-            )
-        work = job.Clustering(
-            by=columns,
-            curve=curve,
-            files=max(1, files),
-            file_size=size,
-            partitions=folders,
-            bloom=filters,
-            compression=compression,
-        )
+        table, output, work = self.table, self.output, self.work
         with job.exact(spark), _published(output) as place:
-            frame = job.writable(read_table(self, spark, PlanRequest(), {}), folders)
+            frame = read_table(table, spark, PlanRequest(), {})
+            frame = job.writable(frame, work.partitions)
             with job.errors_of_job(output, left=False):
-                before = job.row_checksums(frame, tuple(filters))
+                before = job.row_checksums(frame, tuple(work.bloom or ()))
             in_place = place == output
             with job.errors_of_job(output, left=in_place):
                 job.write_clustered(spark, frame, path_for_spark(spark, place), work, before)
-            written = open_storage(place, self.storage_options).list_files(place)
+            written = open_storage(place, table.storage_options).list_files(place)
             # The name is a name, whatever Hadoop reads as a pattern.
             reader = spark.read.schema(frame.schema).option("__globPaths__", "false")
             with job.errors_of_job(output, left=in_place):
                 after = job.row_checksums(reader.parquet(path_for_spark(spark, place)))
-            job.require_equal(before, after, self.path, output, left=in_place)
+            job.require_equal(before, after, table.path, output, left=in_place)
         return job.ClusterReport(
-            table=self.path,
+            table=table.path,
             output=output,
-            by=tuple(map(column_name, columns)),
-            curve=curve,
+            by=tuple(map(column_name, work.by)),
+            curve=work.curve,
             rows=before.rows,
             columns=len(frame.columns),
-            files_before=len(listing),
+            files_before=len(self.listing),
             files_after=len(written),
-            bytes_before=listing.total_bytes,
+            bytes_before=self.listing.total_bytes,
             bytes_after=written.total_bytes,
-            indexes=_definitions(self),
+            indexes=_definitions(table),
             seconds=time.perf_counter() - started,
         )
 
@@ -185,7 +226,7 @@ def _key_columns(
 ) -> tuple[tuple[str, ...], ...]:
     schema = table.file_columns(listing)
     names = split_names(by) if isinstance(by, str) else list(by)
-    if not names:
+    if not any(name.strip() for name in names):
         raise SkipstoneError("there is no column to cluster by", hint='name one: by="user_id"')
     folders = PartitionColumns.of(listing).values
     for name in names:
