@@ -153,6 +153,8 @@ def test_a_check_in_words() -> None:
         ({"orphaned": 1}, "not well: unused facts, run `compact`"),
         ({"missing": 1}, "not well: these files are read in full, run `refresh`"),
         ({"stale": ("/a",)}, "not well: these files are read in full, run `refresh`"),
+        ({"missing": 5}, "not well: the table has no index, run `build`"),
+        ({"missing": 5, "orphaned": 1}, "not well: these files are read in full, run `refresh`"),
         (
             {"corrupt": ("x",), "stale": ("/a",)},
             "not well: what is corrupt counts as missing facts, run `check --repair`",

@@ -309,6 +309,8 @@ class CheckReport(Report):
             return "facts are wrong, run `drop` and `build`"
         if self.corrupt:
             return "what is corrupt counts as missing facts, run `check --repair`"
+        if self.missing == self.files_total and not (self.orphaned or self.unreadable):
+            return "the table has no index, run `build`"
         if self.stale or self.missing:
             return "these files are read in full, run `refresh`"
         if self.unreadable:
