@@ -11,6 +11,7 @@ if TYPE_CHECKING:
 
 #: those of more than about 17 seconds of processor, roughly the longest first
 LONGEST = (
+    "tests/spark/test_expression_indexes.py",
     "tests/spark/test_nested_folders.py",
     "tests/test_spark_versions.py",
     "tests/spark/test_map_keys.py",
@@ -18,7 +19,11 @@ LONGEST = (
     "tests/spark/joins/test_any_join.py",
     "tests/bench/test_bench_smoke.py",
     "tests/live/test_kill.py",
+    "tests/table_formats/test_connectors.py",
     "tests/test_wheel.py",
+    "tests/table_formats/test_iceberg_spark.py",
+    "tests/table_formats/test_connect.py",
+    "tests/table_formats/test_delta_deletes.py",
     "tests/spark/test_enable.py",
     "tests/spark/test_two_workers.py",
     "tests/spark/test_sources.py",

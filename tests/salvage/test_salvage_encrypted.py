@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from skipstone import Decryption, Encryption, ParquetFile
-from skipstone.errors import FormatError, UnsupportedError
+from skipstone.errors import FormatError, SkipstoneError, UnsupportedError
 from skipstone.parquet.format.footer import Tail
 from skipstone.rewrite import encrypt
 from skipstone.salvage import salvage
@@ -182,8 +182,11 @@ def test_wrong_and_missing_keys(encrypted: EncryptedFiles, tmp_path: Path) -> No
 
 @pytest.mark.parametrize("name", ALL)
 def test_nothing_without_the_aad_of_the_file(encrypted: EncryptedFiles, name: str) -> None:
+    """Encrypted bytes are random: about one file in a hundred has some that look like the AAD of a
+    file, which then opens no page."""
     data = encrypted.files[name]
-    with pytest.raises(UnsupportedError, match="unique part of its AAD is lost with its footer"):
+    lost = "unique part of its AAD is lost with its footer|no page of the file authenticates"
+    with pytest.raises(SkipstoneError, match=lost):
         encrypted.save(name, data[: footer_of(data)])
 
 
