@@ -320,8 +320,7 @@ class CheckReport(Report):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RepairReport(Report):
-    """What a repair ``removed``: parts, packs and bit slices that were corrupt; and how the facts
-    that were missing were ``built``."""
+    """The parts, packs and bit slices that a repair ``removed``, and how facts were ``built``."""
 
     table: str
     removed: tuple[str, ...] = ()
@@ -329,9 +328,8 @@ class RepairReport(Report):
 
     def __str__(self) -> str:
         lines = first_of(f"removed what was corrupt, {len(self.removed):,}:", self.removed)
-        return "\n".join(
-            [*(lines or ["nothing was corrupt"]), *([str(self.built)] * bool(self.built))]
-        )
+        built = [] if self.built is None else [str(self.built)]
+        return "\n".join([*(lines or ["nothing was corrupt"]), *built])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
