@@ -42,6 +42,7 @@ from skipstone.pruning.interval import Intervals
 from skipstone.pruning.table_schema import find_field
 
 from .field_ids import Field, Fields, FilesByIds
+from .libraries import library, store_options
 from .snapshot import Connector, Snapshot, Statistics, instant
 
 if TYPE_CHECKING:
@@ -84,7 +85,8 @@ class DeltaSource:
         version: int | str | None = None,
         timestamp: str | datetime | None = None,
     ) -> None:
-        self._library = _library(root)
+        hint = "pip install 'skipstone[delta]'"
+        self._library = library("deltalake", root, FORMAT, hint)
         if "://" not in root and re.search(r"[%\\\n]", root):
             # It would read the log of a directory of another name.
             raise UnsupportedError(
@@ -94,9 +96,11 @@ class DeltaSource:
             )
         self.root = root
         self._given = root, options, version, timestamp
-        self._options = _options(root, options)
+        self._options = store_options(root, options) or None
         self._place = {"table_uri": root, "storage_options": self._options}
-        self._errors: type[Exception] = self._library.exceptions.DeltaError
+        self._errors: type[Exception] = library(
+            "deltalake.exceptions", root, FORMAT, hint
+        ).DeltaError
         self.pinned = version is not None or timestamp is not None
         at = None if timestamp is None else instant(timestamp)
         wanted = at if version is None else _whole(version)
@@ -261,18 +265,6 @@ def _fields(type: Any) -> Fields:
     return tuple(found)
 
 
-def _library(root: str) -> Any:
-    try:
-        import deltalake
-        import deltalake.exceptions
-    except ImportError as error:
-        raise UnsupportedError(
-            f"{root} is a table of {FORMAT}, and deltalake is not installed",
-            hint="pip install 'skipstone[delta]'",
-        ) from error
-    return deltalake
-
-
 def _whole(version: int | str) -> int:
     if not re.fullmatch(r"\d{1,18}", str(version).strip(), re.ASCII):
         raise SkipstoneError(
@@ -280,15 +272,6 @@ def _whole(version: int | str) -> int:
             hint="a time is named by timestamp (--at-timestamp), a version by its number",
         )
     return int(version)
-
-
-def _options(root: str, options: Mapping[str, str]) -> dict[str, str] | None:
-    """The options of an object store, which ``deltalake`` knows by the same names."""
-    if "://" not in root:
-        return None
-    from skipstone.storage.objects import named_options
-
-    return named_options(root, options)
 
 
 def _path_of(root: str, path: str) -> str:

@@ -29,6 +29,7 @@ from skipstone.errors import SkipstoneError, UnsupportedError
 from skipstone.human import of_total
 from skipstone.identity import canonical_path
 
+from .libraries import library, store_options
 from .snapshot import Snapshot, Statistics, canonical_type, instant, known_time
 
 if TYPE_CHECKING:
@@ -52,10 +53,10 @@ class HudiSource:
         version: int | str | None = None,
         timestamp: str | datetime | None = None,
     ) -> None:
-        self._library = _library(root)
+        self._library = library("hudi", root, FORMAT, "pip install 'skipstone[hudi]'")
         self.root = root
         self._given = root, options, version, timestamp
-        self._options = _options(root, options)
+        self._options = store_options(root, options) or None
         self.pinned = version is not None or timestamp is not None
         self._lock = Lock()
         self._last: tuple[list[Any], Snapshot] | None = None
@@ -226,23 +227,3 @@ def _metadata(table: Any, instant: Any) -> dict[str, Any]:
 
 def _time(instant: Any) -> datetime:
     return datetime.fromtimestamp(instant.epoch_mills / 1e3, UTC)
-
-
-def _library(root: str) -> Any:
-    try:
-        import hudi
-    except ImportError as error:
-        raise UnsupportedError(
-            f"{root} is a table of {FORMAT}, and hudi is not installed",
-            hint="pip install 'skipstone[hudi]'",
-        ) from error
-    return hudi
-
-
-def _options(root: str, options: Mapping[str, str]) -> dict[str, str] | None:
-    """The options of an object store, which the library knows by the same names."""
-    if "://" not in root:
-        return None
-    from skipstone.storage.objects import named_options
-
-    return named_options(root, options)

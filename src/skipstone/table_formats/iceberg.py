@@ -37,6 +37,7 @@ from skipstone.pruning import RowSet
 
 from .iceberg_columns import DataFile, ManifestStatistics, Names, partitions_of, schema_of
 from .iceberg_equality import EqualityDeletes, TableState, side_by_side
+from .libraries import library, store_options
 from .snapshot import Connector, LazyRows, Snapshot, instant, known_time
 
 if TYPE_CHECKING:
@@ -360,7 +361,7 @@ def in_folder(
     root: str, storage: Storage, options: Mapping[str, str]
 ) -> tuple[str, Callable[[Any], Any]]:
     """The name, and what loads the table whose metadata lie below ``root``."""
-    static, properties = _library(root, "table").StaticTable, _properties(root, options)
+    static, properties = _library(root, "table").StaticTable, store_options(root, options, _OPTIONS)
     cut: type[Exception] = _library(root, "exceptions").ValidationError
 
     def load(last: Any) -> Any:
@@ -384,7 +385,10 @@ def by_name(name: str, options: Mapping[str, str]) -> tuple[str, Callable[[Any],
     ``pyiceberg`` is configured for, or that of one metadata file."""
     if name.endswith(".metadata.json"):
         path, static = canonical_path(name), _library(name, "table").StaticTable
-        return path, lambda last: last or static.from_metadata(path, _properties(path, options))
+        return (
+            path,
+            lambda last: last or static.from_metadata(path, store_options(path, options, _OPTIONS)),
+        )
     catalog, _, identifier = name.partition(".")
     if "." not in identifier:
         raise SkipstoneError(
@@ -396,23 +400,7 @@ def by_name(name: str, options: Mapping[str, str]) -> tuple[str, Callable[[Any],
 
 
 def _library(name: str, module: str) -> Any:
-    try:
-        return import_module(f"pyiceberg.{module}")
-    except ImportError as error:
-        raise UnsupportedError(
-            f"{name} is a table of {FORMAT}, and pyiceberg is not installed",
-            hint="pip install 'skipstone[iceberg]'",
-        ) from error
-
-
-def _properties(root: str, options: Mapping[str, str]) -> dict[str, str]:
-    """The options of an object store by the names of ``pyiceberg``."""
-    if "://" not in root:
-        return {}
-    from skipstone.storage.objects import named_options
-
-    named = {name.removeprefix("aws_"): v for name, v in named_options(root, options).items()}
-    return {**options, **{_OPTIONS[name]: v for name, v in named.items() if name in _OPTIONS}}
+    return library(f"pyiceberg.{module}", name, FORMAT, "pip install 'skipstone[iceberg]'")
 
 
 def _newest_metadata(root: str, storage: Storage, but: str = "") -> tuple[str, float]:

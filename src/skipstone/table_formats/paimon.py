@@ -48,6 +48,7 @@ from skipstone.pruning import RowSet
 from skipstone.pruning.interval import Intervals
 
 from .field_ids import Field, Fields, columns_by_id, naming_of
+from .libraries import library, store_options
 from .snapshot import Snapshot, Statistics, canonical_type, instant, known_time
 
 if TYPE_CHECKING:
@@ -55,6 +56,8 @@ if TYPE_CHECKING:
 
 FORMAT: Final = "Apache Paimon"
 _COMPACT: Final = "compact it in Paimon (CALL sys.compact), or read the table there"
+_TABLE: Final = "pypaimon.table.file_store_table"
+_INSTALL: Final = "pip install 'skipstone[paimon]', then pip install --no-deps 'pypaimon>=2.1,<2.2'"
 _OPTIONS: Final = {
     "access_key_id": "fs.s3.accessKeyId",
     "secret_access_key": "fs.s3.accessKeySecret",
@@ -100,8 +103,8 @@ class PaimonSource:
     ) -> None:
         self.root = root
         self._given = root, options, version, timestamp
-        self._table_type = _library(root, "pypaimon.table.file_store_table").FileStoreTable
-        self._options = _options(root, options)
+        self._table_type = library(_TABLE, root, FORMAT, _INSTALL).FileStoreTable
+        self._options = store_options(root, options, _OPTIONS)
         self.pinned = version is not None or timestamp is not None
         self._lock = Lock()
         self._last: tuple[Any, Snapshot] | None = None
@@ -454,23 +457,3 @@ def _keys(values: Sequence[Any], type: pa.DataType, outwards: int) -> Keys:
         moved = numbers(found.cast(pa.int64()), 0) + outwards
         found = pa.array(moved, mask=~np.asarray(found.is_valid())).cast(type)
     return order_keys(found, type)
-
-
-def _library(root: str, module: str) -> Any:
-    try:
-        return import_module(module)
-    except ImportError as error:
-        raise UnsupportedError(
-            f"{root} is a table of {FORMAT}, and pypaimon is not installed ({error})",
-            hint="pip install 'skipstone[paimon]', then pip install --no-deps 'pypaimon>=2.1,<2.2'",
-        ) from error
-
-
-def _options(root: str, options: Mapping[str, str]) -> dict[str, str]:
-    """The options of an object store by the names of ``pypaimon``."""
-    if "://" not in root:
-        return {}
-    from skipstone.storage.objects import named_options
-
-    named = {name.removeprefix("aws_"): v for name, v in named_options(root, options).items()}
-    return {**options, **{_OPTIONS[name]: v for name, v in named.items() if name in _OPTIONS}}
