@@ -280,6 +280,13 @@ class Jvm:
         value = self.context.getLocalProperty(key)
         return None if value is None else str(value)
 
+    def call_hidden(self, item: JavaObject, method: str) -> Any:
+        """The result of a private method without arguments."""
+        types = self.gateway.new_array(self.type("java.lang.Class"), 0)
+        found = item.getClass().getDeclaredMethod(method, types)
+        found.setAccessible(True)
+        return found.invoke(item, self.gateway.new_array(self.type("java.lang.Object"), 0))
+
     # -- Scala -------------------------------------------------------------------------------------
 
     def type(self, name: str) -> Any:

@@ -143,11 +143,12 @@ class Equality:
 @dataclass(slots=True, eq=False)
 class Join:
     """A join with equalities; ``kind`` as Catalyst calls it, or ``SUBQUERY``: then the node is its
-    filter, and the right side the plan of the subquery."""
+    filter, and the right side the plan of the subquery, which has this ``number``."""
 
     node: Node
     kind: str
     equalities: list[Equality]
+    number: int | None = None
 
     def side(self, which: int) -> Node:
         return self.node.children[which]
@@ -195,6 +196,7 @@ class QueryJoins:
         self._leaves: dict[int, Leaf] = {}
         self._joins: dict[int, Join] = {}
         self.roots: list[Node] = []
+        self.subqueries: list[Join] = []
         if not optimized.containsAnyPattern(jvm.patterns("JOIN", "SCALAR_SUBQUERY")):
             return
         has_subqueries = bool(optimized.containsPattern(jvm.pattern("SCALAR_SUBQUERY")))
@@ -250,10 +252,11 @@ class QueryJoins:
             compared = _with_subquery(self.jvm, conjunct)
             if compared is None or not node.children[0].java.deterministic():
                 continue
-            equality, plan = compared
-            join = Join(
-                Node(node.java, node.name, [*node.children, tree_of(plan)]), SUBQUERY, [equality]
-            )
+            equality, subquery = compared
+            sides = [*node.children, tree_of(subquery.plan())]
+            number = int(subquery.exprId().id())
+            join = Join(Node(node.java, node.name, sides), SUBQUERY, [equality], number)
+            self.subqueries.append(join)
             for leaf, key in self._ways(node.children[0], equality.nodes[0]):
                 leaf.conditions.append(Condition(join, 1, 0, key))
 
@@ -387,7 +390,7 @@ def _conjuncts(condition: JavaObject) -> Iterator[JavaObject]:
 
 
 def _with_subquery(jvm: Jvm, expression: JavaObject) -> tuple[Equality, JavaObject] | None:
-    """A comparison with a scalar subquery, which becomes its column, on the right, and its plan."""
+    """A comparison with a scalar subquery, which becomes its column, on the right, and that."""
     op, subquery = COMPARISONS.get(str(expression.nodeName())), jvm.pattern("SCALAR_SUBQUERY")
     if op in (None, "<=>") or not expression.containsPattern(subquery):
         return None
@@ -405,14 +408,13 @@ def _with_subquery(jvm: Jvm, expression: JavaObject) -> tuple[Equality, JavaObje
         inner = parts[0]
     if inner.isCorrelated():
         return None
-    plan = inner.plan()
     swap = jvm.module("scala.collection.immutable.Map").empty()
-    column = other.transformDown(swap.updated(inner, plan.output().head()))
+    column = other.transformDown(swap.updated(inner, inner.plan().output().head()))
     nodes = [_compared(json.loads(each.toJSON())) for each in (mine, column)]
     if not columns_of(nodes[0]) or not columns_of(nodes[1]):
         return None
     text = f"{mine.sql()} {op} (SELECT …)"
-    return Equality((mine, column), (nodes[0], nodes[1]), False, text, op), plan
+    return Equality((mine, column), (nodes[0], nodes[1]), False, text, op), inner
 
 
 # They make NULL of NULL, which a subquery without rows is; other functions need not. Spark takes

@@ -3,8 +3,9 @@
 1. the broadcast of the side. Its hash table has the keys of the rows that the join will use.
    Adaptive execution has finished it, or has at least begun it, when the other side lists its
    files. Nothing is computed twice;
-2. rows of the driver (a ``LocalRelation``), without a job;
-3. a job over the distinct keys, for joins that shuffle. The side is read twice. So it has to be
+2. the value of a scalar subquery, which Spark finds before it reads the rows that are compared;
+3. rows of the driver (a ``LocalRelation``), without a job;
+4. a job over the distinct keys, for joins that shuffle. The side is read twice. So it has to be
    small against what is left to read, have the same rows each time (no limits, no rows of an RDD or
    of another database, no user's functions), and the key needs an index. Data that ``df.cache()``
    keeps is read from there, and put there by the first of the two.
@@ -27,7 +28,14 @@ from skipstone.spark.session import items
 from skipstone.spark.versions import dataset_class
 
 from .conditions import tree_of
-from .plans import exchanges, link_of, planned_broadcasts, waits_for
+from .plans import (
+    exchanges,
+    link_of,
+    needs_rest,
+    planned_broadcasts,
+    running_subquery,
+    waits_for,
+)
 from .rows import columns_of_rows, packed_columns
 
 if TYPE_CHECKING:
@@ -153,7 +161,7 @@ class KeySource:
                 return replace(known, milliseconds=0.0), source
         started = time.perf_counter()
         reasons = []
-        for read in (self._broadcast, self._local, self._job):
+        for read in (self._broadcast, self._subquery, self._local, self._job):
             for source in sources:
                 try:
                     found = read(source, scan)
@@ -179,11 +187,7 @@ class KeySource:
         is_adaptive = str(self.executed.nodeName()) == "AdaptiveSparkPlan"
         if not is_adaptive and waits_for(scan.index, exchange):
             raise NoKeys("its broadcast may wait for this scan")
-        unit = self.jvm.type("java.util.concurrent.TimeUnit").SECONDS
-        try:
-            relation = exchange.relationFuture().get(_SECONDS, unit).value()
-        except Exception as error:
-            raise NoGain(f"its broadcast was not there in {_SECONDS} s") from error
+        relation = self._finished(exchange.relationFuture(), "its broadcast").value()
         name = str(relation.getClass().getSimpleName()).removesuffix("$")
         if name not in ("LongHashedRelation", "UnsafeHashedRelation", "EmptyHashedRelation"):
             raise NoKeys(f"its broadcast is a {name}")
@@ -268,10 +272,7 @@ class KeySource:
                 keys.append(key)
         joins = "org.apache.spark.sql.execution.joins."
         packed = jvm.module(f"{joins}HashJoin").rewriteKeyExpr(jvm.seq(*keys))
-        columns = jvm.type(f"{_EXPRESSIONS}package$AttributeSeq")(join.side(which).java.output())
-        return _as_nodes(
-            jvm.module(f"{_EXPRESSIONS}BindReferences").bindReferences(packed, columns)
-        )
+        return _as_nodes(self._bound(packed, join.side(which).java))
 
     def _same_leaves(self, plan: JavaObject, other: JavaObject) -> bool:
         """Whether two plans of the same result read the same listings and the same caches."""
@@ -283,6 +284,54 @@ class KeySource:
             one is two or self.jvm.identity_set(one).containsKey(two)
             for one, two in zip(mine, theirs, strict=True)
         )
+
+    # -- from the subquery -------------------------------------------------------------------------
+
+    def _subquery(self, source: Source, scan: AskedScan) -> Keys | None:
+        """The value that Spark itself compares with: it may differ in another run."""
+        join, which, _ = source
+        if join.number is None or self.is_explained:
+            return None
+        subquery = self._running(join, which)
+        if subquery is None or needs_rest(scan.index, subquery, self.scans):
+            return None
+        jvm, side = self.jvm, join.side(which).java
+        rows = self._finished(jvm.call_hidden(subquery, "relationFuture"), "its subquery")
+        if len(rows) > 1:
+            raise NoGain("the subquery has more than one row")
+        expressions = [equality.expressions[which] for equality in join.equalities]
+        bound = self._bound(jvm.seq(*expressions), side)
+        made = jvm.module(f"{_EXPRESSIONS}InterpretedUnsafeProjection").createProjection(bound)
+        text = "".join(str(made.apply(row)) for row in rows)
+        columns = columns_of_rows(text, [type_name(each) for each in expressions])
+        return self._kept(columns, "the subquery", self.max_keys)
+
+    def _running(self, join: Join, which: int) -> JavaObject | None:
+        """What Spark runs for a subquery, or for another one of the same rows, which it reuses."""
+        side = join.side(which)
+        for each in (join, *self.query.subqueries):
+            alike = each is join or (
+                self._differs(join, which) is None
+                and side.java.sameResult(each.side(which).java)
+                and self._same_leaves(side.java, each.side(which).java)
+            )
+            found = running_subquery(self.executed, each.number) if alike else None
+            if found is not None:
+                return found
+        return None
+
+    def _bound(self, expressions: JavaObject, side: JavaObject) -> JavaObject:
+        """Expressions over the places of the columns of a side."""
+        columns = self.jvm.type(f"{_EXPRESSIONS}package$AttributeSeq")(side.output())
+        return self.jvm.module(f"{_EXPRESSIONS}BindReferences").bindReferences(expressions, columns)
+
+    def _finished(self, future: JavaObject, whose: str) -> JavaObject:
+        """What a part of the plan that has begun gives; ``NoGain`` where that takes long."""
+        unit = self.jvm.type("java.util.concurrent.TimeUnit").SECONDS
+        try:
+            return future.get(_SECONDS, unit)
+        except Exception as error:
+            raise NoGain(f"{whose} was not there in {_SECONDS} s") from error
 
     # -- by a run of its own -----------------------------------------------------------------------
 

@@ -106,6 +106,20 @@ def waits_for(index: ListingIndex, exchange: JavaObject) -> bool:
     return any(scan.java is None or scan.is_shared or scan.reads(index) for scan in scans)
 
 
+def needs_rest(index: ListingIndex, subquery: JavaObject, scans: Sequence[PlannedScan]) -> bool:
+    """Whether a subquery may wait for the scan that lists: it shares rows with the rest of the
+    plan, whose ``scans`` these are, or adaptive execution may let it, as both scan alike."""
+    own = planned_scans(index.jvm, index.log, subquery.child())
+    if any(scan.java is None or scan.is_shared for scan in own):
+        return True
+    filters = {scan.filters for scan in own if scan.reads(index)}
+    known = {index.jvm.identity_hash(scan.java) for scan in own}
+    others = [each for each in scans if index.jvm.identity_hash(each.java) not in known]
+    return bool(filters) and any(
+        each.java is None or (each.reads(index) and each.filters in filters) for each in others
+    )
+
+
 def _texts(jvm: Jvm, filters: JavaObject) -> frozenset[str]:
     """Filters without the numbers of columns; Spark lists files without those with subqueries."""
     texts = (re.sub(r"#\d+L?", "", text) for text in jvm.join(filters))
@@ -168,6 +182,27 @@ def exchanges(executed: JavaObject) -> list[JavaObject]:
         if not (is_adaptive and int(node.children().size()) == 0):
             stack += items(under)
     return found
+
+
+def running_subquery(executed: JavaObject, number: int | None) -> JavaObject | None:
+    """The scalar subquery of this number in a plan that runs, where no other one stands for it."""
+    stack = [executed]
+    while stack:
+        plan = stack.pop()
+        for each in items(plan.subqueriesAll()):
+            if str(each.getClass().getSimpleName()) == "SubqueryExec":
+                if str(each.name()).endswith(f"subquery#{number}"):
+                    return each
+                stack.append(each.child())
+        for leaf in items(plan.collectLeaves()):
+            name = str(leaf.nodeName())
+            if name == "AdaptiveSparkPlan":
+                stack.append(leaf.executedPlan())
+            elif name.endswith("QueryStage"):
+                stack.append(leaf.plan())
+            elif name == "ReusedExchange":
+                stack.append(leaf.child())
+    return None
 
 
 def planned_broadcasts(executed: JavaObject) -> list[JavaObject]:
