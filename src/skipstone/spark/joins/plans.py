@@ -132,7 +132,7 @@ def file_scans(executed: JavaObject) -> Iterator[tuple[JavaObject | None, bool]]
     stack = [(executed, False)]
     while stack:
         plan, is_shared = stack.pop()
-        stack += [(below, is_shared) for below in items(plan.subqueriesAll())]
+        stack += [(below, is_shared) for below in items(plan.subqueriesAll().distinct())]
         for leaf in items(plan.collectLeaves()):
             name = str(leaf.getClass().getSimpleName())
             if name == "FileSourceScanExec":
@@ -157,7 +157,7 @@ def file_scans(executed: JavaObject) -> Iterator[tuple[JavaObject | None, bool]]
 def exchanges(executed: JavaObject) -> list[JavaObject]:
     """The broadcasts of a plan. Those of adaptive execution are stages, and so leaves: it has begun
     each of them."""
-    stack = [executed, *items(executed.subqueriesAll())]
+    stack = [executed, *items(executed.subqueriesAll().distinct())]
     found = []
     is_adaptive = False
     while stack:
@@ -189,7 +189,7 @@ def running_subquery(executed: JavaObject, number: int | None) -> JavaObject | N
     stack = [executed]
     while stack:
         plan = stack.pop()
-        for each in items(plan.subqueriesAll()):
+        for each in items(plan.subqueriesAll().distinct()):
             if str(each.getClass().getSimpleName()) == "SubqueryExec":
                 if str(each.name()).endswith(f"subquery#{number}"):
                     return each
