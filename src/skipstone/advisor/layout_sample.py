@@ -1,7 +1,7 @@
 """The sample of ``advise --layout``: rows of many files, and the row groups of those files.
 
-The files are drawn at random, with a fixed seed. Of each, ``_RUNS`` runs of rows are read, spread
-over the file.
+The files are drawn at random, with a fixed seed. ``_RUNS`` runs of rows of each are read,
+spread over the file.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """``advise``: which indexes to build, each with its reason, and the ``Advice`` that reports them.
 
 A lookup of an existing value shows the worth of an index: the share of all files that it still
-reads. An index helps where that is at most ``HELPS``. Of the kinds that help, the cheapest that is
-nearly as good as the best is proposed:
+reads. An index helps where that is at most ``HELPS``. The proposal is the cheapest kind that is
+nearly as good as the best:
 
 - ``minmax`` where few ranges hold a value: it costs almost nothing and serves ranges too;
 - ``valuelist`` where a file has few distinct values, else ``bloom`` for columns that are looked up

@@ -3,8 +3,8 @@
 The files are drawn at random, with a fixed seed: neighbours in the listing may be similar, and
 evenly spread files would hide that. Rows are decoded from as many of them as fit the budget
 completely, and from at least five: those are then read in part, the first rows of row groups spread
-over the file. ``rows_read < rows`` marks a file that was read in part. Of tables of thousands of
-columns fewer files are read, but at least two.
+over the file. ``rows_read < rows`` marks a file that was read in part. Where a table has
+thousands of columns, fewer files are read, but at least two.
 
 Ranges come from the statistics of the row groups, or from the rows where all of them were read.
 """

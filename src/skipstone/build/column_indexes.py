@@ -1,12 +1,13 @@
 """Builds index values from the decoded columns of one file. It knows no file format.
 
 ``ColumnsBuilder`` feeds each column's values, in any Arrow type, to the builders of all definitions
-on that column, and computes expressions from the columns that they read. Of a list it takes the
-elements of all rows, without nulls: a file without the column has none. A column gets no facts in
-this file, with the reason, if its values are not exactly values of the table's type, or if the
-reader drops the column; an expression gets none if it fails in a row, or if the file lacks a column
-that it reads. A definition gets no facts if it does not fit into the memory. The others are not
-affected.
+on that column, and computes expressions from the columns that they read. For a list it takes the
+elements of all rows, without nulls: a file without the column has none.
+
+A column gets no facts in this file, with the reason, if its values are not exactly values of the
+table's type, or if the reader drops the column. An expression gets none if it fails in a row, or if
+the file lacks a column that it reads. A definition gets none if it does not fit into the memory.
+The others are not affected.
 
 Columns that no expression combines may be added on threads of their own: these share only the sum
 of the memory and the reasons, which a lock guards.

@@ -27,7 +27,8 @@ if TYPE_CHECKING:
 
 
 FAILED, USAGE, FOUND, INTERRUPTED = 1, 2, 3, 130
-# Of the JSON documents (docs/schemas): larger where a key is removed or gets another meaning.
+# The version of the JSON documents (docs/schemas). It grows where a key is removed or gets another
+# meaning.
 SCHEMA_VERSION = 1
 # What holds after an interrupt, by verb; the others only read.
 _FINISHED = "files that were finished are kept: the same command continues from there"

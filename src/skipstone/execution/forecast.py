@@ -214,7 +214,7 @@ class _Sum:
                     self.certain += Amount(requests=sure)
                     extra += requests - sure
                 self.possible += Amount(requests=extra)
-                # Of some of these ranges, each request joins no more than of all of them.
+                # A request for some of these ranges joins no more than one for all of them.
                 pages = joined if exact else self._joined(found.pages)
                 spans += [(each, wave.sure) for each in (*pages, *self._joined(found.indexes))]
             if self.orders:

@@ -54,7 +54,8 @@ WITH_INDEX = 512 << 10
 _FEW = 4
 # This many footers are scanned together, and not one by one.
 _MANY = 24
-# Of many files the first show how long footers are, and whether reading waits: more seconds each.
+# Where there are many files, the first show how long footers are, and whether reading waits: where
+# each takes more seconds than this.
 _FIRST = 8
 _WAITS = 2e-4
 _LEAST_TAIL = 4096

@@ -46,8 +46,8 @@ if TYPE_CHECKING:
 
 # Bytes of a piece, stored and decoded. Several pieces are in memory at a time.
 _PIECE = 64 << 20
-# Of a piece of an object up to this size, stored and decoded, all columns are read at once: of one
-# that indexes have cut, and of a whole file.
+# All columns are read at once from a piece of an object up to these sizes, stored and decoded: a
+# piece that indexes have cut, and a whole file.
 _TOGETHER, _WHOLE = 512 << 10, 128 << 10
 # With more files than this, small pieces go to other threads too.
 _FEW = 16

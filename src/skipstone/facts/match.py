@@ -69,7 +69,7 @@ class Identities:
 
     @classmethod
     def of(cls, read: Sequence[tuple[Part, pa.Table]]) -> Identities:
-        """Of the columns ``IDENTITY`` and ``ROWS`` of parts."""
+        """From the columns ``IDENTITY`` and ``ROWS`` of parts."""
         starts, total = {}, 0
         for part, _ in read:
             starts[part.name] = total

@@ -137,7 +137,7 @@ class Seen:
     """Leaves out keys that were given lately: of a few, nearly all repeats."""
 
     def __init__(self, bits: int = _SEEN_BITS) -> None:
-        """Of the last ``2^bits`` keys, or fewer."""
+        """Remembers the last ``2^bits`` keys, or fewer."""
         self._bits = min(max(bits, 1), _SEEN_BITS)
         self._held = np.zeros(1 << self._bits, np.uint64)
         self._held[0] = 1  # the place of 0, which was not given yet
@@ -184,7 +184,7 @@ def token_flags(codes: Codes, characters: str | None) -> NDArray[np.bool_]:
 
 @lru_cache(maxsize=8)
 def _token_table(characters: str | None) -> NDArray[np.bool_]:
-    """Of code points below U+10000; the last is that of all above."""
+    """Which code points below U+10000 are in tokens; the last one stands for all above."""
     found = np.full(1 << 16, characters is None, np.bool_)
     for first, last in () if characters is not None else _PUNCTUATION:
         found[first:last] = False

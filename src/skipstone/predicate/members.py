@@ -1,7 +1,7 @@
 """The values that a leaf lists, as keys: distinct, ascending, and searched.
 
-Of many keys, a set of bits with the hash of each is made once. Most values that are looked up are
-not among them, and one bit says so; the others are searched for.
+Where there are many keys, a set of bits is made once, with a bit for the hash of each key. Most
+values that are looked up are no keys, and one bit says so. The others are searched for.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 # Fewer keys are made a set for each look-up.
 _MANY = 1_024
-# Of more values than this share, all are looked up: copying the others takes longer.
+# Where more values than this share are left, all are searched for: copying those takes longer.
 _MOST = 3 / 4
 #: multiplied with a key, its upper bits are a hash
 MIX = np.uint64(0x9E37_79B9_7F4A_7C15)
@@ -182,7 +182,7 @@ def _search(ascending: NDArray[Any], values: NDArray[Any]) -> NDArray[np.int64]:
 
 
 def _runs(keys: Keys) -> NDArray[np.int64]:
-    """Of each key, how many have its word from there on; empty where all have one of their own."""
+    """How many keys have the word of each key, from there on. Empty where no two have the same."""
     _, words = keys.prefixed
     last = np.flatnonzero(np.append(words[1:] != words[:-1], True))
     if len(last) == len(words):

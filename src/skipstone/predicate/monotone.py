@@ -83,7 +83,7 @@ def _cast(typed: Typed, session: Zone | None) -> Column:
 def _parts(typed: Typed, session: Zone | None) -> tuple[Column, int | float, bool]:
     """The column at the type of the result, the constant there, and whether that is on the left.
 
-    Of a decimal, the constant is unscaled at the scale of the result.
+    The constant of a decimal is unscaled, at the scale of the result.
     """
     left, right = typed.args
     if not left.is_constant and not right.is_constant:

@@ -126,8 +126,8 @@ class Namings:
 
     @classmethod
     def of(cls, namings: Sequence[Naming]) -> Namings | None:
-        """Of the naming of each file, the same object for files that name alike; ``None`` where all
-        have the names of the table."""
+        """From the naming of each file, which is one object for files that name alike. ``None``
+        where all files have the names of the table."""
         if not any(namings):
             return None
         distinct = list(dict.fromkeys(namings))
@@ -138,5 +138,5 @@ class Namings:
         return self.distinct[int(self.number[file])]
 
     def where(self, files: Sequence[int]) -> Namings:
-        """Of some files."""
+        """Those of some files."""
         return Namings(self.number[np.asarray(files, np.int64)], self.distinct)

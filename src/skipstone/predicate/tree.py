@@ -314,7 +314,7 @@ class Joint(Leaf):
 
     @classmethod
     def of(cls, parts: tuple[Leaf, ...]) -> Joint:
-        """Of conditions that hold for no null."""
+        """Conditions on one column that hold for no null."""
         first = parts[0]
         return cls(first.column, first.type, first.op, (), parts)
 

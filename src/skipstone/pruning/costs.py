@@ -7,8 +7,8 @@ level evaluates a unit only where
     EXPECTED x seconds of reading the unit's columns of the predicate  >  seconds of evaluating it
 
 ``EXPECTED`` is the share of the evaluated bytes that is skipped in the end. It is unknown before;
-with a half, a wrong guess loses no more than was invested. Of more than ``FEW`` units a spread
-sample is evaluated first. Each index is then evaluated for the other units only where
+with a half, a wrong guess loses no more than was invested. Where there are more than ``FEW`` units,
+a spread sample is evaluated first. Each index is then evaluated for the other units only where
 
     share of the sample that it decided  x  seconds of reading  >  seconds of evaluating it
 

@@ -92,7 +92,7 @@ def intervals_of(stored: Stored) -> Intervals:
         hi = order_keys(pc.struct_field(values, "max"), stored.type)
         if not pa.types.is_floating(stored.type):
             # Two nulls and no counts (a foreign store) mean no values: any count that says so will
-            # do. Of floats they may also mean a NaN, where the bounds came from Parquet's
+            # do. For floats they may also mean a NaN, where the bounds came from Parquet's
             # statistics.
             here = validity(values)
             blank = ~lo.valid & ~hi.valid & (nulls < 0) & here

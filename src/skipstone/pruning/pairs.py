@@ -15,7 +15,8 @@ matches is never said: the comparison next to the leaf decides it.
 
 Keys of the two columns are compared only where they count alike (``Bounded.domain``).
 
-Of the values 3 and 90, one matches ``x > 10`` and one ``x < 20``, and none ``x BETWEEN 10 AND 20``.
+A unit with the values 3 and 90 has one that matches ``x > 10`` and one that matches ``x < 20``, but
+none that matches ``x BETWEEN 10 AND 20``.
 So an AND of such conditions on one column has a leaf that restates them together. Evidence that
 knows all values of a unit is asked for it (``asks_jointly``): a value list, and a dictionary. The
 bounds of a column, and Bloom filters, say no more of it than of the conditions one by one.
@@ -68,7 +69,7 @@ class HasBounds(Protocol):
 
 
 _JOINT = frozenset(Op) - {Op.IS_NULL, Op.NOT_NULL, Op.NE_OR_NULL}
-# Of more conditions on one column, each is asked alone.
+# More conditions than these on one column are asked one by one.
 _MOST = 16
 
 

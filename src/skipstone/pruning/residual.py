@@ -165,7 +165,7 @@ class _Evaluation:
                 column = column.to_arrow()
             column = _whole(column)
             try:
-                # Of a type without an order, such as TIME or a list, only nulls are asked.
+                # A type without an order, such as TIME or a list, is only asked for nulls.
                 has_order = spark_type(type) is not None
                 arrays[name] = stored(column, type) if has_order else column
             except pa.ArrowInvalid as error:

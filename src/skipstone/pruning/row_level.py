@@ -2,8 +2,9 @@
 
 It usually runs last, after row groups and pages have reduced the rows. For files whose row indexes
 decide every leaf of the predicate exactly, it runs first: opening such a file for its row groups
-and pages takes longer and adds nothing. ``decides`` shows this before anything is read. Of many
-files a sample is evaluated first, and the others only where that saves more than it takes.
+and pages takes longer and adds nothing. ``decides`` shows this before anything is read. Where
+there are many files, a sample is evaluated first, and the others only where that saves more than it
+takes.
 """
 
 from __future__ import annotations

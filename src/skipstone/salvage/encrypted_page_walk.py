@@ -55,7 +55,7 @@ if TYPE_CHECKING:
 
 _INDEXES: Final = (ModuleType.COLUMN_INDEX, ModuleType.OFFSET_INDEX)
 _LEAST, _MOST = GCM_OVERHEAD - LENGTH_SIZE + 8, 1 << 14
-# Of headers with statistics, and of indexes; no pages are expected after the latter.
+# The largest headers have statistics, or are those of indexes, after which no page is expected.
 _LARGEST_HEADER: Final = 1 << 20
 _SEARCH: Final = 16 << 20
 _MOST_PLACES: Final = 100_000

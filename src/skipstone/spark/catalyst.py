@@ -339,7 +339,7 @@ class _TreeReader(FunctionReader):
             return self.opaque(index, "no index can use an element of an expression")
         return Attribute((*parent.path, MapKey(key.value)), parent.type["valueType"])
 
-    # Of a map: NULL for a key that it lacks, also under ANSI rules.
+    # For a map: NULL for a key that it lacks, also under ANSI rules.
     _ElementAt = _GetMapValue
 
     def _Literal(self, index: int, node: dict[str, Any], children: list[_Node]) -> _Node:

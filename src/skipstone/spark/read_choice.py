@@ -9,8 +9,9 @@ The choice is by cost, with the constants of ``pruning/costs.py``. Spark's reade
 they could differ in rows or types: settings that change the meaning of a text or a value, types
 that differ, parts of a predicate that only Spark decides.
 
-How many rows match is known where an index decides them. Of few files it is not asked: they are
-read until there are too many rows. Of many files, some are decided first.
+How many rows match is known where an index decides them. Where there are few files,
+no index is asked: they are read until there are too many rows. Where there are many, some files are
+decided first.
 """
 
 from __future__ import annotations
@@ -46,8 +47,7 @@ if TYPE_CHECKING:
 # Most files that are opened for a choice, and of which rows are decided; they are spread evenly.
 _OPENED = 64
 _DECIDED = 8
-# Of at most this many files it is not known how many rows match: they are read until there are more
-# than a few.
+# Up to this many files are read, without an estimate, until more than a few rows match.
 _FEW = 32
 # More stored bytes of the predicate's columns are worth a plan of row groups and pages.
 _INSIDE = 64 << 20

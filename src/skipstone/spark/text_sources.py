@@ -82,12 +82,12 @@ if TYPE_CHECKING:
 
 # After this many failures the remaining files are tried in halves.
 _FAILURES = 3
-# Of an error that names no file: Spark's scan of files, in its stack.
+# Spark's scan of files, in the stack of an error that names no file.
 _SCAN = "FileScanRDD"
 # This many files side by side that fail alike are not broken, but cannot be reached.
 _IN_A_ROW = 8
 
-# Of it, Spark reads what expressions need that only Spark computes.
+# The format whose columns Spark reads only for expressions that Spark alone computes.
 _PARQUET = "parquet"
 _CORRUPT = "_skipstone_corrupt"
 

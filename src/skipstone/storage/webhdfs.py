@@ -8,8 +8,9 @@ the name node's HTTP server comes from
    nameservice and its nodes behind it where there are several;
 3. port 9870 of the host in the path.
 
-Of several name nodes the active one answers. The user is the option ``user``, ``HADOOP_USER_NAME``
-or the user of this process; the option ``token`` is a delegation token, for clusters with Kerberos.
+Where there are several name nodes, the active one answers. The user is the option ``user``,
+``HADOOP_USER_NAME`` or the user of this process; the option ``token`` is a delegation token, for
+clusters with Kerberos.
 
 Source: Hadoop's "WebHDFS REST API".
 """

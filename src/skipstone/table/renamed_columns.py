@@ -78,8 +78,8 @@ def known_indexes(
 ) -> list[Index]:
     """The indexes of a table by the names of its columns.
 
-    Of a table of a table format without those of columns that it does not have any more. A name
-    that several columns had is that of the one whose files have the index, else of the newest.
+    For a table of a table format, indexes of columns that it does not have any more are left out. A
+    name that several columns had means the one whose files have the index, else the newest.
     """
     from skipstone.facts.coverage import covered
 

@@ -5,7 +5,7 @@ rows and files are chosen by the same keys, whatever the DataFrame would give a 
 columns of a DataFrame are one key: a row is in the result if all of them equal those of one row of
 the keys. Files are left out where no value of one of the columns may be in them.
 
-Of more than ``MOST_KEYS`` rows none is collected: then it is a join as any other.
+Where there are more than ``MOST_KEYS`` rows, none is collected, and it is a join as any other.
 """
 
 from __future__ import annotations

@@ -440,7 +440,7 @@ def _drop_one(
     )
     if not gone:
         names = [info.name for info in before.indexes]
-        # Of the same column first: `id:bloom` does not mean the index of another one.
+        # Indexes of the same column come first: `id:bloom` does not mean that of another one.
         own = [info.name for info in before.indexes if info.column in (column, index)]
         columns = [info.column for info in before.indexes]
         close = get_close_matches(column or index, columns, 1)

@@ -3,11 +3,11 @@
 A delete applies to data files that are older than it, of its own partition, or of all partitions
 where it has none. A null of a key is a null of the data.
 
-**The join.** Deletes by the same columns are one list of keys. Of equal keys the newest decides: a
-row is deleted where the newest delete that has its key is newer than the row's file. So each row is
-looked up once, however many deletes there are. The key columns of a data file are read when a plan
-keeps the file; files without a key inside their bounds are not read at all. The rows found are
-kept, as none of the files ever changes, and only later deletes are looked up again.
+**The join.** Deletes by the same columns are one list of keys. Where keys are equal, the newest
+decides: a row is deleted if the newest delete with its key is newer than the row's file. So each
+row is looked up once, however many deletes there are. The key columns of a data file are read when
+a plan keeps the file. Files without a key inside their bounds are not read at all. The rows found
+are kept, as none of the files ever changes, and only later deletes are looked up again.
 
 Refused are keys of floats, keys inside structs, keys of columns that were dropped, and keys that a
 data file lacks while it may have another value than null there.

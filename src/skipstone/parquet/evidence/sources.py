@@ -259,7 +259,7 @@ class PageSource(Source):
             if not holding:
                 continue
             found.append(PageIndexEvidence(column, holding))
-            # Of elements, no row has one value that could be sorted.
+            # Elements cannot be searched: a row has no single value to sort by.
             search = None if is_expression(column) else SortedEvidence.of(column, holding)
             if search is not None:
                 found.append(search)

@@ -2,8 +2,8 @@
 
 Each function runs as plain Python and compiled by numba (see ``kernel_wire``). ``wide``, ``narrow``
 and ``groups`` are laid out by ``footer_layout``: ``row`` is the number of a chunk among ``n``, so
-that slot ``S`` of it is ``S * n + row``. ``stack`` is scratch for ``skip``. Of a field that occurs
-twice the last value counts, as in the declared structs.
+that slot ``S`` of it is ``S * n + row``. ``stack`` is scratch for ``skip``. Where a field
+occurs twice, its last value counts, as in the declared structs.
 """
 
 from __future__ import annotations

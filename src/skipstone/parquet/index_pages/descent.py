@@ -58,8 +58,8 @@ _DEEPEST: Final = 32
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
 class FoundPages:
     """Data pages in the order of the chunk: int64 ``(n,)`` each, ``offset`` in bytes of the file,
-    ``length`` with headers. Of a tree of ordinals, ``first_row`` in the row group, and the row
-    after the last one."""
+    ``length`` with headers. A tree of ordinals also has ``first_row`` in the row group, and the
+    row after the last one."""
 
     offset: IntArray
     length: IntArray

@@ -70,7 +70,8 @@ if TYPE_CHECKING:
 # Bytes and arrays that ``Scratch`` keeps for each thread.
 _MOST_KEPT: Final = 64 << 20
 _ARRAYS_KEPT: Final = 4
-# Of values and of levels. BIT_PACKED is named for levels that a required column does not have.
+# The encodings of values and of levels. Writers name BIT_PACKED for a required column, which has no
+# levels.
 _READABLE: Final = sum(
     1 << each
     for each in (

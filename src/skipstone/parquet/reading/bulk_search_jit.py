@@ -31,7 +31,7 @@ _FLOAT: Final = 3
 _DOUBLE: Final = 4
 # Numbers that are compared before one is looked at.
 _BLOCK: Final = 64
-# Of more spans the hash alone is looked at: each step of a search waits for memory, and the exact
+# With more spans, only the hash is looked at: each step of a search waits for memory, and the exact
 # decision searches for all that are left in their order.
 _SEARCHED: Final = 1 << 14
 

@@ -289,9 +289,10 @@ class ParquetFile(FileReader):
         """The rows that match ``where``, with Spark's meaning (NaN is equal to itself and the
         largest, 0.0 equals -0.0), in file order.
 
-        The predicate's columns are read first, where the indexes leave rows. Of other columns only
-        pages that hold a matching row are fetched. Raises as ``plan``, and ``UnsupportedError``
-        where ``where`` has a part that cannot be decided here (a function call, a subquery).
+        The predicate's columns are read first, where the indexes leave rows. Then only those
+        pages of other columns are fetched that hold a matching row. Raises as ``plan``, and
+        ``UnsupportedError`` where ``where`` has a part that cannot be decided here (a function
+        call, a subquery).
         """
         found: ArrowTable = self._found(self._bind(where, time_zone), columns)
         return found

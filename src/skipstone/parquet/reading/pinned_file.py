@@ -67,7 +67,8 @@ def load_footer(
     decryption: Decryption | None,
     tail: memoryview | None = None,
 ) -> OpenedFooter:
-    """Of the file at ``path`` in the version that ``reader`` has pinned; ``tail``: its last bytes.
+    """The footer of the file at ``path``, in the version that ``reader`` has pinned. ``tail``: its
+    last bytes.
 
     Raises as ``open_footer``, and ``FormatError`` for a file that is not Parquet.
     """

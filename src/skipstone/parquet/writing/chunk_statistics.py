@@ -160,7 +160,7 @@ class ChunkStatistics:
         if run.indices is None:
             filling.add(run.values)
             return
-        # Of a dictionary only the used values, each once.
+        # Only those values of a dictionary that are used, each once.
         with self._lock:
             if self._used is None or self._used[0] is not run.values:
                 self._flush(filling)

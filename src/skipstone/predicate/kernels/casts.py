@@ -92,7 +92,7 @@ def _number(array: pa.Array, target: pa.DataType) -> pa.Array:
     if to is Kind.FLOATING:
         with np.errstate(over="ignore"):
             return pa.array(numbers(array).astype(target.to_pandas_dtype()), mask=~validity(array))
-    # Of a float to an integer: cut towards zero, and out of range as Spark sees it.
+    # From a float to an integer: cut towards zero, and out of range as Spark sees it.
     values = np.trunc(numbers(array).astype(np.float64))
     low, high = extent(target)
     with np.errstate(invalid="ignore"):

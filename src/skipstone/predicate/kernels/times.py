@@ -180,7 +180,7 @@ def _field(node: Typed, values: Sequence[Any], session: Zone | None) -> pa.Array
     return pa.array(found.astype(np.int32), mask=~valid)
 
 
-# Of year, month, day, days since 1970-01-01, and microseconds of the day.
+# Each takes year, month, day, days since 1970-01-01, and microseconds of the day.
 _FIELDS: dict[str, Callable[[Longs, Longs, Longs, Longs, Longs], Longs]] = {
     "year": lambda year, month, day, days, clock: year,
     "quarter": lambda year, month, day, days, clock: (month + 2) // 3,

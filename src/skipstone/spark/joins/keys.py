@@ -150,7 +150,7 @@ class KeySource:
 
     @property
     def bytes(self) -> int:
-        """Of the keys that it has."""
+        """The size of the keys that it has."""
         return sum(keys.bytes for keys in tuple(self.memory.values()))
 
     def keys(self, sources: Sequence[Source], scan: AskedScan) -> tuple[Keys, Source]:

@@ -60,8 +60,8 @@ _MAX_HEADER_BYTES = 1 << 16
 _FEW = 4
 # Blobs compared, headers of blocks checked, and (filter, item) pairs probed, at a time.
 _ROWS, _HEADERS, _PAIRS = 1 << 13, 1 << 21, 1 << 18
-# Of items that are all wanted, the first few leave out most filters: as many pairs as take as long
-# as the calls.
+# Where all items are wanted, the first few leave out most filters: as many pairs as take as long as
+# the calls.
 _PAIRS_OF_ALL = 1 << 12
 
 
@@ -136,8 +136,8 @@ class BlobColumn:
     ) -> Mask:
         """Per filter, shape ``(n,)``: False where every item is surely absent (no items: False).
 
-        True for filters that prove nothing, and for those outside ``among``. Of each filter only
-        the items of its window are asked, of all where there are none.
+        True for filters that prove nothing, and for those outside ``among``. Each filter is
+        asked for the items of its window, and without windows for all.
         """
         found = np.ones(self.length, dtype=np.bool_)
         at = 0
