@@ -23,7 +23,6 @@ import json
 import re
 from datetime import UTC, datetime
 from functools import partial
-from threading import Lock
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import unquote
 
@@ -34,21 +33,19 @@ from skipstone import _compute as pc
 from skipstone._arrays import numbers
 from skipstone.errors import SkipstoneError, UnsupportedError, first_line
 from skipstone.identity import canonical_path
-from skipstone.predicate.literals import Keys, order_keys
 from skipstone.predicate.naming import SAME, Named, Naming, Namings
 from skipstone.predicate.types import MapKey, column_path
 from skipstone.pruning import RowSet
-from skipstone.pruning.interval import Intervals
 from skipstone.pruning.table_schema import find_field
 
 from .field_ids import Field, Fields, FilesByIds
-from .libraries import library, store_options
-from .snapshot import Connector, Snapshot, Statistics, instant
+from .libraries import DirectorySource, failing, library, store_options
+from .snapshot import Connector, Snapshot, Statistics, instant, outer_bounds
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
-    from numpy.typing import NDArray
+    from skipstone.pruning.interval import Intervals
 
 
 FORMAT: Final = "Delta Lake"
@@ -68,15 +65,15 @@ _APPLIED: Final = frozenset(
     }
 )
 _MODES: Final = ("none", "name", "id")
-# The bounds of timestamps are cut to milliseconds; values are in microseconds.
-_CUT: Final = 1_000
 _EXACT_DIGITS: Final = 15
+_CHECK: Final = "check the log, and the options of the storage"
 
 
-class DeltaSource:
+class DeltaSource(DirectorySource):
     """The table at ``root``, at a version or a time if one is given."""
 
-    format: Final = FORMAT
+    format = FORMAT
+    part = "the log"
 
     def __init__(
         self,
@@ -85,6 +82,7 @@ class DeltaSource:
         version: int | str | None = None,
         timestamp: str | datetime | None = None,
     ) -> None:
+        super().__init__(root, options, version, timestamp)
         hint = "pip install 'skipstone[delta]'"
         self._library = library("deltalake", root, FORMAT, hint)
         if "://" not in root and re.search(r"[%\\\n]", root):
@@ -94,14 +92,9 @@ class DeltaSource:
                 " line break",
                 hint="give the directory another name",
             )
-        self.root = root
-        self._given = root, options, version, timestamp
         self._options = store_options(root, options) or None
         self._place = {"table_uri": root, "storage_options": self._options}
-        self._errors: type[Exception] = library(
-            "deltalake.exceptions", root, FORMAT, hint
-        ).DeltaError
-        self.pinned = version is not None or timestamp is not None
+        self.errors = library("deltalake.exceptions", root, FORMAT, hint).DeltaError, OSError
         at = None if timestamp is None else instant(timestamp)
         wanted = at if version is None else _whole(version)
         newest = ""
@@ -110,12 +103,12 @@ class DeltaSource:
             newest = f"the newest version is {self._table.version()}"
             if wanted is not None:
                 self._table.load_as_version(wanted)
-        except (self._errors, OSError, ValueError) as error:
+        except (*self.errors, ValueError) as error:
             what = "the table" if at is None else f"it at {at}"
             what = what if version is None else f"version {version}"
             raise SkipstoneError(
                 f"{root}: {FORMAT} does not open {what}: {error}",
-                hint=newest or "check the log, and the options of the storage",
+                hint=newest or _CHECK,
             ) from error
         if at is not None:
             made = self._committed(self._table.version())
@@ -124,24 +117,12 @@ class DeltaSource:
                     f"{root} has no version at {at}",
                     hint=None if made is None else f"the oldest of the log is of {made}",
                 )
-        self._lock = Lock()
-        self._last: Snapshot | None = None
         self._files = FilesByIds()
 
-    def __reduce__(self) -> tuple[Any, ...]:
-        return DeltaSource, self._given  # it is opened where it arrives
-
-    def snapshot(self) -> Snapshot:
-        """See ``Source``."""
-        try:
-            with self._lock:
-                if not self.pinned:
-                    self._table.update_incremental()
-                if self._last is None or self._last.version != str(self._table.version()):
-                    self._last = self._read()
-        except (self._errors, OSError) as error:
-            raise SkipstoneError(f"{self.root}: {FORMAT} does not read the log: {error}") from error
-        return self._last
+    def _newest(self) -> tuple[int, Callable[[], Snapshot]]:
+        if not self.pinned:
+            self._table.update_incremental()
+        return self._table.version(), self._read
 
     def _read(self) -> Snapshot:
         table = self._table
@@ -190,14 +171,10 @@ class DeltaSource:
 
     def _committed(self, version: int) -> datetime | None:
         """When a version was made. The library counts commits from the newest version."""
-        try:
+        what, hint = f"{self.root}: {FORMAT} does not read the history", _CHECK
+        with failing(what, hint, (*self.errors, ValueError), first_line):
             newest = self._library.DeltaTable(**self._place)
             commits = newest.history(newest.version() - version + 1)
-        except (self._errors, OSError, ValueError) as error:
-            raise SkipstoneError(
-                f"{self.root}: {FORMAT} does not read the history: {first_line(error)}",
-                hint="check the log, and the options of the storage",
-            ) from error
         if len(commits) <= newest.version() - version:
             return None
         return datetime.fromtimestamp(commits[newest.version() - version]["timestamp"] / 1e3, UTC)
@@ -311,14 +288,16 @@ class LogStatistics(Statistics):
         if field is None or pa.types.is_nested(field.type) or (nulls is None and lo is None):
             return None
         type = field.type
-        count = len(self.files)
-        low, high = _bound(lo, type, count, -_CUT), _bound(hi, type, count, _CUT)
-        if pa.types.is_floating(type):
-            high = Keys(high.data, np.zeros(count, np.bool_))
-        known = np.full(count, -1, np.int64) if nulls is None else numbers(nulls, -1)
-        return Intervals.checked(
-            type=type, lo=low, hi=high, rows=self.rows, nulls=known.astype(np.int64)
-        )
+        low, high = self._bound(lo, type), self._bound(hi, type)
+        known = np.full(len(low), -1, np.int64) if nulls is None else numbers(nulls, -1)
+        return outer_bounds(low, high, self.rows, known.astype(np.int64))
+
+    def _bound(self, values: pa.Array | None, type: pa.DataType) -> pa.Array:
+        """The values, or nulls where they may not be bounds; see the module."""
+        lossy = pa.types.is_decimal(type) and type.precision > _EXACT_DIGITS
+        if values is None or lossy or not values.type.equals(type):
+            return pa.nulls(len(self.files), type)
+        return values
 
     def _field(self, kind: str, path: tuple[str, ...]) -> pa.Array | None:
         if kind not in self.files.column_names:
@@ -329,14 +308,3 @@ class LogStatistics(Statistics):
                 return None
             values = pc.struct_field(values, [part])
         return None if pa.types.is_nested(values.type) else values
-
-
-def _bound(values: pa.Array | None, type: pa.DataType, count: int, outwards: int) -> Keys:
-    """Keys of bounds in ``type``, not valid where they may not be bounds; see the module."""
-    lossy = pa.types.is_decimal(type) and type.precision > _EXACT_DIGITS
-    if values is None or lossy or not values.type.equals(type):
-        return order_keys(pa.nulls(count, type), type)
-    if pa.types.is_timestamp(type):
-        moved: NDArray[np.int64] = numbers(values.cast(pa.int64()), 0) + outwards
-        values = pa.array(moved, mask=~np.asarray(values.is_valid())).cast(type)
-    return order_keys(values, type)

@@ -19,7 +19,7 @@ from skipstone.predicate.naming import SAME, Named, Naming
 from skipstone.predicate.types import column_name, is_list
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
     from contextlib import AbstractContextManager
 
 READERS = 16
@@ -48,6 +48,14 @@ def columns_by_id(fields: Fields, above: tuple[str, ...] = ()) -> dict[int, str]
             found[each.id] = column_name(path)
         found |= columns_by_id(each.below, path)
     return found
+
+
+def former_names(now: Fields, past: Iterable[Fields]) -> dict[str, str]:
+    """The columns of ``now`` by names that they had in the past, and that no column has now."""
+    ours = columns_by_id(now)
+    names = set(ours.values())
+    before = (pair for fields in past for pair in columns_by_id(fields).items())
+    return {each: ours[id] for id, each in before if id in ours and each not in names}
 
 
 class FilesByIds:

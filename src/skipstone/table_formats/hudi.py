@@ -19,21 +19,22 @@ from __future__ import annotations
 
 import json
 from datetime import UTC, datetime
-from threading import Lock
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
-import pyarrow as pa
 
 from skipstone.errors import SkipstoneError, UnsupportedError
 from skipstone.human import of_total
 from skipstone.identity import canonical_path
 
-from .libraries import library, store_options
-from .snapshot import Snapshot, Statistics, canonical_type, instant, known_time
+from .libraries import DirectorySource, failing, library, store_options
+from .snapshot import Snapshot, Statistics, canonical_schema, instant, known_time
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
+
+    import pyarrow as pa
 
     from skipstone.pruning.interval import Intervals
 
@@ -41,10 +42,11 @@ FORMAT: Final = "Apache Hudi"
 _READ: Final = f"read it through {FORMAT}"
 
 
-class HudiSource:
+class HudiSource(DirectorySource):
     """The table at ``root``, at an instant or a time if one is given."""
 
-    format: Final = FORMAT
+    format = FORMAT
+    part = "the table"
 
     def __init__(
         self,
@@ -53,41 +55,21 @@ class HudiSource:
         version: int | str | None = None,
         timestamp: str | datetime | None = None,
     ) -> None:
+        super().__init__(root, options, version, timestamp)
         self._library = library("hudi", root, FORMAT, "pip install 'skipstone[hudi]'")
-        self.root = root
-        self._given = root, options, version, timestamp
         self._options = store_options(root, options) or None
-        self.pinned = version is not None or timestamp is not None
-        self._lock = Lock()
-        self._last: tuple[list[Any], Snapshot] | None = None
         if self.pinned:
             self._at = self._named(version, timestamp)
 
-    def __reduce__(self) -> tuple[Any, ...]:
-        return HudiSource, self._given  # it is opened where it arrives
-
-    def snapshot(self) -> Snapshot:
-        """See ``Source``."""
-        with self._lock:
-            if self.pinned and self._last is not None:
-                return self._last[1]
-            table, instants = self._open()
-            # The list is another one after each commit and each rollback.
-            seen = [each.timestamp for each in instants]
-            if self._last is None or self._last[0] != seen:
-                try:
-                    self._last = seen, self._read(table, instants)
-                except SkipstoneError:
-                    raise
-                except Exception as error:  # of the library, which has one class for all
-                    raise SkipstoneError(
-                        f"{self.root}: {FORMAT} does not read the table: {error}"
-                    ) from error
-        return self._last[1]
+    def _newest(self) -> tuple[list[str], Callable[[], Snapshot]]:
+        table, instants = self._open()
+        # The list is another one after each commit and each rollback.
+        return [each.timestamp for each in instants], partial(self._read, table, instants)
 
     def _open(self) -> tuple[Any, list[Any]]:
         """The table as it is now, and its completed instants, the oldest first."""
-        try:
+        hint = f"check the options of the storage, or {_READ}"
+        with failing(f"{self.root}: {FORMAT} does not open the table", hint):
             table = self._library.HudiTable(self.root, self._options)
             timeline = table.get_timeline()
             found = {
@@ -98,11 +80,6 @@ class HudiSource:
                     *timeline.get_completed_replacecommits(),
                 )
             }
-        except Exception as error:  # as above
-            raise SkipstoneError(
-                f"{self.root}: {FORMAT} does not open the table: {error}",
-                hint=f"check the options of the storage, or {_READ}",
-            ) from error
         return table, [found[time] for time in sorted(found)]
 
     def _named(self, version: int | str | None, timestamp: str | datetime | None) -> str:
@@ -162,12 +139,7 @@ class HudiSource:
     def _schema(self, table: Any) -> pa.Schema:
         own = table.hudi_options().get("hoodie.populate.meta.fields", "true") != "false"
         arrow = table.get_schema_with_meta_fields() if own else table.get_schema()
-        for field in arrow:
-            if "[ns" in str(field.type):
-                raise UnsupportedError(
-                    f"{self.root}: {field.name!r} has nanoseconds: not read here"
-                )
-        return pa.schema([pa.field(each.name, canonical_type(each.type)) for each in arrow])
+        return canonical_schema(self.root, arrow)
 
     def _check(self, table: Any, instants: Sequence[Any]) -> None:
         """``UnsupportedError`` for what is not applied here. (The library refuses base files of

@@ -37,7 +37,7 @@ from skipstone.pruning import RowSet
 
 from .iceberg_columns import DataFile, ManifestStatistics, Names, partitions_of, schema_of
 from .iceberg_equality import EqualityDeletes, TableState, side_by_side
-from .libraries import library, store_options
+from .libraries import failing, library, store_options
 from .snapshot import Connector, LazyRows, Snapshot, instant, known_time
 
 if TYPE_CHECKING:
@@ -95,27 +95,16 @@ class IcebergSource:
                 self._newest()
             seen = self._table.metadata_location, self._table.metadata.last_updated_ms
             if self._last is None or self._last[0] != seen:
-                try:
+                hint = "a snapshot that was expired has lost its manifests"
+                what = f"{self.name}: {FORMAT} does not read the snapshot"
+                with failing(what, hint, words=first_line):
                     self._last = seen, self._read()
-                except SkipstoneError:
-                    raise
-                except Exception as error:  # of the decoders, where bytes are damaged
-                    raise SkipstoneError(
-                        f"{self.name}: {FORMAT} does not read the snapshot: {first_line(error)}",
-                        hint="a snapshot that was expired has lost its manifests",
-                    ) from error
         return self._last[1]
 
     def _newest(self) -> None:
-        try:
+        hint = "pyiceberg has the configuration of catalogs: ~/.pyiceberg.yaml"
+        with failing(f"{self.name}: {FORMAT} does not open the table", hint):
             self._table = self._load(self._table)
-        except SkipstoneError:
-            raise
-        except Exception as error:  # each catalog has errors of its own
-            raise SkipstoneError(
-                f"{self.name}: {FORMAT} does not open the table: {error}",
-                hint="pyiceberg has the configuration of catalogs: ~/.pyiceberg.yaml",
-            ) from error
 
     def _snapshot_of(self, version: int | str | None, timestamp: str | datetime | None) -> Any:
         table, said = self._table, version

@@ -35,7 +35,7 @@ from skipstone.predicate.types import EXISTS_DEFAULT, MapKey, column_path
 from skipstone.pruning.interval import Intervals
 from skipstone.pruning.table_schema import find_field
 
-from .field_ids import Field, Fields, FilesByIds, columns_by_id
+from .field_ids import Field, Fields, FilesByIds, former_names
 from .snapshot import Statistics, canonical_type
 
 if TYPE_CHECKING:
@@ -129,12 +129,8 @@ class Names:
 
     def former(self, table: Any, fields: Any) -> dict[str, str]:
         """The columns of ``fields`` by names that older schemas had for them, and no column has."""
-        now = columns_by_id(_fields(fields.fields))
-        names, found = set(now.values()), dict[str, str]()
-        for _, schema in sorted(table.schemas().items()):
-            old = columns_by_id(_fields(schema.fields)).items()
-            found |= {each: now[id] for id, each in old if id in now and each not in names}
-        return found
+        past = (_fields(schema.fields) for _, schema in sorted(table.schemas().items()))
+        return former_names(_fields(fields.fields), past)
 
     def _same(self, table: Any, fields: Any, data: Sequence[DataFile]) -> bool:
         """Whether no file can have a column under another name, by all schemas."""

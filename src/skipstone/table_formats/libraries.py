@@ -1,17 +1,82 @@
-"""The libraries of the formats: their import, and the options of an object store as they call them.
+"""The libraries of the formats: their import, their errors, the options of an object store as they
+call them, and what the sources of tables in a directory share.
 
 All of them are extras, and none is imported before a table of its format is opened.
 """
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
+from contextlib import contextmanager
 from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from threading import Lock
+from typing import TYPE_CHECKING, Any, ClassVar
 
-from skipstone.errors import UnsupportedError
+from skipstone.errors import SkipstoneError, UnsupportedError
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Iterator, Mapping
+    from datetime import datetime
+
+    from .snapshot import Snapshot
+
+
+@contextmanager
+def failing(
+    what: str,
+    hint: str | None = None,
+    errors: tuple[type[Exception], ...] = (Exception,),
+    words: Callable[[Exception], str] = str,
+) -> Iterator[None]:
+    """Errors of a library as ``SkipstoneError``; ``what`` says what it does not do."""
+    try:
+        yield
+    except SkipstoneError:
+        raise
+    except errors as error:  # most libraries have no class of their own for their errors
+        raise SkipstoneError(f"{what}: {words(error)}", hint=hint) from error
+
+
+class DirectorySource(ABC):
+    """A ``Source`` of the table in the directory ``root``, at a version or a time if one is given.
+    A subclass also has the arguments of this class, for it is opened again where it arrives."""
+
+    format: ClassVar[str]
+    #: what the library does not read, where it fails; a hint; and the classes of its errors
+    part: ClassVar[str]
+    hint: ClassVar[str | None] = None
+    errors: tuple[type[Exception], ...] = (Exception,)
+
+    def __init__(
+        self,
+        root: str,
+        options: Mapping[str, str],
+        version: int | str | None = None,
+        timestamp: str | datetime | None = None,
+    ) -> None:
+        self.root, self._given = root, (root, options, version, timestamp)
+        self.pinned = version is not None or timestamp is not None
+        self._lock = Lock()
+        self._last: tuple[Any, Snapshot] | None = None
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), self._given
+
+    def snapshot(self) -> Snapshot:
+        """See ``Source``."""
+        with self._lock:
+            if self._last is None or not self.pinned:
+                what = f"{self.root}: {self.format} does not read {self.part}"
+                with failing(what, self.hint, self.errors):
+                    seen, read = self._newest()
+                    if self._last is None or self._last[0] != seen:
+                        self._last = seen, read()
+        return self._last[1]
+
+    @abstractmethod
+    def _newest(self) -> tuple[Any, Callable[[], Snapshot]]:
+        """What is another value after each commit, and what reads the snapshot of now, or the one
+        that was named."""
 
 
 def library(module: str, root: str, format: str, hint: str) -> Any:

@@ -31,28 +31,26 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import cached_property
 from importlib import import_module
-from threading import Lock
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 import pyarrow as pa
 
-from skipstone._arrays import numbers
 from skipstone.errors import SkipstoneError, UnsupportedError
 from skipstone.human import of_total
 from skipstone.identity import canonical_path
-from skipstone.predicate.literals import Keys, order_keys
 from skipstone.predicate.naming import SAME, Naming, Namings
 from skipstone.predicate.types import column_path
 from skipstone.pruning import RowSet
-from skipstone.pruning.interval import Intervals
 
-from .field_ids import Field, Fields, columns_by_id, naming_of
-from .libraries import library, store_options
-from .snapshot import Snapshot, Statistics, canonical_type, instant, known_time
+from .field_ids import Field, Fields, former_names, naming_of
+from .libraries import DirectorySource, failing, library, store_options
+from .snapshot import Snapshot, Statistics, canonical_schema, instant, known_time, outer_bounds
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+
+    from skipstone.pruning.interval import Intervals
 
 FORMAT: Final = "Apache Paimon"
 _COMPACT: Final = "compact it in Paimon (CALL sys.compact), or read the table there"
@@ -73,8 +71,6 @@ _WIDER: Final = (
 _LENGTH: Final = re.compile(r"(VARCHAR|VARBINARY|TIMESTAMP|TIMESTAMP_LTZ)\((\d+)\)")
 _WITHOUT_END: Final = {"STRING": "VARCHAR", "BYTES": "VARBINARY"}
 _SMALL: Final = {"source.split.target-size": "1 b", "source.split.open-file-cost": "1 b"}
-#: microseconds
-_CUT: Final = 1_000
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -89,10 +85,11 @@ class _DataFile:
     vector: Any
 
 
-class PaimonSource:
+class PaimonSource(DirectorySource):
     """The table at ``root``, at a snapshot, a tag or a time if one is given."""
 
-    format: Final = FORMAT
+    format = FORMAT
+    part, hint = "the snapshot", "a snapshot that expired has lost its manifests"
 
     def __init__(
         self,
@@ -101,49 +98,27 @@ class PaimonSource:
         version: int | str | None = None,
         timestamp: str | datetime | None = None,
     ) -> None:
-        self.root = root
-        self._given = root, options, version, timestamp
+        super().__init__(root, options, version, timestamp)
         self._table_type = library(_TABLE, root, FORMAT, _INSTALL).FileStoreTable
         self._options = store_options(root, options, _OPTIONS)
-        self.pinned = version is not None or timestamp is not None
-        self._lock = Lock()
-        self._last: tuple[Any, Snapshot] | None = None
         self._table = self._open()
         if self.pinned:
             self._table = self._table.copy(self._selected(version, timestamp))
 
-    def __reduce__(self) -> tuple[Any, ...]:
-        return PaimonSource, self._given  # it is opened where it arrives
-
-    def snapshot(self) -> Snapshot:
-        """See ``Source``."""
-        with self._lock:
-            if self.pinned and self._last is not None:
-                return self._last[1]
-            try:
-                if not self.pinned:
-                    self._table = self._open()
-                manager = self._table.snapshot_manager()
-                seen = None if self.pinned else self._seen(manager.get_latest_snapshot())
-                if self._last is None or self._last[0] != seen:
-                    self._last = self._read()
-            except SkipstoneError:
-                raise
-            except Exception as error:  # the library has no class of its own for its errors
-                raise SkipstoneError(
-                    f"{self.root}: {FORMAT} does not read the snapshot: {error}",
-                    hint="a snapshot that expired has lost its manifests",
-                ) from error
-        return self._last[1]
+    def _newest(self) -> tuple[Any, Callable[[], Snapshot]]:
+        if self.pinned:
+            return None, self._read
+        self._table = self._open()
+        found = self._table.snapshot_manager().get_latest_snapshot()
+        # It is another one after each commit, rollback and change of the schema. One that comes
+        # before the snapshot is read is seen the next time.
+        seen = self._table.table_schema.id, found and (found.id, found.delta_manifest_list)
+        return seen, self._read
 
     def _open(self) -> Any:
-        try:
+        hint = "check the options of the storage"
+        with failing(f"{self.root}: {FORMAT} does not open the table", hint):
             return self._table_type.from_path(self.root, self._options)
-        except Exception as error:  # as above
-            raise SkipstoneError(
-                f"{self.root}: {FORMAT} does not open the table: {error}",
-                hint="check the options of the storage",
-            ) from error
 
     def _selected(self, version: int | str | None, at: str | datetime | None) -> dict[str, str]:
         """The library's options for a snapshot, which there must be."""
@@ -164,12 +139,7 @@ class PaimonSource:
             )
         return {"scan.snapshot-id": str(found.id)}
 
-    def _seen(self, found: Any) -> Any:
-        """What is another one after each commit, rollback and change of the schema."""
-        schema = self._table.table_schema.id
-        return schema, found and (found.id, found.delta_manifest_list)
-
-    def _read(self) -> tuple[Any, Snapshot]:
+    def _read(self) -> Snapshot:
         table = self._table
         if table.options.query_auth_enabled:
             raise UnsupportedError(
@@ -185,7 +155,7 @@ class PaimonSource:
         schema, named = schema_of(self.root, table.fields), self._named(files)
         namings = [named[each.file.schema_id] for each in files]
         made = None if found is None else datetime.fromtimestamp(found.time_millis / 1e3, UTC)
-        snapshot = Snapshot(
+        return Snapshot(
             format=FORMAT,
             version="0" if found is None else str(found.id),
             paths=[each.path for each in files],
@@ -213,7 +183,6 @@ class PaimonSource:
             names=Namings.of(namings),
             former=self._former(named),
         )
-        return None if self.pinned else self._seen(found), snapshot
 
     def _files(self, splits: Sequence[Any]) -> Iterator[_DataFile]:
         merged = [each for each in splits if not each.raw_convertible]
@@ -262,15 +231,10 @@ class PaimonSource:
 
     def _former(self, schemas: Iterable[int]) -> dict[str, str]:
         """The columns by names that these schemas had for them, and that no column has now."""
-        now = columns_by_id(_fields(self._table.fields))
-        names, found = set(now.values()), dict[str, str]()
-        for id in sorted(schemas):
-            if id != self._table.table_schema.id:
-                old = columns_by_id(_fields(self._table.schema_manager.get_schema(id).fields))
-                found |= {
-                    each: now[id] for id, each in old.items() if id in now and each not in names
-                }
-        return found
+        schema = self._table.schema_manager.get_schema
+        own = self._table.table_schema.id
+        old = (_fields(schema(id).fields) for id in sorted(schemas) if id != own)
+        return former_names(_fields(self._table.fields), old)
 
     def _check_types(self, old: Sequence[Any], now: Sequence[Any]) -> None:
         """``UnsupportedError`` where values of an older schema are not those of the types now."""
@@ -310,10 +274,7 @@ def schema_of(root: str, fields: Sequence[Any]) -> pa.Schema:
         arrow = types.from_paimon_schema(fields)
     except ValueError as error:
         raise UnsupportedError(f"{root}: {error}", hint=f"read it through {FORMAT}") from error
-    for field in arrow:
-        if "[ns" in str(field.type):
-            raise UnsupportedError(f"{root}: {field.name!r} has nanoseconds: not read here")
-    return pa.schema([pa.field(each.name, canonical_type(each.type)) for each in arrow])
+    return canonical_schema(root, arrow)
 
 
 def _is_read_as(old: Any, now: Any) -> bool:
@@ -429,16 +390,12 @@ class ManifestStatistics(Statistics):
             highs.append(_bound(stats and stats.max_values, at))
             count = counts[at] if 0 <= at < len(counts) else None
             nulls.append(-1 if count is None else count)
+        rows = np.array([each.file.row_count for each in self.files], np.int64)
         try:
-            low, high = _keys(lows, type, -_CUT), _keys(highs, type, _CUT)
+            low, high = _values(lows, type), _values(highs, type)
         except (pa.ArrowException, OverflowError):
             return None  # they are of a type that the column had before
-        if pa.types.is_floating(type):
-            high = Keys(high.data, np.zeros(len(lows), np.bool_))
-        rows = np.array([each.file.row_count for each in self.files], np.int64)
-        return Intervals.checked(
-            type=type, lo=low, hi=high, rows=rows, nulls=np.array(nulls, np.int64)
-        )
+        return outer_bounds(low, high, rows, np.array(nulls, np.int64))
 
 
 def _bound(row: Any, at: int) -> Any:
@@ -449,11 +406,3 @@ def _bound(row: Any, at: int) -> Any:
     except (TypeError, ValueError, struct.error):
         return None
     return None if isinstance(value, float) and math.isnan(value) else value
-
-
-def _keys(values: Sequence[Any], type: pa.DataType, outwards: int) -> Keys:
-    found = _values(values, type)
-    if pa.types.is_timestamp(type):
-        moved = numbers(found.cast(pa.int64()), 0) + outwards
-        found = pa.array(moved, mask=~np.asarray(found.is_valid())).cast(type)
-    return order_keys(found, type)

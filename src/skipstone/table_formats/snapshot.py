@@ -28,10 +28,13 @@ from threading import Lock
 from typing import TYPE_CHECKING, ClassVar, Protocol
 
 import numpy as np
+import pyarrow as pa
 
+from skipstone._arrays import numbers
 from skipstone.errors import SkipstoneError, StaleError, UnsupportedError
 from skipstone.human import of_total, plural
 from skipstone.planning.table_facts import SnapshotFacts
+from skipstone.predicate.literals import order_keys
 from skipstone.predicate.tree import leaves
 from skipstone.predicate.types import is_list, spark_type
 from skipstone.pruning import Answer, BaseEvidence, Cause, Fetched, Level, Reason, Units
@@ -42,7 +45,6 @@ from skipstone.storage import Listing, Storage
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
 
-    import pyarrow as pa
     from numpy.typing import NDArray
 
     from skipstone.identity import ObjectId
@@ -367,8 +369,6 @@ def _same(made: datetime | None) -> datetime | None:
 
 def canonical_type(type: pa.DataType) -> pa.DataType:
     """The type in which plans have a column, at any depth."""
-    import pyarrow as pa
-
     if pa.types.is_struct(type):
         return pa.struct([pa.field(each.name, canonical_type(each.type)) for each in type])
     if is_list(type):
@@ -376,6 +376,38 @@ def canonical_type(type: pa.DataType) -> pa.DataType:
     if pa.types.is_map(type):
         return pa.map_(canonical_type(type.key_type), canonical_type(type.item_type))
     return spark_type(type) or type
+
+
+def canonical_schema(root: str, schema: pa.Schema) -> pa.Schema:
+    """The columns of the table at ``root`` in canonical types."""
+    for each in schema:
+        if "[ns" in str(each.type):
+            raise UnsupportedError(f"{root}: {each.name!r} has nanoseconds: not read here")
+    return pa.schema([pa.field(each.name, canonical_type(each.type)) for each in schema])
+
+
+#: microseconds that writers cut from timestamps, of which they keep milliseconds
+_CUT = 1_000
+
+
+def outer_bounds(
+    low: pa.Array, high: pa.Array, rows: NDArray[np.int64], nulls: NDArray[np.int64]
+) -> Intervals:
+    """Bounds that writers made, as bounds of all values: those of timestamps are moved outwards,
+    because they may be cut, and upper ones of floats are left out, because they may not count
+    NaN."""
+    type = low.type
+    if pa.types.is_timestamp(type):
+        low, high = _moved(low, -_CUT), _moved(high, _CUT)
+    if pa.types.is_floating(type):
+        high = pa.nulls(len(high), type)
+    lo, hi = order_keys(low, type), order_keys(high, type)
+    return Intervals.checked(type=type, lo=lo, hi=hi, rows=rows, nulls=nulls)
+
+
+def _moved(values: pa.Array, by: int) -> pa.Array:
+    moved = numbers(values.cast(pa.int64()), 0) + by
+    return pa.array(moved, mask=~np.asarray(values.is_valid())).cast(values.type)
 
 
 def instant(timestamp: str | datetime) -> datetime:
