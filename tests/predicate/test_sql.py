@@ -308,25 +308,6 @@ def test_deep_nesting_says_nothing_and_does_not_fail() -> None:
     assert parse_sql("NOT " * 5_001 + "c") == Not(Truth(ColumnRef(("c",), 20_004)))
 
 
-@pytest.mark.parametrize(
-    "text, value, type",
-    [
-        ("TIMESTAMP '1970-01-01 00:00:01'", 1_000_000, NTZ),
-        ("TIMESTAMP '1970-01-01 00:00:01Z'", "1970-01-01 00:00:01Z", TS),
-        ("TIMESTAMP_LTZ '1970-01-01 00:00:01'", "1970-01-01 00:00:01", TS),
-    ],
-)
-def test_timestamps_without_a_zone_by_default(text: str, value: Any, type: pa.DataType) -> None:
-    found = parse_sql(f"c = {text}", timestamp_ntz=True)
-    assert isinstance(found, Comparison)
-    assert found.right == Literal(value, type)
-    for cast in ("CAST(c AS TIMESTAMP)", "c::timestamp", "timestamp(c)"):
-        found = parse_sql(f"{cast} = 5", timestamp_ntz=True)
-        assert isinstance(found, Comparison)
-        assert isinstance(found.left, Cast)
-        assert found.left.type == NTZ
-
-
 def test_a_list_of_five_thousand() -> None:
     strings = [f"it's {i}, \\ ', '" for i in range(5_000)]
     quoted = ", ".join("'" + s.replace("\\", "\\\\").replace("'", "\\'") + "'" for s in strings)

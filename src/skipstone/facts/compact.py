@@ -42,14 +42,13 @@ SMALL = 1024 * 1024
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Compaction:
-    """What a compaction did: parts and rows before and after, and rows dropped as dead; ``sliced``
-    are the bit slices that there are now."""
+    """What a compaction did: parts, rows and bytes before and after; ``sliced`` are the bit slices
+    that there are now."""
 
     parts_before: int
     parts_after: int
     rows_before: int
     rows_after: int
-    dead: int
     bytes_before: int
     bytes_after: int
     sliced: SlicedNow = field(default_factory=SlicedNow)
@@ -95,7 +94,6 @@ def compact(
         parts_after=parts_after + len(snapshot.parts) - len(identities.parts),
         rows_before=len(identities),
         rows_after=rows_after,
-        dead=int(matched.dead_rows.sum()),
         bytes_before=snapshot.size,
         bytes_after=bytes_after + sliced.bytes,
         sliced=sliced,

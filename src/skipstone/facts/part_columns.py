@@ -58,7 +58,7 @@ from skipstone.predicate.tree import is_expression
 from skipstone.xskipper.format.naming import OBJ_NAME, column_name
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Iterable, Iterator, Mapping
 
     from numpy.typing import NDArray
 
@@ -358,9 +358,9 @@ def _definition(entry: dict[str, Any], types: pa.Schema | None) -> Definition:
     )
 
 
-def unique_names(fields: Iterable[FactField], taken: Sequence[str] = tuple(OWN)) -> list[FactField]:
+def unique_names(fields: Iterable[FactField]) -> list[FactField]:
     """The fields under unique names, also where case is ignored."""
-    used = {name.lower() for name in taken}
+    used = {name.lower() for name in OWN}
     named = []
     for field in fields:
         name, count = field.stem, 1

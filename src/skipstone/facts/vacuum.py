@@ -8,8 +8,6 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-import pyarrow as pa
-
 from skipstone.errors import FormatError, KeyUnavailableError, UnsupportedError
 from skipstone.identity import UNITS_PER_SECOND
 from skipstone.pruning import Cause, Reason
@@ -20,9 +18,6 @@ from .slice_upkeep import check_tail, unowned
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping
-
-    import numpy as np
-    from numpy.typing import NDArray
 
     from skipstone.identity import ObjectId
     from skipstone.storage import Storage
@@ -182,9 +177,7 @@ def _packs_named(store: Store, reasons: list[Reason]) -> set[str] | None:
     return None
 
 
-def packs_of_rows(snapshot: Snapshot, rows: NDArray[np.bool_] | None = None) -> set[str]:
-    """The packs that fact rows name: all of them, or those of the mask ``rows``."""
+def packs_of_rows(snapshot: Snapshot) -> set[str]:
+    """The packs that fact rows name."""
     columns = [snapshot.own(place_columns(sidecar)[0]) for sidecar in SIDECARS]
-    if rows is not None:
-        columns = [column.filter(pa.array(rows)) for column in columns]
     return {text for column in columns for text in column.unique().drop_null().to_pylist()}

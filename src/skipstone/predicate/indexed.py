@@ -114,7 +114,7 @@ def read_expression(
         if elements is not None or typed.kernel in ("map_keys", "map_values"):
             found = elements_of(typed)
             return Expression(elements_name(found), found, session)
-        _check(typed, sql)
+        _check(typed)
     except Unusable as why:
         raise UnsupportedError(
             f"no index on {sql}: {why}",
@@ -299,7 +299,7 @@ def _context(context: str) -> tuple[str, str | None]:
     return columns, where
 
 
-def _check(typed: Typed, sql: str) -> None:
+def _check(typed: Typed) -> None:
     columns = typed.columns()
     if spark_type(typed.type) is None or pa.types.is_null(typed.type):
         raise Unusable(f"its values are {typed.type}")

@@ -50,14 +50,14 @@ if TYPE_CHECKING:
 _COMPARISONS = frozenset({"=", "<=>", "<>", "<", "<=", ">", ">="})
 
 
-def parse_sql(text: str, *, timestamp_ntz: bool = False, any_function: bool = False) -> Expr:
+def parse_sql(text: str, *, any_function: bool = False) -> Expr:
     """The tree of a condition; ``PredicateError`` with its position if it is not a SQL condition.
 
-    ``timestamp_ntz`` where ``spark.sql.timestampType`` is TIMESTAMP_NTZ. Otherwise the text is read
-    as under Spark's defaults (double quotes are strings, backslashes escape). ``any_function``
-    where a session decides the rows, which may have functions of the user.
+    The text is read as under Spark's defaults (double quotes are strings, backslashes escape, a
+    TIMESTAMP is an instant). ``any_function`` where a session decides the rows, which may have
+    functions of the user.
     """
-    parser = _Parser(text, timestamp_ntz, any_function)
+    parser = _Parser(text, any_function)
     try:
         tree = parser.condition()
     except NotSqlError as refused:

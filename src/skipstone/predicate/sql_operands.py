@@ -13,8 +13,8 @@ from skipstone.errors import PredicateError
 
 from .lexer import Token, TokenKind, UnknownFormError, number, tokenize, typed_literal
 from .tree import Call, Cast, ColumnRef, Comparison, Literal, Truth
-from .types import TIMESTAMP, TIMESTAMP_NTZ, MapKey, parse_type
-from .zones import DAY, HOUR, SECOND, parse_local
+from .types import MapKey, parse_type
+from .zones import DAY, HOUR, SECOND
 
 if TYPE_CHECKING:
     from .tree import Expr, Operand
@@ -100,9 +100,8 @@ _FAMILIES = (
 class OperandParser:
     """Tokens, and the operands among them."""
 
-    def __init__(self, text: str, timestamp_ntz: bool, any_function: bool) -> None:
+    def __init__(self, text: str, any_function: bool) -> None:
         self.text, self.tokens, self.at = text, tokenize(text), 0
-        self.timestamp = TIMESTAMP_NTZ if timestamp_ntz else TIMESTAMP
         self.any_function = any_function
         self.depth = 0
         # What ends a condition at the present place, besides AND, OR and a closing parenthesis.
@@ -273,11 +272,11 @@ class OperandParser:
             case "DATE" | "TIMESTAMP" | "TIMESTAMP_LTZ" | "TIMESTAMP_NTZ" | "X" if (
                 after.kind is TokenKind.STRING
             ):
-                return self.typed_literal(token.text, self.single_string())
+                return typed_literal(token.text, self.single_string())
             case name if name in _CAST_FUNCTIONS and self.symbol("("):
                 found = self.value()
                 self.expect(")")
-                return Cast(found, self.timestamp if name == "TIMESTAMP" else parse_type(name))
+                return Cast(found, parse_type(name))
             case name if name in NOT_COLUMNS and after.text != "(":
                 raise UnknownFormError(f"{token.value} starts an expression that no index supports")
         return self.column(token)
@@ -418,7 +417,6 @@ class OperandParser:
         first = self.next()
         if first.kind is not TokenKind.NAME:
             raise UnknownFormError("a type is expected")
-        last = first
         if self.symbol("("):
             while not self.symbol(")"):
                 if self.peek().kind not in (TokenKind.NUMBER, TokenKind.SYMBOL):
@@ -427,14 +425,4 @@ class OperandParser:
         last = self.tokens[self.at - 1]
         if self.peek().kind is TokenKind.NAME and self.peek().text == "COLLATE":
             raise UnknownFormError("a cast to a string with a collation")
-        if first is last and first.text == "TIMESTAMP":
-            return self.timestamp
         return parse_type(self.text[first.start : last.end])
-
-    def typed_literal(self, name: str, text: str) -> Literal:
-        """``name 'text'``; a TIMESTAMP with a zone in the text is always an instant."""
-        if name == "TIMESTAMP" and self.timestamp == TIMESTAMP_NTZ:
-            local = parse_local(text)
-            if local is not None:
-                return Literal(local, TIMESTAMP_NTZ)
-        return typed_literal(name, text)
