@@ -7,6 +7,11 @@ checks and inspections only. In a query the index then proves nothing, and the p
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
 
 class SkipstoneError(Exception):
     """Base of all errors: a message of one line, and a hint for the user."""
@@ -167,7 +172,7 @@ class PredicateError(SkipstoneError, ValueError):
     """A predicate cannot be understood.
 
     ``text`` is the predicate, ``position`` the 0-based character of the error (``None`` without a
-    text), ``nearest`` the column name that was probably meant.
+    text), ``nearest`` the name that was probably meant.
     """
 
     default_hint = "predicates are Spark SQL expressions over the columns of the table"
@@ -187,3 +192,13 @@ class PredicateError(SkipstoneError, ValueError):
         if hint is None and nearest is not None:
             hint = f"did you mean {nearest!r}?"
         super().__init__(f"{message}{where}{quoted}", hint=hint)
+
+    @classmethod
+    def of_name(
+        cls, message: str, name: str, names: Sequence[str], hint: str | None = None
+    ) -> PredicateError:
+        """For a ``name`` that is none of ``names``; ``hint`` where none of these is near."""
+        from difflib import get_close_matches
+
+        near = get_close_matches(name, names, 1)
+        return cls(message, nearest=near[0]) if near else cls(message, hint=hint)

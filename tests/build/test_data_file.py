@@ -36,7 +36,7 @@ from skipstone.predicate.types import (
 from skipstone.pruning.kind import Builder, Built, Index
 from skipstone.rewrite import encrypt
 from skipstone.storage import LocalStorage
-from skipstone.table.expression_indexes import expression_column
+from skipstone.table.wanted_indexes import expression_column
 from tests.oracle import look_up, rows_of
 from tests.parquet.encryption.arrow_kms import write_encrypted
 from tests.strategies import ARROW_TYPES, leaf_columns, tables

@@ -45,7 +45,7 @@ DESCRIPTION = Description(
 
 @dataclass
 class Noted:
-    """What the fake table was made with and asked for, and what it answers or raises."""
+    """What the fake table was made with but defaults, was asked for, and answers or raises."""
 
     made: dict[str, Any] = field(default_factory=dict)
     calls: list[tuple[str, dict[Any, Any]]] = field(default_factory=list)
@@ -84,7 +84,8 @@ def noted(monkeypatch: pytest.MonkeyPatch) -> Noted:
 
     class Table:
         def __init__(self, path: str, **options: Any) -> None:
-            notes.made = {"path": path, **options}
+            said = {name: value for name, value in options.items() if value}
+            notes.made = {"path": path, **said}
 
         def __getattr__(self, verb: str) -> Callable[..., Any]:
             def call(*args: Any, **options: Any) -> Any:

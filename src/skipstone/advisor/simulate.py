@@ -127,9 +127,7 @@ class Simulation:
         engine = Engine(storage, self.options)
         if decryption is not None:
             engine.files.opening = lambda id: {"decryption": decryption}
-        self.footers: Footers = engine.footers(
-            listing, FileSchema(arrow=schema, spark=schema), partitions
-        )
+        self.footers: Footers = engine.footers(listing, FileSchema.canonical(schema), partitions)
         self.readable: NDArray[np.bool_] = np.ones(len(listing), np.bool_)
         self._matched: MatchedFacts | None = None
         self._spent: dict[tuple[Query, frozenset[str]], Spent] = {}

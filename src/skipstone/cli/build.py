@@ -6,13 +6,13 @@ import re
 from contextlib import ExitStack
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from . import output
 from .completion import definition
-from .keys import column_pairs, data_keys, index_encryption_of
+from .keys import column_pairs, data_keys, index_encryption_of, kept
 from .options import TableArguments, index_options, reporting, size, source_options, spark_options
 from .spark_session import BuildSession
 
@@ -21,7 +21,6 @@ if TYPE_CHECKING:
 
     from skipstone.facts.reports import BuildReport
     from skipstone.pruning.kind import Index
-    from skipstone.questdb.pm_of_data_file import PmMode
     from skipstone.table import Table
 
     from .output import Output
@@ -131,15 +130,13 @@ def _up_to_date(target: Table) -> bool:
 def build(
     table: TableArguments,
     columns: tuple[str, ...],
-    memory: int,
-    pm: PmMode,
     index_footer_key: str | None,
     key_metadata: dict[str, str],
     plaintext_footer: bool,
-    plaintext_index: bool,
     master: str | None,
     no_spark: bool,
     out: Output,
+    **asked: Any,
 ) -> None:
     """Index the files of TABLE that have no facts yet.
 
@@ -164,8 +161,7 @@ def build(
       skipstone build data/events -c id:minmax --index-footer-key kf --key-metadata id=k1 \\
                                   --index-key kf=env:KF --index-key k1=file:k1.key
     """
-    options = click.get_current_context().meta.get("skipstone.options") or {}
-    listed = any(_LISTS_COLUMNS.match(key) for key in options)
+    listed = any(map(_LISTS_COLUMNS.match, kept()["options"]))
     if not columns and not listed and not table.is_name:
         raise click.UsageError(
             "nothing to build: name columns and kinds with -c; `skipstone advise` proposes some"
@@ -175,20 +171,8 @@ def build(
         index_footer_key, key_metadata, plaintext_footer=plaintext_footer
     )
     target = table.open()
-    _run(
-        target,
-        master,
-        no_spark,
-        out,
-        partial(
-            target.build,
-            indexes=indexes,
-            memory=memory,
-            pm=pm,
-            encryption=encryption,
-            plaintext_index=plaintext_index,
-        ),
-    )
+    do = partial(target.build, indexes=indexes, encryption=encryption, **asked)
+    _run(target, master, no_spark, out, do)
 
 
 @click.command()
@@ -200,12 +184,7 @@ def build(
 @spark_options
 @reporting
 def refresh(
-    table: TableArguments,
-    pm: PmMode,
-    plaintext_index: bool,
-    master: str | None,
-    no_spark: bool,
-    out: Output,
+    table: TableArguments, master: str | None, no_spark: bool, out: Output, **asked: Any
 ) -> None:
     """Index new and changed files of TABLE with the indexes that it has.
 
@@ -213,5 +192,5 @@ def refresh(
     encrypted; --index-key says where its keys are. Exit code 3: not all files could be indexed.
     """
     target = table.open()
-    do = partial(target.refresh, pm=pm, plaintext_index=plaintext_index)
+    do = partial(target.refresh, **asked)
     _run(target, master, no_spark, out, do, partial(_up_to_date, target))

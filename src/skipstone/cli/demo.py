@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 FILES, ROWS = 40, 25_000
 _NAME = "orders-{:03d}.parquet"
-_WANTED = 654_321
+_WHERE = "order_id = 654321"
 
 
 @click.command()
@@ -50,15 +50,12 @@ def demo(directory: str, out: Output) -> None:
     hide_pandas()
     from skipstone.table import Table
 
-    from .query import table_lines
-
     root = Path(directory) / "orders"
     lines = _Lines(out)
     lines.say(f"1. A table: {root}, a million orders in {FILES} Parquet files.")
     lines.show(_made(root))
     table = Table(str(root))
     name = shlex.quote(str(root))
-    where = f"order_id = {_WANTED}"
 
     lines.say(
         "2. Which indexes would help? `advise` reads a sample. `overlap` says how many pairs of",
@@ -82,23 +79,12 @@ def demo(directory: str, out: Output) -> None:
         "4. What would a query read, and why not the rest? A line is an index: how many files,",
         "   row groups or pages it was asked about, and how many it left.",
     )
-    lines.run(f'skipstone explain {name} "{where}"')
-    lines.show(str(table.explain(where)))
+    lines.run(f'skipstone explain {name} "{_WHERE}"')
+    lines.show(str(table.explain(_WHERE)))
 
     lines.say("5. The rows, without Spark.")
-    lines.run(f'skipstone query {name} "{where}"')
-    rows, took = _timed(table, where)
-    lines.show("\n".join(table_lines(rows.schema, iter(rows.to_batches()))))
-    with tempfile.TemporaryDirectory() as folder:  # the same files, and no index next to them
-        copy = shutil.copytree(root, Path(folder) / "orders")
-        same, plainly = _timed(Table(str(copy)), where)
-    if not rows.equals(same):
-        raise SkipstoneError("the rows differ with and without the index", hint="please report it")
-    kept, total = table.plan(where).files_kept, len(table.listing())
-    lines.show(
-        f"With the index {of_total(kept, total, 'files')} and {took:.0f} ms; "
-        f"without it {of_total(total, total, 'files')} and {plainly:.0f} ms. The rows are the same."
-    )
+    lines.run(f'skipstone query {name} "{_WHERE}"')
+    report = _queried(table, root, advice.indexes, lines)
 
     lines.say(
         "Now your own data:",
@@ -109,17 +95,7 @@ def demo(directory: str, out: Output) -> None:
         f"The demo is in {directory}: remove it with `rm -r {shlex.quote(directory)}`.",
     )
     if out.as_json:
-        out.result(
-            DemoReport(
-                table=table.path,
-                files_total=total,
-                files_kept=kept,
-                rows=rows.num_rows,
-                indexes=advice.indexes,
-                milliseconds=took,
-                milliseconds_plain=plainly,
-            )
-        )
+        out.result(report)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -156,12 +132,41 @@ class _Lines:
             self.out.lines(lines)
 
 
-def _timed(table: Table, where: str) -> tuple[pa.Table, float]:
+def _queried(table: Table, root: Path, indexes: tuple[str, ...], lines: _Lines) -> DemoReport:
+    """The query with the index and without; the rows are shown."""
+    from skipstone.table import Table
+
+    from .query import table_lines
+
+    rows, took = _timed(table)
+    lines.show("\n".join(table_lines(rows.schema, iter(rows.to_batches()))))
+    with tempfile.TemporaryDirectory() as folder:  # the same files, and no index next to them
+        copy = shutil.copytree(root, Path(folder) / "orders")
+        same, plainly = _timed(Table(str(copy)))
+    if not rows.equals(same):
+        raise SkipstoneError("the rows differ with and without the index", hint="please report it")
+    kept, total = table.plan(_WHERE).files_kept, len(table.listing())
+    lines.show(
+        f"With the index {of_total(kept, total, 'files')} and {took:.0f} ms; "
+        f"without it {of_total(total, total, 'files')} and {plainly:.0f} ms. The rows are the same."
+    )
+    return DemoReport(
+        table=table.path,
+        files_total=total,
+        files_kept=kept,
+        rows=rows.num_rows,
+        indexes=indexes,
+        milliseconds=took,
+        milliseconds_plain=plainly,
+    )
+
+
+def _timed(table: Table) -> tuple[pa.Table, float]:
     """The rows, and the milliseconds of the fastest of three queries."""
     taken = []
     for _ in range(3):
         start = time.perf_counter()
-        rows = table.query(where)
+        rows = table.query(_WHERE)
         taken.append(1000 * (time.perf_counter() - start))
     return rows, min(taken)
 

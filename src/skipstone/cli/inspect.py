@@ -87,7 +87,7 @@ def inspect(path: str, storage_options: dict[str, str], out: Output, **asked: An
     from skipstone.inspect.inspection import InspectOptions
     from skipstone.parquet.encryption.master_keys import LabelledKeys
 
-    labelled = index_keys().get("index_keys")
+    labelled = index_keys()
     options = InspectOptions(
         **asked,
         storage_options=storage_options or None,

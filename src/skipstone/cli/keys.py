@@ -41,6 +41,7 @@ Function = TypeVar("Function", bound="Callable[..., Any]")
 _LENGTHS: Final = (16, 24, 32)
 _LONGEST: Final = 4096
 _SOURCES: Final = ("file", "env")
+_KEPT: Final = "skipstone.kept"
 _COLUMN_SOURCE: Final = re.compile(r"(.+?)=(?=(?:file|env):)")
 
 
@@ -210,8 +211,15 @@ data_keys_and_sets = partial(data_keys, sets=True)
 
 
 def keep(ctx: click.Context, param: click.Parameter, value: Any) -> None:
-    """Keeps the value of an option for ``TableArguments.open``."""
-    ctx.meta[f"skipstone.{param.name}"] = value
+    """Keeps the value of an option for ``TableArguments.open``: its name is that of an argument of
+    ``Table``."""
+    kept(ctx)[str(param.name)] = value
+
+
+def kept(ctx: click.Context | None = None) -> dict[str, Any]:
+    """The options that were kept, by name."""
+    found: dict[str, Any] = (ctx or click.get_current_context()).meta.setdefault(_KEPT, {})
+    return found
 
 
 def lookup_option(function: Function) -> Function:
@@ -234,7 +242,7 @@ def index_key_options(function: Function) -> Function:
         metavar="LABEL=SOURCE",
         multiple=True,
         expose_value=False,
-        callback=_keep_keys,
+        callback=lambda ctx, param, value: keep(ctx, param, column_sources(ctx, param, value)),
         help="For an encrypted index: the key with this label is at file:PATH or env:NAME; may be "
         "given again.",
     )
@@ -248,26 +256,17 @@ def index_key_options(function: Function) -> Function:
     return keys(kms(function))
 
 
-def _keep_keys(ctx: click.Context, param: click.Parameter, values: tuple[str, ...]) -> None:
-    ctx.meta["skipstone.index_key"] = column_sources(ctx, param, values)
-
-
-def index_keys() -> dict[str, Any]:
-    """``index_keys`` as ``Table`` takes it; empty without key options."""
-    meta = click.get_current_context().meta
-    sources, kms = meta.get("skipstone.index_key"), meta.get("skipstone.index_kms")
+def index_keys() -> Any:
+    """``index_keys`` as ``Table`` takes it; ``None`` without key options."""
+    sources, kms = kept().get("index_key"), kept().get("index_kms")
+    if kms and sources:
+        raise click.UsageError("--index-kms excludes --index-key: it has the keys")
     if kms:
-        if sources:
-            raise click.UsageError("--index-kms excludes --index-key: it has the keys")
-        return {"index_keys": kms_from(kms)}
+        return kms_from(kms)
     if not sources:
-        return {}
-    return {
-        "index_keys": {
-            label: key_from(source, f"the key labelled {label!r}")
-            for label, source in sources.items()
-        }
-    }
+        return None
+    found = sources.items()
+    return {label: key_from(each, f"the key labelled {label!r}") for label, each in found}
 
 
 def file_keys() -> Decryption | None:

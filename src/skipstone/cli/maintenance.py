@@ -16,7 +16,7 @@ from .options import TableArguments, age, index_options, reporting
 if TYPE_CHECKING:
     from datetime import timedelta
 
-    from skipstone.facts.reports import Description, IndexInfo
+    from skipstone.facts.reports import Description
 
     from .output import Output
 
@@ -33,10 +33,9 @@ class WouldDrop:
     @classmethod
     def of(cls, found: Description, index: str | None) -> WouldDrop:
         """The indexes of ``found`` that ``index`` names (``column:kind``), all for ``None``."""
-        chosen = [each for each in found.indexes if index is None or _names(index, each)]
-        if index is not None and not chosen:
-            names = ", ".join(each.name for each in found.indexes) or "none"
-            raise SkipstoneError(f"{found.table} has no index {index!r}", hint=f"it has {names}")
+        from skipstone.facts.coverage import named_indexes
+
+        chosen = found.indexes if index is None else named_indexes(found, index)
         return cls(
             table=found.table,
             indexes=tuple(each.name for each in chosen),
@@ -58,17 +57,6 @@ class WouldDrop:
         count = of_total(len(self.indexes), self.total, "indexes")
         head = f"would drop {count} of {self.table}, {size(self.bytes)}"
         return "\n".join([head, *(f"  {name}" for name in self.indexes)])
-
-
-def _names(text: str, index: IndexInfo) -> bool:
-    """True when ``text`` (``user_id:bloom``, with or without parameters) names ``index``."""
-    from skipstone.indexes.registry import kind as registered
-    from skipstone.predicate.indexed import names_it
-
-    column, _, kind = text.rpartition(":")
-    kind = kind.partition("(")[0]
-    known = registered(kind)
-    return index.kind == (kind if known is None else known.name) and names_it(column, index.column)
 
 
 @click.command()
@@ -121,8 +109,8 @@ def compact(
     if upgrade:
         from skipstone.xskipper.upgrade import upgrade_store
 
-        keys = index_keys().get("index_keys")
-        out.result(upgrade_store(table.path, options=table.storage_options, keys=keys))
+        options, keys = table.storage_options, index_keys()
+        out.result(upgrade_store(table.path, options=options, keys=keys))
         return
     out.result(table.open().compact())
 

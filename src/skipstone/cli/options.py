@@ -34,7 +34,7 @@ from skipstone.errors import SkipstoneError
 from skipstone.identity import canonical_path
 
 from .completion import paths
-from .keys import file_keys, index_key_options, index_keys, keep, lookup_option
+from .keys import file_keys, index_key_options, index_keys, keep, kept, lookup_option
 from .output import Output, closed_connections
 
 if TYPE_CHECKING:
@@ -54,6 +54,8 @@ Function = TypeVar("Function", bound="Callable[..., Any]")
 _SECRET = re.compile(
     r"secret|passw|token|credential|signature|sas|private|(access|account)_?key|key$"
 )
+# Options that are kept and are no arguments of ``Table``.
+_OTHERS = frozenset({"catalog_table", "index_key", "index_kms"})
 # The prefix of Paimon's options.
 _FILE_INDEX = "file-index."
 
@@ -146,10 +148,11 @@ def storage_option(function: Function) -> Function:
 def _version_options(function: Function) -> Function:
     """Adds ``--at-version`` and ``--at-timestamp``: which snapshot of a table format is read."""
     for name, metavar, what in (
-        ("--at-version", "VERSION", "a version (a snapshot, a branch, a tag or an instant)"),
-        ("--at-timestamp", "TIME", "the newest version at a time, of UTC unless it has a zone"),
+        ("version", "VERSION", "a version (a snapshot, a branch, a tag or an instant)"),
+        ("timestamp", "TIME", "the newest version at a time, of UTC unless it has a zone"),
     ):
         function = click.option(
+            f"--at-{name}",
             name,
             metavar=metavar,
             expose_value=False,
@@ -260,7 +263,7 @@ class TableArguments:
     @property
     def is_name(self) -> bool:
         """Whether ``path`` is a name in Spark's catalog."""
-        return click.get_current_context().meta.get("skipstone.catalog_table") is not None
+        return kept().get("catalog_table") is not None
 
     def _session(self, context: click.Context) -> SparkSession:
         """The session whose catalog has the table, for as long as the verb runs."""
@@ -281,27 +284,14 @@ class TableArguments:
         from skipstone.table import Table
 
         context = click.get_current_context()
-        meta = context.meta
-        said: dict[str, Any] = {"partial": True} if meta.get("skipstone.partial") else {}
-        said |= index_keys()
-        if meta.get("skipstone.recursive_file_lookup"):
-            said["recursive_file_lookup"] = True
-        for name in ("version", "timestamp"):
-            if meta.get(f"skipstone.at_{name}") is not None:
-                said[name] = meta[f"skipstone.at_{name}"]
-        keys = file_keys()
-        if keys is not None:
-            said["decryption"] = keys
-        if meta.get("skipstone.memory") is not None:
-            said["memory"] = meta["skipstone.memory"]
+        said = {name: value for name, value in kept().items() if name not in _OTHERS}
         place: Any = (self._session(context), self.path) if self.is_name else (self.path,)
         return Table(
             *place,
             index_location=self.index_location,
             storage_options=self.storage_options,
-            format=meta.get("skipstone.format", "parquet"),
-            options=meta.get("skipstone.options") or None,
-            schema=meta.get("skipstone.schema"),
+            index_keys=index_keys(),
+            decryption=file_keys(),
             **said,
         )
 
@@ -320,7 +310,7 @@ def reporting(function: Callable[..., Any]) -> Callable[..., Any]:
     def run(*args: Any, as_json: bool, quiet: bool, debug: bool, **options: Any) -> Any:
         out = Output(as_json=as_json, quiet=quiet)
         with out.warnings(), closed_connections():
-            named = click.get_current_context().meta.get("skipstone.catalog_table")
+            named = kept().get("catalog_table")
             refused: Exception | None = None
             if options.get("table") is not None and named is None:
                 try:
@@ -331,8 +321,7 @@ def reporting(function: Callable[..., Any]) -> Callable[..., Any]:
                         raise
                     refused = error
             if "decoding_memory" in options:
-                meta = click.get_current_context().meta
-                meta["skipstone.memory"] = options.pop("decoding_memory")
+                kept()["memory"] = options.pop("decoding_memory")
             if "index_location" in options:
                 location = options.pop("index_location")
                 store = options.pop("storage_options", None) or None

@@ -26,23 +26,17 @@ from .options import TableArguments, reporting, storage_option
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from skipstone.rewrite.file_jobs import TableReport
-
     from .output import Output
 
 
-def _run(
-    out: Output,
-    verb: str,
-    table: TableArguments,
-    master: str | None,
-    do: Callable[..., TableReport],
-) -> None:
-    """Process the files of a table, here or with a session; exit code 3 when some file failed."""
+def _run(out: Output, table: TableArguments, master: str | None, **how: Any) -> None:
+    """The verb on all files of a table, here or with a session; exit code 3 when some file
+    failed."""
     from .spark_session import session
 
+    verb = str(click.get_current_context().command.name)
     with session(master or "", no_spark=master is None) as spark, out.progress(verb) as progress:
-        report = do(table.open(), spark, progress=progress)
+        report = getattr(table.open(), verb)(spark, progress=progress, **how)
     out.verdict(report)
 
 
@@ -166,28 +160,21 @@ def encrypt(
     if (asked["footer_key"] is None) == (asked["footer_key_id"] is None):
         raise click.UsageError("either --footer-key, or --kms and --footer-key-id are needed")
     encryption = EncryptionOptions(**asked)
-    index_encryption = index_encryption_of(
-        index_footer_key, index_key_metadata, plaintext_footer=index_plaintext_footer
-    )
+    labels = index_footer_key, index_key_metadata
+    index_encryption = index_encryption_of(*labels, plaintext_footer=index_plaintext_footer)
     if index_encryption is not None and (plaintext_index or not Path(table.path).is_dir()):
-        raise click.UsageError(
-            "--index-footer-key is for a TABLE whose index must not stay in the clear"
-        )
+        text = "--index-footer-key is for a TABLE whose index must not stay in the clear"
+        raise click.UsageError(text)
     old = None if keys is None else DecryptionOptions(keys=keys)
     if _is_table(table, "encrypt", output):
         _run(
             out,
-            "encrypt",
             table,
             master,
-            lambda target, spark, progress: target.encrypt(
-                spark,
-                encryption=encryption.anywhere(),
-                decryption=None if old is None else old.anywhere(),
-                plaintext_index=plaintext_index,
-                index_encryption=index_encryption,
-                progress=progress,
-            ),
+            encryption=encryption.anywhere(),
+            decryption=None if old is None else old.anywhere(),
+            plaintext_index=plaintext_index,
+            index_encryption=index_encryption,
         )
         return
     from skipstone.rewrite import encrypt as _encrypt
@@ -223,21 +210,12 @@ def decrypt(
     """
     decryption = DecryptionOptions(**asked)
     if _is_table(table, "decrypt", output):
-        _run(
-            out,
-            "decrypt",
-            table,
-            master,
-            lambda target, spark, progress: target.decrypt(
-                spark, decryption=decryption.anywhere(), progress=progress
-            ),
-        )
+        _run(out, table, master, decryption=decryption.anywhere())
         return
     from skipstone.rewrite import decrypt as _decrypt
 
-    out.result(
-        _decrypt(table.path, output, decryption=decryption(), storage_options=table.storage_options)
-    )
+    options = table.storage_options
+    out.result(_decrypt(table.path, output, decryption=decryption(), storage_options=options))
 
 
 @click.command()
@@ -279,17 +257,12 @@ def rekey(
     if _is_table(table, "rekey", output):
         _run(
             out,
-            "rekey",
             table,
             master,
-            lambda target, spark, progress: target.rekey(
-                spark,
-                kms=partial(kms_from, kms),
-                new_kms=None if new_kms is None else partial(kms_from, new_kms),
-                master_keys=master_keys,
-                aad_prefix=prefix,
-                progress=progress,
-            ),
+            kms=partial(kms_from, kms),
+            new_kms=None if new_kms is None else partial(kms_from, new_kms),
+            master_keys=master_keys,
+            aad_prefix=prefix,
         )
         return
     from skipstone.rewrite import rekey as _rekey
@@ -353,36 +326,21 @@ def salvage(
     files in the clear are never put among encrypted ones. Exit code 3 when something was left out.
     """
     keys = DecryptionOptions(**asked)
+    how: dict[str, Any] = {
+        "output": output,
+        "schema": schema,
+        "skip_bad_pages": skip_bad_pages,
+        "footer_only": footer_only,
+    }
     if Path(table.path).is_dir():
         if row_group_rows is not None:
             raise click.UsageError("--row-group-rows is for one file")
-        _run(
-            out,
-            "salvage",
-            table,
-            master,
-            lambda target, spark, progress: target.salvage(
-                spark,
-                output=output,
-                schema=schema,
-                skip_bad_pages=skip_bad_pages,
-                footer_only=footer_only,
-                decryption=keys.anywhere() if keys.given else None,
-                progress=progress,
-            ),
-        )
+        _run(out, table, master, decryption=keys.anywhere() if keys.given else None, **how)
         return
     from skipstone.salvage import salvage as _salvage
 
-    report = _salvage(
-        table.path,
-        output=output,
-        schema=schema,
-        skip_bad_pages=skip_bad_pages,
-        row_group_rows=row_group_rows,
-        footer_only=footer_only,
-        decryption=keys() if keys.given else None,
-    )
+    opened = keys() if keys.given else None
+    report = _salvage(table.path, row_group_rows=row_group_rows, decryption=opened, **how)
     if report.footer == "whole" and report.ok and report.output is not None:
         out.warn(
             f"the footer is complete, and nothing was lost: {report.output} has the same rows; "

@@ -17,7 +17,7 @@ import pyarrow as pa
 
 from skipstone import _compute as pc
 from skipstone._arrays import arrow, arrow_bytes, numbers
-from skipstone.errors import UnsupportedError
+from skipstone.errors import SkipstoneError, UnsupportedError
 from skipstone.human import size
 from skipstone.predicate.tree import is_expression
 from skipstone.predicate.types import column_path, spark_name
@@ -43,6 +43,31 @@ if TYPE_CHECKING:
 
 #: A fact column of up to this many bytes is read to see which files have a value in it.
 READ_BYTES = 8 * 1024 * 1024
+
+
+def named_indexes(found: Description, text: str) -> tuple[IndexInfo, ...]:
+    """The indexes that ``text`` names (``user_id:bloom``, with or without parameters);
+    ``SkipstoneError`` where there is none."""
+    from difflib import get_close_matches
+
+    from skipstone.indexes.registry import kind as registered
+    from skipstone.predicate.indexed import names_it
+
+    column, _, kind = text.rpartition(":")
+    kind = kind.partition("(")[0]
+    known = registered(kind)
+    kind = kind if known is None else known.name
+    chosen = tuple(i for i in found.indexes if i.kind == kind and names_it(column, i.column))
+    if not chosen:
+        # Indexes of the same column come first: `id:bloom` does not mean that of another one.
+        own = [each.name for each in found.indexes if each.column in (column, text)]
+        close = get_close_matches(column or text, [each.column for each in found.indexes], 1)
+        near = own or [each.name for each in found.indexes if each.column in close]
+        hint = f"it has {', '.join(each.name for each in found.indexes) or 'none'}"
+        if near:
+            hint = f"did you mean {' or '.join(map(repr, near))}?"
+        raise SkipstoneError(f"{found.table} has no index {text!r}", hint=hint)
+    return chosen
 
 
 def covered(matched: MatchedFacts, index: Index) -> NDArray[np.bool_]:

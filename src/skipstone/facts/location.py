@@ -115,23 +115,19 @@ class Location:
 
     def is_part(self, path: str) -> bool:
         """Whether ``path`` has the name of a fact part: only such files are removed as parts."""
-        head, _, name = path.rpartition("/")
-        return head == self.facts and _PART.fullmatch(name) is not None
+        return _is_named(path, _PART, self.facts)
 
     def is_slices(self, path: str) -> bool:
         """Whether ``path`` has the name of the bit slices of a part."""
-        head, _, name = path.rpartition("/")
-        return head == self.facts and _SLICES.fullmatch(name) is not None
+        return _is_named(path, _SLICES, self.facts)
 
     def is_pack(self, path: str) -> bool:
         """Whether ``path`` has the name of a pack."""
-        head, _, name = path.rpartition("/")
-        return head == self.packs and _PACK.fullmatch(name) is not None
+        return _is_named(path, _PACK, self.packs)
 
     def is_passing(self, path: str) -> bool:
         """Whether ``path`` has the name of a temporary file."""
-        head, _, name = path.rpartition("/")
-        return head in (self.facts, self.packs) and _PASSING.fullmatch(name) is not None
+        return _is_named(path, _PASSING, self.facts, self.packs)
 
     def is_own(self, path: str) -> bool:
         """Whether Skipstone makes files of this name here. A user may have named a directory that
@@ -155,3 +151,8 @@ class Location:
     def pack(self, name: str) -> str:
         """The path of the pack of this name."""
         return f"{self.packs}/{name}"
+
+
+def _is_named(path: str, pattern: re.Pattern[str], *directories: str) -> bool:
+    head, _, name = path.rpartition("/")
+    return head in directories and pattern.fullmatch(name) is not None

@@ -135,6 +135,11 @@ class FileSchema:
     arrow: pa.Schema
     spark: pa.Schema
 
+    @classmethod
+    def canonical(cls, schema: pa.Schema) -> FileSchema:
+        """Of columns that are in canonical types."""
+        return cls(arrow=schema, spark=schema)
+
     def __eq__(self, other: object) -> bool:
         return (
             isinstance(other, FileSchema)
@@ -216,8 +221,8 @@ class TableSchema:
     merged: FileSchema
     distinct: int
     files_total: int
-    from_facts: int
-    from_footers: int
+    from_facts: int = 0
+    from_footers: int = 0
     said_by: str = ""
 
     def __str__(self) -> str:

@@ -87,9 +87,14 @@ class CatalogTable:
     identifier: JavaObject = field(repr=False)
 
     @classmethod
-    def of(cls, spark: Any, name: str) -> CatalogTable:
+    def of(cls, spark: Any, name: str | None) -> CatalogTable:
         """The table that this session knows by ``name``. ``SkipstoneError`` where there is none,
         ``UnsupportedError`` for a view, and for a table that has no plain files."""
+        if name is None:
+            raise TypeError(
+                "a table is a path, or a session and a name: Table(spark, 'db.events'), not "
+                f"{spark!r}"
+            )
         require_session(spark)
         if is_connect(spark):
             place = _location(spark, name)

@@ -11,18 +11,17 @@ from typing import TYPE_CHECKING, TypeAlias, cast
 
 import numpy as np
 
-from skipstone.errors import KeyUnavailableError, PredicateError, SkipstoneError, UnsupportedError
+from skipstone.errors import KeyUnavailableError, SkipstoneError, UnsupportedError
 from skipstone.human import plural
 from skipstone.paimon.options import FileIndexOptions
-from skipstone.predicate.types import MapKey, column_name, column_path
+from skipstone.predicate.types import column_path
 from skipstone.pruning import Cause, Reason
-from skipstone.pruning.kind import Index, column_fields
-from skipstone.pruning.partitions import PartitionColumns
-from skipstone.pruning.table_schema import spelled_path
+from skipstone.pruning.kind import Index
 
 from .file_format import Progress, bound
 from .open_table import OpenTable
 from .renamed_columns import known_indexes, lacking, require_no_labels, schema_in
+from .wanted_indexes import checked, without_spark
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -33,6 +32,7 @@ if TYPE_CHECKING:
 
     from skipstone.build.column_indexes import BuildSettings
     from skipstone.build.job import BuildJob, Outcome
+    from skipstone.facts import MatchedFacts
     from skipstone.facts.index_encryption import IndexEncryption, WriteEncryption
     from skipstone.facts.reports import BuildReport, RepairReport
     from skipstone.parquet.encryption.decryption import Decryption
@@ -210,40 +210,33 @@ def _run_build(
 ) -> BuildReport:
     """``required``: what cannot be built without Spark is an error, and else left out."""
     from skipstone.build.job import BuildJob
-    from skipstone.facts.coverage import outgrown, stored_bytes, unreadable, without_pm
+    from skipstone.facts.coverage import outgrown, stored_bytes, without_pm
 
     started = time.perf_counter()
     spark, choose = sessions
     write_encryption = table.store.encryption_to_write(encryption)
     listing = table.listing()
     with table.opened_with(settings.decryption):
-        wanted, schema = _checked(table, listing, wanted, spark)
+        wanted, schema = checked(table, listing, wanted, spark)
     locked: list[Reason] = []
     if write_encryption is not None:
         settings = replace(settings, plaintext_index=True)  # the index is encrypted
-        require_no_labels(listing, write_encryption)
-        wanted = _with_keys(table, wanted, write_encryption, locked)
+        wanted = _with_keys(table, listing, wanted, write_encryption, locked)
     elif not settings.plaintext_index and table.is_parquet:
         _refuse_in_clear(table, listing, wanted, settings)
     table.store.remove_left_overs()
     before = stored_bytes(table.store.snapshot())
     matched = table.match(listing, spark, or_none=True)
     # A _pm belongs to the file, not to an index: existing ones are not made again.
-    with_pm = settings.pm != "none" and table.is_parquet
-    pm = without_pm(matched) if with_pm else np.zeros(len(listing), np.bool_)
+    no_pm = settings.pm == "none" or not table.is_parquet
+    pm = np.zeros(len(listing), np.bool_) if no_pm else without_pm(matched)
     groups = list(lacking(matched, listing, wanted, schema, locked))
     indexed = np.logical_or.reduce([np.zeros_like(pm), *(files for _, files in groups)])
     todo, only_pm = indexed | pm, pm & ~indexed
-    lost = [
-        (listing.paths[at], f"{text} (not tried again: the file has not changed)")
-        for at, text in unreadable(matched).items()
-        if not todo[at]
-    ]
-    if choose is not None and spark is None and todo.any():
-        spark = choose(int(np.count_nonzero(todo)), int(listing.sizes[todo].sum()))
+    count = int(np.count_nonzero(todo))
+    if choose is not None and spark is None and count:
+        spark = choose(count, int(listing.sizes[todo].sum()))
     if spark is None:
-        from .expression_indexes import without_spark
-
         groups = list(without_spark(groups, locked, required=required))
     job = partial(
         BuildJob,
@@ -254,17 +247,11 @@ def _run_build(
         fingerprint=matched.fingerprint,
         encryption=write_encryption,
     )
-    jobs = list(_jobs(job, groups, (pm, only_pm), settings, partial(schema_in, listing, schema)))
-    outcomes: list[Outcome] = []
-    for files, each in jobs:
-        if files.any():
-            shown = _after(len(outcomes), int(np.count_nonzero(todo)), progress)
-            outcomes += table.file_format.execute(spark, each, listing.where(files), shown)
-    merged = _merge_if_needed(table)
-    stored = table.store.snapshot()
+    jobs = _jobs(job, groups, (pm, only_pm), settings, partial(schema_in, listing, schema))
+    outcomes = _executed(table, spark, jobs, listing, count, progress)
+    merged, stored = _merge_if_needed(table), table.store.snapshot()
     return replace(
-        _reported(table, len(listing), outcomes, locked, lost),
-        files_already=int(np.count_nonzero(~todo)) - len(lost),
+        _reported(table, matched, todo, outcomes, locked),
         bytes_index=max(0, stored_bytes(stored) - before),
         seconds=time.perf_counter() - started,
         merged=merged,
@@ -289,28 +276,52 @@ def _jobs(
     yield only_pm, job(definitions=(), settings=settings)
 
 
-def _after(done_before: int, total: int, progress: Progress | None) -> Progress | None:
-    """``progress`` of a job among others: files of ``total``, ``done_before`` of them earlier."""
-    return None if progress is None else lambda done, _: progress(done_before + done, total)
+def _executed(
+    table: OpenTable,
+    spark: SparkSession | None,
+    jobs: Iterable[tuple[NDArray[np.bool_], BuildJob]],
+    listing: Listing,
+    total: int,
+    progress: Progress | None,
+) -> list[Outcome]:
+    """The outcomes of the jobs; ``progress`` is that of all ``total`` files."""
+    found: list[Outcome] = []
+    for files, job in jobs:
+        if files.any():
+            shown = None if progress is None else _after(progress, len(found), total)
+            found += table.file_format.execute(spark, job, listing.where(files), shown)
+    return found
+
+
+def _after(progress: Progress, before: int, total: int) -> Progress:
+    """``progress`` of a job among others, ``before`` of whose ``total`` files are done."""
+    return lambda done, _: progress(before + done, total)
 
 
 def _reported(
     table: OpenTable,
-    files_total: int,
+    matched: MatchedFacts,
+    todo: NDArray[np.bool_],
     outcomes: Sequence[Outcome],
     locked: Sequence[Reason],
-    lost: Sequence[tuple[str, str]],
 ) -> BuildReport:
-    """What the outcomes of the files say; ``lost`` are files that were not tried again."""
+    """What the outcomes of the files ``todo`` say, and the facts about others."""
+    from skipstone.facts.coverage import unreadable
     from skipstone.facts.reports import BuildReport
 
+    lost = [
+        (matched.listing.paths[at], f"{text} (not tried again: the file has not changed)")
+        for at, text in unreadable(matched).items()
+        if not todo[at]
+    ]
     good = [outcome for outcome in outcomes if outcome.built]
     left_out = Counter(text for outcome in good for text in outcome.reasons.items())
     failed = [o for o in outcomes if not o.built and not o.too_fresh]
     return BuildReport(
         table=table.path,
         location=table.location.root,
-        files_total=files_total,
+        files_total=len(todo),
+        files_already=int(np.count_nonzero(~todo)) - len(lost),
         files_built=len({outcome.path for outcome in good}),
         files_failed=(*sorted((o.path, o.error or "") for o in failed), *lost),
         files_too_fresh=tuple(o.path for o in outcomes if o.too_fresh),
@@ -337,12 +348,14 @@ def _engine(spark: SparkSession | None) -> str:
 
 def _with_keys(
     table: OpenTable,
+    listing: Listing,
     wanted: Sequence[Index],
     write_encryption: WriteEncryption,
     locked: list[Reason],
 ) -> list[Index]:
     """The indexes of ``wanted`` whose keys are available; ``locked`` receives why others are left
     out. A new index must have its key."""
+    require_no_labels(listing, write_encryption)
     known = [(each.column, each.kind) for each in table.store.snapshot().definitions]
     write_encryption.encryption.check([*known, *((index.column, index.name) for index in wanted)])
     found = []
@@ -390,98 +403,6 @@ def _refuse_in_clear(
                 hint="encrypt it (encryption=…, --index-footer-key), or allow that "
                 "(plaintext_index=True, --plaintext-index)",
             )
-
-
-def _checked(
-    table: OpenTable, listing: Listing, wanted: Sequence[Index], spark: SparkSession | None
-) -> tuple[list[Index], pa.Schema]:
-    """``wanted`` with each column as the table spells it, and the table's schema.
-
-    Raises ``PredicateError`` with the nearest name for an unknown column, and ``UnsupportedError``
-    for a type that a kind does not support, or a partition column.
-    """
-    from difflib import get_close_matches
-
-    from .expression_indexes import expression_column
-
-    schema = table.file_columns(listing, spark)
-    partitions = PartitionColumns.of(listing).values
-    spelled = []
-    known = [each.column for each in table.store.snapshot().definitions]
-    for index in wanted:
-        path = spelled_path(schema, index.column)
-        found = expression_column(index.column, schema, known, spark)
-        if found is not None:
-            spelled.append(type(index).from_params(found, index.params))
-            continue
-        if path is None and index.column in partitions:
-            raise UnsupportedError(
-                f"{index.column!r} is a partition column: its values are in the paths",
-                hint="predicates on it skip files without an index",
-            )
-        if path is None:
-            names = [column_name((each,)) for each in (*schema.names, *partitions)]
-            near = get_close_matches(index.column, names, 1)
-            raise PredicateError(
-                f"there is no column {index.column!r} in {table.path}",
-                nearest=near[0] if near else None,
-                hint=None if near else _columns_of(schema),
-            )
-        column = column_name(path)
-        spelled.append(type(index).from_params(column, index.params))
-    column_fields(spelled, schema)
-    _check_kinds(table, spelled)
-    return list(dict.fromkeys(spelled)), schema
-
-
-def _columns_of(schema: pa.Schema) -> str:
-    if not schema.names:
-        return "it has none: check that the path has data files"
-    return f"its columns are {', '.join(schema.names[:20])}"
-
-
-def _check_kinds(table: OpenTable, wanted: Sequence[Index]) -> None:
-    """Refuse row indexes where rows have no positions; warn of kinds that Paimon deprecates."""
-    from skipstone.paimon.kinds import Bsi
-    from skipstone.predicate.indexed import columns_of_name, is_elements, spark_expression
-
-    sidecars = [index for index in wanted if index.sidecar is not None]
-    if sidecars and not table.is_parquet:
-        raise UnsupportedError(
-            f"{sidecars[0]!r}: only rows of Parquet files have positions that Spark keeps",
-            hint="minmax, valuelist and bloomfilter are about whole files of any format",
-        )
-    if of_spark := [index for index in sidecars if spark_expression(index.column) is not None]:
-        raise UnsupportedError(
-            f"{of_spark[0]!r}: only Spark computes it, and its rows come without their positions",
-            hint="minmax, valuelist and bloomfilter are about whole files",
-        )
-    for index in wanted:
-        if is_elements(index.column):
-            _check_elements(table, index)
-        read = columns_of_name(index.column)
-        if not table.is_parquet and any(isinstance(column_path(e)[-1], MapKey) for e in read):
-            raise UnsupportedError(f"{index!r}: keys of maps are columns of Parquet files only")
-        if isinstance(index, Bsi):
-            log.warning(
-                "%r: Paimon has deprecated bsi; %s:rangebitmap answers the same queries "
-                "faster, unless it is a decimal of more than 18 digits",
-                index,
-                index.column,
-            )
-
-
-_KINDS_OF_ELEMENTS = ("minmax", "valuelist", "bloomfilter")
-
-
-def _check_elements(table: OpenTable, index: Index) -> None:
-    if not table.is_parquet:
-        raise UnsupportedError(f"{index!r}: elements are those of lists and maps in Parquet files")
-    if index.name not in _KINDS_OF_ELEMENTS:
-        raise UnsupportedError(
-            f"{index!r}: elements of lists are no rows",
-            hint=f"{', '.join(_KINDS_OF_ELEMENTS)} are about whole files",
-        )
 
 
 def _merge_if_needed(table: OpenTable) -> int:

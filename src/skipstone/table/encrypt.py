@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final, Literal
 
 from skipstone.errors import FormatError, KeyUnavailableError, SkipstoneError
 from skipstone.storage.listing import SUMMARY
@@ -11,14 +11,15 @@ from skipstone.storage.listing import SUMMARY
 from .file_format import HINT, Progress
 from .index_after_rewrite import IndexAfterRewrite
 from .planning import outside
-from .rewrite import RewriteVerbs, each_file, require_local
+from .rewrite import FileJob, RewriteVerbs, each_file, require_local
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
 
     from pyspark.sql import SparkSession
 
     from skipstone.facts.index_encryption import IndexEncryption
+    from skipstone.facts.reports import BuildReport
     from skipstone.parquet.encryption.decryption import Decryption
     from skipstone.parquet.encryption.encryption import Encryption
     from skipstone.parquet.encryption.key_material import KmsClient
@@ -65,60 +66,34 @@ class EncryptVerbs(RewriteVerbs):
         a table opened with ``index_keys``) the whole index is built again, encrypted. ``_metadata``
         and ``_common_metadata``, which hold the earlier footers, are removed.
         """
-        from skipstone.parquet.reading.file import ParquetFile
-        from skipstone.rewrite.file_jobs import EncryptFiles, TableReport, given
+        from skipstone.rewrite.file_jobs import EncryptFiles, given
 
-        started = time.perf_counter()
-        require_local(self, "encrypted")
-        self.require_whole("encrypt")
-        listing = self.listing()
+        run = _FilesRun(self, "encrypt", "encrypted")
         made = given(encryption, "the encryption")
         old = None if decryption is None else given(decryption, "the old keys")
-        listed = _FileList.begun(self, made, old, listing.paths)
-        done = each_file(
-            spark,
-            listing,
-            EncryptFiles(
-                root=self.path,
-                beginning=None if listed is None else listed.beginning,
-                encryption=encryption,
-                decryption=decryption,
-                files=len(listing),
-                total=int(listing.sizes.sum()),
-                attempts=4 if spark is not None else 1,
-            ),
-            progress,
+        listed = _FileList.begun(self, made, old, run.listing.paths)
+        beginning = None if listed is None else listed.beginning
+        work = EncryptFiles(
+            root=self.path,
+            beginning=beginning,
+            encryption=encryption,
+            decryption=decryption,
+            files=len(run.listing),
+            total=run.listing.total_bytes,
+            attempts=4 if spark is not None else 1,
         )
-        if done and all(each.why.startswith("there is no column ") for each in done):
-            # A misspelt column: nothing was encrypted, so no index is dropped.
-            file = ParquetFile(done[0].path, decryption=old)
-            made.check_columns([leaf.path for leaf in file.footer.schema.leaves])
-        notes = [str(each) for each in outside(listing)]
-        notes += [] if listed is None else listed.finish(done)
+        done = run.each(spark, work, progress)
+        _require_columns(made, done, old)
+        run.notes += [] if listed is None else listed.finish(done)
         keys = made.decryption() if listed is None else listed.decryption
         session = None if callable(encryption) else spark
         index = IndexAfterRewrite(self, session, keys, plaintext_index=plaintext_index)
-        summaries: list[str] = []
-        if any(each.outcome != "failed" for each in done):
-            summaries = _remove_summaries(self)
+        left = _in_the_clear(self, remove=any(each.outcome != "failed" for each in done))
         dropped, refreshed, said = index.after_encryption(
-            made, index_encryption, changed=any(each.outcome == "done" for each in done)
+            made, index_encryption, changed=run.has("done")
         )
-        notes += said
-        if summaries:
-            notes.append(f"removed: they held footers in the clear: {', '.join(summaries)}")
-        if self.has_sidecars():
-            notes.append("file indexes (.index) next to the files are in the clear: remove them")
-        return TableReport(
-            table=self.path,
-            verb="encrypt",
-            files=tuple(done),
-            aad_prefix=None if listed is None else listed.beginning,
-            dropped=dropped,
-            refreshed=refreshed,
-            notes=(*notes, *index.notes),
-            seconds=time.perf_counter() - started,
-        )
+        run.notes += [*said, *left]
+        return run.report(index, refreshed, dropped=dropped, aad_prefix=beginning)
 
     def decrypt(
         self,
@@ -136,48 +111,34 @@ class EncryptVerbs(RewriteVerbs):
         the list of the files, which also has its version. Files in the clear are skipped. The
         list is removed after the last file, and the index is refreshed.
         """
-        from skipstone.rewrite.encrypted_file_list import read_list, remove_list
-        from skipstone.rewrite.file_jobs import DecryptFiles, TableReport, given
+        from skipstone.rewrite.encrypted_file_list import TablePrefix, read_list, remove_list
+        from skipstone.rewrite.file_jobs import DecryptFiles, given
 
-        started = time.perf_counter()
-        require_local(self, "decrypted")
+        run = _FilesRun(self, "decrypt", "decrypted")
         held = self.keys.get() if decryption is None else decryption
         if held is None:
             raise KeyUnavailableError(f"{self.path}: no keys were given", hint=HINT)
         keys = given(held, "the keys")
         known = read_list(self.path, keys)
         beginning = None if known is None else known.beginning
-        self.require_whole("decrypt")
-        listing = self.listing()
-        done = each_file(
-            spark,
-            listing,
-            DecryptFiles(root=self.path, beginning=beginning, decryption=held),
-            progress,
-        )
-        notes = [str(each) for each in outside(listing)]
+        work = DecryptFiles(root=self.path, beginning=beginning, decryption=held)
+        run.each(spark, work, progress)
         if known is None and keys.aad_prefix is None:
-            notes.append(
+            run.notes.append(
                 "no list of the files, and no AAD prefix: the places of the files were not checked"
             )
-        if known is not None and all(each.outcome != "failed" for each in done):
-            missing = sorted(set(known.files) - set(_relative(self, self.listing().paths)))
+        if known is not None and not run.has("failed"):
+            place = TablePrefix(self.path, b"-")
+            missing = sorted(set(known.files).difference(map(place.relative, self.listing().paths)))
             if missing:
-                notes.append(f"on the list of files, but missing: {', '.join(missing[:_SHOWN])}")
+                shown = ", ".join(missing[:_SHOWN])
+                run.notes.append(f"on the list of files, but missing: {shown}")
             remove_list(self.path)
         # The files are in the clear now, though the table was opened with keys.
         clear = keys.replaced(allow_plaintext_files=True) if self.keys else None
         index = IndexAfterRewrite(self, spark, clear)
-        refreshed = index.refreshed() if any(each.outcome == "done" for each in done) else None
-        return TableReport(
-            table=self.path,
-            verb="decrypt",
-            files=tuple(done),
-            aad_prefix=beginning,
-            refreshed=refreshed,
-            notes=(*notes, *index.notes),
-            seconds=time.perf_counter() - started,
-        )
+        refreshed = index.refreshed() if run.has("done") else None
+        return run.report(index, refreshed, aad_prefix=beginning)
 
     def rekey(
         self,
@@ -198,31 +159,16 @@ class EncryptVerbs(RewriteVerbs):
         beginning of the table's prefixes, where it is not stored.
         """
         from skipstone.parquet.encryption.decryption import Decryption
-        from skipstone.rewrite.encrypted_file_list import (
-            TablePrefix,
-            bound_to,
-            list_path,
-            read_list,
-        )
-        from skipstone.rewrite.file_jobs import RekeyFiles, TableReport, given
+        from skipstone.rewrite.encrypted_file_list import TablePrefix, bound_to, list_path
+        from skipstone.rewrite.file_jobs import RekeyFiles, given
         from skipstone.rewrite.rekey_file import rekey
 
-        started = time.perf_counter()
-        require_local(self, "rekeyed")
+        run = _FilesRun(self, "rekey", "rekeyed")
         master_keys = dict(master_keys or {})
         old = given(kms, "the KMS client")
         new = old if new_kms is None else given(new_kms, "the new KMS client")
-        known = None
-        beginning = aad_prefix
-        for client in (old, new):
-            try:
-                known = read_list(self.path, Decryption(kms=client, aad_prefix=beginning))
-                break
-            except KeyUnavailableError:
-                if client is new:
-                    raise
-        if known is not None:
-            beginning = known.beginning
+        known = _list_by_kms(self, (old, new), aad_prefix)
+        beginning = aad_prefix if known is None else known.beginning
         work = RekeyFiles(
             root=self.path,
             beginning=beginning,
@@ -230,10 +176,8 @@ class EncryptVerbs(RewriteVerbs):
             new_kms=new_kms,
             master_keys=master_keys,
         )
-        self.require_whole("rekey")
-        listing = self.listing()
-        done = each_file(spark, listing, work, progress)
-        if known is not None and all(each.outcome != "failed" for each in done):
+        done = run.each(spark, work, progress)
+        if known is not None and not run.has("failed"):
             # The list comes last: while a file is left, the old keys open both.
             place, prefix = list_path(self.path), TablePrefix(self.path, known.beginning).of("")
             if not work.is_done(place, old, None if new_kms is None else new, prefix):
@@ -243,32 +187,87 @@ class EncryptVerbs(RewriteVerbs):
         index = IndexAfterRewrite(self, None if callable(kms) else spark, keys)
         replaced = any(each.outcome == "done" and each.output == each.path for each in done)
         refreshed = index.refreshed() if replaced else None
+        return run.report(index, refreshed, aad_prefix=beginning)
+
+
+class _FilesRun:
+    """A run of ``verb`` over all files of a table: its listing, outcomes and notes."""
+
+    def __init__(
+        self, table: OpenTable, verb: Literal["encrypt", "decrypt", "rekey"], done: str
+    ) -> None:
+        self.started = time.perf_counter()
+        require_local(table, done)
+        table.require_whole(verb)
+        self.table, self.verb, self.listing = table, verb, table.listing()
+        self.files: list[FileResult] = []
+        self.notes = [str(each) for each in outside(self.listing)]
+
+    def each(
+        self, spark: SparkSession | None, work: FileJob[FileResult], progress: Progress | None
+    ) -> list[FileResult]:
+        """The outcomes of ``work``."""
+        self.files = each_file(spark, self.listing, work, progress)
+        return self.files
+
+    def has(self, outcome: str) -> bool:
+        """Whether a file has this outcome."""
+        return any(each.outcome == outcome for each in self.files)
+
+    def report(
+        self, index: IndexAfterRewrite, refreshed: BuildReport | None, **more: Any
+    ) -> TableReport:
+        """The report, with what became of the index, and ``more`` of its fields."""
+        from skipstone.rewrite.file_jobs import TableReport
+
         return TableReport(
-            table=self.path,
-            verb="rekey",
-            files=tuple(done),
-            aad_prefix=beginning,
+            table=self.table.path,
+            verb=self.verb,
+            files=tuple(self.files),
             refreshed=refreshed,
-            notes=(*map(str, outside(listing)), *index.notes),
-            seconds=time.perf_counter() - started,
+            notes=(*self.notes, *index.notes),
+            seconds=time.perf_counter() - self.started,
+            **more,
         )
 
 
-def _remove_summaries(table: OpenTable) -> list[str]:
-    """Remove the summaries of the earlier footers: they hold statistics of encrypted columns in the
-    clear, and no longer match any file."""
+def _require_columns(made: Encryption, done: Sequence[FileResult], old: Decryption | None) -> None:
+    """The error of a misspelt column: nothing was encrypted, so no index is dropped."""
+    from skipstone.parquet.reading.file import ParquetFile
+
+    if done and all(each.why.startswith("there is no column ") for each in done):
+        file = ParquetFile(done[0].path, decryption=old)
+        made.check_columns([leaf.path for leaf in file.footer.schema.leaves])
+
+
+def _list_by_kms(
+    table: OpenTable, clients: Sequence[KmsClient], aad_prefix: bytes | None
+) -> EncryptedFileList | None:
+    """The list of the files by the first of these clients that opens it."""
+    from skipstone.parquet.encryption.decryption import Decryption
+    from skipstone.rewrite.encrypted_file_list import read_list
+
+    for client in clients:
+        try:
+            return read_list(table.path, Decryption(kms=client, aad_prefix=aad_prefix))
+        except KeyUnavailableError:
+            if client is clients[-1]:
+                raise
+    return None
+
+
+def _in_the_clear(table: OpenTable, *, remove: bool) -> list[str]:
+    """Notes on what lies next to the files. With ``remove`` the summaries of the earlier footers
+    are removed: they hold statistics of encrypted columns, and no longer match any file."""
     from skipstone.rewrite.summary_files import COMMON
 
-    found = [name for name in (SUMMARY, COMMON) if table.storage.exists(f"{table.path}/{name}")]
+    names = (SUMMARY, COMMON) if remove else ()
+    found = [name for name in names if table.storage.exists(f"{table.path}/{name}")]
     table.storage.delete(*(f"{table.path}/{name}" for name in found))
-    return found
-
-
-def _relative(table: OpenTable, paths: Iterable[str]) -> list[str]:
-    from skipstone.rewrite.encrypted_file_list import TablePrefix
-
-    place = TablePrefix(table.path, b"-")
-    return [place.relative(path) for path in paths]
+    notes = [f"removed: they held footers in the clear: {', '.join(found)}"] if found else []
+    if table.has_sidecars():
+        notes.append("file indexes (.index) next to the files are in the clear: remove them")
+    return notes
 
 
 class _FileList:

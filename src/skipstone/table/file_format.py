@@ -9,11 +9,12 @@ stored, the job that builds facts, and how plain Spark reads the files.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, Self, TypeAlias
 
 from skipstone.errors import KeyUnavailableError, UnsupportedError
+from skipstone.paimon.options import is_option
 from skipstone.predicate.tree import is_expression
 from skipstone.pruning.table_schema import schema_of_columns
 
@@ -26,11 +27,30 @@ if TYPE_CHECKING:
     from skipstone.execution.open_files import SummaryFooters
     from skipstone.facts import Store
     from skipstone.parquet.encryption.decryption import Decryption
+    from skipstone.spark.catalog_table import CatalogTable
     from skipstone.spark.text_sources import SourceTable
     from skipstone.storage import Listing, Storage
 
 
 Progress: TypeAlias = Callable[[int, int], None]
+
+
+@dataclass(frozen=True)
+class Reading:
+    """How files are read; see ``Table`` for ``format`` to ``recursive`` (file lookup)."""
+
+    format: str = "parquet"
+    options: Mapping[str, str] = field(default_factory=dict)
+    schema: str | None = None
+    recursive: bool = False
+
+    @classmethod
+    def of_catalog(cls, catalog: CatalogTable) -> Self:
+        """As the catalog says."""
+        options = {k: v for k, v in catalog.properties.items() if is_option(k)}
+        if catalog.info.format == "parquet":
+            return cls(options=options)
+        return cls(catalog.info.format, {**options, **catalog.reader_options}, catalog.info.schema)
 
 
 class ParquetFormat:
@@ -175,11 +195,11 @@ def indexed_columns(store: Store) -> pa.Schema:
 
     definitions = store.snapshot().definitions
     found: dict[str, pa.Field] = {}
-    for field in (each for known in definitions for each in known.types):
-        if is_expression(field.name):
-            found = {**fields_of_name(field.name), **found}
+    for each in (each for known in definitions for each in known.types):
+        if is_expression(each.name):
+            found = {**fields_of_name(each.name), **found}
         else:
-            found[field.name] = field
+            found[each.name] = each
     return schema_of_columns(found)
 
 

@@ -93,29 +93,13 @@ def ingest(
         "durable": durable,
     }
     settings = {name: value for name, value in given.items() if value is not None}
-    if _is_frame(df):
-        frame: Any = df
-        return _from_spark(
-            frame, root, settings, batch_id, compact, checkpoint_location, trigger or {}
-        )
-    if checkpoint_location is not None or trigger is not None:
-        raise SkipstoneError(
-            "checkpoint_location and trigger are for streaming DataFrames",
-            hint="pass df.readStream… of Spark, or leave them out",
-        )
-    if isinstance(df, pa.Table | pa.RecordBatch):
-        with _held(root, df.schema, settings) as table:
-            return _finished(table, [table.append(df, batch_id=batch_id)], compact=compact)
-    if not isinstance(df, Iterable):
-        raise SkipstoneError(
-            f"rows of type {type(df).__name__}",
-            hint="a Spark DataFrame, a pyarrow Table or RecordBatch, or an iterable of those",
-        )
-    return _from_batches(iter(df), root, settings, batch_id, compact=compact)
-
-
-def _is_frame(df: Any) -> bool:
-    return any(base.__module__.startswith("pyspark.sql") for base in type(df).__mro__)
+    if any(base.__module__.startswith("pyspark.sql") for base in type(df).__mro__):
+        how = (checkpoint_location, trigger or {})
+        return _from_spark(df, root, settings, batch_id, compact, *how)
+    if (checkpoint_location, trigger) != (None, None):
+        text = "checkpoint_location and trigger are for streaming DataFrames"
+        raise SkipstoneError(text, hint="pass df.readStream… of Spark, or leave them out")
+    return _from_arrow(df, root, settings, batch_id, compact=compact)
 
 
 def _opened(root: str, schema: pa.Schema, settings: dict[str, Any]) -> LiveTable:
@@ -176,14 +160,18 @@ def _finished(table: LiveTable, commits: list[Commit], *, compact: bool) -> Comm
     )
 
 
-def _from_batches(
-    batches: Iterator[Any],
-    root: str,
-    settings: dict[str, Any],
-    batch_id: int | None,
-    *,
-    compact: bool,
+def _from_arrow(
+    rows: Any, root: str, settings: dict[str, Any], batch_id: int | None, *, compact: bool
 ) -> Commit:
+    if isinstance(rows, pa.Table | pa.RecordBatch):
+        with _held(root, rows.schema, settings) as table:
+            return _finished(table, [table.append(rows, batch_id=batch_id)], compact=compact)
+    if not isinstance(rows, Iterable):
+        raise SkipstoneError(
+            f"rows of type {type(rows).__name__}",
+            hint="a Spark DataFrame, a pyarrow Table or RecordBatch, or an iterable of those",
+        )
+    batches = iter(rows)
     first = next(batches, None)
     if first is None:
         raise SkipstoneError(
@@ -207,7 +195,7 @@ def _table(batch: Any) -> pa.Table:
 
 
 def _from_spark(
-    df: DataFrame,
+    df: Any,
     root: str,
     settings: dict[str, Any],
     batch_id: int | None,

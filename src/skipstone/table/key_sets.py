@@ -214,13 +214,8 @@ def _spelled(column: str, path: str, names: list[str]) -> str:
     """The name of a column as the file at ``path`` spells it."""
     found = {name.lower(): name for name in names}.get(column.lower())
     if found is None:
-        from difflib import get_close_matches
-
-        near = get_close_matches(column, names, 1)
-        hint = None if near else f"the columns are {', '.join(names[:8])}"
-        raise PredicateError(
-            f"no column {column} in {path}", nearest=near[0] if near else None, hint=hint
-        )
+        hint = f"the columns are {', '.join(names[:8])}"
+        raise PredicateError.of_name(f"no column {column} in {path}", column, names, hint)
     return found
 
 

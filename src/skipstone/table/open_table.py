@@ -29,7 +29,14 @@ from skipstone.storage.base import carried
 from skipstone.storage.some_files import Paths, SomeFiles, is_pattern, paths_of
 from skipstone.table_formats import SnapshotListing, SnapshotTable, open_named, open_table
 
-from .file_format import DataKeys, FileFormat, ParquetFormat, SparkFormat, indexed_columns
+from .file_format import (
+    DataKeys,
+    FileFormat,
+    ParquetFormat,
+    Reading,
+    SparkFormat,
+    indexed_columns,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
@@ -79,25 +86,44 @@ class OpenTable:
         verify_checksums: bool = True,
         memory: int | None = None,
     ) -> None:
-        #: the table in the catalog, where it was named
-        self.catalog: CatalogTable | None = None
+        reading = Reading(format, options or {}, schema or None, recursive_file_lookup)
         given_paths = paths_of(path)
         if given_paths is None:
-            self.catalog = catalog = _of_catalog(path, name)
-            if format != "parquet" or options or schema or recursive_file_lookup or partial:
+            from skipstone.spark.catalog_table import CatalogTable
+
+            self.catalog = catalog = CatalogTable.of(path, name)
+            if partial or reading != Reading():
                 raise UnsupportedError(
                     f"{catalog.name}: the catalog has the format, options and schema of a table",
                     hint="leave them out, or open the table by its path",
                 )
-            given_paths, format = [catalog.location], catalog.info.format
-            options = {k: v for k, v in catalog.properties.items() if is_option(k)}
-            if format != "parquet":
-                options, schema = {**options, **catalog.reader_options}, catalog.info.schema
+            given_paths, reading = [catalog.location], Reading.of_catalog(catalog)
             index_location = index_location or catalog.index_location
         elif name is not None:
             raise TypeError(f"Table(spark, {name!r}): the session comes first, not {path!r}")
+        self.partial, self.verify_checksums, self.memory = partial, verify_checksums, memory
+        self.version, self.timestamp = version, timestamp  # of a table of a table format
+        #: files that the table leaves out, and why; see ``query_readable``
+        self.skipped: dict[str, str] = {}
+        self._open_place(given_paths, storage_options)
+        self._open_files(reading, decryption)
+        self._open_index(index_location, index_keys)
+        self._adjacent = AdjacentIndexes(self.storage) if self.is_parquet else None
+        # File indexes next to encrypted files are in the clear, and anybody may have written them.
+        wanted = sidecars if sidecars is not None else not self.keys
+        self._uses_sidecars = wanted and self.file_index.read_enabled
+
+    #: the table in the catalog, where it was named
+    catalog: CatalogTable | None = None
+
+    def _open_place(
+        self,
+        given_paths: Sequence[str | os.PathLike[str]],
+        storage_options: Mapping[str, str] | None,
+    ) -> None:
+        """Where the table lies, and the storage there."""
         first = given_paths[0] if given_paths else "/"
-        named = open_named(first, storage_options or {}, version, timestamp)
+        named = open_named(first, storage_options or {}, self.version, self.timestamp)
         self.named = None if named is None else os.fspath(first)  # in a catalog
         if named is not None:
             given_paths = [first := named.root]
@@ -108,23 +134,24 @@ class OpenTable:
         #: the files of the table that are read, where they were named by a pattern or a list
         self.some: SomeFiles | None = None if isinstance(chosen, str) else chosen
         self.path = full_path(chosen if isinstance(chosen, str) else chosen.root, storage_options)
+        #: as given, or by the configuration of a Spark session: tasks have none
+        self.storage_options = options_for(self.path, storage_options)
+        self.storage: Storage = open_storage(self.path, self.storage_options)
+        self._snapshots = None if named is None else SnapshotTable(self.path, self.storage, named)
+
+    def _open_files(self, reading: Reading, decryption: Given[Decryption] | None) -> None:
+        """How the files are read."""
+        format, given = reading.format, reading.options
         if self.some is not None and format != "parquet":
             raise UnsupportedError(
                 f"{self.some}: a pattern or a list names Parquet files, not {format}",
                 hint="name the directory of the table",
             )
-        #: as given, or by the configuration of a Spark session: tasks have none
-        self.storage_options = options_for(self.path, storage_options)
-        if isinstance(index_location, str | os.PathLike):
-            index_location = full_path(index_location, self.storage_options)
-        self.storage: Storage = open_storage(self.path, self.storage_options)
-        self._snapshots = None if named is None else SnapshotTable(self.path, self.storage, named)
-        given = options or {}
         #: Paimon's options of file indexes
         self.file_index = FileIndexOptions.parse({k: v for k, v in given.items() if is_option(k)})
         asked = lookup_of(own := {k: each for k, each in given.items() if not is_option(k)})
         #: all files below, and no partition columns, as by Spark's option of this name
-        self.recursive_file_lookup = recursive_file_lookup if asked is None else asked
+        self.recursive_file_lookup = reading.recursive if asked is None else asked
         #: the keys of the data files
         self.keys = DataKeys(self.path, decryption)
         self.file_format: FileFormat
@@ -134,7 +161,17 @@ class OpenTable:
         elif self.keys:
             raise UnsupportedError(f"{self.path}: keys are for Parquet files, not for {format}")
         else:
-            self.file_format = SparkFormat(self.path, format, {**own, **self.lookup}, schema)
+            options = {**own, **self.lookup}
+            self.file_format = SparkFormat(self.path, format, options, reading.schema)
+
+    def _open_index(
+        self,
+        index_location: str | os.PathLike[str] | XskipperLocation | None,
+        index_keys: KeySource | None,
+    ) -> None:
+        """Where the index lies, and its keys."""
+        if isinstance(index_location, str | os.PathLike):
+            index_location = full_path(index_location, self.storage_options)
         keys: LabelledKeys | None = None
         if index_keys is not None:
             from skipstone.parquet.encryption.master_keys import labelled_keys
@@ -143,20 +180,11 @@ class OpenTable:
         self.store = find_store(self.path, index_location, self.storage_options, keys, self.storage)
         #: whether the user named the place of the index
         self.names_index = index_location is not None
-        self.partial, self.verify_checksums, self.memory = partial, verify_checksums, memory
-        #: the version or the time of a table of a table format
-        self.version, self.timestamp = version, timestamp
-        #: files that the table leaves out, and why; see ``query_readable``
-        self.skipped: dict[str, str] = {}
         #: where transparent reading looks for the index
         self.index_location: str | XskipperLocation | KeyedLocation
         self.index_location = index_location or self.location.root
         if keys is not None and isinstance(self.index_location, str):
             self.index_location = KeyedLocation(self.index_location, keys)
-        self._adjacent = AdjacentIndexes(self.storage) if self.is_parquet else None
-        # File indexes next to encrypted files are in the clear, and anybody may have written them.
-        wanted = sidecars if sidecars is not None else not self.keys
-        self._uses_sidecars = wanted and self.file_index.read_enabled
 
     @property
     def location(self) -> Location:
@@ -287,8 +315,15 @@ class OpenTable:
         """The snapshots of a table with a ``_txn``; ``None`` for other tables."""
         if self._txn is None and self.is_parquet and self.catalog is None:
             top = self._top
-            is_txn = is_txn_table(self.path, self.storage) if top is None else TXN in top
-            self._txn = _txn_table(self.path, self.storage, is_txn, partial=self.partial)
+            if is_txn_table(self.path, self.storage) if top is None else TXN in top:
+                from .txn_table import TxnTable
+
+                self._txn = TxnTable(self.path, self.storage, partial=self.partial)
+            elif self.partial:
+                raise UnsupportedError(
+                    f"{self.path} has no _txn, so there are no partitions to leave out",
+                    hint="partial=True (--partial) is for tables of QuestDB",
+                )
         return self._txn
 
     _txn: TxnTable | None = None
@@ -355,13 +390,8 @@ class OpenTable:
         except KeyUnavailableError as error:
             indexed = indexed_columns(self.store)
             if or_indexed and len(indexed):
-                return TableSchema(
-                    merged=FileSchema(arrow=indexed, spark=indexed),
-                    distinct=0,
-                    files_total=len(listing),
-                    from_facts=0,
-                    from_footers=0,
-                )
+                merged = FileSchema.canonical(indexed)
+                return TableSchema(merged=merged, distinct=0, files_total=len(listing))
             if self.keys or self.require_parquet().decryption is not None:
                 raise
             raise self.keys.none_given(listing.paths[0]) from error
@@ -468,27 +498,3 @@ class OpenTable:
 
         engine.files.opening = with_keys
         return engine
-
-
-def _of_catalog(spark: Any, name: str | None) -> CatalogTable:
-    if name is None:
-        raise TypeError(
-            f"a table is a path, or a session and a name: Table(spark, 'db.events'), not {spark!r}"
-        )
-    from skipstone.spark.catalog_table import CatalogTable
-
-    return CatalogTable.of(spark, name)
-
-
-def _txn_table(root: str, storage: Storage, is_txn: bool, *, partial: bool) -> TxnTable | None:
-    """``None`` without a ``_txn``; with ``partial`` this is an ``UnsupportedError``."""
-    if is_txn:
-        from .txn_table import TxnTable
-
-        return TxnTable(root, storage, partial=partial)
-    if partial:
-        raise UnsupportedError(
-            f"{root} has no _txn, so there are no partitions to leave out",
-            hint="partial=True (--partial) is for tables of QuestDB",
-        )
-    return None

@@ -57,9 +57,9 @@ if TYPE_CHECKING:
 
     from skipstone.execution import TableQuery, TableScan
     from skipstone.execution.ordering import FileBounds
-    from skipstone.execution.table_files import Footers
     from skipstone.facts import MatchedFacts
     from skipstone.pruning.interval import Intervals
+    from skipstone.pruning.table_schema import TableSchema
 
     from .key_sets import KeySets
     from .open_table import OpenTable, Where
@@ -116,53 +116,31 @@ def _scan_query(table: OpenTable, request: PlanRequest) -> TableScan:
     from skipstone.execution import TableScan, unreadable
     from skipstone.predicate.render import to_sql
 
-    milliseconds: dict[str, float] = {}
-    clock = time.perf_counter()
-
-    def lap(phase: str) -> None:
-        nonlocal clock
-        now = time.perf_counter()
-        milliseconds[phase] = (now - clock) * 1e3
-        clock = now
-
+    laps = _Laps()
     expr, text = _parsed(request)
     listing, snapshot = table.listing_and_facts(columns_of(expr))
-    lap("listing")
+    laps.end("listing")
     matched = table.match(listing, request.spark, snapshot)
     txn = table.txn if listing.is_snapshot else None
     partitions = PartitionColumns.of(listing) if txn is None else txn.partitions(listing)
-    lap("matching")
-    schema, found = request.schema, None
-    if schema is None and table.is_parquet:
-        found = table.file_schema(listing, matched, or_indexed=True)
-        schema = table.with_folders(found.merged.spark, listing)
-    elif schema is None:
-        schema = table.schema(listing, request.spark)
-    lap("schema")
+    laps.end("matching")
+    schema, found = _schema(table, listing, matched, request)
+    laps.end("schema")
+    matches = under(matched, names_of(listing))
     zone, ansi = request.time_zone, request.ansi
-    names = names_of(listing)
-    matches = [matched] if names is None else under(matched, names)
     indexed = indexed_expressions(matches, schema, zone, folders=partitions.values)
+    own = indexed.names
     tree = bind(
-        expr,
-        schema,
-        session_zone=zone,
-        ansi=ansi,
-        text=text,
-        map_keys=True,
-        expressions=indexed.names,
+        expr, schema, session_zone=zone, ansi=ansi, text=text, map_keys=True, expressions=own
     )
-    lap("binding")
+    laps.end("binding")
     named = stored_columns(tree)
     adjacent = table.sidecars_of(listing, named, request.containers)
-    lap("sidecars")
+    laps.end("sidecars")
     query = None
     if table.is_parquet:
-        types = FileSchema(arrow=schema, spark=schema) if found is None else found.merged
-        chunks = None if request.shown or names else partial(_chunks, matched, named)
-        of = listing.snapshot if isinstance(listing, SnapshotListing) else None
-        footers = table.engine.footers(listing, types, partitions, lambda: matched.ends, chunks, of)
-        query = _query(table, without_expressions(tree), footers, schema, request)
+        types = FileSchema.canonical(schema) if found is None else found.merged
+        query = _query(table, request, tree, (matched, partitions, types), schema)
     plan = plan_objects(
         ObjectPlanRequest(
             tree=tree,
@@ -172,7 +150,7 @@ def _scan_query(table: OpenTable, request: PlanRequest) -> TableScan:
             partitions=partitions,
             table=table.path,
             predicate=text or to_sql(expr, counted=request.shown),
-            milliseconds=milliseconds,
+            milliseconds=laps.milliseconds,
             runs=RunSettings(
                 limit=request.memory,
                 runner=_runner(request.spark),
@@ -187,13 +165,36 @@ def _scan_query(table: OpenTable, request: PlanRequest) -> TableScan:
             shown=request.shown,
         )
     )
-    if query is None:
-        return TableScan(replace(plan, reasons=(*plan.reasons, *outside(listing))))
-    reasons = (*plan.reasons, *_notes(table, listing), *unreadable(query))
-    return TableScan(
-        replace(plan, reasons=reasons, schema=found),
-        replace(query, bounds=_file_bounds(matches, partitions)),
-    )
+    reasons = outside(listing)
+    if query is not None:
+        query = replace(query, bounds=_file_bounds(matches, partitions))
+        reasons = (*_notes(table, listing), *unreadable(query))
+    return TableScan(replace(plan, reasons=(*plan.reasons, *reasons), schema=found), query)
+
+
+class _Laps:
+    """How long the steps of a plan took."""
+
+    def __init__(self) -> None:
+        self.milliseconds: dict[str, float] = {}
+        self._clock = time.perf_counter()
+
+    def end(self, step: str) -> None:
+        """A step ends, and the next one begins."""
+        before, self._clock = self._clock, time.perf_counter()
+        self.milliseconds[step] = (self._clock - before) * 1e3
+
+
+def _schema(
+    table: OpenTable, listing: Listing, matched: MatchedFacts, request: PlanRequest
+) -> tuple[pa.Schema, TableSchema | None]:
+    """The columns that predicates see, and how the schema of Parquet files was found."""
+    if request.schema is not None:
+        return request.schema, None
+    if not table.is_parquet:
+        return table.schema(listing, request.spark), None
+    found = table.file_schema(listing, matched, or_indexed=True)
+    return table.with_folders(found.merged.spark, listing), found
 
 
 # How often a query is planned before files that change are an error.
@@ -424,10 +425,10 @@ def _of_summary(
 
 def _query(
     table: OpenTable,
-    tree: Bound,
-    footers: Footers,
-    schema: pa.Schema,
     request: PlanRequest,
+    tree: Bound,
+    files: tuple[MatchedFacts, PartitionColumns, FileSchema],
+    schema: pa.Schema,
 ) -> TableQuery:
     """The query over the files of the table.
 
@@ -442,9 +443,15 @@ def _query(
         raise ValueError(f"limit is 0 or more, not {limit!r}")
     if columns is not None:
         output_schema(schema, columns)
+    matched, partitions, types = files
+    listing = matched.listing
+    ahead = not request.shown and names_of(listing) is None
+    chunks = partial(_chunks, matched, stored_columns(tree)) if ahead else None
+    of = listing.snapshot if isinstance(listing, SnapshotListing) else None
+    footers = table.engine.footers(listing, types, partitions, lambda: matched.ends, chunks, of)
     return TableQuery(
         footers=footers,
-        tree=tree,
+        tree=without_expressions(tree),
         columns=None if columns is None else tuple(columns),
         orders=tuple(orders_in(table, schema, request.order_by)),
         limit=limit,

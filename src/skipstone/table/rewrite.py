@@ -203,8 +203,7 @@ class RewriteVerbs(BuildVerbs):
         are written **in the clear**, so ``output`` is required. The keys may be a function that
         makes them in each task. They are bound to the places of the files as for ``check``.
         """
-        from skipstone.rewrite.encrypted_file_list import read_list
-        from skipstone.rewrite.file_jobs import TableReport, given
+        from skipstone.rewrite.file_jobs import TableReport
 
         work = SalvageFiles(
             root=self.path,
@@ -216,25 +215,13 @@ class RewriteVerbs(BuildVerbs):
         )
         started = time.perf_counter()
         require_local(self, "salvaged")
-        keys = None
         notes: tuple[str, ...] = ()
         if work.decryption is not None:
-            if work.output is None:
-                raise UnsupportedError(
-                    "the saved rows of encrypted files are in the clear, and are not put among "
-                    "the files",
-                    hint="name another directory for them: output=…, --output",
-                )
-            made = given(work.decryption, "the keys")
-            try:
-                known = read_list(self.path, made)
-                work = replace(work, beginning=None if known is None else known.beginning)
-            except (FormatError, KeyUnavailableError) as error:  # it may be damaged, too
-                notes = (f"the list of the encrypted files does not open: {error.message}",)
-            keys = _bound(self.path, made, work.beginning)
+            work, notes = _with_list(work)
         listing = self.listing()
         if work.schema is None:
-            work = replace(work, fallback=_schema_of_table(self.path, listing.paths, keys))
+            fallback = _schema_of_table(self.path, listing.paths, work.keys)
+            work = replace(work, fallback=fallback)
         done = each_file(spark, listing, work, progress)
         return TableReport(
             table=self.path,
@@ -306,12 +293,22 @@ class SalvageFiles:
 
     def opened(self) -> Callable[[str, int], FileResult]:
         """The function that salvages a file."""
-        from skipstone.rewrite.file_jobs import given, outcome_of
+        from skipstone.rewrite.file_jobs import outcome_of
 
-        keys = None
-        if self.decryption is not None:
-            keys = _bound(self.root, given(self.decryption, "the keys"), self.beginning)
+        keys = self.keys
         return lambda path, size: outcome_of(path, lambda: self._one(path, size, keys))
+
+    @property
+    def keys(self) -> Decryption | None:
+        """The keys, bound to the places of the files; files in the clear are read too."""
+        from skipstone.rewrite.encrypted_file_list import bound_to
+        from skipstone.rewrite.file_jobs import given
+
+        if self.decryption is None:
+            return None
+        made = given(self.decryption, "the keys")
+        prefix = bound_to(self.root, made.aad_prefix, self.beginning)
+        return made.replaced(aad_prefix=prefix, allow_plaintext_files=True)
 
     def _one(self, path: str, size: int, keys: Decryption | None) -> FileResult:
         from skipstone.rewrite.encrypted_file_list import TablePrefix
@@ -360,12 +357,22 @@ class SalvageFiles:
         )
 
 
-def _bound(root: str, keys: Decryption, beginning: bytes | None) -> Decryption:
-    """Keys bound to the places of the files; files in the clear are read too."""
-    from skipstone.rewrite.encrypted_file_list import bound_to
+def _with_list(work: SalvageFiles) -> tuple[SalvageFiles, tuple[str, ...]]:
+    """``work`` on encrypted files, by the list of these; and what to note."""
+    from skipstone.rewrite.encrypted_file_list import read_list
+    from skipstone.rewrite.file_jobs import given
 
-    prefix = bound_to(root, keys.aad_prefix, beginning)
-    return keys.replaced(aad_prefix=prefix, allow_plaintext_files=True)
+    assert work.decryption is not None
+    if work.output is None:
+        raise UnsupportedError(
+            "the saved rows of encrypted files are in the clear, and are not put among the files",
+            hint="name another directory for them: output=…, --output",
+        )
+    try:
+        known = read_list(work.root, given(work.decryption, "the keys"))
+    except (FormatError, KeyUnavailableError) as error:  # it may be damaged, too
+        return work, (f"the list of the encrypted files does not open: {error.message}",)
+    return replace(work, beginning=None if known is None else known.beginning), ()
 
 
 def _schema_of_table(root: str, paths: list[str], keys: Decryption | None) -> str | None:

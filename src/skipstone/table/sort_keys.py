@@ -78,16 +78,12 @@ def sort_column(table: OpenTable, schema: pa.Schema, name: str) -> tuple[str, ..
 
     ``UnsupportedError`` for a column with a collation: its order is not that of the bytes.
     """
-    from difflib import get_close_matches
-
     path = spelled_path(schema, name)
     if path is None:
-        near = get_close_matches(name, [column_name((each,)) for each in schema.names], 1)
-        raise PredicateError(
-            f"there is no column {name!r} in {table.path} to sort by",
-            nearest=near[0] if near else None,
-            hint=None if near else "sort keys are columns, as in 'ts desc, id'",
-        )
+        text = f"there is no column {name!r} in {table.path} to sort by"
+        names = [column_name((each,)) for each in schema.names]
+        hint = "sort keys are columns, as in 'ts desc, id'"
+        raise PredicateError.of_name(text, name, names, hint)
     # Text of char(n) is padded where Spark compares it; its order is that of the stored text.
     field = schema.field(path[0])
     why = (field.metadata or {}).get(UNCOMPARABLE, b"").decode()

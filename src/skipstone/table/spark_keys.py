@@ -146,11 +146,5 @@ def _frame(spark: SparkSession, table: pa.Table, schema: Any = None) -> DataFram
 def _spelled(frame: DataFrame, path: tuple[str, ...]) -> str:
     if sum(each.lower() == path[0].lower() for each in frame.columns) == 1:
         return backquoted(*path)
-    from difflib import get_close_matches
-
-    near = get_close_matches(path[0], frame.columns, 1)
-    raise PredicateError(
-        f"no column {column_name(path)}, which the keys name",
-        nearest=near[0] if near else None,
-        hint=None if near else f"the columns are {', '.join(frame.columns[:8])}",
-    )
+    text, hint = f"no column {column_name(path)}", f"the columns are {', '.join(frame.columns[:8])}"
+    raise PredicateError.of_name(f"{text}, which the keys name", path[0], frame.columns, hint)

@@ -18,7 +18,7 @@ from skipstone.questdb import is_txn_table
 from skipstone.table_formats import SnapshotListing
 from skipstone.table_formats.snapshot import names_of
 
-from .file_format import ParquetFormat, Progress, bound
+from .file_format import Progress, bound
 from .open_table import OpenTable
 from .planning import outside
 
@@ -38,7 +38,9 @@ if TYPE_CHECKING:
         VacuumReport,
     )
     from skipstone.parquet.encryption.decryption import Decryption
+    from skipstone.planning.prove import Proof
     from skipstone.questdb.migrate import MigrateReport
+    from skipstone.storage import Listing
 
 
 _LOG = logging.getLogger("skipstone")
@@ -112,26 +114,13 @@ class UpkeepVerbs(OpenTable):
         from skipstone.advisor import AdviceRequest, advise, advise_queries, queries_of
 
         listing = self.listing()
-        if (names := names_of(listing)) is not None:
-            # The sample is read by the table's names.
-            own = np.array([not each for each in names.distinct])[names.number]
-            if not own.any():
-                raise UnsupportedError(
-                    f"all files of {self.path} have other names for columns than the table",
-                    hint="name the columns: `skipstone build TABLE -c COLUMN:KIND`",
-                )
-            listing = listing.where(own)
-        keys = self.keys.get()
-        schema = None
-        if isinstance(self.file_format, ParquetFormat) and len(listing):
-            schema = self.file_columns(self.listing())
         request = AdviceRequest(
-            listing=listing,
+            listing=_named_alike(self, listing),
             storage=self.storage,
             sample=20 if sample is None else sample,
             name=self.path,
-            schema=schema,
-            decryption=keys,
+            schema=self.file_columns(listing) if self.is_parquet and len(listing) else None,
+            decryption=self.keys.get(),
             storage_options=self.storage_options or None,
         )
         if layout:
@@ -143,12 +132,12 @@ class UpkeepVerbs(OpenTable):
             return advise_layout(request, asked, file_size)
         if queries is None:
             return advise(request)
-        if not isinstance(self.file_format, ParquetFormat):
+        if not self.is_parquet:
             raise UnsupportedError(
                 f"{self.path} is not a table of Parquet files: trying indexes needs Spark",
                 hint="leave out the queries: rules then decide from a sample",
             )
-        schema = self.schema(self.listing()) if len(listing) else None
+        schema = self.schema(listing) if len(listing) else None
         return advise_queries(replace(request, schema=schema), queries_of(queries))
 
     def usage(self, log: Iterable[str], names: Iterable[str] = ()) -> UsageReport:
@@ -179,7 +168,6 @@ class UpkeepVerbs(OpenTable):
         from skipstone.facts.coverage import outgrown
         from skipstone.facts.reports import CheckReport
         from skipstone.facts.xskipper_store import XskipperStore
-        from skipstone.planning.prove import prove
         from skipstone.rewrite.encryption_checks import check_encrypted_files
 
         if deep and isinstance(self.store, XskipperStore):
@@ -193,19 +181,8 @@ class UpkeepVerbs(OpenTable):
         self.require_index()
         found = check(self.store, listing, self.file_format.fingerprint(None, self.store))
         corrupt = [*map(str, found.damaged), *(f"pack {name} is gone" for name in found.lost_packs)]
-        proof = None
-        if deep:
-            matched = self.match(listing)
-            partitions = PartitionColumns.of(listing)
-            proof = prove(
-                matched,
-                partitions,
-                self.storage,
-                table=self.path,
-                sample=sample,
-                decryption=decryption,
-            )
-            corrupt += proof.unreadable
+        proof = _proved(self, listing, sample, decryption) if deep else None
+        corrupt += proof.unreadable if proof else ()
         encryption, indexed = None, True
         if decryption is not None:
             encryption = check_encrypted_files(
@@ -421,41 +398,49 @@ class UpkeepVerbs(OpenTable):
         )
 
 
+def _named_alike(table: OpenTable, listing: Listing) -> Listing:
+    """The files that have the table's names for columns, by which a sample is read."""
+    if (names := names_of(listing)) is None:
+        return listing
+    own = np.array([not each for each in names.distinct])[names.number]
+    if not own.any():
+        raise UnsupportedError(
+            f"all files of {table.path} have other names for columns than the table",
+            hint="name the columns: `skipstone build TABLE -c COLUMN:KIND`",
+        )
+    return listing.where(own)
+
+
+def _proved(
+    table: OpenTable, listing: Listing, sample: int, decryption: Decryption | None
+) -> Proof:
+    """The facts of a sample of the files against their data."""
+    from skipstone.planning.prove import prove
+
+    return prove(
+        table.match(listing),
+        PartitionColumns.of(listing),
+        table.storage,
+        table=table.path,
+        sample=sample,
+        decryption=decryption,
+    )
+
+
 def _drop_one(
     table: OpenTable, index: str, before: Description, namings: Namings | None
 ) -> tuple[IndexInfo, ...]:
-    from difflib import get_close_matches
-
     from skipstone.facts.compact import drop_index
-    from skipstone.indexes.registry import kind as registered
-    from skipstone.predicate.indexed import names_it
+    from skipstone.facts.coverage import named_indexes
 
     if not isinstance(index, str):
         raise TypeError(f"one index at a time, by its name, as 'id:minmax': {index!r}")
-    column, _, kind = index.rpartition(":")
-    known = registered(kind.partition("(")[0])
-    name = kind.partition("(")[0] if known is None else known.name
-    gone = tuple(
-        info for info in before.indexes if info.kind == name and names_it(column, info.column)
-    )
-    if not gone:
-        names = [info.name for info in before.indexes]
-        # Indexes of the same column come first: `id:bloom` does not mean that of another one.
-        own = [info.name for info in before.indexes if info.column in (column, index)]
-        columns = [info.column for info in before.indexes]
-        close = get_close_matches(column or index, columns, 1)
-        near = own or [info.name for info in before.indexes if info.column in close]
-        raise SkipstoneError(
-            f"{table.path} has no index {index!r}",
-            hint=f"did you mean {' or '.join(map(repr, near))}?"
-            if near
-            else f"it has {', '.join(names)}",
-        )
+    gone = named_indexes(before, index)
     for info in gone:
         every = (SAME,) if namings is None else namings.distinct
         for stored in dict.fromkeys(each.to_file(info.column) for each in every):
             if stored is not None:
-                drop_index(table.store, name, stored)
+                drop_index(table.store, info.kind, stored)
     left = table.store.snapshot()
     if not left.definitions and not any(r.cause is not Cause.ABSENT for r in left.reasons):
         table.store.drop()  # the last index is gone, and its packs are removed with it

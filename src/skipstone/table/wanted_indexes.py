@@ -1,7 +1,9 @@
-"""Builds of indexes on expressions: what they are over a table, and what only Spark computes."""
+"""The indexes that a build is asked for: their columns and expressions as the table has them, which
+kinds fit, and what only Spark computes."""
 
 from __future__ import annotations
 
+import logging
 import re
 from dataclasses import replace
 from typing import TYPE_CHECKING
@@ -9,11 +11,19 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from skipstone.errors import PredicateError, UnsupportedError
-from skipstone.predicate.indexed import known_expressions, read_expression, spark_expression
+from skipstone.predicate.indexed import (
+    columns_of_name,
+    is_elements,
+    known_expressions,
+    read_expression,
+    spark_expression,
+)
 from skipstone.predicate.tree import ELEMENTS, is_expression
-from skipstone.predicate.types import EXISTS_DEFAULT, column_path, is_list
+from skipstone.predicate.types import EXISTS_DEFAULT, MapKey, column_name, column_path, is_list
 from skipstone.pruning import Reason
-from skipstone.pruning.table_schema import find_field
+from skipstone.pruning.kind import column_fields
+from skipstone.pruning.partitions import PartitionColumns
+from skipstone.pruning.table_schema import find_field, spelled_path
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -23,12 +33,99 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from skipstone.pruning.kind import Index
+    from skipstone.storage import Listing
 
+    from .open_table import OpenTable
+
+_LOG = logging.getLogger("skipstone")
 
 # A name of one column, or of a field of a struct.
 _NAME = re.compile(r"[\w.`]+")
 # Something that is no name.
 _OPERATOR = re.compile(r"\w.*[()+*/%<>=|]")
+
+
+def checked(
+    table: OpenTable, listing: Listing, wanted: Sequence[Index], spark: SparkSession | None
+) -> tuple[list[Index], pa.Schema]:
+    """``wanted`` with each column as the table spells it, and the table's schema.
+
+    Raises ``PredicateError`` with the nearest name for an unknown column, and ``UnsupportedError``
+    for a type that a kind does not support, or a partition column.
+    """
+    schema = table.file_columns(listing, spark)
+    partitions = PartitionColumns.of(listing).values
+    spelled = []
+    known = [each.column for each in table.store.snapshot().definitions]
+    for index in wanted:
+        path = spelled_path(schema, index.column)
+        found = expression_column(index.column, schema, known, spark)
+        if found is not None:
+            spelled.append(type(index).from_params(found, index.params))
+            continue
+        if path is None and index.column in partitions:
+            raise UnsupportedError(
+                f"{index.column!r} is a partition column: its values are in the paths",
+                hint="predicates on it skip files without an index",
+            )
+        if path is None:
+            names = [column_name((each,)) for each in (*schema.names, *partitions)]
+            text = f"there is no column {index.column!r} in {table.path}"
+            raise PredicateError.of_name(text, index.column, names, _columns_of(schema))
+        column = column_name(path)
+        spelled.append(type(index).from_params(column, index.params))
+    column_fields(spelled, schema)
+    _check_kinds(table, spelled)
+    return list(dict.fromkeys(spelled)), schema
+
+
+def _columns_of(schema: pa.Schema) -> str:
+    if not schema.names:
+        return "it has none: check that the path has data files"
+    return f"its columns are {', '.join(schema.names[:20])}"
+
+
+def _check_kinds(table: OpenTable, wanted: Sequence[Index]) -> None:
+    """Refuse row indexes where rows have no positions; warn of kinds that Paimon deprecates."""
+    from skipstone.paimon.kinds import Bsi
+
+    sidecars = [index for index in wanted if index.sidecar is not None]
+    if sidecars and not table.is_parquet:
+        raise UnsupportedError(
+            f"{sidecars[0]!r}: only rows of Parquet files have positions that Spark keeps",
+            hint="minmax, valuelist and bloomfilter are about whole files of any format",
+        )
+    if of_spark := [index for index in sidecars if spark_expression(index.column) is not None]:
+        raise UnsupportedError(
+            f"{of_spark[0]!r}: only Spark computes it, and its rows come without their positions",
+            hint="minmax, valuelist and bloomfilter are about whole files",
+        )
+    for index in wanted:
+        if is_elements(index.column):
+            _check_elements(table, index)
+        read = columns_of_name(index.column)
+        if not table.is_parquet and any(isinstance(column_path(e)[-1], MapKey) for e in read):
+            raise UnsupportedError(f"{index!r}: keys of maps are columns of Parquet files only")
+        if isinstance(index, Bsi):
+            _LOG.warning(
+                "%r: Paimon has deprecated bsi; %s:rangebitmap answers the same queries "
+                "faster, unless it is a decimal of more than 18 digits",
+                index,
+                index.column,
+            )
+
+
+_KINDS_OF_ELEMENTS = ("minmax", "valuelist", "bloomfilter")
+
+
+def _check_elements(table: OpenTable, index: Index) -> None:
+    if not table.is_parquet:
+        raise UnsupportedError(f"{index!r}: elements are those of lists and maps in Parquet files")
+    if index.name not in _KINDS_OF_ELEMENTS:
+        raise UnsupportedError(
+            f"{index!r}: elements of lists are no rows",
+            hint=f"{', '.join(_KINDS_OF_ELEMENTS)} are about whole files",
+        )
 
 
 def expression_column(

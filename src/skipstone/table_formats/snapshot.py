@@ -162,15 +162,9 @@ class Snapshot:
     @cached_property
     def table_schema(self) -> TableSchema:
         """The schema of the table, for which no file is opened."""
-        merged = merge_schemas([("", FileSchema(arrow=self.schema, spark=self.schema))])
-        return TableSchema(
-            merged=merged,
-            distinct=1,
-            files_total=len(self.paths),
-            from_facts=0,
-            from_footers=0,
-            said_by=str(self),
-        )
+        merged = merge_schemas([("", FileSchema.canonical(self.schema))])
+        total = len(self.paths)
+        return TableSchema(merged=merged, distinct=1, files_total=total, said_by=str(self))
 
     @cached_property
     def of_files(self) -> pa.Schema:
