@@ -17,7 +17,7 @@ The footer also gives the file's row group metadata (``questdb/pm_of_data_file``
 from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from threading import Event
 from typing import TYPE_CHECKING, BinaryIO, Final
@@ -244,29 +244,64 @@ def _columns(
     for column in [each for each, found in there.items() if not is_atomic(selection, found)]:
         builder.drop(column, "not of an atomic type in this file")
         del there[column]
-    said = bytes_of_pairs(footer.arrays.key_value_metadata)
-    trusted = {int96: proleptic(said, int96=int96) for int96 in (False, True)}
     shares = [list(there)]
     if reopen is not None and settings.threads > 1:
         shares = _shares(footer.arrays, selection, builder.apart(there), there, settings.threads)
-    failed = Event()
+    memory = settings.memory // 4 // len(shares)
+    decoding = _Decoding(builder, footer, path, there, rows, memory, file)
+    if len(shares) == 1:
+        decoding.add(source, shares[0])
+        return builder.finish(rows)
 
-    def add(source: BinaryIO, some: Sequence[str]) -> None:
-        paths = tuple([nodes_of(there[column]) for column in some])
-        columns = ArrowColumns(footer.arrays, paths, path, footer.size)
-        leaves = {column: leaf_of(columns, there[column]) for column in some}
+    def add_apart(some: Sequence[str]) -> None:
+        assert reopen is not None
+        with reopen() as own:
+            decoding.add(own, some)
+
+    with ThreadPoolExecutor(len(shares)) as pool:
+        try:
+            for each in [pool.submit(add_apart, some) for some in shares]:
+                each.result()
+        except BaseException:
+            decoding.failed.set()
+            raise
+    return builder.finish(rows)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Decoding:
+    """Gives the values of columns, which are ``there`` in the file, to ``builder``; ``memory``
+    bytes are decoded together, and ``failed`` ends it."""
+
+    builder: ColumnsBuilder
+    footer: Footer
+    path: str
+    there: dict[str, tuple[str, ...]]
+    rows: int
+    memory: int
+    file: FileReader | None
+    failed: Event = field(default_factory=Event)
+
+    def add(self, source: BinaryIO, some: Sequence[str]) -> None:
+        """The columns ``some``."""
+        nodes = {column: nodes_of(self.there[column]) for column in some}
+        arrays = self.footer.arrays
+        columns = ArrowColumns(arrays, tuple(nodes.values()), self.path, self.footer.size)
+        leaves = {column: leaf_of(columns, self.there[column]) for column in some}
         read = dict.fromkeys(leaves, 0)
-        if file is None:
-            chunks = decoded(source, columns, leaves, settings.memory // 4 // len(shares))
+        if self.file is None:
+            chunks = decoded(source, columns, leaves, self.memory)
         else:
             # A batch has one column.
             leaves = {
                 column: replace(each, position=(0,) * len(each.position))
                 for column, each in leaves.items()
             }
-            chunks = decoded_here(file, {column: nodes_of(there[column]) for column in some})
+            chunks = decoded_here(self.file, nodes)
+        said = bytes_of_pairs(arrays.key_value_metadata)
+        trusted = {int96: proleptic(said, int96=int96) for int96 in (False, True)}
         for column, chunk in chunks:
-            if failed.is_set():
+            if self.failed.is_set():
                 return
             read[column] += len(chunk)
             values = leaf_values(chunk, leaves[column])
@@ -275,31 +310,14 @@ def _columns(
             if doubt is None and int96:
                 doubt = overflown(values)
             if doubt is None:
-                builder.add(column, values)
+                self.builder.add(column, values)
             else:
-                builder.drop(column, doubt)
+                self.builder.drop(column, doubt)
         for column, count in read.items():
             # Arrow's writer and reader disagree on nested columns of only nulls in pages of a byte.
-            if count != rows:
-                by = "Arrow reads" if file is None else "there are"
-                builder.drop(column, f"{by} {count:,} of {rows:,} rows")
-
-    def add_apart(some: Sequence[str]) -> None:
-        assert reopen is not None
-        with reopen() as own:
-            add(own, some)
-
-    if len(shares) == 1:
-        add(source, shares[0])
-        return builder.finish(rows)
-    with ThreadPoolExecutor(len(shares)) as pool:
-        try:
-            for each in [pool.submit(add_apart, some) for some in shares]:
-                each.result()
-        except BaseException:
-            failed.set()
-            raise
-    return builder.finish(rows)
+            if count != self.rows:
+                by = "Arrow reads" if self.file is None else "there are"
+                self.builder.drop(column, f"{by} {count:,} of {self.rows:,} rows")
 
 
 def _shares(

@@ -71,10 +71,11 @@ if TYPE_CHECKING:
     from skipstone.parquet.encryption.master_keys import LabelledKeys
     from skipstone.pruning.kind import Blob
     from skipstone.pruning.partitions import PartitionColumns
-    from skipstone.storage import Listing
+    from skipstone.storage import Listing, Storage
     from skipstone.xskipper.format.naming import IdentifierStyle
     from skipstone.xskipper.format.schema import StoreSchema
 
+    from .index_encryption import IndexEncryption
     from .part_columns import Definition
     from .snapshot import MatchedFacts
 
@@ -124,21 +125,21 @@ def publish(
     An earlier publication is replaced. ``UnsupportedError`` where nothing can be published, and for
     facts that depend on options of the reader.
     """
+    from skipstone.parquet.encryption.master_keys import arrow_decryption
+
     if matched.fingerprint is not None:
         raise UnsupportedError(
             f"the facts of {table} hold for its reader's options, which a store of Xskipper lacks",
             hint="only the facts of a table of Parquet files can be published",
         )
-    listing = matched.listing
-    identifier = table_identifier(table)
-    directory = f"{canonical_path(base)}/{directory_name(identifier)}"
+    listing, encryption = matched.listing, matched.snapshot.encryption
+    directory = f"{canonical_path(base)}/{directory_name(table_identifier(table))}"
     left_out: list[Reason] = []
-    encryption = matched.snapshot.encryption
     columns = _chosen(matched, left_out, keys)
     if not columns:
+        why = "".join(f"; {reason}" for reason in left_out[:3])
         raise UnsupportedError(
-            f"no index of {table} can be published for Xskipper"
-            + "".join(f"; {reason}" for reason in left_out[:3]),
+            f"no index of {table} can be published for Xskipper{why}",
             hint="Xskipper has minmax, valuelist and bloomfilter, over the types that it supports",
         )
     files = _with_values(matched, columns, left_out)
@@ -147,25 +148,19 @@ def publish(
     schema: StoreSchema | None = None
     for some in _runs(files):
         data, schema = published(
-            table_identifier=identifier,
+            table_identifier=table_identifier(table),
             obj_names=_names(listing, some),
             facts=[column.facts(some) for column in columns],
             virtual={name: values.take(pa.array(some)) for name, values in virtual.items()},
         )
         if encryption is not None:
-            schema = schema.encrypted(
-                leaves_of(data.schema),
-                footer_key=encryption.footer_key,
-                key_metadata=_labels(columns, encryption.footer_key),
-                plaintext_footer=encryption.plaintext_footer,
-            )
+            schema = _encrypted(schema, data.schema, encryption, columns)
         parts += [to_bytes(piece, schema, keys=keys) for piece in slices(data)]
-    decryption = None
-    if keys is not None:
-        from skipstone.parquet.encryption.master_keys import arrow_decryption
-
-        decryption = arrow_decryption(keys)
+    decryption = None if keys is None else arrow_decryption(keys)
     assert schema is not None
+    paths = [listing.paths[file] for file in files.tolist()]
+    target = open_storage(directory, options)
+    size = replace_parts(target, directory, parts, schema, decryption, paths)
     return ExportReport(
         table=table,
         destination=directory,
@@ -173,14 +168,7 @@ def publish(
         files_total=len(listing),
         files=len(files),
         indexes=tuple(f"{c.definition.column}:{c.definition.kind}" for c in columns),
-        bytes=replace_parts(
-            open_storage(directory, options),
-            directory,
-            parts,
-            schema,
-            decryption,
-            [listing.paths[file] for file in files.tolist()],
-        ),
+        bytes=size,
         left_out=tuple(left_out),
     )
 
@@ -203,12 +191,20 @@ def _with_values(
     return np.flatnonzero(rows)
 
 
-def _labels(columns: Sequence[_Column], footer_key: str) -> dict[str, str]:
-    """The labels of the keys, by the columns of the store."""
-    return {
-        column_name(each.kind, [each.column.lower()]): each.key_metadata or footer_key
-        for each in (column.definition for column in columns)
-    }
+def _encrypted(
+    schema: StoreSchema, arrow: pa.Schema, encryption: IndexEncryption, columns: Sequence[_Column]
+) -> StoreSchema:
+    """The schema of a store whose indexes have the labels of ours."""
+    footer_key = encryption.footer_key
+    return schema.encrypted(
+        leaves_of(arrow),
+        footer_key=footer_key,
+        key_metadata={
+            column_name(each.kind, [each.column.lower()]): each.key_metadata or footer_key
+            for each in (column.definition for column in columns)
+        },
+        plaintext_footer=encryption.plaintext_footer,
+    )
 
 
 def _runs(files: NDArray[np.int64]) -> Iterator[NDArray[np.int64]]:
@@ -443,17 +439,12 @@ def _export(
         remove_left_overs(target, directory)
     for first in range(0, len(files), _WAVE):
         wave = files[first : first + _WAVE]
-        held = [blob for file in wave for blob in blobs[file]]
-        spans = {b: b.span(0, b.length) for b in held if b is not None and b.inline is None}
-        got = source.read_ranges(list(spans.values())) if spans else {}
+        read = _read(source, [blob for file in wave for blob in blobs[file]])
         for file in wave:
-            path = listing.paths[file]
-            sidecars: list[_Bytes] = []
+            path, sidecars = listing.paths[file], list[_Bytes]()
             for blob in blobs[file]:
-                data: _Bytes | None = None
-                if blob is not None:
-                    data = blob.inline if blob.inline is not None else got.get(spans[blob])
                 try:
+                    data = None if blob is None else read[blob]
                     if data is None:
                         raise OSError(f"{form.what} is not where the facts say")
                     form.check(data, file)
@@ -462,9 +453,9 @@ def _export(
                     text = in_words(error)
                     left_out.append(Reason(cause=Cause.CORRUPT, subject=path, text=text))
             if sidecars:
-                data = _joined(sidecars)
-                target.put(outputs[file], data, [path])
-                written, size = written + 1, size + len(data)
+                joined = _joined(sidecars)
+                target.put(outputs[file], joined, [path])
+                written, size = written + 1, size + len(joined)
     if not written and not left_out:
         raise UnsupportedError(form.lacking, hint=form.hint)
     if lacking := len(listing) - len(files):
@@ -480,6 +471,13 @@ def _export(
         bytes=size,
         left_out=tuple(left_out),
     )
+
+
+def _read(source: Storage, blobs: Sequence[Blob | None]) -> dict[Blob, _Bytes | None]:
+    """The bytes of these sidecars; ``None`` where they are gone."""
+    spans = {b: b.span(0, b.length) for b in blobs if b is not None and b.inline is None}
+    got = source.read_ranges(list(spans.values())) if spans else {}
+    return {b: got.get(spans[b]) if b in spans else b.inline for b in blobs if b is not None}
 
 
 def _joined(parts: list[_Bytes]) -> _Bytes:

@@ -111,15 +111,7 @@ def merge(
             columns[REASONS] = _united(columns[REASONS], stacked[0], group)
     arrays = [columns[name].take(pa.array(order)) for name in OWN]
     for field in chosen:
-        per_part = [each.values.get(field.key) for each in inputs]
-        type_ = field.arrow.type
-        values = _stack(
-            [
-                pa.chunked_array([pa.nulls(each.part.rows, type_)]) if found is None else found
-                for each, found in zip(inputs, per_part, strict=True)
-            ],
-            inputs,
-        )
+        values = _values_of(field, inputs)
         if field.sidecar is None:
             newest = _newest(group, count, nonnull(values))
         else:
@@ -134,6 +126,19 @@ def merge(
     }
     name, data = encode_part(table, chosen, limit, encryption, schemas=schemas)
     return Merged(replaced=replaced, name=name, data=data, rows=count)
+
+
+def _values_of(field: FactField, inputs: Sequence[_Input]) -> pa.Array:
+    """The values of a column over all rows; null for parts that lack it."""
+    type = field.arrow.type
+    per_part = ((each.part.rows, each.values.get(field.key)) for each in inputs)
+    return _stack(
+        [
+            pa.chunked_array([pa.nulls(rows, type)]) if values is None else values
+            for rows, values in per_part
+        ],
+        inputs,
+    )
 
 
 def _has_sidecars(each: _Input) -> bool:

@@ -67,19 +67,14 @@ def encode_part(
     schema = pa.schema(
         [pa.field(name, OWN[name]) for name in own] + [field.arrow for field in named]
     )
-    entries = [entry for field in named if (entry := field.to_json()) is not None]
+    stated = {"inline_limit": inline_limit, "job": job, "schemas": dict(schemas or {}) or None}
     document: dict[str, object] = {
         "version": VERSION,
         "nonce": uuid.uuid4().hex,
         "created_by": created_by,
-        "fields": entries,
+        "fields": [entry for field in named if (entry := field.to_json()) is not None],
+        **{name: value for name, value in stated.items() if value is not None},
     }
-    if inline_limit is not None:
-        document["inline_limit"] = inline_limit
-    if job is not None:
-        document["job"] = job
-    if schemas:
-        document["schemas"] = dict(schemas)
     table = pa.Table.from_arrays(table.columns, schema=schema)
     sink = io.BytesIO()
     compression, dictionary, counted = _encodings(schema)

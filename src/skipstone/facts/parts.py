@@ -313,13 +313,7 @@ def open_part(
         schema = metadata.schema.to_arrow_schema()
         document = json.loads((metadata.metadata or {})[DOCUMENT_KEY])
         version, entries = document["version"], document["fields"]
-        encryption = None
-        if opened is not None:
-            from skipstone.xskipper.format.encryption import StoreEncryption
-
-            encryption = StoreEncryption.from_json(document.get("encryption"))
-            if encryption is None:
-                raise FormatError("an encrypted part has no encryption metadata")
+        encryption = None if opened is None else _encryption_of(document)
     except Exception as error:
         raise FormatError(f"not a fact part ({error})", file=path) from error
     if type(version) is not int or version > VERSION:
@@ -327,10 +321,6 @@ def open_part(
             f"{path} is a fact part of version {version}, and {VERSION} is the newest known",
             hint="update Skipstone",
         )
-    try:
-        described = {entry["field"]: entry for entry in entries}
-    except (TypeError, KeyError) as error:
-        raise FormatError("the columns are not described", file=path) from error
     limit = document.get("inline_limit")
     return Part(
         name=name,
@@ -339,11 +329,7 @@ def open_part(
         mtime=mtime,
         metadata=metadata,
         schema=schema,
-        fields=tuple(
-            FactField.from_json(each, described.get(each.name))
-            for each in schema
-            if each.name not in OWN
-        ),
+        fields=_fields_of(schema, entries, path),
         inline_limit=limit if type(limit) is int and limit >= 0 else None,
         schemas=_texts(document.get("schemas")),
         encryption=encryption,
@@ -351,6 +337,25 @@ def open_part(
         held=held,
         job=document.get("job"),
     )
+
+
+def _encryption_of(document: Mapping[str, Any]) -> StoreEncryption:
+    from skipstone.xskipper.format.encryption import StoreEncryption
+
+    found = StoreEncryption.from_json(document.get("encryption"))
+    if found is None:
+        raise FormatError("an encrypted part has no encryption metadata")
+    return found
+
+
+def _fields_of(schema: pa.Schema, entries: Any, path: str) -> tuple[FactField, ...]:
+    """The columns besides ``OWN``, as ``entries`` of the document describe them."""
+    try:
+        described = {entry["field"]: entry for entry in entries}
+    except (TypeError, KeyError) as error:
+        raise FormatError("the columns are not described", file=path) from error
+    others = (each for each in schema if each.name not in OWN)
+    return tuple(FactField.from_json(each, described.get(each.name)) for each in others)
 
 
 def _texts(found: object) -> dict[str, str]:

@@ -187,13 +187,7 @@ def read_back_sliced(
     if not parts:
         return SlicedField(reasons=tuple(reasons))
     at = np.concatenate(held)
-    stored = Stored(
-        type=type_,
-        values=pa.nulls(0, pa.binary()),
-        rows=identities.rows[at],
-        nulls=nulls()[at],
-        row_of_file=np.full(len(match), -1, np.int64),
-    )
+    stored = _without_values(type_, identities.rows[at], nulls()[at], len(match))
     if isinstance(field.index, TextIndex):
         made = SlicedText(field.index).sliced(stored, parts, groups)
     else:
@@ -202,6 +196,19 @@ def read_back_sliced(
     usable = np.flatnonzero((file >= 0) & made.known(stored))
     stored.row_of_file[file[usable]] = usable  # NumPy keeps the last of equal ones: the newest
     return SlicedField(evidence=made, parts=covered, reasons=tuple(reasons))
+
+
+def _without_values(
+    type: pa.DataType, rows: NDArray[np.int64], nulls: NDArray[np.int64], files: int
+) -> Stored:
+    """Rows whose values are in slices alone, of files that are not matched with them yet."""
+    return Stored(
+        type=type,
+        values=pa.nulls(0, pa.binary()),
+        rows=rows,
+        nulls=nulls,
+        row_of_file=np.full(files, -1, np.int64),
+    )
 
 
 def load_members(

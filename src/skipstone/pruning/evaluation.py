@@ -154,17 +154,9 @@ class Question:
             raise ValueError(f"bounds that are not flags of {self.flags} units")
         return answer
 
-    def step(
-        self, used: bool, considered: int, kept: int, started: float, answers: Sequence[Answer]
-    ) -> Step:
-        """The step of this question, for ``explain``."""
-        work = Work(self.evidence)
-        work.add(self, used, considered, kept, started, answers)
-        return work.step()
-
 
 class Work:
-    """The step of evidence that answers several questions, of the same kind about one column."""
+    """The step of evidence that answers questions, of the same kind about one column."""
 
     def __init__(self, evidence: Evidence[Leaf]) -> None:
         self.evidence = evidence
@@ -381,37 +373,45 @@ def evaluate(
             started = time.perf_counter()
             before = int(np.count_nonzero(bounds.may))
             answers = question.answers(wave)
-            proved = False
-            for leaf, answer in zip(question.leaves, answers, strict=True):
-                spread = answer.bounds
-                # Bounds that prove nothing are those of a leaf that nothing is known of.
-                if spread is None or (spread.may.all() and not spread.must.any()):
-                    continue
-                proved = True
-                if at is not None:
-                    spread = Bounds.over(spread, at, n)
-                known = found.get(leaf)
-                found[leaf] = spread if known is None else known.sharpen(spread)
             used = any(answer.bounds is not None for answer in answers)
-            if proved:
+            if used and _sharpened(found, question, answers, at, n):
                 bounds = whole()
             kept = int(np.count_nonzero(bounds.may))
-            step = question.step(used, before, kept, started, answers)
-            steps.append(step)
+            work = Work(question.evidence)
+            work.add(question, used, before, kept, started, answers)
+            steps.append(step := work.step())
             after = kept - int(np.count_nonzero(bounds.must))  # all of these may match
-            outcomes.append(
-                EvidenceOutcome(
-                    index=step.index, column=step.column, cost=cost, before=left, after=after
-                )
+            outcome = EvidenceOutcome(
+                index=step.index, column=step.column, cost=cost, before=left, after=after
             )
+            outcomes.append(outcome)
             left = after
     return Evaluation(
-        units=units,
-        bounds=bounds,
-        leaves=found,
-        steps=tuple(steps),
-        outcomes=tuple(outcomes),
+        units=units, bounds=bounds, leaves=found, steps=tuple(steps), outcomes=tuple(outcomes)
     )
+
+
+def _sharpened(
+    found: dict[Leaf, Bounds[Any]],
+    question: Question,
+    answers: Sequence[Answer],
+    at: NDArray[np.int64] | None,
+    n: int,
+) -> bool:
+    """Takes the answers about the units ``at`` of ``n`` (``None``: all) into ``found``; whether
+    they prove anything."""
+    proved = False
+    for leaf, answer in zip(question.leaves, answers, strict=True):
+        spread = answer.bounds
+        # Bounds that prove nothing are those of a leaf that nothing is known of.
+        if spread is None or (spread.may.all() and not spread.must.any()):
+            continue
+        proved = True
+        if at is not None:
+            spread = Bounds.over(spread, at, n)
+        known = found.get(leaf)
+        found[leaf] = spread if known is None else known.sharpen(spread)
+    return proved
 
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)

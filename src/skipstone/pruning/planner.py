@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from skipstone.storage import Listing
 
     from .evidence import RowSource, Source
+    from .row_level import RowLevel
 
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
@@ -85,14 +86,9 @@ def make_plan(given: PlanInput) -> Plan:
     steps: list[Step] = [*objects.asked, *state.steps, *objects.idle]
     dropped = np.full(len(listing), -1, np.int8)
     dropped[~alive_files(state, len(listing))] = Level.OBJECT
-    own = not given.shown
-    stored = stored_columns(tree)
-    gate = CostGate(costs, listing.sizes, row_counts, stored, given.share, own=own)
-    level = None
-    if given.rows is not None:
-        from .row_level import RowLevel
-
-        level = RowLevel(tree, given.rows, columns, row_counts, fetch, gate)
+    columns_read, own = stored_columns(tree), not given.shown
+    gate = CostGate(costs, listing.sizes, row_counts, columns_read, given.share, own=own)
+    level = _row_level(given, columns, gate)
     levels = FinerLevels(
         tree=joint,
         sources=finer,
@@ -108,19 +104,12 @@ def make_plan(given: PlanInput) -> Plan:
         dropped[(dropped < 0) & ~alive_files(state, len(listing))] = Level.ROW
     state = levels.run(state)
     keep = alive_files(state, len(listing))
-    must = keep.copy()
-    if state.units.level is Level.OBJECT:
-        must &= state.bounds.must
-    else:
-        must[state.units.file[~state.bounds.must]] = False
+    must = _complete(state, keep)
     details: dict[int, FileDetail] = _details(state, row_counts) if finer else {}
     if level is not None:
         for file, bounds in level.rest(state).items():
-            details[file] = FileDetail(
-                row_groups=_row_groups(state.units, file, bounds.may) if file in details else None,
-                rows=bounds.may,
-                exact=bounds.exact,
-            )
+            groups = _row_groups(state.units, file, bounds.may) if file in details else None
+            details[file] = FileDetail(row_groups=groups, rows=bounds.may, exact=bounds.exact)
             keep[file] = bool(bounds.may)
             must[file] = keep[file] and len(bounds.must) == row_counts[file]
         steps.extend(level.steps.values())
@@ -128,7 +117,6 @@ def make_plan(given: PlanInput) -> Plan:
 
     of_rows = () if level is None else level.reasons
     reasons = (*levels.reasons, *of_rows, *gate.reasons, *_opaque_reasons(tree))
-    evaluation = (time.perf_counter() - started) * 1e3
     undecided = keep & ~must
     undecided[[file for file, detail in details.items() if detail.exact]] = False
     return Plan(
@@ -143,8 +131,26 @@ def make_plan(given: PlanInput) -> Plan:
         steps=tuple(steps),
         dropped=dropped,
         reasons=tuple(dict.fromkeys(reasons)),
-        milliseconds={"evaluation": evaluation},
+        milliseconds={"evaluation": (time.perf_counter() - started) * 1e3},
     )
+
+
+def _row_level(given: PlanInput, columns: frozenset[str], gate: CostGate) -> RowLevel | None:
+    if given.rows is None:
+        return None
+    from .row_level import RowLevel
+
+    counts = given.objects.row_counts
+    return RowLevel(given.tree, given.rows, columns, counts, given.fetch, gate)
+
+
+def _complete(state: Evaluation, keep: NDArray[np.bool_]) -> NDArray[np.bool_]:
+    """The files of ``keep`` of which every row matches."""
+    if state.units.level is Level.OBJECT:
+        return keep & state.bounds.must
+    must = keep.copy()
+    must[state.units.file[~state.bounds.must]] = False
+    return must
 
 
 def _details(state: Evaluation, row_counts: NDArray[np.int64]) -> dict[int, FileDetail]:

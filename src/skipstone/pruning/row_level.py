@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
     from .costs import CostGate
     from .evaluation import Evaluation, Fetch
-    from .evidence import RowSource
+    from .evidence import KnownRows, RowSource
 
 
 log = logging.getLogger("skipstone")
@@ -182,19 +182,7 @@ class RowLevel:
         self._weight += len(done) * sum(each.cost for each in known)
         for each, (considered, kept, seconds) in zip(known, work, strict=True):
             if done or each.requests:
-                self._add(
-                    Step(
-                        level=Level.ROW,
-                        index=each.index,
-                        column=each.leaf.column,
-                        used=True,
-                        considered=int(considered),
-                        kept=int(kept),
-                        bytes_read=each.bytes_read,
-                        requests=each.requests,
-                        milliseconds=each.milliseconds + seconds * 1e3,
-                    )
-                )
+                self._add(_step_of(each, int(considered), int(kept), seconds))
         return done
 
     def _add(self, step: Step) -> None:
@@ -318,6 +306,21 @@ def failure(level: Level, error: Exception) -> Reason:
     text = f"not looked at: {type(error).__name__}: {error}"
     log.warning("%s %s", level.unit, text)
     return Reason(cause=Cause.UNREADABLE, subject=level.unit, text=text)
+
+
+def _step_of(known: KnownRows, considered: int, kept: int, seconds: float) -> Step:
+    """The step of answers that were known from earlier plans."""
+    return Step(
+        level=Level.ROW,
+        index=known.index,
+        column=known.leaf.column,
+        used=True,
+        considered=considered,
+        kept=kept,
+        bytes_read=known.bytes_read,
+        requests=known.requests,
+        milliseconds=known.milliseconds + seconds * 1e3,
+    )
 
 
 def _decide_all(found: Sequence[Evidence[Leaf]], asked: Sequence[Leaf]) -> bool:
