@@ -7,9 +7,11 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from skipstone.spark.session import set_to
 from tools.scanned import scanned
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
     from pathlib import Path
 
     from pyspark.sql import DataFrame
@@ -52,6 +54,32 @@ def write(path: Path, ids: range) -> None:
 def rows(df: DataFrame) -> list[str]:
     """The rows, in an order that does not depend on the files'."""
     return sorted(map(repr, df.collect()))
+
+
+def rows_of_each(
+    df: DataFrame, conditions: Sequence[str], columns: Sequence[str] = ("*",)
+) -> list[list[str]]:
+    """The ``rows`` for which each condition is true, by one query, which filters nothing.
+
+    Older versions of Spark lose rows of NaN in filters: those are filters of their own here.
+    """
+    from pyspark.sql import Row
+
+    together = [each for each in conditions if "NaN" not in each]
+    # Otherwise what two conditions share would be computed for rows that an AND keeps from it.
+    with set_to(df.sparkSession, {"spark.sql.subexpressionElimination.enabled": "false"}):
+        frame = df.selectExpr(*columns, *(f"({each})" for each in together))
+        decided = frame.collect()
+    width = len(frame.columns) - len(together)
+    shown = Row(*frame.columns[:width])
+    every = [(repr(shown(*row[:width])), row[width:]) for row in decided]
+    found = {
+        each: sorted(text for text, true in every if true[at]) for at, each in enumerate(together)
+    }
+    return [
+        found[each] if each in found else rows(df.where(each).selectExpr(*columns))
+        for each in conditions
+    ]
 
 
 def read_remotely(df: DataFrame) -> tuple[list[str], int]:
