@@ -124,12 +124,38 @@ def test_java_says_nothing_of_its_own(lake: Path) -> None:
 
 
 @pytest.mark.spark
+@pytest.mark.parametrize(
+    "environment, said, hint",
+    [
+        ({"PYSPARK_SUBMIT_ARGS": "--driver-memory 1k x"}, "Too small maximum heap", "such as 2g"),
+        ({"JAVA_HOME": "/nope"}, "/nope/bin/java: No such file", "install Java 17"),
+        ({"SPARK_HOME": "/nope"}, "there is no /nope/./bin/spark-submit", "SPARK_HOME is the"),
+    ],
+    ids=["heap", "java", "home"],
+)
+def test_a_spark_that_does_not_start_is_told_in_the_words_of_java(
+    lake: Path, environment: dict[str, str], said: str, hint: str
+) -> None:
+    done = command("build", str(lake), "-c", "n:minmax", "--master", "local[1]", **environment)
+    assert (done.returncode, done.stdout) == (1, "")
+    error, told = done.stderr.splitlines()
+    assert error.startswith("error: Spark did not start: ")
+    assert said in error
+    assert told.startswith("hint: ")
+    assert hint in told
+
+
+@pytest.mark.spark
 @pytest.mark.slow
-def test_a_master_that_is_none_is_told_in_the_words_of_spark(lake: Path) -> None:
-    done = command("build", str(lake), "-c", "n:minmax", "--master", "nonsense")
+def test_what_a_session_throws_is_told_without_its_class(lake: Path) -> None:
+    wrong = {"PYSPARK_SUBMIT_ARGS": "--conf spark.executor.memory=1k pyspark-shell"}
+    done = command("build", str(lake), "-c", "n:minmax", "--master", "local[1]", **wrong)
+    assert done.returncode == 1
     error, hint = done.stderr.splitlines()
-    assert error.startswith("error: Java did not start Spark: Master must ")
-    assert hint.startswith("hint: --master is local[*]")
+    assert error.startswith("error: Spark did not start: ")
+    assert "Executor memory 1024 must be at least" in error
+    assert "internal" not in error
+    assert hint.startswith("hint: ")
 
 
 # -- paths and predicates --------------------------------------------------------------------------

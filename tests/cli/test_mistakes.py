@@ -134,6 +134,11 @@ BUILD = [
     ),
     ((BAD + "/../lake", "-c", "id:minmax"), "name one of the folders, as {0}/lake/(events|plain),"),
     (("{0}/lake/event", "-c", "id:minmax"), "did you mean {0}/lake/events"),
+    *(
+        ((EVENTS, "-c", "id:minmax", "--master", master), "is no Spark master: write local, local")
+        for master in ("local[0]", "local[x]", "local[", "Local", "spark://here", "yarn-client", "")
+    ),
+    ((EVENTS, "-c", "id:minmax", "--master", "sc://here:15002"), "Table.build.spark. takes"),
 ]
 QUERY = [
     ((), "Missing argument 'TABLE'"),
@@ -364,7 +369,7 @@ SALVAGE = [
     ((CUT, "extra"), "`skipstone salvage --help`"),
 ]
 #: told before Spark starts: there is no such master
-TO = ("--to", "{0}/bad/clustered", "--master", "nowhere")
+TO = ("--to", "{0}/bad/clustered", "--master", "spark://nowhere:1")
 CLUSTER = [
     ((PLAIN, "--by", "idd", *TO), "no column 'idd' .* did you mean 'id'"),
     ((PLAIN, "--by", "", *TO), "there is no column to cluster by"),

@@ -11,6 +11,7 @@ from .completion import paths
 from .keys import column_pairs, index_key_options, index_keys
 from .options import TableArguments, index_options, reporting, storage_option
 from .output import FAILED, Output
+from .spark_session import spark_master
 
 
 @click.command()
@@ -105,6 +106,7 @@ def inspect(path: str, storage_options: dict[str, str], out: Output, **asked: An
 @click.option("--spark", is_flag=True, help="Also start a Spark session; takes seconds.")
 @click.option(
     "--master",
+    callback=spark_master,
     default="local[1]",
     show_default=True,
     envvar="SKIPSTONE_MASTER",

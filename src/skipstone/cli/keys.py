@@ -27,6 +27,7 @@ from skipstone.errors import FormatError, SkipstoneError
 
 from .completion import paths
 from .key_files import keys_option
+from .spark_session import spark_master
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -429,6 +430,7 @@ def table_options(function: Callable[..., Any]) -> Callable[..., Any]:
     )
     master = click.option(
         "--master",
+        callback=spark_master,
         metavar="URL",
         help="For a TABLE: process the files as a job of this Spark master; else in this process.",
     )

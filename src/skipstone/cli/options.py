@@ -36,6 +36,7 @@ from skipstone.identity import canonical_path
 from .completion import paths
 from .keys import file_keys, index_key_options, index_keys, keep, kept, lookup_option
 from .output import Output, closed_connections
+from .spark_session import spark_master
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -225,6 +226,7 @@ def spark_options(function: Function) -> Function:
     """Adds where a build runs."""
     master = click.option(
         "--master",
+        callback=spark_master,
         envvar="SKIPSTONE_MASTER",
         show_envvar=True,
         help="Build on this Spark master. Without it, the build runs in this process, or on "

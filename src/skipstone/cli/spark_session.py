@@ -28,7 +28,21 @@ if TYPE_CHECKING:
 
 _MOST_OUTPUT = 1 << 20
 _EXCEPTION = re.compile(r"^(?:Exception in thread \S+|Error:) (?:[\w.]+: )?(.+)$", re.MULTILINE)
-_JAVA = "install Java 17 or newer, or build without Spark: --no-spark"
+# What it says, or the script that starts it, where there is no virtual machine.
+_NO_MACHINE = re.compile(
+    r"^Error occurred during initialization of VM\n(.+)$"
+    r"|^(.+)\nError: Could not create the Java Virtual Machine"
+    r"|(\S+/java: No such file or directory)$",
+    re.MULTILINE,
+)
+_JAVA = "install Java 17 or newer (JAVA_HOME), or build without Spark: --no-spark"
+_MASTERS = "local, local[4], local[*], spark://HOST:PORT, yarn or k8s://URL"
+# What Spark takes. It starts before it looks, and then each wrong one fails in its own way.
+_CORES = r"(?:\*|0*[1-9]\d*)"
+_IS_MASTER = re.compile(
+    rf"local(?:\[{_CORES}(?:\s*,\s*\d+)?\])?|local-cluster\[\s*\d+\s*,\s*\d+\s*,\s*\d+\s*\]"
+    r"|spark://[^\s,:/]+:\d+(?:,[^\s,:/]+:\d+)*|yarn|(?:k8s|mesos)://\S+"
+)
 # Bytes of data and cores from which a session of this machine is started. A session takes about ten
 # seconds to start. The threads of this process wait for each other a quarter of the time, so up to
 # four cores index as fast here as Spark's workers do: 6.1 GB took 44 s on two, and Spark 113 s.
@@ -92,6 +106,18 @@ class BuildSession:
         return self.stack.enter_context(session(master))
 
 
+def spark_master(ctx: click.Context, param: click.Parameter, value: str | None) -> str | None:
+    """The value of ``--master``; a usage error where Spark knows no such master."""
+    if value is None or _IS_MASTER.fullmatch(value):
+        return value
+    text = f"{value!r} is no Spark master: write {_MASTERS}"
+    if value.startswith("sc://"):
+        text = (
+            f"{value} is a server of Spark Connect, which only Table.build(spark) takes, in Python"
+        )
+    raise click.BadParameter(text, ctx, param)
+
+
 def _missing() -> SkipstoneError | None:
     """What Spark needs and this machine lacks."""
     if not (shutil.which("java") or os.environ.get("JAVA_HOME")):
@@ -100,6 +126,11 @@ def _missing() -> SkipstoneError | None:
         return SkipstoneError(
             "PySpark is not installed",
             hint="pip install 'skipstone[spark]', or build without Spark: --no-spark",
+        )
+    if importlib.util.find_spec("py4j") is None:
+        return SkipstoneError(
+            "this PySpark is a client of Spark Connect, which starts no Spark",
+            hint="--no-spark builds in this process; Table.build(spark) takes a session of Connect",
         )
     return None
 
@@ -116,6 +147,7 @@ def session(
     missing = _missing()
     if missing is not None:
         raise missing
+    from py4j.protocol import Py4JError
     from pyspark.errors import PySparkRuntimeError
     from pyspark.sql import SparkSession
 
@@ -129,10 +161,14 @@ def session(
         except PySparkRuntimeError as error:
             if condition_of(error) != "JAVA_GATEWAY_EXITED":
                 raise
-            reason, hint = _first_exception(output), _JAVA
-            if "Master" in reason:
-                hint = "--master is local[*], spark://HOST:PORT, yarn, or k8s://…"
-            raise SkipstoneError(f"Java did not start Spark{reason}", hint=hint) from error
+            raise _not_started(_first_exception(output)) from error
+        except Py4JError as error:
+            raise _not_started(_thrown(error)) from error
+        except FileNotFoundError as error:  # the script that starts Java
+            raise SkipstoneError(
+                f"Spark did not start: there is no {error.filename}",
+                hint="SPARK_HOME is the directory of a Spark; without it, that of PySpark is taken",
+            ) from error
     ours = running is None
     try:
         yield spark
@@ -146,31 +182,64 @@ def session(
 
 @contextmanager
 def _java_output() -> Iterator[IO[bytes] | None]:
-    """Sends what Java writes to stderr to a temporary file, unless ``--debug`` is set.
+    """Sends what Java writes to a temporary file, unless ``--debug`` is set.
 
-    Java inherits the descriptor, so its later lines go there too. A failure of the build is still
+    Java inherits the descriptors, so its later lines go there too. A failure of the build is still
     raised as an exception.
     """
     context = click.get_current_context(silent=True)
     if context is not None and context.params.get("debug"):
         yield None
         return
+    sys.stdout.flush()
     sys.stderr.flush()
     with tempfile.TemporaryFile() as output:
-        shown = os.dup(2)
-        os.dup2(output.fileno(), 2)
+        shown = [os.dup(descriptor) for descriptor in (1, 2)]
+        for descriptor in (1, 2):
+            os.dup2(output.fileno(), descriptor)
         try:
             yield output
         finally:
-            os.dup2(shown, 2)
-            os.close(shown)
+            for descriptor, before in zip((1, 2), shown, strict=True):
+                os.dup2(before, descriptor)
+                os.close(before)
+
+
+def _not_started(reason: str) -> SkipstoneError:
+    """The error of a session that did not start, for Java's ``reason``, which may be empty."""
+    lowered = reason.lower()
+    if "CONF_DIR" in reason:
+        hint = "set it to the directory that has yarn-site.xml"
+    elif "class file version" in reason or "/java: No such" in reason or not reason:
+        hint = _JAVA
+    elif "memory" in lowered or "heap" in lowered:
+        hint = (
+            "spark.driver.memory of Spark's configuration is such as 2g, as is SPARK_DRIVER_MEMORY"
+        )
+    elif "master" in lowered:
+        hint = f"--master is {_MASTERS}"
+    else:
+        hint = "--debug shows what Java says; --no-spark builds in this process, without Java"
+    return SkipstoneError(f"Spark did not start{f': {reason}' if reason else ''}", hint=hint)
+
+
+def _thrown(error: Exception) -> str:
+    """The message of what Java has thrown, and that of its first cause."""
+    thrown, said = getattr(error, "java_exception", None), []
+    while thrown is not None:
+        message = thrown.getMessage()
+        said += str(message).splitlines()[:1] if message else []
+        thrown = thrown.getCause()
+    if not said:
+        return str(error).partition("\n")[0]
+    return said[0] if said[-1] in said[0] else f"{said[0].rstrip('.')}: {said[-1]}"
 
 
 def _first_exception(output: IO[bytes] | None) -> str:
-    """The first exception in the output of Java, as ``: …``."""
+    """The message of the first exception in the output of Java, empty if there is none."""
     if output is None:
         return ""
     output.seek(0)
     text = output.read(_MOST_OUTPUT).decode(errors="replace")
-    found = _EXCEPTION.search(text)
-    return f": {found[1].strip()}" if found else ""
+    found = _NO_MACHINE.search(text) or _EXCEPTION.search(text)
+    return "" if found is None else next(filter(None, found.groups())).strip()

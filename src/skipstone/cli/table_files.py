@@ -10,6 +10,7 @@ import click
 
 from .completion import column, column_list, paths
 from .options import TableArguments, columns_of, index_options, reporting, size
+from .spark_session import session, spark_master
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -276,6 +277,7 @@ def retrofit(
 @click.option("--compression", metavar="CODEC", help="By default as Spark is configured: snappy.")
 @click.option(
     "--master",
+    callback=spark_master,
     default="local[*]",
     show_default=True,
     envvar="SKIPSTONE_MASTER",
@@ -306,8 +308,6 @@ def cluster(
     """
     from skipstone.parquet.writing.retrofit_needs import parse_bloom
     from skipstone.table.cluster import prepared
-
-    from .spark_session import session
 
     # A mistake is told before Spark starts.
     work = prepared(
