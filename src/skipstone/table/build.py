@@ -21,7 +21,6 @@ from skipstone.pruning.kind import Index
 from .file_format import Progress, bound
 from .open_table import OpenTable
 from .renamed_columns import known_indexes, lacking, require_no_labels, schema_in
-from .wanted_indexes import checked, without_spark
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -211,6 +210,8 @@ def _run_build(
     """``required``: what cannot be built without Spark is an error, and else left out."""
     from skipstone.build.job import BuildJob
     from skipstone.facts.coverage import outgrown, stored_bytes, without_pm
+
+    from .wanted_indexes import checked, without_spark
 
     started = time.perf_counter()
     spark, choose = sessions
