@@ -24,6 +24,7 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import dataclass
+from itertools import islice
 from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
@@ -439,12 +440,11 @@ def _export(
         remove_left_overs(target, directory)
     for first in range(0, len(files), _WAVE):
         wave = files[first : first + _WAVE]
-        read = _read(source, [blob for file in wave for blob in blobs[file]])
+        read = iter(_read(source, [blob for file in wave for blob in blobs[file]]))
         for file in wave:
             path, sidecars = listing.paths[file], list[_Bytes]()
-            for blob in blobs[file]:
+            for data in islice(read, len(blobs[file])):
                 try:
-                    data = None if blob is None else read[blob]
                     if data is None:
                         raise OSError(f"{form.what} is not where the facts say")
                     form.check(data, file)
@@ -473,11 +473,15 @@ def _export(
     )
 
 
-def _read(source: Storage, blobs: Sequence[Blob | None]) -> dict[Blob, _Bytes | None]:
-    """The bytes of these sidecars; ``None`` where they are gone."""
-    spans = {b: b.span(0, b.length) for b in blobs if b is not None and b.inline is None}
-    got = source.read_ranges(list(spans.values())) if spans else {}
-    return {b: got.get(spans[b]) if b in spans else b.inline for b in blobs if b is not None}
+def _read(source: Storage, blobs: Sequence[Blob | None]) -> list[_Bytes | None]:
+    """The bytes of each of these sidecars; ``None`` where they are gone."""
+    spans = [b.span(0, b.length) for b in blobs if b is not None and b.inline is None]
+    got = source.read_ranges(spans) if spans else {}
+
+    def data(blob: Blob) -> _Bytes | None:
+        return got.get(blob.span(0, blob.length)) if blob.inline is None else blob.inline
+
+    return [None if each is None else data(each) for each in blobs]
 
 
 def _joined(parts: list[_Bytes]) -> _Bytes:
