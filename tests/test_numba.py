@@ -10,7 +10,7 @@ import types
 import pytest
 
 from skipstone import errors
-from skipstone._numba import CompiledKernels, fingerprint
+from skipstone._numba import CompiledKernels, compiler_over
 
 NAME = "made_for_tests"
 
@@ -102,11 +102,17 @@ def test_a_module_that_fails_is_tried_once(caplog: pytest.LogCaptureFixture) -> 
         kernels.load()
 
 
-def test_a_fingerprint_needs_the_source() -> None:
-    assert isinstance(fingerprint(errors), int)
+def test_machine_code_is_kept_only_where_its_sources_are_known() -> None:
     gone = types.ModuleType("gone")
     gone.__file__ = "/no/such/file.py"
-    assert fingerprint(errors, gone) is None
+    for module, cached in ((errors, True), (gone, False)):
+        kernel = compiler_over(module)(_twice)
+        assert kernel(4) == 8
+        assert (type(kernel._cache).__name__ != "NullCache") == cached  # type: ignore[attr-defined]
+
+
+def _twice(value: int) -> int:
+    return 2 * value
 
 
 def test_plain_code_does_the_same_where_numba_is_disabled() -> None:

@@ -29,6 +29,7 @@ import os
 import sys
 import threading
 from dataclasses import dataclass, field
+from functools import cache
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
@@ -180,17 +181,36 @@ def compile_kernel(
     return made
 
 
-def fingerprint(*modules: ModuleType) -> int | None:
-    """A checksum of the modules' source; ``None`` where a source cannot be read.
+def compiler_over(*modules: ModuleType, **options: Any) -> Callable[..., Callable[..., Any]]:
+    """``compile_kernel`` for kernels that call functions of other ``modules``.
 
-    numba detects stale machine code by the file of the compiled function alone. A kernel that calls
-    functions of other modules closes over their fingerprint: numba hashes what a function closes
-    over into the key of its cache. Without a fingerprint the kernel must not be cached.
+    numba detects stale machine code by the file of the compiled function alone, but hashes what it
+    closes over into the key of its cache. So each kernel closes over checksums of the sources, and
+    over whether accesses are checked. It is not cached where a source cannot be read.
     """
-    found = 0
+    from numba import config
+    from numba.extending import register_jitable
+
+    def compiled(kernel: Callable[..., Any]) -> Callable[..., Any]:
+        sources = {str(kernel.__code__.co_filename), *(str(module.__file__) for module in modules)}
+        checksums = tuple(map(_checksum, sorted(sources)))
+        version = bool(getattr(config, "BOUNDSCHECK", None)), checksums
+        called = register_jitable(nogil=True, **options)(kernel)
+
+        def call(*arguments: Any) -> Any:
+            _ = version
+            return called(*arguments)
+
+        call.__name__, call.__qualname__ = kernel.__name__, f"{kernel.__module__}.{kernel.__name__}"
+        return compile_kernel(call, cache=None not in checksums, **options)
+
+    return compiled
+
+
+@cache
+def _checksum(source: str) -> int | None:
+    """``None`` where it cannot be read."""
     try:
-        for module in modules:
-            found = crc32(Path(str(module.__file__)).read_bytes(), found)
+        return crc32(Path(source).read_bytes())
     except OSError:
         return None
-    return found

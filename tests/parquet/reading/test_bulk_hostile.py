@@ -44,14 +44,15 @@ def _zigzag(value: int) -> bytes:
 
 def _struct(fields: dict[int, int | bool | bytes]) -> bytes:
     """Thrift's compact form: integers, booleans, and structs as bytes."""
-    out = b""
-    for id, value in fields.items():
+    out, before = b"", 0
+    for id, value in sorted(fields.items()):
+        delta, before = id - before << 4, id
         if isinstance(value, bool):
-            out += bytes([1 if value else 2]) + _zigzag(id)
+            out += bytes([delta | (1 if value else 2)])
         elif isinstance(value, int):
-            out += b"\x05" + _zigzag(id) + _zigzag(value)
+            out += bytes([delta | 5]) + _zigzag(value)
         else:
-            out += b"\x0c" + _zigzag(id) + value
+            out += bytes([delta | 12]) + value
     return out + b"\0"
 
 
@@ -96,7 +97,7 @@ class Page:
             inner |= {2: self.encoding}
         else:
             length = len(self.levels) if self.level_length is None else self.level_length
-            inner |= {2: 0, 3: ROWS, 4: self.encoding, 5: length, 6: 0}
+            inner |= {2: 0, 3: self.values, 4: self.encoding, 5: length, 6: 0}
             inner |= {} if self.stated is None else {7: self.stated}
         fields: dict[int, int | bool | bytes] = {
             1: _TYPE_OF[self.form] if self.type is None else self.type,
@@ -104,11 +105,9 @@ class Page:
             3: len(packed) if self.stored is None else self.stored,
             self.form: _struct(inner),
         }
-        head = _struct(fields)
         if self.twice:
-            other = {_V1: _V2, _V2: _V1}.get(self.form, _V1)
-            head = head[:-1] + b"\x0c" + _zigzag(other) + _struct({1: 3, 2: 0, 4: 0}) + b"\0"
-        return bytes(head + packed)
+            fields[{_V1: _V2, _V2: _V1}.get(self.form, _V1)] = _struct({1: 3, 2: 0, 4: 0})
+        return bytes(_struct(fields) + packed)
 
 
 def _strings(words: list[bytes]) -> bytes:

@@ -171,14 +171,6 @@ def _join8(data: Any, out: Any) -> None:
         )
 
 
-def _join(data: Any, width: Any, out: Any) -> None:
-    n = len(data) // width
-    for start in range(0, n, 512):  # the part of the result that is written stays in the cache
-        for k in range(width):
-            for i in range(start, min(n, start + 512)):
-                out[i * width + k] = data[k * n + i]
-
-
 @cache
 def _compile(function: Callable[..., Any]) -> Callable[..., Any]:
     return compile_kernel(function, cache=not CHECKED)
@@ -255,7 +247,7 @@ def join(data: U8, width: int, out: U8) -> None:
     elif width == 8:
         _compile(_join8)(data, out.view(np.uint64))
     else:
-        _compile(_join)(data, width, out)
+        NUMPY.join(data, width, out)
 
 
 def compiled() -> Kernels:

@@ -39,7 +39,7 @@ from .page_headers import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
     from skipstone.parquet.encryption.column_decryptor import ColumnDecryptor
 
@@ -216,27 +216,13 @@ def read_page(
 
     ``may_be_dictionary`` is for encrypted columns, whose dictionary pages have an AAD of their own.
     """
-    view = memoryview(data)
-    offset, row = base + at, list(BLANK)
-    stop = header(data, at, len(data), row, [0] * STACK) if decryptor is None else -1
-    if stop >= 0:
-        is_data = row[TYPE] in DATA_PAGES
-        return Page._make(
-            (
-                _TYPES[row[TYPE]],
-                ordinal if is_data else -1,
-                offset,
-                stop - at,
-                view[at:stop],
-                view[stop : stop + row[COMPRESSED]],
-                row[UNCOMPRESSED],
-                row[CRC] if row[HAS_CRC] else None,
-                *[each if each > 0 else 0 for each in row[NUM_VALUES:IS_COMPRESSED]],
-                bool(row[IS_COMPRESSED]),
-            )
-        )
+    view, offset = memoryview(data), base + at
     header_bytes: memoryview | bytes
     if decryptor is None:
+        row = list(BLANK)
+        stop = header(data, at, len(data), row, [0] * STACK)
+        if stop >= 0:
+            return _usual_page(row, offset, view[at:stop], view[stop:], ordinal)
         reader = Reader(data, at, base=base)
         found, stop = PageHeader.read(reader), reader.at
         header_bytes = view[at:stop]
@@ -252,20 +238,7 @@ def read_page(
             raise FormatError("a page without the header of its type", got=int(found.type))
     size = found.compressed_page_size
     values = {name: int(getattr(inner, name, 0)) for name in _VALUES}
-    for name, value in (
-        ("compressed_page_size", size),
-        ("uncompressed_page_size", found.uncompressed_page_size),
-        ("num_values", values["num_values"]),
-    ):
-        if value < 0:
-            raise FormatError(f"{name} of a page", offset=offset, expected="at least 0", got=value)
-    if size > len(data) - stop:
-        raise FormatError(
-            "a page ends beyond its chunk",
-            offset=offset,
-            expected=f"at most {len(data) - stop} bytes",
-            got=size,
-        )
+    _check_sizes(found, values["num_values"], offset, len(data) - stop)
     return Page(
         type=found.type,
         ordinal=ordinal if found.type in DATA_PAGES else -1,
@@ -278,6 +251,43 @@ def read_page(
         **values,
         is_compressed=getattr(inner, "is_compressed", None) is not False,
     )
+
+
+def _usual_page(
+    row: Sequence[int], offset: int, header_bytes: memoryview, rest: memoryview, ordinal: int
+) -> Page:
+    """The page of a header by its integers (``page_headers``); ``rest`` begins with its body."""
+    return Page._make(
+        (
+            _TYPES[row[TYPE]],
+            ordinal if row[TYPE] in DATA_PAGES else -1,
+            offset,
+            len(header_bytes),
+            header_bytes,
+            rest[: row[COMPRESSED]],
+            row[UNCOMPRESSED],
+            row[CRC] if row[HAS_CRC] else None,
+            *[each if each > 0 else 0 for each in row[NUM_VALUES:IS_COMPRESSED]],
+            bool(row[IS_COMPRESSED]),
+        )
+    )
+
+
+def _check_sizes(header: PageHeader, num_values: int, offset: int, room: int) -> None:
+    for name, value in (
+        ("compressed_page_size", header.compressed_page_size),
+        ("uncompressed_page_size", header.uncompressed_page_size),
+        ("num_values", num_values),
+    ):
+        if value < 0:
+            raise FormatError(f"{name} of a page", offset=offset, expected="at least 0", got=value)
+    if header.compressed_page_size > room:
+        raise FormatError(
+            "a page ends beyond its chunk",
+            offset=offset,
+            expected=f"at most {room} bytes",
+            got=header.compressed_page_size,
+        )
 
 
 _TYPES: Final = tuple(PageType)

@@ -118,6 +118,45 @@ _BATCH: Final = 1 << 14
 BLANK: Final = tuple([{HAS_CRC: 0, IS_COMPRESSED: 1}.get(at, -1) for at in range(FIELDS)])
 
 
+def _is_usual(row: Any, struct: Any) -> Any:
+    """Whether a header has the struct of its type of page, and the fields that this must have."""
+    page = row[TYPE]
+    if page == INDEX_PAGE:
+        return struct == 0 or struct == PAGE_INDEX
+    if row[NUM_VALUES] < 0 or row[ENCODING] < 0:
+        return False
+    if page == DICTIONARY_PAGE:
+        return struct == PAGE_DICTIONARY
+    if page == DATA_PAGE:
+        return struct == PAGE_V1 and row[DEFINITION] >= 0 and row[REPETITION] >= 0
+    return (
+        page == DATA_PAGE_V2
+        and struct == PAGE_V2
+        and 0 <= row[NUM_NULLS] <= row[NUM_VALUES]
+        and 0 <= row[NUM_ROWS] <= row[NUM_VALUES]
+        and row[DEFINITION_LENGTH] >= 0
+        and row[REPETITION_LENGTH] >= 0
+        and row[DEFINITION_LENGTH] + row[REPETITION_LENGTH] <= row[COMPRESSED]
+    )
+
+
+def _integer(data: Any, at: Any, end: Any) -> Any:
+    """A varint, and the place after it; -1 where it is cut or too long."""
+    value = 0
+    shift = 0
+    byte = 128
+    while byte > 127:
+        if at >= end or shift > 63:
+            return 0, -1
+        byte = data[at] & 0xFF
+        at += 1
+        if shift == 63 and byte > 1:
+            return 0, -1
+        value |= (byte & 127) << shift
+        shift += 7
+    return value, at
+
+
 def header(data: Any, at: Any, end: Any, row: Any, stack: Any) -> Any:
     """The place after the header at ``at``, whose fields are written to ``row``, which is
     ``BLANK``; -1 if there is none. ``stack`` is scratch of ``STACK`` integers."""
@@ -141,21 +180,9 @@ def header(data: Any, at: Any, end: Any, row: Any, stack: Any) -> Any:
             return -1
         id += byte >> 4
         if kind in (I32, BINARY, WIRE_I64):
-            if at >= end:
+            value, at = _integer(data, at, end)
+            if at < 0:
                 return -1
-            byte = data[at] & 0xFF
-            at += 1
-            value = byte & 127
-            shift = 7
-            while byte > 127:
-                if at >= end or shift > 63:
-                    return -1
-                byte = data[at] & 0xFF
-                at += 1
-                if shift == 63 and byte > 1:
-                    return -1
-                value |= (byte & 127) << shift
-                shift += 7
             if kind == BINARY:
                 if value < 0 or value > end - at:
                     return -1
@@ -183,36 +210,17 @@ def header(data: Any, at: Any, end: Any, row: Any, stack: Any) -> Any:
                 row[IS_COMPRESSED] = 1 if kind == TRUE else 0
         else:
             return -1
-    page = row[TYPE]
     if row[UNCOMPRESSED] < 0 or row[COMPRESSED] < 0 or row[COMPRESSED] > end - at:
         return -1
-    if page == INDEX_PAGE:
-        if kind_of_page not in (0, PAGE_INDEX):
-            return -1
-    elif page in (DATA_PAGE, DICTIONARY_PAGE):
-        expected = PAGE_V1 if page == DATA_PAGE else PAGE_DICTIONARY
-        if kind_of_page != expected or row[NUM_VALUES] < 0 or row[ENCODING] < 0:
-            return -1
-        if page == DATA_PAGE and (row[DEFINITION] < 0 or row[REPETITION] < 0):
-            return -1
-    elif page == DATA_PAGE_V2:
-        if kind_of_page != PAGE_V2:
-            return -1
-        if row[NUM_VALUES] < 0 or row[NUM_ROWS] < 0 or row[ENCODING] < 0:
-            return -1
-        if row[NUM_NULLS] < 0 or row[NUM_NULLS] > row[NUM_VALUES]:
-            return -1
-        if row[NUM_ROWS] > row[NUM_VALUES]:
-            return -1
-        if row[DEFINITION_LENGTH] < 0 or row[REPETITION_LENGTH] < 0:
-            return -1
-        if row[DEFINITION_LENGTH] + row[REPETITION_LENGTH] > row[COMPRESSED]:
-            return -1
-    else:
+    if not _is_usual(row, kind_of_page):
         return -1
     row[OFFSET] = start
     row[HEADER_LENGTH] = at - start
     return at
+
+
+#: the functions that ``header`` is made of, for those who compile it
+HELPERS: Final[tuple[Callable[..., Any], ...]] = (_integer, _is_usual, header)
 
 
 def walk(data: Any, at: Any, end: Any, rows: Any, stack: Any) -> Any:

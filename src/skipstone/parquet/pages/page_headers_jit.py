@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from numba.extending import register_jitable
 
-from skipstone._numba import compile_kernel, fingerprint
+from skipstone._numba import compiler_over
 from skipstone.parquet.format import enums, metadata
 from skipstone.parquet.thrift import compact
 
@@ -18,19 +18,6 @@ if TYPE_CHECKING:
 
 def compiled() -> Callable[..., Any]:
     """``walk``."""
-    register_jitable(nogil=True)(page_headers.header)
-    header, compressed = page_headers.header, page_headers.COMPRESSED
-    version = fingerprint(page_headers, metadata, enums, compact)
-
-    def walk(data: Any, at: Any, end: Any, rows: Any, stack: Any) -> Any:
-        _ = version
-        count = 0
-        while count < len(rows) and at < end:
-            stop = header(data, at, end, rows[count], stack)
-            if stop < 0:
-                break
-            at = stop + rows[count, compressed]
-            count += 1
-        return count, at
-
-    return compile_kernel(walk, cache=version is not None)
+    for helper in page_headers.HELPERS:
+        register_jitable(nogil=True)(helper)
+    return compiler_over(page_headers, metadata, enums, compact)(page_headers.walk)

@@ -38,6 +38,7 @@ from skipstone._numba import CompiledKernels
 from skipstone.errors import SkipstoneError
 from skipstone.parquet.encodings.codecs import decompress
 from skipstone.parquet.format.enums import CompressionCodec, Encoding, Type
+from skipstone.parquet.pages.page_headers import FIELDS, STACK
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -118,8 +119,6 @@ _DICTIONARY = (1 << Encoding.PLAIN_DICTIONARY) | (1 << Encoding.RLE_DICTIONARY)
 # Pages per chunk that are expected at first, and the bytes of the shortest page header.
 _PAGES = 8
 _SHORTEST = 8
-# Scratch of ``kernel_wire.skip``.
-_STACK = 80
 #: output bytes by one input byte of a Snappy block, rounded up
 SNAPPY_RATIO = 32
 #: Arrow's strings have 32-bit offsets
@@ -198,9 +197,9 @@ class BulkChunks:
         while True:
             pages = np.empty((most, COLUMNS), np.int64)
             status = self.status.copy()
-            stack = np.empty(_STACK, np.int64)
+            header, stack = np.empty(FIELDS, np.int64), np.empty(STACK, np.int64)
             count = self.kernels.walk(
-                self.buffer, stops - size, stops, self.first, status, pages, stack
+                self.buffer, stops - size, stops, self.first, status, pages, header, stack
             )
             if count >= 0:
                 self.status = status

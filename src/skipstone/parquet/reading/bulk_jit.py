@@ -9,17 +9,18 @@ Source: Encodings.md (PLAIN, RLE, RLE_DICTIONARY).
 
 from __future__ import annotations
 
-from functools import partial
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import numpy as np
 from numba.extending import register_jitable
 
-from skipstone._numba import compile_kernel, fingerprint
+from skipstone._numba import compiler_over
 from skipstone.parquet.encodings import jit_runs as runs
-from skipstone.parquet.encodings.jit_runs import CHECKED, load
+from skipstone.parquet.encodings.jit_runs import load
+from skipstone.parquet.format import enums, metadata
 from skipstone.parquet.format.enums import Encoding
-from skipstone.parquet.thrift import compact, kernel_wire
+from skipstone.parquet.pages import page_headers
+from skipstone.parquet.thrift import compact
 
 from . import bulk_chunks, bulk_pages_jit, bulk_search_jit, bulk_select_jit, bulk_words_jit
 from .bulk_chunks import (
@@ -42,9 +43,6 @@ from .bulk_select_jit import (
     gather,
     locate,
 )
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 _PLAIN: Final = int(Encoding.PLAIN)
 _PLAIN_DICTIONARY: Final = int(Encoding.PLAIN_DICTIONARY)
@@ -313,49 +311,33 @@ def strings(
     return end
 
 
-def _versioned(kernel: Callable[..., Any], version: int) -> Callable[..., Any]:
-    """``kernel`` with a version that is part of the key of numba's cache."""
-    called = register_jitable(kernel)
-
-    def call(*arguments: Any) -> Any:
-        _ = version
-        return called(*arguments)
-
-    call.__qualname__ = call.__name__ = kernel.__name__
-    return call
-
-
 def compiled() -> BulkKernels:
-    found = fingerprint(
+    compile = compiler_over(
         bulk_chunks,
         bulk_pages_jit,
         bulk_search_jit,
         bulk_select_jit,
         bulk_words_jit,
         runs,
-        kernel_wire,
+        page_headers,
+        metadata,
+        enums,
         compact,
     )
-    compile = partial(compile_kernel, cache=found is not None and not CHECKED)
     return BulkKernels(
-        **{
-            name: compile(_versioned(kernel, found or 0))
-            for name, kernel in (
-                ("walk", walk),
-                ("unpack", unpack),
-                ("indices", indices),
-                ("flags", flags),
-                ("validity", validity),
-                ("fixed", fixed),
-                ("words", words),
-                ("strings", strings),
-                ("candidates", candidates),
-                ("choose", choose),
-                ("locate", locate),
-                ("gather", gather),
-                ("copy_some", copy_some),
-            )
-        }
+        walk=compile(walk),
+        unpack=compile(unpack),
+        indices=compile(indices),
+        flags=compile(flags),
+        validity=compile(validity),
+        fixed=compile(fixed),
+        words=compile(words),
+        strings=compile(strings),
+        candidates=compile(candidates),
+        choose=compile(choose),
+        locate=compile(locate),
+        gather=compile(gather),
+        copy_some=compile(copy_some),
     )
 
 
@@ -365,7 +347,7 @@ def warm_up(kernels: BulkKernels) -> None:
     pages, some, status = np.zeros((0, COLUMNS), np.int64), np.zeros(0, np.int32), numbers.copy()
     valid, nulls, offsets = np.zeros(0, np.uint8), numbers.copy(), np.zeros(1, np.int32)
     one, bounds = np.zeros(1, np.int64), np.zeros(0, np.uint64)
-    kernels.walk(bytes_, numbers, numbers, one, status, pages, np.zeros(80, np.int64))
+    kernels.walk(bytes_, numbers, numbers, one, status, pages, one, one)
     kernels.unpack(bytes_, pages, np.zeros(0, np.bool_), status, bytes_)
     some_pages, pairs = np.zeros((0, 4), np.int64), np.zeros((0, 2), np.int64)
     kernels.choose(some_pages, one, pairs, numbers, one, pairs, numbers, one, numbers, numbers)

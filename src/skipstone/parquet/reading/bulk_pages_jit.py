@@ -14,18 +14,9 @@ from typing import Any, Final
 import numpy as np
 from numba.extending import register_jitable
 
-from skipstone.parquet.encodings import jit_runs as runs
 from skipstone.parquet.encodings.jit_runs import load, store
-from skipstone.parquet.format.enums import Encoding, PageType
-from skipstone.parquet.format.metadata import (
-    DataPageHeader,
-    DataPageHeaderV2,
-    DictionaryPageHeader,
-    PageHeader,
-)
-from skipstone.parquet.thrift import kernel_wire
-from skipstone.parquet.thrift.compact import FALSE, I32, STRUCT
-from skipstone.parquet.thrift.structs import field_ids
+from skipstone.parquet.format.enums import Encoding
+from skipstone.parquet.pages import page_headers as headers
 
 from .bulk_chunks import (
     AT,
@@ -48,89 +39,46 @@ from .bulk_chunks import (
 )
 from .bulk_words_jit import copy32
 
-_HEADER = field_ids(PageHeader)
-_TYPE: Final = _HEADER["type"]
-_SIZE: Final = _HEADER["uncompressed_page_size"]
-_STORED: Final = _HEADER["compressed_page_size"]
-_CRC: Final = _HEADER["crc"]
-_V1: Final = _HEADER["data_page_header"]
-_DICTIONARY: Final = _HEADER["dictionary_page_header"]
-_V2: Final = _HEADER["data_page_header_v2"]
-_VALUES: Final = 1  # of all three
-_ENCODING_V1: Final = field_ids(DataPageHeader)["encoding"]
-_LEVELS_V1: Final = field_ids(DataPageHeader)["definition_level_encoding"]
-_ENCODING_D: Final = field_ids(DictionaryPageHeader)["encoding"]
-_ENCODING_V2: Final = field_ids(DataPageHeaderV2)["encoding"]
-_DEFINITION: Final = field_ids(DataPageHeaderV2)["definition_levels_byte_length"]
-_REPETITION: Final = field_ids(DataPageHeaderV2)["repetition_levels_byte_length"]
-_IS_COMPRESSED: Final = field_ids(DataPageHeaderV2)["is_compressed"]
-_DATA_PAGE: Final = int(PageType.DATA_PAGE)
-_DATA_PAGE_V2: Final = int(PageType.DATA_PAGE_V2)
-_DICTIONARY_PAGE: Final = int(PageType.DICTIONARY_PAGE)
 _PLAIN: Final = int(Encoding.PLAIN)
 _PLAIN_DICTIONARY: Final = int(Encoding.PLAIN_DICTIONARY)
 _RLE: Final = int(Encoding.RLE)
-_RLE_DICTIONARY: Final = int(Encoding.RLE_DICTIONARY)
 # Decompression goes on this many bytes at a time.
 _STEP: Final = 1 << 12
-# The integers of page headers have 32 bits. Sums of larger ones might wrap.
-_MOST: Final = 0x7FFF_FFFF
 
-_wire = {name: register_jitable(getattr(kernel_wire, name)) for name in (
-    "failed", "zigzag", "count", "field", "items", "flat", "skip",
-)}  # fmt: skip
-_hybrid = register_jitable(runs.hybrid)
-_zigzag, _field, _skip = kernel_wire.zigzag, kernel_wire.field, kernel_wire.skip
+for _helper in headers.HELPERS:
+    register_jitable(_helper)
 
 
 @register_jitable
-def _inner(data: Any, at: Any, end: Any, id: Any, page: Any, stack: Any) -> Any:
-    """The header of a page's type: fills a row, and gives the place after it."""
-    last = 0
-    definition, repetition = np.int64(0), np.int64(0)
-    levels = np.int64(_RLE)
-    while True:
-        kind, last, at = _field(data, at, end, last)
-        if at < 0:
-            return at
-        if kind == 0:
-            break
-        if kind == I32:
-            value, at = _zigzag(data, at, end)
-            if at < 0 or not -_MOST <= value <= _MOST:
-                return -1
-            if last == _VALUES:
-                page[VALUES] = value
-            elif id == _V1 and last == _ENCODING_V1:
-                page[ENCODING] = value
-            elif id == _V1 and last == _LEVELS_V1:
-                levels = value
-            elif (id == _DICTIONARY and last == _ENCODING_D) or (
-                id == _V2 and last == _ENCODING_V2
-            ):
-                page[ENCODING] = value
-            elif id == _V2 and last == _DEFINITION:
-                definition = value
-            elif id == _V2 and last == _REPETITION:
-                repetition = value
-        else:
-            if id == _V2 and last == _IS_COMPRESSED and kind == FALSE:
-                page[COMPRESSED] = 0
-            at = _skip(data, at, end, kind, stack)
-            if at < 0:
-                return at
-    if id == _V2:
-        if definition < 0 or repetition != 0:
-            return -1
-        page[LEVELS] = definition
-    elif levels != _RLE:
-        page[LEVELS] = -2
-    return at
+def _fill(page: Any, header: Any, first: Any, left: Any) -> Any:
+    """A row of the page table by the integers of a header; whether it is a page that may be next:
+    a dictionary is the ``first``, and ``left`` values are not there yet."""
+    kind = header[headers.TYPE]
+    page[STORED], page[SIZE] = header[headers.COMPRESSED], header[headers.UNCOMPRESSED]
+    page[VALUES], page[ENCODING] = header[headers.NUM_VALUES], header[headers.ENCODING]
+    page[CRC] = header[headers.CRC] & 0xFFFFFFFF if header[headers.HAS_CRC] else -1
+    page[COMPRESSED], page[LEVELS] = header[headers.IS_COMPRESSED], -1
+    page[HOW], page[READY], page[NEXT] = COPIED, -1, 0
+    if kind == headers.DICTIONARY_PAGE:
+        page[VERSION] = 0
+        return first and (page[ENCODING] == _PLAIN or page[ENCODING] == _PLAIN_DICTIONARY)
+    if kind == headers.DATA_PAGE:
+        page[VERSION] = 1
+        if header[headers.DEFINITION] != _RLE:
+            page[LEVELS] = -2
+    elif kind == headers.DATA_PAGE_V2 and header[headers.REPETITION_LENGTH] == 0:
+        page[VERSION], page[LEVELS] = 2, header[headers.DEFINITION_LENGTH]
+    else:
+        return False
+    return page[VALUES] <= left and page[LEVELS] <= min(page[STORED], page[SIZE])
 
 
-def walk(data: Any, starts: Any, stops: Any, rows: Any, status: Any, pages: Any, stack: Any) -> Any:
+def walk(
+    data: Any, starts: Any, stops: Any, rows: Any, status: Any, pages: Any, header: Any, stack: Any
+) -> Any:
     """Fills ``pages`` with those of all chunks; their number, or -1 where there are more than fit.
-    A walk ends when a chunk has its values: ``rows[c]`` are those before it."""
+    A walk ends when a chunk has its values: ``rows[c]`` are those before it. ``header`` and
+    ``stack`` are scratch of ``page_headers``."""
     n: Any = 0
     for chunk in range(len(starts)):
         at, end, left, first = starts[chunk], stops[chunk], rows[chunk + 1] - rows[chunk], True
@@ -138,71 +86,15 @@ def walk(data: Any, starts: Any, stops: Any, rows: Any, status: Any, pages: Any,
             if n == len(pages):
                 return -1
             page = pages[n]
-            page[CHUNK] = chunk
-            page[VERSION] = -1
-            page[ENCODING] = -1
-            page[VALUES] = -1
-            page[LEVELS] = -1
-            page[COMPRESSED] = 1
-            page[CRC] = -1
-            page[SIZE] = -1
-            page[STORED] = -1
-            page[FIRST] = rows[chunk + 1] - left
-            page[HOW] = COPIED
-            page[READY] = -1
-            page[NEXT] = 0
-            what, last, inside = np.int64(-1), 0, np.int64(-1)
-            while True:
-                kind, last, at = _field(data, at, end, last)
-                if at < 0 or kind == 0:
-                    break
-                if kind == I32:
-                    value, at = _zigzag(data, at, end)
-                    if at >= 0 and not -_MOST - 1 <= value <= _MOST:
-                        at = -1
-                    if at < 0:
-                        break
-                    if last == _TYPE:
-                        what = value
-                    elif last == _SIZE:
-                        page[SIZE] = value
-                    elif last == _STORED:
-                        page[STORED] = value
-                    elif last == _CRC:
-                        page[CRC] = value & 0xFFFFFFFF
-                elif kind == STRUCT and last in (_V1, _V2, _DICTIONARY):
-                    # Two of them would fill one row.
-                    at = _inner(data, at, end, last, page, stack) if inside < 0 else -1
-                    if at < 0:
-                        break
-                    inside = last
-                else:
-                    at = _skip(data, at, end, kind, stack)
-                    if at < 0:
-                        break
-            stored, size = page[STORED], page[SIZE]
-            if at < 0 or stored < 0 or size < 0 or stored > end - at:
+            for k in range(len(header)):
+                header[k] = headers.BLANK[k]
+            at = headers.header(data, at, end, header, stack)
+            if at < 0 or not _fill(page, header, first, left):
                 status[chunk] = 1
                 break
-            page[AT] = at
-            at += stored
-            if what == _DICTIONARY_PAGE and inside == _DICTIONARY:
-                page[VERSION] = 0
-                plain = page[ENCODING] == _PLAIN or page[ENCODING] == _PLAIN_DICTIONARY
-                if not first or not plain or page[VALUES] < 0:
-                    status[chunk] = 1
-                    break
-            elif (what == _DATA_PAGE and inside == _V1) or (
-                what == _DATA_PAGE_V2 and inside == _V2
-            ):
-                page[VERSION] = 1 if inside == _V1 else 2
-                if page[VALUES] < 0 or page[VALUES] > left or page[LEVELS] > min(stored, size):
-                    status[chunk] = 1
-                    break
-                left -= page[VALUES]
-            else:
-                status[chunk] = 1
-                break
+            page[CHUNK], page[AT], page[FIRST] = chunk, at, rows[chunk + 1] - left
+            at += page[STORED]
+            left -= page[VALUES] if page[VERSION] > 0 else 0
             first = False
             n += 1
     return n
