@@ -28,7 +28,7 @@ from __future__ import annotations
 import math
 import struct
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Self, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 import pyarrow as pa
@@ -110,15 +110,10 @@ class BloomEvidence(ColumnEvidence):
         self._hashes: dict[tuple[Leaf, int], Asked | None] = {}
         self._plans: dict[object, _Probe] = {}
 
-    @classmethod
-    def of(cls, column: str, files: Mapping[int, IndexedFile]) -> Self | None:
-        """The evidence where any of ``files`` has a filter for ``column``."""
-        some = {
-            ordinal: file
-            for ordinal, file in files.items()
-            if (_filters(file, file.columns[column]).offset > 0).any()
-        }
-        return cls(column, some) if some else None
+    @staticmethod
+    def exists(file: IndexedFile, leaf: int) -> bool:
+        """Whether any chunk has a filter."""
+        return bool((_filters(file, leaf).offset > 0).any())
 
     def needs(self, leaves: Sequence[Leaf], units: Units, have: Fetched) -> Sequence[ByteRange]:
         """Headers that are not known yet, and the blocks of every wanted value."""

@@ -14,7 +14,7 @@ its dictionary page anyway. Decoded dictionaries are cached, up to 64 MiB per fi
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -65,15 +65,10 @@ class DictionaryEvidence(ColumnEvidence):
     cost = 20.0
     asks_jointly = True
 
-    @classmethod
-    def of(cls, column: str, files: Mapping[int, IndexedFile]) -> Self | None:
-        """The evidence where any of ``files`` has a dictionary for ``column`` that pays."""
-        some = {
-            ordinal: file
-            for ordinal, file in files.items()
-            if (_places(file, file.columns[column])[1] > 0).any()
-        }
-        return cls(column, some) if some else None
+    @staticmethod
+    def exists(file: IndexedFile, leaf: int) -> bool:
+        """Whether any chunk has a dictionary that pays."""
+        return bool((_places(file, leaf)[1] > 0).any())
 
     def needs(self, leaves: Sequence[Leaf], units: Units, have: Fetched) -> Sequence[ByteRange]:
         """The dictionary pages that are not cached."""

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import copy
 import sys
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import numpy as np
 
@@ -109,6 +109,17 @@ class ColumnEvidence(BaseEvidence):
 
     def __init__(self, column: str, files: Mapping[int, IndexedFile]) -> None:
         self.column, self.files = column, files
+
+    @classmethod
+    def of(cls, column: str, files: Mapping[int, IndexedFile]) -> Self | None:
+        """The evidence of those of ``files`` that have it for ``column``; ``None`` without any."""
+        some = {at: file for at, file in files.items() if cls.exists(file, file.columns[column])}
+        return cls(column, some) if some else None
+
+    @staticmethod
+    def exists(file: IndexedFile, leaf: int) -> bool:
+        """Whether a file has this evidence for a leaf."""
+        return True
 
     def named(self, reasons: Iterable[Reason]) -> tuple[Reason, ...]:
         """The same reasons with this subject, each once."""

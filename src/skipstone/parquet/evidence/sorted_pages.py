@@ -19,7 +19,7 @@ page headers that put them into ``IndexedFile.offset_indexes``. Values of read p
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
@@ -41,7 +41,7 @@ from .stored_values import Form
 from .value_bounds import ValueBounds
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Sequence
 
     from skipstone.parquet.encodings.kernels import I64
     from skipstone.parquet.encodings.values import Values
@@ -208,15 +208,10 @@ class SortedEvidence(ColumnEvidence):
     level = Level.PAGE
     cost = 10.0
 
-    @classmethod
-    def of(cls, column: str, files: Mapping[int, IndexedFile]) -> Self | None:
-        """The evidence where some row group was verified to be sorted by ``column``."""
-        some = {
-            ordinal: file
-            for ordinal, file in files.items()
-            if any(leaf == file.columns[column] for _, leaf in file.verified)
-        }
-        return cls(column, some) if some else None
+    @staticmethod
+    def exists(file: IndexedFile, leaf: int) -> bool:
+        """Whether some row group was verified to be sorted by the leaf."""
+        return any(leaf == each for _, each in file.verified)
 
     def needs(self, leaves: Sequence[Leaf], units: Units, have: Fetched) -> Sequence[ByteRange]:
         """The next pages to read."""

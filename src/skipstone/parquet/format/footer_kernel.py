@@ -191,6 +191,43 @@ def encoding_stats(data: Any, at: Any, end: Any, narrow: Any, slot: Any, stack: 
     return at
 
 
+def forget(wide: Any, narrow: Any, n: Any, row: Any) -> None:
+    """Clear what ``ColumnMetaData`` has filled: it occurs twice."""
+    for slot in range(layout.NUM_VALUES, layout.UNENCODED + 1):
+        wide[slot * n + row] = 0
+    for slot in range(layout.CODEC, layout.DICT_ONLY + 1):
+        narrow[slot * n + row] = 0
+    for slot in range(layout.AT_MAX, layout.AT_MIN_VALUE + 2):
+        narrow[slot * n + row] = 0
+    for slot in range(layout.AT_STATISTICS, layout.AT_ENCODING_STATS + 1):
+        narrow[slot * n + row] = 0
+
+
+def is_complete(wide: Any, narrow: Any, n: Any, row: Any) -> Any:
+    """Whether a chunk has all required numbers; 0 stands for none."""
+    return (
+        narrow[layout.CODEC * n + row] != 0
+        and wide[layout.ENCODINGS * n + row] != 0
+        and wide[layout.DATA_PAGE_OFFSET * n + row] != 0
+        and wide[layout.NUM_VALUES * n + row] != 0
+        and wide[layout.TOTAL_UNCOMPRESSED_SIZE * n + row] != 0
+        and wide[layout.TOTAL_COMPRESSED_SIZE * n + row] != 0
+    )
+
+
+def dict_only_by_encodings(wide: Any, narrow: Any, n: Any, row: Any) -> None:
+    """``dict_only`` where the encodings prove that all pages refer to a dictionary.
+
+    As in parquet-java, where page counts are absent: the list names all encodings used. Writers of
+    v1 pages name PLAIN_DICTIONARY (bit 2) for data pages, and PLAIN as soon as one page falls back;
+    RLE (3) and BIT_PACKED (4) encode levels. RLE_DICTIONARY proves nothing, because PLAIN may be
+    the dictionary's. In booleans RLE encodes values.
+    """
+    mask = wide[layout.ENCODINGS * n + row] - 1
+    if mask & 4 and not mask & ~(4 | 8 | 16):
+        narrow[layout.DICT_ONLY * n + row] = 2
+
+
 def meta_data(
     data: Any,
     at: Any,
@@ -205,14 +242,7 @@ def meta_data(
     """``ColumnMetaData`` of chunk ``row`` of ``n``, whose column is of the type ``expected``."""
     start = at
     if narrow[layout.AT_META_DATA * n + row]:
-        for slot in range(layout.NUM_VALUES, layout.UNENCODED + 1):
-            wide[slot * n + row] = 0
-        for slot in range(layout.CODEC, layout.DICT_ONLY + 1):
-            narrow[slot * n + row] = 0
-        for slot in range(layout.AT_MAX, layout.AT_MIN_VALUE + 2):
-            narrow[slot * n + row] = 0
-        for slot in range(layout.AT_STATISTICS, layout.AT_ENCODING_STATS + 1):
-            narrow[slot * n + row] = 0
+        forget(wide, narrow, n, row)
     narrow[layout.AT_META_DATA * n + row] = start + 1
     previous = 0
     physical = -1
@@ -235,47 +265,27 @@ def meta_data(
             physical, at = zigzag(data, at, end)
             if at >= 0 and physical != expected:
                 return failed(at, OTHER_TYPE)
-        elif kind == LIST:
-            if previous == layout.META_ENCODINGS:
-                at = encodings(data, at, end, wide, layout.ENCODINGS * n + row)
-            elif previous == layout.META_ENCODING_STATS:
-                narrow[layout.AT_ENCODING_STATS * n + row] = at + 1
-                at = encoding_stats(data, at, end, narrow, layout.DICT_ONLY * n + row, stack)
-            else:
-                if previous == layout.META_KEY_VALUE_METADATA:
-                    narrow[layout.AT_KEY_VALUE * n + row] = at + 1
-                at = skip(data, at, end, kind, stack)
-        elif kind == STRUCT:
-            if previous == layout.META_STATISTICS:
-                at = statistics(data, at, end, wide, narrow, n, row, stack)
-            elif previous == layout.META_SIZE_STATISTICS:
-                at = size_statistics(data, at, end, wide, narrow, n, row, stack)
-            else:
-                if previous == layout.META_GEOSPATIAL_STATISTICS:
-                    narrow[layout.AT_GEOSPATIAL * n + row] = at + 1
-                at = skip(data, at, end, kind, stack)
+        elif kind == LIST and previous == layout.META_ENCODINGS:
+            at = encodings(data, at, end, wide, layout.ENCODINGS * n + row)
+        elif kind == LIST and previous == layout.META_ENCODING_STATS:
+            narrow[layout.AT_ENCODING_STATS * n + row] = at + 1
+            at = encoding_stats(data, at, end, narrow, layout.DICT_ONLY * n + row, stack)
+        elif kind == STRUCT and previous == layout.META_STATISTICS:
+            at = statistics(data, at, end, wide, narrow, n, row, stack)
+        elif kind == STRUCT and previous == layout.META_SIZE_STATISTICS:
+            at = size_statistics(data, at, end, wide, narrow, n, row, stack)
         else:
+            if kind == LIST and previous == layout.META_KEY_VALUE_METADATA:
+                narrow[layout.AT_KEY_VALUE * n + row] = at + 1
+            elif kind == STRUCT and previous == layout.META_GEOSPATIAL_STATISTICS:
+                narrow[layout.AT_GEOSPATIAL * n + row] = at + 1
             at = skip(data, at, end, kind, stack)
         if at < 0:
             return at
-    if (
-        physical < 0
-        or not narrow[layout.CODEC * n + row]
-        or not wide[layout.ENCODINGS * n + row]
-        or not wide[layout.DATA_PAGE_OFFSET * n + row]
-        or not wide[layout.NUM_VALUES * n + row]
-        or not wide[layout.TOTAL_UNCOMPRESSED_SIZE * n + row]
-        or not wide[layout.TOTAL_COMPRESSED_SIZE * n + row]
-    ):
+    if physical < 0 or not is_complete(wide, narrow, n, row):
         return failed(start, MISSING)
-    # Without page counts the list of encodings may prove it, as in parquet-java: it names all
-    # encodings used. Writers of v1 pages name PLAIN_DICTIONARY (bit 2) for data pages, and PLAIN as
-    # soon as one page falls back; RLE (3) and BIT_PACKED (4) encode levels. RLE_DICTIONARY proves
-    # nothing, because PLAIN may be the dictionary's. In booleans RLE encodes values.
     if not narrow[layout.AT_ENCODING_STATS * n + row] and physical != 0:
-        mask = wide[layout.ENCODINGS * n + row] - 1
-        if mask & 4 and not mask & ~(4 | 8 | 16):
-            narrow[layout.DICT_ONLY * n + row] = 2
+        dict_only_by_encodings(wide, narrow, n, row)
     return at
 
 
@@ -348,6 +358,33 @@ def column_chunk(
     return at
 
 
+def column_chunks(
+    data: Any,
+    at: Any,
+    end: Any,
+    wide: Any,
+    narrow: Any,
+    n: Any,
+    first: Any,
+    leaves: Any,
+    types: Any,
+    stack: Any,
+) -> Any:
+    """The list of the chunks of a row group, from number ``first`` of ``n`` on."""
+    element, size, at = items(data, at, end)
+    if at < 0:
+        return at
+    if size != leaves:
+        return failed(at, OTHER_COLUMNS)
+    if size and element != STRUCT:
+        return failed(at, ELEMENTS)
+    for c in range(leaves):
+        at = column_chunk(data, at, end, wide, narrow, n, first + c, types[c], stack)
+        if at < 0:
+            return at
+    return at
+
+
 def row_groups(
     data: Any,
     at: Any,
@@ -377,18 +414,7 @@ def row_groups(
                 if columns:
                     return failed(at, TWICE)
                 columns = True
-                element, size, at = items(data, at, end)
-                if at < 0:
-                    return at
-                if size != leaves:
-                    return failed(at, OTHER_COLUMNS)
-                if size and element != STRUCT:
-                    return failed(at, ELEMENTS)
-                for c in range(leaves):
-                    row = r * leaves + c
-                    at = column_chunk(data, at, end, wide, narrow, n, row, types[c], stack)
-                    if at < 0:
-                        return at
+                at = column_chunks(data, at, end, wide, narrow, n, r * leaves, leaves, types, stack)
             elif kind == I64 and 0 <= previous < layout.IDS and layout.GROUP_SIZES[previous] >= 0:
                 slot = layout.GROUP_SIZES[previous]
                 if slot == layout.G_FILE_OFFSET:
@@ -435,6 +461,10 @@ HELPERS = (
     size_statistics,
     encodings,
     encoding_stats,
+    forget,
+    is_complete,
+    dict_only_by_encodings,
     meta_data,
     column_chunk,
+    column_chunks,
 )

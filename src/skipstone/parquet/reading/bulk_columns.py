@@ -250,20 +250,23 @@ def read_bulk(
             room=room,
             kernels=kernels,
         )
-        made: pa.Array | StoredColumn
-        try:
-            if not lazy:
-                made, failed = chunks.decoded()
-            elif chunks.walked():
-                made, failed = StoredColumn(chunks), chunks.status != 0
-            else:
-                made, failed = chunks.nothing
-        except MemoryError:  # pages that claim much, where less is allowed to the process
-            made, failed = chunks.nothing
+        made, failed = _column(chunks, lazy)
         arrays.append(made)
         done[part_of[failed]] = False
         firsts.append(_first_rows(part_of, rows, len(parts)))
     return BulkColumns(tuple(arrays), tuple(firsts), done)
+
+
+def _column(chunks: BulkChunks, lazy: bool) -> tuple[pa.Array | StoredColumn, NDArray[np.bool_]]:
+    """The column, decoded or to be decoded, and the chunks that have failed."""
+    try:
+        if not lazy:
+            return chunks.decoded()
+        if chunks.walked():
+            return StoredColumn(chunks), chunks.status != 0
+    except MemoryError:  # pages that claim much, where less is allowed to the process
+        pass
+    return chunks.nothing
 
 
 def _first_rows(

@@ -227,6 +227,22 @@ def _numbers(
     return m
 
 
+@register_jitable
+def _to_rows(slot: Any, first: Any, whole: Any, valid: Any) -> None:
+    """Places among the values of a page, ascending, into rows; ``whole``: none is null."""
+    if whole:
+        for k in range(len(slot)):
+            slot[k] += first
+        return
+    k, rank = 0, np.int64(0)
+    for row in range(len(valid)):
+        if valid[row]:
+            if k < len(slot) and slot[k] == rank:
+                slot[k] = first + row
+                k += 1
+            rank += 1
+
+
 def candidates(
     data: Any, pages: Any, plain: Any, optional: Any, base: Any, entries: Any, status: Any,
     kind: Any, lows: Any, highs: Any, bits: Any, needle: Any, one: Any, two: Any, skip: Any,
@@ -257,22 +273,9 @@ def candidates(
         before = m
         if kind == _STRING:
             m = _texts(
-                plain,
-                start,
-                stop,
-                held,
-                needle,
-                one,
-                two,
-                skip,
-                lows,
-                highs,
-                bits,
-                slot,
-                where,
-                size,
-                m,
-            )
+                plain, start, stop, held, needle, one, two, skip, lows, highs, bits, slot, where,
+                size, m,
+            )  # fmt: skip
         elif kind == _INT32:
             m = _numbers(
                 plain, start, stop, held, 4, _INT32, lows, highs, bits, slot, where, size, m
@@ -297,15 +300,6 @@ def candidates(
         elif is_words:
             for k in range(before, m):
                 slot[k] = ~(base[chunk] + slot[k])
-        elif held == count:
-            for k in range(before, m):
-                slot[k] += first
         else:
-            k, rank = before, np.int64(0)
-            for row in range(count):
-                if valid[row]:
-                    if k < m and slot[k] == rank:
-                        slot[k] = first + row
-                        k += 1
-                    rank += 1
+            _to_rows(slot[before:m], first, held == count, valid[:count])
     return m

@@ -156,6 +156,36 @@ def _levels(data: Any, page: Any, plain: Any, optional: Any) -> Any:
 
 
 @register_jitable
+def _find_strings(
+    data: Any, plain: Any, page: Any, start: Any, wanted: Any, where: Any, size: Any, slot: Any
+) -> Any:
+    """Place and length of the ``wanted`` ones of the plain strings from ``start`` on; whether the
+    page has them."""
+    origin, passed, place = page[PLACE], np.int64(0), start
+    stop = origin + page[SIZE]
+    for n in range(len(wanted)):
+        while True:
+            if stop - place < 4:
+                return False
+            after = place - origin + 4
+            if page[READY] < after and not unpacked(data, page, plain, after):
+                return False
+            length = np.int64(load(plain, place) & np.uint64(0xFFFFFFFF))
+            place += 4
+            if length > stop - place:
+                return False
+            passed += 1
+            if passed > wanted[n]:
+                break
+            place += length
+        if not unpacked(data, page, plain, place - origin + length):
+            return False
+        where[slot[n]], size[slot[n]] = place, length
+        place += length
+    return True
+
+
+@register_jitable
 def _in_page(
     data: Any, plain: Any, page: Any, rows: Any, width: Any, optional: Any, entries: Any,
     where: Any, size: Any, valid: Any, wanted: Any, slot: Any, codes: Any,
@@ -208,27 +238,8 @@ def _in_page(
         for k in range(found):
             where[slot[k]], size[slot[k]] = start + wanted[k] * width, width
         return np.int64(-1)
-    passed: Any = np.int64(0)
-    place: Any = start
-    for n in range(found):
-        while True:
-            if stop - place < 4:
-                return wrong
-            after = place - origin + 4
-            if page[READY] < after and not unpacked(data, page, plain, after):
-                return wrong
-            length = np.int64(load(plain, place) & np.uint64(0xFFFFFFFF))
-            place += 4
-            if length > stop - place:
-                return wrong
-            passed += 1
-            if passed > wanted[n]:
-                break
-            place += length
-        if not unpacked(data, page, plain, place - origin + length):
-            return wrong
-        where[slot[n]], size[slot[n]] = place, length
-        place += length
+    if not _find_strings(data, plain, page, start, wanted[:found], where, size, slot):
+        return wrong
     return np.int64(-1)
 
 

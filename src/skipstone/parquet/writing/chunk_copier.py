@@ -308,21 +308,7 @@ class PageSplitter:
             yield self._encoded(page, part), part
 
     def _encoded(self, page: Page, column: LeafColumn) -> Page:
-        leaf, encoding = self.leaf, Encoding(page.encoding)
-        if encoding in _DICTIONARY and any(run.indices is None for run in column.runs):
-            encoding = Encoding.PLAIN
-        if encoding in _DICTIONARY:
-            parts = [run.indices for run in column.runs if run.indices is not None]
-            values = np.concatenate(parts) if parts else np.empty(0, np.int32)
-            body = encode_values(encoding, values, leaf.type, leaf.type_length)
-        elif column.num_values:
-            try:
-                body = encode_values(encoding, column.values(), leaf.type, leaf.type_length)
-            except TypeError as error:
-                raise UnsupportedError(f"pages of {leaf.name} cannot be split: {error}") from None
-        else:
-            body = encode_values(Encoding.PLAIN, no_values(leaf), leaf.type, leaf.type_length)
-            encoding = Encoding.PLAIN
+        leaf, (encoding, body) = self.leaf, self._body(Encoding(page.encoding), column)
         repetition = _levels(column.repetition_levels, leaf.max_repetition_level, column, 0)
         definition = _levels(
             column.definition_levels, leaf.max_definition_level, column, leaf.max_definition_level
@@ -374,6 +360,23 @@ class PageSplitter:
             num_values=column.num_entries,
             encoding=int(encoding),
         )
+
+    def _body(self, encoding: Encoding, column: LeafColumn) -> tuple[Encoding, bytes]:
+        """The encoding and the bytes of the values: as before, where these values have indices."""
+        leaf = self.leaf
+        if encoding in _DICTIONARY and any(run.indices is None for run in column.runs):
+            encoding = Encoding.PLAIN
+        if encoding in _DICTIONARY:
+            parts = [run.indices for run in column.runs if run.indices is not None]
+            indices = np.concatenate(parts) if parts else np.empty(0, np.int32)
+            return encoding, encode_values(encoding, indices, leaf.type, leaf.type_length)
+        if not column.num_values:
+            plain = Encoding.PLAIN
+            return plain, encode_values(plain, no_values(leaf), leaf.type, leaf.type_length)
+        try:
+            return encoding, encode_values(encoding, column.values(), leaf.type, leaf.type_length)
+        except TypeError as error:
+            raise UnsupportedError(f"pages of {leaf.name} cannot be split: {error}") from None
 
 
 def _starts(column: LeafColumn) -> NDArray[np.int64]:

@@ -130,14 +130,13 @@ def write_table(
     selection = Selection(template, str(target))
     index_options = IndexOptions.of(template, selection, bloom or {}, page_rows, sorting)
     encryptor = _encryptor(encryption, template, target, checkpoint_every)
+    indexed = (leaf for name in index_pages or () for leaf in leaves_of(selection, name))
     blocks = ArrowBlocks(
         schema=template.schema,
         index_options=index_options,
         options=options,
         keys=frozenset(each.column_idx for each in index_options.sorting or ()),
-        indexed=frozenset(
-            ordinal for name in index_pages or () for ordinal in leaves_of(selection, name)
-        ),
+        indexed=frozenset(indexed),
     )
     separate = _separate_floats(template, encryptor)
     at_hand = isinstance(data, pa.Table | pa.RecordBatch)
