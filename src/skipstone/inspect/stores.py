@@ -26,7 +26,7 @@ from skipstone.facts.encrypted_packs import MAGIC, EncryptedPack, pack_end, pack
 from skipstone.facts.location import Location
 from skipstone.facts.part_columns import OWN
 from skipstone.facts.parts import PREFIX, open_part
-from skipstone.human import plain
+from skipstone.human import of_total, plain
 from skipstone.indexes.bloom import Bloom
 from skipstone.parquet.encryption.master_keys import arrow_decryption
 from skipstone.parquet.format.footer import read_footer as find_footer
@@ -297,10 +297,9 @@ def _xskipper_store(
 ) -> StoreInspection | None:
     """The store with the parts ``files``; ``None`` if the first readable file is not a part."""
     first: StoreSchema | None = None
-    labels: set[str] = set()
-    notes: list[str] = []
-    shown: list[dict[str, Any]] = []
+    labels, notes, shown = set[str](), list[str](), list[dict[str, Any]]()
     unreadable = counted = 0
+    named = _named_by_hash(path)
     for file in files:
         with storage.open(file) as source:
             if not _parquet(source):
@@ -313,10 +312,10 @@ def _xskipper_store(
                 labels.update(filter(None, [footer_key_label(encrypted)]))
                 continue
             except FormatError:
-                if first is None and not _named_by_hash(path):
+                if first is None and not named:
                     return None
                 raise
-            if first is None and not footer.schema.indexes and not _named_by_hash(path):
+            if first is None and not footer.schema.indexes and not named:
                 return None
             first = first or footer.schema
             if footer.schema != first:
@@ -327,26 +326,24 @@ def _xskipper_store(
                 shown += _xskipper_rows(source, footer.schema, rows - len(shown), notes, by)
             if opens is not None and by is None:
                 notes.append(f"{file.rpartition('/')[2]} is not encrypted: keys make it unused")
-    if first is None and not _named_by_hash(path):
+    if first is None and not named:
         return None
     if unreadable:
-        notes.append(
-            f"{unreadable:,} of {len(files):,} parts have an encrypted footer: a key is needed"
-        )
-    properties: dict[str, Any] = {
-        "version": None if first is None else first.version,
-        "table_identifier": None if first is None else first.table_identifier,
-        "parts": len(files),
-        "rows": counted if unreadable == 0 else None,
-        "bytes": sum(sizes),
-        "key_labels": sorted(labels),
-    }
+        count = of_total(unreadable, len(files), "parts")
+        notes.append(f"{count} have an encrypted footer: a key is needed")
     if first is not None and not first.usable:
         notes.append("version 0: its values cannot be read, so queries do not use it")
     return StoreInspection(
         path=path,
         format="Xskipper store",
-        properties=properties,
+        properties={
+            "version": None if first is None else first.version,
+            "table_identifier": None if first is None else first.table_identifier,
+            "parts": len(files),
+            "rows": counted if unreadable == 0 else None,
+            "bytes": sum(sizes),
+            "key_labels": sorted(labels),
+        },
         columns=() if first is None else tuple(_xskipper_columns(first)),
         rows=tuple(shown),
         notes=tuple(notes),

@@ -146,6 +146,45 @@ def edit(
 
     No reader uses it until ``_txn`` names its size.
     """
+    fresh, footer = _placed(state, order)
+    with disk.writing(f"{state.directory}/{DATA}") as data:
+        tail = _end(disk, data, fresh, footer, state.size)
+    kept = {part for part in order if not isinstance(part, EncodedRowGroups)}
+    unused = state.unused + state.footer_length + TAIL_LENGTH
+    unused += sum(_extent(g) for r, g in enumerate(state.footer.row_groups) if r not in kept)
+    made = Pm(_pm_of(_with(state.footer, fresh), tail, fresh, unused=unused)).snapshot()
+    previous = snapshot_of(state.directory, state.size)
+    first = previous.row_group_count
+    numbers = range(first, first + made.row_group_count)
+    new = zip(numbers, *_times(made, state.leaf), strict=True)
+    listed: list[tuple[int, int, int]] = []
+    places = iter(fresh)
+    for part in order:
+        if isinstance(part, EncodedRowGroups):
+            listed += islice(new, len(next(places).rows))
+        else:
+            listed.append((part, state.lows[part], state.highs[part]))
+    change = append(previous, [number for number, _, _ in listed], PmFooter.of(made), made)
+    with disk.writing(f"{state.directory}/{PM}") as pm:
+        disk.write(pm, [change.data], change.offset)
+        disk.sync(pm)
+        disk.write(pm, [change.patch], 0)
+        disk.sync(pm)
+    return replace(
+        state,
+        size=tail.size,
+        footer_length=tail.length,
+        unused=unused,
+        footer=footer,
+        lows=tuple(low for _, low, _ in listed),
+        highs=tuple(high for _, _, high in listed),
+    )
+
+
+def _placed(
+    state: PartitionState, order: Sequence[int | EncodedRowGroups]
+) -> tuple[list[PlacedRowGroups], FooterEditor]:
+    """The new row groups behind the old file, and the footer of the next one."""
     fresh: list[PlacedRowGroups] = []
     rows, groups = list[int](), list[bytes]()
     at = state.size
@@ -169,45 +208,7 @@ def edit(
         rows += put.rows
         groups += put.row_groups
         at = put.stop
-    footer = state.footer.with_row_groups(rows, groups)
-    with disk.writing(f"{state.directory}/{DATA}") as data:
-        tail = _end(disk, data, fresh, footer, state.size)
-    kept = {part for part in order if not isinstance(part, EncodedRowGroups)}
-    unused = state.unused + state.footer_length + TAIL_LENGTH
-    unused += sum(_extent(g) for r, g in enumerate(state.footer.row_groups) if r not in kept)
-    made = Pm(_pm_of(_with(state.footer, fresh), tail, fresh, unused=unused)).snapshot()
-    previous = snapshot_of(state.directory, state.size)
-    first = previous.row_group_count
-    numbers = range(first, first + made.row_group_count)
-    new = zip(numbers, *_times(made, state.leaf), strict=True)
-    listed = list[int]()
-    lows, highs = list[int](), list[int]()
-    places = iter(fresh)
-    for part in order:
-        if not isinstance(part, EncodedRowGroups):
-            listed.append(part)
-            lows.append(state.lows[part])
-            highs.append(state.highs[part])
-            continue
-        for written, low, high in islice(new, len(next(places).rows)):
-            listed.append(written)
-            lows.append(low)
-            highs.append(high)
-    change = append(previous, listed, PmFooter.of(made), made)
-    with disk.writing(f"{state.directory}/{PM}") as pm:
-        disk.write(pm, [change.data], change.offset)
-        disk.sync(pm)
-        disk.write(pm, [change.patch], 0)
-        disk.sync(pm)
-    return replace(
-        state,
-        size=tail.size,
-        footer_length=tail.length,
-        unused=unused,
-        footer=footer,
-        lows=tuple(lows),
-        highs=tuple(highs),
-    )
+    return fresh, state.footer.with_row_groups(rows, groups)
 
 
 def _end(

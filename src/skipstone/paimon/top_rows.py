@@ -263,9 +263,7 @@ def top_rows(
     ready = [each for each in ready if each.file not in failed]
     usual = _usual_type(ready)
     for each in [each for each in ready if not _comparable(_index(each).type, usual)]:
-        text = f"indexed as {_index(each).type}, and not as {usual}"
-        subject = f"rangebitmap({order.column})"
-        reasons.append(Reason(cause=Cause.NOT_APPLICABLE, subject=subject, text=text, units=1))
+        reasons.append(_other_type(each, order.column, usual))
         ready.remove(each)
         whole.append(each)
     merge = _Merge(limit, order, ties, usual is not None and usual.is_float)
@@ -307,6 +305,12 @@ def top_rows(
         total=len(candidates),
         reasons=tuple(reasons),
     )
+
+
+def _other_type(candidate: TopCandidate, column: str, usual: object) -> Reason:
+    text = f"indexed as {_index(candidate).type}, and not as {usual}"
+    subject = f"rangebitmap({column})"
+    return Reason(cause=Cause.NOT_APPLICABLE, subject=subject, text=text, units=1)
 
 
 def _index(candidate: TopCandidate) -> TopFile:

@@ -177,15 +177,8 @@ def migrate(
     ``SkipstoneError`` for a table that another process has open.
     """
     started = time.perf_counter()
-    target = storage
-    home = None if destination is None else canonical_path(destination).rstrip("/")
-    if home is not None:
-        if f"{home}/".startswith(f"{root.rstrip('/')}/"):
-            raise UnsupportedError(
-                f"{destination} lies within the table",
-                hint="name a directory outside, or none for the place next to the table",
-            )
-        target = open_storage(home, storage_options)
+    home = None if destination is None else _outside(root, destination)
+    target = storage if home is None else open_storage(home, storage_options)
     with ExitStack() as held:
         done: list[FileMigration] = []
         if root.endswith(("/_pm", "._pm", ".pm")) and not storage.has_children(root):
@@ -208,12 +201,11 @@ def migrate(
             for directory in {each.pm.rpartition("/")[0] for each in targets}:
                 remove_left_overs(target, directory)
         work = _Migration(storage, target, dry_run=dry_run)
-        total = len(targets)
         with ThreadPoolExecutor(max_workers=_WORKERS) as pool:
             for count, each in enumerate(pool.map(work.one, targets), 1):
                 done.append(each)
                 if progress is not None:
-                    progress(count, total)
+                    progress(count, len(targets))
     return MigrateReport(
         table=root,
         destination=None if in_place else home,
@@ -222,6 +214,17 @@ def migrate(
         bytes_data=sum(each.size for each in targets if each.length is not None),
         seconds=time.perf_counter() - started,
     )
+
+
+def _outside(root: str, destination: str) -> str:
+    """The canonical directory ``destination``, which must not lie within the table."""
+    home = canonical_path(destination).rstrip("/")
+    if f"{home}/".startswith(f"{root.rstrip('/')}/"):
+        raise UnsupportedError(
+            f"{destination} lies within the table",
+            hint="name a directory outside, or none for the place next to the table",
+        )
+    return home
 
 
 def _partitions(

@@ -89,22 +89,11 @@ def check_encrypted_files(
             notes.append("the AAD prefixes of the files name neither a table nor a path")
         elif beginning is not None:
             place = TablePrefix(root, beginning)
-            seen = {
-                path: each
-                if each.kind != "encrypted" or each.prefix == place(path)
-                else _Seen("misplaced", _says(each.prefix))
-                for path, each in seen.items()
-            }
-    found: dict[str, list[str]] = {}
+            seen = {path: _at(each, place(path)) for path, each in seen.items()}
     any_encrypted = known is not None or any(each.kind != "plaintext" for each in seen.values())
-    for path, each in seen.items():
-        kind, text = each.kind, each.text
-        if kind == "plaintext" and not any_encrypted:
-            continue
-        if known is not None and kind == "encrypted":
-            kind = _against(known, relative[path], each)
-        name = f"{relative[path]}: {text}" if text else relative[path]
-        found.setdefault(kind, []).append(name)
+    found = _by_kind({relative[path]: each for path, each in seen.items()}, known)
+    if not any_encrypted:
+        found = {}
     gone = set() if known is None else set(known.files) - set(relative.values())
     if any_encrypted:
         gone |= {place.relative(path) for path in orphaned if path.startswith(f"{place.root}/")}
@@ -127,6 +116,24 @@ def check_encrypted_files(
         unopened=tuple(found.get("unopened", ())),
         notes=tuple(notes),
     )
+
+
+def _by_kind(seen: Mapping[str, _Seen], known: EncryptedFileList | None) -> dict[str, list[str]]:
+    """The files by what is to say about each."""
+    found: dict[str, list[str]] = {}
+    for name, each in seen.items():
+        kind = each.kind
+        if known is not None and kind == "encrypted":
+            kind = _against(known, name, each)
+        found.setdefault(kind, []).append(f"{name}: {each.text}" if each.text else name)
+    return found
+
+
+def _at(seen: _Seen, prefix: bytes) -> _Seen:
+    """The same file, which is misplaced if it has another prefix."""
+    if seen.kind != "encrypted" or seen.prefix == prefix:
+        return seen
+    return _Seen("misplaced", _says(seen.prefix))
 
 
 def _list(

@@ -37,6 +37,8 @@ if TYPE_CHECKING:
     from skipstone.parquet.encryption.encryption import Encryption
     from skipstone.parquet.encryption.key_material import KmsClient
 
+    from .encrypt_file import EncryptReport
+
 
 Kind = TypeVar("Kind")
 Given: TypeAlias = "Kind | Callable[[], Kind]"
@@ -66,6 +68,18 @@ def given(value: Given[Kind], what: str) -> Kind:
             f"the function that returns {what} failed: {type(error).__name__}",
             hint="it is called without arguments in every process that needs it",
         ) from None
+
+
+def _done(path: str, report: EncryptReport) -> FileResult:
+    return FileResult(
+        path=path,
+        outcome="done",
+        output=report.output,
+        modules=report.modules,
+        bytes_read=report.bytes_read,
+        bytes_written=report.bytes_written,
+        aad_file_unique=report.aad_file_unique or "",
+    )
 
 
 def file_budget(size: int, files: int, total: int, invocations: int, attempts: int) -> int:
@@ -128,15 +142,7 @@ class EncryptFiles:
             budget = file_budget(size, self.files, self.total, spent, self.attempts)
             mine = made.replaced(prior_invocations=MAX_INVOCATIONS - budget)
             done = encrypt(path, encryption=mine, decryption=old)
-            return FileResult(
-                path=path,
-                outcome="done",
-                output=done.output,
-                modules=done.modules,
-                bytes_read=done.bytes_read,
-                bytes_written=done.bytes_written,
-                aad_file_unique=done.aad_file_unique or "",
-            )
+            return _done(path, done)
 
         return lambda path, size: outcome_of(path, lambda: one(path, size))
 
@@ -176,14 +182,7 @@ class DecryptFiles:
                     hint="to accept this version, run `skipstone encrypt` on the table first",
                 )
             done = decrypt(path, decryption=keys)
-            return FileResult(
-                path=path,
-                outcome="done",
-                output=done.output,
-                modules=done.modules,
-                bytes_read=done.bytes_read,
-                bytes_written=done.bytes_written,
-            )
+            return _done(path, done)
 
         return lambda path, size: outcome_of(path, lambda: one(path))
 

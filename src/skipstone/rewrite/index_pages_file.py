@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import os
 import time
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
@@ -93,12 +94,7 @@ def add_index_pages(
         rows=file.num_rows,
         row_groups=file.num_row_groups,
         chunks=file.num_row_groups * len(leaves),
-        keyed=work.keyed,
-        ordinal=work.ordinal,
-        data_pages=work.data_pages,
-        index_pages=work.index_pages,
-        index_bytes=work.index_bytes,
-        levels=work.levels,
+        **work.counts,
         bytes_before=file.size,
         bytes_after=after,
         notes=tuple(work.notes),
@@ -121,18 +117,13 @@ def _leaves(file: ParquetFile, names: Sequence[str]) -> frozenset[int]:
 
 @dataclass(slots=True)
 class _IndexPagesWriter:
-    """Writes the new file, and counts for the report."""
+    """Writes the new file, and counts for the report, by its fields."""
 
     file: ParquetFile
     asked: frozenset[int] | None
     interleave: bool
     roll_over: int
-    keyed: int = 0
-    ordinal: int = 0
-    data_pages: int = 0
-    index_pages: int = 0
-    index_bytes: int = 0
-    levels: int = 0
+    counts: Counter[str] = field(default_factory=Counter)
     keyed_leaves: set[int] = field(default_factory=set)
     notes: list[str] = field(default_factory=list)
 
@@ -194,17 +185,16 @@ class _IndexPagesWriter:
         if found.reason is not None and found.sources:
             missing = "no index pages" if found.plan is None else "no tree of keys"
             self._note(key, f"{missing}: {found.reason}")
-        self.data_pages += len(found.sources)
-        plan = found.plan
+        counts, plan = self.counts, found.plan
+        counts["data_pages"] += len(found.sources)
         if plan is None:
             return
-        self.keyed += plan.keyed
-        self.ordinal += not plan.keyed
+        counts["keyed" if plan.keyed else "ordinal"] += 1
         if plan.keyed:
             self.keyed_leaves.add(key[1])
-        self.index_pages += len(plan.pages)
-        self.index_bytes += plan.length
-        self.levels = max(self.levels, plan.levels)
+        counts["index_pages"] += len(plan.pages)
+        counts["index_bytes"] += plan.length
+        counts["levels"] = max(counts["levels"], plan.levels)
 
     def _copy(self, place: ChunkPlace, found: ChunkIndexPages, placed: ChunkWriter) -> None:
         """Copy the pages, with the index pages at their places."""

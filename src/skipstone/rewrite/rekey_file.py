@@ -129,18 +129,7 @@ def rekey(
                 f"the keys of {file.path} are in a file of their own",
                 hint="wrap them in place",
             )
-        storage, material_path = file.reader.storage, key_material_path(file.path)
-        entries = read_key_material_file(storage.read(material_path))
-        if not storage.remote:
-            remove_temporary(local_path(material_path))
-        storage.put(
-            material_path,
-            write_key_material_file(
-                {name: wrapper.material(each) for name, each in entries.items()}
-            ),
-            [file.path],
-        )
-        written = material_path
+        written = _wrap_key_file(file, wrapper)
     else:
         end = _new_end(file, decryptor, wrapper)
         if not wrapper.keys:
@@ -161,6 +150,17 @@ def rekey(
         master_keys=tuple(sorted(wrapper.used)),
         seconds=time.perf_counter() - started,
     )
+
+
+def _wrap_key_file(file: ParquetFile, wrapper: _Wrapper) -> str:
+    """Wrap the keys in the key material file again; its path."""
+    storage, path = file.reader.storage, key_material_path(file.path)
+    entries = read_key_material_file(storage.read(path))
+    if not storage.remote:
+        remove_temporary(local_path(path))
+    wrapped = {name: wrapper.material(each) for name, each in entries.items()}
+    storage.put(path, write_key_material_file(wrapped), [file.path])
+    return path
 
 
 def _has_key_file(file: ParquetFile, decryptor: FileDecryptor) -> bool:

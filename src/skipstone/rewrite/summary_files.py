@@ -27,6 +27,7 @@ import os
 import time
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import TYPE_CHECKING, Final, Literal
 
 from skipstone.build.footers import settled
@@ -87,26 +88,19 @@ def write_summary(
     """
     started = time.perf_counter()
     root, total = listing.root, len(listing)
-    if not total:
-        raise UnsupportedError(f"{root} has no data files", hint="a summary needs one")
-    if listing.paths == [root]:
-        raise UnsupportedError(f"{root} is one file", hint="name the directory of a table")
+    _check_table(listing)
     if not dry_run:
         remove_left_overs(storage, root)
     path = f"{root}/{SUMMARY}"
+    report = partial(SummaryReport, table=root, path=path, dry_run=dry_run, files=total)
     ids = [listing.object_id(at) for at in range(total)]
     old = _old(storage, root)
     if old is not None and _is_of(old, root, ids):
-        footer = old.footer
         current = storage.summary(root)
-        return SummaryReport(
-            table=root,
-            path=path,
+        return report(
             outcome="fresh",
-            dry_run=dry_run,
-            files=total,
-            row_groups=footer.num_row_groups,
-            rows=int(footer.row_starts[-1]),
+            row_groups=old.footer.num_row_groups,
+            rows=int(old.footer.row_starts[-1]),
             bytes=0 if current is None else current.size or 0,
             seconds=time.perf_counter() - started,
         )
@@ -123,12 +117,8 @@ def write_summary(
     if not dry_run:
         storage.put(f"{root}/{COMMON}", common_file(top), listing.paths)
         storage.put(path, data, listing.paths)
-    return SummaryReport(
-        table=root,
-        path=path,
+    return report(
         outcome="written",
-        dry_run=dry_run,
-        files=total,
         footers_read=sum(each.read for each in gathered),
         row_groups=len(row_groups),
         rows=rows,
@@ -137,6 +127,13 @@ def write_summary(
         notes=notes,
         seconds=time.perf_counter() - started,
     )
+
+
+def _check_table(listing: Listing) -> None:
+    if not len(listing):
+        raise UnsupportedError(f"{listing.root} has no data files", hint="a summary needs one")
+    if listing.paths == [listing.root]:
+        raise UnsupportedError(f"{listing.root} is one file", hint="name the directory of a table")
 
 
 def _gathered(

@@ -47,7 +47,7 @@ from .report import FooterState, LeftOut
 from .row_group_boundaries import KnownBoundaries, RowGroupBoundaries, find_boundaries
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
     from skipstone.parquet.format.page_index import ColumnIndex
     from skipstone.parquet.pages.page_headers import I64
@@ -143,26 +143,21 @@ def find_row_groups(
             continue
         if footer_only and region is last:
             region = replace(region, ends=True, followed=True)
-        boundaries = find_boundaries(
-            region,
-            leaves,
-            check,
-            known_boundaries(region, leaves, found_map),
-            row_group_rows=row_group_rows,
-        )
-        for group in boundaries.row_groups:
-            pairs = zip(group.boundaries, group.boundaries[1:], strict=False)
-            chunks = tuple([region.rows[start:stop] for start, stop in pairs])
-            made.groups.append(
-                FoundRowGroup(
-                    start=int(chunks[0][0, OFFSET]), num_rows=group.num_rows, chunks=chunks
-                )
-            )
+        known = known_boundaries(region, leaves, found_map)
+        boundaries = find_boundaries(region, leaves, check, known, row_group_rows=row_group_rows)
+        made.groups += _between(region, boundaries)
         made.ambiguous_pages += boundaries.ambiguous_pages
         made.incomplete_pages += boundaries.incomplete_pages
         if boundaries.why:
             made.left_out += _left_out(region, boundaries)
     return made
+
+
+def _between(region: Region, boundaries: RowGroupBoundaries) -> Iterator[FoundRowGroup]:
+    for group in boundaries.row_groups:
+        pairs = zip(group.boundaries, group.boundaries[1:], strict=False)
+        chunks = tuple([region.rows[start:stop] for start, stop in pairs])
+        yield FoundRowGroup(start=int(chunks[0][0, OFFSET]), num_rows=group.num_rows, chunks=chunks)
 
 
 def _left_out(region: Region, boundaries: RowGroupBoundaries) -> list[LeftOut]:

@@ -80,16 +80,10 @@ def salvage(
         target = local_path(os.fspath(output))
     if target.exists():
         raise SkipstoneError(f"{target} exists already", hint="name another --output")
-    with open(source, "rb", opener=open_regular) as file:
-        size = os.fstat(file.fileno()).st_size
-        if size < 2 * len(MAGIC):
-            raise FormatError("too short for a Parquet file", file=path, got=size)
-        data = memoryview(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ))
+    data = _mapped(source, path)
     try:
         footer, origin = _schema(data, source, schema, decryption)
-        found_map = None
-        if footer is None and decryption is None:
-            found_map = map_file(data)
+        found_map = map_file(data) if footer is None and decryption is None else None
         if origin is None:
             origin = _schema_found(found_map, source, decryption)
         shape = Schema.of(origin.elements)
@@ -114,7 +108,7 @@ def salvage(
         best = examined(walked(data, footer, found_map) if found is None else found)
         if footer is not None and len(best.saved) < len(best.row_groups):
             # A footer that decodes may still place a chunk wrongly: the pages before it decide.
-            before = data[: size - 8 - int.from_bytes(data[-8:-4], "little")]
+            before = data[: len(data) - 8 - int.from_bytes(data[-8:-4], "little")]
             again = examined(walked(before, None, map_file(before)))
             best = max(best, again, key=lambda each: each.num_rows)
         if best.saved:
@@ -122,7 +116,16 @@ def salvage(
                 best.work.write(out, best.saved)
     except FormatError as error:
         raise error.in_file(path) from error
-    return best.report(path, size, origin.what, str(target) if best.saved else None, started)
+    return best.report(path, len(data), origin.what, str(target) if best.saved else None, started)
+
+
+def _mapped(source: Path, path: str) -> memoryview:
+    """The bytes of the file."""
+    with open(source, "rb", opener=open_regular) as file:
+        size = os.fstat(file.fileno()).st_size
+        if size < 2 * len(MAGIC):
+            raise FormatError("too short for a Parquet file", file=path, got=size)
+        return memoryview(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ))
 
 
 class _Examined(NamedTuple):

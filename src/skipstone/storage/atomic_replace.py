@@ -166,11 +166,27 @@ def replace_atomically(
     may read all ``sources``, the files that it is made from, may read it. ``worth_keeping`` is for
     files with checkpoints: after an error it says whether the unfinished file stays.
     """
+    create = _exclusive if worth_keeping is None else _unfinished
+    with _replacing(path, sources, create, still, worth_keeping) as made:
+        yield made
+
+
+def put_atomically(path: Path, data: bytes | memoryview, sources: Iterable[str | Path]) -> None:
+    """Make ``data`` the content of ``path``; the last of several writers at once wins."""
+    with _replacing(path, sources, _created) as made:
+        made.write(data)
+
+
+@contextmanager
+def _replacing(
+    path: Path,
+    sources: Iterable[str | Path],
+    create: Callable[[Path, Access], tuple[Path, int]],
+    still: Callable[[], None] | None = None,
+    worth_keeping: Callable[[], bool] | None = None,
+) -> Iterator[BufferedFile]:
     access = Access.of(path, sources)
-    if worth_keeping is None:
-        temporary, descriptor = _exclusive(path, access)
-    else:
-        temporary, descriptor = _unfinished(path, access)
+    temporary, descriptor = create(path, access)
     made = BufferedFile(descriptor, path)
     try:
         yield made
@@ -183,26 +199,6 @@ def replace_atomically(
     except BaseException:
         if worth_keeping is None or not worth_keeping():
             temporary.unlink(missing_ok=True)
-        raise
-    finally:
-        made.settle()
-        os.close(descriptor)
-    sync_directory(path.parent)
-
-
-def put_atomically(path: Path, data: bytes | memoryview, sources: Iterable[str | Path]) -> None:
-    """Make ``data`` the content of ``path``; the last of several writers at once wins."""
-    access = Access.of(path, sources)
-    temporary, descriptor = _created(path, access)
-    made = BufferedFile(descriptor, path)
-    try:
-        made.write(data)
-        made.flush()
-        access.grant(descriptor)
-        made.sync()
-        temporary.rename(path)
-    except BaseException:
-        temporary.unlink(missing_ok=True)
         raise
     finally:
         made.settle()

@@ -190,7 +190,8 @@ class LocalStorage:
                 raise FileNotFoundError(errno.ENOENT, "no regular file", path)
             for _ in range(_ATTEMPTS):  # the file may be rewritten in place
                 wanted = min(length, status.st_size)
-                data = _pread(path, descriptor, wanted, status.st_size - wanted)
+                with naming(path):
+                    data = _read_at(descriptor, wanted, status.st_size - wanted)
                 count_read(path, status.st_size - wanted, len(data))
                 before, status = status, os.fstat(descriptor)
                 if _unchanged(before, status):
@@ -432,11 +433,6 @@ def open_regular(path: str, flags: int = os.O_RDONLY) -> int:
 
 def _unchanged(one: os.stat_result, other: os.stat_result) -> bool:
     return (one.st_mtime_ns, one.st_size) == (other.st_mtime_ns, other.st_size)
-
-
-def _pread(path: str, descriptor: int, length: int, offset: int) -> bytes:
-    with naming(path):
-        return _read_at(descriptor, length, offset)
 
 
 def _read_at(descriptor: int, length: int, offset: int) -> bytes:

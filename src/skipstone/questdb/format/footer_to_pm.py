@@ -40,6 +40,8 @@ from .writer import ended
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
 
+    from numpy.typing import NDArray
+
     from skipstone.parquet.format.footer_arrays import FooterArrays
 
     from .layout import Bools, Bytes, Ints, Structs
@@ -115,16 +117,7 @@ def convert(
     hidden = _encrypted(footer)
     hidden[:, list(silent)] = True
     external = bloom_mode == "external"
-    entries = np.zeros((*hidden.shape, 2), "<u8")
-    bitsets: dict[tuple[int, int], bytes] = {}
-    for place, data in (blooms or {}).items():
-        found = _filter(place, data, bloom_mode)
-        if found is None or hidden[place.row_group, place.leaf]:
-            continue
-        if isinstance(found, bytes):
-            bitsets[place.row_group, place.leaf] = found
-        else:
-            entries[place.row_group, place.leaf] = found
+    entries, bitsets = _filters(blooms or {}, hidden, bloom_mode)
     if external:
         used = np.flatnonzero(np.any(entries[:, :, 1] > 0, axis=0))
     else:
@@ -155,6 +148,23 @@ def convert(
             offsets[group, column] = blocks[group] + block_head + at
         section = (offsets[:, used] >> 3).astype("<u4").tobytes()
     return ended(out, end.to_bytes(previous=0, blocks=blocks, blooms=section))
+
+
+def _filters(
+    blooms: Mapping[BloomPlace, bytes], hidden: Bools, mode: BloomMode
+) -> tuple[NDArray[np.uint64], dict[tuple[int, int], bytes]]:
+    """Places of external filters, uint64 (R, C, 2), and the bytes of inlined ones by place."""
+    entries = np.zeros((*hidden.shape, 2), "<u8")
+    bitsets: dict[tuple[int, int], bytes] = {}
+    for place, data in blooms.items():
+        found = _filter(place, data, mode)
+        if found is None or hidden[place.row_group, place.leaf]:
+            continue
+        if isinstance(found, bytes):
+            bitsets[place.row_group, place.leaf] = found
+        else:
+            entries[place.row_group, place.leaf] = found
+    return entries, bitsets
 
 
 def _encrypted(footer: FooterArrays) -> Bools:
