@@ -78,6 +78,12 @@ class CompiledKernels(Generic[K]):
         pays = work >= self.once * share or self.spent >= self.total * share
         return self._load_or_none() if pays else None
 
+    def may_load(self, work: float) -> bool:
+        """Whether they are loaded, or may be after so much more work."""
+        if self.disabled:
+            return False
+        return self.is_loaded or self.spent + work >= min(self.once, self.total) * self.share
+
     def load(self) -> K:
         """The kernels, whatever the work is. Raises what their module raises."""
         if self._loaded is None or not self.is_loaded:

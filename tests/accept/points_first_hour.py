@@ -71,6 +71,14 @@ def forecasts(bench: Workbench) -> None:
         assert read.bytes_of_objects <= forecast.total.bytes <= plan.bytes_total, where
         assert not forecast.unopened
         assert read.requests <= forecast.total.requests, where
+        with metered() as shown:
+            told = Table(root).explain(where)
+        assert told.forecast is not None
+        assert told.plan.planning == (shown.bytes_read, shown.requests)
+        with metered() as both:
+            Table(root).query(where)
+        assert both.bytes_of_objects <= told.plan.planning[0] + told.forecast.total.bytes, where
+        assert both.requests <= told.plan.planning[1] + told.forecast.total.requests, where
 
 
 @point("first hour: advice on thousands of columns reads few files, and says how many")

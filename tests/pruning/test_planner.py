@@ -152,6 +152,7 @@ def plan_of(
     costs: Costs = FREE,
     *,
     shown: bool = True,
+    own: bool = False,
 ) -> Plan:
     plan = make_plan(
         PlanInput(
@@ -167,6 +168,7 @@ def plan_of(
             rows=rows,
             costs=costs,
             shown=shown,
+            own=own,
         )
     )
     check(plan, table, tree)

@@ -156,16 +156,16 @@ def test_row_indexes_that_decide_every_row_come_first_where_they_pay(
         assert text in [str(reason) for reason in plan.reasons]
 
 
-@pytest.mark.parametrize("shown, dictionary", [(False, 60), (False, 40), (True, 60)])
+@pytest.mark.parametrize("own, dictionary", [(True, 60), (True, 40), (False, 60)])
 def test_dictionaries_that_are_most_of_a_column_are_left_to_the_reader(
-    shown: bool, dictionary: int
+    own: bool, dictionary: int
 ) -> None:
-    """The value is in one of four files. A plan that is shown, which others may read, asks."""
+    """The value is in one of four files. A plan that others may read asks."""
     table = ModelTable([pages([[1 if file == 2 else 7]]) for file in range(4)])
     told = evidence(table, Level.ROW_GROUP, "a", name="dictionary", cost=20.0)
     groups = ModelSource(table, Level.ROW_GROUP, [told], chunk=100, dictionary=dictionary)
-    plan = plan_of(table, leaf("a", Op.EQ, 1), [], [groups], costs=FAIR, shown=shown)
-    if dictionary > 50 and not shown:
+    plan = plan_of(table, leaf("a", Op.EQ, 1), [], [groups], costs=FAIR, own=own)
+    if dictionary > 50 and own:
         assert kept(plan) == 4
         text = "dictionary(a): left to the reader: 240 of the 400 bytes that it reads"
         assert [str(reason) for reason in plan.reasons] == [text]
@@ -173,10 +173,10 @@ def test_dictionaries_that_are_most_of_a_column_are_left_to_the_reader(
         assert np.flatnonzero(plan.keep).tolist() == [2]
 
 
-@pytest.mark.parametrize("shown", [False, True])
-def test_pages_of_a_few_row_groups_are_sampled_where_rows_are_read_here(shown: bool) -> None:
+@pytest.mark.parametrize("own", [True, False])
+def test_pages_of_a_few_row_groups_are_sampled_where_rows_are_read_here(own: bool) -> None:
     table = ModelTable([pages([[1, 2]])] * 10)
     fine = ModelSource(table, Level.PAGE, [evidence(table, Level.PAGE, "a")])
-    plan = plan_of(table, leaf("a", Op.EQ, 1), [], [fine], costs=FAIR, shown=shown)
+    plan = plan_of(table, leaf("a", Op.EQ, 1), [], [fine], costs=FAIR, own=own)
     assert kept(plan) == 10
-    assert asked_files(fine) == (10 if shown else 2)
+    assert asked_files(fine) == (2 if own else 10)

@@ -238,7 +238,7 @@ planning.LOCAL = costs.FREE  # small files are looked into
 _TOGETHER = """from skipstone.execution import plan_rows
 from skipstone.parquet.reading import bulk_chunks, file_reader
 
-plan_rows._FEW, file_reader._SMALL_CHUNK = 1, 0
+plan_rows._FEW, file_reader.SMALL_CHUNK = 1, 0
 bulk_chunks.KERNELS.once = 0  # columns of small files are read together
 """
 _SESSION = "from tests.soak.spark import {start}\n\nspark = {start}()\n"

@@ -102,7 +102,7 @@ def as_large(*, look_inside: bool, together: bool) -> Iterator[None]:
             patch.setattr("skipstone.table.planning.LOCAL", costs.FREE)
         if together:
             patch.setattr("skipstone.execution.plan_rows._FEW", 1)
-            patch.setattr("skipstone.parquet.reading.file_reader._SMALL_CHUNK", 0)
+            patch.setattr("skipstone.parquet.reading.file_reader.SMALL_CHUNK", 0)
             patch.setattr(KERNELS, "once", 0)
         yield
 

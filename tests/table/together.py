@@ -43,5 +43,5 @@ def together(few: int = 16, pieces: int = 32, small_chunk: int | None = 0) -> It
         patch.setattr(plan_rows, "_FEW", few)
         patch.setattr(KERNELS, "once", 0)
         if small_chunk is not None:
-            patch.setattr(file_reader, "_SMALL_CHUNK", small_chunk)
+            patch.setattr(file_reader, "SMALL_CHUNK", small_chunk)
         yield taken

@@ -9,7 +9,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from skipstone.errors import SkipstoneError
+from skipstone.parquet.reading.bulk_chunks import KERNELS
 from skipstone.parquet.reading.chunk_pages import most_of_walk
+from skipstone.parquet.reading.file_reader import SMALL_CHUNK
 from skipstone.parquet.reading.row_ranges import GroupRows, group_rows
 from skipstone.storage import ByteRange, coalesce
 
@@ -34,6 +36,8 @@ _MOST_OPENED = 256
 _MOST_CHUNKS = 4096
 # Header and body of a page take more bytes.
 _SMALLEST_PAGE = 12
+# A few rows of a chunk count as so many values for the compiled loops, at most.
+_MOST_VALUES = 16_000
 # Joins ranges of any length.
 _ANY = 1 << 62
 
@@ -46,15 +50,17 @@ def io_forecast(
     walk: bool = False,
     orders: Sequence[str] = (),
     limit: int | None = None,
+    again: bool = False,
 ) -> Forecast:
     """The bytes and requests that ``reader`` needs for the rows of ``plan``, at most.
 
     ``walk`` reads page headers where a local file has no page index. ``orders`` are sort columns;
-    they and ``limit``, the most rows of the result, may end the read early.
+    they and ``limit``, the most rows of the result, may end the read early. ``again``: another
+    reader with the same plan reads, which has not looked at offset indexes.
     """
     from skipstone.planning.explain import Forecast
 
-    found = _Sum(reader, look=look, walk=walk, orders=orders, limit=limit)
+    found = _Sum(reader, look=look, walk=walk, orders=orders, limit=limit, again=again)
     kept = np.flatnonzero(plan.keep).tolist()
     if look:
         reader.footers.open(kept[: _MOST_OPENED if found.storage.remote else _MOST_FILES])
@@ -133,6 +139,8 @@ class _Ranges:
 
     def __init__(self) -> None:
         self.pages: list[ByteRange] = []
+        #: small chunks of which a query that has not looked at the offset index reads every page
+        self.small: list[ByteRange] = []
         self.indexes: list[ByteRange] = []
         #: requests beyond one for each of ``pages``, where these are read one after another
         self.again = 0
@@ -149,11 +157,13 @@ class _Sum:
         walk: bool,
         orders: Sequence[str],
         limit: int | None,
+        again: bool,
     ) -> None:
         from skipstone.planning.explain import Amount
 
         self.reader, self.footers, self.look = reader, reader.footers, look
         self.storage = self.footers.files.storage
+        self.again = again
         self.walk, self.orders, self.limit = walk and not self.storage.remote, orders, limit
         self.certain, self.possible = Amount(), Amount()
         #: requests for the rows that an order finds, and for so many rows that it may find
@@ -161,6 +171,8 @@ class _Sum:
         self.unopened = self.files = 0
         self.row_groups = self.pages = (0, 0)
         self.byte_ranges: dict[int, tuple[ByteRange, ...]] = {}
+        #: chunks of the file whose offset indexes were read for this forecast alone
+        self.looked: frozenset[ChunkKey] = frozenset()
 
     def add(self, plan: Plan, at: int) -> None:
         """Adds one file of the plan."""
@@ -194,7 +206,7 @@ class _Sum:
             wanted = group_rows(piece.rows, file.row_starts)
             groups += len(wanted)
             waves = self._waves(piece, wanted)
-            self._prepare(file, wanted, waves)
+            self.looked = self._prepare(file, wanted, waves)
             seen: set[int] = set()
             for wave in waves:
                 found = self._ranges(file, wanted, wave, seen)
@@ -217,6 +229,9 @@ class _Sum:
                 # A request for some of these ranges joins no more than one for all of them.
                 pages = joined if exact else self._joined(found.pages)
                 spans += [(each, wave.sure) for each in (*pages, *self._joined(found.indexes))]
+                if found.small:
+                    around = self._joined([*found.pages, *found.small])
+                    spans += [(each, False) for each in around]
             if self.orders:
                 leaves = sorted({leaf for wave in waves if not wave.chosen for leaf in wave.leaves})
                 bounds = self._bounds(file, wanted, leaves)
@@ -291,8 +306,9 @@ class _Sum:
 
     def _prepare(
         self, file: ParquetFile, wanted: Sequence[GroupRows], waves: Sequence[_Wave]
-    ) -> None:
-        """Reads the existing offset indexes in one wave."""
+    ) -> frozenset[ChunkKey]:
+        """Reads the existing offset indexes in one wave. The small chunks among them, which a query
+        may read whole (``ParquetFile.page_entries``)."""
         chunks = file.chunk_pages
         missing = [
             key
@@ -302,8 +318,13 @@ class _Sum:
             if not chunks.is_known(key := (group.row_group, leaf))
             and (chunks.has_index(key) or (self.walk and not chunks.is_whole(key, wave.whole)))
         ]
-        if self.look and 0 < len(missing) <= _MOST_CHUNKS:
-            chunks.tables(list(dict.fromkeys(missing)))
+        if not self.look or not 0 < len(missing) <= _MOST_CHUNKS:
+            return frozenset()
+        chunks.tables(list(dict.fromkeys(missing)))
+        if not self.again or not KERNELS.may_load(_MOST_VALUES * len(missing)):
+            return frozenset()
+        places = {key: chunks.place(key) for key in missing if chunks.has_index(key)}
+        return frozenset(key for key, at in places.items() if at.stop - at.start <= SMALL_CHUNK)
 
     @staticmethod
     def _bounds(
@@ -373,6 +394,8 @@ class _Sum:
         ]
         if length and len(entries):
             found.pages.append(ByteRange(place.path, offset, length))
+        if key in self.looked:
+            found.small.append(ByteRange(place.path, place.start, place.stop - place.start))
         return length > 0
 
     def _unknown(

@@ -89,6 +89,7 @@ class ObjectPlanRequest:
     costs: Costs = FREE
     share: float = 1.0
     shown: bool = True
+    own: bool = False
 
 
 def indexed_expressions(
@@ -180,6 +181,7 @@ def plan_objects(request: ObjectPlanRequest) -> Plan:
             costs=request.costs,
             share=request.share,
             shown=request.shown,
+            own=request.own or not request.shown,
         )
     )
     for matched in matches:

@@ -57,7 +57,8 @@ class PlanInput:
     the row groups into which they split, ``rows`` is the evidence about rows, ``fetch`` reads the
     bytes that evidence needs. By ``costs``, a finer level leaves out units where it would cost
     more than it saves; ``share`` estimates how much of a file lies in the columns of the predicate.
-    A plan that is not ``shown`` need not name row groups of files whose rows are known.
+    A plan that is not ``shown`` need not name row groups of files whose rows are known; ``own`` as
+    of ``CostGate``.
     """
 
     tree: Bound
@@ -72,6 +73,7 @@ class PlanInput:
     costs: Costs = FREE
     share: float = 1.0
     shown: bool = True
+    own: bool = False
 
 
 def make_plan(given: PlanInput) -> Plan:
@@ -86,8 +88,8 @@ def make_plan(given: PlanInput) -> Plan:
     steps: list[Step] = [*objects.asked, *state.steps, *objects.idle]
     dropped = np.full(len(listing), -1, np.int8)
     dropped[~alive_files(state, len(listing))] = Level.OBJECT
-    columns_read, own = stored_columns(tree), not given.shown
-    gate = CostGate(costs, listing.sizes, row_counts, columns_read, given.share, own=own)
+    stored = stored_columns(tree)
+    gate = CostGate(costs, listing.sizes, row_counts, stored, given.share, own=given.own)
     level = _row_level(given, columns, gate)
     levels = FinerLevels(
         tree=joint,

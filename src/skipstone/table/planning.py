@@ -86,7 +86,8 @@ class PlanOptions(TypedDict, total=False):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlanRequest:
-    """A query to plan; see ``Table.scan``. ``shown``: the plan is shown, not only the rows."""
+    """A query to plan; see ``Table.scan``. ``shown``: the plan is shown, not only the rows.
+    ``own``: as ``Table.query`` plans, whose reader does without some evidence."""
 
     where: Where = None
     columns: Sequence[str] | None = None
@@ -101,6 +102,7 @@ class PlanRequest:
     inside: bool = True
     keys: KeySets | None = None
     shown: bool = True
+    own: bool = False
 
 
 def scan_query(table: OpenTable, request: PlanRequest) -> TableScan:
@@ -163,6 +165,7 @@ def _scan_query(table: OpenTable, request: PlanRequest) -> TableScan:
             costs=_costs(table, listing, matched),
             share=min(1.0, len(named) / max(len(schema), 1)),
             shown=request.shown,
+            own=request.own,
         )
     )
     reasons = outside(listing)

@@ -196,10 +196,12 @@ class Table(EncryptVerbs, ClusterVerbs, UpkeepVerbs, AggregateVerbs):
 
         >>> print(table.explain("user_id = 'u-8814'"))
 
+        It is the plan of ``query``: its reader does without some dictionaries that ``scan`` asks.
         Page indexes are read for it. ``how`` as for ``scan``; without ``inside`` no data file is
         opened here either.
         """
-        return self.scan(where, **how).explain(look=how.get("inside", True))
+        request = PlanRequest(where=where, own=True, **how)
+        return planned(self, request).explain(look=how.get("inside", True), again=True)
 
     def query(
         self,

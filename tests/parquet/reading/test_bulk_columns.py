@@ -185,7 +185,7 @@ def test_some_rows_are_read_from_their_pages_alone(
     rows = [np.array(each, np.int64) for _, _, each in drawn]
     type = drawn[0][0].schema.field(0).type
     with tempfile.TemporaryDirectory() as folder, pytest.MonkeyPatch.context() as patched:
-        patched.setattr(file_reader, "_SMALL_CHUNK", 0)
+        patched.setattr(file_reader, "SMALL_CHUNK", 0)
         paths = []
         for number, (table, how, _) in enumerate(drawn):
             paths.append(Path(folder, f"{number}.parquet"))
@@ -391,7 +391,7 @@ def test_an_index_that_lies_about_the_rows_of_pages(tmp_path: Path) -> None:
         compression="none", use_dictionary=False,
     )  # fmt: skip
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(file_reader, "_SMALL_CHUNK", 0)
+        patched.setattr(file_reader, "SMALL_CHUNK", 0)
         file = opened(path)
         chunks = chunks_of(file, "a")
         assert chunks is not None

@@ -61,7 +61,7 @@ R = TypeVar("R")
 # Stored and decoded bytes that are read together: as many row groups as fit, at least one.
 _WAVE = 128 << 20
 # A chunk of up to this many bytes is read whole for some of its rows.
-_SMALL_CHUNK = 128 << 10
+SMALL_CHUNK = 128 << 10
 
 
 class _HasPath(Protocol):
@@ -241,7 +241,7 @@ class FileReader:
         key = (group, *(each.leaf for each in chunks))
         if key not in self._entries:
             pages, wanted = self.chunk_pages, [(group, each.leaf) for each in chunks]
-            large = [each.spans[group, LENGTH] > _SMALL_CHUNK for each in chunks]
+            large = [each.spans[group, LENGTH] > SMALL_CHUNK for each in chunks]
             indexed = [
                 each
                 for each, is_large in zip(wanted, large, strict=True)
