@@ -27,6 +27,7 @@ from skipstone.spark.skip import skip
 from skipstone.spark.text_sources import FileSource, build_source, open_source
 from skipstone.storage import open_storage
 from skipstone.table import Table
+from tests.spark.layout import rows_of_each
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -75,7 +76,15 @@ class Indexed:
     def read(self, where: str, source: FileSource | None = None) -> set[str]:
         """The files that ``where`` reads; its rows are those of plain Spark."""
         frame = self.plain(source).where(where)
-        expected = rows(frame)
+        return self._read(frame, where, rows(frame))
+
+    def read_each(self, conditions: Sequence[str]) -> list[set[str]]:
+        """``read`` of each condition; plain Spark is asked once."""
+        plain = self.plain()
+        every = zip(conditions, rows_of_each(plain, conditions), strict=True)
+        return [self._read(plain.where(where), where, expected) for where, expected in every]
+
+    def _read(self, frame: DataFrame, where: str, expected: list[str]) -> set[str]:
         assert rows(skip(frame, finder())) == expected, where
         last = last_scan(self.spark)
         if not last.scans:
@@ -161,20 +170,23 @@ def table(spark: SparkSession, tmp_path: Path) -> Indexed:
 def test_csv_is_skipped_by_every_kind(shared: Indexed) -> None:
     low, high, odd = "low.csv", "a high.csv", "é=%.csv"
     assert shared.errors() == {}
-    assert shared.read("id = 5") == {low}  # bloom: é=% has a range that covers 5
-    assert shared.read("id = 1000") == {odd}
-    assert shared.read("id > 9") == {high, odd}
-    assert shared.read("id = 77") == set()
-    assert shared.read("name = 'low'") == {low}
-    assert shared.read("name LIKE '%high'") == {high}
-    assert shared.read("name IS NULL") == {odd}
-    assert shared.read("x IS NOT NULL") == {low, high}
-    assert shared.read("x = double('NaN')") == {high}
-    assert shared.read("x > 100") == {high}
-    assert shared.read("NOT (x <= 9.5)") == {high}
-    assert shared.read("id IN (5, 105) AND name <> 'low'") == {high}
-    assert shared.read("id = 5 OR name = 'é high'") == {low, high}
-    assert shared.read("upper(name) = 'LOW' AND id < 50") == {low}
+    asked = {
+        "id = 5": {low},  # bloom: é=% has a range that covers 5
+        "id = 1000": {odd},
+        "id > 9": {high, odd},
+        "id = 77": set(),
+        "name = 'low'": {low},
+        "name LIKE '%high'": {high},
+        "name IS NULL": {odd},
+        "x IS NOT NULL": {low, high},
+        "x = double('NaN')": {high},
+        "x > 100": {high},
+        "NOT (x <= 9.5)": {high},
+        "id IN (5, 105) AND name <> 'low'": {high},
+        "id = 5 OR name = 'é high'": {low, high},
+        "upper(name) = 'LOW' AND id < 50": {low},
+    }
+    assert dict(zip(asked, shared.read_each(list(asked)), strict=True)) == asked
 
 
 def test_a_file_without_rows_is_a_fact_and_never_read(shared: Indexed) -> None:
@@ -290,7 +302,9 @@ def test_awkward_values_in_every_format(spark: SparkSession, tmp_path: Path, for
     made.build()
     assert made.errors() == {}
     assert all(dict(o.reasons) == {} for o in made.outcomes.values())
-    reads = [len(made.read(where)) for where in PREDICATES]
+    # Filters of ORC lose rows of -0.0 in Spark itself.
+    each = map(made.read, PREDICATES) if format == "orc" else made.read_each(PREDICATES)
+    reads = list(map(len, each))
     assert reads[-2:] == [0, 0]
     assert sum(reads) < len(PREDICATES) * len(made.outcomes) / 2
 
