@@ -27,7 +27,6 @@ LONGEST = (
     "tests/spark/test_enable.py",
     "tests/spark/test_two_workers.py",
     "tests/spark/test_sources.py",
-    "tests/spark/test_servers.py",
     "tests/spark/test_data_source.py",
     "tests/spark/test_catalog_table.py",
     "tests/spark/test_cluster.py",

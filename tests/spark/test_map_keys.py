@@ -19,8 +19,7 @@ import pytest
 import skipstone
 from skipstone import SkipstoneError, Table
 from skipstone.predicate.types import MapKey, column_name
-from tests.spark.layout import read_by_spark, read_remotely, rows
-from tests.spark_servers import drive
+from tests.spark.layout import read_by_spark, read_remotely, rows, rows_of_each
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -142,9 +141,11 @@ def test_a_classic_session(home: Path, spark: SparkSession, ansi: str) -> None:
     try:
         plain = spark.read.option("mergeSchema", "true").parquet(str(home))
         frame = skipstone.skip(plain)
-        for where, most in QUESTIONS if ansi == "true" else QUESTIONS[::3] + OTHERS:
+        asked = QUESTIONS if ansi == "true" else QUESTIONS[::3] + OTHERS
+        every = rows_of_each(plain, [where for where, _ in asked])
+        for (where, most), expected in zip(asked, every, strict=True):
             found, files = read_by_spark(frame.where(where))
-            assert found == rows(plain.where(where)), where
+            assert found == expected, where
             assert files <= most, where
     finally:
         spark.conf.set("spark.sql.ansi.enabled", str(before))
@@ -154,11 +155,12 @@ def test_text_that_is_planned_here(home: Path, spark: SparkSession) -> None:
     """Of the files that a plan for the text skips, plain Spark finds no row that matches."""
     table = Table(str(home))
     plain = spark.read.option("mergeSchema", "true").parquet(str(home))
-    for where, _ in QUESTIONS:
+    texts = [where for where, _ in QUESTIONS]
+    every = rows_of_each(plain, texts, ["_metadata.file_name"])
+    for where, matching in zip(texts, every, strict=True):
         plan = table.plan(where)
-        matching = plain.where(where).selectExpr("_metadata.file_name AS f").distinct().collect()
-        kept = {path.rpartition("/")[2] for path in plan.paths}
-        assert {row.f for row in matching} <= kept, where
+        kept = {f"Row(file_name={path.rpartition('/')[2]!r})" for path in plan.paths}
+        assert set(matching) <= kept, where
     assert table.plan("m.k = 'v2-1'").files_kept == 1
     assert table.plan("m.other = 'v2-1'").files_kept == 6  # all but the empty one
 
@@ -167,10 +169,12 @@ def test_a_remote_session(home: Path, spark_connect: SparkSession) -> None:
     table = Table(str(home))
     plain = spark_connect.read.option("mergeSchema", "true").parquet(str(home))
     asked = [(where.replace("{}", of_key(KEYS[6])), most) for where, most in ASKED]
-    for where, most in [*asked, *OTHERS[::2]]:
+    asked += OTHERS[::2]
+    every = rows_of_each(plain, [where for where, _ in asked])
+    for (where, most), expected in zip(asked, every, strict=True):
         frame = table.read(spark_connect, where, mergeSchema="true")
         found, files = read_remotely(frame)
-        assert found == rows(plain.where(where)), where
+        assert found == expected, where
         # Text is planned here, which knows no functions.
         assert files <= (FILES if "element_at" in where else most), where
 
@@ -201,33 +205,3 @@ def test_collations_of_keys_and_values_say_nothing(
     for session in (spark, spark_connect):
         plain = session.read.parquet(str(tmp_path / "c"))
         assert rows(table.read(session, where)) == rows(plain.where(where))
-
-
-SCRIPT = """
-import skipstone
-from skipstone import Table
-from tests.spark.layout import read_by_spark, rows
-from tests.spark.test_map_keys import INDEXES, OTHERS
-root = sys.argv[2]
-spark = builder.getOrCreate()
-report = Table(root).build(spark, INDEXES)
-plain = spark.read.option("mergeSchema", "true").parquet(root)
-frame = skipstone.skip(plain)
-out = {"built": report.files_built, "left out": len(report.left_out), "wrong": [], "many": []}
-for where, most in OTHERS:
-    found, files = read_by_spark(frame.where(where))
-    if found != rows(plain.where(where)):
-        out["wrong"].append(where)
-    if files > most:
-        out["many"].append([where, files])
-spark.stop()
-print("RESULT " + json.dumps(out))
-"""
-
-
-@pytest.mark.slow
-def test_a_cluster(spark_cluster: str, tmp_path: Path) -> None:
-    """Built by executors, and read by them."""
-    lay_out(tmp_path / "t")
-    out, _ = drive(tmp_path, SCRIPT, spark_cluster, str(tmp_path / "t"))
-    assert out == {"built": FILES, "left out": 0, "wrong": [], "many": []}

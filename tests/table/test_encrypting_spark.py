@@ -1,4 +1,5 @@
-"""Tables encrypted, decrypted and salvaged as Spark jobs; no key shows anywhere in the session."""
+"""Tables encrypted, decrypted and salvaged as Spark jobs; no key shows anywhere in the session, nor
+in that of a cluster, which ``tests/spark/test_cluster.py`` has."""
 
 from __future__ import annotations
 
@@ -11,7 +12,6 @@ import pytest
 from skipstone import Decryption, Encryption, Table
 from skipstone.cli.keys import DecryptionOptions, EncryptionOptions
 from tests.rewrite.encrypted_files import KEY
-from tests.spark_servers import drive
 from tests.table.test_encrypting import NAMES, OPENS, SEALS, bodies, files, same_rows, table
 
 if TYPE_CHECKING:
@@ -81,41 +81,3 @@ def test_only_damaged_files_are_salvaged(spark: SparkSession, tmp_path: Path) ->
     assert torn.read_bytes() == data[: len(data) - 700]
     (saved,) = [path for path in (tmp_path / "saved").rglob("*") if path.is_file()]
     assert str(saved) == f"{tmp_path}/saved/{NAMES[1]}"
-
-
-SCRIPT = """
-import functools
-from skipstone import Decryption, Table
-from skipstone import Encryption
-from tests.rewrite.encrypted_files import KEY
-root, logs = sys.argv[2:]
-spark = (
-    builder
-    .config("spark.eventLog.enabled", "true")
-    .config("spark.eventLog.dir", "file:" + logs)
-    .config("spark.eventLog.compress", "false")
-    .getOrCreate()
-)
-spark.sparkContext.setLogLevel("INFO")
-table = Table(root)
-report = table.encrypt(spark, encryption=Encryption(footer_key=KEY, aad_prefix=b"orders"))
-opens = functools.partial(Decryption, footer_key=KEY)
-found = [len(report.of("done")), table.check(decryption=opens()).ok]
-found.append(table.decrypt(spark, decryption=opens).ok)
-print("RESULT " + json.dumps(found))
-spark.stop()
-"""
-
-
-@pytest.mark.slow
-def test_no_key_is_in_any_log_of_a_cluster(spark_cluster: str, tmp_path: Path) -> None:
-    """With an object that holds keys, which travels within the job; event log, driver, workers."""
-    root, logs = table(tmp_path / "events"), tmp_path / "logs"
-    logs.mkdir()
-    out, printed = drive(tmp_path, SCRIPT, spark_cluster, str(root), str(logs))
-    assert out == [4, True, True]
-    assert same_rows(root, None)
-    written = [path.read_bytes() for path in logs.rglob("*") if path.is_file()]
-    assert any(b"SparkListenerSQLExecutionStart" in each for each in written)
-    shown = b"".join([printed, *written])
-    assert not any(form in shown for form in FORMS)
