@@ -30,7 +30,7 @@ help:
 	echo "make venv    only set up .venv; make clean removes what was made, not .venv and .interop"
 
 # tests/order.py has the order of the modules: by the number of tests, a few long ones would come last.
-test: java $(VENV)/spark.jsa $(SPARKS:%=.venv-spark%/.stamp)
+test: java $(VENV)/spark.jsa $(SPARKS:%=.venv-spark%/spark.jsa)
 	$(PY) -m pytest -n $(JOBS) --dist loadfile --no-loadscope-reorder $(ARGS)
 
 lint: $(VENV)/.stamp
@@ -71,7 +71,7 @@ interop: $(VENV)/.stamp
 venv: $(VENV)/.stamp
 
 # The newest runs these with everything else, in `make test`.
-versions: java $(SPARKS:%=.venv-spark%/.stamp)
+versions: java $(SPARKS:%=.venv-spark%/spark.jsa)
 	for version in $(SPARKS); do \
 	  echo "PySpark $$version"; \
 	  .venv-spark$$version/bin/python -m pytest -W ignore -p no:cacheprovider \
@@ -99,8 +99,8 @@ $(VENV)/.stamp: pyproject.toml tools/bootstrap.sh
 	touch $@
 
 # Spark's classes as Java keeps them, for Java processes that tests start.
-$(VENV)/spark.jsa: $(VENV)/.stamp tests/java.py
-	$(PY) -m tests.java
+%/spark.jsa: %/.stamp tests/java.py
+	$*/bin/python -m tests.java
 
 .venv-spark%/.stamp: pyproject.toml tools/bootstrap.sh Makefile
 	sh tools/bootstrap.sh venv .venv-spark$* -e '.[spark,delta,iceberg]' 'pyspark[connect]==$*.*' pytest hypothesis

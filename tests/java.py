@@ -12,28 +12,38 @@ import sys
 import tempfile
 from pathlib import Path
 
-#: of one environment, as its PySpark is
-ARCHIVE = Path(sys.prefix) / "spark.jsa"
 _SHORT_LIVED = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 
 
-def set_options() -> None:
-    """For the drivers, executors, masters and workers that this process will start."""
+def archive_of(environment: str | Path) -> Path:
+    """The archive of an environment's PySpark, which only this PySpark can use."""
+    return Path(environment) / "spark.jsa"
+
+
+def options_of(environment: str | Path) -> dict[str, str]:
+    """What the drivers, executors, masters and workers of an environment's PySpark start with."""
     options = _SHORT_LIVED
-    if ARCHIVE.exists():
-        # A process with other jars (an older Spark, say) starts without it, and says nothing.
-        options += f" -XX:SharedArchiveFile={ARCHIVE} -Xlog:cds*=off"
-    os.environ.setdefault(
-        "SPARK_SUBMIT_OPTS", f'{options} "-Dspark.executor.extraJavaOptions={options}"'
-    )
-    os.environ.setdefault("SPARK_DAEMON_JAVA_OPTS", options)
+    if archive_of(environment).exists():
+        # A process with other jars starts without it, and says nothing.
+        options += f" -XX:SharedArchiveFile={archive_of(environment)} -Xlog:cds*=off"
+    return {
+        "SPARK_SUBMIT_OPTS": f'{options} "-Dspark.executor.extraJavaOptions={options}"',
+        "SPARK_DAEMON_JAVA_OPTS": options,
+    }
+
+
+def set_options() -> None:
+    """For the Java processes that this process will start."""
+    for name, value in options_of(sys.prefix).items():
+        os.environ.setdefault(name, value)
 
 
 _JOB = """
-import sys
+import pathlib, sys
+import pyspark
 from pyspark.sql import SparkSession
 home = sys.argv[1]
-spark = (
+builder = (
     SparkSession.builder.master("local[2]")
     .config("spark.driver.bindAddress", "127.0.0.1")
     .config("spark.driver.host", "127.0.0.1")
@@ -41,10 +51,11 @@ spark = (
     .config("spark.ui.showConsoleProgress", "false")
     .config("spark.sql.shuffle.partitions", "2")
     .config("spark.sql.warehouse.dir", home + "/warehouse")
-    .config("spark.plugins", "org.apache.spark.sql.connect.SparkConnectPlugin")
     .config("spark.connect.grpc.binding.port", "0")
-    .getOrCreate()
 )
+if any(pathlib.Path(pyspark.__file__).parent.glob("jars/spark-connect_*.jar")):
+    builder.config("spark.plugins", "org.apache.spark.sql.connect.SparkConnectPlugin")
+spark = builder.getOrCreate()
 rows = spark.range(100).selectExpr("id", "id % 7 AS k", "string(id) AS s", "current_date() AS d")
 for format in ("parquet", "orc", "json", "csv"):
     rows.write.format(format).save(f"{home}/{format}")
@@ -64,6 +75,7 @@ java.proc.wait()
 
 def main() -> None:
     """The command line of the module. Tests run without the archive, too, if more slowly."""
+    archive = archive_of(sys.prefix)
     with tempfile.TemporaryDirectory() as home:
         subprocess.run(
             [sys.executable, "-c", _JOB, home],
@@ -71,7 +83,7 @@ def main() -> None:
                 **os.environ,
                 "PYSPARK_PYTHON": sys.executable,
                 "SPARK_LOCAL_IP": "127.0.0.1",
-                "SPARK_SUBMIT_OPTS": f"{_SHORT_LIVED} -XX:ArchiveClassesAtExit={ARCHIVE}",
+                "SPARK_SUBMIT_OPTS": f"{_SHORT_LIVED} -XX:ArchiveClassesAtExit={archive}",
             },
             cwd=home,
             stdout=subprocess.DEVNULL,

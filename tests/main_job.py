@@ -30,6 +30,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from tests.spark.layout import rows, rows_of_each
 from tools.scanned import scanned
 
 if TYPE_CHECKING:
@@ -81,19 +82,20 @@ def compare(spark: SparkSession, table: Path) -> list[str]:
     wrong = []
     indexes = ["id:bloom", "day:minmax", "kind:valuelist", "x:minmax"]
     skipstone.Table(str(table)).build(spark, indexes=indexes)
-    for query, least, most in QUERIES:
-        plain = spark.read.parquet(str(table)).where(query)
+    plain = spark.read.parquet(str(table))
+    every = rows_of_each(plain, [query for query, _, _ in QUERIES])
+    needle = plain.where("id = 4711")
+    if (len(needle.collect()), scanned(needle).files) != (1, FILES):
+        wrong.append(f"without the index {scanned(needle).files} files were read, not {FILES}")
+    for (query, least, most), expected in zip(QUERIES, every, strict=True):
         skipping = skipstone.skip(spark.read.parquet(str(table)).where(query))
-        expected = sorted(map(repr, plain.collect()))
-        got = sorted(map(repr, skipping.collect()))
+        got = rows(skipping)
         files = scanned(skipping).files
         print(f"{query:<32} {len(got):>6} rows, {files} of {FILES} files")
         if got != expected:
             wrong.append(f"{query}: {len(got)} rows with the index, {len(expected)} without")
         if not least <= files <= most:
             wrong.append(f"{query}: {files} files read, {least} to {most} expected")
-        if scanned(plain).files != FILES:
-            wrong.append(f"{query}: without the index {scanned(plain).files} files were read")
     print(skipstone.last_scan(spark))
     return wrong
 
@@ -144,8 +146,9 @@ def compare_partitions(spark: SparkSession, path: Path) -> list[str]:
     wrong = []
     for turn in ("built", "refreshed"):
         # Once files have changed, each kind of file: new, replaced and as before.
-        for query, least, most in PARTITIONED if turn == "built" else PARTITIONED[1::3]:
-            plain = sorted(map(repr, spark.read.parquet(str(path)).where(query).collect()))
+        asked = PARTITIONED if turn == "built" else PARTITIONED[1::3]
+        every = rows_of_each(spark.read.parquet(str(path)), [query for query, _, _ in asked])
+        for (query, least, most), plain in zip(asked, every, strict=True):
             ways = {
                 "path": skipstone.skip(spark.read.parquet(str(path)).where(query)),
                 "read": table.read(spark, query) if "SELECT" not in query else None,
@@ -154,7 +157,7 @@ def compare_partitions(spark: SparkSession, path: Path) -> list[str]:
             for way, frame in ways.items():
                 if frame is None:
                     continue
-                got = sorted(map(repr, frame.collect()))
+                got = rows(frame)
                 if got != plain:
                     wrong.append(f"{turn}, {way}: {query}: {len(got)} rows, not {len(plain)}")
                 files = scanned(frame).files
@@ -189,10 +192,10 @@ def compare_session(spark: SparkSession, path: Path) -> list[str]:
     skipstone.enable(spark)
     try:
         for source in ("whole", "whole", "seen", f"parquet.`{path}`"):
-            rows = spark.sql(f"SELECT id FROM {source} WHERE day = 3").count()
+            found = spark.sql(f"SELECT id FROM {source} WHERE day = 3").count()
             scans = skipstone.last_scan(spark)
-            if (rows, scans.files_kept) != (ROWS, 1):
-                wrong.append(f"enabled, {source}: {rows} rows of {scans.files_kept} files")
+            if (found, scans.files_kept) != (ROWS, 1):
+                wrong.append(f"enabled, {source}: {found} rows of {scans.files_kept} files")
         for command in (
             "INSERT INTO copied SELECT id FROM whole WHERE day = 4",
             "WITH c AS (SELECT * FROM whole WHERE day = 5) INSERT INTO copied SELECT id FROM c",

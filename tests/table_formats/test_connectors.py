@@ -22,6 +22,7 @@ from skipstone.pruning.interval import Intervals
 from skipstone.table.spark_connector import MOST_RANGES, ranges_of
 from tests.folders import ROOT
 from tests.interop.java_systems import all_jars
+from tests.java import options_of
 from tests.table_formats.connectors_spark import FILES, FORMATS
 
 if TYPE_CHECKING:
@@ -34,7 +35,8 @@ if TYPE_CHECKING:
 @pytest.fixture(scope="module")
 def found(tmp_path_factory: pytest.TempPathFactory) -> Any:
     """What ``connectors_spark`` found."""
-    python = ROOT / ".venv-spark4.1" / "bin" / "python"
+    spark = ROOT / ".venv-spark4.1"
+    python = spark / "bin" / "python"
     if not python.exists():
         pytest.skip("no environment with PySpark 4.1: `make versions` makes it")
     jars = ",".join(map(str, [*all_jars("delta.xml"), *all_jars("iceberg.xml")]))
@@ -44,6 +46,7 @@ def found(tmp_path_factory: pytest.TempPathFactory) -> Any:
         cwd=ROOT,
         env={
             **os.environ,
+            **options_of(spark),
             "PYTHONPATH": f"{ROOT / 'src'}{os.pathsep}{ROOT}",
             "PYSPARK_PYTHON": str(python),
             "PYSPARK_DRIVER_PYTHON": str(python),

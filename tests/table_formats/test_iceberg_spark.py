@@ -14,6 +14,7 @@ import skipstone
 from skipstone.errors import UnsupportedError
 from tests.folders import ROOT
 from tests.interop.java_systems import all_jars
+from tests.java import options_of
 from tests.table_formats.delta_tables import rows
 from tests.table_formats.iceberg_tables import (
     History,
@@ -39,7 +40,8 @@ pytestmark = pytest.mark.spark
 @pytest.fixture(scope="module")
 def written(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The tables of ``iceberg_spark``, with their rows as Spark reads them."""
-    python = ROOT / ".venv-spark4.1" / "bin" / "python"
+    spark = ROOT / ".venv-spark4.1"
+    python = spark / "bin" / "python"
     if not python.exists():
         pytest.skip("no environment with PySpark 4.1: `make versions` makes it")
     jars = ",".join(map(str, all_jars("iceberg.xml")))
@@ -47,7 +49,12 @@ def written(tmp_path_factory: pytest.TempPathFactory) -> Path:
     done = subprocess.run(
         [python, "-m", "tests.table_formats.iceberg_spark", home, jars],
         cwd=ROOT,
-        env={**os.environ, "PYTHONPATH": str(ROOT), "PYSPARK_PYTHON": str(python)},
+        env={
+            **os.environ,
+            **options_of(spark),
+            "PYTHONPATH": str(ROOT),
+            "PYSPARK_PYTHON": str(python),
+        },
         capture_output=True,
         text=True,
         check=False,
