@@ -198,10 +198,13 @@ def encode(
     definition: LiveDefinition, rows: pa.Table, *, row_group_rows: int | None = None
 ) -> EncodedRowGroups:
     """Sorted rows of the definition's schema as row groups of at most ``row_group_rows``."""
-    blooms: Any = dict.fromkeys(definition.bloom_filters, True) or None
+    size = row_group_rows or definition.row_group_rows
+    # For as many values as there can be: Arrow's own filter is for a million, of a MiB.
+    options = {"ndv": max(1, min(size, len(rows)))}
+    blooms: Any = dict.fromkeys(definition.bloom_filters, options) or None
     return encode_rows(
         rows,
-        row_group_size=row_group_rows or definition.row_group_rows,
+        row_group_size=size,
         compression=definition.compression,
         write_page_index=True,
         bloom_filter_options=blooms,
