@@ -85,7 +85,7 @@ def drifting(draw: st.DrawFn) -> tuple[list[tuple[pa.Table, dict[str, Any]]], pa
         )
         if draw(st.booleans()):
             table = with_ids(table)
-        filters = {f.name: True for f in table.schema if f.type in FILTERABLE}
+        filters = {f.name: {"ndv": 64} for f in table.schema if f.type in FILTERABLE}
         files.append(
             (
                 table,

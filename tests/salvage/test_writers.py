@@ -89,7 +89,10 @@ def by_arrow(path: Path, codec: str, number: int) -> None:
         {"data_page_size": 3_000, "write_batch_size": 200, "write_page_checksum": True},
         {"data_page_version": "2.0", "data_page_size": 3_000, "write_batch_size": 200},
         {"write_page_index": True, "max_rows_per_page": 300},
-        {"use_dictionary": False, "bloom_filter_options": {"id": True, "text": True}},
+        {
+            "use_dictionary": False,
+            "bloom_filter_options": {"id": {"ndv": GROUP}, "text": {"ndv": GROUP}},
+        },
     ]
     pq.write_table(table(), path, row_group_size=GROUP, compression=codec, **ways[number])
 

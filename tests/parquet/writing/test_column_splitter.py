@@ -45,7 +45,7 @@ OPTIONS: dict[str, Any] = {
     "row_group_size": 300,
     "max_rows_per_page": 50,
     "write_batch_size": 50,
-    "bloom_filter_options": {"id": True, "s": True},
+    "bloom_filter_options": {"id": {"ndv": 300}, "s": {"ndv": 300}},
 }
 NAME = "k=1 é%.parquet"
 
