@@ -172,6 +172,8 @@ QUERY = [
     ),
     ((EVENTS, "when = 5"), "when is a word of SQL: .* is written `when`, in backquotes"),
     ((EVENTS, "WHERE id = 5"), "give only the condition that follows WHERE"),
+    ((EVENTS, "select = 5"), "select is a word of SQL: .* is written `select`, in backquotes"),
+    ((EVENTS, "id = 1 AND Order ID = 5"), "name has blanks is written `Order ID`, in backquotes"),
     ((EVENTS, "id = 5;"), "unexpected ';' at position 6 .* no semicolon"),
     ((EVENTS, "name = abc"), "no column abc .* a text is written 'abc'"),
     ((EVENTS, "day > 20260101"), "date and int do not compare: a date is DATE '2026-01-31'"),

@@ -19,6 +19,7 @@ them must be an error with a position, not a table read in full. It is loaded on
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
@@ -247,6 +248,7 @@ def check_syntax(piece: str, text: str, start: int) -> None:
         if isinstance(error, ParseError) and error.errors:
             first = error.errors[0]
             said = str(first.get("description") or "").rstrip(".")
+            said = "" if said.startswith("Invalid expression") else said
             why = "an expression is not complete" if "missing for" in said else said or why
             line, column = int(first.get("line") or 1), int(first.get("col") or 0)
             lines = (_PROBE + piece).splitlines(keepends=True)
@@ -259,17 +261,29 @@ def check_syntax(piece: str, text: str, start: int) -> None:
         raise NotSqlError(refused) from None
 
 
+_CLAUSES = {"SELECT", "WHERE"}
+# Words, and what follows a column.
+_COMPARED = re.compile(
+    r"(?P<name>[^\W\d]\w*(?: +\w+)*?) *(?:[=<>!]|(?:IS|IN|LIKE|BETWEEN)\b)", re.IGNORECASE
+)
+
+
 def _as_a_name(piece: str) -> str | None:
-    """How a column is written whose name is a word of the grammar."""
+    """How a column is written whose name is a word of the grammar, or several words."""
+    compared = _COMPARED.match(piece)
+    name = "" if compared is None else compared["name"]
+    if " " in name and not any(word.upper() in NOT_COLUMNS for word in name.split()):
+        return f"a column whose name has blanks is written `{name}`, in backquotes"
     first = next(iter(piece.split()), "")
-    if first.upper() not in NOT_COLUMNS - {"CASE", "EXISTS", "NOT"}:
+    if first.upper() not in NOT_COLUMNS - {"CASE", "EXISTS", "NOT"} | _CLAUSES:
         return None
     return f"{first} is a word of SQL: a column of this name is written `{first}`, in backquotes"
 
 
 def _meant(text: str) -> str | None:
     """How a text of another language is written as a condition of Spark SQL."""
-    if text.lstrip().lower().startswith(("select ", "where ")):
+    first, compared = next(iter(text.split()), ""), _COMPARED.match(text.lstrip())
+    if first.upper() in _CLAUSES and (compared is None or compared["name"] != first):
         return "give only the condition that follows WHERE"
     for other, sql in (("&&", "AND"), ("||", "OR"), ("&", "AND"), ("|", "OR")):
         if other in text:

@@ -192,16 +192,14 @@ class Table(EncryptVerbs, ClusterVerbs, UpkeepVerbs, AggregateVerbs):
         return self.scan(where, **how).plan
 
     def explain(self, where: Where = None, **how: Unpack[PlanOptions]) -> Explanation:
-        """The plan in words: what is read and skipped, why, and the cost of reading it.
+        """The plan of ``query`` in words: what is read and skipped, why, and the cost of reading.
 
         >>> print(table.explain("user_id = 'u-8814'"))
 
-        It is the plan of ``query``: its reader does without some dictionaries that ``scan`` asks.
-        Page indexes are read for it. ``how`` as for ``scan``; without ``inside`` no data file is
-        opened here either.
+        Page indexes are read, but without ``inside``. ``how`` as for ``scan``.
         """
-        request = PlanRequest(where=where, own=True, **how)
-        return planned(self, request).explain(look=how.get("inside", True), again=True)
+        own = planned(self, PlanRequest(where=where, own=True, **how))
+        return own.explain(look=how.get("inside", True), again=True)
 
     def query(
         self,
