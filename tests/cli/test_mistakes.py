@@ -235,6 +235,7 @@ ADVISE = [
     ((BAD + "/cut",), "cut/a.parquet"),
     ((EVENTS, "--queries", BAD + "/none.sql"), "{0}/bad/none.sql"),
     ((EVENTS, "--queries", BAD), "{0}/bad': Is a directory"),
+    ((EVENTS, "--queries", "/dev/null"), "/dev/null, there is no query"),
     ((EVENTS, "--queries", BAD + "/rows.csv"), "{0}/bad/rows.csv, line 1: "),
     ((EVENTS, "id = 5"), "predicates are lines of a file: --queries FILE"),
     ((EVENTS, "--sample", "0"), "0 is not in the range"),

@@ -94,7 +94,7 @@ def advise(
     try:
         report = advised(parse_queries(text))
     except SkipstoneError as error:
-        if not error.message.startswith(("line ", "element ")):
+        if not error.message.startswith(("line ", "element ", "there is no query")):
             raise
         raise SkipstoneError(f"{queries.name}, {error.message}", hint=error.hint) from error
     out.result(report)
