@@ -233,7 +233,8 @@ class Snapshot:
     def own(self, name: str) -> pa.ChunkedArray:
         """One of the columns of ``OWN``, over the rows of ``identities``."""
         if name not in self._own:
-            self._load([name])
+            # Each read opens all parts, and every plan needs these.
+            self._load(sorted({name, *own_for_plans(())} - self._own.keys()))
         return self._own[name]
 
     def _load(self, names: Sequence[str]) -> None:
@@ -292,7 +293,7 @@ class Snapshot:
         if len(parts) < 2 or not (self.storage.remote or self.size > _SERIAL):
             results = list(map(read, parts, names))
         else:
-            most = 32 if self.storage.remote else 8
+            most = 32 if self.storage.remote else 4
             with ThreadPoolExecutor(min(most, len(parts))) as pool:
                 results = list(pool.map(read, parts, names))
         found = []

@@ -145,7 +145,8 @@ class _DictionaryStrings:
 
 @dataclass(slots=True, eq=False, kw_only=True)
 class BulkChunks:
-    """The chunks of one column while they are decoded, and which of them have ``failed``."""
+    """The chunks of one column while they are decoded, and which of them have ``failed``; of
+    several columns (``widths``) while a few rows are located."""
 
     kind: BulkKind
     buffer: NDArray[np.uint8]
@@ -158,6 +159,8 @@ class BulkChunks:
     #: gives memory for what is needed until the batch has been read
     room: Room
     kernels: BulkKernels
+    #: bytes of a number by chunk, 0 for strings, where these are chunks of several columns
+    widths: NDArray[np.int64] | None = None
     status: NDArray[np.int64] = field(init=False)
     pages: NDArray[np.int64] = field(init=False)
     #: the bodies of pages, as far as they are decompressed
@@ -227,6 +230,8 @@ class BulkChunks:
         self.status[pages[snappy & (size > SNAPPY_RATIO * stored + 8), CHUNK]] = 1
         # A dictionary page has four bytes per string at least.
         width, words = WIDTHS.get(self.kind.physical, 4), version == 0
+        if self.widths is not None:
+            width = np.where(self.widths > 0, self.widths, 4)[pages[:, CHUNK]]
         self.status[pages[words & (width * pages[:, VALUES] > size), CHUNK]] = 3
         self.entries = np.zeros(len(self.stops), np.int64)
         self.entries[pages[words, CHUNK]] = pages[words, VALUES]

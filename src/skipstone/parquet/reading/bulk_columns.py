@@ -327,8 +327,8 @@ def fetched(
     gap: int = 0,
 ) -> tuple[list[NDArray[np.uint8]], NDArray[np.bool_]]:
     """For each column the bytes of all its ``ranges``, one after another, of which each file has
-    ``counts``; and which files could be read. Ranges of a file that are at most ``gap`` apart are
-    read by one call."""
+    ``counts``, once or several times over; and which files could be read. Ranges of a file that are
+    at most ``gap`` apart are read by one call."""
     sizes = [int(mine[:, LENGTH].sum()) + ROOM for mine in ranges]
     ends = list(accumulate(sizes, initial=0))
     into = room(ends[-1] + gap)
@@ -337,7 +337,7 @@ def fetched(
         length = mine[:, LENGTH]
         place = np.cumsum(length) - length + start
         found.append(np.stack([mine[:, OFFSET], length, place], axis=1))
-        owners.append(np.repeat(np.arange(len(count)), count))
+        owners.append(np.repeat(np.arange(len(count)) % len(files), count))
     every, owner = np.concatenate(found), np.concatenate(owners)
     order = np.lexsort((every[:, 0], owner))
     every, owner = every[order], owner[order]

@@ -367,10 +367,6 @@ def warm_up(kernels: BulkKernels) -> None:
             bytes_, pages, bytes_, optional, numbers, numbers, status, 0, bounds, bounds, bounds,
             bytes_, 0, 0, 0, numbers, numbers, numbers, valid,
         )  # fmt: skip
-        kernels.locate(
-            bytes_, pages, bytes_, optional, numbers, status, numbers, 0, numbers, numbers, valid,
-            numbers, numbers, some, numbers,
-        )  # fmt: skip
         for width in (4, 8):
             out = np.zeros(0, f"u{width}")
             kernels.fixed(
@@ -378,4 +374,8 @@ def warm_up(kernels: BulkKernels) -> None:
                 valid, nulls, some,
             )  # fmt: skip
             kernels.gather(bytes_, numbers, numbers, out, valid)
+    kernels.locate(
+        bytes_, pages, bytes_, valid, numbers, status, numbers, numbers, numbers, numbers, valid,
+        numbers, numbers, some, numbers,
+    )  # fmt: skip
     kernels.copy_some(bytes_, numbers, numbers, offsets, bytes_)

@@ -317,13 +317,15 @@ def choose(
 
 def locate(
     data: Any, pages: Any, plain: Any, optional: Any, entries: Any, status: Any, rows: Any,
-    width: Any, where: Any, size: Any, valid: Any, wanted: Any, slot: Any, codes: Any, starts: Any,
+    widths: Any, where: Any, size: Any, valid: Any, wanted: Any, slot: Any, codes: Any, starts: Any,
 ) -> None:  # fmt: skip
     """Place and length in ``plain`` of the values of ``rows``, ascending; the length is -1 for
-    nulls. ``width`` is that of a number, 0 for strings. The last five are scratch."""
+    nulls. By chunk, ``optional`` says whether it has levels, and ``widths`` are those of a number,
+    0 for strings. The last five are scratch."""
     j, n = 0, 0
     while n < len(pages) and j < len(rows):
         chunk, lo, most, dictionary = pages[n, CHUNK], j, np.int64(-1), -1
+        width, has_levels = widths[chunk], optional[chunk] != 0
         while n < len(pages) and pages[n, CHUNK] == chunk:
             page, k = pages[n], j
             n += 1
@@ -334,7 +336,7 @@ def locate(
                 k += 1
             if k > j and status[chunk] == 0:
                 found = _in_page(
-                    data, plain, page, rows[j:k], width, optional, entries[chunk], where[j:k],
+                    data, plain, page, rows[j:k], width, has_levels, entries[chunk], where[j:k],
                     size[j:k], valid, wanted, slot, codes,
                 )  # fmt: skip
                 most = max(most, found)

@@ -41,6 +41,8 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
+    from .bulk_chunks import BulkKind
+
 
 # Above this share of rows, decoding all of them takes less time than locating each.
 _MANY: Final = 1 / 8
@@ -184,12 +186,23 @@ class StoredColumn:
 
     def _places(self, at: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         """Place and length of the values of some rows; the length is -1 for nulls."""
+        kind, count = self.chunks.kind, len(self.chunks.stops)
+        return self.places(
+            at,
+            np.full(count, kind.optional, np.uint8),
+            np.full(count, WIDTHS.get(kind.physical, 0), np.int64),
+        )
+
+    def places(
+        self, at: NDArray[np.int64], optional: NDArray[np.uint8], widths: NDArray[np.int64]
+    ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """The same, where chunks are of several columns."""
         chunks = self.chunks
         self._unpack_others(at)
         where, size = np.zeros(len(at), np.int64), np.zeros(len(at), np.int64)
         chunks.kernels.locate(
-            chunks.buffer, chunks.pages, chunks.plain, chunks.kind.optional, chunks.entries,
-            chunks.status, at, WIDTHS.get(chunks.kind.physical, 0), where, size,
+            chunks.buffer, chunks.pages, chunks.plain, optional, chunks.entries, chunks.status,
+            at, widths, where, size,
             chunks.scratch(np.uint8), chunks.scratch(np.int64), chunks.scratch(np.int64),
             chunks.scratch(np.int32), np.empty(int(chunks.entries.max(initial=0)), np.int64),
         )  # fmt: skip
@@ -197,7 +210,13 @@ class StoredColumn:
         return where, size
 
     def _values(self, where: NDArray[np.int64], size: NDArray[np.int64]) -> pa.Array:
-        chunks, kind = self.chunks, self.chunks.kind
+        return self.values_of(self.chunks.kind, where, size)
+
+    def values_of(
+        self, kind: BulkKind, where: NDArray[np.int64], size: NDArray[np.int64]
+    ) -> pa.Array:
+        """The values of a column of this ``kind`` at these places."""
+        chunks = self.chunks
         if kind.physical in WIDTHS:
             out = np.empty(len(where), f"u{WIDTHS[kind.physical]}")
             valid = np.empty(len(where), np.uint8)

@@ -1,7 +1,7 @@
 """A few rows of many files: of each page only the wanted values are decoded.
 
 Where an index has found the rows, a file has one or two of them. Only the pages that hold one are
-read, and the dictionary; the pages of one column of all files are then what whole chunks are in
+read, and the dictionary; the pages of all columns of all files are then what whole chunks are in
 ``bulk_columns``: walked together, decompressed as far as a value takes (``StoredColumn``).
 
 The forms are those of ``bulk_columns``. Anything else, and anything that is wrong in a file, is
@@ -25,7 +25,7 @@ import pyarrow as pa
 
 from skipstone.errors import FormatError
 
-from .bulk_chunks import CODEC, FIRST, LENGTH, OFFSET, ROWS, VALUE, VERSION, BulkChunks
+from .bulk_chunks import CODEC, FIRST, LENGTH, OFFSET, ROWS, VALUE, VERSION, WIDTHS, BulkChunks
 from .bulk_columns import fetched, new_memory
 from .bulk_values import StoredColumn
 from .decoding_memory import limit_of
@@ -45,7 +45,7 @@ if TYPE_CHECKING:
 # Ranges of a file so near are read by one call, as by ``LocalStorage``.
 _GAP: Final = 16 * 1024
 # Bytes of parts that are read together, and their share of the user's limit of memory.
-_TOGETHER: Final = 16 << 20
+_TOGETHER: Final = 12 << 20
 _SHARE: Final = 1 / 8
 
 
@@ -89,56 +89,61 @@ def read_few_rows(
     room: Room | None = None,
 ) -> list[pa.Array] | None:
     """An array per column of these ``kinds``: the rows of all parts, one after another."""
-    rows = np.concatenate([part.rows for part in parts])
-    rows_of = np.array([0, *accumulate(len(part.rows) for part in parts)])
-    columns = []
-    for at in range(len(kinds)):
-        found = _chosen([part.columns[at] for part in parts], rows, rows_of, kernels)
-        if found is None:
-            return None
-        columns.append(found)
-    buffer, plain = _Again(room or new_memory), _Again(room or new_memory)
-    made: list[list[pa.Array]] = [[] for _ in kinds]
+    every = _chosen(parts, kernels)
+    if every is None:
+        return None
     most = _TOGETHER if memory is None else min(_TOGETHER, int(_SHARE * memory))
-    sizes = np.sum([each.lengths for each in columns], axis=0)
-    for start, stop in _groups(sizes.tolist(), most):
-        files = [(part.reader, part.path) for part in parts[start:stop]]
-        some = [each.of(start, stop) for each in columns]
-        ranges, counts = [each.ranges for each in some], [each.spans.tolist() for each in some]
-        buffers, done = fetched(files, ranges, counts, buffer, _GAP)
-        if not done.all():
+    sizes = every.lengths.reshape(len(kinds), len(parts)).sum(axis=0)
+    groups = list(_groups(sizes.tolist(), most))
+    buffer, plain = _Again(room or new_memory), _Again(room or new_memory)
+    made: list[list[pa.Array]] = []
+    for start, stop in groups:
+        some = parts[start:stop]
+        chosen = every if len(groups) == 1 else _chosen(some, kernels)
+        files = [(part.reader, part.path) for part in some]
+        if chosen is None:
             return None
-        for kind, each, data, arrays in zip(kinds, some, buffers, made, strict=True):
-            limit = limit_of(memory, len(data))
-            if float(each.first[-1]) * VALUE > limit:
+        (data,), done = fetched(files, [chosen.ranges], [chosen.spans.tolist()], buffer, _GAP)
+        limit = limit_of(memory, len(data))
+        if not done.all() or float(chosen.first[-1]) * VALUE > limit:
+            return None
+        widths = np.repeat([WIDTHS.get(kind.physical, 0) for kind in kinds], len(some))
+        chunks = BulkChunks(
+            kind=kinds[0],
+            buffer=data,
+            stops=np.cumsum(chosen.lengths),
+            codec=chosen.codecs,
+            first=chosen.first,
+            failed=np.zeros(len(widths), np.bool_),
+            verify=verify_checksums,
+            limit=limit,
+            room=plain,
+            kernels=kernels,
+            widths=widths,
+        )
+        try:
+            if not chunks.walked() or not _are_entries(chunks, chosen.begins):
                 return None
-            chunks = BulkChunks(
-                kind=kind,
-                buffer=data,
-                stops=np.cumsum(each.lengths),
-                codec=each.codecs,
-                first=each.first,
-                failed=np.zeros(len(files), np.bool_),
-                verify=verify_checksums,
-                limit=limit,
-                room=plain,
-                kernels=kernels,
+            column = StoredColumn(chunks)
+            optional = np.repeat(np.array([kind.optional for kind in kinds], np.uint8), len(some))
+            where, size = (
+                each.reshape(len(kinds), -1) for each in column.places(chosen.at, optional, widths)
             )
-            try:
-                if not chunks.walked() or not _are_entries(chunks, each.begins):
-                    return None
-                arrays.append(StoredColumn(chunks).located(each.at))
-            except (FormatError, MemoryError):
-                return None
-    return [each[0] if len(each) == 1 else pa.concat_arrays(each) for each in made]
+            made.append([column.values_of(*each) for each in zip(kinds, where, size, strict=True)])
+        except (FormatError, MemoryError):
+            return None
+    columns = zip(*made, strict=True)
+    return [each[0] if len(each) == 1 else pa.concat_arrays(each) for each in columns]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Chosen:
-    """The entries of a column that hold one of the rows: ``spans`` of the ``ranges`` are of each
-    part, which are this many bytes (``lengths``). ``first`` are the rows of the entries before each
-    part, and all; ``begins`` those before each entry; ``at`` the wanted rows among them, of which
-    those of part ``p`` begin at ``rows_of[p]``."""
+    """The entries that hold one of the rows, of all parts of the first column, then of the next.
+
+    By chunk, a part of a column: ``spans`` of the ``ranges`` are of it, and take ``lengths`` bytes;
+    ``first`` are the rows of the entries before it, and all. ``begins`` are the rows before each
+    entry, ``at`` the wanted rows among them.
+    """
 
     ranges: I64
     spans: I64
@@ -147,31 +152,14 @@ class _Chosen:
     first: I64
     begins: I64
     at: I64
-    rows_of: I64
-
-    def of(self, start: int, stop: int) -> _Chosen:
-        """The same of some parts alone."""
-        if stop - start == len(self.spans):
-            return self
-        before, after = int(self.spans[:start].sum()), int(self.spans[:stop].sum())
-        base = self.first[start]
-        begins = self.begins[np.searchsorted(self.begins, base) :]
-        return _Chosen(
-            self.ranges[before:after],
-            self.spans[start:stop],
-            self.lengths[start:stop],
-            self.codecs[start:stop],
-            self.first[start : stop + 1] - base,
-            begins[: np.searchsorted(begins, self.first[stop])] - base,
-            self.at[self.rows_of[start] : self.rows_of[stop]] - base,
-            self.rows_of[start : stop + 1] - self.rows_of[start],
-        )
 
 
-def _chosen(
-    found: Sequence[ChunkEntries], rows: I64, rows_of: I64, kernels: BulkKernels
-) -> _Chosen | None:
+def _chosen(parts: Sequence[FewRows], kernels: BulkKernels) -> _Chosen | None:
     """``None`` where a row is in no entry, or an entry cannot be."""
+    columns = len(parts[0].columns)
+    found = [part.columns[at] for at in range(columns) for part in parts]
+    rows = np.concatenate([part.rows for part in parts] * columns)
+    rows_of = np.array([0, *accumulate([len(part.rows) for part in parts] * columns)])
     table = np.concatenate([each.table for each in found])
     of = np.array([0, *accumulate(len(each.table) for each in found)])
     dictionary = np.array([each.dictionary for each in found], np.int64)
@@ -184,7 +172,7 @@ def _chosen(
         return None
     lengths = np.diff(np.concatenate([[0], np.cumsum(ranges[:, 1])])[np.cumsum([0, *spans])])
     codecs = np.array([each.codec for each in found], np.int64)
-    return _Chosen(ranges, spans, lengths, codecs, first, begins[:chosen], at, rows_of)
+    return _Chosen(ranges, spans, lengths, codecs, first, begins[:chosen], at)
 
 
 def _groups(sizes: Sequence[int], most: int) -> Iterator[tuple[int, int]]:
