@@ -337,7 +337,7 @@ def fetched(
         length = mine[:, LENGTH]
         place = np.cumsum(length) - length + start
         found.append(np.stack([mine[:, OFFSET], length, place], axis=1))
-        owners.append(np.repeat(np.arange(len(count)) % len(files), count))
+        owners.append(np.repeat(np.resize(np.arange(len(files)), len(count)), count))
     every, owner = np.concatenate(found), np.concatenate(owners)
     order = np.lexsort((every[:, 0], owner))
     every, owner = every[order], owner[order]
