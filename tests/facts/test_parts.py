@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from skipstone.errors import FormatError, UnsupportedError
 from skipstone.facts import Store
 from skipstone.facts.encode import FileFacts
-from skipstone.facts.part_columns import OWN
+from skipstone.facts.part_columns import OWN, REASONS, ROW_GROUPS, own_for_plans
 from skipstone.facts.parts import MERGED, open_part
 from skipstone.indexes.minmax import MinMax
 from skipstone.indexes.valuelist import ValueList
@@ -47,6 +47,20 @@ def test_a_part_lies_beside_the_table_under_a_name_that_nobody_reads(table: Tabl
     assert mine == [table.root.parent / "_events.skipstone" / "facts" / name]
     assert name.startswith("part-")
     assert not name.endswith(".parquet")
+
+
+def test_columns_that_every_plan_needs_are_read_together(table: Table) -> None:
+    """Each read opens all parts again, which takes most of the time of a first plan."""
+    table.build(MINMAX)
+    snapshot = table.store.snapshot()
+    snapshot.own(ROW_GROUPS)
+    before = table.store.storage.requests
+    assert before
+    for name in own_for_plans(()):
+        assert len(snapshot.own(name)) == len(snapshot.identities)
+    assert table.store.storage.requests == before
+    snapshot.own(REASONS)
+    assert table.store.storage.requests > before
 
 
 def test_columns_are_named_and_encoded_as_in_version_4_of_xskipper(table: Table) -> None:

@@ -152,8 +152,10 @@ def test_lookups(lake: Path, where: str) -> None:
     indexed.build(indexes=["kind:bitmap", "small:bitmap", "id:rangebitmap"])
     for table in (plain, indexed):
         for columns in (None, ["unique"], ["x", "small"]):
-            with few(0.2) as taken:
-                for _ in range(2):
+            with few(0.2) as taken, pytest.MonkeyPatch.context() as patch:
+                # All rows are read together, then those of a few parts at a time.
+                for together_ in (few_rows._TOGETHER, 10_000):
+                    patch.setattr(few_rows, "_TOGETHER", together_)
                     found = table.query(where, columns=columns)
                     assert found.equals(right if columns is None else right.select(columns))
                 assert table.count(where) == len(right)

@@ -229,7 +229,8 @@ class BulkChunks:
         size, stored, version = pages[:, SIZE], pages[:, STORED], pages[:, VERSION]
         self.status[pages[snappy & (size > SNAPPY_RATIO * stored + 8), CHUNK]] = 1
         # A dictionary page has four bytes per string at least.
-        width, words = WIDTHS.get(self.kind.physical, 4), version == 0
+        width: int | NDArray[np.int64] = WIDTHS.get(self.kind.physical, 4)
+        words = version == 0
         if self.widths is not None:
             width = np.where(self.widths > 0, self.widths, 4)[pages[:, CHUNK]]
         self.status[pages[words & (width * pages[:, VALUES] > size), CHUNK]] = 3
