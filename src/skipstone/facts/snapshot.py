@@ -232,8 +232,7 @@ class Snapshot:
 
     def own(self, name: str) -> pa.ChunkedArray:
         """One of the columns of ``OWN``, over the rows of ``identities``."""
-        if name not in self._own:
-            # Each read opens all parts, and every plan needs these.
+        if name not in self._own:  # with those of every plan: each read opens all parts
             self._load(sorted({name, *own_for_plans(())} - self._own.keys()))
         return self._own[name]
 
