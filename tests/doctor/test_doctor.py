@@ -117,11 +117,11 @@ def test_packages_that_are_missing_or_old(monkeypatch: pytest.MonkeyPatch, tmp_p
     monkeypatch.setitem(NEEDED, "no-such-package", "3.1")
     found = of(diagnose(), "packages", "problem")
     assert [each["text"] for each in found] == [
-        "pyroaring 0.4 is older than 1.0",
+        "pyroaring 0.4 is older than 1.0.4",
         "no-such-package is not installed",
     ]
     assert [each["hint"] for each in found] == [
-        "pip install 'pyroaring>=1.0'",
+        "pip install 'pyroaring>=1.0.4'",
         "pip install 'no-such-package>=3.1'",
     ]
 

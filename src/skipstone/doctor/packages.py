@@ -37,7 +37,7 @@ NEEDED: Final[Mapping[str, str]] = {
     "numpy": "2.0",
     "obstore": "0.8",
     "pyarrow": "21",
-    "pyroaring": "1.0",
+    "pyroaring": "1.0.4",
     "sqlglot": "28",
     "xxhash": "3.5",
 }

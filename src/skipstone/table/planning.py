@@ -142,7 +142,7 @@ def _scan_query(table: OpenTable, request: PlanRequest) -> TableScan:
     query = None
     if table.is_parquet:
         types = FileSchema.canonical(schema) if found is None else found.merged
-        query = _query(table, request, tree, (matched, partitions, types), schema)
+        query = _query(table, request, tree, (listing, matched, partitions, types), schema)
     plan = plan_objects(
         ObjectPlanRequest(
             tree=tree,
@@ -430,7 +430,7 @@ def _query(
     table: OpenTable,
     request: PlanRequest,
     tree: Bound,
-    files: tuple[MatchedFacts, PartitionColumns, FileSchema],
+    files: tuple[Listing, MatchedFacts, PartitionColumns, FileSchema],
     schema: pa.Schema,
 ) -> TableQuery:
     """The query over the files of the table.
@@ -446,8 +446,8 @@ def _query(
         raise ValueError(f"limit is 0 or more, not {limit!r}")
     if columns is not None:
         output_schema(schema, columns)
-    matched, partitions, types = files
-    listing = matched.listing
+    # The listing that was matched may be of an older snapshot, with other names of columns.
+    listing, matched, partitions, types = files
     ahead = not request.shown and names_of(listing) is None
     chunks = partial(_chunks, matched, stored_columns(tree)) if ahead else None
     of = listing.snapshot if isinstance(listing, SnapshotListing) else None
