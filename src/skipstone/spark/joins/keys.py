@@ -296,7 +296,11 @@ class KeySource:
         if subquery is None or needs_rest(scan.index, subquery, self.scans):
             return None
         jvm, side = self.jvm, join.side(which).java
-        rows = self._finished(jvm.call_hidden(subquery, "relationFuture"), "its subquery")
+        try:
+            future = jvm.call_hidden(subquery, "relationFuture")
+        except Exception:  # another version of Spark: a job of its own has the value
+            return None
+        rows = self._finished(future, "its subquery")
         if len(rows) > 1:
             raise NoGain("the subquery has more than one row")
         expressions = [equality.expressions[which] for equality in join.equalities]
