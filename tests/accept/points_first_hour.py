@@ -109,7 +109,7 @@ def column_twice(bench: Workbench) -> None:
         assert done.code == 0, done
     assert Table(root).query("day = 1 AND id = 7").to_pylist() == [{"id": 7, "day": 1}]
     to = bench.home / "ordered"
-    Table(root).cluster(bench.spark, by=["id", "day"], to=str(to))
+    Table(root).cluster(bench.spark, by=["id"], to=str(to))
     assert Table(to).count("day = 2") == 100
 
 
