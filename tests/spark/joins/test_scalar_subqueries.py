@@ -79,6 +79,21 @@ def test_scalar_subqueries_among_other_rows(spark: SparkSession, tables: Path) -
         assert both(spark, query).files_kept == 1
 
 
+@pytest.mark.parametrize("adaptive", ["true", "false"])
+def test_a_value_that_may_be_that_of_another_subquery_is_not_taken(
+    spark: SparkSession, tables: Path, adaptive: str
+) -> None:
+    """Two look the same, another run of them may differ, and Spark may take one for both."""
+    one = "(SELECT k FROM {d} WHERE c < 4 ORDER BY k LIMIT 1)"
+    with conf(spark, spark__sql__adaptive__enabled=adaptive):
+        scans = both(spark, f"SELECT {one} AS other, k FROM {{f}} WHERE k = {one}")
+        assert scans.files_kept == 10, str(scans)
+        # Of the same rows for certain, it is.
+        one = "(SELECT max(k) FROM {d} WHERE c < 4)"
+        scans = both(spark, f"SELECT {one} AS other, k FROM {{f}} WHERE k = {one}")
+        assert scans.files_kept == 1, str(scans)
+
+
 @pytest.mark.parametrize(
     "where",
     [

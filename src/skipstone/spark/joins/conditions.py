@@ -390,7 +390,7 @@ def _conjuncts(condition: JavaObject) -> Iterator[JavaObject]:
 
 
 def _with_subquery(jvm: Jvm, expression: JavaObject) -> tuple[Equality, JavaObject] | None:
-    """A comparison with a scalar subquery, which becomes its column, on the right, and that."""
+    """A comparison with a scalar subquery, whose column is then on the right; and the subquery."""
     op, subquery = COMPARISONS.get(str(expression.nodeName())), jvm.pattern("SCALAR_SUBQUERY")
     if op in (None, "<=>") or not expression.containsPattern(subquery):
         return None

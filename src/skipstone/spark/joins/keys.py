@@ -312,15 +312,18 @@ class KeySource:
 
     def _running(self, join: Join, which: int) -> JavaObject | None:
         """What Spark runs for a subquery, or for another one of the same rows, which it reuses."""
-        side = join.side(which)
-        for each in (join, *self.query.subqueries):
-            alike = each is join or (
-                self._differs(join, which) is None
-                and side.java.sameResult(each.side(which).java)
-                and self._same_leaves(side.java, each.side(which).java)
-            )
-            found = running_subquery(self.executed, each.number) if alike else None
-            if found is not None:
+        side, alike = join.side(which).java, [join]
+        if self._differs(join, which) is not None:
+            # Spark may compare with the value of another one that looks the same.
+            if sum(bool(side.sameResult(root.java)) for root in self.query.roots) != 1:
+                return None
+        else:
+            others = [each for each in self.query.subqueries if each is not join]
+            alike += [e for e in others if side.sameResult(e.side(which).java)]
+        for each in alike:
+            found = running_subquery(self.executed, each.number)
+            same = each is join or self._same_leaves(side, each.side(which).java)
+            if found is not None and same:
                 return found
         return None
 
