@@ -10,6 +10,7 @@ from decimal import Decimal
 from threading import Thread
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -17,6 +18,7 @@ from deltalake import DeltaTable, write_deltalake
 
 import skipstone
 from skipstone.errors import SkipstoneError, UnsupportedError
+from skipstone.table_formats.snapshot import outer_bounds
 from tests.fuzz.mutate import mutated
 from tests.s3 import S3, s3, s3_server
 from tests.table_formats.delta_tables import (
@@ -425,3 +427,22 @@ def test_in_an_object_store(s3: S3) -> None:
     assert table.plan("kind = 'k 2'").files_kept == 1
     before = skipstone.Table(path, version=0, storage_options=s3.options)
     assert before.count() == 10
+
+
+def test_bounds_that_writers_cut_hold_every_value() -> None:
+    """Also at the ends of the type, where one that is moved outwards would wrap around."""
+    least, most = np.iinfo(np.int64).min, np.iinfo(np.int64).max
+    times = pa.array([least, least + 5, -1, 0, 1_999, most - 5, most, None], pa.timestamp("us"))
+    count = len(times)
+    rows, nulls = np.ones(count, np.int64), np.zeros(count, np.int64)
+    unknown = pa.nulls(count, times.type)
+    for low, high in ((times, times), (unknown, times), (times, unknown)):
+        found = outer_bounds(low, high, rows, nulls)
+        for at, value in enumerate(times.cast(pa.int64()).to_pylist()):
+            if value is not None:
+                assert not found.lo.valid[at] or found.lo.data[at] <= value
+                assert not found.hi.valid[at] or found.hi.data[at] >= min(value + 999, most)
+    floats = pa.array([0.0, -0.0, float("inf"), None])
+    found = outer_bounds(floats, floats, rows[:4], nulls[:4])
+    assert found.lo.valid.tolist() == [True, True, True, False]
+    assert not found.hi.valid.any()  # it may not count NaN

@@ -43,7 +43,7 @@ from .libraries import DirectorySource, failing, library, store_options
 from .snapshot import Connector, Snapshot, Statistics, instant, outer_bounds
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable
 
     from skipstone.pruning.interval import Intervals
 
@@ -75,14 +75,8 @@ class DeltaSource(DirectorySource):
     format = FORMAT
     part = "the log"
 
-    def __init__(
-        self,
-        root: str,
-        options: Mapping[str, str],
-        version: int | str | None = None,
-        timestamp: str | datetime | None = None,
-    ) -> None:
-        super().__init__(root, options, version, timestamp)
+    def _begin(self) -> None:
+        root, options, version, timestamp = self.given
         hint = "pip install 'skipstone[delta]'"
         self._library = library("deltalake", root, FORMAT, hint)
         if "://" not in root and re.search(r"[%\\\n]", root):

@@ -32,7 +32,7 @@ from .libraries import DirectorySource, failing, library, store_options
 from .snapshot import Snapshot, Statistics, canonical_schema, instant, known_time
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Sequence
 
     import pyarrow as pa
 
@@ -48,14 +48,8 @@ class HudiSource(DirectorySource):
     format = FORMAT
     part = "the table"
 
-    def __init__(
-        self,
-        root: str,
-        options: Mapping[str, str],
-        version: int | str | None = None,
-        timestamp: str | datetime | None = None,
-    ) -> None:
-        super().__init__(root, options, version, timestamp)
+    def _begin(self) -> None:
+        root, options, version, timestamp = self.given
         self._library = library("hudi", root, FORMAT, "pip install 'skipstone[hudi]'")
         self._options = store_options(root, options) or None
         if self.pinned:

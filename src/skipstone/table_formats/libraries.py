@@ -39,7 +39,7 @@ def failing(
 
 class DirectorySource(ABC):
     """A ``Source`` of the table in the directory ``root``, at a version or a time if one is given.
-    A subclass also has the arguments of this class, for it is opened again where it arrives."""
+    Where it is sent to, it is opened again."""
 
     format: ClassVar[str]
     #: what the library does not read, where it fails; a hint; and the classes of its errors
@@ -54,13 +54,14 @@ class DirectorySource(ABC):
         version: int | str | None = None,
         timestamp: str | datetime | None = None,
     ) -> None:
-        self.root, self._given = root, (root, options, version, timestamp)
+        self.root, self.given = root, (root, options, version, timestamp)
         self.pinned = version is not None or timestamp is not None
         self._lock = Lock()
         self._last: tuple[Any, Snapshot] | None = None
+        self._begin()
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return type(self), self._given
+        return type(self), self.given
 
     def snapshot(self) -> Snapshot:
         """See ``Source``."""
@@ -72,6 +73,10 @@ class DirectorySource(ABC):
                     if self._last is None or self._last[0] != seen:
                         self._last = seen, read()
         return self._last[1]
+
+    @abstractmethod
+    def _begin(self) -> None:
+        """Opens the table that was ``given``."""
 
     @abstractmethod
     def _newest(self) -> tuple[Any, Callable[[], Snapshot]]:

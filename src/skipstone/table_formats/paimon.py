@@ -48,7 +48,7 @@ from .libraries import DirectorySource, failing, library, store_options
 from .snapshot import Snapshot, Statistics, canonical_schema, instant, known_time, outer_bounds
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Sequence
 
     from skipstone.pruning.interval import Intervals
 
@@ -91,14 +91,8 @@ class PaimonSource(DirectorySource):
     format = FORMAT
     part, hint = "the snapshot", "a snapshot that expired has lost its manifests"
 
-    def __init__(
-        self,
-        root: str,
-        options: Mapping[str, str],
-        version: int | str | None = None,
-        timestamp: str | datetime | None = None,
-    ) -> None:
-        super().__init__(root, options, version, timestamp)
+    def _begin(self) -> None:
+        root, options, version, timestamp = self.given
         self._table_type = library(_TABLE, root, FORMAT, _INSTALL).FileStoreTable
         self._options = store_options(root, options, _OPTIONS)
         self._table = self._open()

@@ -400,7 +400,9 @@ def outer_bounds(
 
 
 def _moved(values: pa.Array, by: int) -> pa.Array:
-    moved = numbers(values.cast(pa.int64()), 0) + by
+    limits = np.iinfo(np.int64)
+    known = numbers(values.cast(pa.int64()), 0)
+    moved = np.clip(known, limits.min + _CUT, limits.max - _CUT) + by
     return pa.array(moved, mask=~np.asarray(values.is_valid())).cast(values.type)
 
 
