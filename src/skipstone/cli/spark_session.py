@@ -41,7 +41,8 @@ _MASTERS = "local, local[4], local[*], spark://HOST:PORT, yarn or k8s://URL"
 _CORES = r"(?:\*|0*[1-9]\d*)"
 _IS_MASTER = re.compile(
     rf"local(?:\[{_CORES}(?:\s*,\s*\d+)?\])?|local-cluster\[\s*\d+\s*,\s*\d+\s*,\s*\d+\s*\]"
-    r"|spark://[^\s,:/]+:\d+(?:,[^\s,:/]+:\d+)*|yarn|(?:k8s|mesos)://\S+"
+    r"|spark://[^\s,:/]+:\d+(?:,[^\s,:/]+:\d+)*|yarn"
+    r"|(?!spark:|sc:)[a-z][a-z0-9+.-]*://\S+"  # k8s, and those of managers that Spark may have
 )
 # Bytes of data and cores from which a session of this machine is started. A session takes about ten
 # seconds to start. The threads of this process wait for each other a quarter of the time, so up to

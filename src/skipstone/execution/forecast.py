@@ -50,17 +50,17 @@ def io_forecast(
     walk: bool = False,
     orders: Sequence[str] = (),
     limit: int | None = None,
-    again: bool = False,
+    new_reader: bool = False,
 ) -> Forecast:
     """The bytes and requests that ``reader`` needs for the rows of ``plan``, at most.
 
     ``walk`` reads page headers where a local file has no page index. ``orders`` are sort columns;
-    they and ``limit``, the most rows of the result, may end the read early. ``again``: another
-    reader with the same plan reads, which has not looked at offset indexes.
+    they and ``limit``, the most rows of the result, may end the read early. ``new_reader``: another
+    one reads by the same plan, which has not looked at offset indexes.
     """
     from skipstone.planning.explain import Forecast
 
-    found = _Sum(reader, look=look, walk=walk, orders=orders, limit=limit, again=again)
+    found = _Sum(reader, look=look, walk=walk, orders=orders, limit=limit, new_reader=new_reader)
     kept = np.flatnonzero(plan.keep).tolist()
     if look:
         reader.footers.open(kept[: _MOST_OPENED if found.storage.remote else _MOST_FILES])
@@ -157,13 +157,13 @@ class _Sum:
         walk: bool,
         orders: Sequence[str],
         limit: int | None,
-        again: bool,
+        new_reader: bool,
     ) -> None:
         from skipstone.planning.explain import Amount
 
         self.reader, self.footers, self.look = reader, reader.footers, look
         self.storage = self.footers.files.storage
-        self.again = again
+        self.new_reader = new_reader
         self.walk, self.orders, self.limit = walk and not self.storage.remote, orders, limit
         self.certain, self.possible = Amount(), Amount()
         #: requests for the rows that an order finds, and for so many rows that it may find
@@ -321,7 +321,7 @@ class _Sum:
         if not self.look or not 0 < len(missing) <= _MOST_CHUNKS:
             return frozenset()
         chunks.tables(list(dict.fromkeys(missing)))
-        if not self.again or not KERNELS.may_load(_MOST_VALUES * len(missing)):
+        if not self.new_reader or not KERNELS.may_load(_MOST_VALUES * len(missing)):
             return frozenset()
         places = {key: chunks.place(key) for key in missing if chunks.has_index(key)}
         return frozenset(key for key, at in places.items() if at.stop - at.start <= SMALL_CHUNK)

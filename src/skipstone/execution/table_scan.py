@@ -95,13 +95,13 @@ class TableScan:
 
     # -- what it takes -----------------------------------------------------------------------------
 
-    def explain(self, *, look: bool = True, again: bool = False) -> Explanation:
+    def explain(self, *, look: bool = True, new_reader: bool = False) -> Explanation:
         """The plan in words, with a forecast of the bytes and requests of reading it.
 
         With ``look`` the forecast reads the page indexes, and the page headers of local files that
-        have none. A chunk with unknown pages counts completely. ``again``: the rows are read by a
-        scan that does not know what this one has looked at, so of small chunks it may read all. The
-        reasons name columns and files whose keys are not available.
+        have none. A chunk with unknown pages counts completely. ``new_reader``: a
+        scan reads the rows that does not know what this one has looked at, and may read small
+        chunks whole. The reasons name columns and files whose keys are not available.
         """
         import pyarrow as pa
 
@@ -127,7 +127,7 @@ class TableScan:
                 walk=look,
                 orders=[order.column for order in query.orders],
                 limit=query.limit,
-                again=again,
+                new_reader=new_reader,
             )
         plan = self.plan.with_byte_ranges(forecast.byte_ranges)
         # The read itself needs what was looked at.

@@ -292,7 +292,7 @@ class Snapshot:
         if len(parts) < 2 or not (self.storage.remote or self.size > _SERIAL):
             results = list(map(read, parts, names))
         else:
-            most = 32 if self.storage.remote else 4
+            most = 32 if self.storage.remote else 8
             with ThreadPoolExecutor(min(most, len(parts))) as pool:
                 results = list(pool.map(read, parts, names))
         found = []

@@ -277,9 +277,8 @@ class ScanTask:
 
     ``plan`` holds these files alone. ``rows`` are the file ordinals (in ``plan``) and row positions
     of the result, in order, known to match; ``None`` for all rows of the plan. ``pinned``: the task
-    reads rows by their positions in the listed versions of its files. In other versions
-    these would be wrong rows, or rows that other tasks read too: that is a ``StaleError``. Other
-    tasks read a file that was replaced as it is now, as Spark does. Other tasks read a
+    reads rows by their positions in the listed versions of its files. In other versions these would
+    be wrong rows, or rows that other tasks read too: that is a ``StaleError``. Other tasks read a
     file that was replaced as it is now, as Spark does.
     """
 

@@ -199,7 +199,7 @@ class Table(EncryptVerbs, ClusterVerbs, UpkeepVerbs, AggregateVerbs):
         Page indexes are read, but without ``inside``. ``how`` as for ``scan``.
         """
         own = planned(self, PlanRequest(where=where, own=True, **how))
-        return own.explain(look=how.get("inside", True), again=True)
+        return own.explain(look=how.get("inside", True), new_reader=True)
 
     def query(
         self,
