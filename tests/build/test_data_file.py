@@ -1,27 +1,23 @@
-"""One file -> its facts: what is read, what is left out, and with which words."""
+"""One file -> its facts: what is read, and what is left out."""
 
 from __future__ import annotations
 
 import os
-import shutil
 import subprocess
 import sys
 from decimal import Decimal
-from typing import TYPE_CHECKING, Any, BinaryIO
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from skipstone import Decryption, Encryption, ParquetFile
-from skipstone.build.column_indexes import BuildSettings, Columns, ColumnsBuilder
-from skipstone.build.data_file import build_file, build_parquet
-from skipstone.build.footers import has_fine_times
-from skipstone.errors import UnsupportedError
+from skipstone import ParquetFile
+from skipstone.build.column_indexes import BuildSettings, ColumnsBuilder
+from skipstone.build.data_file import build_parquet
 from skipstone.indexes.bloom import Bloom, BloomBuilder
 from skipstone.indexes.minmax import MinMax
 from skipstone.indexes.registry import parse_indexes
@@ -34,76 +30,15 @@ from skipstone.predicate.types import (
     spark_type,
 )
 from skipstone.pruning.kind import Builder, Built, Index
-from skipstone.rewrite import encrypt
-from skipstone.storage import LocalStorage
 from skipstone.table.wanted_indexes import expression_column
+from tests.build.layout import SPARK, build, build_columns, values, written
 from tests.oracle import look_up, rows_of
-from tests.parquet.encryption.arrow_kms import write_encrypted
 from tests.strategies import ARROW_TYPES, leaf_columns, tables
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
     from pathlib import Path
 
-    from skipstone.facts.encode import FileFacts
-    from skipstone.identity import ObjectId
     from skipstone.pruning.kind import Chunk
-
-SPARK = {"org.apache.spark.version": "4.3.0"}
-
-
-def written(path: Path, table: pa.Table, *, spark: bool = True, **options: Any) -> Path:
-    """``table`` as a Parquet file that has been left alone for an hour."""
-    pq.write_table(table.replace_schema_metadata(SPARK if spark else None), path, **options)
-    past = path.stat().st_mtime_ns - 3_600 * 10**9
-    os.utime(path, ns=(past, past))
-    return path
-
-
-def build(
-    path: Path,
-    indexes: Sequence[str | Index],
-    schema: pa.Schema | None = None,
-    **settings: Any,
-) -> FileFacts:
-    storage = LocalStorage()
-    schema = schema or ParquetFile(path).file_schema.spark
-    definitions = parse_indexes(indexes)
-    return build_file(
-        storage.stat(str(path)), storage, definitions, schema, BuildSettings(**settings)
-    )
-
-
-def build_columns(
-    batches: Iterable[pa.RecordBatch],
-    definitions: Sequence[Index],
-    schema: pa.Schema,
-) -> Columns:
-    """The index values of one file from batches of its indexed columns, by dotted name."""
-    builder = ColumnsBuilder(definitions, schema, BuildSettings())
-    rows = 0
-    for batch in batches:
-        rows += batch.num_rows
-        for column in builder.wanted:
-            at = batch.schema.get_field_index(column)
-            if at < 0:
-                builder.add_missing(column, batch.num_rows)
-            else:
-                builder.add(column, batch.column(at))
-    return builder.finish(rows)
-
-
-def values(facts: FileFacts) -> dict[str, Any]:
-    """What was built, by definition, as Python values; blooms by their size alone."""
-    assert facts.error is None
-    return {
-        repr(d): None
-        if v is None
-        else len(v[0].as_py())
-        if d.name == "bloomfilter"
-        else v[0].as_py()
-        for d, v in facts.values.items()
-    }
 
 
 # -- what is in the file --------------------------------------------------------------------------
@@ -481,209 +416,7 @@ def test_batches_without_a_file() -> None:
     ]
 
 
-# -- what is wrong with a file --------------------------------------------------------------------
-
-SCHEMA = pa.schema([("id", pa.int64())])
-
-
-@pytest.mark.parametrize(
-    "content, error",
-    [
-        (b"", "not readable as Parquet"),
-        (b"PAR1", "not readable as Parquet"),
-        (b"PAR1" + bytes(100) + b"PAR1", "not readable as Parquet"),
-        (b"a,b\n1,2\n" * 10, "not readable as Parquet"),
-    ],
-)
-def test_a_file_that_is_no_parquet(tmp_path: Path, content: bytes, error: str) -> None:
-    path = tmp_path / "f.parquet"
-    path.write_bytes(content)
-    os.utime(path, (1, 1))
-    facts = build(path, ["id:minmax"], SCHEMA)
-    assert facts.error is not None
-    assert error in facts.error
-    assert facts.values == {}
-
-
-def test_a_file_with_damaged_pages(tmp_path: Path) -> None:
-    path = written(tmp_path / "f.parquet", pa.table({"id": range(10_000)}))
-    data = bytearray(path.read_bytes())
-    data[4:2_000] = bytes(1_996)
-    path.write_bytes(data)
-    os.utime(path, (1, 1))
-    facts = build(path, ["id:minmax"], SCHEMA)
-    assert facts.error is not None
-    assert facts.values == {}
-
-
-def test_a_file_that_is_gone(tmp_path: Path) -> None:
-    path = written(tmp_path / "f.parquet", pa.table({"id": [1]}))
-    storage = LocalStorage()
-    id_ = storage.stat(str(path))
-    path.unlink()
-    error = build_file(id_, storage, parse_indexes("id:minmax"), SCHEMA).error
-    assert error == f"{path} is gone since it was listed"
-
-
-class Replacing(LocalStorage):
-    """Local files, of which one is replaced by one of equal size and mtime once it is open."""
-
-    def __init__(self, path: Path) -> None:
-        super().__init__()
-        self.path = path
-
-    def open(self, path: str, version: ObjectId | None = None) -> BinaryIO:
-        source = super().open(path, version)
-        other = self.path.with_suffix(".other")
-        shutil.copy2(self.path, other)
-        other.replace(self.path)
-        return source
-
-
-def test_a_file_replaced_while_it_is_read(tmp_path: Path) -> None:
-    path = written(tmp_path / "f.parquet", pa.table({"id": [1]}))
-    storage = Replacing(path)
-    facts = build_file(storage.stat(str(path)), storage, parse_indexes("id:minmax"), SCHEMA)
-    assert facts.error is not None
-    assert "changed while it was read" in facts.error
-
-
-def test_a_file_replaced_before_it_is_read(tmp_path: Path) -> None:
-    path = written(tmp_path / "f.parquet", pa.table({"id": [1]}))
-    storage = LocalStorage()
-    id_ = storage.stat(str(path))
-    other = written(tmp_path / "other", pa.table({"id": [1]}))
-    other.replace(path)
-    facts = build_file(id_, storage, parse_indexes("id:minmax"), SCHEMA)
-    assert facts.error is not None
-    assert "not the version that was listed" in facts.error
-
-
-class Clock(LocalStorage):
-    """Local files of a store whose clock is ``ahead`` nanoseconds of a file's mtime, and stands."""
-
-    def __init__(self, mtime: int, ahead: int) -> None:
-        super().__init__()
-        self.time = mtime + ahead
-
-    def now(self) -> int:
-        return self.time
-
-
-def test_a_file_too_fresh_to_be_believed(tmp_path: Path) -> None:
-    path = written(tmp_path / "f.parquet", pa.table({"id": [1]}))
-    mtime = path.stat().st_mtime_ns
-    settings = BuildSettings(settle=0.01)
-    for ahead, fresh in ((10**7, False), (10**7 - 1, True), (-(10**12), False)):
-        storage = Clock(mtime, ahead)
-        id_ = storage.stat(str(path))
-        facts = build_file(id_, storage, parse_indexes("id:minmax"), SCHEMA, settings)
-        assert facts.too_fresh is fresh
-        assert (facts.error is not None) is fresh
-
-
-def test_fine_times_of_this_machine_need_no_long_wait(tmp_path: Path) -> None:
-    """A fifth of a second after the change: enough, unless the time is one of whole seconds."""
-    path = written(tmp_path / "f.parquet", pa.table({"id": [1]}))
-    now = path.stat().st_mtime_ns
-    if not has_fine_times(LocalStorage().stat(str(path))):
-        pytest.skip("the filesystem of temporary files is not known, or its times are coarse")
-    for mtime, fresh in ((now // 10**9 * 10**9 + 123_456_789, False), (now // 10**9 * 10**9, True)):
-        os.utime(path, ns=(mtime, mtime))
-        storage = Clock(mtime, 200_000_000)
-        id_ = storage.stat(str(path))
-        settings = BuildSettings(settle=0.5)
-        facts = build_file(id_, storage, parse_indexes("id:minmax"), SCHEMA, settings)
-        assert facts.too_fresh is fresh
-
-
-def test_a_file_that_changes_right_after_it_was_read(tmp_path: Path) -> None:
-    """In place, under the same size and inode: its time tells it from the file that was read."""
-    path, storage = tmp_path / "f.parquet", LocalStorage()
-    for turn in range(20):
-        written(path, pa.table({"id": [turn]}))
-        found = build_file(
-            storage.stat(str(path)), storage, parse_indexes("id:minmax"), SCHEMA, BuildSettings()
-        )
-        with path.open("r+b") as file:
-            file.write(b"PAR1")
-        assert found.error is None
-        assert not storage.stat(str(path)).same_version(found.id)
-
-
-@pytest.mark.parametrize("plaintext_footer", [False, True])
-def test_an_encrypted_file_is_reported(tmp_path: Path, plaintext_footer: bool) -> None:
-    table = pa.table({"id": [1], "clear": [2]})
-    path = tmp_path / "f.parquet"
-    write_encrypted(path, table, {"k": ["id"]}, plaintext_footer=plaintext_footer)
-    os.utime(path, (1, 1))
-    facts = build(path, ["id:minmax"], SCHEMA)
-    if plaintext_footer:
-        # The columns are known, and the one that is encrypted is not indexed in the clear.
-        assert facts.error is None
-        assert "encrypts the column" in facts.reasons["minmax(id)"]
-        assert "minmax(id)" in facts.passing
-        assert not any(facts.values.values())
-        return
-    assert facts.error is not None
-    assert facts.error.startswith("encrypted")
-
-
-@pytest.mark.parametrize("checksums", [False, True])
-def test_an_encrypted_file_is_read_with_all_its_checks(tmp_path: Path, checksums: bool) -> None:
-    """Struct members and nulls are read; a changed byte is found by a checksum, or by a tag."""
-    a = [{"b": f"v{i}" if i % 3 else None} if i % 5 else None for i in range(90)]
-    table = pa.table({"id": range(90), "a": a, "clear": [i % 7 for i in range(90)]})
-    path = written(tmp_path / "f.parquet", table, write_page_checksum=checksums, row_group_size=40)
-    keys = {"id": b"I" * 16, "a.b": b"A" * 16}
-    indexes = ["id:minmax", "a.b:valuelist", "clear:minmax"]
-    plain = values(build(path, indexes))
-    how = Encryption(footer_key=b"D" * 16, column_keys=keys, encrypt_others=False)
-    encrypt(path, encryption=how)
-    os.utime(path, (1, 1))
-    decryption = Decryption(footer_key=b"D" * 16, column_keys=keys)
-    settings = {"decryption": decryption, "plaintext_index": True}
-    schema = table.schema
-    assert values(build(path, indexes, schema, **settings)) == plain
-    data = path.read_bytes()
-    file = ParquetFile(path, decryption=decryption)
-    places = {}
-    for column in ("id", "clear") if checksums else ("id",):
-        page = file.pages([column]).filter(pc.field("row_group") == 1).slice(0, 1).to_pylist()[0]
-        places[column] = page["offset"] + page["header_size"] + page["compressed_size"] // 2
-    for column, at in places.items():
-        path.write_bytes(data[:at] + bytes([data[at] ^ 1]) + data[at + 1 :])
-        os.utime(path, (1, 1))
-        facts = build(path, [f"{column}:minmax"], schema, **settings)
-        assert facts.error is not None
-        assert ("checksum of a page" if checksums else "authentic") in facts.error
-
-
-# -- what is wrong with the request ---------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    "index, words",
-    [
-        ("nope:minmax", "no column 'nope'"),
-        ("list.element:minmax", "no column"),
-        ("list:minmax", "cannot index column 'list' of type list"),
-        ("flag:bloom", "cannot index column 'flag' of type bool"),
-        ("low:minmax", "cannot index column 'low'"),
-    ],
-)
-def test_what_cannot_be_built_at_all_is_an_error(tmp_path: Path, index: str, words: str) -> None:
-    path = written(tmp_path / "f.parquet", pa.table({"flag": [True]}))
-    mark = {b"skipstone.uncomparable": b"collation UTF8_LCASE"}
-    schema = pa.schema(
-        [
-            ("flag", pa.bool_()),
-            ("list", pa.list_(pa.int8())),
-            pa.field("low", pa.string(), metadata=mark),
-        ]
-    )
-    with pytest.raises(UnsupportedError, match=words):
-        build(path, [index], schema)
+# -- Bloom filters ---------------------------------------------------------------------------------
 
 
 def test_bloom_is_sized_by_what_each_file_has(tmp_path: Path) -> None:

@@ -110,7 +110,7 @@ def content(seed: int, shape: dict[str, Any]) -> bytes:
     return sink.getvalue()
 
 
-def holds(
+def assert_holds(
     opened: Callable[[], skipstone.Table],
     query: dict[str, Any],
     *,
@@ -131,10 +131,10 @@ def holds(
         assert meter.requests <= forecast.total.requests
     assert "in about" not in str(explanation)
     del query["inside"]
-    alone(opened, query, requests)
+    assert_holds_alone(opened, query, requests)
 
 
-def alone(
+def assert_holds_alone(
     opened: Callable[[], skipstone.Table],
     query: dict[str, Any],
     requests: Callable[[], int] | None = None,
@@ -177,7 +177,7 @@ def test_local_files(
         (root / f"{at}.parquet").write_bytes(content(at, shape))
     if indexes:
         skipstone.Table(root).build(indexes=indexes)
-    holds(lambda: skipstone.Table(root), query, look=look)
+    assert_holds(lambda: skipstone.Table(root), query, look=look)
 
 
 @given(
@@ -207,7 +207,7 @@ def test_objects(
     def gets() -> int:
         return sum(each.startswith("GET") for each in s3_of_module.requests())
 
-    holds(opened, query, look=True, requests=gets)
+    assert_holds(opened, query, look=True, requests=gets)
 
 
 @pytest.mark.parametrize(
@@ -238,6 +238,6 @@ def test_a_query_with_compiled_loops(
     for at in range(3):
         written = {"data_page_size": 2_000, "write_batch_size": 250, **shape}
         (root / f"{at}.parquet").write_bytes(content(at, written))
-    alone(lambda: skipstone.Table(root), query)
+    assert_holds_alone(lambda: skipstone.Table(root), query)
     explanation = skipstone.Table(root).explain(**query)
     assert f"in {explanation.plan.planning[1]} requests" in explanation.headline
