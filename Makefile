@@ -6,18 +6,20 @@ PY    := $(VENV)/bin/python
 # Tests wait for Spark and for processes of their own: three at a time keep two cores busy.
 JOBS  ?= 3
 ARGS  ?=
+PYTEST = $(PY) -m pytest -n $(JOBS) --dist loadfile --no-loadscope-reorder
 # Each of hundreds of processes would compile every module again.
 unexport PYTHONDONTWRITEBYTECODE
 # Older versions of Spark that are supported, each in an environment of its own; .venv has the newest.
 SPARKS := 3.5 4.0 4.1
 
-.PHONY: help test lint accept demo docs bench fuzz soak faults interop versions venv httpfs java clean
+.PHONY: help test long lint accept demo docs bench fuzz soak faults interop versions venv httpfs java clean
 .SILENT:
 .DEFAULT_GOAL := help
 
 help:
 	echo "make demo    a real table, indexed and queried with and without the index"
-	echo "make test    every test"
+	echo "make test    every test of the code"
+	echo "make long    the package in clean environments, older versions of Spark, every figure at a toy size"
 	echo "make lint    ruff and mypy --strict"
 	echo "make accept  every promise as a user would try it, one line each"
 	echo "make docs    the documentation site, in site/"
@@ -30,8 +32,11 @@ help:
 	echo "make venv    only set up .venv; make clean removes what was made, not .venv and .interop"
 
 # tests/order.py has the order of the modules: by the number of tests, a few long ones would come last.
-test: java $(VENV)/spark.jsa $(SPARKS:%=.venv-spark%/spark.jsa)
-	$(PY) -m pytest -n $(JOBS) --dist loadfile --no-loadscope-reorder $(ARGS)
+test: java $(VENV)/spark.jsa
+	$(PYTEST) $(ARGS)
+
+long: java $(VENV)/spark.jsa $(SPARKS:%=.venv-spark%/spark.jsa)
+	$(PYTEST) -m "long and not soak and not interop" $(ARGS)
 
 lint: $(VENV)/.stamp
 	$(PY) -m ruff check .
@@ -66,7 +71,7 @@ soak: java $(VENV)/.stamp
 # Maven fetches the jars once, into .interop/. Without Maven, Java or the network tests skip.
 interop: $(VENV)/.stamp
 	$(PY) -m pytest -m "interop or spark" -raP --show-capture=stdout \
-	  tests/interop tests/rewrite/test_encrypt_spark.py $(ARGS)
+	  tests/interop tests/rewrite/test_encrypt_spark.py tests/facts/test_encrypted_spark.py $(ARGS)
 
 venv: $(VENV)/.stamp
 

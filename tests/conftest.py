@@ -29,8 +29,8 @@ _BASE = settings(
     deadline=None,
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
 )
-settings.register_profile("ci", _BASE, max_examples=60, derandomize=True, database=None)
-settings.register_profile("dev", _BASE, max_examples=60)
+settings.register_profile("ci", _BASE, max_examples=40, derandomize=True, database=None)
+settings.register_profile("dev", _BASE, max_examples=40)
 settings.register_profile("fuzz", _BASE, max_examples=5_000)
 settings.register_profile("soak", _BASE, max_examples=50_000)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "ci"))

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 @pytest.mark.spark
-@pytest.mark.slow
+@pytest.mark.long
 def test_the_demo_on_a_small_table(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "tools.demo", "--scale", "0.02", "--files", "40"]
     done = subprocess.run(

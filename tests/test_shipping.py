@@ -110,7 +110,7 @@ def test_the_command_line_in_a_zip(archive: Path, table: Path, tmp_path: Path) -
 
 
 @pytest.mark.spark
-@pytest.mark.slow
+@pytest.mark.long
 def test_spark_submit_with_py_files(archive: Path, table: Path, tmp_path: Path) -> None:
     """Executors of their own, which have nothing but what is shipped to them."""
     pytest.importorskip("pyspark")

@@ -1,5 +1,5 @@
 """Every older version of Spark that is supported runs the main job, in an environment of its own
-that `make test` makes. `make versions` runs more tests there."""
+that `make long` makes. `make versions` runs more tests there."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tests.java import options_of
 
 
 @pytest.mark.spark
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.parametrize("version", ["3.5", "4.0", "4.1"])
 def test_the_main_job(version: str) -> None:
     home = ROOT / f".venv-spark{version}"

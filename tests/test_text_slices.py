@@ -70,7 +70,7 @@ def test_slices_answer_as_the_filters_do(table: Table) -> None:
 
     (slices,) = Path(table.location.root).rglob("slices-*")
     held = slices.read_bytes()
-    for at in range(8, len(held), len(held) // 40):
+    for at in range(8, len(held), len(held) // 15):
         damaged = bytearray(held)
         damaged[at : at + 512] = bytes(byte ^ 0xFF for byte in damaged[at : at + 512])
         slices.write_bytes(damaged)

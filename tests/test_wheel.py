@@ -19,7 +19,7 @@ from tests.folders import ROOT
 
 SOURCE = ROOT / "src"
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.long
 
 
 def run(*command: str | Path, cwd: Path, **variables: str) -> str:

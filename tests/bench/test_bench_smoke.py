@@ -41,7 +41,7 @@ def lines(home: Path, *topics: str) -> list[dict[str, Any]]:
 
 
 @pytest.mark.spark
-@pytest.mark.slow
+@pytest.mark.long
 def test_every_figure_is_a_line(tmp_path: Path) -> None:
     found = lines(tmp_path)
     names = [line["name"] for line in found]

@@ -22,7 +22,7 @@ def test_the_api_page_has_every_public_name() -> None:
     assert missing == []
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_the_site_builds_strictly(tmp_path: Path) -> None:
     if importlib.util.find_spec("material") is None:
         pytest.skip("mkdocs-material is not installed: the site is not built")

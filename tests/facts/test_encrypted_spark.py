@@ -95,7 +95,7 @@ def table_at(home: Path) -> Path:
 LABELS = IndexEncryption(footer_key="kf", key_metadata={"id:minmax": "k1", "s:valuelist": "k2"})
 
 
-@pytest.mark.spark
+@pytest.mark.interop
 def test_spark_reads_store_and_parts_through_a_kms(tmp_path: Path) -> None:
     javac, classes = shutil.which("javac"), tmp_path / "classes"
     if javac is None:

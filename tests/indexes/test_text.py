@@ -268,7 +268,7 @@ def test_the_keys_are_those_of_all_grams_and_tokens() -> None:
 def hash_of(text: str) -> int:
     key = 0
     for char in text:
-        key = key * 0x9E3779B97F4A7C15 + ord(char)
+        key = (key * 0x9E3779B97F4A7C15 + ord(char)) % (1 << 64)
     return (key + len(text)) % (1 << 64)
 
 

@@ -3,6 +3,7 @@ too many where the index decides the question."""
 
 from __future__ import annotations
 
+from functools import cache
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -132,6 +133,7 @@ def test_rows_from_before_the_column_was_widened(
             assert not answer.bounds.must - truth
 
 
+@cache
 def large(index: RowIndex, rows: int = 60_000) -> tuple[Indexed, pa.Array]:
     """A file of many distinct strings and one null in ten."""
     rng = np.random.default_rng(7)

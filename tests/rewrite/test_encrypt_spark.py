@@ -63,7 +63,7 @@ spark.stop()
 """
 
 
-@pytest.mark.spark
+@pytest.mark.interop
 def test_spark_reads_it_through_a_kms(tmp_path: Path) -> None:
     javac, classes = shutil.which("javac"), tmp_path / "classes"
     if javac is None:

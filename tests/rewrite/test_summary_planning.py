@@ -349,7 +349,7 @@ _FIELDS = (
 )  # fmt: skip
 
 
-@settings(max_examples=150)
+@settings(max_examples=60)
 @given(data=st.data())
 def test_hostile_versions_are_a_format_error(data: st.DataObject, made: Path) -> None:
     whole = (made / "_metadata").read_bytes()

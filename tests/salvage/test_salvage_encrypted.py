@@ -96,7 +96,7 @@ def test_the_first_row_group_of_a_file_that_lost_bytes_from_the_second_on(
     assert report.row_groups[1].why
 
 
-@settings(max_examples=40)
+@settings(max_examples=25)
 @given(st.sampled_from(sorted(ALL)), st.integers(0, 1000), st.integers(1, 3000), st.randoms())
 def test_overwritten_anywhere(
     encrypted: EncryptedFiles, name: str, part: int, length: int, random: Any

@@ -207,7 +207,7 @@ def which(
     return kept
 
 
-@settings(max_examples=40)
+@settings(max_examples=25)
 @given(anyhow, st.floats(0, 1))
 def test_cut_anywhere(files: Files, how: tuple[str, str, int], part: float) -> None:
     made = files.get(*how)
@@ -217,7 +217,7 @@ def test_cut_anywhere(files: Files, how: tuple[str, str, int], part: float) -> N
     assert kept == [r for r, (_, stop) in enumerate(made.groups) if stop <= cut], report
 
 
-@settings(max_examples=40)
+@settings(max_examples=25)
 @given(anyhow, st.floats(0, 1), st.integers(1, 20_000), st.randoms(use_true_random=False))
 def test_overwritten_anywhere(
     files: Files, how: tuple[str, str, int], part: float, length: int, random: Any
@@ -239,7 +239,7 @@ def test_a_footer_that_places_a_chunk_wrongly_costs_no_row_group(files: Files) -
     """One changed bit anywhere in the footer: it may still decode, and every row is saved."""
     made = files.get("retrofit", "zstd", 0)
     length = int.from_bytes(made.data[-8:-4], "little")
-    for at in range(len(made.data) - 8 - length, len(made.data) - 8, 11):
+    for at in range(len(made.data) - 8 - length, len(made.data) - 8, 37):
         data = bytearray(made.data)
         data[at] ^= 0x24
         found, report = files.save(made, bytes(data))

@@ -61,7 +61,7 @@ SEEDS = (
 def test_the_rows_are_those_in_memory(seed: int, often: str) -> None:
     """One table each, with all features but the known gaps."""
     features = frozenset(often.split())
-    shape = Shape(without_gaps(chosen_features("all")), often=features, predicates=32)
+    shape = Shape(without_gaps(chosen_features("all")), often=features, predicates=16)
     totals = Totals()
     with contextlib.redirect_stderr(io.StringIO()):
         findings = TableTrials(seed, shape, totals).run()
@@ -69,7 +69,7 @@ def test_the_rows_are_those_in_memory(seed: int, often: str) -> None:
     told = [f"{each.case.trial.route}: {each.wrong}, {each.case.trial}" for each in findings]
     assert not told, (
         "python -m tests.soak shrinks it: "
-        f"--tables 1 --seed {seed} --predicates 32 --often {','.join(features)}"
+        f"--tables 1 --seed {seed} --predicates 16 --often {','.join(features)}"
     )
 
 
@@ -78,7 +78,7 @@ def test_the_fixed_seeds_have_every_event() -> None:
 
 
 @pytest.mark.spark
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.parametrize("seed", [0])
 def test_the_rows_in_spark_are_those_in_memory(
     spark: SparkSession, spark_connect: SparkSession, seed: int

@@ -86,7 +86,7 @@ def ids(found: pa.Table) -> list[int]:
 # -- rows ------------------------------------------------------------------------------------------
 
 
-@settings(max_examples=40)
+@settings(max_examples=25)
 @given(questions(), st.data())
 def test_rows_are_those_of_brute_force(question: Question, data: st.DataObject) -> None:
     files, where, written, indexes = question

@@ -380,7 +380,7 @@ def shared(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @given(data=st.data())
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=60, deadline=None)
 def test_rows_are_those_of_brute_force(shared: Path, data: st.DataObject) -> None:
     text = data.draw(st.booleans())
     zone = data.draw(st.sampled_from(["UTC", "Asia/Tokyo"]))

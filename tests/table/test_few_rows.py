@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import tempfile
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -105,10 +106,10 @@ def part(number: int) -> pa.Table:
     })  # fmt: skip
 
 
-@pytest.fixture(params=["snappy", "zstd", "none"])
-def lake(tmp_path: Path, request: pytest.FixtureRequest) -> Path:
+@pytest.fixture(scope="module", params=["snappy", "zstd", "none"])
+def lake(tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest) -> Path:
     """Dictionaries that end in the middle of a chunk, so that plain pages follow."""
-    root = tmp_path / "lake"
+    root = tmp_path_factory.mktemp("few") / "lake"
     root.mkdir()
     for number in range(FILES):
         table = part(number)
@@ -123,6 +124,14 @@ def lake(tmp_path: Path, request: pytest.FixtureRequest) -> Path:
     return root
 
 
+@pytest.fixture(scope="module")
+def indexed(lake: Path) -> skipstone.Table:
+    table = skipstone.Table(str(lake), index_location=str(lake.with_name("index")))
+    table.build(indexes=["kind:bitmap", "small:bitmap", "id:rangebitmap"])
+    return table
+
+
+@cache
 def every() -> pa.Table:
     return pa.concat_tables(
         [
@@ -144,13 +153,16 @@ CONDITIONS = (
 )
 
 
+@cache
+def rows_for(where: str) -> pa.Table:
+    return picked(every(), matching_rows(every(), where))
+
+
 @pytest.mark.parametrize("where", CONDITIONS)
-def test_lookups(lake: Path, where: str) -> None:
-    right = picked(every(), matching_rows(every(), where))
+def test_lookups(lake: Path, indexed: skipstone.Table, where: str) -> None:
+    right = rows_for(where)
     assert 0 < len(right) < 150
-    plain, indexed = skipstone.Table(str(lake)), skipstone.Table(str(lake))
-    indexed.build(indexes=["kind:bitmap", "small:bitmap", "id:rangebitmap"])
-    for table in (plain, indexed):
+    for table in (skipstone.Table(str(lake)), indexed):
         for columns in (None, ["unique"], ["x", "small"]):
             with few(0.2) as taken, pytest.MonkeyPatch.context() as patch:
                 # All rows are read together, then those of a few parts at a time.

@@ -163,7 +163,7 @@ def assert_holds_alone(
     indexes=st.sampled_from(INDEXES),
     look=st.sampled_from([True, True, False]),
 )
-@settings(max_examples=30)
+@settings(max_examples=12)
 def test_local_files(
     tmp_path_factory: pytest.TempPathFactory,
     files: list[dict[str, Any]],
@@ -186,7 +186,7 @@ def test_local_files(
     indexes=st.sampled_from(INDEXES),
     number=st.integers(0, 1 << 60),
 )
-@settings(max_examples=6)
+@settings(max_examples=3)
 def test_objects(
     s3_of_module: S3,
     files: list[dict[str, Any]],

@@ -300,7 +300,7 @@ def test_of_many_files_those_are_cut_that_save_most(
 VALUES = st.one_of(st.none(), st.integers(-20, 20))
 
 
-@settings(max_examples=40)
+@settings(max_examples=25)
 @given(
     st.lists(st.lists(st.tuples(VALUES, VALUES), max_size=40), min_size=1, max_size=4),
     st.integers(1, 9),

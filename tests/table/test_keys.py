@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 INDEXES = ["minmax", "valuelist", "bloom", "bitmap"]
 
 
-@settings(max_examples=120)
+@settings(max_examples=50)
 @given(st.data(), questions(), st.booleans())
 def test_rows_are_those_of_brute_force(data: Any, question: Any, always: bool) -> None:
     files, _, written, indexes = question

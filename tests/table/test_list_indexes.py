@@ -378,7 +378,7 @@ def holds(tags: list[object] | None, value: object) -> bool | None:
 
 
 @given(data=st.data())
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=20, deadline=None)
 def test_rows_are_those_of_brute_force(data: st.DataObject) -> None:
     texts = data.draw(st.booleans())
     made = data.draw(files(texts))
@@ -435,7 +435,7 @@ def entries(m: dict[str, int | None] | None, side: str) -> list[object] | None:
 
 
 @given(data=st.data())
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=15, deadline=None)
 def test_rows_by_keys_and_values_are_those_of_brute_force(data: st.DataObject) -> None:
     """With and without indexes, at every level, of files whose maps and lists are laid out
     otherwise."""

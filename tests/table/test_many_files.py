@@ -15,7 +15,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from hypothesis import assume, event, given, note, settings
+from hypothesis import assume, event, given, note
 from hypothesis import strategies as st
 
 import skipstone
@@ -100,7 +100,6 @@ def lay(root: Path, files: list[tuple[str, pa.Table, dict[str, Any]]]) -> None:
         os.utime(path, (_OLD, _OLD))
 
 
-@settings(max_examples=2 * settings().max_examples)
 @given(lakes(), st.booleans())
 def test_rows_are_those_of_brute_force(
     lake: tuple[list[tuple[str, pa.Table, dict[str, Any]]], pa.Table, Expr, int], index: bool

@@ -131,7 +131,7 @@ VALUES: dict[str, tuple[pa.DataType, st.SearchStrategy[Any]]] = {
 
 
 @given(data=st.data())
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=40, deadline=None)
 def test_rows_are_those_of_brute_force(
     tmp_path_factory: pytest.TempPathFactory, data: st.DataObject
 ) -> None:

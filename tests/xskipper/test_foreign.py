@@ -114,7 +114,7 @@ def _one(column: pa.ChunkedArray) -> pa.Array:
     return pa.concat_arrays([*column.chunks, pa.nulls(0, column.type)])
 
 
-@settings(max_examples=200)
+@settings(max_examples=80)
 @given(st.data())
 def test_no_matching_row_is_lost(data: st.DataObject) -> None:
     table = data.draw(strategies.tables(TYPES), label="table")

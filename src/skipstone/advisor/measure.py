@@ -52,6 +52,8 @@ if TYPE_CHECKING:
 _DRAWN = 64
 # Rounds of the estimate of how many files hold a value.
 _ROUNDS = 100
+# Shares that change by less than this in a round are found.
+_SETTLED = 1e-9
 # By chance, growth may exceed what equally frequent values would show by this factor.
 _CHANCE = 1.03
 
@@ -196,13 +198,17 @@ def _others(
     shows = np.array(
         [[math.comb(h, x) * q**x * (1 - q) ** max(h - x, 0) for h in numbers] for x in numbers]
     )
-    likely = shows[hits.sum(axis=0)]
+    # Values that the same number of files show are alike.
+    shown, of_value, times = np.unique(hits.sum(axis=0), return_inverse=True, return_counts=True)
+    likely, weights = shows[shown], times / times.sum()
     common = np.full(most + 1, 1 / (most + 1))
     for _ in range(_ROUNDS):
         found: NDArray[np.float64] = likely * common
         found /= found.sum(axis=1, keepdims=True)
-        common = found.mean(axis=0)
-    return found
+        before, common = common, weights @ found
+        if np.abs(common - before).max() < _SETTLED:
+            break
+    return found[of_value]
 
 
 def _in_ranges(

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from skipstone.predicate.tree import Leaf
 
 TYPES = (*ARROW_TYPES, pa.binary(3), pa.float16())
-MANY = settings(max_examples=4 * settings().max_examples)
+MANY = settings(max_examples=2 * settings().max_examples)
 
 
 @st.composite

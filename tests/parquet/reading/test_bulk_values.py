@@ -98,7 +98,6 @@ def flags(leaf: Leaf, column: Any, rows: int) -> NDArray[np.bool_]:
     return matching(leaf, {"a": column}, rows)
 
 
-@settings(max_examples=3 * settings().max_examples)
 @given(files(), st.integers(0, 99), st.sampled_from([0.0, 0.02, 0.3, 1.0]))
 def test_rows_and_conditions_are_those_of_decoded_columns(
     drawn: tuple[list[tuple[pa.Table, dict[str, Any]]], Leaf, Leaf], seed: int, share: float
