@@ -210,6 +210,19 @@ def test_text_that_is_not_utf8_is_refused_by_functions_alone(tmp_path: Path) -> 
     assert table.count("s = t") == 2
     with pytest.raises(UnsupportedError, match="column s has text that is not UTF-8"):
         table.count("length(s) = 1")
+    # Bytes of a binary column, and of the values of a map, become text in a function.
+    pairs = pa.MapArray.from_arrays([0, 1, 2], pa.array(["k", "k"]), text)
+    pq.write_table(pa.table({"b": words, "m": pairs}), path)
+    table = skipstone.Table(tmp_path)
+    assert table.count("CAST(b AS STRING) = 'a' AND m['k'] = 'a' AND length(b) = 1") == 1
+    for where, column in (
+        ("lower(b) = 'a'", "b"),
+        ("trim(b) = X'61'", "b"),
+        ("upper(coalesce(CAST(b AS STRING), 'x')) = 'A'", "b"),
+        ("length(m['k']) = 1", r"m\['k'\]"),
+    ):
+        with pytest.raises(UnsupportedError, match=f"column {column} has text that is not UTF-8"):
+            table.count(where)
 
 
 def test_a_plan_shows_why_no_index_helps(lake: tuple[Path, list[dict[str, Any]]]) -> None:

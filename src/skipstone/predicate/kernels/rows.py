@@ -73,6 +73,9 @@ class Rows:
             self.of(arg) if not at else arg.value if arg.type == INTERVAL_TYPE else self.datum(arg)
             for at, arg in enumerate(node.args)
         ]
+        if node.kernel in _UNICODE:
+            for arg, each in zip(node.args, values, strict=True):
+                _require_utf8(arg, each)
         found = _KERNELS[node.kernel](node, values, self.session)
         return found.combine_chunks() if isinstance(found, pa.ChunkedArray) else found
 
@@ -149,9 +152,6 @@ def values_of(
     node: Typed, columns: Mapping[str, pa.Array], rows: int, session: Zone | None, text: str
 ) -> pa.Array:
     """The value of an expression in each row; ``ExpressionError`` where it fails."""
-    if any(each.kernel in _UNICODE for each in node.nodes()):
-        for name, array in columns.items():
-            _require_utf8(name, array)
     try:
         return Rows(columns, rows, session).of(node)
     except arithmetic.Failure as failure:
@@ -159,15 +159,22 @@ def values_of(
         raise ExpressionError(f"{failure} in {text}", hint=hint) from None
 
 
-def _require_utf8(name: str, array: pa.Array) -> None:
-    if pa.types.is_string(array.type):
-        try:
-            array.validate(full=True)
-        except pa.ArrowInvalid:
-            raise UnsupportedError(
-                f"column {name} has text that is not UTF-8",
-                hint="functions of such text are left to Spark: Table.read(spark, where)",
-            ) from None
+def _require_utf8(node: Typed, words: Any) -> None:
+    """Refuses bytes of a column, of a list or map, or of a binary value as code points. What the
+    kernels of text make of others is UTF-8."""
+    if not isinstance(words, pa.Array) or not pa.types.is_string(words.type):
+        return
+    is_made = node.kernel in _UNICODE and not any(pa.types.is_binary(arg.type) for arg in node.args)
+    if is_made:
+        return
+    try:
+        words.validate(full=True)
+    except pa.ArrowInvalid:
+        columns = [str(each.value) for each in node.nodes() if each.kernel == "column"]
+        raise UnsupportedError(
+            f"column {', '.join(columns)} has text that is not UTF-8",
+            hint="functions of such text are left to Spark: Table.read(spark, where)",
+        ) from None
 
 
 # -- comparisons -----------------------------------------------------------------------------------
