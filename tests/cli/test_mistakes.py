@@ -268,6 +268,7 @@ VACUUM = [
 ]
 REPORT = [
     ((EVENTS, "id = 5", "-o", "/proc/x.html"), "/proc/x.html: No such file"),
+    ((EVENTS, "id = 5", "-o", BAD + "/nope/x.html"), "there is no directory {0}/bad/nope: "),
     ((EVENTS, "id = 5", "-o", BAD), "{0}/bad' is a directory"),
     ((EVENTS, "id = 5", "-o", EVENTS + "/part-0.parquet"), "part-0.parquet exists, and is no page"),
     ((EVENTS, "idd = 5"), "did you mean 'id'"),

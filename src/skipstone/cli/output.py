@@ -257,6 +257,8 @@ def _of_system(error: OSError) -> Fault:
             "keys, region and endpoint come from the environment (AWS_ACCESS_KEY_ID, "
             "AWS_SECRET_ACCESS_KEY, …); `--storage-option endpoint=…` names another store"
         )
+    elif isinstance(error, FileNotFoundError) and (above := _missing_above(error.filename)):
+        hint = f"there is no directory {above}: check the path, or make the directory first"
     elif isinstance(error, FileNotFoundError):
         hint = "check the path; a table in an object store is named by its URI, s3://bucket/path"
     elif isinstance(error, IsADirectoryError) or error.errno == errno.EINVAL:
@@ -272,6 +274,14 @@ def _of_system(error: OSError) -> Fault:
     else:
         hint = "run the same command with --debug to see where it happened"
     return Fault(message=one_line(what), hint=hint)
+
+
+def _missing_above(path: object) -> str | None:
+    """The directory that ``path`` would lie in, where there is none."""
+    if not isinstance(path, str) or "://" in path:
+        return None
+    above = os.path.dirname(path) or "."  # noqa: PTH120 - pathlib takes a while to import
+    return None if os.path.exists(above) else one_line(above)  # noqa: PTH110
 
 
 def fault(fault: Fault, error: BaseException | None = None) -> None:

@@ -338,7 +338,12 @@ def left_overs(directory: str | Path) -> dict[Path, OSError | None]:
 def _is_being_written(path: Path, but: str) -> bool:
     """Whether a temporary file of ``path`` other than ``but`` is locked; the rest is removed."""
     stem, locked = _stem(path), False
-    for name in os.listdir(path.parent):  # noqa: PTH208 - of many names, few become paths
+    try:
+        names = os.listdir(path.parent)  # noqa: PTH208 - of many names, few become paths
+    except OSError as error:
+        error.filename = os.fspath(path)  # the user knows no other name
+        raise
+    for name in names:
         if name.startswith(stem) and name != but and _RANDOM.fullmatch(name, len(stem)):
             place = path.with_name(name)
             found = _own(place)
