@@ -226,15 +226,20 @@ def _row_groups(
 
 
 def batches(
-    pieces: Iterable[Piece], names_of: Sequence[str], sure_names: Sequence[str], each: int = 0
+    pieces: Iterable[Piece],
+    names_of: Sequence[str],
+    sure_names: Sequence[str],
+    sizes: Sequence[int],
 ) -> Iterator[Piece | Batch]:
-    """The pieces in order, those that fit together as batches of ``each``.
+    """The pieces in order, those that fit together as batches of at most ``sizes``, one after
+    another.
 
     ``names_of`` are the columns to read first, ``sure_names`` those of pieces whose rows surely
-    match. With 0 the first batches are small, so that a limit does not read too much.
+    match. Batches behind ``sizes`` double, so that a limit does not read too much.
     """
     held: list[BulkPiece] = []
-    size, most = 0, each or 1
+    left = iter(sizes)
+    size, most = 0, next(left, 1)
     for piece in pieces:
         names = sure_names if piece.sure else names_of
         found = bulk_piece(piece, names) if names else None
@@ -246,7 +251,7 @@ def batches(
             or size + more > _MOST_BYTES
         ):
             yield _batch(held, names_of, sure_names)
-            held, size, most = [], 0, each or min(2 * most, _MOST_PIECES)
+            held, size, most = [], 0, next(left, min(2 * most, _MOST_PIECES))
         if found is None:
             yield piece
         else:

@@ -177,14 +177,16 @@ class OpenFiles:
     ) -> Iterator[R]:
         """The results of ``call`` in order; a few calls run ahead of the caller.
 
-        A ``small`` item runs on the calling thread where storage is local: that is faster than
-        another thread. When the caller stops, running calls finish and no more start.
+        A ``small`` item runs on the calling thread where storage is local, and so does a single
+        one: that is faster than another thread. When the caller stops, running calls finish and no
+        more start.
         """
         queue: deque[R | Future[R]] = deque()
         pool: ThreadPoolExecutor | None = None
         try:
-            for item in items:
-                if self.workers == 1 or (not self.storage.remote and small(item)):
+            for item, last in _with_last(items, ahead=not self.storage.remote):
+                alone = last and pool is None
+                if self.workers == 1 or (not self.storage.remote and (alone or small(item))):
                     if not queue:
                         yield call(item)
                         continue
@@ -255,6 +257,17 @@ def _same_file(one: ObjectId, other: ObjectId) -> bool:
     """Whether two identities of local files have the same inode and size."""
     inodes = {(each.etag or "").partition("-")[0] for each in (one, other)}
     return one.size == other.size and len(inodes) == 1 and "" not in inodes
+
+
+def _with_last(items: Iterable[T], *, ahead: bool) -> Iterator[tuple[T, bool]]:
+    """Each item, and whether it is known to be the last: only if the next is taken ``ahead``."""
+    rest = iter(items)
+    for item in rest:
+        held = item
+        for following in rest if ahead else ():
+            yield held, False
+            held = following
+        yield held, ahead
 
 
 def _result(found: R | Future[R]) -> R:

@@ -203,7 +203,7 @@ class TableReader:
         self._scans = files > _FEW
         if self.files.storage.remote:
             return iter(pieces)
-        each = 0 if self._scans else -(-files // (2 * self.files.workers))
+        each = () if self._scans else _shares(files, 2 * self.files.workers)
         return batches(pieces, list(self.asked), self.columns, each)
 
     def batch_with_rows(self, batch: Batch) -> tuple[NDArray[np.int64], pa.Table] | None:
@@ -434,6 +434,12 @@ class TableReader:
             else:
                 made.append(_repeated(pa.scalar(None, field.type), rows))
         return pa.Table.from_arrays(made, schema=pa.schema([self.schema.field(n) for n in wanted]))
+
+
+def _shares(files: int, most: int) -> list[int]:
+    """How many files each of at most so many batches has, the larger ones first."""
+    count = min(files, most)
+    return [(files + count - 1 - at) // count for at in range(count)]
 
 
 def _repeated(value: pa.Scalar, rows: int) -> pa.ChunkedArray:

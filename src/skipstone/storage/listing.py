@@ -267,7 +267,7 @@ _STATX: Final = np.dtype(
 # Type, mode, mtime, ctime, inode and size: all are needed to compare.
 _WANTED: Final = 0x3C3
 # Files per thread, and the most threads.
-_EACH: Final = 256
+_EACH: Final = 2048
 _MOST_THREADS: Final = 8
 # Seconds whose nanoseconds fit into int64.
 _MOST_SECONDS: Final = 9_223_372_035
