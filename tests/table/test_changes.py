@@ -106,6 +106,27 @@ def test_a_new_file_is_read_without_a_fact(table: skipstone.Table) -> None:
     assert table.count("id >= 500000") == ROWS
 
 
+def test_a_refresh_goes_on_where_a_column_was_replaced(tmp_path: Path) -> None:
+    """The other indexes get the new files, and the report says what no column can have."""
+    path = tmp_path / "t" / "a.parquet"
+    path.parent.mkdir()
+    pq.write_table(pa.table({"id": [1, 2], "a": [1, 2], "b": ["x", "y"]}), path)
+    table = skipstone.Table(str(path.parent))
+    table.build(indexes=["id:minmax", "a:bsi", "b:ngram", "lower(b):valuelist"])
+    pq.write_table(pa.table({"id": [7, 8], "a": [{"f": 1}, None]}), path)
+    os.utime(path, (1_700_000_000, 1_700_000_000))
+    report = table.refresh()
+    assert report.files_built == 1
+    left = {each.subject: each.text for each in report.left_out}
+    assert "type struct<f: int64>" in left["bsi(a)"]
+    assert left["ngram(b, n=3)"].startswith("there is no column 'b'")
+    assert len(left) == 3
+    assert table.plan("id = 5").files_kept == 0
+    assert table.count("id = 8") == 1
+    with pytest.raises(SkipstoneError, match="bsi cannot index column 'a'"):
+        table.build(indexes=["a:bsi"])
+
+
 def test_a_file_that_is_no_parquet_is_named(table: skipstone.Table) -> None:
     part(table, 1).write_bytes(b"PAR1 and nothing more")
     with pytest.raises(SkipstoneError, match=r"1 é%\.parquet"):

@@ -207,7 +207,8 @@ def _run_build(
     *,
     required: bool = False,
 ) -> BuildReport:
-    """``required``: what cannot be built without Spark is an error, and else left out."""
+    """``required``: what the table's columns do not allow, or what cannot be built without Spark,
+    is an error, and else left out."""
     from skipstone.build.job import BuildJob
     from skipstone.facts.coverage import outgrown, stored_bytes, without_pm
 
@@ -217,9 +218,9 @@ def _run_build(
     spark, choose = sessions
     write_encryption = table.store.encryption_to_write(encryption)
     listing = table.listing()
-    with table.opened_with(settings.decryption):
-        wanted, schema = checked(table, listing, wanted, spark)
     locked: list[Reason] = []
+    with table.opened_with(settings.decryption):
+        wanted, schema = checked(table, listing, wanted, spark, None if required else locked)
     if write_encryption is not None:
         settings = replace(settings, plaintext_index=True)  # the index is encrypted
         wanted = _with_keys(table, listing, wanted, write_encryption, locked)

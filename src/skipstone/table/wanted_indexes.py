@@ -26,7 +26,7 @@ from skipstone.pruning.partitions import PartitionColumns
 from skipstone.pruning.table_schema import find_field, spelled_path
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Collection, Iterator, Sequence
 
     import pyarrow as pa
     from numpy.typing import NDArray
@@ -46,37 +46,58 @@ _OPERATOR = re.compile(r"\w.*[()+*/%<>=|]")
 
 
 def checked(
-    table: OpenTable, listing: Listing, wanted: Sequence[Index], spark: SparkSession | None
+    table: OpenTable,
+    listing: Listing,
+    wanted: Sequence[Index],
+    spark: SparkSession | None,
+    left_out: list[Reason] | None = None,
 ) -> tuple[list[Index], pa.Schema]:
     """``wanted`` with each column as the table spells it, and the table's schema.
 
     Raises ``PredicateError`` with the nearest name for an unknown column, and ``UnsupportedError``
-    for a type that a kind does not support, or a partition column.
+    for a type that a kind does not support, or a partition column. ``left_out``, where it is given,
+    receives the reason in place of the error: a column may have been replaced by another one.
     """
     schema = table.file_columns(listing, spark)
     partitions = PartitionColumns.of(listing).values
-    spelled = []
     known = [each.column for each in table.store.snapshot().definitions]
+    found: list[Index] = []
     for index in wanted:
-        path = spelled_path(schema, index.column)
-        found = expression_column(index.column, schema, known, spark)
-        if found is not None:
-            spelled.append(type(index).from_params(found, index.params))
-            continue
-        if path is None and index.column in partitions:
-            raise UnsupportedError(
-                f"{index.column!r} is a partition column: its values are in the paths",
-                hint="predicates on it skip files without an index",
-            )
-        if path is None:
-            names = [column_name((each,)) for each in (*schema.names, *partitions)]
-            text = f"there is no column {index.column!r} in {table.path}"
-            raise PredicateError.of_name(text, index.column, names, _columns_of(schema))
-        column = column_name(path)
-        spelled.append(type(index).from_params(column, index.params))
-    column_fields(spelled, schema)
-    _check_kinds(table, spelled)
-    return list(dict.fromkeys(spelled)), schema
+        try:
+            expression = expression_column(index.column, schema, known, spark)
+            own = _spelled(index, table, schema, partitions, expression)
+            column_fields([own], schema)
+            _check_kind(table, own)
+        except (PredicateError, UnsupportedError) as error:
+            if left_out is None:
+                raise
+            reason = Reason.of_error(repr(index), error)
+            left_out.append(replace(reason, units=len(listing)))
+        else:
+            found.append(own)
+    return list(dict.fromkeys(found)), schema
+
+
+def _spelled(
+    index: Index,
+    table: OpenTable,
+    schema: pa.Schema,
+    partitions: Collection[str],
+    expression: str | None,
+) -> Index:
+    """``index`` with its column as the table spells it, or with ``expression``."""
+    path = spelled_path(schema, index.column)
+    if expression is None and path is None and index.column in partitions:
+        raise UnsupportedError(
+            f"{index.column!r} is a partition column: its values are in the paths",
+            hint="predicates on it skip files without an index",
+        )
+    if expression is None and path is None:
+        names = [column_name((each,)) for each in (*schema.names, *partitions)]
+        text = f"there is no column {index.column!r} in {table.path}"
+        raise PredicateError.of_name(text, index.column, names, _columns_of(schema))
+    column = column_name(path or ()) if expression is None else expression
+    return type(index).from_params(column, index.params)
 
 
 def _columns_of(schema: pa.Schema) -> str:
@@ -85,34 +106,32 @@ def _columns_of(schema: pa.Schema) -> str:
     return f"its columns are {', '.join(schema.names[:20])}"
 
 
-def _check_kinds(table: OpenTable, wanted: Sequence[Index]) -> None:
-    """Refuse row indexes where rows have no positions; warn of kinds that Paimon deprecates."""
+def _check_kind(table: OpenTable, index: Index) -> None:
+    """Refuse row indexes where rows have no positions; warn of a kind that Paimon deprecates."""
     from skipstone.paimon.kinds import Bsi
 
-    sidecars = [index for index in wanted if index.sidecar is not None]
-    if sidecars and not table.is_parquet:
+    if index.sidecar is not None and not table.is_parquet:
         raise UnsupportedError(
-            f"{sidecars[0]!r}: only rows of Parquet files have positions that Spark keeps",
+            f"{index!r}: only rows of Parquet files have positions that Spark keeps",
             hint="minmax, valuelist and bloomfilter are about whole files of any format",
         )
-    if of_spark := [index for index in sidecars if spark_expression(index.column) is not None]:
+    if index.sidecar is not None and spark_expression(index.column) is not None:
         raise UnsupportedError(
-            f"{of_spark[0]!r}: only Spark computes it, and its rows come without their positions",
+            f"{index!r}: only Spark computes it, and its rows come without their positions",
             hint="minmax, valuelist and bloomfilter are about whole files",
         )
-    for index in wanted:
-        if is_elements(index.column):
-            _check_elements(table, index)
-        read = columns_of_name(index.column)
-        if not table.is_parquet and any(isinstance(column_path(e)[-1], MapKey) for e in read):
-            raise UnsupportedError(f"{index!r}: keys of maps are columns of Parquet files only")
-        if isinstance(index, Bsi):
-            _LOG.warning(
-                "%r: Paimon has deprecated bsi; %s:rangebitmap answers the same queries "
-                "faster, unless it is a decimal of more than 18 digits",
-                index,
-                index.column,
-            )
+    if is_elements(index.column):
+        _check_elements(table, index)
+    read = columns_of_name(index.column)
+    if not table.is_parquet and any(isinstance(column_path(e)[-1], MapKey) for e in read):
+        raise UnsupportedError(f"{index!r}: keys of maps are columns of Parquet files only")
+    if isinstance(index, Bsi):
+        _LOG.warning(
+            "%r: Paimon has deprecated bsi; %s:rangebitmap answers the same queries "
+            "faster, unless it is a decimal of more than 18 digits",
+            index,
+            index.column,
+        )
 
 
 _KINDS_OF_ELEMENTS = ("minmax", "valuelist", "bloomfilter")
