@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+import skipstone
 from skipstone.spark.session import set_to
 from tools.scanned import scanned
 
@@ -80,6 +81,40 @@ def rows_of_each(
         found[each] if each in found else rows(df.where(each).selectExpr(*columns))
         for each in conditions
     ]
+
+
+def planned(df: DataFrame) -> set[str]:
+    """The names of the files that Spark would read through the index, by its planning: no job runs.
+
+    Spark itself may find that no row can match.
+    """
+    found = set()
+    for scan in skipstone.explain(df).scans:
+        assert scan.report is not None, scan
+        names = {path.rpartition("/")[2] for path in scan.report.paths}
+        assert len(names) == scan.files_kept
+        found |= names
+    return found
+
+
+def check_each(
+    plain: DataFrame, skipping: DataFrame, asked: Sequence[tuple[str, int]], every: int = 5
+) -> None:
+    """Each condition keeps every file in which plain Spark finds a row, and at most so many files.
+
+    Spark filters the rows of a kept file as ever, so that rows are lost with files alone. Of every
+    ``every``-th condition the rows are read as well, from as many files as were planned.
+    """
+    texts = [where for where, _ in asked]
+    expected = rows_of_each(plain, texts[::every])
+    matching = rows_of_each(plain, texts, ["_metadata.file_name"])
+    for at, ((where, most), found) in enumerate(zip(asked, matching, strict=True)):
+        kept = planned(skipping.where(where))
+        assert set(found) <= {f"Row(file_name={name!r})" for name in kept}, where
+        assert len(kept) <= most, where
+        if at % every == 0:
+            told = expected[at // every], len(kept)
+            assert read_by_spark(skipping.where(where)) == told, where
 
 
 def read_remotely(df: DataFrame) -> tuple[list[str], int]:
