@@ -18,7 +18,7 @@ import skipstone
 from skipstone import Table
 from skipstone.indexes.text_keys import codes_of
 from skipstone.predicate.kernels.text import unsettled
-from tests.spark.layout import read_by_spark, rows
+from tests.spark.layout import check_each, planned, rows_of_each
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -95,19 +95,14 @@ CONDITIONS = {
 }
 
 
-@pytest.mark.parametrize("condition, files", CONDITIONS.items())
-def test_rows_and_files(
-    spark: SparkSession, table: Path, skipping: DataFrame, condition: str, files: int
-) -> None:
-    plain = rows(spark.read.parquet(str(table)).where(condition))
-    found, read = read_by_spark(skipping.where(condition))
-    assert found == plain
-    scans = skipstone.last_scan(spark)
-    assert scans is not None
-    assert scans.files_total == FILES
-    assert read == scans.files_kept == files
-    own = Table(str(table)).query(condition)
-    assert own.num_rows == len(plain)
+def test_rows_and_files(spark: SparkSession, table: Path, skipping: DataFrame) -> None:
+    plain = spark.read.parquet(str(table))
+    check_each(plain, skipping, list(CONDITIONS.items()), every=4)
+    assert skipstone.last_scan(spark).files_total == FILES
+    every = rows_of_each(plain, list(CONDITIONS), ["_metadata.file_name", "id"])
+    for (condition, files), expected in zip(CONDITIONS.items(), every, strict=True):
+        assert len(planned(skipping.where(condition))) == files, condition
+        assert Table(str(table)).query(condition).num_rows == len(expected), condition
 
 
 def test_every_code_point_folds_as_sparks_lower_case_does(
