@@ -149,6 +149,8 @@ def test_leaves_of_expressions_choose_the_rows_of_spark(
         df.createOrReplaceTempView("t")
         decided = spark.sql(f"SELECT {named} FROM t ORDER BY row").toArrow()
         for at, condition in enumerate(CONDITIONS):
+            if zone != "UTC" and "ts" not in condition and "day" not in condition:
+                continue  # a zone changes none of these
             explain(skip(df, find).where(condition))
             tree = bind(find.pruners[str(tmp_path)].asked[-1], data.schema, session_zone=zone)
             at_least = set(rows_of_bound(tree, data, opaque=False))
@@ -160,7 +162,7 @@ def test_leaves_of_expressions_choose_the_rows_of_spark(
             if not [leaf for leaf in leaves(tree) if leaf.op is not Op.NOT_NULL]:
                 silent.append(condition)
     assert wrong == []
-    assert silent == ["c + 1 IS NULL", *([] if ansi else WRAPPING)]
+    assert silent == (["c + 1 IS NULL", *([] if ansi else WRAPPING)] if zone == "UTC" else [])
 
 
 def test_the_page_says_what_skips_in_spark(spark: SparkSession, tmp_path: Path) -> None:
