@@ -124,7 +124,7 @@ pairs = st.builds("{} UNION ALL {}".format, whole_joins, whole_joins)
 
 
 # A broadcast without rows, and keys that are texts.
-@settings(max_examples=settings().max_examples * 2 // 5)
+@settings(max_examples=settings().max_examples // 4)
 @given(
     query=st.one_of(
         whole_joins, whole_joins, one_sided, mirrored, subqueries, existing, stars, pairs
