@@ -153,12 +153,13 @@ class NoIndexError(SkipstoneError, LookupError):
     """There is no index at the place that the caller names."""
 
     def __init__(self, location: str, table: str, *, hint: str | None = None) -> None:
+        import shlex
+
         self.location, self.table = location, table
+        build = shlex.join(["skipstone", "build", table, "--index-location", location])
         super().__init__(
             f"there is no index at {location}",
-            hint=hint
-            or f"correct the index location; `skipstone build {table} --index-location {location}` "
-            "makes one there",
+            hint=hint or f"correct the index location; `{build}` makes one there",
         )
 
 

@@ -202,7 +202,7 @@ EXPLAIN = [
     ((EVENTS + "/nope*", "id = 5"), "no data file matches .*nope.*2 data files below"),
 ]
 REFRESH = [
-    ((PLAIN,), "run `skipstone build {0}/lake/plain` first"),
+    ((PLAIN,), "`skipstone advise {0}/lake/plain` proposes some to build"),
     ((BAD + "/empty",), "{0}/bad/empty has no index"),
     ((EVENTS, "-c", "id:bloom"), "No such option '-c'"),
     ((EVENTS, "--pm", "x"), "'external', 'inlined', 'none'"),

@@ -55,7 +55,7 @@ def why(spark: SparkSession) -> str:
 def test_a_table_without_an_index(spark: SparkSession, events: Path, plain: Path) -> None:
     scanned(spark, events)
     skipstone.skip(spark.read.parquet(str(plain))).where("id = 25").collect()
-    assert why(spark) == f"{plain}: has no index: `skipstone build {plain}` makes one"
+    assert why(spark) == f"{plain}: has no index: `skipstone advise {plain}` proposes some"
 
 
 def test_sql_that_was_not_wrapped(spark: SparkSession, events: Path) -> None:

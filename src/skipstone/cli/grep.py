@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import re
-import shlex
 import sys
 import time
 from dataclasses import dataclass, field
@@ -14,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from skipstone.errors import UnsupportedError
-from skipstone.human import duration, of_total, plain
+from skipstone.human import command, duration, of_total, plain
 from skipstone.human import size as human_size
 
 from .completion import column_list
@@ -448,9 +447,10 @@ class _Found:
         known = {step.column.lower() for step in steps}
         lacking = [each for each in self.request.searched if each.lower() not in known]
         if lacking:  # a row matches by any of the columns
-            needed = " ".join(f"-c {shlex.quote(f'{each}:ngram')}" for each in lacking)
+            needed = [word for each in lacking for word in ("-c", f"{each}:ngram")]
             some = "one" if len(lacking) == 1 else "some"
-            out.note(f"`skipstone build {self.target.path} {needed}` makes {some} that would")
+            making = command("build", self.target.path, *needed)
+            out.note(f"{making} makes {some} that would")
 
     def _matches(self, rows: pa.Table, *, printed: bool) -> Iterator[tuple[list[Any], str, str]]:
         """The values of context, the column and the text of each text that matches."""

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from skipstone.facts.store import Store
-from skipstone.human import duration, of_total, one_line, percent, plural, size
+from skipstone.human import command, duration, of_total, one_line, percent, plural, size
 from skipstone.pruning import Cause
 
 from .diagnosis import Finding, failed, guarded
@@ -68,7 +68,7 @@ def _readable(table: Table, listing: Listing) -> Iterator[Finding]:
         return
     taken = duration(1000 * (time.perf_counter() - start))
     if table.is_parquet and bytes(tail) not in _MAGIC:
-        hint = f"run `skipstone salvage {path}`, or name the format: --format"
+        hint = f"run {command('salvage', path)}, or name the format: --format"
         text = f"{path} does not end as a Parquet file does"
         yield Finding(area="table", state="problem", text=text, hint=hint)
         return
@@ -141,7 +141,7 @@ def _index(table: Table, listing: Listing, total: int) -> Iterator[Finding]:
             area="index",
             state="problem" if damaged else "note",
             text="; ".join([text, *damaged]),
-            hint=f"run `skipstone advise {table.path}`, then `build`",
+            hint=f"run {command('advise', table.path)}, then `build`",
         )
         return
     found = table.describe()
@@ -162,7 +162,7 @@ def _index(table: Table, listing: Listing, total: int) -> Iterator[Finding]:
         area="index",
         state="problem" if corrupt else "note" if lacking else "ok",
         text=said,
-        hint=f"run `skipstone refresh {table.path}`" if corrupt or lacking else "",
+        hint=f"run {command('refresh', table.path)}" if corrupt or lacking else "",
         values=found.to_dict() | {"corrupt": list(corrupt)},
     )
     for note in found.notes:

@@ -7,7 +7,6 @@ count.
 
 from __future__ import annotations
 
-import shlex
 from collections import Counter
 from dataclasses import replace
 from typing import TYPE_CHECKING
@@ -18,7 +17,7 @@ import pyarrow as pa
 from skipstone import _compute as pc
 from skipstone._arrays import arrow, arrow_bytes, numbers
 from skipstone.errors import SkipstoneError, UnsupportedError
-from skipstone.human import size
+from skipstone.human import command, size
 from skipstone.predicate.tree import is_expression
 from skipstone.predicate.types import column_path, spark_name
 from skipstone.pruning.kind import column_fields
@@ -273,8 +272,8 @@ def outgrown(table: str, snapshot: Snapshot, files: int) -> Iterator[str]:
         found = None if index is None else index.outgrown(files)
         if found is not None:
             why, spec = found
-            command = shlex.join(["skipstone", "build", table, "-c", spec])
-            yield f"{definition.column}:{definition.kind}: {why}; mend it with `{command}`"
+            mending = command("build", table, "-c", spec)
+            yield f"{definition.column}:{definition.kind}: {why}; mend it with {mending}"
 
 
 def _former(table: str, snapshot: Snapshot) -> Iterator[str]:
@@ -283,10 +282,10 @@ def _former(table: str, snapshot: Snapshot) -> Iterator[str]:
     for field in snapshot.fields:
         old = field.definition
         if old is not None and not any(map(old.same_index, snapshot.definitions)):
-            command = shlex.join(["skipstone", "compact", table])
             yield (
                 f"{old} was built again with other parameters: its {size(sizes[field.key])} are "
-                f"used until `{command}` removes them, once all files have the new one"
+                f"used until {command('compact', table)} removes them, once all files have"
+                " the new one"
             )
 
 

@@ -27,7 +27,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from skipstone.errors import SkipstoneError, UnsupportedError, first_line
-from skipstone.human import Report, duration, plural, size
+from skipstone.human import Report, command, duration, plural, size
 from skipstone.predicate.types import backquoted
 from skipstone.rewrite.curve import BITS, Curve
 
@@ -106,8 +106,8 @@ class ClusterReport(Report):
             f" {plural(self.columns, 'column')} are equal",
         ]
         if self.indexes:
-            wanted = " ".join(f"-c '{each}'" for each in self.indexes)
-            lines.append(f"index it like the source: skipstone build {self.output} {wanted}")
+            wanted = [word for each in self.indexes for word in ("-c", str(each))]
+            lines.append(f"index it like the source: {command('build', self.output, *wanted)}")
         return "\n".join(lines)
 
 

@@ -16,6 +16,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from skipstone.errors import SkipstoneError, UnsupportedError
+from skipstone.human import command
 from skipstone.identity import canonical_path
 from skipstone.pruning import Cause, Reason
 
@@ -157,7 +158,7 @@ def _why(spark: SparkSession, log: ScanLog, root: str) -> str:
     if store is None:
         if setting and setting.strip():
             return f"no index at {setting.strip()}, which {INDEX_LOCATION} names"
-        return f"has no index: `skipstone build {root}` makes one"
+        return f"has no index: {command('advise', root)} proposes some"
     return (
         f"has an index at {store.location.root}, but this query was not passed through it: use "
         "skip(df), or enable(spark) before the DataFrame or view is made"

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, TypeAlias, cast
 import numpy as np
 
 from skipstone.errors import KeyUnavailableError, SkipstoneError, UnsupportedError
-from skipstone.human import plural
+from skipstone.human import command, plural
 from skipstone.paimon.options import FileIndexOptions
 from skipstone.predicate.types import column_path
 from skipstone.pruning import Cause, Reason
@@ -96,7 +96,8 @@ class BuildVerbs(OpenTable):
             named = list(self.catalog.indexes)
         wanted = parse_indexes([*named, *own.indexes])
         if not wanted:
-            hint, given = "`skipstone advise TABLE` proposes some", cast("object", spark)
+            hint = f"{command('advise', self.path)} proposes some"
+            given = cast("object", spark)
             if isinstance(given, str | list | tuple):
                 hint = 'the session comes first: build(spark, ["id:minmax"]), or build(indexes=[…])'
             raise SkipstoneError("no index was named", hint=hint)
@@ -127,9 +128,7 @@ class BuildVerbs(OpenTable):
         definitions = self.required(self.store.snapshot()).definitions
         if not definitions:
             self.listing()  # raises where there is no such table
-            raise SkipstoneError(
-                f"{self.path} has no index", hint=f"run `skipstone build {self.path}` first"
-            )
+            raise without_index(self.path)
         known = known_indexes(self, definitions, spark)
         settings = self._settings(self.file_index, memory, pm, decryption, plaintext_index)
         return _run_build(self, (spark, session), known, settings, progress)
@@ -191,6 +190,12 @@ class BuildVerbs(OpenTable):
         if limit is None:
             limit = self.store.snapshot().inline_limit
         return settings if limit is None else replace(settings, inline_limit=limit)
+
+
+def without_index(path: str) -> SkipstoneError:
+    """For a verb that goes on with the indexes that the table at ``path`` has."""
+    proposing = command("advise", path)
+    return SkipstoneError(f"{path} has no index", hint=f"{proposing} proposes some to build")
 
 
 def _listed(indexes: str | Index | Iterable[str | Index]) -> list[str | Index]:

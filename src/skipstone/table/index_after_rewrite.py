@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from skipstone.errors import SkipstoneError, in_words
+from skipstone.human import command
 from skipstone.predicate.types import column_path
 from skipstone.pruning import Cause
 from skipstone.storage import open_storage
@@ -112,8 +113,8 @@ class IndexAfterRewrite:
         if dropped and index_encryption is None and self.table.storage.has_children(location.packs):
             notes.append(
                 "packs of the index still hold row group metadata of the earlier files in the"
-                f" clear: run `skipstone vacuum {self.table.path} --older-than 0s` while no build"
-                " runs"
+                f" clear: run {command('vacuum', self.table.path, '--older-than', '0s')} while no"
+                " build runs"
             )
         return dropped, report, notes
 

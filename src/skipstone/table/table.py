@@ -25,7 +25,7 @@ from skipstone.planning.fact_runs import IN_MEMORY
 from skipstone.pruning.plan import Plan
 
 from .aggregates import AggregateVerbs
-from .build import DEFAULT_MEMORY
+from .build import DEFAULT_MEMORY, without_index
 from .cluster import ClusterVerbs
 from .encrypt import EncryptVerbs
 from .file_format import SparkFormat
@@ -464,9 +464,7 @@ def watch(
     watched.require_newest("watch")
     watched.store.require_own()
     if not watched.store.snapshot().definitions:
-        raise SkipstoneError(
-            f"{watched.path} has no index", hint=f"run `skipstone build {watched.path}` first"
-        )
+        raise without_index(watched.path)
     options: dict[str, Any] = {
         "memory": memory,
         "pm": pm,
