@@ -18,8 +18,8 @@ SPARKS := 3.5 4.0 4.1
 
 help:
 	echo "make demo    a real table, indexed and queried with and without the index"
-	echo "make test    every test of the code"
-	echo "make long    the package in clean environments, older versions of Spark, every figure at a toy size"
+	echo "make test    the tests, on this Python and the newest Spark"
+	echo "make long    tests in other environments: the package, older Sparks, jars, two workers, every figure"
 	echo "make lint    ruff and mypy --strict"
 	echo "make accept  every promise as a user would try it, one line each"
 	echo "make docs    the documentation site, in site/"

@@ -19,7 +19,7 @@ def test_the_main_job(version: str) -> None:
     home = ROOT / f".venv-spark{version}"
     python = home / "bin" / "python"
     if not python.exists():
-        pytest.skip(f"no environment with PySpark {version}: `make versions` makes it")
+        pytest.skip(f"no environment with PySpark {version}: `make long` makes it")
     done = subprocess.run(
         [python, "-W", "ignore", "-m", "tests.main_job"],
         cwd=ROOT,

@@ -1,6 +1,6 @@
 """The package as a user gets it: built, installed into a clean environment, and put to work there.
 
-Needs a package index that pip can reach, as the first `make test` did.
+Needs a package index that pip can reach, as the set-up of the tests did.
 """
 
 from __future__ import annotations

@@ -25,7 +25,7 @@ from tests.spark_servers import environment, spark_home, standalone
 if TYPE_CHECKING:
     from pathlib import Path
 
-pytestmark = [pytest.mark.spark, pytest.mark.slow]
+pytestmark = [pytest.mark.spark, pytest.mark.long]
 
 FILES, ROWS = 60, 2_000
 

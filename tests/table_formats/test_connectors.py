@@ -38,7 +38,7 @@ def found(tmp_path_factory: pytest.TempPathFactory) -> Any:
     spark = ROOT / ".venv-spark4.1"
     python = spark / "bin" / "python"
     if not python.exists():
-        pytest.skip("no environment with PySpark 4.1: `make versions` makes it")
+        pytest.skip("no environment with PySpark 4.1: `make long` makes it")
     jars = ",".join(map(str, [*all_jars("delta.xml"), *all_jars("iceberg.xml")]))
     home = tmp_path_factory.mktemp("connectors")
     done = subprocess.run(
@@ -60,7 +60,7 @@ def found(tmp_path_factory: pytest.TempPathFactory) -> Any:
 
 
 @pytest.mark.spark
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.parametrize("format", FORMATS)
 def test_the_connector_opens_what_the_plan_keeps(found: Any, format: str) -> None:
     """By ranges, and not by the names of files, under which it opens every file."""
@@ -76,7 +76,7 @@ def test_the_connector_opens_what_the_plan_keeps(found: Any, format: str) -> Non
 
 
 @pytest.mark.spark
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.parametrize("format", FORMATS)
 @pytest.mark.parametrize("session", ["classic", "connect"])
 def test_rows_are_those_of_one_version(found: Any, session: str, format: str) -> None:
@@ -88,7 +88,7 @@ def test_rows_are_those_of_one_version(found: Any, session: str, format: str) ->
 
 
 @pytest.mark.spark
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.parametrize("format", FORMATS)
 def test_reports_name_the_connector(found: Any, format: str) -> None:
     """``skip`` leaves relations of a connector alone, and reports say what to use."""

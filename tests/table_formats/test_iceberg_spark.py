@@ -43,7 +43,7 @@ def written(tmp_path_factory: pytest.TempPathFactory) -> Path:
     spark = ROOT / ".venv-spark4.1"
     python = spark / "bin" / "python"
     if not python.exists():
-        pytest.skip("no environment with PySpark 4.1: `make versions` makes it")
+        pytest.skip("no environment with PySpark 4.1: `make long` makes it")
     jars = ",".join(map(str, all_jars("iceberg.xml")))
     home = tmp_path_factory.mktemp("iceberg")
     done = subprocess.run(
@@ -72,7 +72,7 @@ def text(table: Any) -> list[str]:
     return sorted(found)
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_every_snapshot_has_the_rows_of_spark(written: Path) -> None:
     """With and without an index, of tables of version 2 and 3, partitioned in several ways."""
     stored = json.loads((written / "rows.json").read_text())
@@ -98,7 +98,7 @@ def test_every_snapshot_has_the_rows_of_spark(written: Path) -> None:
     assert deleted > 10
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_statistics_inside_structs_prune(written: Path) -> None:
     table = skipstone.Table(written / "db" / "t1")
     assert table.plan("s.t < 'a long'").files_kept == 0
