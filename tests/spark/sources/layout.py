@@ -15,7 +15,7 @@ from skipstone.spark.last_query import last_scan
 from skipstone.spark.skip import skip
 from skipstone.spark.text_sources import FileSource, build_source, open_source
 from skipstone.storage import open_storage
-from tests.spark.layout import rows_of_each
+from tests.spark.layout import planned, rows_of_each, within
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -63,15 +63,7 @@ class Indexed:
     def read(self, where: str, source: FileSource | None = None) -> set[str]:
         """The files that ``where`` reads; its rows are those of plain Spark."""
         frame = self.plain(source).where(where)
-        return self._read(frame, where, rows(frame))
-
-    def read_each(self, conditions: Sequence[str]) -> list[set[str]]:
-        """``read`` of each condition; plain Spark is asked once."""
-        plain = self.plain()
-        every = zip(conditions, rows_of_each(plain, conditions), strict=True)
-        return [self._read(plain.where(where), where, expected) for where, expected in every]
-
-    def _read(self, frame: DataFrame, where: str, expected: list[str]) -> set[str]:
+        expected = rows(frame)
         assert rows(skip(frame, finder())) == expected, where
         last = last_scan(self.spark)
         if not last.scans:
@@ -80,6 +72,18 @@ class Indexed:
         plan = scan.report
         assert plan is not None, scan
         return {Path(path).name for path in plan.paths}
+
+    def plan_each(self, conditions: Sequence[str]) -> list[set[str]]:
+        """The files that Spark plans to read for each: all in which plain Spark finds a row. Of
+        every fifth condition they are read."""
+        plain, found = self.plain(), list[set[str]]()
+        skipping = skip(plain, finder())
+        every = rows_of_each(plain, conditions, ["_metadata.file_name"])
+        for at, (where, matching) in enumerate(zip(conditions, every, strict=True)):
+            found.append(planned(skipping.where(where)))
+            assert within(matching, found[-1]), where
+            assert at % 5 or self.read(where) == found[-1], where
+        return found
 
     def errors(self) -> dict[str, str]:
         return {name: o.error for name, o in self.outcomes.items() if o.error is not None}
