@@ -6,7 +6,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+import skipstone
 from tests.spark.joins.layout import both, conf, session_of, uses
+from tests.spark.layout import rows, rows_of_each
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -16,50 +18,62 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.spark
 
 
+# What is asked, and how many files are kept for it.
+ASKED = [
+    ("k = (SELECT max(k) FROM {d} WHERE c < 4)", 1),
+    ("k = (SELECT k FROM {d} WHERE c = 3)", 1),
+    ("(SELECT k FROM {d} WHERE c = 3) = k", 1),
+    ("i = (SELECT max(k) FROM {d} WHERE c < 4)", 1),
+    ("k = (SELECT max(i) FROM {d} WHERE c < 4) + 1", 1),
+    ("k >= (SELECT max(k) FROM {d} WHERE c < 8)", 1),
+    ("k > (SELECT max(k) - 6 FROM {d} WHERE c < 8)", 1),
+    ("k < (SELECT max(k) FROM {d} WHERE c < 4)", 2),
+    # Spark merges these two subqueries into one.
+    (
+        "k BETWEEN (SELECT max(k) - 3 FROM {d} WHERE c < 4) "
+        "AND (SELECT max(k) FROM {d} WHERE c < 4)",
+        1,
+    ),
+    ("(SELECT min(k) FROM {d} WHERE c = 2) >= k", 1),
+    ("s <= (SELECT min(s) FROM {d} WHERE c = 2)", 1),
+    ("day = (SELECT max(day) FROM {d} WHERE c < 4)", 1),
+    ("x > (SELECT x FROM {d} WHERE c = 7) /* and NaN, which is greater */", 2),
+    ("p = (SELECT max(p) FROM {d} WHERE c < 4) AND n >= 0", 1),
+    # NULL, and no row at all, compare with nothing.
+    ("k = (SELECT k FROM {d} WHERE c = 10)", 0),
+    ("k >= (SELECT k FROM {d} WHERE c = 99)", 0),
+    # NULL is equal to NULL here; another condition may be TRUE; negations.
+    ("k <=> (SELECT k FROM {d} WHERE c = 99)", 10),
+    ("k = (SELECT k FROM {d} WHERE c = 3) OR n = 0", 10),
+    ("NOT (k = (SELECT k FROM {d} WHERE c = 3))", 10),
+    ("k <> (SELECT k FROM {d} WHERE c = 3)", 10),
+    ("k = (SELECT max(k) FROM {d}) - k", 10),
+    # A value that another run may not have: it is the one that Spark itself compares with.
+    ("k = (SELECT k FROM {d} WHERE c = 3 AND rand() < 0.999999999)", 1),
+    ("k = (SELECT k FROM {d} WHERE c < 4 ORDER BY k LIMIT 1)", 1),
+    # Of the same table: a file for each scan.
+    ("k = (SELECT max(k) FROM {f} WHERE n = 3)", 2),
+]
+
+
+@pytest.fixture(scope="module")
+def plain(spark: SparkSession, tables: Path) -> dict[str, list[str]]:
+    """The rows of plain Spark for each condition."""
+    texts = [where for where, _ in ASKED]
+    asked = [where.format(f="plain_fact", d="plain_dim") for where in texts]
+    every = rows_of_each(spark.table("plain_fact"), asked)
+    return dict(zip(texts, every, strict=True))
+
+
 @pytest.mark.parametrize("adaptive", ["true", "false"])
-@pytest.mark.parametrize(
-    "where, files",
-    [
-        ("k = (SELECT max(k) FROM {d} WHERE c < 4)", 1),
-        ("k = (SELECT k FROM {d} WHERE c = 3)", 1),
-        ("(SELECT k FROM {d} WHERE c = 3) = k", 1),
-        ("i = (SELECT max(k) FROM {d} WHERE c < 4)", 1),
-        ("k = (SELECT max(i) FROM {d} WHERE c < 4) + 1", 1),
-        ("k >= (SELECT max(k) FROM {d} WHERE c < 8)", 1),
-        ("k > (SELECT max(k) - 6 FROM {d} WHERE c < 8)", 1),
-        ("k < (SELECT max(k) FROM {d} WHERE c < 4)", 2),
-        # Spark merges these two subqueries into one.
-        (
-            "k BETWEEN (SELECT max(k) - 3 FROM {d} WHERE c < 4) "
-            "AND (SELECT max(k) FROM {d} WHERE c < 4)",
-            1,
-        ),
-        ("(SELECT min(k) FROM {d} WHERE c = 2) >= k", 1),
-        ("s <= (SELECT min(s) FROM {d} WHERE c = 2)", 1),
-        ("day = (SELECT max(day) FROM {d} WHERE c < 4)", 1),
-        ("x > (SELECT x FROM {d} WHERE c = 7)", 2),  # and NaN, which is greater
-        ("p = (SELECT max(p) FROM {d} WHERE c < 4) AND n >= 0", 1),
-        # NULL, and no row at all, compare with nothing.
-        ("k = (SELECT k FROM {d} WHERE c = 10)", 0),
-        ("k >= (SELECT k FROM {d} WHERE c = 99)", 0),
-        # NULL is equal to NULL here; another condition may be TRUE; negations.
-        ("k <=> (SELECT k FROM {d} WHERE c = 99)", 10),
-        ("k = (SELECT k FROM {d} WHERE c = 3) OR n = 0", 10),
-        ("NOT (k = (SELECT k FROM {d} WHERE c = 3))", 10),
-        ("k <> (SELECT k FROM {d} WHERE c = 3)", 10),
-        ("k = (SELECT max(k) FROM {d}) - k", 10),
-        # A value that another run may not have: it is the one that Spark itself compares with.
-        ("k = (SELECT k FROM {d} WHERE c = 3 AND rand() < 0.999999999)", 1),
-        ("k = (SELECT k FROM {d} WHERE c < 4 ORDER BY k LIMIT 1)", 1),
-        # Of the same table: a file for each scan.
-        ("k = (SELECT max(k) FROM {f} WHERE n = 3)", 2),
-    ],
-)
+@pytest.mark.parametrize("where, files", ASKED)
 def test_scalar_subqueries(
-    spark: SparkSession, tables: Path, where: str, files: int, adaptive: str
+    spark: SparkSession, plain: dict[str, list[str]], where: str, files: int, adaptive: str
 ) -> None:
-    with conf(spark, spark__sql__adaptive__enabled=adaptive):
-        scans = both(spark, f"SELECT * FROM {{f}} WHERE {where}")
+    with conf(spark, spark__sql__adaptive__enabled=adaptive), session_of(spark):
+        query = "SELECT * FROM fact WHERE " + where.format(f="fact", d="dim")
+        assert rows(spark.sql(query)) == plain[where]
+        scans = skipstone.last_scan(spark)
     assert scans.files_kept == files, str(scans)
     # Spark's own value is asked for: no job computes it again.
     assert {use.source for use in uses(scans) if use.keys} <= {"the subquery"}
