@@ -28,8 +28,8 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 
-@pytest.mark.parametrize("partitions", [None, ["kind"]])
-@pytest.mark.parametrize("seed", range(2))
+# Together the two histories have every kind of commit.
+@pytest.mark.parametrize("seed, partitions", [(1, None), (7, ["kind"])])
 def test_every_version_of_a_history_with_deletion_vectors(
     tmp_path: Path, seed: int, partitions: list[str] | None
 ) -> None:
