@@ -4,7 +4,9 @@
 
 It runs in an environment with a Spark that the connectors know. ``found.json`` in HOME has rows
 of both formats as the connector gives them with and without Skipstone, and files that were opened.
-The tables are read by a session in this process first, and then through Spark Connect.
+The tables of ``iceberg_spark`` are written as well.
+The tables are read by a session in this process first, and then through Spark Connect, which the
+same process of Java serves.
 """
 
 from __future__ import annotations
@@ -15,6 +17,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import skipstone
+from tests.spark_servers import free_port
+from tests.table_formats import iceberg_spark
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -31,9 +35,10 @@ SELECT = (
 
 def main(home: Path, jars: str) -> None:
     """Writes ``found.json``."""
-    from pyspark.sql import SparkSession
+    from pyspark.sql.connect.session import SparkSession as Remote
 
-    spark = session(SparkSession.builder.master("local[2]"), home, jars)
+    port = free_port()
+    spark = session(home, jars, port)
     found: dict[str, Any] = {"classic": {}, "connect": {}}
     for format in FORMATS:
         path, name = made(spark, home, format)
@@ -41,25 +46,29 @@ def main(home: Path, jars: str) -> None:
         table.build(indexes=["u:bloom"])
         found["classic"][format] = {**opened(spark, table, format), **said(spark, table, name)}
         found["classic"][format]["pairs"] = rows(spark, table, format)
-    spark.stop()
-    remote: Any = SparkSession.builder.remote("local[2]")
-    spark = session(remote, home, jars)
+    iceberg_spark.write(spark, home)
+    remote: Any = Remote.builder.remote(f"sc://127.0.0.1:{port}").getOrCreate()
     for format in FORMATS:
         table = skipstone.Table(where(home, format))
-        found["connect"][format] = {"pairs": of_connect(spark, table, format)}
-    found["damaged"] = {format: damaged(spark, home, format) for format in FORMATS}
+        found["connect"][format] = {"pairs": of_connect(remote, table, format)}
+    found["damaged"] = {format: damaged(remote, home, format) for format in FORMATS}
+    remote.stop()
     spark.stop()
     (home / "found.json").write_text(json.dumps(found, default=str))
 
 
-def session(builder: Any, home: Path, jars: str) -> SparkSession:
-    """A session with both connectors."""
+def session(home: Path, jars: str, port: int) -> SparkSession:
+    """A session with both connectors, whose process serves Spark Connect at ``port``."""
+    from pyspark.sql import SparkSession
+
     extensions = (
         "io.delta.sql.DeltaSparkSessionExtension",
         "org.apache.iceberg.spark.extensions.IcebergSparkSessionExtensions",
     )
     options = {
         "spark.jars": jars,
+        "spark.plugins": "org.apache.spark.sql.connect.SparkConnectPlugin",
+        "spark.connect.grpc.binding.port": str(port),
         "spark.driver.memory": "1g",
         "spark.driver.bindAddress": "127.0.0.1",
         "spark.driver.host": "127.0.0.1",
@@ -74,10 +83,10 @@ def session(builder: Any, home: Path, jars: str) -> SparkSession:
         "spark.sql.catalog.h.type": "hadoop",
         "spark.sql.catalog.h.warehouse": str(home),
     }
+    builder = SparkSession.builder.master("local[2]")
     for name, value in options.items():
         builder = builder.config(name, value)
-    made: SparkSession = builder.getOrCreate()
-    return made
+    return builder.getOrCreate()
 
 
 def where(home: Path, format: str) -> str:
@@ -177,24 +186,30 @@ def rows(spark: SparkSession, table: skipstone.Table, format: str) -> list[tuple
     """Rows with Skipstone and without, also of versions before later commits."""
     text = "u = 'u19' OR id < 9"
     alone = by_itself(spark, table, format)
+    wheres = (*PREDICATES, text, "true")
+    decided = alone.selectExpr("*", *(f"({each}) AS c{at}" for at, each in enumerate(wheres)))
+    plain = [(list(row)[: -len(wheres)], row[-len(wheres) :]) for row in decided.collect()]
+    *expected, before, whole = (
+        sorted(repr(row) for row, flags in plain if flags[at]) for at in range(len(wheres))
+    )
     pairs = [
-        (texts(table.read(spark, each, connector=True)), texts(alone.where(each)))
-        for each in PREDICATES
+        (texts(table.read(spark, each, connector=True)), wanted)
+        for each, wanted in zip(PREDICATES, expected, strict=True)
     ]
     some, every = table.read(spark, text, connector=True), table.read(spark, connector=True)
     old = skipstone.Table(table.path, version=newest(table))
-    before = texts(alone.where(text)), texts(alone)
     name = f"delta.`{table.path}`" if format == "delta" else "h.db.t"
     source = f"SELECT id + 1000 AS id, 'u19' AS u, kind, x, day, ts FROM {name} WHERE id < 30"
     spark.sql(f"INSERT INTO {name} {source}")
     spark.sql(f"DELETE FROM {name} WHERE id % 11 = 5")
-    pairs += [(texts(some), before[0]), (texts(every), before[1])]
-    pairs.append((texts(old.read(spark, text, connector=True)), before[0]))
-    of_one = by_itself(spark, table, format).where("u = 'u19'")
-    pairs.append((texts(table.read(spark, "u = 'u19'", connector=True)), texts(of_one)))
+    pairs += [(texts(some), before), (texts(every), whole)]
+    pairs.append((texts(old.read(spark, text, connector=True)), before))
+    of_one = by_itself(spark, table, format).where("u = 'u19'").collect()
+    later = sorted(repr(list(row)) for row in of_one)
+    pairs.append((texts(table.read(spark, "u = 'u19'", connector=True)), later))
     first: Any = {"columns": ["id"], "order_by": "id desc", "limit": 3, "connector": True}
-    top = of_one.orderBy("id", ascending=False).limit(3).select("id")
-    pairs.append((texts(table.read(spark, "u = 'u19'", **first)), texts(top)))
+    top = sorted(repr([each]) for each in sorted((row.id for row in of_one), reverse=True)[:3])
+    pairs.append((texts(table.read(spark, "u = 'u19'", **first)), top))
     return pairs
 
 

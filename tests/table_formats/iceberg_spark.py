@@ -1,18 +1,17 @@
 """Tables of Apache Iceberg with merge on read, written by Spark with Iceberg's connector.
 
-    python -m tests.table_formats.iceberg_spark HOME JAR
-
-It runs in an environment with a Spark that the connector knows. The tables lie below HOME, in the
-layout of Hadoop's catalog, and ``rows.json`` has their rows by snapshot, as Spark reads them.
+They lie below a folder, in the layout of Hadoop's catalog ``h``, and ``rows.json`` there has their
+rows by snapshot, as Spark reads them.
 """
 
 from __future__ import annotations
 
 import json
 import random
-import sys
-from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 #: seed, version of the format, partitions
 TABLES = (
@@ -98,29 +97,8 @@ class History:
         return found
 
 
-def main(home: Path, jar: str) -> None:
+def write(spark: Any, home: Path) -> None:
     """Writes all tables."""
-    from pyspark.sql import SparkSession
-
-    options = {
-        "spark.jars": jar,
-        "spark.driver.memory": "1g",
-        "spark.driver.bindAddress": "127.0.0.1",
-        "spark.driver.host": "127.0.0.1",
-        "spark.ui.enabled": "false",
-        "spark.sql.shuffle.partitions": "2",
-        "spark.sql.session.timeZone": "UTC",
-        "spark.sql.extensions": (
-            "org.apache.iceberg.spark.extensions.IcebergSparkSessionExtensions"
-        ),
-        "spark.sql.catalog.h": "org.apache.iceberg.spark.SparkCatalog",
-        "spark.sql.catalog.h.type": "hadoop",
-        "spark.sql.catalog.h.warehouse": str(home),
-    }
-    builder = SparkSession.builder.master("local[2]")
-    for name, value in options.items():
-        builder = builder.config(name, value)
-    spark = builder.getOrCreate()
     found = {}
     for seed, version, partitions in TABLES:
         history = History(spark, seed, version, partitions)
@@ -128,8 +106,3 @@ def main(home: Path, jar: str) -> None:
             history.step()
         found[f"t{seed}"] = history.rows()
     (home / "rows.json").write_text(json.dumps(found))
-    spark.stop()
-
-
-if __name__ == "__main__":
-    main(Path(sys.argv[1]), sys.argv[2])

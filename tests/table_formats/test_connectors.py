@@ -1,4 +1,5 @@
-"""``Table.read(…, connector=True)``: what the connectors of the formats open, and which rows."""
+"""``Table.read(…, connector=True)``: what the connectors of the formats open, and which rows; and
+tables of Apache Iceberg with merge on read, as its connector writes them."""
 
 from __future__ import annotations
 
@@ -33,14 +34,19 @@ if TYPE_CHECKING:
 
 
 @pytest.fixture(scope="module")
-def found(tmp_path_factory: pytest.TempPathFactory) -> Any:
+def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of the tables."""
+    return tmp_path_factory.mktemp("connectors")
+
+
+@pytest.fixture(scope="module")
+def found(home: Path) -> Any:
     """What ``connectors_spark`` found."""
     spark = ROOT / ".venv-spark4.1"
     python = spark / "bin" / "python"
     if not python.exists():
         pytest.skip("no environment with PySpark 4.1: `make long` makes it")
     jars = ",".join(map(str, [*all_jars("delta.xml"), *all_jars("iceberg.xml")]))
-    home = tmp_path_factory.mktemp("connectors")
     done = subprocess.run(
         [python, "-m", "tests.table_formats.connectors_spark", home, jars],
         cwd=ROOT,
@@ -100,6 +106,51 @@ def test_reports_name_the_connector(found: Any, format: str) -> None:
     for report in ("ours", "ours explained"):
         assert f"ranges of id leave it 1 of {FILES} files" in files[report]
         assert f"read 1 of {FILES} files" in files[report]
+
+
+def text(table: Any) -> list[str]:
+    """The rows as ``rows.json`` has them."""
+    found = []
+    for row in table.to_pylist():
+        inner = row["s"] or {"n": None, "t": None}
+        found.append(repr([row["id"], row["k"], row["d"], inner["n"], inner["t"]]))
+    return sorted(found)
+
+
+@pytest.mark.spark
+@pytest.mark.long
+def test_every_snapshot_has_the_rows_of_spark(home: Path, found: Any) -> None:
+    """With and without an index, of tables of version 2 and 3, partitioned in several ways."""
+    stored = json.loads((home / "rows.json").read_text())
+    deleted = 0
+    for name, by_snapshot in stored.items():
+        path = str(home / "db" / name)
+        for indexes in ([], ["id:bloom", "id:minmax", "s.t:bloom", "d:minmax"]):
+            if indexes:
+                skipstone.Table(path).build(indexes=indexes)
+            for version, expected in list(by_snapshot.items())[:: 1 if indexes else 2]:
+                table = skipstone.Table(path, version=version)
+                assert text(table.query()) == expected
+                assert table.count() == len(expected)
+                held = [int(row[1:].split(",")[0]) for row in expected]
+                assert (table.min("id"), table.max("id")) == (min(held), max(held))
+                for id in (17, 61):
+                    assert table.count(f"id = {id}") == held.count(id)
+                nan = sum(", nan, " in row for row in expected)
+                assert table.count("s.n > 1e300") == nan
+                news = [row for row in expected if row.endswith("'new']")]
+                assert text(table.query("s.t = 'new'")) == news
+                deleted += "deleted row" in str(table.describe())
+    assert deleted > 10
+
+
+@pytest.mark.spark
+@pytest.mark.long
+def test_statistics_inside_structs_prune(home: Path, found: Any) -> None:
+    table = skipstone.Table(home / "db" / "t1")
+    assert table.plan("s.t < 'a long'").files_kept == 0
+    assert table.plan("d < DATE'2025-01-01'").files_kept == 0
+    assert "Apache Iceberg" in str(table.explain("s.t < 'a long'"))
 
 
 @pytest.mark.spark

@@ -1,20 +1,14 @@
-"""Tables of Apache Iceberg with merge on read: position deletes and deletion vectors of Spark."""
+"""Tables of Apache Iceberg in Spark, in a session that has no jar of Iceberg."""
 
 from __future__ import annotations
 
-import json
-import os
-import subprocess
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
 import pytest
 
 import skipstone
 from skipstone.errors import UnsupportedError
-from tests.folders import ROOT
-from tests.interop.java_systems import all_jars
-from tests.java import options_of
 from tests.table_formats.delta_tables import rows
 from tests.table_formats.iceberg_tables import (
     History,
@@ -27,83 +21,12 @@ from tests.table_formats.iceberg_tables import (
 )
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from pyiceberg.catalog.sql import SqlCatalog
     from pyspark.sql import SparkSession
 
 __all__ = ["catalog"]
 
 pytestmark = pytest.mark.spark
-
-
-@pytest.fixture(scope="module")
-def written(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The tables of ``iceberg_spark``, with their rows as Spark reads them."""
-    spark = ROOT / ".venv-spark4.1"
-    python = spark / "bin" / "python"
-    if not python.exists():
-        pytest.skip("no environment with PySpark 4.1: `make long` makes it")
-    jars = ",".join(map(str, all_jars("iceberg.xml")))
-    home = tmp_path_factory.mktemp("iceberg")
-    done = subprocess.run(
-        [python, "-m", "tests.table_formats.iceberg_spark", home, jars],
-        cwd=ROOT,
-        env={
-            **os.environ,
-            **options_of(spark),
-            "PYTHONPATH": str(ROOT),
-            "PYSPARK_PYTHON": str(python),
-        },
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-4000:]
-    return home
-
-
-def text(table: Any) -> list[str]:
-    """The rows as ``rows.json`` has them."""
-    found = []
-    for row in table.to_pylist():
-        inner = row["s"] or {"n": None, "t": None}
-        found.append(repr([row["id"], row["k"], row["d"], inner["n"], inner["t"]]))
-    return sorted(found)
-
-
-@pytest.mark.long
-def test_every_snapshot_has_the_rows_of_spark(written: Path) -> None:
-    """With and without an index, of tables of version 2 and 3, partitioned in several ways."""
-    stored = json.loads((written / "rows.json").read_text())
-    deleted = 0
-    for name, by_snapshot in stored.items():
-        path = str(written / "db" / name)
-        for indexes in ([], ["id:bloom", "id:minmax", "s.t:bloom", "d:minmax"]):
-            if indexes:
-                skipstone.Table(path).build(indexes=indexes)
-            for version, expected in by_snapshot.items():
-                table = skipstone.Table(path, version=version)
-                assert text(table.query()) == expected
-                assert table.count() == len(expected)
-                held = [int(row[1:].split(",")[0]) for row in expected]
-                assert (table.min("id"), table.max("id")) == (min(held), max(held))
-                for id in (3, 17, 44, 61):
-                    assert table.count(f"id = {id}") == held.count(id)
-                nan = sum(", nan, " in row for row in expected)
-                assert table.count("s.n > 1e300") == nan
-                news = [row for row in expected if row.endswith("'new']")]
-                assert text(table.query("s.t = 'new'")) == news
-                deleted += "deleted row" in str(table.describe())
-    assert deleted > 10
-
-
-@pytest.mark.long
-def test_statistics_inside_structs_prune(written: Path) -> None:
-    table = skipstone.Table(written / "db" / "t1")
-    assert table.plan("s.t < 'a long'").files_kept == 0
-    assert table.plan("d < DATE'2025-01-01'").files_kept == 0
-    assert "Apache Iceberg" in str(table.explain("s.t < 'a long'"))
 
 
 @pytest.mark.parametrize("indexed", [False, True])
