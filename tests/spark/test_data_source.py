@@ -203,7 +203,16 @@ def test_what_cannot_be_planned_is_an_error_and_not_no_rows(
         load(session, table, orderBy="s.x", limit="1").collect()
 
 
-@pytest.mark.parametrize("how", [{}, {"orderBy": "id desc", "limit": "3"}, {"limit": "250"}])
+@pytest.mark.parametrize(
+    "session, how",
+    [
+        ("classic", {}),
+        ("classic", {"orderBy": "id desc", "limit": "3"}),
+        ("classic", {"limit": "250"}),
+        ("connect", {}),
+    ],
+    indirect=["session"],
+)
 def test_a_file_that_is_gone_is_named(
     session: SparkSession, tmp_path: Path, how: dict[str, str]
 ) -> None:

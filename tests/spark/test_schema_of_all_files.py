@@ -50,7 +50,8 @@ def test_each_route_has_the_schema_of_all_files(
     session: SparkSession, tmp_path: Path, name: str, indexed: bool
 ) -> None:
     files, schema, where, count = TABLES[name]
-    for number, order in enumerate((files, files[::-1])):
+    # The order of files has a say in their schema, and none in what an index skips.
+    for number, order in enumerate((files,) if indexed else (files, files[::-1])):
         root = tmp_path / f"t{number}"
         root.mkdir()
         for at, content in enumerate(order):
@@ -63,9 +64,10 @@ def test_each_route_has_the_schema_of_all_files(
         if schema is not None:
             assert whole.schema.simpleString() == schema
         assert whole.schema == source.schema
-        assert rows(whole) == rows(source)
-        assert whole.count() == sum(each.num_rows for each in files)
-        assert table.read(session, where).count() == count
+        every = rows(whole)
+        assert every == rows(source)
+        assert len(every) == sum(each.num_rows for each in files)
+        assert len(rows(table.read(session, where))) == count
         assert table.count(where) == count
 
 
