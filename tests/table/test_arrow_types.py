@@ -168,6 +168,24 @@ def test_the_least_and_the_greatest_value_are_those_of_the_plain_type(
         assert (least, most) == (theirs.min("c", where), theirs.max("c", where))
 
 
+CONDITIONS = {
+    "list": ("array_contains(c, 'a7')", "size(c) = 2", "CASE WHEN id > 9 THEN size(c) > 1 END"),
+    "map": ("map_contains_key(c, 'k1')", "c['k1'] = 'v2'", "array_contains(map_values(c), 'v1')"),
+    "struct": ("c.a = 'a1'", "upper(c.a) LIKE 'A1%'", "c IS NULL"),
+}
+
+
+@each_nested
+def test_conditions_on_nested_columns_see_the_rows_that_others_leave(
+    tmp_path: Path, values: pa.Array, type: pa.DataType
+) -> None:
+    ours, theirs = table(tmp_path / "t", values, type), table(tmp_path / "p", values, values.type)
+    (conditions,) = [found for kind, found in CONDITIONS.items() if kind in str(values.type)[:6]]
+    for condition in conditions:
+        for where in (condition, f"id < 200 AND {condition}", f"id = 3 OR NOT ({condition})"):
+            assert ours.query(where)["id"].to_pylist() == theirs.query(where)["id"].to_pylist()
+
+
 ENGINES = {
     "DuckDB": lambda scan: scan.to_duckdb().to_arrow_table(),
     "polars": lambda scan: scan.to_polars().collect().to_arrow(),

@@ -41,6 +41,7 @@ import numpy as np
 import pyarrow as pa
 
 from skipstone import _compute as pc
+from skipstone._arrays import arrow, numbers, validity, within
 from skipstone.errors import UnsupportedError
 from skipstone.predicate.literals import stored
 from skipstone.predicate.operands import Unusable
@@ -134,6 +135,37 @@ def _text(values: pa.Array, type: pa.DataType) -> pa.Array:
     return pa.Array.from_buffers(
         type, len(values), values.buffers(), values.null_count, values.offset
     )
+
+
+def without_views(type: pa.DataType) -> pa.DataType:
+    """``type`` with ``large_string`` and ``large_binary`` in place of views, of which Arrow takes
+    no rows."""
+    t = pa.types
+    if t.is_string_view(type):
+        return pa.large_string()
+    if t.is_binary_view(type):
+        return pa.large_binary()
+    if t.is_struct(type):
+        return pa.struct([each.with_type(without_views(each.type)) for each in type])
+    if t.is_map(type):
+        return pa.map_(without_views(type.key_type), without_views(type.item_type))
+    if t.is_list(type) or t.is_large_list(type) or t.is_fixed_size_list(type):
+        element = type.value_field.with_type(without_views(type.value_type))
+        if t.is_fixed_size_list(type):
+            return pa.list_(element, type.list_size)
+        return pa.large_list(element) if t.is_large_list(type) else pa.list_(element)
+    return type
+
+
+def lists_of(views: pa.Array) -> pa.Array:
+    """A list view as a list. Arrow's own cast loses elements, and few of its kernels know views."""
+    valid = validity(views)
+    sizes = np.where(valid, numbers(views.sizes), 0).astype(np.int64)
+    places = np.repeat(numbers(views.offsets).astype(np.int64), sizes) + within(sizes)
+    values = views.values
+    elements = values.cast(without_views(values.type)).take(arrow(places))
+    offsets = arrow(np.append(0, np.cumsum(sizes)))
+    return pa.LargeListArray.from_arrays(offsets, elements, mask=arrow(~valid))
 
 
 def values_of_key(maps: pa.Array | pa.ChunkedArray, key: str) -> pa.Array | pa.ChunkedArray:

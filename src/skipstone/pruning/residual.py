@@ -44,6 +44,7 @@ if TYPE_CHECKING:
 
     from .sought import Sought
 
+from .column_types import lists_of, without_views
 from .sought import sought
 
 BoolArray: TypeAlias = "NDArray[np.bool_]"
@@ -167,7 +168,7 @@ class _Evaluation:
             try:
                 # A type without an order, such as TIME or a list, is only asked for nulls.
                 has_order = spark_type(type) is not None
-                arrays[name] = stored(column, type) if has_order else column
+                arrays[name] = stored(column, type) if has_order else _plain(column)
             except pa.ArrowInvalid as error:
                 raise unfit(name, column.type, type, self.path) from error
         try:
@@ -250,12 +251,16 @@ _FEW = 1 / 8
 def _some(column: Column, at: NDArray[np.int64]) -> Column:
     if not isinstance(column, pa.ChunkedArray | pa.Array):
         return column.at(at)
-    # Arrow takes no rows of views.
-    if pa.types.is_string_view(column.type):
-        column = column.cast(pa.large_string())
-    elif pa.types.is_binary_view(column.type):
-        column = column.cast(pa.large_binary())
-    return column.take(arrow(at))
+    return _plain(column).take(arrow(at))
+
+
+def _plain(column: pa.ChunkedArray | pa.Array) -> pa.ChunkedArray | pa.Array:
+    """The values without views: few kernels of Arrow know them."""
+    type = column.type
+    if pa.types.is_list_view(type) or pa.types.is_large_list_view(type):
+        return lists_of(_whole(column))
+    type = without_views(type)
+    return column if type == column.type else column.cast(type)
 
 
 def _is_computed(tree: Bound) -> bool:

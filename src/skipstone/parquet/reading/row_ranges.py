@@ -18,6 +18,7 @@ from skipstone._arrays import arrow, numbers
 from skipstone.errors import FormatError
 from skipstone.predicate.literals import Keys, order_keys
 from skipstone.pruning import RowSet
+from skipstone.pruning.column_types import without_views
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -147,29 +148,10 @@ def _take(column: pa.ChunkedArray, at: I64) -> pa.ChunkedArray:
         first = np.flatnonzero(np.diff(at, prepend=-2) != 1)
         if len(first) > _SLICES:
             try:
-                return column.cast(_without_views(column.type)).take(places).cast(column.type)
+                return column.cast(without_views(column.type)).take(places).cast(column.type)
             except pa.ArrowNotImplementedError:
                 pass
         return _slices(column, at[first], np.diff(first, append=len(at)))
-
-
-def _without_views(type: pa.DataType) -> pa.DataType:
-    """``type`` with ``large_string`` and ``large_binary`` in place of views."""
-    t = pa.types
-    if t.is_string_view(type):
-        return pa.large_string()
-    if t.is_binary_view(type):
-        return pa.large_binary()
-    if t.is_struct(type):
-        return pa.struct([each.with_type(_without_views(each.type)) for each in type])
-    if t.is_map(type):
-        return pa.map_(_without_views(type.key_type), _without_views(type.item_type))
-    if t.is_list(type) or t.is_large_list(type) or t.is_fixed_size_list(type):
-        element = type.value_field.with_type(_without_views(type.value_type))
-        if t.is_fixed_size_list(type):
-            return pa.list_(element, type.list_size)
-        return pa.large_list(element) if t.is_large_list(type) else pa.list_(element)
-    return type
 
 
 def column_at(table: pa.Table, path: tuple[str, ...]) -> pa.ChunkedArray:
