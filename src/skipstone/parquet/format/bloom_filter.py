@@ -52,7 +52,15 @@ import xxhash
 from skipstone._numba import CompiledKernels
 from skipstone.errors import FormatError, UnsupportedError
 from skipstone.parquet.thrift.compact import Reader
-from skipstone.parquet.thrift.structs import I32, Declared, Empty, optional, required, struct
+from skipstone.parquet.thrift.structs import (
+    I32,
+    Declared,
+    Empty,
+    declared,
+    optional,
+    required,
+    struct,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -104,28 +112,28 @@ _P1, _P2, _P3, _P4, _P5 = map(np.uint64, (P1, P2, P3, P4, P5))
 _MANY = 4_096
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@declared
 class BloomFilterAlgorithm(Declared):
     """A union with one member so far."""
 
     BLOCK: Empty | None = optional(1, struct(Empty))
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@declared
 class BloomFilterHash(Declared):
     """A union with one member so far."""
 
     XXHASH: Empty | None = optional(1, struct(Empty))
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@declared
 class BloomFilterCompression(Declared):
     """A union with one member so far."""
 
     UNCOMPRESSED: Empty | None = optional(1, struct(Empty))
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@declared
 class BloomFilterHeader(Declared):
     """The header before the bitset of ``numBytes`` bytes."""
 

@@ -19,7 +19,6 @@ unless ``is_compressed`` is false.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from skipstone.parquet.thrift.structs import (
@@ -33,6 +32,7 @@ from skipstone.parquet.thrift.structs import (
     STRING,
     Declared,
     Empty,
+    declared,
     enum,
     list_of,
     optional,
@@ -56,7 +56,7 @@ from .enums import (
 _EMPTY = struct(Empty)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@declared
 class DecimalType(Declared):
     """Value = unscaled × 10^-scale; INT32, INT64, or big-endian two's complement bytes."""
 
@@ -64,7 +64,7 @@ class DecimalType(Declared):
     precision: int = required(2, I32)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@declared
 class TimeUnit(Declared):
     """One of three."""
 
@@ -82,7 +82,7 @@ class TimeUnit(Declared):
         return "ns" if self.NANOS is not None else None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@declared
 class TimeType(Declared):
     """Time since midnight: INT32 for MILLIS, else INT64."""
 
@@ -90,7 +90,7 @@ class TimeType(Declared):
     unit: TimeUnit = required(2, struct(TimeUnit))
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@declared
 class TimestampType(Declared):
     """Time since the epoch, INT64: an instant if adjusted to UTC, else a local date and time."""
 
@@ -98,7 +98,7 @@ class TimestampType(Declared):
     unit: TimeUnit = required(2, struct(TimeUnit))
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@declared
 class IntType(Declared):
     """8, 16, 32 or 64 bits, signed or not, in an INT32 or INT64."""
 
@@ -106,21 +106,21 @@ class IntType(Declared):
     isSigned: bool = required(2, BOOL)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@declared
 class VariantType(Declared):
     """A group of ``metadata`` and ``value``, and perhaps ``typed_value``."""
 
     specification_version: int | None = optional(1, I8)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@declared
 class GeometryType(Declared):
     """WKB with straight edges."""
 
     crs: str | None = optional(1, STRING)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@declared
 class GeographyType(Declared):
     """WKB on an ellipsoid."""
 
@@ -130,7 +130,7 @@ class GeographyType(Declared):
     )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@declared
 class LogicalType(Declared):
     """What the values of a column mean: a union, of which one field is set.
 
@@ -173,7 +173,7 @@ class LogicalType(Declared):
         return next(iter(self.to_dict()), None) if not self.unknown else None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@declared
 class Statistics(Declared):
     """Statistics of a column chunk or a page."""
 
@@ -188,7 +188,7 @@ class Statistics(Declared):
     nan_count: int | None = optional(9, I64)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@declared
 class SizeStatistics(Declared):
     """Bytes of the byte arrays without their lengths, and how often each level occurs."""
 
@@ -197,7 +197,7 @@ class SizeStatistics(Declared):
     definition_level_histogram: tuple[int, ...] | None = optional(3, list_of(I64))
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@declared
 class BoundingBox(Declared):
     """Smallest and largest coordinate of each axis; ``xmin > xmax`` wraps around."""
 
@@ -211,7 +211,7 @@ class BoundingBox(Declared):
     mmax: float | None = optional(8, DOUBLE)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@declared
 class GeospatialStatistics(Declared):
     """Statistics of GEOMETRY and GEOGRAPHY columns; ``geospatial_types`` are WKB codes."""
 
@@ -219,7 +219,7 @@ class GeospatialStatistics(Declared):
     geospatial_types: tuple[int, ...] | None = optional(2, list_of(I32))
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@declared
 class AesGcmV1(Declared):
     """All modules with AES-GCM."""
 
@@ -228,7 +228,7 @@ class AesGcmV1(Declared):
     supply_aad_prefix: bool | None = optional(3, BOOL)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@declared
 class AesGcmCtrV1(Declared):
     """Pages with AES-CTR, everything else with AES-GCM."""
 
@@ -237,7 +237,7 @@ class AesGcmCtrV1(Declared):
     supply_aad_prefix: bool | None = optional(3, BOOL)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@declared
 class EncryptionAlgorithm(Declared):
     """One of two."""
 
@@ -245,7 +245,7 @@ class EncryptionAlgorithm(Declared):
     AES_GCM_CTR_V1: AesGcmCtrV1 | None = optional(2, struct(AesGcmCtrV1))
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@declared
 class EncryptionWithColumnKey(Declared):
     """The column has a key of its own; ``key_metadata`` says how to get it."""
 
@@ -253,7 +253,7 @@ class EncryptionWithColumnKey(Declared):
     key_metadata: bytes | None = optional(2, BINARY)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@declared
 class ColumnCryptoMetaData(Declared):
     """With which key a column is encrypted: that of the footer, or one of its own."""
 
@@ -263,7 +263,7 @@ class ColumnCryptoMetaData(Declared):
     )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@declared
 class FileCryptoMetaData(Declared):
     """The plaintext struct before an encrypted footer."""
 
@@ -271,7 +271,7 @@ class FileCryptoMetaData(Declared):
     key_metadata: bytes | None = optional(2, BINARY)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@declared
 class SchemaElement(Declared):
     """A node of the schema: a leaf has ``type``, a group ``num_children``."""
 
@@ -287,7 +287,7 @@ class SchemaElement(Declared):
     logicalType: LogicalType | None = optional(10, struct(LogicalType))
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@declared
 class KeyValue(Declared):
     """One pair of free metadata."""
 
@@ -305,7 +305,7 @@ def bytes_of_pairs(pairs: Iterable[KeyValue] | None) -> dict[bytes, bytes]:
     }
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@declared
 class SortingColumn(Declared):
     """One key of the sort order of a row group; ``column_idx`` is the ordinal of a leaf."""
 
@@ -314,7 +314,7 @@ class SortingColumn(Declared):
     nulls_first: bool = required(3, BOOL)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@declared
 class PageEncodingStats(Declared):
     """How many pages of one type have one encoding."""
 
@@ -323,7 +323,7 @@ class PageEncodingStats(Declared):
     count: int = required(3, I32)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@declared
 class ColumnMetaData(Declared):
     """Where a column chunk lies, and what it contains."""
 
@@ -348,7 +348,7 @@ class ColumnMetaData(Declared):
     geospatial_statistics: GeospatialStatistics | None = optional(17, struct(GeospatialStatistics))
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@declared
 class ColumnChunk(Declared):
     """One column of one row group."""
 
@@ -363,7 +363,7 @@ class ColumnChunk(Declared):
     encrypted_column_metadata: bytes | None = optional(9, BINARY)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@declared
 class RowGroup(Declared):
     """A horizontal slice of the table."""
 
@@ -376,7 +376,7 @@ class RowGroup(Declared):
     ordinal: int | None = optional(7, I16)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@declared
 class ColumnOrder(Declared):
     """The order of ``min_value`` and ``max_value``; readers ignore both in an unknown order.
 
@@ -390,7 +390,7 @@ class ColumnOrder(Declared):
     INT96_TIMESTAMP_ORDER: Empty | None = optional(3, _EMPTY)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@declared
 class FileMetaData(Declared):
     """The footer."""
 
@@ -405,7 +405,7 @@ class FileMetaData(Declared):
     footer_signing_key_metadata: bytes | None = optional(9, BINARY)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@declared
 class DataPageHeader(Declared):
     """Header of a v1 data page; ``num_values`` includes nulls."""
 
@@ -416,7 +416,7 @@ class DataPageHeader(Declared):
     statistics: Statistics | None = optional(5, struct(Statistics))
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@declared
 class IndexPageHeader(Declared):
     """Header of an index page of 2013 (``index_pages.py``): the number of its entries.
 
@@ -426,7 +426,7 @@ class IndexPageHeader(Declared):
     num_entries: int | None = optional(1, I32)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@declared
 class DictionaryPageHeader(Declared):
     """Header of the dictionary, the first page of its chunk."""
 
@@ -435,7 +435,7 @@ class DictionaryPageHeader(Declared):
     is_sorted: bool | None = optional(3, BOOL)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@declared
 class DataPageHeaderV2(Declared):
     """Header of a v2 data page, which begins with a row."""
 
@@ -449,7 +449,7 @@ class DataPageHeaderV2(Declared):
     statistics: Statistics | None = optional(8, struct(Statistics))
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@declared
 class PageHeader(Declared):
     """The header before every page, with one of four inner headers; none for an unknown type."""
 

@@ -36,6 +36,7 @@ from skipstone.parquet.thrift.structs import (
     I32,
     I64,
     Declared,
+    declared,
     enum,
     list_of,
     optional,
@@ -59,7 +60,7 @@ U8: TypeAlias = "NDArray[np.uint8]"
 _LOCATION = bytes((0x16, 0x15, 0x16, 0x00))
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@declared
 class PageLocation(Declared):
     """Where a data page lies."""
 
@@ -68,7 +69,7 @@ class PageLocation(Declared):
     first_row_index: int = required(3, I64)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@declared
 class OffsetIndex(Declared):
     """Where the data pages of a chunk lie, in their order; a page begins with a row."""
 
@@ -76,7 +77,7 @@ class OffsetIndex(Declared):
     unencoded_byte_array_data_bytes: tuple[int, ...] | None = optional(2, list_of(I64))
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@declared
 class ColumnIndex(Declared):
     """Bounds of each data page of a chunk, in the column's order."""
 
