@@ -59,8 +59,9 @@ def map_keys(root):
     plain = spark.read.option("mergeSchema", "true").parquet(root)
     frame = skipstone.skip(plain)
     out = {"built": report.files_built, "left out": len(report.left_out), "wrong": [], "many": []}
-    every = rows_of_each(plain, [where for where, _ in maps.OTHERS])
-    for (where, most), expected in zip(maps.OTHERS, every):
+    asked = maps.OTHERS[::4]  # the driver plans as it does without a cluster
+    every = rows_of_each(plain, [where for where, _ in asked])
+    for (where, most), expected in zip(asked, every):
         found, files = read_by_spark(frame.where(where))
         if found != expected:
             out["wrong"].append(where)
