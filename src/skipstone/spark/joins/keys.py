@@ -477,7 +477,11 @@ def _aggregate(node: Node) -> str | None:
             name = kind.rpartition(".")[2]
             if ".aggregate." in kind and name not in _AGGREGATES | {"AggregateExpression"}:
                 return f"the other side has {name}: a second run may give another value"
-        inexact = any(each.get("dataType") in ("float", "double") for each in nodes)
-        if inexact and any(kind.endswith((".Sum", ".Average")) for kind in kinds):
+        types = [str(each["dataType"]) for each in nodes if "dataType" in each]
+        inexact = "float" in types or "double" in types
+        # The average of whole numbers is a sum of doubles, too.
+        rounded = any(kind.endswith(".Average") for kind in kinds)
+        rounded &= not all(type.startswith("decimal") for type in types)
+        if rounded or (inexact and any(kind.endswith(".Sum") for kind in kinds)):
             return "the other side sums up floating-point numbers: the order may differ"
     return None
