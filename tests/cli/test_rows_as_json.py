@@ -39,3 +39,15 @@ def test_nan_bytes_and_decimals_are_texts(tmp_path: Path) -> None:
         assert [plain(each) for each in values if each != b"x" * 70] == [
             each for each in found if each != f"0x{'78' * 70}"
         ]
+
+
+def test_times_keep_their_nanoseconds(tmp_path: Path) -> None:
+    ticks = pa.array([86_399_999_999_999, 1_000, 0, None], pa.int64())
+    times = ticks.view(pa.time64("ns"))
+    lists = pa.ListArray.from_arrays([0, 1, 2, 3, 4], times)
+    pq.write_table(pa.table({"t": times, "n": lists}), tmp_path / "a.parquet")
+    expected = ["23:59:59.999999999", "00:00:00.000001", "00:00:00", None]
+    done = CliRunner().invoke(cli, ["query", str(tmp_path), "--json"])
+    assert json.loads(done.output)["rows"] == [[text, [text]] for text in expected]
+    done = CliRunner().invoke(cli, ["query", str(tmp_path), "--columns", "t", "--csv"])
+    assert done.output.splitlines()[1:] == [text or '""' for text in expected]

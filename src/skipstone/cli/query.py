@@ -291,7 +291,11 @@ def values_of(column: pa.Array | pa.ChunkedArray) -> list[Any]:
 
     if pa.types.is_timestamp(column.type):
         return list(text_of_times(column).to_pylist())
-    if "timestamp[ns" in str(column.type):  # in a list or struct: pandas, if there, has its own
+    if column.type == pa.time64("ns"):  # Python would cut off the last three digits
+        texts = pc.cast(column, pa.string()).to_pylist()
+        return [text and text.removesuffix("000").removesuffix(".000000") for text in texts]
+    inner = str(column.type)
+    if "timestamp[ns" in inner or "time64[ns" in inner:  # pandas, if it is there, has its own
         return _unusual_values(column)
     try:
         return list(column.to_pylist())
