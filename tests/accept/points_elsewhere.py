@@ -16,7 +16,10 @@ if TYPE_CHECKING:
 def hold(*tests: str) -> None:
     """Run these tests; the promise is kept when they pass and at least one ran."""
     done = subprocess.run(
-        [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", *tests],
+        [
+            *(sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider"),
+            *("-m", "not soak and not interop", *tests),
+        ],
         cwd=ROOT,
         capture_output=True,
         text=True,
@@ -34,7 +37,7 @@ def connect(bench: Workbench) -> None:
 
 @point("reading: on a standalone cluster, executors build and a query skips")
 def cluster(bench: Workbench) -> None:
-    hold("tests/spark/test_servers.py::test_build_and_query_on_a_cluster")
+    hold("tests/spark/test_cluster.py::test_build_and_query")
 
 
 @point("object stores: beside the listing a key takes four round trips, and two in later queries")
