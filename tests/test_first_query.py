@@ -197,6 +197,21 @@ def test_no_query_imports_pandas(table: str, request: pytest.FixtureRequest) -> 
     assert loaded & ABROAD == set()
 
 
+def test_letters_of_any_script_and_two_builds_import_no_pandas(plain: str, tmp_path: Path) -> None:
+    path = str(tmp_path / "é")
+    shutil.copytree(plain, path)
+    for index in ("key:bloom", "ts:minmax"):
+        skipstone.Table(path).build(indexes=[index], pm="none")
+    found, loaded = fresh(
+        f"import skipstone\ntable = skipstone.Table({path!r})\n"
+        "built = table.refresh(pm='none').files_built\n"
+        "found = [built, table.query('key = 125')['user'].to_pylist()]\n"
+        "table.describe()"
+    )
+    assert found == [0, ["u-125"]]
+    assert "pandas" not in loaded
+
+
 def test_small_files_are_counted_without_compiled_code(plain: str, tmp_path: Path) -> None:
     for number in range(FILES, 3 * FILES):
         table = pq.read_table(f"{plain}/part-{number % FILES:02}.parquet", partitioning=None)

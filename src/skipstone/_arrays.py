@@ -88,30 +88,34 @@ def ordinals(count: int) -> NDArray[np.int64]:
     return found
 
 
-def arrow(values: NDArray[Any]) -> pa.Array:
-    """Numbers, or booleans, as an Arrow array that shares their bytes.
+def arrow(values: NDArray[Any], valid: NDArray[np.bool_] | None = None) -> pa.Array:
+    """Numbers, or booleans, as an Arrow array that shares their bytes; null where not ``valid``.
 
     ``pa.array`` imports pandas where it is installed, to see whether it was given a Series: 0.2 s
     in the first call.
     """
     import pyarrow as pa
 
+    known = None if valid is None else pa.py_buffer(np.packbits(valid, bitorder="little"))
     if values.dtype == np.bool_:
         bits = np.packbits(values, bitorder="little")
-        return pa.Array.from_buffers(pa.bool_(), len(values), [None, pa.py_buffer(bits)])
+        return pa.Array.from_buffers(pa.bool_(), len(values), [known, pa.py_buffer(bits)])
     held = np.ascontiguousarray(values)
     type = pa.from_numpy_dtype(held.dtype)
-    return pa.Array.from_buffers(type, len(held), [None, pa.py_buffer(held)])
+    return pa.Array.from_buffers(type, len(held), [known, pa.py_buffer(held)])
 
 
-def arrow_bytes(values: Iterable[bytes]) -> pa.Array:
+def arrow_bytes(values: Iterable[bytes | None]) -> pa.Array:
     """Byte strings as ``large_binary``, without pandas as above."""
     import pyarrow as pa
 
-    held = list(values)
+    given = list(values)
+    held = [b"" if value is None else value for value in given]
+    valid = np.array([value is not None for value in given], np.bool_)
     ends = np.zeros(len(held) + 1, np.int64)
     np.cumsum([len(value) for value in held], out=ends[1:])
-    parts = [None, pa.py_buffer(ends), pa.py_buffer(b"".join(held))]
+    known = None if valid.all() else pa.py_buffer(np.packbits(valid, bitorder="little"))
+    parts = [known, pa.py_buffer(ends), pa.py_buffer(b"".join(held))]
     return pa.Array.from_buffers(pa.large_binary(), len(held), parts)
 
 

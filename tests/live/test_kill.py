@@ -34,6 +34,7 @@ if TYPE_CHECKING:
 # Forks for each request: starting Python and Arrow takes longer than everything else here.
 SERVER = """
 import json, os, signal, sys
+import pandas  # pyarrow does, in each fork: most of its time
 from tests.live.test_kill import OPERATIONS, stop_at
 for line in sys.stdin:
     root, operation, step, torn = json.loads(line)

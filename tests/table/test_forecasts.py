@@ -59,7 +59,7 @@ ORDERS = [None, None, "id", "id desc", "x", "k desc nulls last, id", "n, text de
 
 shapes = st.fixed_dictionaries(
     {
-        "rows": st.sampled_from([50, 500, 3_000, 8_000]),
+        "rows": st.sampled_from([50, 500, 2_000, 4_000]),
         "groups": st.sampled_from([1, 2, 7, 30]),
         "use_dictionary": st.sampled_from([True, False, ["text"]]),
         "data_page_size": st.sampled_from([300, 2_000, 1 << 20]),

@@ -299,7 +299,7 @@ def _bytes_of_pms(matched: MatchedFacts) -> int:
     """Bytes of the row group metadata that plans would read."""
     rows, places = matched.sidecar_rows("pm"), matched.places("pm")
     rows = rows[rows >= 0]
-    inline = pc.sum(pc.binary_length(places.inline.take(pa.array(rows)))).as_py() or 0
+    inline = pc.sum(pc.binary_length(places.inline.take(arrow(rows)))).as_py() or 0
     return int(inline) + int(np.maximum(places.length[rows], 0).sum())
 
 

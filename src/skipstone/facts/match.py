@@ -12,17 +12,16 @@ not about this version, and it is unknown which: such a file counts as stale.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import numpy as np
 import pyarrow as pa
 
 from skipstone import _compute as pc
-from skipstone._arrays import arrow
+from skipstone._arrays import arrow, distinct
 from skipstone.identity import UNITS_PER_SECOND
 from skipstone.pruning import Cause, Reason
 
-from .._arrays import distinct
 from .part_columns import (
     ETAG,
     FINGERPRINT,
@@ -45,6 +44,8 @@ if TYPE_CHECKING:
     from skipstone.storage import Listing
 
     from .parts import Part
+
+_NUMBERS: Final = np.iinfo(np.int64)
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -251,22 +252,23 @@ def _contradicted(
     rows, file = rows[several], file[several]
     sizes = facts.sizes[rows]
     units = facts.units[rows]
-    coarsest = units.min()
-    columns = {
-        "file": arrow(file),
-        "size": pa.array(sizes, mask=sizes < 0),
-        "etag": facts.etags.take(arrow(rows)).combine_chunks(),
-        "coarse": arrow(facts.mtimes[rows] // (units // coarsest)),
-    }
-    for unit in distinct(units).tolist():
-        columns[f"mtime {unit}"] = pa.array(facts.mtimes[rows], mask=units != unit)
-    table = pa.table(columns)
-    counts = table.group_by("file").aggregate(
-        [(name, "count_distinct", pc.CountOptions(mode="only_valid")) for name in columns][1:]
-    )
-    worst = np.max([integers(counts[f"{name}_count_distinct"], 0) for name in [*columns][1:]], 0)
-    doubtful: NDArray[np.int64] = integers(counts["file"], -1)[worst > 1]
-    return doubtful
+    etags = integers(facts.etags.take(arrow(rows)).combine_chunks().dictionary_encode().indices, -1)
+    mtimes = facts.mtimes[rows]
+    everywhere = np.ones(len(rows), np.bool_)
+    compared = [
+        (sizes, sizes >= 0),
+        (etags, etags >= 0),
+        (mtimes // (units // units.min()), everywhere),
+        *((mtimes, units == unit) for unit in distinct(units).tolist()),
+    ]
+    order = np.argsort(file, kind="stable")
+    found, starts = np.unique(file[order], return_index=True)
+    doubtful = np.zeros(len(found), np.bool_)
+    for values, known in compared:
+        low = np.where(known, values, _NUMBERS.max)[order]
+        high = np.where(known, values, _NUMBERS.min)[order]
+        doubtful |= np.maximum.reduceat(high, starts) > np.minimum.reduceat(low, starts)
+    return found[doubtful]
 
 
 def _orphans(

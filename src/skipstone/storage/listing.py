@@ -34,6 +34,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final, TypeAlias
 
 import numpy as np
 
+from skipstone._arrays import arrow_bytes
 from skipstone._numba import CompiledKernels
 from skipstone.identity import ObjectId, TimeUnit, etag_of
 
@@ -234,8 +235,7 @@ def _strings(texts: Sequence[str | None]) -> pa.Array:
         # In ASCII, offsets follow from lengths: several times faster than converting one by one.
         whole = "".join(texts).encode("ascii")  # type: ignore[arg-type]
     except (UnicodeEncodeError, TypeError):
-        coded = [_utf8(text) for text in texts]
-        return pa.array(coded, pa.large_binary()).cast(pa.large_string())
+        return arrow_bytes(map(_utf8, texts)).cast(pa.large_string())
     offsets = np.zeros(len(texts) + 1, np.int64)
     np.cumsum(np.fromiter(map(len, texts), np.int64, len(texts)), out=offsets[1:])  # type: ignore[arg-type]
     buffers = [None, pa.py_buffer(offsets), pa.py_buffer(whole)]
