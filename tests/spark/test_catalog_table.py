@@ -53,7 +53,7 @@ def test_a_partition_by_its_text(
 
 
 @pytest.mark.spark
-@pytest.mark.slow
+@pytest.mark.long
 def test_hive() -> None:
     done = subprocess.run(
         [sys.executable, "-W", "ignore", "-m", "tests.spark.hive_job"],

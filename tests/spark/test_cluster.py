@@ -20,7 +20,7 @@ from tests.table.test_encrypting_spark import FORMS
 if TYPE_CHECKING:
     from pathlib import Path
 
-pytestmark = [pytest.mark.spark, pytest.mark.slow]
+pytestmark = [pytest.mark.spark, pytest.mark.long]
 
 SCRIPT = """
 from pathlib import Path
