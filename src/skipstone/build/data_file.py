@@ -99,6 +99,8 @@ def build_file(
     return facts
 
 
+#: the error of a file that nobody can read any more
+GONE: Final = "the file is gone since it was listed"
 _MEMORY: Final = (
     "not enough memory in this task (raise spark.executor.pyspark.memory, or build with less:"
     " memory=…, --memory)"
@@ -124,7 +126,7 @@ def _why(error: Exception) -> str:
     if isinstance(error, KeyUnavailableError):
         return f"encrypted, and no key was given: {text}"
     if isinstance(error, FileNotFoundError):
-        return "gone"
+        return GONE
     if isinstance(error, MemoryError) or "launch worker thread" in text:
         return f"{_MEMORY}: {text}"
     if isinstance(error, FormatError):

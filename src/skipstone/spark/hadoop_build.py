@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, cast
 
 import numpy as np
 
-from skipstone.build.data_file import build_file
+from skipstone.build.data_file import GONE, build_file
 from skipstone.build.job import BuildJob, Outcome, run_here
 from skipstone.facts.encode import FileFacts
 from skipstone.identity import ObjectId, canonical_path
@@ -73,7 +73,7 @@ def build_through_spark(
         outcomes += [
             *found,
             *(
-                Outcome(path=each.path, size=each.size or 0, error="gone", gone=True)
+                Outcome(path=each.path, size=each.size or 0, error=GONE, gone=True)
                 for each in files
                 if each.path not in seen
             ),
@@ -116,7 +116,7 @@ def published(
                 found: FileFacts = pickle.loads(row["result"])
                 current = version(found.id.path)
                 if found.error is None and current is None:
-                    found = replace(found, error="gone", gone=True)
+                    found = replace(found, error=GONE, gone=True)
                 elif current is not None and not current.same_version(found.id):
                     error = f"{found.id.path} changed while it was read"
                     found = FileFacts(id=found.id, error=error)

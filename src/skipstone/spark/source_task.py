@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 
 from skipstone.build.column_indexes import ColumnsBuilder
+from skipstone.build.data_file import GONE
 from skipstone.facts.encode import FileFacts
 from skipstone.facts.part_columns import UNREADABLE
 from skipstone.identity import canonical_path, decode_uri
@@ -154,7 +155,7 @@ class SourceFile:
             if storage is not None and not storage.stat(self.object.path).same_version(self.object):
                 raise OSError("changed while it was read")
         except FileNotFoundError:
-            return FileFacts(id=self.object, error="gone", gone=True)
+            return FileFacts(id=self.object, error=GONE, gone=True)
         except OSError as error:
             return FileFacts(id=self.object, error=f"{self.object.path} {error}")
         return FileFacts(
