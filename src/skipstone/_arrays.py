@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 import numpy as np
 
@@ -110,11 +110,13 @@ def arrow_bytes(values: Iterable[bytes | None]) -> pa.Array:
     import pyarrow as pa
 
     given = list(values)
-    held = [b"" if value is None else value for value in given]
-    valid = np.array([value is not None for value in given], np.bool_)
+    known, held = None, cast("list[bytes]", given)
+    if None in given:
+        valid = np.array([value is not None for value in given], np.bool_)
+        known = pa.py_buffer(np.packbits(valid, bitorder="little"))
+        held = [value or b"" for value in given]
     ends = np.zeros(len(held) + 1, np.int64)
     np.cumsum([len(value) for value in held], out=ends[1:])
-    known = None if valid.all() else pa.py_buffer(np.packbits(valid, bitorder="little"))
     parts = [known, pa.py_buffer(ends), pa.py_buffer(b"".join(held))]
     return pa.Array.from_buffers(pa.large_binary(), len(held), parts)
 

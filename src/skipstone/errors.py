@@ -38,6 +38,13 @@ def _rebuild(cls: type[SkipstoneError], state: dict[str, object]) -> SkipstoneEr
     return error
 
 
+def command(*words: str) -> str:
+    """``skipstone`` and these words for a hint: in backquotes, and quoted for a shell."""
+    import shlex
+
+    return f"`{shlex.join(['skipstone', *words])}`"
+
+
 def in_words(error: Exception, path: str | None = None) -> str:
     """What went wrong, without the hint, and without ``path`` where it is named already."""
     if isinstance(error, SkipstoneError):
@@ -153,13 +160,11 @@ class NoIndexError(SkipstoneError, LookupError):
     """There is no index at the place that the caller names."""
 
     def __init__(self, location: str, table: str, *, hint: str | None = None) -> None:
-        import shlex
-
         self.location, self.table = location, table
-        build = shlex.join(["skipstone", "build", table, "--index-location", location])
+        build = command("build", table, "--index-location", location)
         super().__init__(
             f"there is no index at {location}",
-            hint=hint or f"correct the index location; `{build}` makes one there",
+            hint=hint or f"correct the index location; {build} makes one there",
         )
 
 

@@ -6,7 +6,6 @@ Counts have a denominator and a unit; sizes have decimal units.
 from __future__ import annotations
 
 import datetime
-import shlex
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import fields
 from decimal import Decimal
@@ -16,11 +15,6 @@ from typing import Any, ClassVar
 SHOWN = 5
 
 _UNITS = ("B", "kB", "MB", "GB", "TB", "PB")
-
-
-def command(*words: str) -> str:
-    """``skipstone`` with these words in backquotes, such that a shell takes each as it is."""
-    return f"`{shlex.join(['skipstone', *words])}`"
 
 
 def size(nbytes: float) -> str:

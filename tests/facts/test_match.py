@@ -176,6 +176,42 @@ def test_facts_of_two_versions_that_a_listing_cannot_tell_apart_say_nothing(tabl
     assert minima(table.store.snapshot().match(as_spark(files))) == [5, 10, 20]
 
 
+SECOND: tuple[int, TimeUnit] = (1_700_000_000, "s")
+NANOSECOND: tuple[int, TimeUnit] = (1_700_000_000_123_456_789, "ns")
+
+
+@pytest.mark.parametrize(
+    "other, same",
+    [
+        ((1_700_000_000_123_456_789, "ns"), True),
+        ((1_700_000_000_123_456_790, "ns"), False),
+        ((1_700_000_000_123_456, "us"), True),
+        ((1_700_000_000_123_457, "us"), False),
+        ((1_700_000_000_123, "ms"), True),
+        ((1_700_000_000_124, "ms"), False),
+        (SECOND, True),
+    ],
+)
+@pytest.mark.parametrize("coarse_beside", [False, True])
+def test_two_facts_of_one_file_have_one_time(
+    tmp_path: Path, other: tuple[int, TimeUnit], same: bool, coarse_beside: bool
+) -> None:
+    """The listing knows seconds, and so may facts of another file."""
+    store = Store.of_table(str(tmp_path / "t"))
+    facts = [("a", NANOSECOND), ("a", other), ("b", NANOSECOND)]
+    facts += [("b", SECOND)] * coarse_beside
+    for name, (mtime, unit) in facts:
+        store.write_part(
+            [FileFacts(id=ObjectId(path=f"/t/{name}", size=1, mtime=mtime, unit=unit))],
+            [],
+            pa.schema([]),
+        )
+    files = [ObjectId(path=f"/t/{name}", size=1, mtime=SECOND[0], unit="s") for name in "ab"]
+    matched = store.snapshot().match(Listing.of("/t", files, "s"))
+    assert matched.has_fact.tolist() == [same, True]
+    assert matched.stale.tolist() == [not same, False]
+
+
 @pytest.mark.parametrize("extreme", [-(2**63), 2**63 - 1])
 def test_times_out_of_range_match_nothing(tmp_path: Path, extreme: int) -> None:
     store = Store.of_table(str(tmp_path / "t"))

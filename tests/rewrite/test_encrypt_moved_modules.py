@@ -65,7 +65,11 @@ def few(found: list[Module]) -> list[int]:
     places = defaultdict(list)
     for at, each in enumerate(found):
         places[each.type].append(at)
-    return [at for of_type in places.values() for at in of_type[:: max(1, len(of_type) // 4)]]
+    return [
+        at
+        for of_type in places.values()
+        for at in sorted({*of_type[:: max(1, len(of_type) // 4)], of_type[-1]})
+    ]
 
 
 def name_of(type: ModuleType) -> str:

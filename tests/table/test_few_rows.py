@@ -21,6 +21,7 @@ from hypothesis import assume, event, given, note
 import skipstone
 from skipstone.errors import FormatError, SkipstoneError
 from skipstone.execution import bulk_rows
+from skipstone.parquet.format.page_index import OffsetIndex, PageLocation
 from skipstone.parquet.reading import few_rows
 from skipstone.parquet.reading.bulk_chunks import KERNELS
 from skipstone.predicate.binding import bind
@@ -206,6 +207,50 @@ def test_a_row_of_one_file_that_the_predicate_finds(tmp_path: Path) -> None:
             assert table.query(where).equals(right)
             assert table.query(where, ["unique", "id"]).equals(right.select(["unique", "id"]))
         assert taken == [True] * 2
+
+
+def test_a_chunk_that_goes_back_to_its_dictionary(tmp_path: Path) -> None:
+    """No writer does it: the last page, which is plain, becomes the first. The dictionary is not
+    read for it, and the page of indices is left to the reader of single files."""
+    count, page = 5_600, 70
+    words = [f"{row % 5 if row < 2_000 else row} {'x' * 200}" for row in range(count)]
+    path = tmp_path / "0.parquet"
+    pq.write_table(
+        pa.table({"id": range(count), "s": words}), path, compression="none", use_dictionary=["s"],
+        dictionary_pagesize_limit=20_000, write_batch_size=10, max_rows_per_page=page,
+        write_page_index=True,
+    )  # fmt: skip
+    data = path.read_bytes()
+    chunk = skipstone.ParquetFile(path).metadata.row_groups[0].columns[1]
+    at, length = chunk.offset_index_offset, chunk.offset_index_length
+    assert at is not None
+    assert length is not None
+    index = OffsetIndex.from_bytes(data[at : at + length])
+    sizes = [each.compressed_page_size for each in index.page_locations]
+    assert sizes[0] < 100 < 10_000 < sizes[-1]
+    start, stop = index.page_locations[0].offset, index.page_locations[-1].offset
+    end, sizes = stop + sizes[-1], [sizes[-1], *sizes[:-1]]
+    words_of = index.unencoded_byte_array_data_bytes
+    assert words_of is not None
+    moved = OffsetIndex(
+        unencoded_byte_array_data_bytes=(words_of[-1], *words_of[:-1]),
+        page_locations=tuple(
+            PageLocation(offset=offset, compressed_page_size=size, first_row_index=row)
+            for offset, size, row in zip(
+                np.cumsum([start, *sizes[:-1]]).tolist(), sizes, range(0, count, page), strict=True
+            )
+        ),
+    ).to_bytes()
+    assert len(moved) == length
+    pages = data[stop:end] + data[start:stop]
+    path.write_bytes(data[:start] + pages + data[end:at] + moved + data[at + length :])
+    whole = [*words[-page:], *words[:-page]]
+    table = skipstone.Table(str(tmp_path))
+    for rows, quick in (([3, 9], True), ([100, 200], True), ([3, 100], False)):
+        with few() as taken:
+            found = table.query(f"id IN ({rows[0]}, {rows[1]})")
+        assert found["s"].to_pylist() == [whole[row] for row in rows]
+        assert taken == [quick]
 
 
 def test_known_answers_are_of_the_versions_that_were_indexed(tmp_path: Path) -> None:

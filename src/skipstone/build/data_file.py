@@ -99,7 +99,7 @@ def build_file(
     return facts
 
 
-#: the error of a file that nobody can read any more
+#: the error of a file that was deleted after it was listed
 GONE: Final = "the file is gone since it was listed"
 _MEMORY: Final = (
     "not enough memory in this task (raise spark.executor.pyspark.memory, or build with less:"

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from skipstone.errors import UnsupportedError
-from skipstone.human import command, duration, of_total, plain
+from skipstone.errors import UnsupportedError, command
+from skipstone.human import duration, of_total, plain
 from skipstone.human import size as human_size
 
 from .completion import column_list

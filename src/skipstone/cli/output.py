@@ -14,6 +14,7 @@ import sys
 import time
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn, Protocol, TextIO
 
 import click
@@ -280,8 +281,8 @@ def _missing_above(path: object) -> str | None:
     """The directory that ``path`` would lie in, where there is none."""
     if not isinstance(path, str) or "://" in path:
         return None
-    above = os.path.dirname(path) or "."  # noqa: PTH120 - pathlib takes a while to import
-    return None if os.path.exists(above) else one_line(above)  # noqa: PTH110
+    above = Path(path).parent
+    return None if above.exists() else one_line(str(above))
 
 
 def fault(fault: Fault, error: BaseException | None = None) -> None:

@@ -9,8 +9,9 @@ import uuid
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+from skipstone.errors import command
 from skipstone.facts.store import Store
-from skipstone.human import command, duration, of_total, one_line, percent, plural, size
+from skipstone.human import duration, of_total, one_line, percent, plural, size
 from skipstone.pruning import Cause
 
 from .diagnosis import Finding, failed, guarded

@@ -18,6 +18,7 @@ from collections import deque
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import replace
 from functools import cached_property
+from itertools import islice
 from threading import Lock
 from time import perf_counter
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -184,9 +185,10 @@ class OpenFiles:
         queue: deque[R | Future[R]] = deque()
         pool: ThreadPoolExecutor | None = None
         try:
-            for item, last in _with_last(items, ahead=not self.storage.remote):
+            local = not self.storage.remote
+            for item, last in _with_last(items) if local else ((item, False) for item in items):
                 alone = last and pool is None
-                if self.workers == 1 or (not self.storage.remote and (alone or small(item))):
+                if self.workers == 1 or (local and (alone or small(item))):
                     if not queue:
                         yield call(item)
                         continue
@@ -259,15 +261,15 @@ def _same_file(one: ObjectId, other: ObjectId) -> bool:
     return one.size == other.size and len(inodes) == 1 and "" not in inodes
 
 
-def _with_last(items: Iterable[T], *, ahead: bool) -> Iterator[tuple[T, bool]]:
-    """Each item, and whether it is known to be the last: only if the next is taken ``ahead``."""
+def _with_last(items: Iterable[T]) -> Iterator[tuple[T, bool]]:
+    """Each item, and whether it is the last; so the next one is taken before each is given."""
     rest = iter(items)
-    for item in rest:
-        held = item
-        for following in rest if ahead else ():
-            yield held, False
-            held = following
-        yield held, ahead
+    held = list(islice(rest, 1))
+    for following in rest:
+        yield held[0], False
+        held = [following]
+    for item in held:
+        yield item, True
 
 
 def _result(found: R | Future[R]) -> R:

@@ -16,8 +16,8 @@ import pyarrow as pa
 
 from skipstone import _compute as pc
 from skipstone._arrays import arrow, arrow_bytes, numbers
-from skipstone.errors import SkipstoneError, UnsupportedError
-from skipstone.human import command, size
+from skipstone.errors import SkipstoneError, UnsupportedError, command
+from skipstone.human import size
 from skipstone.predicate.tree import is_expression
 from skipstone.predicate.types import column_path, spark_name
 from skipstone.pruning.kind import column_fields

@@ -243,28 +243,24 @@ def _same_fingerprint(facts: Identities, fingerprint: str | None) -> NDArray[np.
 def _contradicted(
     facts: Identities, file_of_row: NDArray[np.int64], files: int
 ) -> NDArray[np.int64]:
-    """Files with two rows that cannot be about one version: sizes, etags or mtimes differ."""
+    """Files with two rows that cannot be about one version: etags or mtimes differ. Known sizes are
+    all that of the listing."""
     rows = np.flatnonzero(file_of_row >= 0)
     if len(rows) == files:
         return np.empty(0, np.int64)  # one row per file: no contradiction
     file = file_of_row[rows]
     several = np.bincount(file)[file] > 1
     rows, file = rows[several], file[several]
-    sizes = facts.sizes[rows]
-    units = facts.units[rows]
+    units, mtimes = facts.units[rows], facts.mtimes[rows]
     etags = integers(facts.etags.take(arrow(rows)).combine_chunks().dictionary_encode().indices, -1)
-    mtimes = facts.mtimes[rows]
-    everywhere = np.ones(len(rows), np.bool_)
-    compared = [
-        (sizes, sizes >= 0),
-        (etags, etags >= 0),
-        (mtimes // (units // units.min()), everywhere),
-        *((mtimes, units == unit) for unit in distinct(units).tolist()),
+    # Two mtimes are compared in the coarser of their units, as by ``ObjectId.same_version``.
+    coarser = [
+        (mtimes // np.maximum(units // unit, 1), units >= unit) for unit in distinct(units).tolist()
     ]
     order = np.argsort(file, kind="stable")
     found, starts = np.unique(file[order], return_index=True)
     doubtful = np.zeros(len(found), np.bool_)
-    for values, known in compared:
+    for values, known in [(etags, etags >= 0), *coarser]:
         low = np.where(known, values, _NUMBERS.max)[order]
         high = np.where(known, values, _NUMBERS.min)[order]
         doubtful |= np.maximum.reduceat(high, starts) > np.minimum.reduceat(low, starts)

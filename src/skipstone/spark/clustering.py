@@ -26,8 +26,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from skipstone.errors import SkipstoneError, UnsupportedError, first_line
-from skipstone.human import Report, command, duration, plural, size
+from skipstone.errors import SkipstoneError, UnsupportedError, command, first_line
+from skipstone.human import Report, duration, plural, size
 from skipstone.predicate.types import backquoted
 from skipstone.rewrite.curve import BITS, Curve
 

@@ -15,8 +15,7 @@ from contextlib import suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
-from skipstone.errors import SkipstoneError, UnsupportedError
-from skipstone.human import command
+from skipstone.errors import SkipstoneError, UnsupportedError, command
 from skipstone.identity import canonical_path
 from skipstone.pruning import Cause, Reason
 

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, TypeAlias, cast
 
 import numpy as np
 
-from skipstone.errors import KeyUnavailableError, SkipstoneError, UnsupportedError
-from skipstone.human import command, plural
+from skipstone.errors import KeyUnavailableError, SkipstoneError, UnsupportedError, command
+from skipstone.human import plural
 from skipstone.paimon.options import FileIndexOptions
 from skipstone.predicate.types import column_path
 from skipstone.pruning import Cause, Reason

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from skipstone.errors import SkipstoneError, in_words
-from skipstone.human import command
+from skipstone.errors import SkipstoneError, command, in_words
 from skipstone.predicate.types import column_path
 from skipstone.pruning import Cause
 from skipstone.storage import open_storage

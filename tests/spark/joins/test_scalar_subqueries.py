@@ -37,7 +37,7 @@ ASKED = [
     ("(SELECT min(k) FROM {d} WHERE c = 2) >= k", 1),
     ("s <= (SELECT min(s) FROM {d} WHERE c = 2)", 1),
     ("day = (SELECT max(day) FROM {d} WHERE c < 4)", 1),
-    ("x > (SELECT x FROM {d} WHERE c = 7) /* and NaN, which is greater */", 2),
+    ("x > (SELECT x FROM {d} WHERE c = 7)", 2),  # and NaN, which is greater
     ("p = (SELECT max(p) FROM {d} WHERE c < 4) AND n >= 0", 1),
     # NULL, and no row at all, compare with nothing.
     ("k = (SELECT k FROM {d} WHERE c = 10)", 0),

@@ -33,11 +33,11 @@ from .bulk_pages_jit import move, unpacked
 _PLAIN: Final = int(Encoding.PLAIN)
 _PLAIN_DICTIONARY: Final = int(Encoding.PLAIN_DICTIONARY)
 _RLE_DICTIONARY: Final = int(Encoding.RLE_DICTIONARY)
-# A page of indices has at most so many bytes for each row, levels included, and beside them. A
-# longer one is plain, and so are those behind it: writers do not go back to a dictionary. Where
-# they do, the indices lack their dictionary, and ``FileReader`` reads the page.
+# The most bytes of a page of indices: so many for each row, levels included, and a constant. A
+# longer page is plain, and so are the pages after it, because writers do not go back to a
+# dictionary. Where one does, ``locate`` misses the dictionary, and ``FileReader`` reads the rows.
 _CODED: Final = 6
-_BESIDE: Final = 4096
+_CODED_MORE: Final = 4096
 _hybrid = register_jitable(runs.hybrid)
 _number = register_jitable(runs.number)
 _leb128 = runs._leb128  # registered there
@@ -303,7 +303,7 @@ def choose(
                 break
             if rows[k] >= after:
                 continue
-            is_coded = table[e, 1] <= _CODED * table[e, 3] + _BESIDE
+            is_coded = table[e, 1] <= _CODED * table[e, 3] + _CODED_MORE
             if is_coded and count == before and dictionary[p, 1] > 0:
                 ranges[count, 0], ranges[count, 1] = dictionary[p, 0], dictionary[p, 1]
                 count += 1
