@@ -82,7 +82,8 @@ versions: java $(SPARKS:%=.venv-spark%/spark.jsa)
 	  .venv-spark$$version/bin/python -m pytest -W ignore -p no:cacheprovider \
 	    tests/spark/test_skip.py tests/spark/joins tests/spark/test_catalyst.py tests/spark/test_scans.py \
 	    tests/spark/test_txn_scan.py tests/spark/sources tests/spark/test_watch.py \
-	    tests/spark/test_connect.py tests/spark/test_enable.py tests/spark/test_catalog_table.py \
+	    tests/spark/test_connect.py tests/spark/test_enable.py tests/spark/test_enabled_worlds.py \
+	    tests/spark/test_catalog_table.py \
 	    $(ARGS) || exit 1; \
 	done
 
