@@ -37,7 +37,9 @@ ASKED = [
     ("(SELECT min(k) FROM {d} WHERE c = 2) >= k", 1),
     ("s <= (SELECT min(s) FROM {d} WHERE c = 2)", 1),
     ("day = (SELECT max(day) FROM {d} WHERE c < 4)", 1),
-    ("x > (SELECT x FROM {d} WHERE c = 7)", 2),  # and NaN, which is greater
+    # NaN is greater than every number. Its file is kept, but Spark's own pushed filter may lose the
+    # row: "NaN" in the text has `rows_of_each` ask plain Spark by a filter too.
+    ("x > (SELECT x FROM {d} WHERE c = 7) /* and NaN */", 2),
     ("p = (SELECT max(p) FROM {d} WHERE c < 4) AND n >= 0", 1),
     # NULL, and no row at all, compare with nothing.
     ("k = (SELECT k FROM {d} WHERE c = 10)", 0),
