@@ -382,7 +382,10 @@ def test_a_sample_decides_whether_the_others_are_asked(
     table = Table(str(home))
     table.build(indexes=["a:bloom"])
     assert row_group_step(table.plan("a < 50 AND a <> 7"), "a") == (100, 50)
-    assert row_group_step(table.plan("b = 5"), "b") == (20, 20)
+    plan = table.plan("b = 5")
+    assert row_group_step(plan, "b") == (20, 20)
+    text = "_pm asked in 2 of 10 files, where it skipped too little"
+    assert text in [reason.text for reason in plan.reasons]
     monkeypatch.setattr(row_groups, "MOST_FILES", 3)
     plan = table.plan("a < 50 AND a <> 7")
     assert row_group_step(plan, "a") == (50, 25)

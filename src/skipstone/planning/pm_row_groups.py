@@ -281,6 +281,10 @@ class _Phase(Source):
             if self.of.sampled:
                 files = files[~np.isin(files, list(self.of.sampled))]
             if len(files) and not self.of.worth():
+                asked = len(self.of.sampled)
+                total = asked + len(files)
+                text = f"_pm asked in {asked:,} of {total:,} files, where it skipped too little"
+                self._left(text)
                 files = files[:0]
             files = self._affordable(files)
         return (whole[np.isin(units.file[whole], files)] if len(files) else whole[:0]), files
@@ -292,15 +296,13 @@ class _Phase(Source):
         most = min(MOST_FILES, int(np.searchsorted(size, MOST_BYTES, side="right")))
         if len(files) > most:
             text = f"evaluated for {most:,} more files and not for the others"
-            self.of.reasons.append(
-                Reason(
-                    cause=Cause.COSTLY,
-                    subject=Level.ROW_GROUP.unit,
-                    text=text,
-                    units=len(files) - most,
-                )
-            )
+            self._left(text, len(files) - most)
         return files[:most]
+
+    def _left(self, why: str, files: int | None = None) -> None:
+        """Notes why files with a ``_pm`` are not asked."""
+        reason = Reason(cause=Cause.COSTLY, subject=Level.ROW_GROUP.unit, text=why, units=files)
+        self.of.reasons.append(reason)
 
     def evidence(self, units: Units, columns: frozenset[str]) -> Sequence[Evidence[Leaf]]:
         """Bounds, null counts, and Bloom filters that lie in the ``_pm``."""
