@@ -265,6 +265,22 @@ def test_explain_says_where_the_schema_is_from(tmp_path: Path) -> None:
     assert again["schema"] == {"distinct": 2, "files": 2, "from_facts": 2, "from_footers": 0}
 
 
+def test_files_of_another_table_are_named(tmp_path: Path) -> None:
+    """Those that share no column with most files, also not through a third one."""
+    root = tmp_path / "t"
+    root.mkdir()
+    for name, columns in {"0": "sku", "1": "SKU", "2": "user n", "3": "N", "4": "USER"}.items():
+        pq.write_table(pa.table({c: [1, 2] for c in columns.split()}), root / f"{name}.parquet")
+    table = Table(str(root))
+    table.build(indexes=["user:minmax"])
+    (note,) = table.describe().notes
+    assert "2 of 5 files share no column with the others" in note
+    assert f"{root}/0.parquet" in note
+    pq.write_table(pa.table({"Sku": [1], "n": [2]}), root / "5.parquet")
+    table.refresh()
+    assert table.describe().notes == ()
+
+
 # -- nested columns by path -----------------------------------------------------------------------
 
 

@@ -17,7 +17,7 @@ import pyarrow as pa
 from skipstone import _compute as pc
 from skipstone._arrays import arrow, arrow_bytes, numbers
 from skipstone.errors import SkipstoneError, UnsupportedError, command
-from skipstone.human import size
+from skipstone.human import of_total, size
 from skipstone.predicate.tree import is_expression
 from skipstone.predicate.types import column_path, spark_name
 from skipstone.pruning.kind import column_fields
@@ -262,6 +262,19 @@ def describe(table: str, matched: MatchedFacts, names: Namings | None = None) ->
             *_former(table, snapshot),
         ),
     )
+
+
+def unrelated(matched: MatchedFacts) -> Iterator[str]:
+    """Which files look like those of another table."""
+    schemas = matched.schemas
+    apart = np.flatnonzero([] if schemas is None else schemas.unrelated())
+    if len(apart):
+        total = len(matched.listing)
+        yield (
+            f"{of_total(len(apart), total, 'files')} share no column with the others, such as"
+            f" {matched.listing.paths[apart[0]]}: if they are another table, move them to a folder"
+            " of their own"
+        )
 
 
 def outgrown(table: str, snapshot: Snapshot, files: int) -> Iterator[str]:

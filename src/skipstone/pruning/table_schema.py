@@ -210,6 +210,22 @@ class KnownSchemas:
         number[file_of_row[rows]] = numbers[rows]  # of equal indexes NumPy keeps the last
         return cls(number=number, schemas=schemas), errors
 
+    def unrelated(self) -> NDArray[np.bool_]:
+        """Over the files: those that share no column, directly or through other files, with most
+        files. Names match without case."""
+        names = [{name.lower() for name in each.spark.names} for each in self.schemas]
+        groups: list[tuple[set[str], list[int]]] = []
+        for at, own in enumerate(names):
+            near = [group for group in groups if not own.isdisjoint(group[0])]
+            groups = [group for group in groups if own.isdisjoint(group[0])]
+            groups.append(
+                (own.union(*(group[0] for group in near)), sum((g[1] for g in near), [at]))
+            )
+        known = self.number >= 0
+        files = np.bincount(self.number[known], minlength=len(names))
+        most = max((members for _, members in groups), key=lambda at: files[at].sum(), default=[])
+        return known & ~np.isin(self.number, most)
+
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
 class TableSchema:

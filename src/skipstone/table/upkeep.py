@@ -54,14 +54,17 @@ class UpkeepVerbs(OpenTable):
 
         >>> print(table.describe())
         """
-        from skipstone.facts.coverage import describe
+        from skipstone.facts.coverage import describe, unrelated
 
         listing = self.listing()
-        found = describe(self.path, self.match(listing), names_of(listing))
+        matched = self.match(listing)
+        found = describe(self.path, matched, names_of(listing))
         coverage = self.coverage(listing)
         notes = [] if self.catalog is None else list(self.catalog.notes)
         notes += [] if coverage is None else [f"these are {coverage}"]
-        notes += listing.snapshot.notes if isinstance(listing, SnapshotListing) else []
+        notes += (
+            listing.snapshot.notes if isinstance(listing, SnapshotListing) else unrelated(matched)
+        )
         notes += [str(reason) for reason in outside(listing)]
         return replace(found, notes=(*notes, *found.notes))
 
