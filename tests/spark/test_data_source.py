@@ -149,6 +149,8 @@ def test_wrong_options_are_named(session: SparkSession, table: Path) -> None:
         load(session, table, columns="nope").collect()
     with pytest.raises(Exception, match="verifyChecksums is 'no'"):
         load(session, table, verifyChecksums="no").collect()
+    with pytest.raises(Exception, match=r"no such file.*give an absolute path or a URL"):
+        session.read.format("skipstone").load("of/this/directory").collect()
 
 
 def test_pages_with_a_wrong_checksum_are_read_on_request(

@@ -31,6 +31,7 @@ import sys
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
@@ -103,7 +104,7 @@ class SkipstoneSource(DataSource):
         """The name for ``format`` and ``USING``."""
         return "skipstone"
 
-    def _opening(self) -> Callable[[], Any]:
+    def _opening(self) -> partial[Any]:
         options = {key.lower(): value for key, value in self.options.items()}
         known = {key for key in options if key in _KNOWN or key.startswith(_STORAGE)}
         strange = sorted(options.keys() - known)
@@ -135,7 +136,12 @@ class SkipstoneSource(DataSource):
     def schema(self) -> StructType:
         """The requested columns, with Spark's types."""
         with _as_spark_takes_it():
-            return spark_schema(self._opening()(), _names(self.options.get("columns")))
+            opening = self._opening()
+            try:
+                return spark_schema(opening(), _names(self.options.get("columns")))
+            except SkipstoneError as error:
+                _say_where(str(opening.args[0]), error)
+                raise
 
     def reader(self, schema: StructType) -> SkipstoneReader:
         """A reader; it plans when Spark requests the partitions."""
@@ -223,6 +229,14 @@ def _without_traceback() -> Iterator[None]:
         if main is not None and main.name.startswith("pyspark."):
             os.environ["SPARK_HIDE_TRACEBACK"] = "1"
         raise
+
+
+def _say_where(path: str, error: SkipstoneError) -> None:
+    """Raises ``error`` with a better hint, if the user's directory is not that of this worker."""
+    if ":" in path or Path(path).is_absolute() or Path(path).exists():
+        return
+    hint = f"Spark opens {path!r} in {Path.cwd()}: give an absolute path or a URL"
+    raise SkipstoneError(error.message, hint=hint) from None
 
 
 def checked_zone(table: Any, options: Mapping[str, str]) -> str:
