@@ -241,6 +241,15 @@ def test_the_command_line_loads_no_more(indexed: str, words: Sequence[str]) -> N
     assert loaded & (ABROAD | OTHER_VERBS | {"pyarrow.compute"}) == set()
 
 
+def test_spark_loads_no_reader_of_files() -> None:
+    """Spark opens the files that are left, so skipping needs the facts alone."""
+    _, loaded = fresh("import skipstone.spark.enable, skipstone.spark.skip\nfound = 0")
+    assert "skipstone.spark.facts" in loaded
+    assert loaded & ABROAD == set()
+    parquet = {name for name in loaded if name.startswith("skipstone.parquet.")}
+    assert parquet == {"skipstone.parquet.format", "skipstone.parquet.format.footer"}
+
+
 def test_modules_that_are_loaded_are_seen(indexed: str) -> None:
     _, loaded = fresh_query(indexed, "explain('key = 125').plan.keep.sum()")
     assert "skipstone.planning.explain" in loaded

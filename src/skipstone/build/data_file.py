@@ -32,7 +32,7 @@ from skipstone.errors import (
     UnsupportedError,
 )
 from skipstone.facts.encode import FileFacts
-from skipstone.facts.part_columns import UNREADABLE
+from skipstone.facts.part_columns import PM, UNREADABLE
 from skipstone.parquet.format.enums import Type
 from skipstone.parquet.format.footer import TAIL_LENGTH
 from skipstone.parquet.format.metadata import bytes_of_pairs
@@ -42,7 +42,7 @@ from skipstone.parquet.reading.selection import Selection
 from skipstone.predicate.types import column_name
 from skipstone.pruning.column_types import ancient, overflown, proleptic
 from skipstone.pruning.kind import Index, column_fields
-from skipstone.questdb.pm_of_data_file import PM, make_pm
+from skipstone.questdb.pm_of_data_file import make_pm
 
 from .column_indexes import BuildSettings, Columns, ColumnsBuilder
 from .decoded_columns import Leaf, decoded, decoded_here, is_atomic, leaf_of, leaf_values, nodes_of

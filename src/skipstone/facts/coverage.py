@@ -21,9 +21,8 @@ from skipstone.human import of_total, size
 from skipstone.predicate.tree import is_expression
 from skipstone.predicate.types import column_path, spark_name
 from skipstone.pruning.kind import column_fields
-from skipstone.questdb.pm_of_data_file import PM
 
-from .part_columns import REASONS, UNREADABLE, nonnull
+from .part_columns import PM, REASONS, UNREADABLE, nonnull
 from .parts import Part
 from .renamed import under
 from .reports import Description, IndexInfo

@@ -68,8 +68,8 @@ if TYPE_CHECKING:
 PATH, SIZE, MTIME = "skipstone_path", "skipstone_size", "skipstone_mtime"
 UNIT, ETAG, FINGERPRINT = "skipstone_unit", "skipstone_etag", "skipstone_fingerprint"
 ROWS, REASONS = "skipstone_rows", "skipstone_reasons"
-#: The key of the reason why a build could not read a file.
-UNREADABLE = "file"
+#: The keys of the reasons why a build could not read a file, and why it has no ``_pm``.
+UNREADABLE, PM = "file", "_pm"
 FOOTER_LENGTH = "skipstone_footer_length"
 ROW_GROUPS = "skipstone_row_groups"
 CHUNKS = "skipstone_chunks"

@@ -25,6 +25,7 @@ from typing import TYPE_CHECKING, ClassVar, Final, TypeAlias
 import numpy as np
 import pyarrow as pa
 
+from skipstone._arrays import among
 from skipstone._cache import LruCache
 from skipstone.errors import SkipstoneError
 from skipstone.predicate.tree import Bound, Leaf, is_expression
@@ -152,10 +153,14 @@ class PmRowGroups:
             files = files[[not self.is_open(file) for file in files.tolist()]]
         return files
 
+    def among(self, files: IntArray, chosen: IntArray | list[int]) -> NDArray[np.bool_]:
+        """Which of ``files`` are ``chosen``."""
+        return among(files, np.asarray(chosen, np.int64), len(self.listing))
+
     def worth(self) -> bool:
         """Whether enough of the sample's row groups were dropped."""
         total = sum(len(file.row_starts) - 1 for file in self.sampled.values())
-        left = int(np.isin(self.alive, list(self.sampled)).sum())
+        left = int(self.among(self.alive, [*self.sampled]).sum())
         return (total - left) * WORTH >= total > 0
 
     def open(self, files: IntArray) -> tuple[dict[int, OpenedPm], int, int]:
@@ -257,9 +262,12 @@ class _Phase(Source):
 
     def split(self, units: Units, columns: frozenset[str]) -> tuple[Units, IntArray]:
         """The row groups of the files of this phase."""
+        at, chosen = self._chosen(units)
+        if not len(chosen):
+            return replace(units.where(at), level=self.level), at
+
         from skipstone.questdb.evidence.row_groups import PmSource
 
-        at, chosen = self._chosen(units)
         files, *spent = self.of.open(chosen)
         self.spent = spent[0], spent[1]
         if self.sample:
@@ -279,7 +287,7 @@ class _Phase(Source):
                 files = files[np.linspace(0, len(files) - 1, SAMPLE).astype(np.int64)]
         else:
             if self.of.sampled:
-                files = files[~np.isin(files, list(self.of.sampled))]
+                files = files[~self.of.among(files, [*self.of.sampled])]
             if len(files) and not self.of.worth():
                 asked = len(self.of.sampled)
                 total = asked + len(files)
@@ -287,7 +295,7 @@ class _Phase(Source):
                 self._left(text)
                 files = files[:0]
             files = self._affordable(files)
-        return (whole[np.isin(units.file[whole], files)] if len(files) else whole[:0]), files
+        return whole[self.of.among(units.file[whole], files)], files
 
     def _affordable(self, files: IntArray) -> IntArray:
         """The files within the limits; a reason counts the others."""

@@ -18,7 +18,7 @@ import numpy as np
 
 from skipstone.predicate.tree import stored_columns
 
-from .._arrays import distinct
+from .._arrays import among, distinct
 from . import Bounds, Evidence, Level, Reason, Units
 from .costs import best_prefix
 from .evaluation import Evaluation, evaluate, no_fetch
@@ -162,7 +162,8 @@ class FinerLevels:
             self.gate.leave(verdict)
             return fine, parent
         self.gate.follow(verdict)
-        more, rest = self._fine(state, source, np.setdiff1d(at, sample), verdict)
+        others = at[~among(at, sample, len(state.units))]
+        more, rest = self._fine(state, source, others, verdict)
         steps: list[Step] = list(fine.steps)
         _add(steps, more.steps, (0, 0))
         joined = _join(fine, np.arange(len(fine.units)), more)

@@ -52,8 +52,6 @@ if TYPE_CHECKING:
 #: Bloom filters of a ``_pm``: their places in the data file, or their bitsets; "none": no ``_pm``.
 PmMode: TypeAlias = Literal["external", "inlined", "none"]
 Fetch: TypeAlias = "Callable[[Sequence[ByteRange]], Fetched]"
-#: its name in reasons
-PM = "_pm"
 #: Filters of one file whose headers are read; a file with more has none in its ``_pm``.
 MOST_FILTERS = 4_096
 

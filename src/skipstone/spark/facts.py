@@ -28,13 +28,15 @@ from weakref import WeakKeyDictionary
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
+from skipstone import _compute as pc
+from skipstone._arrays import arrow, arrow_bytes
 from skipstone._cache import LruCache
 from skipstone.errors import NoIndexError, SkipstoneError
 from skipstone.facts import Store
 from skipstone.facts.coverage import indexed_names
 from skipstone.facts.find import find_store
+from skipstone.facts.part_columns import integers
 from skipstone.identity import ObjectId
 from skipstone.paimon.adjacent_index import AdjacentIndexes, without_sidecars
 from skipstone.planning.fact_runs import IN_MEMORY, RunSettings, in_turn
@@ -226,15 +228,16 @@ class FactsPruner(Pruner):
         if now is None:
             return valid
         tags = [f"{i}-{c}" for i, c in zip(now.inode.tolist(), now.ctime.tolist(), strict=True)]
+        current = pc.cast(arrow_bytes(tag.encode() for tag in tags), pa.large_string())
         position = np.full(len(matched.listing), -1, np.int64)
         position[indices] = np.arange(len(indices))
         for each in matched.matches:
             rows = np.flatnonzero(each.file_of_row >= 0)
             at = position[each.file_of_row[rows]]
             rows, at = rows[at >= 0], at[at >= 0]
-            stored = each.snapshot.identities.etags.take(pa.array(rows))
-            differs = pc.not_equal(stored, pa.array(tags, pa.large_string()).take(pa.array(at)))
-            valid[at[nonzero(differs)]] = False
+            stored = pc.take(each.snapshot.identities.etags, arrow(rows))
+            differs = pc.not_equal(stored, pc.take(current, arrow(at)))
+            valid[at[integers(differs, 0) != 0]] = False
         listed = matched.listing.etags
         if matched.sidecars and listed is not None:
             known = [listed[file] for file in indices.tolist()]
@@ -356,12 +359,6 @@ def _fingerprint(relation: RelationInfo) -> str | None:
         return None
     settings = relation.settings()
     return fingerprint(relation.format, relation.options, relation.data_schema, settings)
-
-
-def nonzero(mask: pa.ChunkedArray | pa.Array) -> NDArray[np.int64]:
-    """Positions where an Arrow boolean array is true; null is not."""
-    filled = np.asarray(pc.fill_null(mask, False))
-    return np.flatnonzero(filled.astype(np.bool_))
 
 
 def _folders(root: str) -> list[str]:
