@@ -57,6 +57,9 @@ INDEXES = [
 ]
 ORDERS = [None, None, "id", "id desc", "x", "k desc nulls last, id", "n, text desc", ["text"]]
 
+# Sized for more values than a file has: by default Arrow writes a MiB for each chunk.
+_FILTER = {"ndv": 5_000, "fpp": 0.01}
+
 shapes = st.fixed_dictionaries(
     {
         "rows": st.sampled_from([50, 500, 2_000, 4_000]),
@@ -67,7 +70,7 @@ shapes = st.fixed_dictionaries(
         "write_page_index": st.booleans(),
         "write_statistics": st.sampled_from([True, True, False]),
         "data_page_version": st.sampled_from(["1.0", "2.0"]),
-        "bloom_filter_options": st.sampled_from([None, {"id": True, "text": True}]),
+        "bloom_filter_options": st.sampled_from([None, {"id": _FILTER, "text": _FILTER}]),
         "compression": st.sampled_from(["none", "snappy"]),
     }
 )
