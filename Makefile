@@ -33,6 +33,7 @@ help:
 
 # tests/order.py has the order of the modules: by the number of tests, a few long ones would come last.
 test: java $(VENV)/spark.jsa
+	$(PY) -m tests.prepare
 	$(PYTEST) $(ARGS)
 
 long: java $(VENV)/spark.jsa $(SPARKS:%=.venv-spark%/spark.jsa)
