@@ -6,8 +6,10 @@ The way is for large tables. Here small ones take it (``together``); the tests h
 from __future__ import annotations
 
 import os
+import shutil
 import tempfile
 from concurrent.futures import ThreadPoolExecutor
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -170,9 +172,9 @@ def write(path: Path, table: pa.Table, **how: Any) -> None:
     os.utime(path, (_OLD, _OLD))
 
 
-@pytest.fixture
-def lake(tmp_path: Path) -> Path:
-    root = tmp_path / "lake"
+@pytest.fixture(scope="module")
+def one_lake(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    root = tmp_path_factory.mktemp("many") / "lake"
     root.mkdir()
     for number in range(FILES):
         codec = ("snappy", "zstd", "none")[number % 3]
@@ -183,8 +185,20 @@ def lake(tmp_path: Path) -> Path:
     return root
 
 
+@pytest.fixture
+def lake(one_lake: Path, tmp_path: Path) -> Path:
+    """A copy of it, which a test may change."""
+    return Path(shutil.copytree(one_lake, tmp_path / "lake"))
+
+
+@cache
 def every() -> pa.Table:
     return pa.concat_tables([part(number) for number in range(FILES)])
+
+
+@cache
+def expected_rows(where: str) -> pa.Table:
+    return picked(every(), matching_rows(every(), where))
 
 
 CONDITIONS = (
@@ -202,8 +216,7 @@ CONDITIONS = (
 
 @pytest.mark.parametrize("where", CONDITIONS)
 def test_conditions_and_columns(lake: Path, where: str) -> None:
-    whole = every()
-    right = picked(whole, matching_rows(whole, where))
+    right = expected_rows(where)
     table = skipstone.Table(str(lake))
     for small in (0, None):
         with together(small_chunk=small) as taken:
@@ -232,7 +245,7 @@ def test_rows_that_surely_match(lake: Path) -> None:
 def test_without_compiled_code_the_rows_are_the_same(lake: Path) -> None:
     """Work that does not pay for the kernels: the pieces of a batch are read one by one."""
     table = skipstone.Table(str(lake))
-    right = picked(every(), matching_rows(every(), "x > 100"))
+    right = expected_rows("x > 100")
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(KERNELS, "disabled", True)
         patch.setattr(KERNELS, "least", 1e18)
@@ -366,8 +379,7 @@ def test_encrypted_files_among_others(lake: Path) -> None:
 
 
 def test_little_memory_gives_the_rows_or_an_error(lake: Path) -> None:
-    whole = every()
-    right = picked(whole, matching_rows(whole, "word LIKE 'w1%'")).select(["id", "unique"])
+    right = expected_rows("word LIKE 'w1%'").select(["id", "unique"])
     with together():
         for memory in (1 << 16, 1 << 20):
             table = skipstone.Table(str(lake), memory=memory)
@@ -383,10 +395,10 @@ def test_a_word_that_repeats_is_not_copied_without_limit(tmp_path: Path, type: p
     root.mkdir()
     rows = 200
     for number in range(20):
-        words = pa.array(["x" * 100_000] * rows).cast(type)
+        words = pa.array(["x" * 30_000] * rows).cast(type)
         part = pa.table({"word": words, "id": np.arange(rows) + number * rows})
         write(root / f"{number:02}.parquet", part)
-    for memory, enough in ((30 << 20, True), (10 << 20, False)):
+    for memory, enough in ((9 << 20, True), (3 << 20, False)):
         table = skipstone.Table(str(root), memory=memory)
         with together() as taken:
             for where in (None, "word IS NULL OR id <> -1 AND NOT (word IS NULL)"):
@@ -402,11 +414,9 @@ def test_a_word_that_repeats_is_not_copied_without_limit(tmp_path: Path, type: p
 
 
 def test_several_threads_ask_one_table(lake: Path) -> None:
-    whole = every()
     table = skipstone.Table(str(lake))
-    right = {where: picked(whole, matching_rows(whole, where)) for where in CONDITIONS}
     with together(pieces=3) as taken, ThreadPoolExecutor(4) as pool:
         asked = [*CONDITIONS] * 3
         for where, found in zip(asked, pool.map(table.query, asked), strict=True):
-            assert found.equals(right[where])
+            assert found.equals(expected_rows(where))
     assert taken.whole == taken.calls > 0

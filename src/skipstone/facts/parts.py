@@ -65,6 +65,8 @@ DOCUMENT_KEY = b"skipstone.part"
 MERGED: Final = "another writer has merged it since it was listed"
 # A footer holds some 100 bytes per column and row group; a length beyond this is damage.
 _LONGEST_FOOTER = 256 * 1024 * 1024
+# Rows of parts that one thread reads fastest.
+_FEW = 5_000
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -226,8 +228,9 @@ class Part:
                     # It joins ranges, those that are held with others.
                     pre_buffer=storage.remote and self.held is None,
                 )
-                # A thread of Arrow's that frees bytes of Python after Python ended aborts it.
-                threads = self.held is None
+                # A thread of Arrow's that frees bytes of Python after Python ended aborts it. Of
+                # a few rows, handing columns to threads takes longer than reading them.
+                threads = self.held is None and self.rows > _FEW
                 if self.group is None:
                     table = reader.read(columns=held, use_threads=threads)
                 else:
