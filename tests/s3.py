@@ -6,6 +6,7 @@ import threading
 import uuid
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -14,6 +15,8 @@ from skipstone.storage.objects import ObjectStorage
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+
+_HOUR = timedelta(hours=1)
 
 
 class Gate:
@@ -76,16 +79,23 @@ class S3:
         return f"s3://{self.bucket}"
 
     def fill(self, *keys: str, data: bytes = b"data") -> None:
+        """Objects of an hour ago: no build waits for them to settle."""
+        kept = self._backend().buckets[self.bucket].keys
         for key in keys:
             self.client.put_object(Bucket=self.bucket, Key=key, Body=data)
+            kept[key].last_modified -= _HOUR
 
     def fill_many(self, *keys: str) -> None:
-        """The same without a request each: straight into the server's memory."""
-        from moto.s3.models import s3_backends
-
-        (backend,) = (b["aws"] for b in s3_backends.values() if self.bucket in b["aws"].buckets)
+        """Objects of now, without a request each: straight into the server's memory."""
+        backend = self._backend()
         for key in keys:
             backend.put_object(self.bucket, key, b"data")
+
+    def _backend(self) -> Any:
+        from moto.s3.models import s3_backends
+
+        (found,) = (b["aws"] for b in s3_backends.values() if self.bucket in b["aws"].buckets)
+        return found
 
     def keys(self, prefix: str) -> list[str]:
         found = self.client.list_objects_v2(Bucket=self.bucket, Prefix=prefix)

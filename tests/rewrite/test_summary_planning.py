@@ -90,9 +90,7 @@ def test_one_request_plans_a_table_of_an_object_store(s3: S3, made: Path) -> Non
     for at in range(count):
         path = made.parent / "one.parquet"
         put(path, rows(300 * at))
-        s3.client.put_object(
-            Bucket=s3.bucket, Key=f"t/k={at % 3} é/p {at}%.parquet", Body=path.read_bytes()
-        )
+        s3.fill(f"t/k={at % 3} é/p {at}%.parquet", data=path.read_bytes())
     where = "id = 7777"
     scan, _, requests = looked(f"{s3.base}/t", where, storage_options=s3.options)
     assert (scan.plan.files_kept, requests >= count) == (1, True)
@@ -113,8 +111,7 @@ def test_one_request_plans_a_table_of_an_object_store(s3: S3, made: Path) -> Non
     # One file is replaced and one added: two files more are opened, and it is said.
     put(made.parent / "one.parquet", rows(7777, 300))
     body = (made.parent / "one.parquet").read_bytes()
-    for key in ("t/k=0 é/p 0%.parquet", "t/k=3/new.parquet"):
-        s3.client.put_object(Bucket=s3.bucket, Key=key, Body=body)
+    s3.fill("t/k=0 é/p 0%.parquet", "t/k=3/new.parquet", data=body)
     scan, paths, _ = looked(f"{s3.base}/t", where, storage_options=s3.options)
     assert len(paths) == 3
     assert ids(scan) == [7777, 7777, 7777]
@@ -123,7 +120,7 @@ def test_one_request_plans_a_table_of_an_object_store(s3: S3, made: Path) -> Non
 
 def test_no_summary_costs_no_request_of_an_object_store(s3: S3, made: Path) -> None:
     for name in NAMES:
-        s3.client.put_object(Bucket=s3.bucket, Key=f"t/{name}", Body=(made / name).read_bytes())
+        s3.fill(f"t/{name}", data=(made / name).read_bytes())
     s3.seen.clear()
     _, paths, _ = looked(f"{s3.base}/t", WHERE, storage_options=s3.options)
     assert len(paths) == 5

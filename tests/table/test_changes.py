@@ -141,7 +141,7 @@ def test_over_s3_few_requests_one_after_another(s3: S3) -> None:
     for number in range(10):
         out = io.BytesIO()
         write(out, rows(number * ROWS))
-        s3.client.put_object(Bucket=s3.bucket, Key=f"t/{number} é.parquet", Body=out.getvalue())
+        s3.fill(f"t/{number} é.parquet", data=out.getvalue())
     table = skipstone.Table(f"{s3.base}/t", storage_options=s3.options)
     table.build(indexes=["id:minmax"])
     table.query("id = 7")  # facts and the schema are read once
