@@ -7,8 +7,6 @@ import json
 import logging
 import pickle
 import signal
-import subprocess
-import sys
 import traceback
 from typing import TYPE_CHECKING, Any
 
@@ -23,7 +21,7 @@ from skipstone.parquet.encryption.key_material import key_material_path
 from skipstone.rewrite import decrypt, encrypt, rekey
 from tests.folders import ROOT
 from tests.parquet.encryption.keys import InMemoryKms, PlainKms
-from tests.processes import environment, killed_before_step
+from tests.processes import killed_before_step, runs_of
 from tests.rewrite.encrypted_files import KEY, KEYS, equal, plain, rows
 
 if TYPE_CHECKING:
@@ -222,24 +220,20 @@ encrypt(sys.argv[1], encryption=Encryption(footer_key=b"0123456789012345"))
 def test_a_kill_leaves_the_old_file_or_the_new_one(tmp_path: Path) -> None:
     """Before and after every write, sync and rename."""
     path, killed, seen = tmp_path / "p.parquet", 0, set()
-    for step in range(40):
-        old = plain(path).read_bytes()
-        done = subprocess.run(
-            [sys.executable, "-c", KILLED, str(path), str(step)],
-            env=environment(),
-            capture_output=True,
-            check=False,
-        )
-        if path.read_bytes() == old:
-            seen.add("old")
-            assert equal(pq.read_table(path), rows())
-        else:
-            seen.add("new")
-            keys = Decryption(footer_key=KEY)
-            assert equal(ParquetFile(path, decryption=keys).query(), rows())
-        if done.returncode == 0:
-            break
-        assert done.returncode == -signal.SIGKILL, done.stderr
-        killed += 1
+    with runs_of(KILLED) as run:
+        for step in range(40):
+            old = plain(path).read_bytes()
+            code = run(path, step)
+            if path.read_bytes() == old:
+                seen.add("old")
+                assert equal(pq.read_table(path), rows())
+            else:
+                seen.add("new")
+                keys = Decryption(footer_key=KEY)
+                assert equal(ParquetFile(path, decryption=keys).query(), rows())
+            if code == 0:
+                break
+            assert code == -signal.SIGKILL
+            killed += 1
     assert killed >= 6
     assert seen == {"old", "new"}

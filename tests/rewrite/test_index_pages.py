@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import json
 import signal
-import subprocess
-import sys
 from typing import TYPE_CHECKING, Any
 
 import datafusion
@@ -23,7 +21,7 @@ from skipstone.parquet.format.enums import PageType
 from skipstone.rewrite import add_index_pages, decrypt, encrypt, retrofit
 from skipstone.salvage import salvage
 from tests.parquet.format.files import golden_files
-from tests.processes import FILE_CALLS, environment, killed_before_step
+from tests.processes import FILE_CALLS, killed_before_step, runs_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -313,13 +311,13 @@ def test_a_kill_leaves_the_old_file_or_the_new_one(tmp_path: Path) -> None:
     add_index_pages(path, ["id"], output=tmp_path / "new")
     new = (tmp_path / "new").read_bytes()
     (tmp_path / "new").unlink()
-    for steps in range(100):
-        path.write_bytes(old)
-        code = [sys.executable, "-c", _KILLED, str(path), str(steps)]
-        done = subprocess.run(code, check=False, env=environment())
-        if done.returncode == 0:
-            break
-        assert done.returncode == -signal.SIGKILL
-        assert path.read_bytes() in (old, new)
+    with runs_of(_KILLED) as run:
+        for steps in range(100):
+            path.write_bytes(old)
+            code = run(path, steps)
+            if code == 0:
+                break
+            assert code == -signal.SIGKILL
+            assert path.read_bytes() in (old, new)
     assert steps >= 2
     assert path.read_bytes() == new

@@ -5,8 +5,6 @@ from __future__ import annotations
 import json
 import re
 import signal
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +23,7 @@ from skipstone.errors import FormatError, SkipstoneError, UnsupportedError
 from skipstone.rewrite.retrofit_file import retrofit
 from tests.folders import GOLDEN
 from tests.oracle import matching_rows
-from tests.processes import FILE_CALLS, environment, killed_before_step
+from tests.processes import FILE_CALLS, killed_before_step, runs_of
 from tests.strategies import predicates, tables
 
 #: verifying each of 40,000 pages, before and after, takes half a minute
@@ -308,18 +306,18 @@ def test_a_kill_at_any_step_leaves_the_old_file_or_the_new_one(tmp_path: Path) -
     new = (tmp_path / "new").read_bytes()
     (tmp_path / "new").unlink()
     kills, steps = 0, 0
-    while True:
-        path.write_bytes(old)
-        code = [sys.executable, "-c", _KILLED, str(path), str(steps)]
-        done = subprocess.run(code, check=False, env=environment())
-        assert path.read_bytes() in (old, new)
-        left = {each.name for each in tmp_path.iterdir()} - {"a.parquet"}
-        assert len(left) <= 1
-        assert all(re.fullmatch("_tmp-a.parquet-[0-9a-f]{32}", name) for name in left)
-        if done.returncode == 0:
-            break
-        assert done.returncode == -signal.SIGKILL
-        kills, steps = kills + 1, steps + (1 if steps < 4 or steps > 7 else 2)
+    with runs_of(_KILLED) as run:
+        while True:
+            path.write_bytes(old)
+            code = run(path, steps)
+            assert path.read_bytes() in (old, new)
+            left = {each.name for each in tmp_path.iterdir()} - {"a.parquet"}
+            assert len(left) <= 1
+            assert all(re.fullmatch("_tmp-a.parquet-[0-9a-f]{32}", name) for name in left)
+            if code == 0:
+                break
+            assert code == -signal.SIGKILL
+            kills, steps = kills + 1, steps + (1 if steps < 4 or steps > 7 else 2)
     assert kills >= 5
     assert path.read_bytes() == new
     assert [each.name for each in tmp_path.iterdir()] == ["a.parquet"]

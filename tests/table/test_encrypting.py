@@ -8,8 +8,6 @@ import json
 import os
 import shutil
 import signal
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -30,7 +28,7 @@ from skipstone.rewrite import encrypt
 from skipstone.rewrite.encrypted_file_list import TablePrefix, list_path, read_list
 from skipstone.rewrite.file_jobs import file_budget
 from tests.parquet.encryption.keys import InMemoryKms
-from tests.processes import environment, killed_before_step
+from tests.processes import killed_before_step, runs_of
 from tests.rewrite.encrypted_files import KEY, KEYS, equal
 from tests.table.data import rows
 
@@ -524,33 +522,29 @@ def test_a_kill_leaves_every_file_old_or_new(tmp_path: Path, keys: str) -> None:
         )
     )
     states = set()
-    for step in range(0, 60, 3 if keys == "direct" else 6):
-        root = table(tmp_path / "events", names)
-        old = files(root, names)
-        done = subprocess.run(
-            [sys.executable, "-c", KILLED, str(root), str(step), keys],
-            env=environment(),
-            capture_output=True,
-            check=False,
-        )
-        now = files(root, names)
-        state = tuple(now[name] == old[name] for name in names)
-        states.add(state)
-        for number, name in enumerate(names):
-            key = None if now[name] == old[name] else opens
-            assert equal(ParquetFile(root / name, decryption=key).query(), rows(number))
-        if done.returncode == 0:
-            break
-        assert done.returncode == -signal.SIGKILL, done.stderr
-        kills += 1
-        report = Table(str(root)).encrypt(encryption=how)
-        assert report.ok
-        assert len(report.of("done")) == sum(state)
-        assert Table(str(root)).check(decryption=opens).ok
-        left = [each.name for each in root.rglob("_tmp-*") if ".parquet-" in each.name]
-        assert left == []
-        shutil.rmtree(root)
-        Path(list_path(str(root))).unlink()
+    with runs_of(KILLED) as run:
+        for step in range(0, 60, 3 if keys == "direct" else 6):
+            root = table(tmp_path / "events", names)
+            old = files(root, names)
+            code = run(root, step, keys)
+            now = files(root, names)
+            state = tuple(now[name] == old[name] for name in names)
+            states.add(state)
+            for number, name in enumerate(names):
+                key = None if now[name] == old[name] else opens
+                assert equal(ParquetFile(root / name, decryption=key).query(), rows(number))
+            if code == 0:
+                break
+            assert code == -signal.SIGKILL
+            kills += 1
+            report = Table(str(root)).encrypt(encryption=how)
+            assert report.ok
+            assert len(report.of("done")) == sum(state)
+            assert Table(str(root)).check(decryption=opens).ok
+            left = [each.name for each in root.rglob("_tmp-*") if ".parquet-" in each.name]
+            assert left == []
+            shutil.rmtree(root)
+            Path(list_path(str(root))).unlink()
     assert kills >= 4
     assert states >= {(True, True), (False, True), (False, False)}
 

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import re
 import signal
-import subprocess
-import sys
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
@@ -15,8 +13,7 @@ import pytest
 from skipstone import Decryption, Encryption, ParquetFile, write_table
 from skipstone.errors import SkipstoneError
 from skipstone.salvage import salvage
-from tests.folders import ROOT
-from tests.processes import FILE_CALLS, environment, killed_before_step
+from tests.processes import FILE_CALLS, killed_before_step, runs_of
 from tests.rewrite.encrypted_files import KEY, KEYS
 from tests.rewrite.written import table
 
@@ -37,31 +34,21 @@ write_table(rows, sys.argv[1], row_group_rows=500, page_rows=100, checkpoint_eve
 """
 
 
-def killed(path: Path, steps: int, every: int) -> int:
-    """Write six row groups of 500 rows to ``path``; the return code."""
-    done = subprocess.run(
-        [sys.executable, "-c", _KILLED, str(path), str(steps), str(every)],
-        check=False,
-        cwd=ROOT,
-        env=environment(),
-    )
-    return done.returncode
-
-
 def test_a_kill_at_any_step_leaves_the_old_file_or_the_new_one(tmp_path: Path) -> None:
     path = tmp_path / "a.parquet"
     steps, kills = 0, 0
-    while True:
-        path.write_bytes(b"what was there")
-        code = killed(path, steps, every=0)
-        left = {each.name for each in tmp_path.iterdir()} - {"a.parquet"}
-        assert len(left) <= 1
-        assert all(re.fullmatch("_tmp-a.parquet-[0-9a-f]{32}", name) for name in left)
-        if code == 0:
-            break
-        assert code == -signal.SIGKILL
-        assert path.read_bytes() == b"what was there" or pq.read_table(path).num_rows == 3_000
-        kills, steps = kills + 1, steps + (1 if steps < 2 else 7)
+    with runs_of(_KILLED) as run:
+        while True:
+            path.write_bytes(b"what was there")
+            code = run(path, steps, 0)
+            left = {each.name for each in tmp_path.iterdir()} - {"a.parquet"}
+            assert len(left) <= 1
+            assert all(re.fullmatch("_tmp-a.parquet-[0-9a-f]{32}", name) for name in left)
+            if code == 0:
+                break
+            assert code == -signal.SIGKILL
+            assert path.read_bytes() == b"what was there" or pq.read_table(path).num_rows == 3_000
+            kills, steps = kills + 1, steps + (1 if steps < 2 else 7)
     assert kills >= 3
     assert pq.read_table(path).num_rows == 3_000
     assert [each.name for each in tmp_path.iterdir()] == ["a.parquet"]
@@ -73,35 +60,36 @@ def test_a_kill_loses_the_row_groups_since_the_last_checkpoint(tmp_path: Path, e
     at least, and more the later the kill was."""
     saved: list[int] = []
     steps = 0
-    while True:
-        home = tmp_path / f"{every} {steps}"
-        home.mkdir()
-        path, left = home / "a é.parquet", home / "_unfinished-a é.parquet"
-        code = killed(path, steps, every)
-        if code == 0:
-            break
-        assert code == -signal.SIGKILL
-        assert path.exists() != left.exists()
-        if path.exists():  # killed behind the rename
-            assert pq.read_table(path).num_rows == 6 * GROUP
-            break
-        held = left.read_bytes()
-        checkpoints = held[4:].count(b"PAR1")
-        if checkpoints:
-            out = home / "saved.parquet"
-            report = salvage(str(left), output=str(out))
-            assert left.read_bytes() == held
-            rows = pq.read_table(out, page_checksum_verification=True)
-            assert rows.num_rows >= checkpoints * every * GROUP
-            assert repr(rows.to_pydict()) == repr(table(rows.num_rows).to_pydict())
-            assert report.footer in ("checkpoint", "whole")
-            saved.append(rows.num_rows)
-            # Nobody writes over what is worth something.
-            if steps % 4 == 0:
-                with pytest.raises(SkipstoneError, match="the rest of a file"):
-                    write_table(table(10), path, checkpoint_every=1)
+    with runs_of(_KILLED) as run:
+        while True:
+            home = tmp_path / f"{every} {steps}"
+            home.mkdir()
+            path, left = home / "a é.parquet", home / "_unfinished-a é.parquet"
+            code = run(path, steps, every)
+            if code == 0:
+                break
+            assert code == -signal.SIGKILL
+            assert path.exists() != left.exists()
+            if path.exists():  # killed behind the rename
+                assert pq.read_table(path).num_rows == 6 * GROUP
+                break
+            held = left.read_bytes()
+            checkpoints = held[4:].count(b"PAR1")
+            if checkpoints:
+                out = home / "saved.parquet"
+                report = salvage(str(left), output=str(out))
                 assert left.read_bytes() == held
-        steps += 4 if every == 1 else 2
+                rows = pq.read_table(out, page_checksum_verification=True)
+                assert rows.num_rows >= checkpoints * every * GROUP
+                assert repr(rows.to_pydict()) == repr(table(rows.num_rows).to_pydict())
+                assert report.footer in ("checkpoint", "whole")
+                saved.append(rows.num_rows)
+                # Nobody writes over what is worth something.
+                if steps % 4 == 0:
+                    with pytest.raises(SkipstoneError, match="the rest of a file"):
+                        write_table(table(10), path, checkpoint_every=1)
+                    assert left.read_bytes() == held
+            steps += 4 if every == 1 else 2
     assert saved == sorted(saved)
     assert len(set(saved)) >= 3
     assert saved[-1] >= 4 * GROUP
