@@ -32,6 +32,7 @@ help:
 	echo "make venv    only set up .venv; make clean removes what was made, not .venv and .interop"
 
 # tests/order.py has the order of the modules: by the number of tests, a few long ones would come last.
+# tests.prepare makes once what the processes of a first run would each make for themselves.
 test: java $(VENV)/spark.jsa
 	$(PY) -m tests.prepare
 	$(PYTEST) $(ARGS)
