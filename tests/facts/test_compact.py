@@ -50,6 +50,26 @@ def test_many_parts_become_one_that_says_the_same(table: Table) -> None:
     assert evidence_of(table) == right
 
 
+def test_a_merge_of_small_parts_leaves_a_much_larger_one(table: Table) -> None:
+    """Until half of its facts are of no use."""
+    for number in range(4, 40):
+        table.write(f"more-{number}")
+    large = [at for at, path in enumerate(table.listing().paths) if "more" in path]
+    table.build(MINMAX, only=large)
+    for at in sorted(set(range(40)) - set(large)):
+        table.build(MINMAX, only=[at])
+    right = evidence_of(table)
+    kept = max(table.store.snapshot().parts, key=lambda part: part.rows)
+    done = compact(table.store, table.listing, much_larger=1)
+    assert (done.parts_before, done.parts_after, done.rows_after) == (5, 2, 40)
+    assert kept.name in files_below(table, "facts")
+    assert evidence_of(table) == right
+    for number in range(4, 24):
+        (table.root / f"more-{number}").unlink()
+    done = compact(table.store, table.listing, much_larger=1)
+    assert (done.parts_before, done.parts_after, done.rows_after) == (2, 1, 20)
+
+
 def test_a_store_that_needs_nothing_is_left_alone(table: Table) -> None:
     (name,) = table.build(MINMAX)
     done = compact(table.store, table.listing)

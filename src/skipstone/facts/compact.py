@@ -7,6 +7,7 @@ the parts, so that a fact without a listed file really has no file.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -38,6 +39,9 @@ if TYPE_CHECKING:
 #: A refresh merges above this many parts, or above this many small ones.
 MOST_PARTS, MOST_SMALL = 32, 8
 SMALL = 1024 * 1024
+#: A refresh leaves a part as it is that has this many times the bytes of all smaller ones together:
+#: what it writes is in proportion to the new files.
+MUCH_LARGER = 4
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,7 +66,11 @@ def needs_merge(snapshot: Snapshot) -> bool:
 
 
 def compact(
-    store: Store, list_data: Callable[[], Listing], slicing: Slicing = DEFAULT
+    store: Store,
+    list_data: Callable[[], Listing],
+    slicing: Slicing = DEFAULT,
+    *,
+    much_larger: float = math.inf,
 ) -> Compaction:
     """Rewrite the facts into few parts, without those of files that are gone or have changed, and
     without values of an index that has newer ones; then make bit slices of Bloom filters.
@@ -70,7 +78,7 @@ def compact(
     ``list_data`` lists the table's files. It is called here, after the parts were read: a listing
     from before could miss files whose facts another process has just published. An
     encrypted index needs every key: ``KeyUnavailableError``. ``SkipstoneError`` where a part cannot
-    be read now.
+    be read now. A part of ``much_larger`` times the bytes of all smaller ones is left as it is.
     """
     snapshot = store.snapshot()
     encryption = _encryption(store, snapshot)
@@ -82,8 +90,10 @@ def compact(
         for part in identities.parts
     }
     dropped = superseded(matched)
-    rows_after, bytes_after, parts_after = 0, 0, 0
-    for bin_ in _bins(identities.parts, keep):
+    left = _left(identities.parts, keep, dropped, much_larger)
+    rows_after, bytes_after = sum(part.rows for part in left), sum(part.size for part in left)
+    parts_after = len(left)
+    for bin_ in _bins([part for part in identities.parts if part not in left], keep):
         rows, size, parts = _rewrite(store, snapshot, bin_, keep, dropped, encryption)
         rows_after += rows
         bytes_after += size
@@ -98,6 +108,25 @@ def compact(
         bytes_after=bytes_after + sliced.bytes,
         sliced=sliced,
     )
+
+
+def _left(
+    parts: Sequence[Part],
+    keep: Mapping[str, NDArray[np.bool_]],
+    dropped: Collection[tuple[str, str, str]],
+    much_larger: float,
+) -> list[Part]:
+    """The largest parts that a compaction leaves: most of their facts are of use."""
+    left: list[Part] = []
+    smaller = sum(part.uncompressed for part in parts)
+    for part in sorted(parts, key=lambda each: each.uncompressed, reverse=True):
+        smaller -= part.uncompressed
+        used = np.count_nonzero(keep[part.name]) > part.rows / 2
+        if not smaller or part.uncompressed < much_larger * smaller:
+            break
+        if used and part.by_key.keys().isdisjoint(dropped):
+            left.append(part)
+    return left
 
 
 def _bins(parts: Sequence[Part], keep: Mapping[str, NDArray[np.bool_]]) -> list[list[Part]]:

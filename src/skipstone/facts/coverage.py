@@ -205,11 +205,16 @@ def by_lacking(
         if due.any():
             for at in within:
                 lacks[at] = lacks[at] | (due & valued(matched, every[at]))
-    kinds, group = np.unique(np.array(lacks).T, axis=0, return_inverse=True)
+    table = np.array(lacks).reshape(len(lacks), len(matched.listing))
+    some = np.flatnonzero(table.any(axis=0))  # of a table that has grown, most files lack none
+    if not len(some):
+        return
+    kinds, group = np.unique(table[:, some].T, axis=0, return_inverse=True)
     for number, kind in enumerate(kinds):
-        if kind.any():
-            indexes = tuple(index for index, lacking in zip(every, kind, strict=True) if lacking)
-            yield indexes, group.reshape(-1) == number
+        indexes = tuple(index for index, lacking in zip(every, kind, strict=True) if lacking)
+        files = np.zeros(len(matched.listing), np.bool_)
+        files[some[group.reshape(-1) == number]] = True
+        yield indexes, files
 
 
 def _companions(matched: MatchedFacts, wanted: Sequence[Index], schema: pa.Schema) -> list[Index]:

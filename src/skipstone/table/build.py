@@ -413,15 +413,16 @@ def _refuse_in_clear(
 
 
 def _merge_if_needed(table: OpenTable) -> int:
-    from skipstone.facts.compact import compact, needs_merge
+    from skipstone.facts.compact import MUCH_LARGER, compact, needs_merge
 
     snapshot = table.store.snapshot()
     # A merge leaves out the facts of files that are not listed.
     if table.some is not None or not needs_merge(snapshot):
         return 0
     try:
-        done = compact(table.store, table.listing)
+        done = compact(table.store, table.listing, much_larger=MUCH_LARGER)
     except (SkipstoneError, OSError) as error:  # the index is built, but has more parts
         log.warning("the parts of the index are left as they are: %s", error)
         return 0
-    return done.parts_before
+    less = done.parts_before - done.parts_after
+    return less + 1 if less else 0
