@@ -18,7 +18,7 @@ import numpy as np
 import pyarrow as pa
 
 from skipstone import _compute as pc
-from skipstone._arrays import arrow, distinct
+from skipstone._arrays import arrow, distinct, whole
 from skipstone.identity import UNITS_PER_SECOND
 from skipstone.pruning import Cause, Reason
 
@@ -229,7 +229,10 @@ def _same_or_null(
 
 def _distinct(paths: pa.ChunkedArray, of: NDArray[np.bool_]) -> int:
     """The number of different paths of some rows."""
-    return int(pc.count_distinct(paths.filter(arrow(of))).as_py()) if of.any() else 0
+    if not of.any():
+        return 0
+    chosen = whole(pc.take(paths, arrow(np.flatnonzero(of))))
+    return len(pc.dictionary_encode(chosen).dictionary)
 
 
 def _same_fingerprint(facts: Identities, fingerprint: str | None) -> NDArray[np.bool_]:
@@ -276,7 +279,7 @@ def _orphans(
     """
     lost = (path_of_row < 0) & facts.valid
     if lost.any():
-        below = pc.starts_with(facts.paths, f"{listing.root.rstrip('/')}/").cast(pa.int8())
+        below = pc.cast(pc.starts_with(facts.paths, f"{listing.root.rstrip('/')}/"), pa.int8())
         lost &= integers(below, 0) == 1
     return lost
 

@@ -13,7 +13,6 @@ from __future__ import annotations
 import logging
 import re
 import sys
-from difflib import get_close_matches
 from functools import lru_cache
 from importlib import import_module
 from typing import TYPE_CHECKING
@@ -97,6 +96,8 @@ def parse_index(text: str) -> Index:
         )
     cls = kind(match["kind"])
     if cls is None:
+        from difflib import get_close_matches
+
         kinds = known_kinds()
         near = get_close_matches(match["kind"], kinds, 1)
         meant = f"did you mean {near[0]!r}? " if near else ""

@@ -19,7 +19,6 @@ import re
 from dataclasses import dataclass, replace
 from datetime import date, datetime
 from decimal import Decimal
-from difflib import get_close_matches
 from fractions import Fraction
 from typing import TYPE_CHECKING
 
@@ -141,6 +140,8 @@ def _key_field(key: MapKey, map_: pa.Field | None, path: Sequence[str]) -> pa.Fi
 
 
 def _nearest(name: str, schema: pa.Schema) -> str | None:
+    from difflib import get_close_matches
+
     known: dict[str, str] = {}
 
     def add(fields: Iterable[pa.Field], prefix: tuple[str, ...]) -> None:

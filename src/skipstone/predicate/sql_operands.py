@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import re
-from difflib import get_close_matches
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
@@ -352,6 +351,8 @@ class OperandParser:
             return UnknownFormError(f"only Spark computes {name} (see docs/expressions.md)")
         if self.any_function:
             return UnknownFormError(f"{name} is no function of Spark: its session may have it")
+        from difflib import get_close_matches
+
         near = next(filter(None, (get_close_matches(name, x, 1, 0.7) for x in (ours, theirs))), [])
         return PredicateError(
             f"no function {name}",

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import os
-import secrets
-import shutil
 import time
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -206,6 +204,9 @@ def _published(output: str) -> Iterator[str]:
     if "://" in output:
         yield output
         return
+    import secrets
+    import shutil
+
     target = Path(output)
     hidden = target.with_name(f"_tmp-{target.name[:_NAME]}-{secrets.token_hex(8)}")
     try:

@@ -7,7 +7,6 @@ give one column with the leaves of all. Types are those that Arrow gives for the
 
 from __future__ import annotations
 
-import difflib
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from typing import TYPE_CHECKING, Any, TypeAlias
@@ -250,6 +249,8 @@ class Selection:
         """A hint: the nearest column name, or the columns that exist."""
         names = list(dict.fromkeys((*self._names, *(leaf.name for leaf in self.tree.leaves))))
         alike = {each.lower(): each for each in reversed(names)}
+        import difflib
+
         near = difflib.get_close_matches(name.lower(), alike, 1)
         if near:
             return f"did you mean {alike[near[0]]!r}?"
