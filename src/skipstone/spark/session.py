@@ -390,6 +390,18 @@ class Jvm:
         known.put(item, True)
         return known
 
+    def objects(self, sequence: JavaObject) -> list[JavaObject]:
+        """The objects of a Scala ``Seq``, each once.
+
+        They are not compared: the hash of a node of a plan takes the locks of all nodes below it,
+        which other threads of the query hold while they wait for this one.
+        """
+        found = list(items(sequence))
+        if len(found) < 2:
+            return found
+        known = self.type("java.util.IdentityHashMap")()
+        return [each for each in found if known.put(each, True) is None]
+
     def identity_hash(self, item: JavaObject) -> int:
         """A number of this object, which others may have too."""
         return int(self.static("java.lang.System", "identityHashCode")(item))

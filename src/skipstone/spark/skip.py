@@ -153,7 +153,7 @@ def explain(df: DataFrame) -> QueryScans:
     # Another plan: Spark keeps the list of files with the plan that requested it.
     query = frame_of(df.sparkSession, analyzed)._jdf.queryExecution()
     with log.capture(query) as scans:
-        for scan, is_shared in file_scans(query.executedPlan()):
+        for scan, is_shared in file_scans(log.jvm, query.executedPlan()):
             if scan is not None and not is_shared:
                 scan.selectedPartitions()
     return QueryScans(scans=(*planned, *scans), untouched=tuple(dict.fromkeys(untouched)))

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
 import skipstone
+from skipstone.spark.session import Jvm, items
 from tests.spark.joins.layout import both, conf, session_of, uses
 from tests.spark.layout import rows, rows_of_each
 
@@ -141,3 +142,32 @@ def test_a_subquery_of_several_rows_is_an_error_as_in_spark(
                 pytest.raises(Exception, match=r"SUBQUERY|subquery"),
             ):
                 spark.sql(query).collect()
+
+
+def test_no_node_of_a_plan_that_runs_is_hashed(spark: SparkSession, tables: Path) -> None:
+    """A hash takes the locks of all nodes below it. Other threads of the query hold these while
+    they list files: a broadcast and a subquery that list at the same time waited for each other."""
+    query = (
+        "SELECT /*+ BROADCAST(d) */ f.k FROM fact f JOIN dim d ON f.k = d.k "
+        "WHERE f.n < (SELECT count(c) FROM dim WHERE k > 20)"
+    )
+    with conf(spark, spark__sql__adaptive__enabled="false"), session_of(spark):
+        frame = spark.sql(query)
+        assert sorted(row.k for row in frame.collect()) == [0, 1, 5, 17, 17, 33, 34]
+        assert uses(skipstone.last_scan(spark))
+    node = "org.apache.spark.sql.catalyst.trees.TreeNode"
+    plan = frame._jdf.queryExecution().executedPlan()
+    below = list(items(plan.subqueriesAll()))
+    assert below
+    for each in (plan, *below):
+        known = hidden(spark, node, "_hashCode", each)
+        if not isinstance(known, int):  # newer versions of Spark, which take no lock
+            known = hidden(spark, "org.apache.spark.util.BestEffortLazyVal", "cached", known)
+        assert not known
+
+
+def hidden(spark: SparkSession, name: str, field: str, item: Any) -> Any:
+    """A private field of an object in the JVM."""
+    found = Jvm.of(spark).static("java.lang.Class", "forName")(name).getDeclaredField(field)
+    found.setAccessible(True)
+    return found.get(item)

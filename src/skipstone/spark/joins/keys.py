@@ -236,7 +236,7 @@ class KeySource:
                 return None
         if self.broadcasts is None:
             find = planned_broadcasts if self.is_explained else exchanges
-            self.broadcasts = find(self.executed)
+            self.broadcasts = find(self.jvm, self.executed)
         width = len(self.query.output(side))
         keys: list[Nodes] | None = None
         for exchange in self.broadcasts:
@@ -321,7 +321,7 @@ class KeySource:
             others = [each for each in self.query.subqueries if each is not join]
             alike += [e for e in others if side.sameResult(e.side(which).java)]
         for each in alike:
-            found = running_subquery(self.executed, each.number)
+            found = running_subquery(self.jvm, self.executed, each.number)
             same = each is join or self._same_leaves(side, each.side(which).java)
             if found is not None and same:
                 return found

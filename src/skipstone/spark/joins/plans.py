@@ -76,7 +76,7 @@ class PlannedScan:
 
 def planned_scans(jvm: Jvm, log: ScanLog, plan: JavaObject) -> list[PlannedScan]:
     """The scans of a plan."""
-    return [PlannedScan(jvm, log, scan, is_shared) for scan, is_shared in file_scans(plan)]
+    return [PlannedScan(jvm, log, scan, is_shared) for scan, is_shared in file_scans(jvm, plan)]
 
 
 def ways(
@@ -126,13 +126,13 @@ def _texts(jvm: Jvm, filters: JavaObject) -> frozenset[str]:
     return frozenset(t for t in texts if "ubquery" not in t and "dynamicpruning" not in t)
 
 
-def file_scans(executed: JavaObject) -> Iterator[tuple[JavaObject | None, bool]]:
+def file_scans(jvm: Jvm, executed: JavaObject) -> Iterator[tuple[JavaObject | None, bool]]:
     """The file scans of a plan, and whether each fills a cache or is below a reused exchange;
     ``None`` for a scan of another kind that may read files."""
     stack = [(executed, False)]
     while stack:
         plan, is_shared = stack.pop()
-        stack += [(below, is_shared) for below in items(plan.subqueriesAll().distinct())]
+        stack += [(below, is_shared) for below in jvm.objects(plan.subqueriesAll())]
         for leaf in items(plan.collectLeaves()):
             name = str(leaf.getClass().getSimpleName())
             if name == "FileSourceScanExec":
@@ -154,10 +154,10 @@ def file_scans(executed: JavaObject) -> Iterator[tuple[JavaObject | None, bool]]
                 yield None, is_shared
 
 
-def exchanges(executed: JavaObject) -> list[JavaObject]:
+def exchanges(jvm: Jvm, executed: JavaObject) -> list[JavaObject]:
     """The broadcasts of a plan. Those of adaptive execution are stages, and so leaves: it has begun
     each of them."""
-    stack = [executed, *items(executed.subqueriesAll().distinct())]
+    stack = [executed, *jvm.objects(executed.subqueriesAll())]
     found = []
     is_adaptive = False
     while stack:
@@ -184,12 +184,12 @@ def exchanges(executed: JavaObject) -> list[JavaObject]:
     return found
 
 
-def running_subquery(executed: JavaObject, number: int | None) -> JavaObject | None:
+def running_subquery(jvm: Jvm, executed: JavaObject, number: int | None) -> JavaObject | None:
     """The scalar subquery of this number in a plan that runs, where no other one stands for it."""
     stack = [executed]
     while stack:
         plan = stack.pop()
-        for each in items(plan.subqueriesAll().distinct()):
+        for each in jvm.objects(plan.subqueriesAll()):
             if str(each.getClass().getSimpleName()) == "SubqueryExec":
                 if str(each.name()).endswith(f"subquery#{number}"):
                     return each
@@ -205,11 +205,11 @@ def running_subquery(executed: JavaObject, number: int | None) -> JavaObject | N
     return None
 
 
-def planned_broadcasts(executed: JavaObject) -> list[JavaObject]:
+def planned_broadcasts(jvm: Jvm, executed: JavaObject) -> list[JavaObject]:
     """The broadcasts of a plan that has not run."""
     if str(executed.nodeName()) == "AdaptiveSparkPlan":
         executed = executed.initialPlan()
-    return exchanges(executed)
+    return exchanges(jvm, executed)
 
 
 def link_of(plan: JavaObject) -> JavaObject | None:
