@@ -74,6 +74,7 @@ class DeltaSource(DirectorySource):
 
     format = FORMAT
     part = "the log"
+    hint = _CHECK
 
     def _begin(self) -> None:
         root, options, version, timestamp = self.given
