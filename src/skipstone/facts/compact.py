@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 #: A refresh merges above this many parts, or above this many small ones.
 MOST_PARTS, MOST_SMALL = 32, 8
 SMALL = 1024 * 1024
-#: A refresh leaves a part as it is that has this many times the bytes of all smaller ones together:
+#: A refresh leaves the oldest part as it is if it has this many times the bytes of all newer ones:
 #: what it writes is in proportion to the new files.
 MUCH_LARGER = 4
 
@@ -78,7 +78,7 @@ def compact(
     ``list_data`` lists the table's files. It is called here, after the parts were read: a listing
     from before could miss files whose facts another process has just published. An
     encrypted index needs every key: ``KeyUnavailableError``. ``SkipstoneError`` where a part cannot
-    be read now. A part of ``much_larger`` times the bytes of all smaller ones is left as it is.
+    be read now. The oldest part stays if it has ``much_larger`` times the bytes of all newer ones.
     """
     snapshot = store.snapshot()
     encryption = _encryption(store, snapshot)
@@ -116,16 +116,18 @@ def _left(
     dropped: Collection[tuple[str, str, str]],
     much_larger: float,
 ) -> list[Part]:
-    """The largest parts that a compaction leaves: most of their facts are of use."""
+    """The oldest parts that are each much larger than all newer ones, while most of their facts are
+    of use. A part between others is not left: the merged part would be newer than it."""
     left: list[Part] = []
-    smaller = sum(part.uncompressed for part in parts)
-    for part in sorted(parts, key=lambda each: each.uncompressed, reverse=True):
-        smaller -= part.uncompressed
+    newer = sum(part.uncompressed for part in parts)
+    for part in parts:
+        newer -= part.uncompressed
         used = np.count_nonzero(keep[part.name]) > part.rows / 2
-        if not smaller or part.uncompressed < much_larger * smaller:
+        if not newer or part.uncompressed < much_larger * newer or not used:
             break
-        if used and part.by_key.keys().isdisjoint(dropped):
-            left.append(part)
+        if not part.by_key.keys().isdisjoint(dropped):
+            break
+        left.append(part)
     return left
 
 

@@ -147,13 +147,12 @@ def _nearest(name: str, schema: pa.Schema) -> str | None:
     def add(fields: Iterable[pa.Field], prefix: tuple[str, ...]) -> None:
         for field in fields:
             path = (*prefix, field.name)
-            known.setdefault(column_name(path).lower(), column_name(path))
+            known.setdefault((text := column_name(path)).lower(), text)
             if pa.types.is_struct(field.type) and len(path) < 8:
                 add(field.type, path)
 
     add(schema, ())
-    close = get_close_matches(name.lower(), list(known), n=1, cutoff=0.6)
-    return known[close[0]] if close else None
+    return next(map(known.get, get_close_matches(name.lower(), known, n=1, cutoff=0.6)), None)
 
 
 @dataclass(frozen=True, slots=True)
