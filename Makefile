@@ -19,7 +19,7 @@ SPARKS := 3.5 4.0 4.1
 help:
 	echo "make demo    a real table, indexed and queried with and without the index"
 	echo "make test    the tests, on this Python and the newest Spark"
-	echo "make long    tests in other environments: the package, older Sparks, jars, two workers, every figure"
+	echo "make long    tests in other environments: the package, older Sparks, Connect, jars, two workers, every figure"
 	echo "make lint    ruff and mypy --strict"
 	echo "make accept  every promise as a user would try it, one line each"
 	echo "make docs    the documentation site, in site/"
@@ -81,7 +81,7 @@ venv: $(VENV)/.stamp
 versions: java $(SPARKS:%=.venv-spark%/spark.jsa)
 	for version in $(SPARKS); do \
 	  echo "PySpark $$version"; \
-	  .venv-spark$$version/bin/python -m pytest -W ignore -p no:cacheprovider \
+	  .venv-spark$$version/bin/python -m pytest -W ignore -p no:cacheprovider -m "not soak and not interop" \
 	    tests/spark/test_skip.py tests/spark/joins tests/spark/test_catalyst.py tests/spark/test_scans.py \
 	    tests/spark/test_txn_scan.py tests/spark/sources tests/spark/test_watch.py \
 	    tests/spark/test_connect.py tests/spark/test_enable.py tests/spark/test_enabled_worlds.py \

@@ -44,6 +44,15 @@ os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
 set_options()
 
 
+def pytest_itemcollected(item: pytest.Item) -> None:
+    """Tests that need a server of Spark Connect are in `make long`: each worker would start one."""
+    assert isinstance(item, pytest.Function)
+    given = item.callspec.params.values() if hasattr(item, "callspec") else ()
+    routes = [each for each in given if isinstance(each, str)]
+    if "spark_connect" in item.fixturenames or "connect" in routes:
+        item.add_marker(pytest.mark.long)
+
+
 def pytest_collection_finish() -> None:
     """Thousands of tests stay until the end: no collection of garbage looks at them again."""
     gc.collect()

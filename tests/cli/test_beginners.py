@@ -116,7 +116,7 @@ def test_a_session_is_chosen_when_the_size_of_the_work_is_known(lake: Path) -> N
 
 
 @pytest.mark.spark
-@pytest.mark.slow
+@pytest.mark.long
 def test_java_says_nothing_of_its_own(lake: Path) -> None:
     done = command("build", str(lake), "-c", "n:minmax", "--master", "local[1]")
     assert (done.returncode, done.stderr) == (0, "")
@@ -146,7 +146,7 @@ def test_a_spark_that_does_not_start_is_told_in_the_words_of_java(
 
 
 @pytest.mark.spark
-@pytest.mark.slow
+@pytest.mark.long
 def test_what_a_session_throws_is_told_without_its_class(lake: Path) -> None:
     wrong = {"PYSPARK_SUBMIT_ARGS": "--conf spark.executor.memory=1k pyspark-shell"}
     done = command("build", str(lake), "-c", "n:minmax", "--master", "local[1]", **wrong)

@@ -349,7 +349,7 @@ def test_a_report_of_findings() -> None:
 
 
 @pytest.mark.spark
-@pytest.mark.slow
+@pytest.mark.long
 def test_a_session_is_tried(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> None:
     here = of(diagnose(spark=spark), "spark", "ok")
     assert any("its Python workers start" in each["text"] for each in here)

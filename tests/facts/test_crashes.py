@@ -262,7 +262,7 @@ TestLife = Life.TestCase
 TestLife.settings = settings(max_examples=20, stateful_step_count=25)
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_every_operation_cut_off_at_every_point() -> None:
     """The same without chance: each operation, each of its storage operations, each way to die."""
     deaths = 0

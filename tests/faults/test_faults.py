@@ -59,6 +59,7 @@ def test_some_faults_of_every_case(tmp_path: Path) -> None:
     assert summary["trials"].keys() >= {"kill", "torn", "ENOSPC", "EIO", "SIGINT", "loss of power"}
 
 
+@pytest.mark.long
 @needs_shim
 def test_some_verbs_between_steps_of_others_and_some_faults_of_a_store(tmp_path: Path) -> None:
     cases = "compact during query of all,a file replaced during count,refresh during build"

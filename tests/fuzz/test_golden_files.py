@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import pytest
+
 from tests.fuzz.batteries import BATTERIES
 from tests.fuzz.fuzzing import exercised, golden_files, sound
 
@@ -17,6 +19,7 @@ RARE = (
 )  # fmt: skip
 
 
+@pytest.mark.long
 def test_damage_is_refused_or_read_and_nothing_else(tmp_path: Path) -> None:
     """`make fuzz` and `make soak` damage each many times more: ``test_long.py``."""
     files = golden_files()
