@@ -14,7 +14,7 @@ from tests.spark import test_map_keys as maps
 from tests.spark.layout import ten_files
 from tests.spark.test_servers import INDEXES
 from tests.spark_servers import drive
-from tests.table.test_encrypting import same_rows, table
+from tests.table.encrypted_tables import same_rows, table
 from tests.table.test_encrypting_spark import FORMS
 
 if TYPE_CHECKING:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import io
 import json
 import os
 import shutil
@@ -22,7 +21,6 @@ from hypothesis import strategies as st
 from skipstone import Decryption, Encryption, ParquetFile, Table
 from skipstone.cli import cli
 from skipstone.errors import FormatError, KeyUnavailableError, SkipstoneError
-from skipstone.facts.index_encryption import IndexEncryption
 from skipstone.parquet.encryption.modules import MAX_INVOCATIONS
 from skipstone.rewrite import encrypt
 from skipstone.rewrite.encrypted_file_list import TablePrefix, list_path, read_list
@@ -31,49 +29,7 @@ from tests.parquet.encryption.keys import InMemoryKms
 from tests.processes import killed_before_step, runs_of
 from tests.rewrite.encrypted_files import KEY, KEYS, equal
 from tests.table.data import rows
-
-OTHER = b"another key 1234"
-NAMES = ("day=1/a b.parquet", "day=1/é%20.parquet", "day=2/a b.parquet", "day=0/c=d.parquet")
-OPENS = Decryption(footer_key=KEY)
-SEALS = Encryption(footer_key=KEY)
-
-
-def table(root: Path, names: tuple[str, ...] = NAMES) -> Path:
-    """Files of two row groups with page indexes, in folders with awkward names."""
-    for number, name in enumerate(names):
-        sink = io.BytesIO()
-        pq.write_table(
-            rows(number), sink, row_group_size=120, write_page_index=True, write_page_checksum=True
-        )
-        path = root / name
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_bytes(sink.getvalue())
-    return root
-
-
-def files(root: Path, names: tuple[str, ...] = NAMES) -> dict[str, bytes]:
-    return {name: (root / name).read_bytes() for name in names}
-
-
-def same_rows(
-    root: Path, decryption: Decryption | None = OPENS, names: tuple[str, ...] = NAMES
-) -> bool:
-    """Whether every file reads, with the prefix of its place, as it was written."""
-    return all(
-        equal(ParquetFile(root / name, decryption=decryption).query(), rows(number))
-        for number, name in enumerate(names)
-    )
-
-
-def bodies(path: Path) -> list[bytes]:
-    file, data = ParquetFile(path), path.read_bytes()
-    return [
-        data[page.offset + page.header_length : page.offset + page.size]
-        for r in range(file.num_row_groups)
-        for c in range(3)
-        for page in file.chunk_pages.walk((r, c))
-    ]
-
+from tests.table.encrypted_tables import NAMES, OPENS, OTHER, SEALS, bodies, files, same_rows, table
 
 # -- there and back -------------------------------------------------------------------------------
 
@@ -418,77 +374,6 @@ def test_a_plaintext_table_has_no_encrypted_files(tmp_path: Path) -> None:
     checked = Table(str(root)).check(decryption=OPENS).encryption
     assert checked is not None
     assert (checked.ok, checked.encrypted, checked.plaintext) == (True, 0, ())
-
-
-# -- the index ------------------------------------------------------------------------------------
-
-
-def _clear_bytes(root: Path) -> bytes:
-    home = root.parent / f"_{root.name}.skipstone"
-    return b"".join(path.read_bytes() for path in sorted(home.rglob("*")) if path.is_file())
-
-
-def test_no_index_is_left_in_the_clear_unsaid(tmp_path: Path) -> None:
-    root = table(tmp_path / "events")
-    Table(str(root)).build(indexes=["id:minmax", "s:valuelist"])
-    assert _clear_bytes(root) != b""
-    report = Table(str(root)).encrypt(encryption=SEALS)
-    assert sorted(report.dropped) == ["id:minmax", "s:valuelist"]
-    assert "dropped plaintext indexes" in str(report)
-    assert _clear_bytes(root) == b""
-
-
-def test_indexes_of_columns_in_the_clear_stay(tmp_path: Path) -> None:
-    root = table(tmp_path / "events")
-    Table(str(root)).build(indexes=["id:minmax", "s:valuelist"])
-    encryption = Encryption(footer_key=KEY, plaintext_columns=["id"], plaintext_footer=True)
-    report = Table(str(root)).encrypt(encryption=encryption)
-    assert report.dropped == ("s:valuelist",)
-    assert "vacuum" in str(report)
-    names = [each.name for each in Table(str(root)).describe().indexes]
-    assert [name for name in names if name.startswith("s")] == []
-
-
-def test_an_index_in_the_clear_may_be_kept(tmp_path: Path) -> None:
-    root = table(tmp_path / "events")
-    Table(str(root)).build(indexes=["id:minmax"])
-    report = Table(str(root)).encrypt(encryption=SEALS, plaintext_index=True)
-    assert report.dropped == ()
-    assert "kept in the clear" in str(report)
-    assert report.refreshed is not None  # with the keys, for the files as they are now
-    assert Table(str(root)).check(decryption=OPENS).ok
-    assert [each.kind for each in Table(str(root)).store.snapshot().definitions] == ["minmax"]
-
-
-def test_an_index_in_the_clear_is_built_anew_under_keys(tmp_path: Path) -> None:
-    root = table(tmp_path / "events")
-    Table(str(root)).build(indexes=["id:minmax", "s:valuelist"])
-    keyed = Table(str(root), index_keys={"kf": OTHER})
-    report = keyed.encrypt(encryption=SEALS, index_encryption=IndexEncryption(footer_key="kf"))
-    assert sorted(report.dropped) == ["id:minmax", "s:valuelist"]
-    assert report.refreshed is not None
-    keyed = Table(str(root), index_keys={"kf": OTHER})
-    assert {(each.kind, each.key_metadata) for each in keyed.store.snapshot().definitions} == {
-        ("minmax", "kf"),
-        ("valuelist", "kf"),
-    }
-    assert keyed.check(decryption=OPENS).ok
-    assert not Table(str(root)).store.snapshot().definitions
-    # Sealed already: the next run leaves it as it is.
-    (root / "day=1/new.parquet").write_bytes((table(tmp_path / "more") / NAMES[0]).read_bytes())
-    report = keyed.encrypt(encryption=SEALS)
-    assert (report.dropped, len(report.of("done"))) == ((), 1)
-    assert keyed.check(decryption=OPENS).ok
-
-
-def test_facts_are_fresh_after_decryption(tmp_path: Path) -> None:
-    root = table(tmp_path / "events")
-    Table(str(root)).build(indexes=["id:minmax"])
-    Table(str(root)).encrypt(encryption=SEALS, plaintext_index=True)
-    report = Table(str(root)).decrypt(decryption=OPENS)
-    assert report.refreshed is not None
-    assert Table(str(root)).check().ok
-    assert len(Table(str(root)).plan("id = 250").files) == 1
 
 
 # -- kills ----------------------------------------------------------------------------------------

@@ -12,7 +12,7 @@ import pytest
 from skipstone import Decryption, Encryption, Table
 from skipstone.cli.keys import DecryptionOptions, EncryptionOptions
 from tests.rewrite.encrypted_files import KEY
-from tests.table.test_encrypting import NAMES, OPENS, SEALS, bodies, files, same_rows, table
+from tests.table.encrypted_tables import NAMES, OPENS, SEALS, bodies, files, same_rows, table
 
 if TYPE_CHECKING:
     from pathlib import Path
