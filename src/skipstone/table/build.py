@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from skipstone.facts import MatchedFacts
     from skipstone.facts.index_encryption import IndexEncryption, WriteEncryption
     from skipstone.facts.reports import BuildReport, RepairReport
+    from skipstone.facts.snapshot import Snapshot
     from skipstone.parquet.encryption.decryption import Decryption
     from skipstone.questdb.pm_of_data_file import PmMode
     from skipstone.storage import Listing
@@ -256,12 +257,15 @@ def _run_build(
     )
     jobs = _jobs(job, groups, (pm, only_pm), settings, partial(schema_in, listing, schema))
     outcomes = _executed(table, spark, jobs, listing, count, progress)
-    merged, stored = _merge_if_needed(table), table.store.snapshot()
+    built = table.store.snapshot()
+    _merge_if_needed(table, built)
+    stored = table.store.snapshot()
+    kept = {part.name for part in stored.parts}
     return replace(
         _reported(table, matched, todo, outcomes, locked),
         bytes_index=max(0, stored_bytes(stored) - before),
         seconds=time.perf_counter() - started,
-        merged=merged,
+        merged=sum(part.name not in kept for part in built.parts),
         engine=_engine(spark) if outcomes else "",
         notes=tuple(outgrown(table.path, stored, len(listing))),
     )
@@ -412,17 +416,13 @@ def _refuse_in_clear(
             )
 
 
-def _merge_if_needed(table: OpenTable) -> int:
+def _merge_if_needed(table: OpenTable, snapshot: Snapshot) -> None:
     from skipstone.facts.compact import MUCH_LARGER, compact, needs_merge
 
-    snapshot = table.store.snapshot()
     # A merge leaves out the facts of files that are not listed.
     if table.some is not None or not needs_merge(snapshot):
-        return 0
+        return
     try:
-        done = compact(table.store, table.listing, much_larger=MUCH_LARGER)
+        compact(table.store, table.listing, much_larger=MUCH_LARGER)
     except (SkipstoneError, OSError) as error:  # the index is built, but has more parts
         log.warning("the parts of the index are left as they are: %s", error)
-        return 0
-    less = done.parts_before - done.parts_after
-    return less + 1 if less else 0
