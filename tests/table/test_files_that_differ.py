@@ -279,6 +279,8 @@ def test_files_of_another_table_are_named(tmp_path: Path) -> None:
     pq.write_table(pa.table({"Sku": [1], "n": [2]}), root / "5.parquet")
     table.refresh()
     assert table.describe().notes == ()
+    (root / "5.parquet").unlink()  # its facts stay, and link nothing any more
+    assert table.describe().notes == (note,)
 
 
 # -- nested columns by path -----------------------------------------------------------------------

@@ -213,17 +213,19 @@ class KnownSchemas:
     def unrelated(self) -> NDArray[np.bool_]:
         """Over the files: those that share no column, directly or through other files, with most
         files. Names match without case."""
-        names = [{name.lower() for name in each.spark.names} for each in self.schemas]
-        groups: list[tuple[set[str], list[int]]] = []
-        for at, own in enumerate(names):
-            near = [group for group in groups if not own.isdisjoint(group[0])]
-            groups = [group for group in groups if own.isdisjoint(group[0])]
-            groups.append(
-                (own.union(*(group[0] for group in near)), sum((g[1] for g in near), [at]))
-            )
         known = self.number >= 0
-        files = np.bincount(self.number[known], minlength=len(names))
-        most = max((members for _, members in groups), key=lambda at: files[at].sum(), default=[])
+        files = np.bincount(self.number[known], minlength=len(self.schemas))
+        # Each group: the columns of some schemas, and the positions of these.
+        groups: list[tuple[set[str], set[int]]] = []
+        for at in np.flatnonzero(files).tolist():
+            columns, members = {name.lower() for name in self.schemas[at].spark.names}, {at}
+            near = [group for group in groups if not columns.isdisjoint(group[0])]
+            groups = [group for group in groups if group not in near]
+            for group in near:
+                columns, members = columns | group[0], members | group[1]
+            groups.append((columns, members))
+        sets = [sorted(members) for _, members in groups]
+        most = max(sets, key=lambda at: files[at].sum(), default=[])
         return known & ~np.isin(self.number, most)
 
 
