@@ -140,8 +140,7 @@ class SkipstoneSource(DataSource):
             try:
                 return spark_schema(opening(), _names(self.options.get("columns")))
             except SkipstoneError as error:
-                _say_where(str(opening.args[0]), error)
-                raise
+                raise _in_directory(str(opening.args[0]), error) from None
 
     def reader(self, schema: StructType) -> SkipstoneReader:
         """A reader; it plans when Spark requests the partitions."""
@@ -231,12 +230,14 @@ def _without_traceback() -> Iterator[None]:
         raise
 
 
-def _say_where(path: str, error: SkipstoneError) -> None:
-    """Raises ``error`` with a better hint, if the user's directory is not that of this worker."""
-    if ":" in path or Path(path).is_absolute() or Path(path).exists():
-        return
+def _in_directory(path: str, error: SkipstoneError) -> SkipstoneError:
+    """The error, with a better hint where nothing has a relative path: the user's directory may not
+    be that of this worker."""
+    is_relative = ":" not in path and not path.startswith(("/", "~"))
+    if not is_relative or not error.message.startswith("no such file"):
+        return error
     hint = f"Spark opens {path!r} in {Path.cwd()}: give an absolute path or a URL"
-    raise SkipstoneError(error.message, hint=hint) from None
+    return SkipstoneError(error.message, hint=hint)
 
 
 def checked_zone(table: Any, options: Mapping[str, str]) -> str:
