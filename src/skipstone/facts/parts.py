@@ -229,7 +229,7 @@ class Part:
                     pre_buffer=storage.remote and self.held is None,
                 )
                 # A thread of Arrow's that frees bytes of Python after Python ended aborts it. Of
-                # a few rows, handing columns to threads takes longer than reading them.
+                # a few rows, one thread reads columns faster than several that share them.
                 threads = self.held is None and self.rows > _FEW
                 if self.group is None:
                     table = reader.read(columns=held, use_threads=threads)

@@ -124,9 +124,8 @@ def resolve(
 
 
 def _hint(schema: pa.Schema, name: str) -> str:
-    if not schema.names:
+    if not (names := schema.names):
         return "there are no columns: check that the path has data files"
-    names = schema.names
     more = f", … ({len(names)} in all)" if len(names) > 8 else ""
     text = f"; a text is written '{name}'" if name.isidentifier() else ""
     return f"the columns are {', '.join(names[:8])}{more}{text}"
@@ -147,12 +146,13 @@ def _nearest(name: str, schema: pa.Schema) -> str | None:
     def add(fields: Iterable[pa.Field], prefix: tuple[str, ...]) -> None:
         for field in fields:
             path = (*prefix, field.name)
-            known.setdefault((text := column_name(path)).lower(), text)
+            known.setdefault(column_name(path).lower(), column_name(path))
             if pa.types.is_struct(field.type) and len(path) < 8:
                 add(field.type, path)
 
     add(schema, ())
-    return next(map(known.get, get_close_matches(name.lower(), known, n=1, cutoff=0.6)), None)
+    close = get_close_matches(name.lower(), known, n=1, cutoff=0.6)
+    return known[close[0]] if close else None
 
 
 @dataclass(frozen=True, slots=True)

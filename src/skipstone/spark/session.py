@@ -399,8 +399,8 @@ class Jvm:
         found = list(items(sequence))
         if len(found) < 2:
             return found
-        known = self.type("java.util.IdentityHashMap")()
-        return [each for each in found if known.put(each, True) is None]
+        known = self.identity_set(found[0])
+        return [found[0], *(each for each in found[1:] if known.put(each, True) is None)]
 
     def identity_hash(self, item: JavaObject) -> int:
         """A number of this object, which others may have too."""

@@ -247,10 +247,10 @@ class Selection:
 
     def _meant(self, name: str) -> str:
         """A hint: the nearest column name, or the columns that exist."""
-        names = list(dict.fromkeys((*self._names, *(leaf.name for leaf in self.tree.leaves))))
-        alike = {each.lower(): each for each in reversed(names)}
         import difflib
 
+        names = list(dict.fromkeys((*self._names, *(leaf.name for leaf in self.tree.leaves))))
+        alike = {each.lower(): each for each in reversed(names)}
         near = difflib.get_close_matches(name.lower(), alike, 1)
         if near:
             return f"did you mean {alike[near[0]]!r}?"
