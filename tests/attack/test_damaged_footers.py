@@ -20,6 +20,8 @@ from skipstone.parquet.format.footer import read_footer
 if TYPE_CHECKING:
     from pathlib import Path
 
+pytestmark = pytest.mark.long
+
 INDEXES = ["id:minmax", "text:bloom", "pair.left:bitmap", "price:valuelist"]
 
 # Flips one bit after the other in the footer of a file, and runs a verb over a table of that file.

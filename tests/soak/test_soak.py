@@ -57,6 +57,7 @@ SEEDS = (
 
 
 @pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.parametrize("seed, often", SEEDS)
 def test_the_rows_are_those_in_memory(seed: int, often: str) -> None:
     """One table each, with all features but the known gaps."""

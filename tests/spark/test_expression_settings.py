@@ -48,6 +48,7 @@ def test_a_text_of_a_time_in_the_zone_of_its_view(spark: SparkSession, tmp_path:
     assert found["plain"] == found["skip"] != []
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     "zone, day", [("Pacific/Apia", date(2011, 12, 30)), ("Pacific/Kiritimati", date(1994, 12, 31)),
                   ("America/Sao_Paulo", date(2011, 10, 16)), ("Europe/Oslo", date(1950, 1, 1))]

@@ -58,6 +58,7 @@ def test_folders_are_listed_side_by_side(s3: S3) -> None:
         assert listed(s3, s3.storage()) == FOLDERS
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("shape", [FLAT, FOLDERS])
 def test_objects_that_come_and_go(s3: S3, shape: list[str]) -> None:
     s3.fill_many(*shape)
