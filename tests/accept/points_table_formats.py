@@ -18,6 +18,7 @@ COLUMNS = "tests/table_formats/test_iceberg_columns.py"
 DELETES = "tests/table_formats/test_iceberg_deletes.py"
 PAIMON = "tests/table_formats/test_paimon.py"
 HUDI = "tests/table_formats/test_hudi.py"
+PUFFIN = "tests/table_formats/test_puffin.py"
 IN_SPARK = "tests/table_formats/test_iceberg_spark.py"
 
 
@@ -136,6 +137,14 @@ def deletes(bench: Workbench) -> None:
         f"{DELETES}::test_deletion_vectors_of_one_file",
         f"{DELETES}::test_equality_deletes",
         f"{DELETES}::test_equality_deletes_are_looked_up_in_files_of_the_plan",
+    )
+
+
+@point("table formats: Bloom filters of an Iceberg snapshot become a Puffin file outside the table")
+def puffin(bench: Workbench) -> None:
+    hold(
+        f"{PUFFIN}::test_filters_hold_the_values_of_their_files",
+        f"{PUFFIN}::test_a_table_with_it_among_its_statistics",
     )
 
 

@@ -16,6 +16,8 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import pyarrow.parquet as pq
+
 import skipstone
 from tests.spark_servers import free_port
 from tests.table_formats import iceberg_spark
@@ -47,6 +49,7 @@ def main(home: Path, jars: str) -> None:
         found["classic"][format] = {**opened(spark, table, format), **said(spark, table, name)}
         found["classic"][format]["pairs"] = rows(spark, table, format)
     iceberg_spark.write(spark, home)
+    found["puffin"] = puffin(spark, home)
     remote: Any = Remote.builder.remote(f"sc://127.0.0.1:{port}").getOrCreate()
     for format in FORMATS:
         table = skipstone.Table(where(home, format))
@@ -107,6 +110,40 @@ def made(spark: SparkSession, home: Path, format: str) -> tuple[str, str]:
     spark.sql(f"INSERT INTO {name} SELECT {SELECT} FROM range(0, {FILES * ROWS}, 1, {FILES})")
     spark.sql(f"DELETE FROM {name} WHERE id % 7 = 0")
     return path, name
+
+
+def puffin(spark: SparkSession, home: Path) -> list[dict[str, Any]]:
+    """The blobs of an export as Iceberg's reader gives them: properties, the values of the file,
+    and which values the bits hold, of those of the table and of as many others."""
+    table = skipstone.Table(where(home, "iceberg"))
+    path = table.export(str(home / "out"), kind="puffin").destination
+    java: Any = spark.sparkContext._jvm
+    of = java.org.apache.iceberg
+    hash128 = of.relocated.com.google.common.hash.Hashing.murmur3_128()
+    halves = {}
+    for value in [f"u{number}" for number in range(2 * FILES * ROWS)]:
+        data = hash128.hashBytes(bytearray(value.encode())).asBytes()
+        halves[value] = [int.from_bytes(half, "little") for half in (data[:8], data[8:])]
+    conf = spark.sparkContext._jsc.hadoopConfiguration()
+    reader = of.puffin.Puffin.read(of.hadoop.HadoopInputFile.fromLocation(path, conf)).build()
+    found, pairs = [], reader.readAll(reader.fileMetadata().blobs()).iterator()
+    while pairs.hasNext():
+        pair = pairs.next()
+        said = dict(pair.first().properties())
+        data = bytes(java.org.apache.iceberg.util.ByteBuffers.toByteArray(pair.second()))
+        bits, hashes = int(said["num-bits"]), range(int(said["num-hashes"]))
+        held = [
+            value
+            for value, (h1, h2) in halves.items()
+            if all(
+                data[place // 8] >> place % 8 & 1
+                for place in ((h1 + at * h2) % 2**64 % bits for at in hashes)
+            )
+        ]
+        values = pq.read_table(said["data-file"], columns=["u"])["u"].to_pylist()
+        found.append({**said, "type": pair.first().type(), "held": held, "values": values})
+    reader.close()
+    return found
 
 
 def connector(table: skipstone.Table) -> Any:

@@ -108,6 +108,19 @@ def test_reports_name_the_connector(found: Any, format: str) -> None:
         assert f"read 1 of {FILES} files" in files[report]
 
 
+@pytest.mark.spark
+@pytest.mark.long
+def test_iceberg_reads_the_filters_of_an_export(found: Any) -> None:
+    """The blobs by its reader of Puffin, and the hashes by those of its jar."""
+    blobs = found["puffin"]
+    assert len(blobs) > FILES
+    for each in blobs:
+        assert (each["type"], each["column-name"]) == ("bloom-filter-v1", "u")
+        assert int(each["num-values"]) == len(each["values"]) > 0
+        assert set(each["values"]) <= set(each["held"])
+        assert len(each["held"]) <= len(each["values"]) + 30
+
+
 def text(table: Any) -> list[str]:
     """The rows as ``rows.json`` has them."""
     found = []

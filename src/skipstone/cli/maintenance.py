@@ -144,6 +144,11 @@ def vacuum(
 @click.option("--xskipper", is_flag=True, help="As a metadata directory of Xskipper, version 4.")
 @click.option("--paimon", is_flag=True, help="As Paimon's file indexes, <data file>.index.")
 @click.option("--questdb", is_flag=True, help="As QuestDB's row group metadata, _pm.")
+@click.option(
+    "--puffin",
+    is_flag=True,
+    help="Experimental: Bloom filters of a snapshot of Apache Iceberg, as a Puffin file.",
+)
 @reporting
 def export(
     table: TableArguments,
@@ -151,17 +156,18 @@ def export(
     xskipper: bool,
     paimon: bool,
     questdb: bool,
+    puffin: bool,
     out: Output,
 ) -> None:
     """Publish the index of TABLE below the directory DEST, for other systems.
 
     --xskipper without DEST publishes next to the index, and again with every `compact`.
     """
-    chosen = {"xskipper": xskipper, "paimon": paimon, "questdb": questdb}
+    chosen = {"xskipper": xskipper, "paimon": paimon, "questdb": questdb, "puffin": puffin}
     kinds = [kind for kind, yes in chosen.items() if yes]
     if len(kinds) != 1:
-        raise click.UsageError("name one format: --xskipper, --paimon or --questdb")
+        raise click.UsageError("name one format: --xskipper, --paimon, --questdb or --puffin")
     if kinds != ["xskipper"] and destination is None:
-        raise click.UsageError("name the directory DEST for the sidecars")
+        raise click.UsageError("name the directory DEST for the export")
     target = table.open()
     out.result(target.export(destination, kind=kinds[0]))

@@ -15,7 +15,7 @@ from skipstone.predicate.naming import SAME, Namings
 from skipstone.pruning import Cause
 from skipstone.pruning.partitions import PartitionColumns
 from skipstone.questdb import is_txn_table
-from skipstone.table_formats import SnapshotListing
+from skipstone.table_formats import ICEBERG, SnapshotListing
 from skipstone.table_formats.snapshot import names_of
 
 from .file_format import Progress, bound
@@ -340,6 +340,10 @@ class UpkeepVerbs(OpenTable):
         ``destination``. ``"questdb"``: the row group metadata, as ``_pm`` where a directory has one
         data file, else as ``<data file>._pm``. Parts that others cannot use are left out, with the
         reason in the report; ``UnsupportedError`` where nothing remains.
+
+        ``"puffin"``, experimental: for the newest snapshot of a table of Apache Iceberg, or the one
+        of ``version``, Bloom filters over the columns with a ``bloom`` index, as the statistics
+        file ``<destination>/<id of the snapshot>.puffin``. It decodes these columns again.
         """
         from skipstone.facts.export import export_containers, export_pms
 
@@ -347,20 +351,22 @@ class UpkeepVerbs(OpenTable):
         self.require_whole("export")
         if kind == "xskipper":
             return _export_facts(self, destination)
-        if kind not in ("paimon", "questdb"):
+        if kind not in ("paimon", "questdb", "puffin"):
             raise UnsupportedError(
                 f"an export as {kind!r}",
-                hint="the kinds are 'xskipper', 'paimon' and 'questdb'",
+                hint="the kinds are 'xskipper', 'paimon', 'questdb' and 'puffin'",
             )
         if destination is None:
             raise UnsupportedError(
-                "an export of sidecars needs a destination", hint="name the directory they go to"
+                f"an export as {kind!r} needs a destination", hint="name the directory it goes to"
             )
         if self.store.snapshot().encryption is not None:
             raise UnsupportedError(
-                f"the index of {self.path} is encrypted, and its sidecars would be in the clear",
+                f"the index of {self.path} is encrypted, and the export would be in the clear",
                 hint="an export for Xskipper stays encrypted: kind='xskipper'",
             )
+        if kind == "puffin":
+            return _export_filters(self, destination)
         export = export_pms if kind == "questdb" else export_containers
         return export(
             self.match(self.listing()),
@@ -448,6 +454,25 @@ def _drop_one(
     if not left.definitions and not any(r.cause is not Cause.ABSENT for r in left.reasons):
         table.store.drop()  # the last index is gone, and its packs are removed with it
     return gone
+
+
+def _export_filters(table: OpenTable, destination: str) -> ExportReport:
+    from skipstone.indexes.bloom import Bloom
+
+    from .renamed_columns import known_indexes
+
+    snapshots = table.snapshots()
+    if snapshots is None or snapshots.source.format != ICEBERG:
+        raise UnsupportedError(
+            f"{table.path} is not a table of {ICEBERG}, which Puffin files belong to",
+            hint="the other kinds are 'xskipper', 'paimon' and 'questdb'",
+        )
+    from skipstone.table_formats.iceberg import IcebergSource
+
+    assert isinstance(snapshots.source, IcebergSource)
+    indexes = known_indexes(table, table.store.snapshot().definitions, None)
+    columns = {each.column: each.fpp for each in indexes if isinstance(each, Bloom)}
+    return snapshots.source.filters().write(columns, destination, table.storage_options)
 
 
 def _export_facts(table: OpenTable, destination: str | None) -> ExportReport:

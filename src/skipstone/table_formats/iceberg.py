@@ -47,6 +47,8 @@ if TYPE_CHECKING:
 
     from skipstone.storage import Storage
 
+    from .puffin import FilterExport
+
 FORMAT: Final = "Apache Iceberg"
 #: of Hadoop's catalog, and of all others
 _METADATA: Final = re.compile(r"(?:v(\d+)|(\d+)-[^/]*?)(?:\.gz)?\.metadata\.json")
@@ -124,11 +126,26 @@ class IcebergSource:
             )
         return found
 
+    def filters(self) -> FilterExport:
+        """What writes Bloom filters over the files of the snapshot."""
+        from .puffin import FilterExport
+
+        self.snapshot()
+        with self._lock:
+            table, (found, fields) = self._table, self._snapshot_and_fields()
+            data, _ = self._files.of(found, table.io)
+        data = sorted(data, key=lambda each: each.path)
+        return FilterExport(name=self.name, table=table, snapshot=found, fields=fields, data=data)
+
+    def _snapshot_and_fields(self) -> tuple[Any, Any]:
+        table, at = self._table, self._at
+        if at is None or at.schema_id is None:
+            return at or table.current_snapshot(), table.schema()
+        return at, table.schemas()[at.schema_id]
+
     def _read(self) -> Snapshot:
         table, specs = self._table, self._table.specs()
-        found, fields = self._at or table.current_snapshot(), table.schema()
-        if self._at is not None and self._at.schema_id is not None:
-            fields = table.schemas()[self._at.schema_id]
+        found, fields = self._snapshot_and_fields()
         data, deletes = self._files.of(found, table.io)
         data = sorted(data, key=lambda each: each.path)
         self._check(data)
