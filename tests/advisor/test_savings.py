@@ -8,6 +8,8 @@ from __future__ import annotations
 import json
 import os
 import shlex
+import subprocess
+import sys
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -94,7 +96,7 @@ def test_the_known_answer_is_found(tmp_path: Path) -> None:
     assert found.bytes_data * 0.9 <= spread.bytes_before <= found.bytes_data
     by_name = {each.index.partition("(")[0]: each for each in found.candidates}
     assert by_name["n:minmax"].why == "saves nothing"
-    assert by_name["id:paimonbloom"].order is None
+    assert by_name["id:rangebitmap"].order is None
     assert by_name["id:bloomfilter"].adds == by_name["id:bloomfilter"].saves > 0
 
 
@@ -125,6 +127,43 @@ def test_a_real_build_saves_what_was_promised(tmp_path: Path, where: str) -> Non
     assert report.bytes_index / 1.5 <= found.bytes_estimate <= report.bytes_index * 1.5
 
 
+def test_large_files_are_measured_in_parts_and_without_compiled_code(tmp_path: Path) -> None:
+    """Files of 300,000 rows: keys of four rows each, one value in seven, dates and texts at random.
+    Sizes are within a factor of 1.5."""
+    root = tmp_path / "t"
+    root.mkdir()
+    rng, rows = np.random.default_rng(7), 300_000
+    for i in range(2):
+        table = pa.table(
+            {
+                "of 4": np.arange(i * rows, (i + 1) * rows) // 4,
+                "k": rng.integers(0, 40_000, rows),
+                "d": pa.array(rng.integers(0, 2_500, rows).astype(np.int32), pa.date32()),
+                "s": pa.array([f"word {n}" for n in range(7)]).take(rng.integers(0, 7, rows)),
+            }
+        )
+        pq.write_table(table, root / f"{i}.parquet")
+    queries = ["`of 4` = 5", "k = 7", "d = DATE '1971-02-03'", "s IN ('word 2', 'word 3')"]
+    code = (
+        "import json, sys, skipstone\n"
+        "print(json.dumps(skipstone.Table(sys.argv[1]).advise(queries=sys.argv[2:]).to_dict()))\n"
+        "assert 'numba' not in sys.modules"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code, str(root), *queries], capture_output=True, check=True
+    )
+    told = {each["index"]: each["bytes"] for each in json.loads(done.stdout)["candidates"]}
+    kinds = ("bloomfilter", "bitmap", "rangebitmap")
+    tried = [name for name in told if name.rpartition(":")[2].partition("(")[0] in kinds]
+    assert len(tried) == len(queries) * len(kinds)
+    table = skipstone.Table(str(root))
+    table.build(indexes=tried, pm="none")
+    for each in table.describe().indexes:
+        if each.kind in kinds[1:]:
+            name = f"{each.column}:{each.kind}"
+            assert each.bytes / 1.5 <= told[name] <= each.bytes * 1.5, name
+
+
 def test_patterns_get_an_index_of_text(tmp_path: Path) -> None:
     """Messages differ within a file, and one of file 5 says what no other does."""
     root = tmp_path / "t"
@@ -137,6 +176,10 @@ def test_patterns_get_an_index_of_text(tmp_path: Path) -> None:
     where = "m LIKE '%refused%'"
     found = tried(table, (10, where), "m ILIKE '%Connection%'", sample=12)
     assert found.indexes == ("m:ngram(n=3)",)
+    equal = tried(table, "m = 'connection refused'", sample=12)
+    assert {each.index.partition("(")[0] for each in equal.candidates}.isdisjoint(
+        {"m:ngram", "m:tokens"}
+    )
     assert [(each.files_before, each.files_after) for each in found.queries] == [(12, 1)] * 2
     table.build(indexes=found.indexes)
     assert table.plan(where).files_kept == 1

@@ -4,9 +4,9 @@
 ``propose`` decides by rules that each have a reason, and ``Advice`` reports them. Only indexes that
 help are proposed.
 
-For known queries no rules are needed: ``simulate`` builds indexes over a sample and
-plans the queries with them, ``choose`` takes the candidates that save most, and ``Savings`` reports
-them.
+For known queries no rules are needed: ``simulate`` builds indexes over a sample, or tries them
+(``trial``), and plans the queries with them, ``choose`` takes the candidates that save most, and
+``Savings`` reports them.
 """
 
 from .choose import advise_queries

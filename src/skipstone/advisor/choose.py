@@ -19,7 +19,7 @@ import numpy as np
 
 from skipstone.errors import FormatError
 from skipstone.human import size
-from skipstone.predicate.tree import Bound, leaves
+from skipstone.predicate.tree import Bound, Leaf, leaves
 from skipstone.pruning.partitions import PartitionColumns
 
 from .measure import store_bytes
@@ -33,8 +33,8 @@ if TYPE_CHECKING:
     from skipstone.storage import Listing
 
 
-#: Stored bytes of a sample, and those that the first ``_FEWEST`` files may take: all kinds are
-#: built over it, which takes some seconds per 100 MB.
+#: Stored bytes of a sample, and those that the first ``_FEWEST`` files may take: the columns of the
+#: queries are decoded, and every query is planned with each kind.
 _BYTES, BYTES = 32 << 20, 256 << 20
 _FEWEST = 5
 # An index that saves a smaller share of the bytes read is not proposed.
@@ -67,11 +67,12 @@ def advise_queries(request: AdviceRequest, queries: Sequence[Query]) -> Savings:
     trees = bound(queries, schema)
     chosen, notes = _sample(listing, request.sample)
     part = replace(request, listing=listing.where(chosen), schema=schema)
-    columns = sorted({leaf.column for tree in trees for leaf in leaves(tree)})
+    asked: dict[str, dict[Leaf, None]] = {}
+    for leaf in sorted((leaf for tree in trees for leaf in leaves(tree)), key=lambda a: a.column):
+        if leaf.column not in partitions.values:
+            asked.setdefault(leaf.column, {})[leaf] = None
     with Simulation(part, len(listing)) as simulation:
-        candidates, more = simulation.build(
-            [column for column in columns if column not in partitions.values]
-        )
+        candidates, more = simulation.build({name: list(asked[name]) for name in asked})
         if not simulation.readable.any():
             raise FormatError("no file of the sample can be read", file=part.listing.paths[0])
         choice = _Choice(simulation, queries, trees, candidates, listing)

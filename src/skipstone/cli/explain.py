@@ -65,7 +65,7 @@ def advise(
 ) -> None:
     """Propose indexes for TABLE, with a reason each, from a sample of its files.
 
-    With --queries, advise builds candidate indexes over the sample, plans the queries with them,
+    With --queries, advise tries candidate indexes on the sample, plans the queries with them,
     and compares the bytes that each index saves with its size. It writes nothing. The last line is
     a `skipstone build` command that is ready to run.
 

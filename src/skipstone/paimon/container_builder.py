@@ -42,7 +42,7 @@ _ROOM = 32
 
 
 def coded(type: PaimonType, chunks: list[pa.DictionaryArray]) -> CodedColumn:
-    """A whole column from its chunks, which have keys: int64 ordinals, or bytes."""
+    """A whole column from its chunks, as ``encoded`` makes them."""
     none = pa.array([], pa.int64() if type.width else pa.binary()).dictionary_encode()
     indices, dictionary = _joined(chunks or [none])
     codes, distinct = _renumbered(indices, dictionary)
@@ -89,7 +89,7 @@ class RowsBuilder(Builder):
         elif self.rows * _ROOM + self.held > self.budget:
             self._leave(self._too_large())
         else:
-            encode = partial(_encoded, self.paimon, chunk.values)
+            encode = partial(encoded, self.paimon, chunk.values)
             try:
                 codes = chunk.once(("codes", self.paimon), encode)
             except UnsupportedError as error:
@@ -132,7 +132,7 @@ class RowsBuilder(Builder):
         return Built(value, blob=blob)
 
 
-def _encoded(paimon: PaimonType, values: pa.Array) -> pa.DictionaryArray:
+def encoded(paimon: PaimonType, values: pa.Array) -> pa.DictionaryArray:
     """Values as codes of keys: int64 ordinals, or bytes."""
     if not paimon.width:
         if pa.types.is_dictionary(values.type):
