@@ -3,6 +3,7 @@
 ``lake/events`` has ``id`` (bigint), ``name`` (text), ``day`` (date), ``ts`` (timestamp) and ``x``
 (double), and the indexes ``id:minmax`` and ``name:bloom``; ``lake/plain`` is the same without one.
 Mistakes that verbs answer alike are in ``ALIKE``; the others belong to a verb.
+``lake/nested`` has a struct, a list, a map and a duration.
 ``bad`` has what is no table: nothing, text, a file that was cut, a file of 0 bytes, a CSV file.
 """
 
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
     from tests.cli.conftest import Run
 
 EVENTS, PLAIN, BAD = "{0}/lake/events", "{0}/lake/plain", "{0}/bad"
+NESTED = "{0}/lake/nested"
 NO_FILE = "no such file or directory: {0}/bad/nope"
 
 
@@ -45,6 +47,16 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
                 }
             )
             pq.write_table(table, root / folder / f"part-{at}.parquet")
+    (root / "lake/nested").mkdir()
+    nested = pa.table(
+        {
+            "st": pa.array([{"a": 1}]),
+            "li": pa.array([[1]]),
+            "mp": pa.array([[("k", 1)]], pa.map_(pa.string(), pa.int64())),
+            "took": pa.array([1], pa.duration("us")),
+        }
+    )
+    pq.write_table(nested, root / "lake/nested/a.parquet")
     Table(root / "lake/events").build(indexes=["id:minmax", "name:bloom"])
     bad = root / "bad"
     for folder in ("empty", "cut", "zero"):
@@ -188,6 +200,14 @@ QUERY = [
     ((EVENTS, "id = 5", "--keys", BAD + "/none.json"), "{0}/bad/none.json"),
     ((EVENTS, "id = 5", "--keys", BAD + "/rows.csv"), "rows.csv does not say which column"),
     ((EVENTS, "id = 5", "--limit", "ten"), "'ten' is not a valid integer"),
+    ((NESTED, "st = 3"), "compare a field of it, as in st.FIELD"),
+    ((NESTED, "li = 3"), r"array_contains\(li, 42\)"),
+    ((NESTED, "mp = 3"), r"as in mp\['KEY'\] = 42"),
+    ((NESTED, "took > INTERVAL 5 SECONDS"), "a duration is a whole number"),
+    ((EVENTS, "id"), "compare it with a value, as in id = 42"),
+    ((EVENTS, "name = 'x' limit 3"), "LIMIT is no part of a condition.*--limit"),
+    ((EVENTS, "id = 5 order by ts"), "ORDER BY is no part of a condition.*--order-by"),
+    ((EVENTS, "--order-by", "zzz"), "sort keys are columns.* here are id, name, day, ts, x"),
 ]
 EXPLAIN = [
     ((EVENTS, "idd = 5"), "did you mean 'id'"),
@@ -408,6 +428,8 @@ OTHERS = [
     ("ingest", (BAD + "/db", PART, "--timestamp", "tss"), "columns are id, na"),
     ("ingest", (BAD + "/db", PART, "--timestamp", "name"), "'name' is of type string"),
     ("ingest", (PLAIN, PLAIN + "/part-0.parquet", "--timestamp", "ts"), "is not empty"),
+    ("grep", ("u-5", EVENTS), "TABLE comes first: skipstone grep {0}/lake/events u-5"),
+    ("demo", (EVENTS,), "is not empty: it has part-0.parquet, which is not of the demo"),
     ("demo", ("/proc/x",), "/proc/x: No such file"),
     ("buidl", (EVENTS,), "did you mean 'build'"),
     ("help", (), "`skipstone VERB --help` shows the options"),
@@ -478,6 +500,22 @@ def test_a_misprint_encrypts_nothing_and_drops_no_index(run: Run, home: Path) ->
         "id:minmax",
         "name:bloomfilter",
     }
+
+
+def test_a_limit_beyond_all_rows_is_none(run: Run, home: Path) -> None:
+    done = run("query", home / "lake/plain", "--columns", "id", "--limit", 10**30)
+    assert (done.exit_code, done.stdout.splitlines()[-1]) == (0, "(200 rows)")
+
+
+def test_a_log_without_scans_is_named(run: Run, home: Path) -> None:
+    done = run("usage", home / "lake/events", "--log", home / "bad/rows.csv")
+    assert "no line of the log is a scan of Skipstone" in done.stdout
+
+
+def test_without_a_verb_there_is_help(run: Run) -> None:
+    done = run()
+    assert done.exit_code == 0
+    assert "skipstone demo" in done.stdout
 
 
 def test_a_report_replaces_a_page_and_nothing_else(run: Run, home: Path) -> None:

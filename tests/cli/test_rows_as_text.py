@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import uuid
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
@@ -78,3 +79,22 @@ def test_notebooks_show_tables_and_reports(lake: Path) -> None:
     assert "<table>" in table.advise()._repr_html_()
     assert "no such file" in Table(f"{lake}<b>")._repr_html_()
     assert "<b>&#x27;)" not in Table(f"{lake}<b>")._repr_html_()
+
+
+def test_a_uuid_as_text_finds_nothing_and_a_note_says_how_it_is_written(
+    run: Run, tmp_path: Path
+) -> None:
+    one = uuid.UUID(int=7)
+    pq.write_table(pa.table({"u": pa.array([one.bytes], pa.uuid())}), tmp_path / "a.parquet")
+    for verb in ("query", "count"):
+        done = run(verb, tmp_path, f"u = '{one}'")
+        assert (done.exit_code, done.stderr.count("note: u holds UUIDs as 16 bytes")) == (0, 1)
+        assert f"write X'{one.hex.upper()}'" in done.stderr
+    assert str(one) in run("query", tmp_path, f"u = X'{one.hex}'").stdout
+
+
+def test_floats_have_their_own_digits(run: Run, tmp_path: Path) -> None:
+    values = pa.array([0.1, None, float("inf"), 1e-7, 16777216], pa.float32())
+    pq.write_table(pa.table({"f": values}), tmp_path / "a.parquet")
+    lines = run("query", tmp_path, "--csv").stdout.splitlines()
+    assert lines == ["f", "0.1", '""', "inf", "1e-07", "16777216.0"]

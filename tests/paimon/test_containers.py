@@ -287,6 +287,12 @@ def test_what_does_not_fit_is_left_out_with_the_reason(table: Table) -> None:
     }
     assert all("share of memory" in reason.text for reason in report.left_out)
     assert table.plan("k = 3").keep.all()
+    # The same command tries no file again, and one with more memory all of them.
+    same = table.build(indexes=[*BOTH, "s:minmax"], memory=48 * 1024)
+    assert same.files_built == 0
+    assert table.refresh(memory=2**30).files_built == 0
+    assert table.build(indexes=BOTH, memory=2**30).files_built == FILES
+    assert decided(table.plan("k = 3"), "k = 3")
     assert table.plan("s < '1'").keep.tolist() == [True, False, False, False]
 
 

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from skipstone.human import percent
+from skipstone.human import percent, plural
 from skipstone.indexes.valuelist import MAX_BYTES, MAX_VALUES
 from skipstone.predicate.types import column_name, indexable, spark_name
 from skipstone.pruning.column_types import atomic
@@ -103,7 +103,7 @@ def advise(request: AdviceRequest, budget: int = BUDGET) -> Advice:
         bytes_data=listing.total_bytes,
         columns=tuple(advised),
         bytes_estimate=proposed + store_bytes(total, len(chosen)) if chosen else 0,
-        notes=tuple(_notes(files, unread)),
+        notes=tuple(_notes(files, unread, total)),
         recursive_file_lookup=listing.recursive,
     )
 
@@ -119,11 +119,15 @@ def _leaves(fields: Iterable[pa.Field], above: tuple[str, ...]) -> Iterator[_Tab
         else:
             nested = pa.types.is_nested(field.type)
             shown = str(field.type).partition("<")[0] if nested else str(field.type)
-            why = "no index supports arrays and maps" if nested else "no index supports this type"
+            name, why = column_name(path), "no index supports this type"
+            if pa.types.is_map(field.type):
+                why = f"a value of a key may have an index: {name}['KEY']:bloom"
+            elif nested:
+                why = f"{name}:bloom serves array_contains({name}, …)"
             yield _TableColumn(path=path, shown=shown, type=None, why=why)
 
 
-def _notes(files: Sequence[FileSample], unread: Sequence[str]) -> Iterator[str]:
+def _notes(files: Sequence[FileSample], unread: Sequence[str], total: int) -> Iterator[str]:
     yield from unread[:_MAX_FILES_NAMED]
     if len(unread) > _MAX_FILES_NAMED:
         yield f"and {len(unread) - _MAX_FILES_NAMED:,} more files could not be read"
@@ -131,8 +135,13 @@ def _notes(files: Sequence[FileSample], unread: Sequence[str]) -> Iterator[str]:
     if partly:
         read, rows = sum(f.rows_read for f in partly), sum(f.rows for f in partly)
         yield (
-            f"{percent(read, rows)} of the rows of {len(partly):,} files were read: "
+            f"{percent(read, rows)} of the rows of {plural(len(partly), 'file')} were read: "
             "numbers with ~ are scaled up from those"
+        )
+    if total == 1:
+        yield (
+            "indexes skip files, and this is one: page indexes and Bloom filters in it skip parts"
+            " (`skipstone retrofit`), bitmap and rangebitmap rows (`advise --queries`)"
         )
     footers = sum(1 for file in files if not file.rows_read and file.rows)
     if footers:
@@ -218,19 +227,22 @@ def _exact_kind(type_: pa.DataType, found: Measured, total: int) -> tuple[str | 
     """The kind that would store the values, or ``None`` and why there is none."""
     t = pa.types
     largest = max((count for count, _ in found.distinct_by_file), default=0.0)
-    if largest <= MAX_VALUES and largest * (found.width + 4) <= MAX_BYTES:
+    per_row = found.distinct / max(found.rows_per_file, 1)
+    fractions = t.is_floating(type_) or (t.is_decimal(type_) and type_.scale > 0)
+    # Fractions that repeat are whole numbers, or of few kinds; others are not looked up.
+    listed = not fractions or per_row <= 0.5
+    if listed and largest <= MAX_VALUES and largest * (found.width + 4) <= MAX_BYTES:
         args = found.width, found.distinct, total, found.distinct_total
         filters = total * bloom_bytes(found.distinct, total)
         short = valuelist_bytes(type_, *args) <= _SMALLER * filters
         if short or t.is_boolean(type_):
             return "valuelist", ""
-    if t.is_floating(type_) or (t.is_decimal(type_) and type_.scale > 0):
+    if fractions:
         return None, "fractions are queried by range"
     if t.is_timestamp(type_) or t.is_duration(type_):
         return None, "instants are queried by range"
     if t.is_boolean(type_):
         return None, "two values"
-    per_row = found.distinct / max(found.rows_per_file, 1)
     if found.spaced > 0.5 and per_row > 0.5:
         return None, "free text is not looked up as a whole; ngram serves LIKE"
     return "bloom", ""

@@ -55,7 +55,7 @@ from skipstone.pruning.partitions import PartitionColumns
 from skipstone.pruning.table_schema import FileSchema
 from skipstone.storage import open_storage
 
-from .trial import TRIED, Trial, Tried
+from .trial import MEMORY_PARTS, TRIED, Trial, Tried
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -72,8 +72,8 @@ if TYPE_CHECKING:
 _NO_CANDIDATES = frozenset({"bsi", PaimonBloom.name})
 _PATTERNS = frozenset({Op.LIKE, Op.STARTS_WITH})
 _OF_NULLS = frozenset({Op.IS_NULL, Op.NOT_NULL})
-# Memory for decoding and building a file, and files that are read at a time from an object store.
-_MEMORY, _AT_ONCE = 256 << 20, 8
+# Files that are read at a time from an object store.
+_AT_ONCE = 8
 # The label of the key that encrypts candidates over encrypted files.
 _LABEL = "advise"
 
@@ -192,7 +192,7 @@ class Simulation:
             definitions=built,
             schema=self.schema,
             settings=BuildSettings(
-                memory=_MEMORY,
+                memory=BuildSettings().memory // MEMORY_PARTS,
                 settle=0.0,
                 pm="none",
                 decryption=self.decryption,

@@ -44,8 +44,10 @@ if TYPE_CHECKING:
 
 #: Rows of a container of a Roaring bitmap, and how many such windows of a file are measured.
 WINDOW, WINDOWS = 1 << 16, 2
-# As the builders of a real build: memory for a moment, and bytes of a row.
-_MEMORY, _ROW = 256 << 20, 36
+#: A build of a sample has this part of the memory of a real build.
+MEMORY_PARTS = 2
+# Bytes that a real build takes for a row.
+_ROW = 36
 # Runs of matching rows, as a share of all rows, from which on no page is without one.
 _EVERYWHERE = 1 / 8
 # Of a bitmap index: offset and length of a key's bitmap, its head, and a container of one row.
@@ -110,15 +112,15 @@ class Trial(Index):
 
     def build(self, type: pa.DataType, budget: int) -> Builder:
         self.found = None
-        return _TrialBuilder(self, type)
+        return _TrialBuilder(self, type, budget)
 
     def answer(self, leaves: Sequence[Leaf], units: Units, have: Fetched) -> Sequence[Answer]:
         raise NotImplementedError  # never read back
 
 
 class _TrialBuilder(Builder):
-    def __init__(self, trial: Trial, type: pa.DataType) -> None:
-        self.trial, self.ends = trial, RangeBuilder(type)
+    def __init__(self, trial: Trial, type: pa.DataType, budget: int) -> None:
+        self.trial, self.ends, self.budget = trial, RangeBuilder(type), budget * MEMORY_PARTS
         self.leaves = [each for each in trial.leaves if not isinstance(each, Pair)]
         self.of_rows = [each for each in trial.kinds if isinstance(each, RowIndex)]
         self.paimon = self.of_rows[0].paimon_type(type) if self.of_rows else None
@@ -176,7 +178,7 @@ class _TrialBuilder(Builder):
 
     def _blobs(self, distinct: float) -> Iterator[tuple[str, RowBlob]]:
         """The sizes of the indexes of rows; none where a real build leaves them out."""
-        if self.paimon is None or self.rows * _ROW > _MEMORY:
+        if self.paimon is None or self.rows * _ROW > self.budget:
             return
         column = coded(self.paimon, self.codes)
         self.codes.clear()

@@ -111,13 +111,16 @@ def usage(found: Description, lines: Iterable[str], names: Iterable[str] = ()) -
     own, named = found.table.rstrip("/"), set(names)
     by_name = {f"{index.column}:{index.kind}": index for index in found.indexes}
     counts = {key: IndexUsage(name=index.name, bytes=index.bytes) for key, index in by_name.items()}
-    total = filtered = 0
+    total = filtered = others = 0
     times: list[str] = []
     scans: list[ScanLine] = []
     for line in lines:
         total += 1
         scan = ScanLine.found(line)
-        if scan is None or not (scan.table in named or any(_below(own, r) for r in scan.roots)):
+        if scan is None:
+            continue
+        if not (scan.table in named or any(_below(own, root) for root in scan.roots)):
+            others += 1
             continue
         scans.append(scan)
         times += [scan.time] if scan.time else []
@@ -142,6 +145,8 @@ def usage(found: Description, lines: Iterable[str], names: Iterable[str] = ()) -
     notes = []
     if not scans:
         notes.append("no scan of this table is in the log")
+    if total and not scans and not others:
+        notes[-1] = "no line of the log is a scan of Skipstone: is it the right file?"
     return UsageReport(
         table=found.table,
         lines=total,

@@ -134,6 +134,8 @@ def _why(error: Exception) -> str:
     # Errors of a disk or a store have an errno; Arrow's own OSErrors do not.
     if isinstance(error, pa.ArrowException) or (isinstance(error, OSError) and not error.errno):
         return f"{_DAMAGED}: {text}"
+    if isinstance(error, OSError) and error.strerror:
+        return error.strerror
     return f"{type(error).__name__}: {text}"
 
 

@@ -105,7 +105,7 @@ class Verbs(click.Group):
         """Run the command line; always ends in ``SystemExit``."""
         output.begin()
         stdout = sys.stdout
-        given = list(sys.argv[1:] if args is None else args)
+        given = list(sys.argv[1:] if args is None else args) or ["--help"]
         extra = {**extra, "standalone_mode": False, "prog_name": "skipstone"}
         try:
             code = super().main(given, *rest, **extra)
@@ -115,7 +115,7 @@ class Verbs(click.Group):
                 if sys.stdout is not stdout:  # as click leaves it where a pipe was closed
                     error.code = 0
                 raise
-            fault = output.fault_of(error, verb_of(given))
+            fault = output.in_order(output.fault_of(error, verb_of(given)), given)
             output.fault(fault, error if "--debug" in given else None)
             sys.exit(fault.code)
         sys.exit(code if isinstance(code, int) else 0)

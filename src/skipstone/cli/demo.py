@@ -29,6 +29,8 @@ if TYPE_CHECKING:
 FILES, ROWS = 40, 25_000
 _NAME = "orders-{:03d}.parquet"
 _WHERE = "order_id = 654321"
+# What a demo leaves in its directory, which may be removed as a whole.
+_OWN = frozenset({"orders", "_orders.skipstone"})
 
 
 @click.command()
@@ -51,6 +53,13 @@ def demo(directory: str, out: Output) -> None:
     from skipstone.table import Table
 
     root = Path(directory) / "orders"
+    others = [each.name for each in _entries(Path(directory)) if each.name not in _OWN]
+    if others:
+        raise SkipstoneError(
+            f"{directory} is not empty: it has {others[0]}, which is not of the demo",
+            hint=f"name a new directory; `skipstone advise {shlex.quote(directory)}` takes a table"
+            " of yours",
+        )
     lines = _Lines(out)
     lines.say(f"1. A table: {root}, a million orders in {FILES} Parquet files.")
     lines.show(_made(root))
@@ -96,6 +105,10 @@ def demo(directory: str, out: Output) -> None:
     )
     if out.as_json:
         out.result(report)
+
+
+def _entries(directory: Path) -> list[Path]:
+    return sorted(directory.iterdir()) if directory.is_dir() else []
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

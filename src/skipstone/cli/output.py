@@ -10,6 +10,7 @@ from __future__ import annotations
 import errno
 import json
 import os
+import shlex
 import sys
 import time
 from contextlib import contextmanager, suppress
@@ -196,6 +197,18 @@ class Fault:
     message: str
     hint: str
     code: int = FAILED
+
+
+def in_order(fault: Fault, given: Sequence[str]) -> Fault:
+    """With another hint where the table that does not exist is a pattern or a condition, before the
+    table, as `grep PATTERN FILE` has it."""
+    lost = fault.message.partition("no such file or directory: ")[2]
+    for at, word in enumerate(given[1:-1], 1):
+        table = given[at + 1]
+        if lost.endswith(f"/{word}") and not table.startswith("-") and Path(table).exists():
+            words = shlex.join([*given[:at], table, word, *given[at + 2 :]])
+            return replace(fault, hint=f"TABLE comes first: skipstone {words}")
+    return fault
 
 
 def fault_of(error: BaseException, verb: str = "") -> Fault:

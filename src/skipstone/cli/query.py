@@ -9,6 +9,7 @@ import csv
 import io
 import json
 import math
+import re
 from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import partial
@@ -37,6 +38,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from skipstone.execution import TableScan
+    from skipstone.table import Table
 
     from .options import TableArguments
     from .output import Output
@@ -108,6 +110,8 @@ def query(
     most = _SHOWN + 1 if first else limit
     schema, batches = ask(read, where, columns=columns, order_by=order_by, limit=most, keys=keys)
     skipped = tuple(target.skipped.items()) if skip_unreadable else ()
+    found = _Counted(batches)
+    batches = iter(found)
     if out.as_json:
         out.result(_FoundRows(schema.names, batches, skipped))
     elif as_csv:
@@ -117,9 +121,23 @@ def query(
         out.lines(_first_rows(schema, list(batches), count))
     else:
         out.lines(table_lines(schema, batches))
+    if not found.rows:
+        _note_uuids(target, where, out)
     if skipped:
         files = of_total(len(skipped), len(skipped) + len(target.listing()), "files")
         out.missing(f"the result lacks the rows of {files}:", [text for _, text in skipped])
+
+
+class _Counted:
+    """Batches, and how many ``rows`` they had so far."""
+
+    def __init__(self, batches: Iterator[pa.RecordBatch]) -> None:
+        self.batches, self.rows = batches, 0
+
+    def __iter__(self) -> Iterator[pa.RecordBatch]:
+        for batch in self.batches:
+            self.rows += batch.num_rows
+            yield batch
 
 
 def _begun(scan: TableScan) -> tuple[pa.Schema, Iterator[pa.RecordBatch]]:
@@ -171,7 +189,29 @@ def count(
     may hold a match.
     """
     target = table.open()
-    out.result(_Count(target.count(where, keys=asked_keys(target))))
+    rows = target.count(where, keys=asked_keys(target))
+    out.result(_Count(rows))
+    if not rows:
+        _note_uuids(target, where, out)
+
+
+_UUID = re.compile(r"'([0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12})'", re.IGNORECASE)
+
+
+def _note_uuids(target: Table, where: str | None, out: Output) -> None:
+    """Says how a UUID is written, where a query without rows has one as a text: a column of UUIDs
+    is one of 16 bytes in SQL, which no text equals."""
+    text = _UUID.search(where or "")
+    if text is None:
+        return
+    of_16_bytes = [
+        field.name
+        for field in target.scan(limit=0).schema
+        if str(field.type) == "extension<arrow.uuid>" and field.name in str(where)
+    ]
+    if of_16_bytes:
+        literal = f"X'{text[1].replace('-', '').upper()}'"
+        out.note(f"{of_16_bytes[0]} holds UUIDs as 16 bytes, which no text equals: write {literal}")
 
 
 # Rows are aligned together in pages of this many: results are printed while they are read.
@@ -294,6 +334,9 @@ def values_of(column: pa.Array | pa.ChunkedArray) -> list[Any]:
     if column.type == pa.time64("ns"):  # Python would cut off the last three digits
         texts = pc.cast(column, pa.string()).to_pylist()
         return [text and text.removesuffix("000").removesuffix(".000000") for text in texts]
+    if pa.types.is_float32(column.type):  # of few digits, which are not those of the double
+        texts = pc.cast(column, pa.string()).to_pylist()
+        return [None if text is None else float(text) for text in texts]
     inner = str(column.type)
     if "timestamp[ns" in inner or "time64[ns" in inner:  # pandas, if it is there, has its own
         return _unusual_values(column)

@@ -35,7 +35,7 @@ _NO_MACHINE = re.compile(
     r"|(\S+/java: No such file or directory)$",
     re.MULTILINE,
 )
-_JAVA = "install Java 17 or newer (JAVA_HOME), or build without Spark: --no-spark"
+_JAVA = "install Java 17 or newer (JAVA_HOME); build and refresh need none (--no-spark)"
 _MASTERS = "local, local[4], local[*], spark://HOST:PORT, yarn or k8s://URL"
 # What Spark takes. It starts before it looks, and then each wrong one fails in its own way.
 _CORES = r"(?:\*|0*[1-9]\d*)"
@@ -126,7 +126,7 @@ def _missing() -> SkipstoneError | None:
     if importlib.util.find_spec("pyspark") is None:
         return SkipstoneError(
             "PySpark is not installed",
-            hint="pip install 'skipstone[spark]', or build without Spark: --no-spark",
+            hint="pip install 'skipstone[spark]'; build and refresh need none (--no-spark)",
         )
     if importlib.util.find_spec("py4j") is None:
         return SkipstoneError(

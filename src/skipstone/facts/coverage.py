@@ -7,6 +7,7 @@ count.
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from dataclasses import replace
 from typing import TYPE_CHECKING
@@ -68,9 +69,12 @@ def named_indexes(found: Description, text: str) -> tuple[IndexInfo, ...]:
     return chosen
 
 
-def covered(matched: MatchedFacts, index: Index) -> NDArray[np.bool_]:
-    """Files that have ``index``: a value, or a reason why it was left out, in a current fact."""
-    return valued(matched, index) | left_out(matched, repr(index))
+def covered(matched: MatchedFacts, index: Index, memory: int = 0) -> NDArray[np.bool_]:
+    """Files that have ``index``: a value, or a reason why it was left out, in a current fact.
+
+    What took more memory than it had then, and less than ``memory``, is lacking.
+    """
+    return valued(matched, index) | left_out(matched, repr(index), memory)
 
 
 def valued(matched: MatchedFacts, index: Index) -> NDArray[np.bool_]:
@@ -142,8 +146,12 @@ def superseded(matched: MatchedFacts) -> set[tuple[str, str, str]]:
     return found
 
 
-def left_out(matched: MatchedFacts, index: str) -> NDArray[np.bool_]:
-    """Files for which ``index`` (its ``repr``) was tried and left out, with a reason."""
+_SHARE = re.compile(r"its share of memory \(([\d,]+) bytes\)")
+
+
+def left_out(matched: MatchedFacts, index: str, memory: int = 0) -> NDArray[np.bool_]:
+    """Files for which ``index`` (its ``repr``) was tried and left out, with a reason; see
+    ``covered``."""
     found = np.zeros(len(matched.listing), np.bool_)
     column = matched.snapshot.own(REASONS)
     if column.null_count == len(column):
@@ -151,7 +159,12 @@ def left_out(matched: MatchedFacts, index: str) -> NDArray[np.bool_]:
     row = 0
     for chunk in column.chunks:
         row_of_entry = np.repeat(np.arange(row, row + len(chunk)), np.diff(numbers(chunk.offsets)))
-        entries = row_of_entry[_equal(chunk.keys, index)]
+        mine = _equal(chunk.keys, index)
+        if memory:
+            for at in np.flatnonzero(mine).tolist():
+                share = _SHARE.search(chunk.items[at].as_py() or "")
+                mine[at] = share is None or int(share[1].replace(",", "")) >= memory
+        entries = row_of_entry[mine]
         file = matched.file_of_row[entries]
         found[file[file >= 0]] = True
         row += len(chunk)
@@ -189,15 +202,19 @@ def without_pm(matched: MatchedFacts) -> NDArray[np.bool_]:
 
 
 def by_lacking(
-    matched: MatchedFacts, wanted: Sequence[Index], schema: pa.Schema | None = None
+    matched: MatchedFacts,
+    wanted: Sequence[Index],
+    schema: pa.Schema | None = None,
+    memory: int = 0,
 ) -> Iterator[tuple[tuple[Index, ...], NDArray[np.bool_]]]:
     """Groups of files that lack the same indexes of ``wanted``: those indexes, and a mask over the
     listing.
 
     With the table's ``schema`` the groups include other indexes in a sidecar that is rewritten.
+    ``memory`` is that of a builder, as of ``covered``.
     """
     every = [*wanted, *(_companions(matched, wanted, schema) if schema is not None else ())]
-    lacks = [~covered(matched, index) for index in wanted]
+    lacks = [~covered(matched, index, memory) for index in wanted]
     lacks += [np.zeros(len(matched.listing), np.bool_)] * (len(every) - len(wanted))
     for sidecar in {index.sidecar for index in wanted} - {None}:
         within = [at for at, index in enumerate(every) if index.sidecar == sidecar]

@@ -103,7 +103,7 @@ class RowsBuilder(Builder):
     def _too_large(self) -> str:
         return (
             f"writing it for {self.rows:,} rows or more takes more than its share of memory "
-            f"({self.budget:,} bytes)"
+            f"({self.budget:,} bytes): build it alone, or with more (memory=…, --memory 2GB)"
         )
 
     def _leave(self, reason: str) -> None:

@@ -262,6 +262,7 @@ def check_syntax(piece: str, text: str, start: int) -> None:
 
 
 _CLAUSES = {"SELECT", "WHERE"}
+_AFTER = re.compile(r"\s(LIMIT|ORDER\s+BY)\s+[\w`]", re.IGNORECASE)
 # Words, and what follows a column.
 _COMPARED = re.compile(
     r"(?P<name>[^\W\d]\w*(?: +\w+)*?) *(?:[=<>!]|(?:IS|IN|LIKE|BETWEEN)\b)", re.IGNORECASE
@@ -285,6 +286,10 @@ def _meant(text: str) -> str | None:
     first, compared = next(iter(text.split()), ""), _COMPARED.match(text.lstrip())
     if first.upper() in _CLAUSES and (compared is None or compared["name"] != first):
         return "give only the condition that follows WHERE"
+    after = _AFTER.search(text)
+    if after is not None:
+        word = " ".join(after[1].upper().split())
+        return f"{word} is no part of a condition; order_by=… and limit=… are (--order-by, --limit)"
     for other, sql in (("&&", "AND"), ("||", "OR"), ("&", "AND"), ("|", "OR")):
         if other in text:
             return f"write {sql} in place of {other}"

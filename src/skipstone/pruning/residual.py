@@ -7,6 +7,7 @@ predicate that Skipstone does not model (``Opaque``) raises ``UnsupportedError``
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 from typing import TYPE_CHECKING, Protocol, TypeAlias, cast
 
@@ -82,11 +83,33 @@ def require_decidable(tree: Bound) -> None:
         if isinstance(node, Opaque) and not isinstance(node, Computed):
             hint = "docs/expressions.md lists what is decided: query with the other conditions,"
             hint += " and filter the rows by this one in an engine"
-            if ": " in node.reason and ("literal" in node.reason or "compare:" in node.reason):
+            if (instead := _instead(node.reason)) is not None:
+                hint = instead
+            elif ": " in node.reason and ("literal" in node.reason or "compare:" in node.reason):
                 hint = "write the value as the type of the column"
             elif node.reason.startswith("key "):
                 hint = "give keys of the type of the column: pyarrow.array(keys, type)"
             raise UnsupportedError(f"cannot decide {node.sql}: {node.reason}", hint=hint)
+
+
+_NESTED = re.compile(r"no index supports column (.+?): type (struct|(?:large_)?list|map)\b")
+
+
+def _instead(reason: str) -> str | None:
+    """What to write in place of a condition that compares what has no order."""
+    if "is used as a predicate" in reason:
+        return "compare it with a value, as in id = 42"
+    if reason.endswith("bigint and interval do not compare"):
+        return "a duration is a whole number of the unit of its column: compare it with a number"
+    nested = _NESTED.match(reason) if "do not compare" in reason else None
+    if nested is None:
+        return None
+    name, kind = nested.groups()
+    if kind == "struct":
+        return f"compare a field of it, as in {name}.FIELD = 42"
+    if kind == "map":
+        return f"compare the value of a key, as in {name}['KEY'] = 42"
+    return f"look for an element: array_contains({name}, 42)"
 
 
 def matching(tree: Bound, columns: Mapping[str, Column], rows: int, path: str = "") -> BoolArray:

@@ -150,7 +150,8 @@ class SalvageReport(Report):
         else:
             lines.append("nothing was written")
         with_checksum = of_total(self.pages_with_checksum, self.pages_saved, "saved pages")
-        lines.append(f"{with_checksum} had a checksum, and it was right; all were decoded")
+        right = ", and it was right" if self.pages_with_checksum else ""
+        lines.append(f"{with_checksum} had a checksum{right}; all were decoded")
         lines += first_of(
             f"damaged, {of_total(len(self.bad_pages), self.pages_found, 'pages')}:",
             [f"byte {bad.offset:,}, column {bad.column}: {bad.why}" for bad in self.bad_pages],

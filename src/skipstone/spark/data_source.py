@@ -271,7 +271,7 @@ def _names(text: str | None) -> list[str] | None:
 
 def _whole(name: str, text: str) -> int:
     try:
-        return int(text)
+        return min(int(text), 2**63 - 1)
     except ValueError:
         raise SkipstoneError(f"{name} is {text!r}", hint="give a whole number") from None
 

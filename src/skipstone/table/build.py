@@ -126,9 +126,13 @@ class BuildVerbs(OpenTable):
         given are not refreshed.
         """
         self.store.require_own()
-        definitions = self.required(self.store.snapshot()).definitions
+        snapshot = self.store.snapshot()
+        definitions = self.required(snapshot).definitions
         if not definitions:
             self.listing()  # raises where there is no such table
+            unread = [each for each in snapshot.reasons if each.cause is Cause.UNREADABLE]
+            if unread:
+                raise SkipstoneError(unread[0].text, hint="let this user read the index")
             raise without_index(self.path)
         known = known_indexes(self, definitions, spark)
         settings = self._settings(self.file_index, memory, pm, decryption, plaintext_index)
@@ -238,7 +242,10 @@ def _run_build(
     # A _pm belongs to the file, not to an index: existing ones are not made again.
     no_pm = settings.pm == "none" or not table.is_parquet
     pm = np.zeros(len(listing), np.bool_) if no_pm else without_pm(matched)
-    groups = list(lacking(matched, listing, wanted, schema, locked))
+    # An index that had too little memory is tried again where the user asks for it with more.
+    columns = len({each.column for each in wanted}) or 1
+    memory = settings.memory // 2 // columns if required else 0
+    groups = list(lacking(matched, listing, wanted, schema, locked, memory))
     indexed = np.logical_or.reduce([np.zeros_like(pm), *(files for _, files in groups)])
     todo, only_pm = indexed | pm, pm & ~indexed
     count = int(np.count_nonzero(todo))
@@ -263,7 +270,7 @@ def _run_build(
     kept = {part.name for part in stored.parts}
     return replace(
         _reported(table, matched, todo, outcomes, locked),
-        bytes_index=max(0, stored_bytes(stored) - before),
+        bytes_index=max(0, stored_bytes(built) - before),  # a merge may make it smaller
         seconds=time.perf_counter() - started,
         merged=sum(part.name not in kept for part in built.parts),
         engine=_engine(spark) if outcomes else "",

@@ -444,6 +444,7 @@ def _query(
     columns, limit = request.columns, request.limit
     if limit is not None and (not hasattr(limit, "__index__") or limit < 0):
         raise ValueError(f"limit is 0 or more, not {limit!r}")
+    limit = None if limit is None else min(limit, 2**63 - 1)  # more rows than any table has
     if columns is not None:
         output_schema(schema, columns)
     # The listing that was matched may be of an older snapshot, with other names of columns.

@@ -35,6 +35,7 @@ def lacking(
     wanted: Sequence[Index],
     schema: pa.Schema,
     left_out: list[Reason],
+    memory: int = 0,
 ) -> Iterator[tuple[tuple[Index, ...], NDArray[np.bool_]]]:
     """``by_lacking`` for files of each naming, with the indexes by the names of the files, and with
     the parameters that suit the table, where none were given. ``left_out`` receives why some are
@@ -47,7 +48,7 @@ def lacking(
     total = len(matched.listing)
     wanted = [each.for_table(total, known.get((each.name, (each.column,)))) for each in wanted]
     if names is None:
-        yield from by_lacking(matched, wanted, schema)
+        yield from by_lacking(matched, wanted, schema, memory)
         return
     for number, naming in enumerate(names.distinct):
         own: list[Index] = []
@@ -62,7 +63,8 @@ def lacking(
                     cause=Cause.NOT_APPLICABLE, subject=repr(index), text=text, units=count
                 )
                 left_out.append(reason)
-        for indexes, files in by_lacking(matched, own, naming.in_file(schema)) if own else ():
+        in_file = naming.in_file(schema)
+        for indexes, files in by_lacking(matched, own, in_file, memory) if own else ():
             if (files & mine).any():
                 yield indexes, files & mine
 
