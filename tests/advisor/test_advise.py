@@ -102,7 +102,7 @@ def test_ranges_and_values_get_both_where_both_help(tmp_path: Path) -> None:
             lambda i: [f"the quick fox no {n} jumps over it" for n in ints(i, 0, 10**9)],
             "free text",
         ),
-        (lambda i: [[1, 2]] * ROWS, "arrays and maps"),
+        (lambda i: [[1, 2]] * ROWS, "c:bloom serves array_contains"),
         (
             lambda i: pa.array([decimal.Decimal(int(n)) / 100 for n in ints(i, 0, 10**8)]),
             "fractions are queried by range",

@@ -282,5 +282,5 @@ def test_without_java_it_says_so(table: Path, missing: dict[str, str]) -> None:
     assert (done.returncode, done.stdout) == (1, "")
     assert done.stderr.splitlines() == [
         "error: Spark needs Java, and there is none on the PATH",
-        "hint: install Java 17 or newer (JAVA_HOME), or build without Spark: --no-spark",
+        "hint: install Java 17 or newer (JAVA_HOME); build and refresh need none (--no-spark)",
     ]

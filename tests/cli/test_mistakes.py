@@ -512,12 +512,6 @@ def test_a_log_without_scans_is_named(run: Run, home: Path) -> None:
     assert "no line of the log is a scan of Skipstone" in done.stdout
 
 
-def test_without_a_verb_there_is_help(run: Run) -> None:
-    done = run()
-    assert done.exit_code == 0
-    assert "skipstone demo" in done.stdout
-
-
 def test_a_report_replaces_a_page_and_nothing_else(run: Run, home: Path) -> None:
     page, data = home / "bad/report.html", home / "lake/plain/part-0.parquet"
     before = data.read_bytes()

@@ -84,12 +84,12 @@ def test_help_goes_to_stdout() -> None:
     done = command("--help")
     assert (done.returncode, done.stderr) == (0, "")
     assert done.stdout.startswith("Usage: skipstone [OPTIONS] VERB [ARGS]...")
+    assert command().stdout == done.stdout
 
 
 @pytest.mark.parametrize(
     "arguments, error",
     [
-        ([], "error: Missing command."),
         (["bulid", "t"], "error: no verb 'bulid', did you mean 'build'?"),
         (["describe"], "error: Missing argument 'TABLE'."),
         (["describe", "t", "--nix"], "error: No such option"),
