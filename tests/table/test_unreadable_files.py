@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
+import subprocess
+import sys
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
@@ -215,3 +218,35 @@ def test_a_query_of_whole_files_lacks_nothing(lake: Path) -> None:
         write(lake / f"part-{part}.parquet", part * ROWS)
     done = run("query", lake, "id = 150", "--skip-unreadable", "--csv")
     assert (done.exit_code, done.stdout, done.stderr) == (0, "id,name\n150,n50\n", "")
+
+
+def test_each_build_says_what_it_wrote_also_where_it_merges_parts(tmp_path: Path) -> None:
+    root, merged = tmp_path / "t", 0
+    root.mkdir()
+    for part in range(10):
+        write(root / f"part-{part}.parquet", part * ROWS)
+        report = skipstone.Table(root).build(indexes=["id:minmax"])
+        assert report.bytes_index > 1_000, part
+        merged += report.merged
+    assert merged
+
+
+def test_an_index_that_may_not_be_read_is_not_one_that_is_not_there(tmp_path: Path) -> None:
+    root = tmp_path / "t"
+    root.mkdir()
+    write(root / "a.parquet", 0)
+    skipstone.Table(root).build(indexes=["id:minmax"])
+    facts = parts(root)[0].parent
+    command = [sys.executable, "-m", "skipstone", "refresh", str(root)]
+    if os.geteuid() == 0:
+        if shutil.which("setpriv") is None:
+            pytest.skip("root may read everything")
+        rights = "-dac_override,-dac_read_search"
+        command = ["setpriv", f"--bounding-set={rights}", f"--inh-caps={rights}", *command]
+    facts.chmod(0)
+    try:
+        done = subprocess.run(command, capture_output=True, text=True)
+    finally:
+        facts.chmod(0o755)
+    assert done.returncode == 1
+    assert f"error: cannot list {facts}: Permission denied" in done.stderr
