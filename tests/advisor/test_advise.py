@@ -326,3 +326,23 @@ def test_a_table_of_many_columns_is_sampled_from_few_files(
     found = by_column(advice)
     assert len(found) == 600
     assert {found[f"c{n}"].kinds for n in range(0, 600, 50)} == {("minmax",)}
+
+
+def test_random_fractions_of_small_files_are_not_listed(tmp_path: Path) -> None:
+    """Those that repeat, as whole numbers with nulls do in pandas, are."""
+    rng = np.random.default_rng(7)
+    table = write(
+        tmp_path / "t",
+        20,
+        lambda i: pa.table(
+            {"x": rng.normal(size=50), "n": rng.integers(0, 90, 4).repeat(13)[:50].astype(float)}
+        ),
+    )
+    columns = by_column(advise_on(table))
+    assert (columns["x"].kinds, columns["n"].kinds) == ((), ("valuelist",))
+    assert columns["x"].why.startswith("fractions are queried by range")
+
+
+def test_one_file_is_told_what_helps_it(tmp_path: Path) -> None:
+    table = write(tmp_path / "t", 1, lambda i: pa.table({"n": range(10)}))
+    assert "`skipstone retrofit`" in str(advise_on(table))
