@@ -8,6 +8,7 @@ import subprocess
 import sys
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
@@ -92,6 +93,29 @@ def wide(bench: Workbench) -> None:
     assert done.code == 0, done
     assert "sampled 5 of 8 files" in done.out, done.out[:200]
     assert "c5999:minmax" in done.out, done.out[-200:]
+
+
+@point("first hour: advice for queries tries indexes of rows, and a build saves what it says")
+def advised_rows(bench: Workbench) -> None:
+    root, rows = bench.home / "rows", 140_000
+    root.mkdir()
+    rng = np.random.default_rng(7)
+    for at in range(2):
+        table = pa.table({"k": rng.integers(0, 9_000, rows), "pad": rng.random(rows)})
+        path = root / f"{at}.parquet"
+        pq.write_table(table, path, max_rows_per_page=1_000, write_page_index=True)
+    queries = bench.home / "queries.txt"
+    queries.write_text("40\tk = 7\n")
+    done = bench.skipstone("advise", root, "--queries", queries)
+    assert done.code == 0, done
+    *_, command = done.out.splitlines()
+    assert "-c k:rangebitmap" in command or "-c k:bitmap" in command, done.out
+    before = Table(root).query("k = 7")
+    built = bench.skipstone(*shlex.split(command)[1:])
+    assert built.code == 0, built
+    assert Table(root).query("k = 7").equals(before)
+    explained = Table(root).explain("k = 7")
+    assert explained.plan.rows_kept == before.num_rows
 
 
 @point("first hour: a column in folders and in the files is that of the folders, in every verb")

@@ -428,6 +428,7 @@ OTHERS = [
     ("ingest", (BAD + "/db", PART, "--timestamp", "tss"), "columns are id, na"),
     ("ingest", (BAD + "/db", PART, "--timestamp", "name"), "'name' is of type string"),
     ("ingest", (PLAIN, PLAIN + "/part-0.parquet", "--timestamp", "ts"), "is not empty"),
+    ("grep", (EVENTS, "u-5", "--column", "nmae"), "there is no column nmae .* mean 'name'"),
     ("grep", ("u-5", EVENTS), "TABLE comes first: skipstone grep {0}/lake/events u-5"),
     ("demo", (EVENTS,), "is not empty: it has part-0.parquet, which is not of the demo"),
     ("demo", ("/proc/x",), "/proc/x: No such file"),

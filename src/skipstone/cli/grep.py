@@ -168,6 +168,7 @@ def _searched(target: Table, schema: pa.Schema, columns: Sequence[str]) -> list[
     """The columns to search, as predicates spell them."""
     import pyarrow as pa
 
+    from skipstone.execution.table_types import output_schema
     from skipstone.predicate.types import MapKey, column_name, column_path, spark_type
     from skipstone.pruning.table_schema import find_field
 
@@ -178,7 +179,9 @@ def _searched(target: Table, schema: pa.Schema, columns: Sequence[str]) -> list[
                 f"{name} is the value of a key", hint=f'`skipstone query TABLE "{name} LIKE …"`'
             )
         field_ = find_field(schema, name)
-        if field_ is not None and spark_type(field_.type) != pa.string():
+        if field_ is None:
+            output_schema(schema, [name])  # which names the column that was meant
+        elif spark_type(field_.type) != pa.string():
             raise UnsupportedError(
                 f"column {name} is {field_.type}, and not text",
                 hint=f"columns of text are {', '.join(texts) or 'none'}",
