@@ -14,6 +14,7 @@ from skipstone.pruning import Cause, Reason
 
 from .coverage import unreadable
 from .part_columns import OWN, SIDECARS, place_columns
+from .parts import columns_of_pieces
 from .slice_upkeep import damaged_slices
 
 if TYPE_CHECKING:
@@ -71,6 +72,7 @@ def check(store: Store, listing: Listing, fingerprint: str | None = None) -> Che
     for part in snapshot.parts:
         held = [*(name for name in OWN if name in part.schema.names)]
         held += [field.arrow.name for field in part.fields]
+        held += columns_of_pieces(part.schema)
         try:
             part.read(
                 store.storage,

@@ -21,6 +21,7 @@ from skipstone import _compute as pc
 from skipstone._arrays import arrow, distinct, whole
 from skipstone.identity import UNITS_PER_SECOND
 from skipstone.pruning import Cause, Reason
+from skipstone.pruning.kind import Places
 
 from .part_columns import (
     ETAG,
@@ -43,6 +44,7 @@ if TYPE_CHECKING:
 
     from skipstone.storage import Listing
 
+    from .location import Location
     from .parts import Part
 
 _NUMBERS: Final = np.iinfo(np.int64)
@@ -134,6 +136,15 @@ class FileMatch:
 
     def __len__(self) -> int:
         return len(self.has_fact)
+
+    def row_of_file(self, at: NDArray[np.int64], known: NDArray[np.bool_]) -> NDArray[np.int64]:
+        """For each file the newest of the fact rows ``at`` that is about it and has a value, which
+        ``known`` says of each; counted over ``at``, -1 for none."""
+        file = self.file_of_row[at]
+        usable = np.flatnonzero((file >= 0) & known)
+        found = np.full(len(self), -1, np.int64)
+        found[file[usable]] = usable  # of equal indexes NumPy keeps the last: the newest row
+        return found
 
     @property
     def missing(self) -> NDArray[np.bool_]:
@@ -298,6 +309,22 @@ def _notes(
             reason = Reason(cause=Cause.STALE, subject=listing.root, text=text, units=count)
             found.append(reason)
     return tuple(found)
+
+
+def places_of(columns: Sequence[pa.ChunkedArray], location: Location) -> Places:
+    """Where sidecars lie, by the columns that ``place_columns`` names."""
+    pack, offset, length, inline = columns
+    encoded = pc.dictionary_encode(whole(pack))
+    which, names = integers(encoded.indices, -1), encoded.dictionary.to_pylist()
+    # A name with a slash would be a place outside the store.
+    safe = np.array([*("/" not in name for name in names), True], np.bool_)
+    return Places(
+        packs=tuple(location.pack(name) for name in names),
+        pack=np.where(safe[which], which, -1),
+        offset=integers(offset, -1),
+        length=integers(length, -1),
+        inline=whole(inline),
+    )
 
 
 def ends_of_files(

@@ -17,6 +17,7 @@ One row per data file:
 ``container``, ``pm`` and ``filters`` |
 | ``<c>_nullcount_<n>`` | int64 | nulls of column c, null unknown |
 | ``<c>_<kind>_<n>`` | any | an index, named as in version 4 of Xskipper; null = not built |
+| ``<index>~pieces`` | binary | how to read single bits of Bloom filters (``filter_pieces.py``) |
 
 Names only distinguish columns. The footer describes each column, under the key ``skipstone.part``::
 

@@ -30,8 +30,9 @@ from skipstone.parquet.format.footer import find_footer
 from skipstone.xskipper.format.encryption import StoreEncryption
 from skipstone.xskipper.format.schema import ROW_METADATA_KEY, spark_type
 
+from .filter_pieces import pieces_of
 from .part_columns import OWN, PATH, unique_names
-from .parts import DOCUMENT_KEY, VERSION, name_of_part
+from .parts import DOCUMENT_KEY, PIECES, VERSION, name_of_part
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -76,8 +77,10 @@ def encode_part(
         **{name: value for name, value in stated.items() if value is not None},
     }
     table = pa.Table.from_arrays(table.columns, schema=schema)
+    if encryption is None:
+        table = _with_pieces(table, named)
     sink = io.BytesIO()
-    compression, dictionary, counted = _encodings(schema)
+    compression, dictionary, counted = _encodings(table.schema)
     properties: Any = None
     master: dict[str, Any] = {}
     if encryption is not None:
@@ -88,7 +91,7 @@ def encode_part(
     try:
         with pq.ParquetWriter(
             sink,
-            schema,
+            table.schema,
             compression=compression,
             use_dictionary=dictionary,
             write_statistics=counted,  # for their null counts (Part.filled)
@@ -104,6 +107,17 @@ def encode_part(
         raise UnsupportedError(f"an index value that Parquet cannot hold: {error}") from error
     data = sink.getbuffer()
     return name_of_part(bytes(find_footer(data)[1])), data
+
+
+def _with_pieces(table: pa.Table, fields: Sequence[FactField]) -> pa.Table:
+    """The table with the pieces of its Bloom filters."""
+    for field in fields:
+        if field.definition is not None and field.definition.kind == "bloomfilter":
+            filters = table.column(field.arrow.name)
+            pieces = pieces_of(filters) if filters.type == pa.binary() else None
+            if pieces is not None:
+                table = table.append_column(f"{field.arrow.name}{PIECES}", pieces)
+    return table
 
 
 def _encryption_of(

@@ -61,6 +61,8 @@ if TYPE_CHECKING:
 PREFIX = "part-"
 VERSION = 1
 DOCUMENT_KEY = b"skipstone.part"
+#: ends the name of a column with the pieces of another (``filter_pieces.py``)
+PIECES: Final = "~pieces"
 #: Why a part that was listed is gone; many writers at once merge many of them.
 MERGED: Final = "another writer has merged it since it was listed"
 # A footer holds some 100 bytes per column and row group; a length beyond this is damage.
@@ -357,8 +359,15 @@ def _fields_of(schema: pa.Schema, entries: Any, path: str) -> tuple[FactField, .
         described = {entry["field"]: entry for entry in entries}
     except (TypeError, KeyError) as error:
         raise FormatError("the columns are not described", file=path) from error
-    others = (each for each in schema if each.name not in OWN)
+    made = {*OWN, *columns_of_pieces(schema)}
+    others = (each for each in schema if each.name not in made)
     return tuple(FactField.from_json(each, described.get(each.name)) for each in others)
+
+
+def columns_of_pieces(schema: pa.Schema) -> list[str]:
+    """The columns of a part that have the pieces of others (``filter_pieces.py``)."""
+    stems = ((name, name.removesuffix(PIECES)) for name in schema.names)
+    return [name for name, stem in stems if stem != name and stem in schema.names]
 
 
 def _texts(found: object) -> dict[str, str]:

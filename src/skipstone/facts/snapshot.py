@@ -8,6 +8,7 @@ missing, and ``reasons`` says why.
 
 from __future__ import annotations
 
+from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
@@ -17,14 +18,13 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 import pyarrow as pa
 
-from skipstone import _compute as pc
 from skipstone._arrays import whole
 from skipstone.predicate.naming import SAME, Naming, Namings
 from skipstone.pruning import Cause, Reason
 from skipstone.pruning.kind import Places, Stored
 from skipstone.pruning.table_schema import KnownSchemas
 
-from .match import FileMatch, Identities, ends_of_files, match_files
+from .match import FileMatch, Identities, ends_of_files, match_files, places_of
 from .part_columns import (
     FOOTER_LENGTH,
     IDENTITY,
@@ -60,6 +60,8 @@ if TYPE_CHECKING:
 
 
 _SERIAL = 4 << 20
+# After this many keys a process asks often enough to hold the filters in memory.
+_FEW_KEYS = 8
 
 
 class Snapshot:
@@ -92,6 +94,8 @@ class Snapshot:
         self._columns: dict[tuple[object, frozenset[str]], list[FactColumn]] = {}
         self._own: dict[str, pa.ChunkedArray] = {}
         self._matched: MatchedFacts | None = None
+        #: keys that were looked up in Bloom filters so far, by the key of the index
+        self.asked: Counter[tuple[str, str, str]] = Counter()
 
     def __repr__(self) -> str:
         rows = sum(part.rows for part in self.parts)
@@ -332,7 +336,7 @@ class MatchedFacts(FileMatch):
     listing: Listing
     fingerprint: str | None
     _unusable: dict[Reason, None] = field(default_factory=dict, init=False, repr=False)
-    _evidence: dict[tuple[str, str, str], list[Index]] = field(
+    _evidence: dict[tuple[object, ...], list[Index]] = field(
         default_factory=dict, init=False, repr=False
     )
     _known_slices: dict[tuple[str, str, str], SlicedField] = field(
@@ -348,16 +352,23 @@ class MatchedFacts(FileMatch):
         """Why some facts prove nothing; grows as evidence is made."""
         return tuple(dict.fromkeys((*self.snapshot.reasons, *self.notes, *self._unusable)))
 
-    def evidence(self, columns: Collection[str], *, of_row_groups: bool = False) -> list[Index]:
+    def evidence(
+        self, columns: Collection[str], *, of_row_groups: bool = False, keys: int | None = None
+    ) -> list[Index]:
         """The indexes and null counts over ``columns`` about files, or ``of_row_groups``.
 
         One per kind, parameters, column type and stored type (and per GiB). Unknown kinds, and
-        values that are not of their kind's type, add a reason instead."""
+        values that are not of their kind's type, add a reason instead. Where no more than ``keys``
+        values are looked up, Bloom filters may be read in pieces."""
         found = [] if of_row_groups else self.sliced(columns)
         for field_ in self.snapshot.fields_over(columns):
             if field_.of_row_groups == of_row_groups:
-                if (key := field_.key) not in self._evidence:
-                    self._evidence[key] = self._read_back(field_)
+                seldom = False
+                if keys is not None and (of := field_.definition) and of.kind == "bloomfilter":
+                    self.snapshot.asked[field_.key] += keys
+                    seldom = self.snapshot.asked[field_.key] <= _FEW_KEYS
+                if (key := (field_.key, seldom)) not in self._evidence:
+                    self._evidence[key] = self._read_back(field_, seldom)
                 found += self._evidence[key]
         return found
 
@@ -375,14 +386,13 @@ class MatchedFacts(FileMatch):
         found = self._known_slices.get(field_.key)
         if found is None:
             snapshot, nulls = self.snapshot, partial(self._nulls, field_)
-            found = self._known_slices[field_.key] = read_back_sliced(
-                field_, snapshot.slices, snapshot.identities, self, nulls, snapshot.storage
-            )
+            of = snapshot.identities, self, nulls, snapshot.storage
+            found = self._known_slices[field_.key] = read_back_sliced(field_, snapshot.slices, *of)
             for reason in found.reasons:
                 snapshot.add_reason(reason)
         return found
 
-    def _read_back(self, field_: FactField) -> list[Index]:
+    def _read_back(self, field_: FactField, seldom: bool) -> list[Index]:
         try:
             index = field_.index
             assert field_.types is not None
@@ -393,7 +403,14 @@ class MatchedFacts(FileMatch):
             return []
         places = None if index.sidecar is None else self.places(index.sidecar)
         found: list[Index] = []
-        for piece in self.snapshot.values(field_, self._sliced(field_).parts):
+        snapshot, without = self.snapshot, self._sliced(field_).parts
+        if seldom:
+            from .filter_pieces import read_back_pieces
+
+            of = snapshot.identities, self, partial(self._nulls, field_), snapshot.storage
+            pieced, parts = read_back_pieces(field_, without, *of)
+            found, without = [*found, *pieced], without | parts
+        for piece in snapshot.values(field_, without):
             values = piece.values
             if values.type != stored and values.type not in index.former_types(type_):
                 text = f"stored as {values.type}, where {stored} is expected"
@@ -404,9 +421,9 @@ class MatchedFacts(FileMatch):
                     Stored(
                         type=type_,
                         values=values,
-                        rows=self.snapshot.identities.rows[piece.at],
+                        rows=snapshot.identities.rows[piece.at],
                         nulls=self._nulls(field_)[piece.at],
-                        row_of_file=self._row_of_file(piece),
+                        row_of_file=self.row_of_file(piece.at, nonnull(piece.values)),
                         cache=piece.cache,
                         places=None if places is None else places.of_rows(piece.at),
                     )
@@ -417,14 +434,6 @@ class MatchedFacts(FileMatch):
     def _add_unusable(self, subject: str, text: str) -> None:
         reason = Reason(cause=Cause.UNSUPPORTED, subject=subject, text=text)
         self._unusable.setdefault(reason)
-
-    def _row_of_file(self, piece: FactColumn) -> NDArray[np.int64]:
-        """For each file the newest of the rows of ``piece`` that is about it and has a value."""
-        file = self.file_of_row[piece.at]
-        usable = np.flatnonzero((file >= 0) & nonnull(piece.values))
-        found = np.full(len(self.listing), -1, np.int64)
-        found[file[usable]] = usable  # of equal indexes NumPy keeps the last: the newest row
-        return found
 
     def _nulls(self, field_: FactField) -> NDArray[np.int64]:
         """The null counts of an index (or count) column, over all fact rows."""
@@ -473,18 +482,8 @@ class MatchedFacts(FileMatch):
     def places(self, sidecar: str) -> Places:
         """Where the sidecars of all fact rows lie."""
         if sidecar not in self._known_places:
-            pack, offset, length, inline = (self.snapshot.own(n) for n in place_columns(sidecar))
-            encoded = pc.dictionary_encode(whole(pack))
-            which, names = integers(encoded.indices, -1), encoded.dictionary.to_pylist()
-            # A name with a slash would be a place outside the store.
-            safe = np.array([*("/" not in name for name in names), True], np.bool_)
-            self._known_places[sidecar] = Places(
-                packs=tuple(self.snapshot.location.pack(name) for name in names),
-                pack=np.where(safe[which], which, -1),
-                offset=integers(offset, -1),
-                length=integers(length, -1),
-                inline=whole(inline),
-            )
+            columns = [self.snapshot.own(name) for name in place_columns(sidecar)]
+            self._known_places[sidecar] = places_of(columns, self.snapshot.location)
         return self._known_places[sidecar]
 
     @cached_property

@@ -263,14 +263,16 @@ def _bucket(path: str) -> str:
 class XskipperMatched(MatchedFacts):
     """The rows of a foreign store that are about the files of a listing, as evidence."""
 
-    def evidence(self, columns: Collection[str], *, of_row_groups: bool = False) -> list[Index]:
+    def evidence(
+        self, columns: Collection[str], *, of_row_groups: bool = False, keys: int | None = None
+    ) -> list[Index]:
         """The indexes over ``columns``, read back under these spellings."""
         found: list[Index] = []
         for column in () if of_row_groups else sorted(columns):
             for field in self.snapshot.fields:
                 if field.definition is None or field.definition.columns != (column.lower(),):
                     continue
-                key = (column, *field.key[1:])
+                key = (column, field.key)
                 if key not in self._evidence:
                     self._evidence[key] = self._foreign(column, field, field.definition)
                 found += self._evidence[key]
@@ -307,7 +309,7 @@ class XskipperMatched(MatchedFacts):
         """For each file its row in ``piece``, where all of its rows there are equal."""
         from skipstone.xskipper.store import same_values
 
-        row_of_file = self._row_of_file(piece)
+        row_of_file = self.row_of_file(piece.at, nonnull(piece.values))
         file = self.file_of_row[piece.at]
         usable = np.flatnonzero((file >= 0) & nonnull(piece.values))
         last = row_of_file[file[usable]]

@@ -12,6 +12,7 @@ from skipstone.predicate.tree import (
     Bound,
     KnownExpressions,
     Leaf,
+    Op,
     is_expression,
     leaves,
     stored_columns,
@@ -238,7 +239,8 @@ class _Facts:
         file_index = self.request.file_index
         gathered = self._gathered(matched)
         if gathered is None:
-            asked = matched.evidence(self.usable)
+            sought = (each for each in leaves(self.request.tree) if each.op in (Op.EQ, Op.IN))
+            asked = matched.evidence(self.usable, keys=sum(len(each.values) for each in sought))
             for each in asked:
                 each.same_column = [other for other in asked if other.column == each.column]
             self.of_rows += [each for each in asked if file_index or each.sidecar is None]

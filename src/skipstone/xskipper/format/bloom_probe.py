@@ -23,7 +23,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import TYPE_CHECKING, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Protocol, Self, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -52,7 +52,8 @@ Hashed: TypeAlias = "dict[int, tuple[U32, U32]]"
 Mask: TypeAlias = npt.NDArray[np.bool_]
 Bytes: TypeAlias = npt.NDArray[np.uint8]
 
-_FRAMED = BLOCK + 5
+#: a full block with its header
+FRAMED = BLOCK + 5
 # A store has one header, or two after a change of Spark. Beyond this many, blobs prove nothing.
 _MAX_HEADERS, _MAX_ATTEMPTS, _MAX_SEEDS = 32, 256, 16
 _MAX_HEADER_BYTES = 1 << 16
@@ -106,8 +107,13 @@ class BlobChunk:
         payload = self.payload[rows]
         last = (payload - 1) >> 10
         short = (block == last) & (payload - (last << 10) <= 0xFF)
-        at = self.base[rows] + block * _FRAMED + np.where(short, 2, 5) + (q & 1023)
-        return np.asarray(self.data[at])
+        return self.taken(
+            rows, self.base[rows] + block * FRAMED + np.where(short, 2, 5) + (q & 1023)
+        )
+
+    def taken(self, rows: I64, place: I64) -> Bytes:
+        """The bytes at these places of the filters of ``rows``."""
+        return np.asarray(self.data[place])
 
 
 class BlobColumn:
@@ -118,7 +124,17 @@ class BlobColumn:
     def __init__(self, column: pa.Array | pa.ChunkedArray) -> None:
         """``column``: binary, nulls allowed. Never fails on the content of the blobs."""
         arrays = column.chunks if isinstance(column, pa.ChunkedArray) else [column]
-        self.chunks = tuple(_parse_chunk(array) for array in arrays)
+        self._take([_parse_chunk(array) for array in arrays])
+
+    @classmethod
+    def of_chunks(cls, chunks: Sequence[BlobChunk]) -> Self:
+        """The filters of parsed chunks."""
+        made = cls.__new__(cls)
+        made._take(chunks)
+        return made
+
+    def _take(self, chunks: Sequence[BlobChunk]) -> None:
+        self.chunks = tuple(chunks)
         self.length = sum(map(len, self.chunks))
         self.ok: Mask = np.concatenate(
             [np.zeros(0, np.bool_), *(chunk.ok for chunk in self.chunks)]
@@ -340,7 +356,7 @@ def _find_framing(chunk: BlobChunk, ends: I64) -> None:
     """Sets ``payload`` from the length of the rest, and checks every block's header against it."""
     rows = np.flatnonzero(chunk.ok)
     rest = ends[rows] - chunk.base[rows] - 1
-    full, tail = rest // _FRAMED, rest % _FRAMED
+    full, tail = rest // FRAMED, rest % FRAMED
     short = (tail >= 3) & (tail <= 0xFF + 2)
     long_ = tail >= 0x100 + 5
     last = np.where(short, tail - 2, np.where(long_, tail - 5, 0))
@@ -351,7 +367,7 @@ def _find_framing(chunk: BlobChunk, ends: I64) -> None:
         return
     data, base = chunk.data, chunk.base[rows]
     good = data[ends[rows] - 1] == 0x78
-    at = base + full * _FRAMED
+    at = base + full * FRAMED
     good[short] &= (data[at[short]] == 0x77) & (data[at[short] + 1] == last[short])
     good[long_] &= _is_block(data, at[long_], last[long_])
     # Every full block of every blob, a bounded number of headers at a time.
@@ -360,7 +376,7 @@ def _find_framing(chunk: BlobChunk, ends: I64) -> None:
         counts = full[low : low + step]
         owner = np.repeat(np.arange(len(counts)), counts)
         block = within(counts)
-        fine = _is_block(data, base[low + owner] + block * _FRAMED, np.int64(BLOCK))
+        fine = _is_block(data, base[low + owner] + block * FRAMED, np.int64(BLOCK))
         good[low + owner[~fine]] = False
     chunk.payload[rows] = full * BLOCK + last
     chunk.ok[rows[good]] = True
