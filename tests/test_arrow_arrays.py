@@ -12,7 +12,7 @@ import pytest
 
 import skipstone
 from skipstone import _arrays
-from skipstone.facts.part_columns import units_per_second
+from skipstone.facts.match import units_per_second
 from skipstone.parquet.reading.row_ranges import take_rows
 
 if TYPE_CHECKING:

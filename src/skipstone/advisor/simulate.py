@@ -318,7 +318,9 @@ class _Some(MatchedFacts):
     kept: frozenset[tuple[str, str]]
     tried: Sequence[Tried]
 
-    def evidence(self, columns: Collection[str], *, of_row_groups: bool = False) -> list[Index]:
+    def evidence(
+        self, columns: Collection[str], *, of_row_groups: bool = False, keys: int | None = None
+    ) -> list[Index]:
         """The kept indexes, and null counts of their columns."""
         indexed = {column for column, _ in self.kept}
         tried: list[Index] = []
@@ -326,7 +328,7 @@ class _Some(MatchedFacts):
             tried += [each for each in self.tried if each.column in columns]
         return tried + [
             each
-            for each in self.whole.evidence(columns, of_row_groups=of_row_groups)
+            for each in self.whole.evidence(columns, of_row_groups=of_row_groups, keys=keys)
             if (each.column, each.name) in self.kept
             or (each.name == NullCounts.name and each.column in indexed)
         ]

@@ -18,7 +18,7 @@ import numpy as np
 import pyarrow as pa
 
 from skipstone import _compute as pc
-from skipstone._arrays import arrow, distinct, whole
+from skipstone._arrays import arrow, arrow_bytes, distinct, whole
 from skipstone.identity import UNITS_PER_SECOND
 from skipstone.pruning import Cause, Reason
 from skipstone.pruning.kind import Places
@@ -33,7 +33,6 @@ from .part_columns import (
     UNIT,
     integers,
     nonnull,
-    units_per_second,
 )
 from .read_ahead import END
 
@@ -198,6 +197,13 @@ def match_files(facts: Identities, listing: Listing, fingerprint: str | None) ->
         dead_rows=dead,
         notes=notes,
     )
+
+
+def units_per_second(column: pa.ChunkedArray) -> NDArray[np.int64]:
+    """The units of times by their names, 0 for null and unknown names."""
+    names = arrow_bytes(map(str.encode, UNITS_PER_SECOND)).view(column.type)
+    per_second = np.array([*UNITS_PER_SECOND.values(), 0], np.int64)
+    return per_second[integers(pc.index_in(column, value_set=names), -1)]
 
 
 def _positions(paths: pa.ChunkedArray, listed: pa.Array) -> NDArray[np.int64]:

@@ -51,15 +51,13 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 import pyarrow as pa
 
-from skipstone import _compute as pc
-from skipstone._arrays import arrow_bytes, numbers, validity
+from skipstone._arrays import numbers, validity
 from skipstone.errors import FormatError
-from skipstone.identity import UNITS_PER_SECOND
 from skipstone.predicate.tree import is_expression
 from skipstone.xskipper.format.naming import OBJ_NAME, column_name
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from numpy.typing import NDArray
 
@@ -438,13 +436,6 @@ def nonnull(column: pa.ChunkedArray | pa.Array) -> NDArray[np.bool_]:
     return np.concatenate([validity(chunk) for chunk in chunks])
 
 
-def units_per_second(column: pa.ChunkedArray) -> NDArray[np.int64]:
-    """The units of times by their names, 0 for null and unknown names."""
-    names = arrow_bytes(map(str.encode, UNITS_PER_SECOND)).view(column.type)
-    per_second = np.array([*UNITS_PER_SECOND.values(), 0], np.int64)
-    return per_second[integers(pc.index_in(column, value_set=names), -1)]
-
-
 # -- columns in pieces -----------------------------------------------------------------------------
 
 
@@ -481,6 +472,18 @@ def in_pieces(
         nbytes += values.nbytes
     if held:
         yield _column(rows, held, derived)
+
+
+def joined(pieces: Sequence[FactColumn]) -> Sequence[FactColumn]:
+    """The pieces as one, whose values are a chunked array; it lives as long as they do."""
+    if len(pieces) < 2:
+        return pieces
+    cache = pieces[0].cache
+    if "joined" not in cache:
+        values = pa.chunked_array([piece.values for piece in pieces])
+        cache["joined"] = [FactColumn(np.concatenate([piece.at for piece in pieces]), values)]
+    found: list[FactColumn] = cache["joined"]
+    return found
 
 
 def _column(

@@ -37,6 +37,7 @@ from .part_columns import (
     fields_named,
     in_pieces,
     integers,
+    joined,
     nonnull,
     own_for_plans,
     place_columns,
@@ -248,9 +249,8 @@ class Snapshot:
         for name in names:
             chunks: list[pa.Array] = []
             for part in parts:
-                table = tables.get(part.name)
-                lost = [pa.nulls(part.rows, OWN[name])]
-                chunks += lost if table is None else table.column(name).chunks
+                held = tables.get(part.name)
+                chunks += held.column(name).chunks if held else [pa.nulls(part.rows, OWN[name])]
             self._own[name] = pa.chunked_array(chunks, OWN[name])
 
     def values(self, field_: FactField, without: frozenset[str] = frozenset()) -> list[FactColumn]:
@@ -403,14 +403,15 @@ class MatchedFacts(FileMatch):
             return []
         places = None if index.sidecar is None else self.places(index.sidecar)
         found: list[Index] = []
-        snapshot, without = self.snapshot, self._sliced(field_).parts
+        snapshot, without = self.snapshot, self.sliced_parts(field_)
         if seldom:
             from .filter_pieces import read_back_pieces
 
             of = snapshot.identities, self, partial(self._nulls, field_), snapshot.storage
             pieced, parts = read_back_pieces(field_, without, *of)
             found, without = [*found, *pieced], without | parts
-        for piece in snapshot.values(field_, without):
+        pieces: Sequence[FactColumn] = snapshot.values(field_, without)
+        for piece in joined(pieces) if index.joins else pieces:
             values = piece.values
             if values.type != stored and values.type not in index.former_types(type_):
                 text = f"stored as {values.type}, where {stored} is expected"

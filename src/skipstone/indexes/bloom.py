@@ -114,6 +114,7 @@ class Bloom(PerFile):
     name = "bloomfilter"
     parameters = ("fpp", "files", "max_bytes")
     cost = 10.0
+    joins = True
     ops = frozenset({Op.EQ, Op.IN})
 
     def __init__(

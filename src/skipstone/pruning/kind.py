@@ -212,6 +212,8 @@ class Index(BaseEvidence, ABC):
     level: ClassVar[Level] = Level.OBJECT
     #: cost of evaluating one unit, relative to the other kinds of its level
     cost: ClassVar[float] = 1.0
+    #: whether ``Stored.values`` of many files may be a ``pa.ChunkedArray``
+    joins: ClassVar[bool] = False
     #: the sidecar that holds the index, if any: ``container``
     sidecar: ClassVar[str | None] = None
 

@@ -23,6 +23,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import lru_cache
+from itertools import pairwise
 from typing import TYPE_CHECKING, Protocol, Self, TypeAlias
 
 import numpy as np
@@ -116,10 +117,35 @@ class BlobChunk:
         return np.asarray(self.data[place])
 
 
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class _Joined(BlobChunk):
+    """The filters of several chunks as one, without copies of them. ``first`` are the rows before
+    each chunk."""
+
+    parts: Sequence[BlobChunk]
+    first: I64
+
+    @classmethod
+    def of(cls, parts: Sequence[BlobChunk]) -> _Joined:
+        arrays = {
+            name: np.concatenate([getattr(each, name) for each in parts])
+            for name in BlobChunk.__slots__
+            if name != "data"
+        }
+        first = np.cumsum([0, *map(len, parts)])
+        return cls(data=np.empty(0, np.uint8), parts=parts, first=first, **arrays)
+
+    def taken(self, rows: I64, place: I64) -> Bytes:
+        """The same; ``rows`` ascend."""
+        edges = pairwise(np.searchsorted(rows, self.first).tolist())
+        pairs = zip(self.parts, edges, strict=True)
+        return np.concatenate([each.data[place[start:stop]] for each, (start, stop) in pairs])
+
+
 class BlobColumn:
     """A column of serialised filters, parsed for probes. It keeps Arrow's buffers alive."""
 
-    __slots__ = ("chunks", "length", "ok")
+    __slots__ = ("_together", "chunks", "length", "ok")
 
     def __init__(self, column: pa.Array | pa.ChunkedArray) -> None:
         """``column``: binary, nulls allowed. Never fails on the content of the blobs."""
@@ -134,7 +160,8 @@ class BlobColumn:
         return made
 
     def _take(self, chunks: Sequence[BlobChunk]) -> None:
-        self.chunks = tuple(chunks)
+        self.chunks: tuple[BlobChunk, ...] = tuple(chunks)
+        self._together: tuple[BlobChunk, ...] | None = None
         self.length = sum(map(len, self.chunks))
         self.ok: Mask = np.concatenate(
             [np.zeros(0, np.bool_), *(chunk.ok for chunk in self.chunks)]
@@ -157,7 +184,7 @@ class BlobColumn:
         """
         found = np.ones(self.length, dtype=np.bool_)
         at = 0
-        for chunk in self.chunks:
+        for chunk in self._asked(len(items)):
             part = slice(at, at + len(chunk))
             rows = np.flatnonzero(chunk.ok if among is None else chunk.ok & among[part])
             if windows is None:
@@ -168,6 +195,15 @@ class BlobColumn:
             found[at + rows] = _found_in(chunk, rows, (first, last), items, hashed)
             at += len(chunk)
         return found
+
+    def _asked(self, items: int) -> tuple[BlobChunk, ...]:
+        """The chunks; as one, where calls for each of them would take longer than few items do."""
+        if len(self.chunks) < 2 or items * self.length > _PAIRS:
+            return self.chunks
+        if self._together is None:
+            plain = all(type(chunk) is BlobChunk for chunk in self.chunks)
+            self._together = (_Joined.of(self.chunks),) if plain else self.chunks
+        return self._together
 
     def might_contain_all(self, items: Items, places: range, among: Mask, hashed: Hashed) -> Mask:
         """Which of the filters ``among`` all may contain each of the items at ``places``.
