@@ -18,6 +18,7 @@ from deltalake import DeltaTable, write_deltalake
 
 import skipstone
 from skipstone.errors import SkipstoneError, UnsupportedError
+from skipstone.storage.base import metered
 from skipstone.table_formats.snapshot import outer_bounds
 from tests.fuzz.mutate import mutated
 from tests.s3 import S3, s3, s3_server
@@ -117,6 +118,37 @@ def test_statistics_of_the_log_prune_and_explain_says_so(tmp_path: Path) -> None
     text = str(table.explain("id = 53 AND day >= 3"))
     assert "day  Delta Lake" in text
     assert "bloomfilter" in text
+
+
+def test_the_only_file_left_is_read_at_once_and_each_commit_is_seen(tmp_path: Path) -> None:
+    """Columns of a small file in one request, nested ones in another; a commit, also one that
+    removes a file, is seen by the next query."""
+    path = str(tmp_path / "t")
+
+    def file(at: int) -> pa.Table:
+        ids = range(at * 100, at * 100 + 100)
+        return pa.table({"id": ids, "s": [f"t{x}" for x in ids], "l": [[x, x] for x in ids]})
+
+    for at in range(5):
+        write_deltalake(path, file(at), mode="append")
+    table, flat = skipstone.Table(path), ["id", "s"]
+    whole = {"id": 207, "s": "t207", "l": [207, 207]}
+    assert table.query("id = 207").to_pylist() == [whole]
+    for columns, wanted, requests in ((flat, {"id": 207, "s": "t207"}, 1), (None, whole, 2)):
+        for _ in range(2):
+            with metered() as meter:
+                assert table.query("id = 207", columns).to_pylist() == [wanted]
+            assert meter.requests == requests
+    assert table.query("id = 208 AND s = 't209'").num_rows == 0
+    for at in range(5, 9):
+        assert table.count(f"id = {at * 100}") == 0
+        write_deltalake(path, file(at), mode="append")
+        assert table.query(f"id = {at * 100}", flat).to_pylist() == [
+            {"id": at * 100, "s": f"t{at * 100}"}
+        ]
+    DeltaTable(path).delete("id < 300")
+    assert table.query("id = 207").num_rows == 0
+    assert table.query("id = 307", flat).num_rows == 1
 
 
 def test_cut_and_missing_statistics_lose_no_row(tmp_path: Path) -> None:

@@ -49,6 +49,8 @@ _PIECE = 64 << 20
 # All columns are read at once from a piece of an object up to these sizes, stored and decoded: a
 # piece that indexes have cut, and a whole file.
 _TOGETHER, _WHOLE = 512 << 10, 128 << 10
+# And of the only file that is left, wherever it is.
+_SMALL = 512 << 10
 # With more files than this, small pieces go to other threads too.
 _FEW = 16
 # Rows of one value in one array.
@@ -80,7 +82,7 @@ class TableReader:
         #: the leaves to read in files of one schema, and whether all rows match
         self._touched: dict[tuple[object, ...], tuple[int, ...]] = {}
         # Arrow takes longer to start, and less time of the interpreter.
-        self._scans = False
+        self._scans = self._alone = False
 
     # -- pieces ------------------------------------------------------------------------------------
 
@@ -200,7 +202,7 @@ class TableReader:
 
     def units(self, pieces: Iterable[Piece], files: int) -> Iterator[Piece | Batch]:
         """``pieces`` of this many files in batches, so that all threads have work."""
-        self._scans = files > _FEW
+        self._scans, self._alone = files > _FEW, files == 1
         if self.files.storage.remote:
             return iter(pieces)
         each = () if self._scans else _shares(files, 2 * self.files.workers)
@@ -304,7 +306,10 @@ class TableReader:
     def decided(self, piece: Piece) -> tuple[RowSet, NDArray[np.int64], pa.Table]:
         """The matching rows of the file, their positions within the piece, and the columns of the
         predicate as read, with others that are read with them."""
-        mask, asked = self._matches_with(piece, self.with_predicate(piece))
+        others = self.with_predicate(piece)
+        if self._alone and piece.rows is None and piece.size <= _SMALL:
+            others = self._flat(piece)  # two reads take longer than their bytes
+        mask, asked = self._matches_with(piece, others)
         at = np.flatnonzero(mask)
         if len(at) == len(mask):
             rows = piece.rows if piece.rows is not None else RowSet.all(len(mask))
@@ -327,8 +332,10 @@ class TableReader:
         """The columns of the result to read with those of the predicate: all flat ones, where an
         index has left few pages of an object. Another request takes longer than their bytes."""
         most = _WHOLE if piece.rows is None else _TOGETHER
-        if not self.files.storage.remote or piece.size > most:
-            return []
+        return self._flat(piece) if self.files.storage.remote and piece.size <= most else []
+
+    def _flat(self, piece: Piece) -> list[tuple[str, ...]]:
+        """The flat columns of the result that the file has."""
         schema, names = piece.file.opened.schema, piece.file.opened.schema.names
         found = (piece.file.path(column_name((name,))) for name in self._wanted)
         flat = (path for path in found if path is not None and names.count(path[0]) == 1)
