@@ -10,6 +10,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from skipstone import Table
+from skipstone.storage.base import metered
 from tests.accept.registry import point
 from tests.accept.tables import FILES, ROWS, backdate, events
 from tests.oracle import matching_rows
@@ -122,6 +123,26 @@ def damaged(bench: Workbench) -> None:
     everything = whole(root)
     for where in ("kind = 'rare'", "id = 1000007", "kind = 'odd' AND id < 50"):
         assert table.count(where) == len(matching_rows(everything, where)), where
+
+
+@point("engine: first lookups read little of large Bloom filters, and damage in these costs no row")
+def pieces(bench: Workbench) -> None:
+    root = bench.home / "many"
+    root.mkdir()
+    for part in range(12):
+        ids = np.arange(20_000) * 12 + part
+        pq.write_table(pa.table({"id": ids}), root / f"part {part:02d}.parquet")
+    Table(str(root)).build(indexes=["id:bloom(fpp=0.0001)"])
+    facts = sorted((bench.home / "_many.skipstone" / "facts").glob("part-*"))
+    size = sum(each.stat().st_size for each in facts)
+    with metered() as meter:
+        plan = Table(str(root)).plan("id = 1234", inside=False)
+    assert plan.files_kept == 1
+    assert meter.bytes_read < size / 4
+    for each in facts:
+        data = each.read_bytes()
+        each.write_bytes(data[: len(data) // 4] + bytes(len(data) // 2) + data[-len(data) // 4 :])
+    assert Table(str(root)).query("id = 1234").to_pylist() == [{"id": 1234}]
 
 
 @point("engine: `query` prints a table, CSV or JSON; `count` a number; bad input one line")
