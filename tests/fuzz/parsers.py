@@ -345,6 +345,14 @@ def _parts(folder: Path) -> list[Path]:
     return sorted((folder / "_t.skipstone" / "facts").glob("part-*"))
 
 
+def _pieces(folder: Path) -> list[Path]:
+    """Parts whose small filters have pieces."""
+    with pytest.MonkeyPatch.context() as patch:
+        for name in ("_LEAST_FILTER", "_LEAST_COLUMN"):
+            patch.setattr(f"skipstone.facts.filter_pieces.{name}", 1)
+        return _parts(folder)
+
+
 def _slices(folder: Path) -> list[Path]:
     table = skipstone.Table(str(tables.make(folder)))
     compact(table.store, table.listing, Slicing(files=1, group=1, text_files=1, text_group=1))
@@ -530,6 +538,9 @@ PARSERS: Mapping[str, Parser] = {
             "indexes/bloom.py", "indexes/text.py", "indexes/text_keys.py",
         ), _parts,
         (tables.Queried(), tables.Checked(), tables.inspected)
+    ),
+    "pieces": Parser(
+        ("facts/filter_pieces.py",), _pieces, (tables.Queried(), tables.Checked()),
     ),
     "slices": Parser(
         ("indexes/bloom_slices.py",), _slices, (tables.Queried(), tables.Checked()),
