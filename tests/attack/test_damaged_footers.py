@@ -181,7 +181,7 @@ def test_histograms_that_contradict_the_schema_beside_a_file_index(tmp_path: Pat
     path.write_bytes(data)
     code = (
         "import sys, skipstone\n"
-        "from skipstone.paimon.sidecar import column_counts\n"
+        "from skipstone.paimon.sidecar_match import column_counts\n"
         "print(column_counts(skipstone.ParquetFile(sys.argv[1]).footer, ['id'])['id'].low)\n"
     )
     given = [sys.executable, "-c", code, str(path)]

@@ -115,17 +115,49 @@ def test_a_replaced_file_is_noticed_by_what_is_in_it(
         assert table.count(where) == expected, where
 
 
+@pytest.mark.parametrize("kind", ["bitmap", "range-bitmap", "bloom-filter"])
+@pytest.mark.parametrize(
+    "type, one, other, where",
+    [
+        ("STRING", ["a", "b", "d"], ["a", "c", "e"], "v = 'd'"),
+        ("STRING", ["b", "ab", None], [None, "b", "a"], "v = 'a'"),
+        ("DOUBLE", [-0.0, 2.5, float("nan")], [0.0, float("nan"), 3.5], "v = 3.5"),
+        ("FLOAT", [1.0, 2.0, 4.0], [1.0, float("inf"), 3.0], "v = '-2.0' or v = 'Infinity'"),
+    ],
+)
+def test_swapped_sidecars_are_noticed_by_the_bounds_of_text_and_floats(
+    tmp_path: Path, kind: str, type: str, one: list[Any], other: list[Any], where: str
+) -> None:
+    """As many rows and nulls in both files: only the least and the greatest value differ."""
+    arrow = {"STRING": pa.string(), "DOUBLE": pa.float64(), "FLOAT": pa.float32()}[type]
+    if kind == "bitmap" and type == "FLOAT":
+        kind = "range-bitmap"
+    arrays = [pa.array(each, arrow) for each in (one, other)]
+    data = [pa.table({"v": each}) for each in arrays]
+    blobs = [blob(kind, type, each) for each in arrays]
+    for at, name in enumerate(("x.parquet", "y.parquet")):
+        table = pair(tmp_path / "own", data[at], {"v": {kind: blobs[at]}}, name=name)
+        swapped = pair(tmp_path / "t", data[at], {"v": {kind: blobs[1 - at]}}, name=name)
+    expected = [len(matching_rows(each, where)) for each in data]
+    assert sum(expected) == 1
+    assert table.plan(where).keep.tolist() == [count > 0 for count in expected]
+    assert not any("of another file" in str(reason) for reason in table.plan(where).reasons)
+    assert swapped.count(where) == 1
+    silenced = [str(reason) for reason in swapped.plan(where).reasons]
+    assert any("of another file" in reason for reason in silenced)
+
+
 def test_one_column_that_does_not_fit_silences_the_others(tmp_path: Path) -> None:
-    """A Bloom filter of text has nothing to be held against, but its neighbour has."""
+    """A Bloom filter with the least and the greatest value fits; its neighbour does not."""
     data = pa.table({"n": pa.array([1, 2, 3]), "s": ["a", "b", "c"]})
     indexes = {
         "n": {"bitmap": blob("bitmap", "BIGINT", pa.array([1, 2, 4]))},
-        "s": {"bloom-filter": blob("bloom-filter", "STRING", pa.array(["b"]))},
+        "s": {"bloom-filter": blob("bloom-filter", "STRING", pa.array(["a", "c"]))},
     }
     table = pair(tmp_path / "t", data, indexes)
-    assert not table.plan("s = 'c'").keep.any()  # what nobody can see
-    assert table.plan("s = 'c' AND n > 0").keep.all()
-    assert table.plan("s = 'c'").keep.all()
+    assert not table.plan("s = 'b'").keep.any()  # what nobody can see
+    assert table.plan("s = 'b' AND n > 0").keep.all()
+    assert table.plan("s = 'b'").keep.all()
 
 
 def test_a_bitmap_index_that_contradicts_itself_is_not_used(tmp_path: Path) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import UTC, datetime
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from hypothesis import given, settings
@@ -24,13 +24,13 @@ if TYPE_CHECKING:
 MONDAY = micros(2024, 1, 1)
 
 
-def days(root: Path, count: int = 4, *, pm: bool = True) -> TxnFolder:
+def days(root: Path, count: int = 4, *, pm: bool = True, **options: Any) -> TxnFolder:
     """Day ``i`` has ids 20 i to 20 i + 19 in two row groups of ten, a minute apart."""
     table = TxnFolder(root)
     for at in range(count):
         start = MONDAY + at * DAY
         rows = rows_at(start, range(20 * at, 20 * at + 20))
-        table.add(start, rows, name_txn=at - 1, pm=pm, row_group_size=10)
+        table.add(start, rows, name_txn=at - 1, pm=pm, row_group_size=10, **options)
     table.commit()
     return table
 
@@ -73,6 +73,25 @@ def test_a_pm_of_another_file_says_nothing(tmp_path: Path) -> None:
     assert table.count("id = 5") == 1
     assert table.count("id = 45") == 1
     assert "2024-01-01/_pm" in str(Explanation(table.plan("id = 5")))
+
+
+def test_swapped_pms_of_equal_sizes_are_told_apart_by_their_times(tmp_path: Path) -> None:
+    made = days(tmp_path / "t", 3, use_dictionary=False, compression="none")
+    assert made.data(0).stat().st_size == made.data(1).stat().st_size
+    one, other = (made.folder(at) / "_pm" for at in (0, 1))
+    kept_open = Table(str(made.root))
+    assert kept(kept_open, "id = 5") == ["2024-01-01"]
+    swapped = other.read_bytes(), one.read_bytes()
+    for path, data in zip((one, other), swapped, strict=True):
+        path.write_bytes(data)
+    table = Table(str(made.root))
+    for where in ("id = 5", "id = 25", "id = 45", "city = 'c2' and id < 20"):
+        assert table.count(where) == kept_open.count(where) > 0
+    assert kept(table, "id = 5") == ["2024-01-01", "2024-01-02.0"]
+    reasons = str(Explanation(table.plan("id = 5")))
+    assert "the times of row group 0 of a _pm" in reasons
+    assert "those of the partition" in reasons
+    assert kept(table, "id = 45") == ["2024-01-01", "2024-01-02.0", "2024-01-03.1"]
 
 
 def test_a_count_without_a_predicate_reads_no_rows(tmp_path: Path) -> None:

@@ -4,7 +4,7 @@ A sidecar does not state which version of its file it belongs to. It is used if 
 
 - It is not older than the file. Paimon writes it before it closes the file: a sidecar may be up to
   ten minutes older if the name of the data file is used only once (``data-<uuid>-0.parquet``).
-- Its indexes agree with the footer of the file (``sidecar``): rows, nulls, least and
+- Its indexes agree with the footer of the file (``sidecar_match``): rows, nulls, least and
   greatest values of every queried column. If one column disagrees, the whole sidecar is not used.
 
 ``docs/paimon.md`` says what these checks cannot find. After a rewrite Paimon names a sidecar
@@ -33,7 +33,8 @@ if TYPE_CHECKING:
 
     from skipstone.predicate.tree import Leaf
 
-    from .sidecar import ColumnCounts, PaimonColumnType, Sidecar
+    from .sidecar import PaimonColumnType, Sidecar
+    from .sidecar_match import ColumnCounts
     from .top_rows import TopFile
 
 
@@ -222,7 +223,8 @@ class AdjacentIndexes:
 
     def _described(self, data: ObjectId, subject: str) -> _FileWithContainer:
         """Schema, row count and column counts of the data file."""
-        from .sidecar import column_counts, footer_and_schemas, types_of
+        from .sidecar import footer_and_schemas, types_of
+        from .sidecar_match import column_counts
 
         try:
             footer, *schemas = footer_and_schemas(self.storage, data)
@@ -253,7 +255,7 @@ def _find_types(
     opened: _FileWithContainer, wanted: Collection[str], fetch: Callable[..., Fetched]
 ) -> None:
     """Finds the types of columns that were not queried before."""
-    from .sidecar import ColumnCounts, type_in
+    from .sidecar_match import ColumnCounts, type_in
 
     for name in sorted(wanted):
         type = opened.of_file.get(name)

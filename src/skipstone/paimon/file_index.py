@@ -36,13 +36,12 @@ from .index_blob import row_count_of
 from .sidecar import (
     PaimonColumnType,
     Sidecar,
-    column_counts,
     footer_and_schemas,
     of_bytes,
     open_sidecar,
-    type_in,
     types_of,
 )
+from .sidecar_match import column_counts, type_in
 from .top_rows import TopCandidate, top_rows
 
 if TYPE_CHECKING:

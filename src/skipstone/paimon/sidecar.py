@@ -1,44 +1,21 @@
-"""A container of any writer: its head, its evidence, and whether it belongs to a file.
+"""A container of any writer: its head and its evidence.
 
 A container states neither the types of its columns nor which file it belongs to. The types come
 from the schema of the data file (``types_of``) or from the caller; a column of unknown type is not
-used. Every blob is evidence of the row level. A Bloom filter excludes all rows, or proves nothing.
-An empty entry proves that no row of the column holds a value, and nothing about nulls.
-
-``type_in`` compares the indexes of a column with the file's footer. Where the two disagree, the
-container is of another file, or of another version of it:
-
-| the footer has, for a column | the index must have |
-|---|---|
-| rows | as many |
-| nulls | as many |
-| least and greatest integer, date, instant, decimal of up to 18 digits | both, none beyond them |
-
-A Bloom filter counts neither rows nor nulls; it is only checked for the least and the greatest
-value. For text and floating point only rows and nulls are compared: a footer may have truncated
-text, and leaves NaN out.
-
-An index of up to ``SMALL`` bytes is also checked for consistency: its keys ascend, and each row is
-null or has one value. Containers have no checksum, so consistent damage is not detected.
-
-The same comparison finds the unit of a column of milliseconds. Paimon keeps timestamps of up to 3
-digits in milliseconds and all others in microseconds; Skipstone's own containers have only
-microseconds. Only one unit matches the footer's least and greatest value, unless all values are 0
-or null: then the two indexes are equal. Without bounds in the footer such a column has no type,
-unless the caller names it.
+used. ``sidecar_match`` finds out whether it belongs to a file. Every blob is evidence of the row
+level. A Bloom filter excludes all rows, or proves nothing. An empty entry proves that no row of the
+column holds a value, and nothing about nulls.
 """
 
 from __future__ import annotations
 
-from collections import Counter
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
 
 from skipstone.errors import FormatError, KeyUnavailableError, UnsupportedError
-from skipstone.parquet.evidence.stored_values import Form, StoredColumn
 from skipstone.parquet.format.enums import Type
 from skipstone.parquet.reading.pinned_file import PinnedReader, load_footer
 from skipstone.parquet.reading.selection import Selection
@@ -48,29 +25,26 @@ from skipstone.pruning import Answer, BaseEvidence, Bounds, Cause, Level, RowSet
 from skipstone.pruning.kind import Blob, Stored
 from skipstone.pruning.table_schema import find_field
 
-from . import index_blob as reading
 from .base import paimon_column
 from .bloom import PaimonBloom
 from .format.column_keys import type_of
 from .format.container import HEAD_PREFIX, ContainerHead, head_length
-from .format.keys import In, Null, PaimonType, Range, Root
-from .index_blob import SMALL, ask_blob, describe_keys
+from .format.keys import PaimonType, Root
+from .index_blob import SMALL
 from .kinds import KINDS, RangeBitmap
 from .row_evidence import MOST_KEYS, FileRows
 from .top_rows import TopFile
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from skipstone.identity import ObjectId
     from skipstone.parquet.format.footer_arrays import FooterArrays
-    from skipstone.parquet.format.schema import ColumnDescriptor, Node
+    from skipstone.parquet.format.schema import Node
     from skipstone.pruning import Evidence, Fetched, Units
     from skipstone.storage import ByteRange, Storage
 
-    from .format.container import IndexEntry
-    from .format.partial_blob import Pieces
-
+    from . import index_blob as reading
 
 # Bytes of the first read: most heads are shorter. A container up to ``SMALL`` is read whole.
 _GUESS = 4_096
@@ -344,153 +318,3 @@ def in_millis(leaf: Leaf) -> Leaf | Const:
             return Leaf(leaf.column, leaf.type, _DOWN[leaf.op], (below,))
         case _:
             return leaf
-
-
-_MILLIS = 3  # digits of a timestamp that Paimon keeps in milliseconds
-_COUNTING = ("bitmap", "bsi", "range-bitmap")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ColumnCounts:
-    """The footer's numbers for a column: ``nulls`` is -1, ``low`` and ``high`` ``None`` if unknown.
-
-    ``low`` and ``high`` are in the file's own unit, which is milliseconds if ``in_millis``.
-    """
-
-    nulls: int = -1
-    low: int | None = None
-    high: int | None = None
-    in_millis: bool = False
-
-
-def column_counts(footer: FooterArrays, wanted: Collection[str]) -> dict[str, ColumnCounts]:
-    """Those of the columns ``wanted``, by dotted name, without names that two columns share."""
-    names = [".".join(leaf.path) for leaf in footer.schema.leaves]
-    usual = Counter(names)
-    return {
-        name: _counts(footer, leaf)
-        for name, leaf in zip(names, footer.schema.leaves, strict=True)
-        if name in wanted and usual[name] == 1
-    }
-
-
-def _counts(arrays: FooterArrays, leaf: ColumnDescriptor) -> ColumnCounts:
-    column, at = StoredColumn.of(leaf), leaf.ordinal
-    # Stored numbers are ordered, and equal the keys of an index.
-    ordered = (
-        leaf.type in (Type.INT32, Type.INT64)
-        and column.form in (Form.SIGNED, Form.DECIMAL, Form.TIMESTAMP)
-        and column.unit != "ns"
-    )
-    width = 4 if leaf.type is Type.INT32 else 8
-    null_counts: list[int] = arrays.chunk("null_count")[:, at].tolist()
-    values: list[int] = arrays.chunk("num_values")[:, at].tolist()
-    nulls, low, high = 0, None, None
-    for group, found in enumerate(null_counts):
-        if arrays.parts("statistics")[group, at] < 0:
-            nulls, ordered = -1, False
-            break
-        nulls = nulls + found if nulls >= 0 and found >= 0 else -1
-        least, most = _bound(arrays, group, at, "min"), _bound(arrays, group, at, "max")
-        if ordered and least is not None and most is not None and len(least) == len(most) == width:
-            first = int.from_bytes(least, "little", signed=True)
-            last = int.from_bytes(most, "little", signed=True)
-            low = first if low is None else min(low, first)
-            high = last if high is None else max(high, last)
-        elif found != values[group]:
-            ordered = False
-    if not ordered:
-        low = high = None
-    return ColumnCounts(nulls=nulls, low=low, high=high, in_millis=column.unit == "ms")
-
-
-def _bound(arrays: FooterArrays, group: int, at: int, end: str) -> bytes | None:
-    found = arrays.value_bytes(f"{end}_value", group, at)
-    return arrays.value_bytes(end, group, at) if found is None else found
-
-
-def type_in(
-    sidecar: Sidecar,
-    name: str,
-    type: PaimonColumnType,
-    counts: ColumnCounts,
-    rows: int,
-    fetch: Callable[[Sequence[ByteRange]], Fetched],
-) -> PaimonColumnType | None:
-    """The type of a column in the container; ``None`` if it is unknown. ``name`` is the
-    column's name in the container, ``type`` its type in the data file.
-
-    ``FormatError`` if the container is damaged or of another file, ``OSError`` for bytes that
-    cannot be read.
-    """
-    kinds = (*_COUNTING, PaimonBloom.paimon)
-    entries = [each for each in sidecar.head.of_column(name) if each.kind in kinds]
-    entries = [each for each in entries if not each.is_empty]
-    if not counts.in_millis or not type.paimon.is_timestamp:
-        for entry in entries:
-            _compare(sidecar, name, entry, type, counts, rows, fetch)
-        return type
-    fitting = []
-    errors: list[FormatError] = []
-    for precision in (_MILLIS, type.paimon.precision):
-        candidate = PaimonColumnType(replace(type.paimon, precision=precision), type.stored)
-        try:
-            for entry in entries:
-                _compare(sidecar, name, entry, candidate, counts, rows, fetch)
-        except FormatError as error:
-            errors.append(error)
-        else:
-            fitting.append(candidate)
-    if not fitting:
-        raise errors[0]
-    sure = counts.low is not None or (counts.nulls == rows and counts.nulls >= 0)
-    counting = any(each.kind in _COUNTING for each in entries)
-    return fitting[0] if sure and (counting or len(fitting) == 1) else None
-
-
-def _compare(
-    sidecar: Sidecar,
-    name: str,
-    entry: IndexEntry,
-    type: PaimonColumnType,
-    counts: ColumnCounts,
-    rows: int,
-    fetch: Callable[[Sequence[ByteRange]], Fetched],
-) -> None:
-    """``FormatError`` if one index contradicts ``counts``: it is of another file."""
-    kind = entry.kind
-    place = sidecar.blob.part(entry.start, entry.length)
-    if place is None:
-        raise FormatError("the index lies outside its container")
-    scale = 1_000 if counts.in_millis and not type.paimon.in_millis else 1
-    low = None if counts.low is None else counts.low * scale
-    high = None if counts.high is None else counts.high * scale
-
-    def compare(pieces: Pieces) -> None:
-        def found(ask: In | Null | Range) -> reading.RowAnswer:
-            return reading.answer(kind, type.paimon, ask, pieces)
-
-        if kind in _COUNTING:
-            if place.length <= SMALL:
-                describe_keys(kind, type.paimon, pieces)
-            nulls = found(Null())
-            if nulls.row_count != rows:
-                raise _other(f"{rows:,} rows", f"{nulls.row_count:,}")
-            if counts.nulls >= 0 and nulls.may is not None and len(nulls.may) != counts.nulls:
-                raise _other(f"{counts.nulls:,} nulls in {name}", f"{len(nulls.may):,}")
-        for value in (low, high):
-            if value is None:
-                continue
-            hit = found(In((value,))).may
-            if hit is not None and not hit:
-                raise _other(f"the file's least and greatest {name}", "it lacks one of them")
-        if kind in _COUNTING and low is not None and high is not None:
-            for beyond in (Range(hi=low, hi_open=True), Range(lo=high, lo_open=True)):
-                if found(beyond).may:
-                    raise _other(f"the file's least and greatest {name}", "values beyond them")
-
-    ask_blob(place, fetch, compare)
-
-
-def _other(expected: str, got: str) -> FormatError:
-    return FormatError("the index is of another file", expected=expected, got=got)

@@ -8,8 +8,10 @@ have another column of that name.
 
 ``PartitionPms``: row groups of each partition, from the ``_pm`` next to its data file. A ``_pm``
 holds several snapshots; only the one of the size in ``_txn`` is used, and only if its row count is
-that of ``_txn``. A ``_pm`` that is missing, damaged or of another file proves nothing, and gives
-the reason. Columns are found by their names in the data file, as its readers do.
+that of ``_txn``, and its designated timestamp lies within the partition: partitions of equal size
+and row count are told apart by their times. A ``_pm`` that is missing, damaged or of another file
+proves nothing, and gives the reason. Columns are found by their names in the data file, as its
+readers do.
 """
 
 from __future__ import annotations
@@ -20,8 +22,10 @@ from typing import TYPE_CHECKING, ClassVar, Final, TypeAlias
 
 import numpy as np
 
+from skipstone._cache import LruCache
 from skipstone.errors import FormatError, SkipstoneError
 from skipstone.identity import UNITS_PER_SECOND
+from skipstone.parquet.format.enums import Type
 from skipstone.predicate.literals import order_keys
 from skipstone.pruning import Answer, BaseEvidence, Cause, Evidence, Fetched, Level, Reason, Units
 from skipstone.pruning.evidence import Source
@@ -37,6 +41,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from numpy.typing import NDArray
 
+    from skipstone.identity import ObjectId
     from skipstone.predicate.tree import Leaf
     from skipstone.storage import Storage
 
@@ -59,6 +64,8 @@ class OpenPartitions:
     def __init__(self, storage: Storage) -> None:
         self.storage = storage
         self._opened = SnapshotCache(most=_MOST_FILES)
+        # The files whose snapshot was compared with their partition.
+        self._fitting: LruCache[tuple[str, ObjectId], PmSnapshot] = LruCache(_MOST_FILES)
 
     def snapshot(self, file: PartitionFile) -> PmSnapshot:
         """The snapshot of the size in ``_txn``.
@@ -77,9 +84,9 @@ class OpenPartitions:
         found = self._opened.snapshot(
             (file.pm, file.id), load, parquet_size=file.size, file=file.pm
         )
-        rows = int(found.num_rows.sum())
-        if rows != file.rows:
-            raise FormatError("rows of a _pm", file=file.pm, expected=file.rows, got=rows)
+        if self._fitting.get((file.pm, file.id)) is not found:
+            _compare(found, file)
+            self._fitting.put((file.pm, file.id), found)
         return found
 
     def designated(self, file: PartitionFile) -> str | None:
@@ -89,6 +96,31 @@ class OpenPartitions:
             return pm.name(pm.designated_timestamp) if pm.designated_timestamp >= 0 else None
         except (SkipstoneError, OSError, ValueError):
             return None
+
+
+def _compare(snapshot: PmSnapshot, file: PartitionFile) -> None:
+    """``FormatError`` where a snapshot has other rows or times than the partition can have."""
+    rows, pm = int(snapshot.num_rows.sum()), snapshot.pm
+    if rows != file.rows:
+        raise FormatError("rows of a _pm", file=file.pm, expected=file.rows, got=rows)
+    at = pm.designated_timestamp
+    if file.end is None or not 0 <= at < pm.column_count:
+        return
+    if pm.descriptors[at]["PHYSICAL_TYPE"] != Type.INT64:
+        return
+    stats = snapshot.stats([at])
+    (low, has_low), (high, has_high) = (stats.fixed(end, np.int64) for end in ("MIN", "MAX"))
+    outside = (has_low & (low < file.timestamp)) | (has_high & (high >= file.end))
+    outside = outside[:, 0] & (snapshot.num_rows > 0)
+    if outside.any():
+        group = int(np.argmax(outside))
+        raise FormatError(
+            f"the times of row group {group} of a _pm",
+            file=file.pm,
+            expected=f"{file.timestamp} to {file.end - 1}, those of the partition",
+            got=f"{low[group, 0]} to {high[group, 0]}",
+            hint="it is of another partition: remove it, and skipstone migrate makes a new one",
+        )
 
 
 @dataclass(slots=True, eq=False)

@@ -43,7 +43,7 @@ from skipstone.storage import ByteRange, Listing, Storage
 from skipstone.storage.base import SeekableBytes
 
 from . import TXN
-from .format.txn import Partition, Partitioning, Txn, directory, infer_partitioning, read
+from .format.txn import Partition, Partitioning, Txn, directory, infer_partitioning, read, unit_end
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Sequence
@@ -71,7 +71,8 @@ _SMALLEST: Final = 12
 class PartitionFile:
     """One Parquet partition: ``size`` bytes of ``path`` hold ``rows`` rows.
 
-    ``timestamp`` is that of its entry, ``directory`` its name below the root. ``id`` is the file's
+    ``timestamp`` is that of its entry, ``directory`` its name below the root. Its rows are earlier
+    than ``end``, in the same unit, which is ``None`` where there is no end. ``id`` is the file's
     identity when the snapshot was opened, with the snapshot's size; ``length`` is the file's own
     length at that time, which is more during an append.
     """
@@ -81,6 +82,7 @@ class PartitionFile:
     size: int
     rows: int
     timestamp: int
+    end: int | None
     directory: str
     id: ObjectId
     length: int
@@ -235,7 +237,7 @@ def _opened(root: str, storage: Storage, txn: Txn, *, partial: bool) -> TxnSnaps
                 raise _not_parquet(root, name, len(left_out), partition is partitions[-1])
             left_out.append(name)
             continue
-        files.append(_file(known, name, partition, count))
+        files.append(_file(known, partitioning, partition, count))
     return TxnSnapshot(
         root=root,
         txn=txn,
@@ -246,7 +248,10 @@ def _opened(root: str, storage: Storage, txn: Txn, *, partial: bool) -> TxnSnaps
     )
 
 
-def _file(known: TableFiles, name: str, partition: Partition, rows: int) -> PartitionFile:
+def _file(
+    known: TableFiles, partitioning: Partitioning, partition: Partition, rows: int
+) -> PartitionFile:
+    name = directory(partition, partitioning)
     path = f"{known.root}/{name}/{DATA}"
     found = known.identity(path)
     size, length = partition.parquet_file_size, found.size or 0
@@ -264,6 +269,7 @@ def _file(known: TableFiles, name: str, partition: Partition, rows: int) -> Part
         size=size,
         rows=rows,
         timestamp=partition.timestamp,
+        end=unit_end(partition.timestamp, partitioning),
         directory=name,
         id=replace(found, size=size),
         length=length,

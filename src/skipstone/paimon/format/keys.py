@@ -217,9 +217,10 @@ Key: TypeAlias = "int | bytes"
 I64: TypeAlias = "NDArray[np.int64]"
 U8: TypeAlias = "NDArray[np.uint8]"
 
-# Infinity of each width: greater magnitudes are NaN. The canonical NaN of each width.
-_INFINITE = {4: 0x7F80_0000, 8: 0x7FF0_0000_0000_0000}
+#: Infinity of each width: greater magnitudes are NaN.
+INFINITE = {4: 0x7F80_0000, 8: 0x7FF0_0000_0000_0000}
 _DTYPES = {width: np.dtype(f">i{width}") for width in (1, 2, 4, 8)}
+# The canonical NaN of each width.
 _NAN = {4: 0x7FC0_0000, 8: 0x7FF8_0000_0000_0000}
 
 
@@ -230,7 +231,7 @@ def raw_dtype(type: PaimonType) -> np.dtype[Any]:
 
 def canonical(ordinals: I64, width: int) -> I64:
     """Float ordinals with every NaN, of either sign, as the canonical one."""
-    top = _INFINITE[width]
+    top = INFINITE[width]
     return np.where((ordinals > top) | (ordinals < -top - 1), np.int64(_NAN[width]), ordinals)
 
 
