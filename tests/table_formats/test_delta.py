@@ -333,6 +333,30 @@ def test_a_file_that_is_not_the_one_of_the_log(tmp_path: Path) -> None:
         skipstone.Table(path).query()
 
 
+def test_files_of_a_snapshot_may_lie_in_folders_that_spark_hides(tmp_path: Path) -> None:
+    """As those of a null partition of Hudi do (``__HIVE_DEFAULT_PARTITION__``)."""
+    root = tmp_path / "t"
+    for first in range(0, 30, 10):
+        write_deltalake(root, pa.table({"id": range(first, first + 10)}), mode="append")
+    hidden = root / "__HIVE_DEFAULT_PARTITION__" / ".x"
+    hidden.mkdir(parents=True)
+    log = root / "_delta_log" / f"{1:020}.json"
+    (file,) = (each for each in root.glob("*.parquet") if each.name in log.read_text())
+    file.rename(hidden / file.name)
+    below = (hidden / file.name).relative_to(root).as_posix()
+    log.write_text(log.read_text().replace(f'"{file.name}"', f'"{below}"'))
+    (root / "_stray.parquet").write_bytes(b"no file of the table")
+    assert_same(str(root), None, "id = 15", "id > 8 and id < 12")
+    table = skipstone.Table(root)
+    assert table.build(indexes=["id:bloom", "id:bitmap"]).files_built == 3
+    assert table.plan("id = 15").paths == [str(hidden / file.name)]
+    assert_same(str(root), None, "id = 15", "id = 25")
+    assert not table.check(deep=True).untrue
+    (hidden / file.name).unlink()
+    with pytest.raises(SkipstoneError, match="1 of 3 files of Delta Lake, version 2 are gone"):
+        table.query()
+
+
 @pytest.mark.parametrize("version", [-1, 2**70, 1.5, True, "", "0x1"])
 def test_versions_that_are_no_numbers(tmp_path: Path, version: Any) -> None:
     path = str(tmp_path / "t")

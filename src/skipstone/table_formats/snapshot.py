@@ -319,6 +319,12 @@ class SnapshotTable:
             )
         place = dict(zip(stored.paths, range(len(stored)), strict=True))
         at = [place.get(path, -1) for path in snapshot.paths]
+        if -1 in at:
+            # A folder whose name hides it from Spark may have files of a snapshot, as that of a
+            # null in Hudi (``__HIVE_DEFAULT_PARTITION__``).
+            stored = self.storage.list_all(self.root)
+            place = dict(zip(stored.paths, range(len(stored)), strict=True))
+            at = [place.get(path, -1) for path in snapshot.paths]
         gone = [path for path, found in zip(snapshot.paths, at, strict=True) if found < 0]
         if gone:
             count = of_total(len(gone), len(snapshot.paths), "files")
