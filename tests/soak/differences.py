@@ -99,6 +99,14 @@ def _types(types: set[pa.DataType]) -> set[str]:
         found.add("dictionary")
     if any(t.is_list(type) for type in types):
         found.add("lists")
+    if any(t.is_timestamp(type) and type.unit == "ns" for type in types):
+        found.add("nanoseconds")
+    if any(t.is_float16(type) for type in types):
+        found.add("half_floats")
+    if any(t.is_large_string(type) or t.is_large_binary(type) for type in types):
+        found.add("text_layouts")
+    if any(t.is_fixed_size_binary(type) for type in types):
+        found.add("text_layouts")
     unsigned = {type for type in types if t.is_unsigned_integer(type)}
     if unsigned:
         found.add("unsigned")
@@ -106,6 +114,8 @@ def _types(types: set[pa.DataType]) -> set[str]:
     if len(read) == 1:
         return found | ({"timestamp_units"} if len(types) > 1 else set())
     whole = any(t.is_integer(type) for type in read)
+    if len(unsigned) > 1:
+        found.add("unsigned_widths")
     if unsigned:
         found.add("integer_and_unsigned")
     elif all(t.is_integer(type) for type in read):
@@ -130,9 +140,9 @@ def _values(column: Any) -> set[str]:
         return set[str]().union(*(_values(child) for child in column.flatten()))
     found = set()
     if t.is_floating(type):
-        if pc.any(pc.is_nan(column)).as_py():
+        if any(each != each for each in values_of(column)):
             found.add("nan")
-        if pc.any(pc.equal(column, 0)).as_py():
+        if any(each == 0 for each in values_of(column)):
             found.add("zeros")
     if t.is_string(type):
         if (pc.max(pc.binary_length(column)).as_py() or 0) > 60:

@@ -238,7 +238,7 @@ class Generator:
         foreign = [name for name in ("duckdb", "polars") if shape.has(name)]
         if "invalid_utf8" in {each.feature for each in self.leaves()}:
             foreign = []
-        odd = any(pa.types.is_dictionary(f.type) for f in rows.schema)
+        odd = any(map(unusual, rows.schema.types))
         group = int(pick(rng, (1, 3, 8, 1000)))
         plain = not odd and not any(map(unknown_to_spark, rows.schema.types))
         if (
@@ -277,6 +277,9 @@ class Generator:
             # Spark's reader has no BYTE_STREAM_SPLIT.
             how["column_encoding"] = encodings(rng, rows.schema, floats=not shape.has("spark"))
             how["use_dictionary"] = False
+        bare = not rows.num_rows and not self.int96 and shape.has("no_row_groups")
+        if bare and chance(rng, 0.7):
+            return "pyarrow-no-row-groups", ()
         if self.int96 and chance(rng, 0.6):
             how["use_deprecated_int96_timestamps"] = True
         return "pyarrow", tuple(how.items())
@@ -295,6 +298,19 @@ def encodings(rng: np.random.Generator, schema: pa.Schema, *, floats: bool) -> d
     return found
 
 
+def unusual(type: pa.DataType) -> bool:
+    """Whether other writers than pyarrow lack the type, or write another one."""
+    t = pa.types
+    return bool(
+        t.is_dictionary(type)
+        or t.is_float16(type)
+        or t.is_large_string(type)
+        or t.is_large_binary(type)
+        or t.is_fixed_size_binary(type)
+        or (t.is_timestamp(type) and type.unit == "ns")
+    )
+
+
 def unknown_to_spark(type: pa.DataType) -> bool:
     """Whether Spark has no such type, here or in a field."""
     if pa.types.is_struct(type):
@@ -308,7 +324,10 @@ def restated(value: Any, narrow: pa.DataType, wide: pa.DataType) -> Any:
     if t.is_date(narrow) and t.is_timestamp(wide):
         return value * 86_400_000_000
     if t.is_timestamp(narrow) and t.is_timestamp(wide) and narrow.unit != wide.unit:
-        return value // 1000
+        per = {"s": 10**9, "ms": 10**6, "us": 1000, "ns": 1}
+        return value * per[narrow.unit] // per[wide.unit]
+    if t.is_floating(wide) and t.is_floating(narrow):
+        return float(value)
     if t.is_integer(narrow) and t.is_floating(wide):
         return float(value)
     if t.is_integer(narrow) and t.is_decimal(wide):

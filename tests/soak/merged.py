@@ -11,6 +11,7 @@ import re
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -34,6 +35,12 @@ def as_spark(type: pa.DataType) -> pa.DataType:
         return pa.decimal128(20, 0)
     if t.is_unsigned_integer(type):
         return {8: pa.int16(), 16: pa.int32(), 32: pa.int64()}[type.bit_width]
+    if t.is_float16(type):
+        return pa.float32()
+    if t.is_large_string(type):
+        return pa.string()
+    if t.is_large_binary(type) or t.is_fixed_size_binary(type):
+        return pa.binary()
     if t.is_timestamp(type):
         return TIMESTAMP if type.tz else TIMESTAMP_NTZ
     if t.is_struct(type):
@@ -105,6 +112,12 @@ def converted(values: pa.Array, type: pa.DataType) -> pa.Array:
         return pa.StructArray.from_arrays(children, fields=list(type), mask=mask)
     if values.type == type:
         return values
+    if t.is_float16(values.type):
+        wide = values.to_numpy(zero_copy_only=False).astype(np.float64)
+        return pa.array(wide, type, mask=np.array(values.is_null()))
+    if t.is_timestamp(values.type) and values.type.unit == "ns":
+        ticks = [None if x is None else x // 1000 for x in values.cast(pa.int64()).to_pylist()]
+        return pa.array(ticks, type)
     if t.is_decimal(type) and t.is_integer(values.type):
         values = values.cast(pa.decimal128(_DIGITS[values.type.bit_width], 0))
     return values.cast(type)

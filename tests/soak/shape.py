@@ -27,6 +27,11 @@ FEATURES = {
     "integer_and_decimal": "int and decimal",
     "date_and_timestamp": "date and timestamp without zone",
     "timestamp_units": "milliseconds and microseconds",
+    "nanoseconds": "timestamps in nanoseconds, beside other units",
+    "half_floats": "FLOAT16, beside wider ones",
+    "unsigned_widths": "unsigned integers of several widths, beside signed ones and decimals",
+    "text_layouts": "large and dictionary strings, binaries of fixed size",
+    "no_row_groups": "files without any row group",
     "int96": "timestamps as INT96",
     "nested": "a struct with fields",
     "nested_added": "fields of a struct that some files lack",
@@ -123,6 +128,12 @@ _UNMERGED = "Spark's own mergeSchema does not widen these types"
 _NO_TEXT = "these engines refuse strings that are not UTF-8, with an error of their own"
 KNOWN_GAPS: tuple[Gap, ...] = (
     gap("invalid_utf8", _NO_TEXT, "duckdb polars"),
+    gap("nanoseconds", "these engines cut no nanoseconds", "duckdb polars pyarrow"),
+    gap("half_floats", "DuckDB has no such type", "duckdb polars"),
+    *(
+        gap(feature, "Spark reads no such type", " ".join(SPARK))
+        for feature in ("nanoseconds", "half_floats")
+    ),
     *(
         gap(feature, _UNMERGED, "skip")
         for feature in (

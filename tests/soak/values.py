@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 
 decimal = pa.decimal128
 MILLISECONDS = pa.timestamp("ms", "UTC")
+NANOSECONDS, NANOSECONDS_NTZ = pa.timestamp("ns", "UTC"), pa.timestamp("ns")
 
 #: the feature that allows a column ("" for none) and the types that its files may have
 FAMILIES: tuple[tuple[str, tuple[pa.DataType, ...]], ...] = (
@@ -69,6 +70,23 @@ FAMILIES: tuple[tuple[str, tuple[pa.DataType, ...]], ...] = (
     ("integer_and_decimal", (pa.int32(), decimal(14, 2))),
     ("date_and_timestamp", (pa.date32(), TIMESTAMP_NTZ)),
     ("timestamp_units", (TIMESTAMP, MILLISECONDS)),
+    ("nanoseconds", (NANOSECONDS,)),
+    ("nanoseconds", (NANOSECONDS_NTZ,)),
+    ("nanoseconds", (NANOSECONDS, TIMESTAMP)),
+    ("nanoseconds", (NANOSECONDS, MILLISECONDS)),
+    ("nanoseconds", (NANOSECONDS_NTZ, TIMESTAMP_NTZ)),
+    ("half_floats", (pa.float16(),)),
+    ("half_floats", (pa.float16(), pa.float32())),
+    ("half_floats", (pa.float16(), pa.float32(), pa.float64())),
+    ("unsigned_widths", (pa.uint8(), pa.uint16(), pa.uint32())),
+    ("unsigned_widths", (pa.uint32(), pa.uint64())),
+    ("unsigned_widths", (pa.int32(), pa.uint32(), pa.int64(), pa.uint64())),
+    ("unsigned_widths", (pa.uint32(), decimal(22, 2))),
+    ("unsigned_widths", (pa.uint16(), pa.float64())),
+    ("text_layouts", (pa.string(), pa.large_string(), pa.dictionary(pa.int32(), pa.string()))),
+    ("text_layouts", (pa.binary(), pa.large_binary())),
+    ("text_layouts", (pa.binary(3), pa.binary())),
+    ("text_layouts", (pa.binary(3),)),
     ("invalid_utf8", (pa.string(),)),
 )
 #: the features of tables with a struct
@@ -199,15 +217,20 @@ def value(rng: np.random.Generator, shape: Shape, type: pa.DataType, feature: st
         if t.is_unsigned_integer(type):
             return integer(rng, 0, 2**bits - 1)
         return integer(rng, -(2 ** (bits - 1)), 2 ** (bits - 1) - 1)
+    if t.is_float16(type):
+        with np.errstate(over="ignore"):
+            return np.float16(real(rng, shape))
     if t.is_float32(type):
         return float(np.float32(real(rng, shape)))
     if t.is_floating(type):
         return real(rng, shape)
     if t.is_decimal(type):
         return decimal_value(rng, type)
-    if t.is_string(type):
+    if t.is_string(type) or t.is_large_string(type):
         return text(rng, shape)
-    if t.is_binary(type):
+    if t.is_fixed_size_binary(type):
+        return bytes(int(each) for each in rng.choice((0, 0, 1, 127, 128, 255), type.byte_width))
+    if t.is_binary(type) or t.is_large_binary(type):
         if chance(rng, 0.5):
             return pick(rng, BINARIES)
         return rng.bytes(int(rng.integers(0, 4)))
@@ -219,6 +242,9 @@ def value(rng: np.random.Generator, shape: Shape, type: pa.DataType, feature: st
     micros = int(pick(rng, INSTANTS)) + int(pick(rng, near))
     if chance(rng, 0.2):
         micros = int(rng.integers(0, 2_000_000_000_000_000))
+    if type.unit == "ns":
+        within = -9_223_372_036_854_775 < micros < 9_223_372_036_854_775
+        return (micros if within else 1) * 1000 + int(pick(rng, (0, 0, 1, 500, 999)))
     return micros // {"us": 1, "ms": 1000}[type.unit]
 
 

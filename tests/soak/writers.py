@@ -33,6 +33,8 @@ def write_file(
 
         frame = pl.DataFrame(pl.from_arrow(rows))
         frame.write_parquet(path, **how)
+    elif writer == "pyarrow-no-row-groups":
+        pq.ParquetWriter(path, rows.schema).close()
     elif writer == "spark":
         write_by_spark(path, rows, how)
     else:
