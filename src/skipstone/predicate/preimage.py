@@ -62,7 +62,7 @@ Ranges: TypeAlias = list[Range]
 Back: TypeAlias = Callable[[int, int], Ranges]
 
 # Bits of infinity: NaN is one above.
-INFINITE = {32: 0x7F80_0000, 64: 0x7FF0_0000_0000_0000}
+_INFINITE = {32: 0x7F80_0000, 64: 0x7FF0_0000_0000_0000}
 
 
 # -- sets of keys ----------------------------------------------------------------------------------
@@ -74,7 +74,7 @@ def extent(type: pa.DataType) -> Range:
         case Kind.BOOLEAN:
             return 0, 1
         case Kind.FLOATING:
-            return -INFINITE[type.bit_width], INFINITE[type.bit_width] + 1
+            return -_INFINITE[type.bit_width], _INFINITE[type.bit_width] + 1
         case Kind.DECIMAL:
             return 1 - 10**type.precision, 10**type.precision - 1
         case _:
@@ -89,7 +89,7 @@ def range_key(value: Value, type: pa.DataType) -> int:
     if type.bit_width == 64:
         return float_key(value)
     if value != value:
-        return INFINITE[32] + 1
+        return _INFINITE[32] + 1
     bits = int(np.float32(abs(value)).view(np.int32))
     return -bits if value < 0 else bits
 
@@ -108,7 +108,7 @@ def _value(key: int, type: pa.DataType) -> Value:
 
 def _float_of(key: int) -> float:
     """The float (32 bits) with this range key."""
-    if key > INFINITE[32]:
+    if key > _INFINITE[32]:
         return float("nan")
     value = float(np.int32(abs(key)).view(np.float32))
     return -value if key < 0 else value
