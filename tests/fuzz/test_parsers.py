@@ -24,13 +24,15 @@ if TYPE_CHECKING:
 # In every run. `make fuzz` takes 100,000 for each parser.
 COUNT = 16
 _LAYOUT = re.compile(r"`([a-z_]+(?:/[a-z_]+)+\.py)`")
+#: what is written for others, and read by no module
+WRITTEN = {"table_formats/puffin.py"}
 
 
 def test_every_byte_layout_has_a_parser_here() -> None:
     page = (ROOT / "docs" / "architecture.md").read_text()
     layouts = set(_LAYOUT.findall(page[page.index("## Byte layouts") :]))
     assert len(layouts) > 40
-    assert layouts <= {module for parser in PARSERS.values() for module in parser.modules}
+    assert layouts - WRITTEN <= {m for parser in PARSERS.values() for m in parser.modules}
 
 
 def test_no_parser_names_a_module_that_is_not_there() -> None:

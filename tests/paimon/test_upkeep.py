@@ -263,7 +263,7 @@ def test_a_column_that_does_not_fit_is_left_out_and_memory_is_bounded(tmp_path: 
     assert done.returncode == 0, done.stderr[-2000:]
     peak, told = done.stdout.splitlines()
     assert int(peak) < 3 * memory
-    assert told.count("memory") == 2
+    assert told.count("its share of memory") == 2
     assert "bitmap(text)" in told
     assert "rangebitmap(text)" in told
     assert "(n)" not in told

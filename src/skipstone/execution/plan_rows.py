@@ -49,8 +49,8 @@ _PIECE = 64 << 20
 # All columns are read at once from a piece of an object up to these sizes, stored and decoded: a
 # piece that indexes have cut, and a whole file.
 _TOGETHER, _WHOLE = 512 << 10, 128 << 10
-# And of the only file that is left, wherever it is.
-_SMALL = 512 << 10
+# And of a disk, of the only file that is left.
+_ALONE = 512 << 10
 # With more files than this, small pieces go to other threads too.
 _FEW = 16
 # Rows of one value in one array.
@@ -306,10 +306,7 @@ class TableReader:
     def decided(self, piece: Piece) -> tuple[RowSet, NDArray[np.int64], pa.Table]:
         """The matching rows of the file, their positions within the piece, and the columns of the
         predicate as read, with others that are read with them."""
-        others = self.with_predicate(piece)
-        if self._alone and piece.rows is None and piece.size <= _SMALL:
-            others = self._flat(piece)  # two reads take longer than their bytes
-        mask, asked = self._matches_with(piece, others)
+        mask, asked = self._matches_with(piece, self.with_predicate(piece))
         at = np.flatnonzero(mask)
         if len(at) == len(mask):
             rows = piece.rows if piece.rows is not None else RowSet.all(len(mask))
@@ -330,12 +327,15 @@ class TableReader:
 
     def with_predicate(self, piece: Piece) -> list[tuple[str, ...]]:
         """The columns of the result to read with those of the predicate: all flat ones, where an
-        index has left few pages of an object. Another request takes longer than their bytes."""
-        most = _WHOLE if piece.rows is None else _TOGETHER
-        return self._flat(piece) if self.files.storage.remote and piece.size <= most else []
-
-    def _flat(self, piece: Piece) -> list[tuple[str, ...]]:
-        """The flat columns of the result that the file has."""
+        index has left few pages of an object, or one small file of a disk. Another read takes
+        longer than their bytes."""
+        whole = piece.rows is None
+        if self.files.storage.remote:
+            most = _WHOLE if whole else _TOGETHER
+        else:
+            most = _ALONE if whole and self._alone else 0
+        if piece.size > most:
+            return []
         schema, names = piece.file.opened.schema, piece.file.opened.schema.names
         found = (piece.file.path(column_name((name,))) for name in self._wanted)
         flat = (path for path in found if path is not None and names.count(path[0]) == 1)
