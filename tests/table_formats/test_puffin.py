@@ -181,6 +181,23 @@ def test_a_table_with_it_among_its_statistics(catalog: SqlCatalog, tmp_path: Pat
     assert skipstone.Table(folder(table)).count("id = 4") == 1
 
 
+def test_names_that_predicates_quote(catalog: SqlCatalog, tmp_path: Path) -> None:
+    table = table_of(catalog, ids(1, 2, **{"user-id": ["a", "b"], "x.y": pa.array([1, 2])}))
+    made = skipstone.Table(folder(table))
+    made.build(indexes=["`user-id`:bloom", "`x.y`:bloom"])
+    report = made.export(str(tmp_path), kind="puffin")
+    assert report.indexes == ("user-id:bloomfilter", "x.y:bloomfilter")
+    assert report.left_out == ()
+    blobs = {
+        each["properties"]["column-name"]: each
+        for each in blobs_of(Path(report.destination).read_bytes())
+    }
+    assert may_hold(blobs["user-id"], b"b")
+    assert not may_hold(blobs["user-id"], b"no")
+    assert may_hold(blobs["x.y"], PACKED["long"](2))
+    assert not may_hold(blobs["x.y"], PACKED["long"](3))
+
+
 def test_what_cannot_be_exported(catalog: SqlCatalog, tmp_path: Path) -> None:
     table = table_of(catalog, ids(1, 2, x=[0.5, 1.5], u=["a", "b"]))
     path, out = folder(table), str(tmp_path / "out")

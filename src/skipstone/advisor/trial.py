@@ -14,6 +14,7 @@ rows.
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -115,7 +116,7 @@ class Trial(Index):
         return _TrialBuilder(self, type, budget)
 
     def answer(self, leaves: Sequence[Leaf], units: Units, have: Fetched) -> Sequence[Answer]:
-        raise NotImplementedError  # never read back
+        raise AssertionError("a trial answers nothing")
 
 
 class _TrialBuilder(Builder):
@@ -231,9 +232,9 @@ class Tried(PerFile):
         )
         return made
 
+    @abstractmethod
     def size(self, files: int) -> list[int]:
         """Bytes for each file that has the index, in a table of this many files."""
-        raise NotImplementedError
 
 
 class _TriedBloom(Tried, Bloom):

@@ -77,6 +77,10 @@ class BuildSettings:
     decryption: Decryption | None = field(default=None, compare=False)
     plaintext_index: bool = False
 
+    def share(self, columns: int) -> int:
+        """Bytes for the builders of one of so many columns."""
+        return max(self.memory // 2, 1) // max(columns, 1)
+
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
 class Columns:
@@ -178,13 +182,13 @@ class ColumnsBuilder:
     ) -> None:
         self.definitions = tuple(definitions)
         self.fields = column_fields(definitions, schema)
-        self.budget = max(settings.memory // 2, 1)
+        self.budget = settings.share(1)
         self.case_sensitive = settings.case_sensitive
         self.reasons: dict[str, str] = {}
         self.columns: dict[str, _ColumnBuilders] = {}
         self.computed: dict[str, _Computed] = {}
         self._lock = RLock()
-        each = self.budget // max(len(self.fields), 1)
+        each = settings.share(len(self.fields))
         blooms = []
         for definition in definitions:
             type = self.fields[definition.column].type

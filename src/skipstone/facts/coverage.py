@@ -7,7 +7,6 @@ count.
 
 from __future__ import annotations
 
-import re
 from collections import Counter
 from dataclasses import replace
 from typing import TYPE_CHECKING
@@ -146,7 +145,7 @@ def superseded(matched: MatchedFacts) -> set[tuple[str, str, str]]:
     return found
 
 
-_SHARE = re.compile(r"its share of memory \(([\d,]+) bytes\)")
+_SHARE = r"its share of memory \((?P<bytes>\d{1,3}(,\d{3}){0,5}) bytes\)"
 
 
 def left_out(matched: MatchedFacts, index: str, memory: int = 0) -> NDArray[np.bool_]:
@@ -160,15 +159,19 @@ def left_out(matched: MatchedFacts, index: str, memory: int = 0) -> NDArray[np.b
     for chunk in column.chunks:
         row_of_entry = np.repeat(np.arange(row, row + len(chunk)), np.diff(numbers(chunk.offsets)))
         mine = _equal(chunk.keys, index)
-        if memory:
-            for at in np.flatnonzero(mine).tolist():
-                share = _SHARE.search(chunk.items[at].as_py() or "")
-                mine[at] = share is None or int(share[1].replace(",", "")) >= memory
+        if memory and mine.any():
+            mine[mine] = numbers(_share_of(chunk.items.filter(arrow(mine))), memory) >= memory
         entries = row_of_entry[mine]
         file = matched.file_of_row[entries]
         found[file[file >= 0]] = True
         row += len(chunk)
     return found
+
+
+def _share_of(reasons: pa.StringArray) -> pa.Int64Array:
+    """The bytes that were too little, by the reasons; null for other reasons."""
+    shares = pc.struct_field(pc.extract_regex(reasons, _SHARE), ["bytes"])
+    return pc.cast(pc.replace_substring(shares, ",", ""), pa.int64())
 
 
 def _equal(keys: pa.StringArray, text: str) -> NDArray[np.bool_]:

@@ -250,7 +250,8 @@ class Snapshot:
             chunks: list[pa.Array] = []
             for part in parts:
                 held = tables.get(part.name)
-                chunks += held.column(name).chunks if held else [pa.nulls(part.rows, OWN[name])]
+                lost = [pa.nulls(part.rows, OWN[name])]
+                chunks += lost if held is None else held.column(name).chunks
             self._own[name] = pa.chunked_array(chunks, OWN[name])
 
     def values(self, field_: FactField, without: frozenset[str] = frozenset()) -> list[FactColumn]:
@@ -357,9 +358,8 @@ class MatchedFacts(FileMatch):
     ) -> list[Index]:
         """The indexes and null counts over ``columns`` about files, or ``of_row_groups``.
 
-        One per kind, parameters, column type and stored type (and per GiB). Unknown kinds, and
-        values that are not of their kind's type, add a reason instead. Where no more than ``keys``
-        values are looked up, Bloom filters may be read in pieces."""
+        One per kind, parameters and types (and per GiB). What is unknown or of another type adds a
+        reason. For the first few ``keys``, values to look up, Bloom filters are read in pieces."""
         found = [] if of_row_groups else self.sliced(columns)
         for field_ in self.snapshot.fields_over(columns):
             if field_.of_row_groups == of_row_groups:

@@ -243,8 +243,7 @@ def _run_build(
     no_pm = settings.pm == "none" or not table.is_parquet
     pm = np.zeros(len(listing), np.bool_) if no_pm else without_pm(matched)
     # An index that had too little memory is tried again where the user asks for it with more.
-    columns = len({each.column for each in wanted}) or 1
-    memory = settings.memory // 2 // columns if required else 0
+    memory = settings.share(len({each.column for each in wanted})) if required else 0
     groups = list(lacking(matched, listing, wanted, schema, locked, memory))
     indexed = np.logical_or.reduce([np.zeros_like(pm), *(files for _, files in groups)])
     todo, only_pm = indexed | pm, pm & ~indexed

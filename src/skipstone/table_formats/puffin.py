@@ -31,6 +31,7 @@ from __future__ import annotations
 import json
 import math
 from dataclasses import dataclass, field
+from importlib import import_module
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
@@ -41,12 +42,12 @@ from skipstone._version import __version__
 from skipstone.errors import SkipstoneError, UnsupportedError, first_line
 from skipstone.facts.reports import ExportReport
 from skipstone.identity import canonical_path
+from skipstone.predicate.types import column_name
 from skipstone.pruning import Cause, Reason
 from skipstone.pruning.column_types import binary_parts
 from skipstone.storage import open_storage, remove_left_overs
 
 from .iceberg_equality import side_by_side
-from .libraries import library
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -276,10 +277,11 @@ class FilterExport:
 
     def _field(self, name: str, left_out: list[Reason]) -> Any:
         """The field of a column; ``None`` where the proposal does not support it."""
-        found = next((each for each in self.fields.fields if each.name == name), None)
+        tops = {column_name((each.name,)): each for each in self.fields.fields}
+        found = tops.get(name)
         if found is not None and str(found.field_type) in ("string", *_WIDTHS):
             return found
-        text = "no column of the schema" if found is None else f"of type {found.field_type}"
+        text = "no top-level column" if found is None else f"of type {found.field_type}"
         left_out.append(Reason(cause=Cause.UNSUPPORTED, subject=name, text=text))
         return None
 
@@ -287,9 +289,9 @@ class FilterExport:
         self, file: DataFile, chosen: Sequence[Any], columns: Mapping[str, float]
     ) -> list[tuple[int, bytes, dict[str, str]]]:
         """The blobs of one file: the field, the bytes and the properties of each."""
-        scan = library("pyiceberg.io.pyarrow", self.name, "Apache Iceberg", "").ArrowScan
-        task = library("pyiceberg.table", self.name, "Apache Iceberg", "").FileScanTask
-        true = library("pyiceberg.expressions", self.name, "Apache Iceberg", "").AlwaysTrue()
+        scan = import_module("pyiceberg.io.pyarrow").ArrowScan
+        task = import_module("pyiceberg.table").FileScanTask
+        true = import_module("pyiceberg.expressions").AlwaysTrue()
         projected = self.fields.select(*(each.name for each in chosen))
         try:
             reader = scan(self.table.metadata, self.table.io, projected, true)
@@ -304,12 +306,12 @@ class FilterExport:
             column = rows.column(each.name).drop_null()
             if not len(column):
                 continue  # no row is equal to anything
-            values = pc.unique(column)
-            made = BloomFilter.over(values, str(each.field_type), columns[each.name])
+            values, fpp = pc.unique(column), columns[column_name((each.name,))]
+            made = BloomFilter.over(values, str(each.field_type), fpp)
             properties = {
                 "data-file": file.file.file_path,
                 "column-name": each.name,
-                "fpp": repr(columns[each.name]),
+                "fpp": repr(fpp),
                 "num-values": str(len(column)),
                 "num-bits": str(len(made.bits)),
                 "num-hashes": str(made.hashes),
