@@ -145,7 +145,7 @@ def superseded(matched: MatchedFacts) -> set[tuple[str, str, str]]:
     return found
 
 
-_SHARE = r"its share of memory \((?P<bytes>\d{1,3}(,\d{3}){0,5}) bytes\)"
+_SHARE = r"its share of memory \((?P<bytes>\d{1,3}(?:,\d{3}){0,5}) bytes\)"
 
 
 def left_out(matched: MatchedFacts, index: str, memory: int = 0) -> NDArray[np.bool_]:
