@@ -20,6 +20,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from skipstone import ParquetFile, Table
+from skipstone.human import size
 from skipstone.paimon import container_builder as building
 from skipstone.paimon import container_builder as bundle
 from tests.oracle import matching_rows
@@ -316,3 +317,26 @@ def test_a_container_that_would_be_too_large(home: Path, monkeypatch: pytest.Mon
     assert plan.keep.tolist() == [False, True, False]
     assert ParquetFile(plan.paths[0]).read_rows(["id"], None).num_rows == 600
     assert table.refresh().files_built == 0
+
+
+def test_describe_counts_a_container_once_and_says_what_no_query_reads(tmp_path: Path) -> None:
+    """A second row index of a column writes its containers anew."""
+    (tmp_path / "t").mkdir()
+    ages = np.random.default_rng(1).integers(0, 90, 40_000)
+    pq.write_table(pa.table({"age": ages}), tmp_path / "t" / "0.parquet")
+    table = Table(str(tmp_path / "t"))
+    table.build(indexes=["age:bitmap"])
+    (first,) = table.describe().indexes
+    packs = list(Path(table.location.packs).iterdir())
+    former = sum(each.stat().st_size for each in packs)
+    assert not any("former" in note for note in table.describe().notes)
+    table.build(indexes=["age:rangebitmap"])
+    bitmap = next(each for each in table.describe().indexes if each.kind == "bitmap")
+    assert first.bytes <= bitmap.bytes < 1.5 * first.bytes  # the value of either part, and one map
+    for verb in (table.compact, lambda: table.vacuum(timedelta(0))):
+        found = table.describe()
+        said = f"{size(former)} of {size(found.bytes_index)} are of former indexes or files"
+        assert [note for note in found.notes if note.startswith(said)], found.notes
+        verb()
+    assert not any("former" in note for note in table.describe().notes)
+    assert not any(each.exists() for each in packs)

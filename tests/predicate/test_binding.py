@@ -393,7 +393,9 @@ def test_without_ansi_mode_what_meets_elsewhere_prunes_nothing(
 
 
 def test_opaque_pieces_stay_where_they_decide() -> None:
-    opaque = Opaque("soundex(s) = 'A'", "only Spark computes soundex (see docs/expressions.md)")
+    opaque = Opaque(
+        "soundex(s) = 'A'", "only Spark computes soundex (see the documentation, on expressions)"
+    )
     five = Leaf("i", pa.int32(), Op.EQ, (5,))
     assert bound("soundex(s) = 'A' AND i = 5") == And((opaque, five))
     assert bound("soundex(s) = 'A' OR i = 5") == Or((opaque, five))

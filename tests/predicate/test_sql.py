@@ -389,4 +389,4 @@ def test_a_function_of_spark_alone_is_no_error(text: str) -> None:
     found = parse_sql(text)
     assert isinstance(found, Opaque)
     assert "only Spark computes" in found.reason
-    assert "docs/expressions.md" in found.reason
+    assert "(see the documentation, on expressions)" in found.reason

@@ -22,7 +22,7 @@ from skipstone.predicate.tree import is_expression
 from skipstone.predicate.types import column_path, spark_name
 from skipstone.pruning.kind import column_fields
 
-from .part_columns import PM, REASONS, UNREADABLE, nonnull
+from .part_columns import PM, REASONS, SIDECARS, UNREADABLE, nonnull
 from .parts import Part
 from .renamed import under
 from .reports import Description, IndexInfo
@@ -34,6 +34,7 @@ if TYPE_CHECKING:
 
     from skipstone.predicate.naming import Namings
     from skipstone.pruning.kind import Index
+    from skipstone.storage import Listing
 
     from .part_columns import Definition, FactField
     from .snapshot import MatchedFacts, Snapshot
@@ -261,6 +262,8 @@ def describe(table: str, matched: MatchedFacts, names: Namings | None = None) ->
     total = len(listing)
     slices = snapshot.slices.values()
     lost = unreadable(matched)
+    packs = _packs(snapshot)
+    stored = snapshot.size + packs.total_bytes
     fresh = int(matched.has_fact.sum()) - len(lost)
     stale = int((matched.stale & ~matched.has_fact).sum())
     return Description(
@@ -273,7 +276,7 @@ def describe(table: str, matched: MatchedFacts, names: Namings | None = None) ->
         unreadable=tuple((listing.paths[at], text) for at, text in lost.items()),
         orphaned=matched.orphaned,
         bytes_data=listing.total_bytes,
-        bytes_index=stored_bytes(snapshot),
+        bytes_index=stored,
         parts=len(snapshot.parts),
         indexes=tuple(_indexes(under(matched, names))),
         pm_files=int(np.count_nonzero(matched.sidecar_rows("pm") >= 0)),
@@ -284,6 +287,7 @@ def describe(table: str, matched: MatchedFacts, names: Namings | None = None) ->
             *map(str, matched.reasons),
             *outgrown(table, snapshot, total),
             *_former(table, snapshot),
+            *_unused(table, matched, packs, stored),
         ),
     )
 
@@ -326,10 +330,34 @@ def _former(table: str, snapshot: Snapshot) -> Iterator[str]:
             )
 
 
+_MUCH = 0.1  # of the index
+
+
+def _unused(table: str, matched: MatchedFacts, packs: Listing, stored: int) -> Iterator[str]:
+    """How many bytes of ``packs`` no query reads: all their sidecars are replaced by newer ones, or
+    of files that are gone, or a merge has left them."""
+    used: set[str] = set()
+    for sidecar in SIDECARS:
+        rows, places = ~_replaced_rows(matched, sidecar), matched.places(sidecar)
+        named = np.unique(places.pack[rows & (places.pack >= 0)])
+        used.update(places.packs[at] for at in named.tolist())
+    lone = np.array([path not in used for path in packs.paths], np.bool_)
+    free = int(packs.sizes[lone].sum())
+    if free > _MUCH * stored:
+        yield (
+            f"{size(free)} of {size(stored)} are of former indexes or files, and no query reads"
+            f" them: {command('compact', table)} lets go of them, and {command('vacuum', table)}"
+            " removes what is a day old"
+        )
+
+
 def stored_bytes(snapshot: Snapshot) -> int:
     """Bytes of all parts, bit slices and packs."""
-    packs = snapshot.storage.list_all(snapshot.location.packs)
-    return snapshot.size + packs.total_bytes
+    return snapshot.size + _packs(snapshot).total_bytes
+
+
+def _packs(snapshot: Snapshot) -> Listing:
+    return snapshot.storage.list_all(snapshot.location.packs)
 
 
 def _bytes_of_pms(matched: MatchedFacts) -> int:
@@ -367,7 +395,7 @@ def _indexes(views: Sequence[MatchedFacts]) -> list[IndexInfo]:
             params=definition.params,
             type=spark_name(definition.type),
             files=int(files.sum()),
-            bytes=sum(bytes_of[k] + _in_sidecars(snapshot, e) for k, e in fields.items()),
+            bytes=sum(bytes_of[k] + _in_sidecars(views[0], e) for k, e in fields.items()),
             left_out=int(lacking.sum()),
             known=index is not None,
             shown="" if index is None else index.shown_params,
@@ -388,14 +416,26 @@ def _left_out_of(view: MatchedFacts, definition: Definition) -> NDArray[np.bool_
     return left_out(view, str(replace(definition, columns=tuple(map(str, stored)))))
 
 
-def _in_sidecars(snapshot: Snapshot, field: FactField) -> int:
-    """Bytes of an index in sidecars, by the lengths in its values."""
+def _in_sidecars(matched: MatchedFacts, field: FactField) -> int:
+    """Bytes of an index in sidecars, by the lengths in its values, without replaced ones."""
     if field.sidecar is None or not pa.types.is_struct(field.arrow.type):
         return 0
     if field.arrow.type.get_field_index("length") < 0:
         return 0
-    lengths = [pc.struct_field(piece.values, "length") for piece in snapshot.values(field)]
-    return sum(pc.sum(each).as_py() or 0 for each in lengths)
+    used = ~_replaced_rows(matched, field.sidecar)
+    total = 0
+    for piece in matched.snapshot.values(field):
+        lengths = pc.struct_field(piece.values, "length").filter(arrow(used[piece.at]))
+        total += pc.sum(lengths).as_py() or 0
+    return total
+
+
+def _replaced_rows(matched: MatchedFacts, sidecar: str) -> NDArray[np.bool_]:
+    """Fact rows of files that are gone, have changed, or have their sidecar by a newer row."""
+    newest = matched.sidecar_rows(sidecar)
+    replaced = matched.dead_rows | (matched.file_of_row >= 0)
+    replaced[newest[newest >= 0]] = False
+    return replaced
 
 
 def _bytes_by_field(snapshot: Snapshot) -> Counter[tuple[str, str, str]]:

@@ -118,7 +118,7 @@ def read_expression(
     except Unusable as why:
         raise UnsupportedError(
             f"no index on {sql}: {why}",
-            hint="docs/expressions.md lists the expressions that have indexes",
+            hint="the documentation, on expressions, lists those that have indexes",
         ) from None
     if typed.kernel == "column":
         return Expression(str(typed.value), typed, session)

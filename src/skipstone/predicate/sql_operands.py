@@ -348,7 +348,9 @@ class OperandParser:
         theirs = sorted({*_OF_SPARK.split(), *(type.lower() for type in _CAST_FUNCTIONS)})
         is_word = token.text in NOT_COLUMNS or not called
         if name in theirs or name.startswith(_FAMILIES) or is_word:
-            return UnknownFormError(f"only Spark computes {name} (see docs/expressions.md)")
+            return UnknownFormError(
+                f"only Spark computes {name} (see the documentation, on expressions)"
+            )
         if self.any_function:
             return UnknownFormError(f"{name} is no function of Spark: its session may have it")
         from difflib import get_close_matches
@@ -361,8 +363,8 @@ class OperandParser:
             nearest=near[0] if near else None,
             hint=None
             if near
-            else "docs/expressions.md lists the functions; those of a session are Spark's alone: "
-            "Table.read(spark, where)",
+            else "the documentation, on expressions, lists the functions; those of a session are"
+            " Spark's alone: Table.read(spark, where)",
         )
 
     def case(self) -> Operand:

@@ -81,8 +81,8 @@ def require_decidable(tree: Bound) -> None:
     """``UnsupportedError`` where a part of the predicate is opaque."""
     for node in pieces(tree):
         if isinstance(node, Opaque) and not isinstance(node, Computed):
-            hint = "docs/expressions.md lists what is decided: query with the other conditions,"
-            hint += " and filter the rows by this one in an engine"
+            hint = "the documentation, on expressions, lists what is decided: query with the"
+            hint += " other conditions, and filter the rows by this one in an engine"
             if (instead := _instead(node.reason)) is not None:
                 hint = instead
             elif ": " in node.reason and ("literal" in node.reason or "compare:" in node.reason):
