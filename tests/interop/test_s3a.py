@@ -50,6 +50,12 @@ out = {
     "query": table.query(where).to_pydict()["id"],
     "again": table.refresh(spark).files_built,
 }
+new = root.replace("s3a://", "s3://") + "-by-id"
+out["clustered"] = table.cluster(spark, by=["id"], to=new).rows
+try:
+    table.cluster(spark, by=["id"], to=new)
+except skipstone.SkipstoneError as error:
+    out["twice"] = [f"{new} exists" in str(error), error.hint]
 spark.sql(f"CREATE TABLE events USING parquet LOCATION '{root}'")
 named = skipstone.Table(spark, "events")
 out["named"] = [named.describe().fresh, named.plan(where).files_kept]
@@ -78,6 +84,8 @@ def test_a_table_on_s3a(s3: S3, tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
         "read": [7],
         "query": [7],
         "again": 0,
+        "clustered": 5000,
+        "twice": [True, "name a directory that does not exist"],
         "named": [5, 1],
         "by_name": [[7], 1],
     }

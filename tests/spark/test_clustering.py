@@ -22,10 +22,15 @@ from skipstone.cli import cli
 from skipstone.errors import PredicateError, SkipstoneError, UnsupportedError
 from skipstone.spark import clustering
 from skipstone.spark.session import set_to
+from tests.s3 import s3, s3_server
 from tools.json_schemas import schemas
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
+    from tests.s3 import S3
+
+__all__ = ["s3", "s3_server"]
 
 pytestmark = pytest.mark.spark
 
@@ -472,3 +477,15 @@ def test_failures_of_spark_are_told_in_words(
         spark, by="a,b", to=str(tmp_path / "d"), curve="sort"
     )
     assert report.rows == 1
+
+
+def test_a_session_without_the_filesystem_of_a_table_is_told_what_it_lacks(
+    spark: SparkSession, tmp_path: Path, s3: S3
+) -> None:
+    pq.write_table(orders(0), tmp_path / "0.parquet")
+    s3.fill("t/0.parquet", data=(tmp_path / "0.parquet").read_bytes())
+    table = Table(f"{s3.base}/t", storage_options=s3.options)
+    with pytest.raises(UnsupportedError, match="S3AFileSystem not found") as told:
+        table.cluster(spark, by="id", to=str(tmp_path / "a"))
+    assert "--packages org.apache.hadoop:hadoop-aws:" in str(told.value.hint)
+    assert not (tmp_path / "a").exists()

@@ -98,13 +98,36 @@ def default_session(master: str = "local[*]", *, hive: bool = False) -> SparkSes
     return session
 
 
+# The modules of Hadoop that a Spark without a vendor lacks, by scheme.
+_MODULES: Final = {"s3a": "hadoop-aws", "abfs": "hadoop-azure", "abfss": "hadoop-azure"}
+
+
 def path_for_spark(spark: SparkSession, path: str) -> str:
     """``path`` (canonical) by a scheme that the session's Hadoop has: plain Hadoop reads S3 as
-    ``s3a``."""
-    if not path.startswith("s3://") or is_connect(spark):
+    ``s3a``. ``UnsupportedError`` where it has none."""
+    scheme, found, _ = path.partition("://")
+    if not found or scheme == "file" or is_connect(spark):
         return path
     conf = spark._jsparkSession.sessionState().newHadoopConf()
-    return path if conf.get("fs.s3.impl") is not None else f"s3a{path[2:]}"
+    if scheme == "s3" and conf.get("fs.s3.impl") is None:
+        scheme, path = "s3a", f"s3a{path[2:]}"
+    from py4j.protocol import Py4JJavaError
+
+    jvm: Any = spark._jvm
+    hadoop = jvm.org.apache.hadoop
+    try:
+        hadoop.fs.FileSystem.getFileSystemClass(scheme, conf)
+    except Py4JJavaError as error:
+        why = str(error.java_exception.getMessage()).rpartition("Exception: ")[2]
+        hint = "give Spark the jars of that filesystem"
+        if (module := _MODULES.get(scheme)) is not None:
+            package = f"org.apache.hadoop:{module}:{hadoop.util.VersionInfo.getVersion()}"
+            hint = (
+                f"start Spark with --packages {package}; the command line takes it from"
+                f" PYSPARK_SUBMIT_ARGS='--packages {package} pyspark-shell'"
+            )
+        raise UnsupportedError(f"Spark cannot read {path}: {why}", hint=hint) from None
+    return path
 
 
 def literal_path(path: str) -> str:

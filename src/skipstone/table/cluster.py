@@ -150,6 +150,8 @@ class PreparedClustering:
 
         started = time.perf_counter()
         table, output, work = self.table, self.output, self.work
+        if "://" in output and open_storage(output, table.storage_options).has_children(output):
+            raise SkipstoneError(f"{output} exists", hint=_NEW)
         with job.exact(spark), _published(output) as place:
             frame = read_table(table, spark, PlanRequest(), {})
             frame = job.writable(frame, work.partitions)
