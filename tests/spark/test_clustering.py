@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 import skipstone
 from skipstone import Decryption, Table
 from skipstone.cli import cli
-from skipstone.errors import PredicateError, SkipstoneError, UnsupportedError
+from skipstone.errors import PredicateError, SkipstoneError, StaleError, UnsupportedError
 from skipstone.spark import clustering
 from skipstone.spark.session import set_to
 from tests.s3 import s3, s3_server
@@ -327,6 +327,41 @@ def test_a_table_appears_when_it_was_compared(
             table.cluster(spark, by="id", to=str(output))
     assert [each.name for each in output.parent.iterdir()] == ["out"]
     assert [each.name for each in output.iterdir()] == ["other"]
+
+
+@pytest.mark.parametrize(
+    "then", [("moved", "before"), ("gone", "before"), ("gone", "write"), ("new", "write")]
+)
+def test_a_table_that_changes_is_one_state_or_an_error(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, then: tuple[str, str]
+) -> None:
+    """A writer moves rows to a new file after Spark has listed the files: both counts would agree
+    on a table without these rows. New files alone change nothing."""
+    table = written(tmp_path / "t", [orders(0), orders(1)])
+    whole = rows_of(table.path)
+    change, when = then
+    name = "row_checksums" if when == "before" else "write_clustered"
+    real = getattr(clustering, name)
+
+    def changed(*given: Any) -> Any:
+        if change != "gone":
+            pq.write_table(orders(1).slice(0, 9), tmp_path / "t" / "part-2.parquet")
+        if change == "moved":
+            pq.write_table(orders(1).slice(9), tmp_path / "t" / "part-1.parquet")
+        elif change == "gone":
+            (tmp_path / "t" / "part-1.parquet").unlink(missing_ok=True)
+        return real(*given)
+
+    monkeypatch.setattr(clustering, name, changed)
+    output = str(tmp_path / "out")
+    if change == "new":
+        assert table.cluster(spark, by="id", to=output).rows == len(whole)
+        assert rows_of(output) == whole
+        return
+    with pytest.raises(StaleError, match="1 of 2 files changed while they were read, such as") as e:
+        table.cluster(spark, by="id", to=output)
+    assert "nothing was written" in str(e.value.hint)
+    assert [each.name for each in tmp_path.iterdir()] == ["t"]
 
 
 def test_a_session_that_passes_over_damaged_files_does_not_here(

@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from skipstone.errors import SkipstoneError, UnsupportedError
+from skipstone.errors import SkipstoneError, StaleError, UnsupportedError
+from skipstone.human import of_total
 from skipstone.identity import canonical_path
 from skipstone.indexes.minmax import NullCounts
 from skipstone.predicate.types import column_name, split_names
@@ -24,7 +25,7 @@ from .sort_keys import sort_column
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
-    from pyspark.sql import SparkSession
+    from pyspark.sql import DataFrame, SparkSession
 
     from skipstone.spark.clustering import Clustering, ClusterReport
     from skipstone.storage import Listing
@@ -34,6 +35,8 @@ if TYPE_CHECKING:
 _MOST_FILES = 100_000
 # Characters of a name that a temporary one repeats: names have 255 bytes at most.
 _NAME = 40
+# Files may arrive between two listings.
+_LISTINGS = 5
 _NEW = "name a directory that does not exist"
 
 
@@ -63,8 +66,9 @@ class ClusterVerbs(OpenTable):
 
         The new rows are compared with those of the table by their number, a checksum of each column
         and one of whole rows; ``SkipstoneError`` where they differ. Also for columns that do not
-        exist, a directory that exists, and one within the table. ``UnsupportedError`` for encrypted
-        files: the new ones would be in the clear. A local ``to`` appears when the comparison is
+        exist, a directory that exists, and one within the table; ``StaleError`` where files of the
+        table changed while they were read. ``UnsupportedError`` for encrypted files: the new ones
+        would be in the clear. A local ``to`` appears when the comparison is
         done, and not where anything fails; in an object store or on HDFS it is written in place.
         """
         from skipstone.spark.session import require_session
@@ -127,15 +131,14 @@ def prepared(
         bloom=_filters(table, bloom, listing),
         compression=compression,
     )
-    return PreparedClustering(table, listing, output, work)
+    return PreparedClustering(table, output, work)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class PreparedClustering:
-    """``work`` on the files of ``listing``, to be written to ``output``."""
+    """``work``, to be written to ``output``."""
 
     table: OpenTable
-    listing: Listing
     output: str
     work: Clustering
 
@@ -145,21 +148,19 @@ class PreparedClustering:
         from skipstone.spark.session import path_for_spark
         from skipstone.storage import open_storage
 
-        from .planning import PlanRequest
-        from .spark_read import read_table
-
         started = time.perf_counter()
         table, output, work = self.table, self.output, self.work
         if "://" in output and open_storage(output, table.storage_options).has_children(output):
             raise SkipstoneError(f"{output} exists", hint=_NEW)
         with job.exact(spark), _published(output) as place:
-            frame = read_table(table, spark, PlanRequest(), {})
+            listing, frame = _frame_now(table, spark, output)
             frame = job.writable(frame, work.partitions)
-            with job.errors_of_job(output, left=False):
-                before = job.row_checksums(frame, tuple(work.bloom or ()))
             in_place = place == output
-            with job.errors_of_job(output, left=in_place):
-                job.write_clustered(spark, frame, path_for_spark(spark, place), work, before)
+            with _unchanged(table, listing, output, left=in_place):
+                with job.errors_of_job(output, left=False):
+                    before = job.row_checksums(frame, tuple(work.bloom or ()))
+                with job.errors_of_job(output, left=in_place):
+                    job.write_clustered(spark, frame, path_for_spark(spark, place), work, before)
             written = open_storage(place, table.storage_options).list_files(place)
             # The name is a name, whatever Hadoop reads as a pattern.
             reader = spark.read.schema(frame.schema).option("__globPaths__", "false")
@@ -173,13 +174,69 @@ class PreparedClustering:
             curve=work.curve,
             rows=before.rows,
             columns=len(frame.columns),
-            files_before=len(self.listing),
+            files_before=len(listing),
             files_after=len(written),
-            bytes_before=self.listing.total_bytes,
+            bytes_before=listing.total_bytes,
             bytes_after=written.total_bytes,
             indexes=_definitions(table),
             seconds=time.perf_counter() - started,
         )
+
+
+def _frame_now(table: OpenTable, spark: SparkSession, output: str) -> tuple[Listing, DataFrame]:
+    """The files that the table has now, and their rows.
+
+    Spark lists the files by itself: it had the same where the listings before and after are equal.
+    """
+    from skipstone.spark.clustering import errors_of_job
+
+    from .planning import PlanRequest
+    from .spark_read import read_table
+
+    for _ in range(_LISTINGS):
+        listing = table.listing()
+        with _unchanged(table, listing, output, left=False), errors_of_job(output, left=False):
+            frame = read_table(table, spark, PlanRequest(), {})
+        if listing.is_snapshot or table.listing().same_files(listing):
+            return listing, frame
+    raise StaleError(
+        f"{table.path}: files arrived in each of {_LISTINGS} listings",
+        hint=f"nothing was written to {output}: cluster it when nothing writes to the table",
+    )
+
+
+@contextmanager
+def _unchanged(table: OpenTable, listing: Listing, output: str, *, left: bool) -> Iterator[None]:
+    """``StaleError`` where a file of ``listing`` is gone or replaced after the block, or after an
+    error in it, which may be of that: rows of the others are not a state of the table, as where a
+    writer moved some to a new file. ``left``: there may be files of ``output``."""
+    failed: SkipstoneError | None = None
+    try:
+        yield
+    except SkipstoneError as error:
+        failed = error
+    # Files of a snapshot may grow, and its rows stay.
+    lost = [] if listing.is_snapshot else _lost(listing, table.listing())
+    if not lost:
+        if failed is not None:
+            raise failed
+        return
+    then = f"delete {output}" if left else f"nothing was written to {output}"
+    raise StaleError(
+        f"{table.path}: {of_total(len(lost), len(listing), 'files')} changed while they were read,"
+        f" such as {lost[0]}",
+        hint=f"{then}: cluster the table when nothing writes to it",
+    ) from failed
+
+
+def _lost(before: Listing, now: Listing) -> list[str]:
+    """The files of ``before`` that are gone or replaced ``now``."""
+    place = dict(zip(now.paths, range(len(now)), strict=True))
+    return [
+        path
+        for at, path in enumerate(before.paths)
+        if path not in place or before.object_id(at) != now.object_id(place[path])
+    ]
 
 
 def _place(table: OpenTable, to: str) -> str:
