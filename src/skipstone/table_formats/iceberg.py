@@ -105,7 +105,9 @@ class IcebergSource:
 
     def _newest(self) -> None:
         hint = "pyiceberg has the configuration of catalogs: ~/.pyiceberg.yaml"
-        with failing(f"{self.name}: {FORMAT} does not open the table", hint):
+        if "/" in self.name:
+            hint = "what pyiceberg does not know, Spark with Iceberg's connector may read"
+        with failing(f"{self.name}: {FORMAT} does not open the table", hint, words=_words):
             self._table = self._load(self._table)
 
     def _snapshot_of(self, version: int | str | None, timestamp: str | datetime | None) -> Any:
@@ -376,14 +378,32 @@ def in_folder(
             return last
         try:
             return static.from_metadata(newest, properties)
-        except (cut, ValueError, EOFError):
-            if age > _WRITING:
+        except (cut, ValueError, EOFError) as error:
+            if age > _WRITING or not _is_cut(error):
                 raise
         # A writer is at it still: its catalog gets to know the file when it is whole.
         newest, _ = _newest_metadata(root, storage, but=newest)
         return static.from_metadata(newest, properties)
 
     return root, load
+
+
+def _is_cut(error: Exception) -> bool:
+    """Whether a metadata file is not whole: one that is, and has what the library does not know, is
+    the newest."""
+    cut = isinstance(error, EOFError | UnicodeDecodeError)
+    return cut or any(each["type"] == "json_invalid" for each in _mistakes(error))
+
+
+def _mistakes(error: BaseException) -> list[Any]:
+    """What pydantic found."""
+    told = getattr(error.__cause__ or error, "errors", None)
+    return told() if callable(told) else []
+
+
+def _words(error: Exception) -> str:
+    found = dict.fromkeys(str(each["msg"]) for each in _mistakes(error))
+    return "; ".join(found)[:300] or first_line(error)
 
 
 def by_name(name: str, options: Mapping[str, str]) -> tuple[str, Callable[[Any], Any]]:
