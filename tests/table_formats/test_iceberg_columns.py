@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import datetime as dt
 import json
+from decimal import Decimal
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -10,8 +12,13 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from pyiceberg.types import (
+    BinaryType,
+    DateType,
+    DecimalType,
     LongType,
     StringType,
+    TimestampType,
+    TimestamptzType,
 )
 
 import skipstone
@@ -189,6 +196,17 @@ def test_files_without_ids(catalog: SqlCatalog) -> None:
     assert_same(made, None, "text IS NULL", "word = 'b'")
 
 
+#: columns: their types, and a default as the metadata have it, as a value, and another value
+_AT = dt.datetime(2026, 1, 31, 12, 0, 0, 1, dt.UTC)
+OTHERS = {
+    "day": (DateType(), "2026-01-31", dt.date(2026, 1, 31), dt.date(2027, 1, 1)),
+    "at": (TimestamptzType(), "2026-01-31T12:00:00.000001+00:00", _AT, None),
+    "local": (TimestampType(), "1969-12-31T23:59:59", dt.datetime(1969, 12, 31, 23, 59, 59), None),
+    "price": (DecimalType(9, 2), "12.34", Decimal("12.34"), Decimal("-1.00")),
+    "data": (BinaryType(), "01ff", b"\x01\xff", b""),
+}
+
+
 def test_values_of_columns_that_files_lack(catalog: SqlCatalog) -> None:
     """Defaults of version 3: files that lack a column have its value, also where another column
     had the name. (``pyiceberg`` does not write version 3.)"""
@@ -196,22 +214,29 @@ def test_values_of_columns_that_files_lack(catalog: SqlCatalog) -> None:
     skipstone.Table(folder(made)).build(indexes=["x:bloom", "x:minmax", "id:bloom"])
     with made.update_schema() as change:
         change.delete_column("x")
-    for name, type in (("x", StringType()), ("n", LongType())):
+    added = {"x": StringType(), "n": LongType(), **{each: OTHERS[each][0] for each in OTHERS}}
+    for name, type in added.items():
         with made.update_schema() as change:
             change.add_column(name, type)
-    made.append(ids(4, x=["p"], n=pa.array([None], pa.int64())))
+    last = {each: [value] for each, (_, _, _, value) in OTHERS.items()}
+    made.append(
+        pa.table({"id": [4], "x": ["p"], "n": [None], **last}, schema=made.schema().as_arrow())
+    )
     path = Path(made.metadata_location.removeprefix("file://"))
     stored = json.loads(path.read_text())
     for schema in stored["schemas"]:
         for each in schema["fields"]:
             if each["id"] > 2:
-                each["initial-default"] = {"x": "new", "n": 5}[each["name"]]
+                other = {name: text for name, (_, text, _, _) in OTHERS.items()}
+                each["initial-default"] = {"x": "new", "n": 5, **other}[each["name"]]
     path.write_text(json.dumps({**stored, "format-version": 3, "next-row-id": 0}))
-    model = [(1, "new", 5), (2, "new", 5), (3, "new", 5), (4, "p", None)]
+    old = tuple(value for _, _, value, _ in OTHERS.values())
+    model = [(at, "new", 5, *old) for at in (1, 2, 3)]
+    model.append((4, "p", None, *(value for *_, value in OTHERS.values())))
     table = skipstone.Table(folder(made))
     for indexed in (False, True):
         if indexed:
-            table.build(indexes=["n:minmax", "n:bitmap", "x:bloom"])
+            table.build(indexes=["n:minmax", "n:bitmap", "x:bloom", "day:minmax", "at:bitmap"])
         for where, holds in {
             "x = 'new'": {1, 2, 3},
             "x = 'p'": {4},
@@ -220,6 +245,12 @@ def test_values_of_columns_that_files_lack(catalog: SqlCatalog) -> None:
             "n > 5": set(),
             "n IS NULL": {4},
             "n IS NOT NULL AND id >= 2": {2, 3},
+            "day = DATE'2026-01-31'": {1, 2, 3},
+            "day > DATE'2026-01-31'": {4},
+            "at = TIMESTAMP'2026-01-31 12:00:00.000001Z'": {1, 2, 3},
+            "local < TIMESTAMP_NTZ'2026-01-01 00:00:00'": {1, 2, 3},
+            "price = 12.34 AND id <> 2": {1, 3},
+            "data = X'01FF'": {1, 2, 3},
         }.items():
             wanted = [row for row in model if row[0] in holds]
             found = table.query(where, order_by="id").to_pylist()

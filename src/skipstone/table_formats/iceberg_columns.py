@@ -49,9 +49,6 @@ _NAMING: Final = "schema.name-mapping.default"
 _REWRITE: Final = "rewrite these files in Iceberg (rewrite_data_files), or read the table there"
 #: transforms of times, as NumPy's units
 _UNITS: Final = {"year": "Y", "month": "M", "day": "D", "hour": "h"}
-#: the types whose defaults the metadata have as they are
-_DEFAULTS: Final = frozenset({"bool", "int32", "int64", "float", "double", "string"})
-_VALUES: Final = (bool, int, float, str)
 #: the types whose bounds are those of values in canonical types
 _ORDERED: Final = re.compile(
     r"boolean|int|long|float|double|date|timestamp|timestamptz|string|binary|decimal\(.*\)"
@@ -95,12 +92,26 @@ def schema_of(name: str, fields: Any) -> tuple[pa.Schema, dict[str, pa.Scalar]]:
     found, values = [], dict[str, pa.Scalar]()
     for field, default in zip(arrow, tops.values(), strict=True):
         type, marks = canonical_type(field.type), None
-        if default is not None and str(type) in _DEFAULTS and isinstance(default, _VALUES):
-            values[field.name] = pa.scalar(default, type)
-        elif default is not None:
-            marks = {EXISTS_DEFAULT: str(default).encode()}
+        if default is not None:
+            value = _default(default, type)
+            if value is None:
+                marks = {EXISTS_DEFAULT: str(default).encode()}
+            else:
+                values[field.name] = value
         found.append(pa.field(field.name, type, metadata=marks))
     return pa.schema(found), values
+
+
+def _default(value: Any, type: pa.DataType) -> pa.Scalar | None:
+    """A default in the type of its column; ``None`` where it is not certain which value it is."""
+    if pa.types.is_nested(type):
+        return None
+    try:
+        found = pa.scalar(getattr(value, "bytes", value), type)  # of a UUID
+    except (pa.ArrowException, TypeError, ValueError):
+        return None
+    same = pa.types.is_floating(type) or found.as_py() == getattr(value, "bytes", value)
+    return found if same else None
 
 
 class Names:
