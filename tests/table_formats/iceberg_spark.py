@@ -1,7 +1,8 @@
 """Tables of Apache Iceberg with merge on read, written by Spark with Iceberg's connector.
 
 They lie below a folder, in the layout of Hadoop's catalog ``h``, and ``rows.json`` there has their
-rows by snapshot, as Spark reads them.
+rows by snapshot, as Spark reads them. The last one begins as version 2 and goes on as version 3,
+with a column that has a default, and equality deletes beside deletion vectors.
 """
 
 from __future__ import annotations
@@ -9,6 +10,9 @@ from __future__ import annotations
 import json
 import random
 from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -20,6 +24,7 @@ TABLES = (
     (3, 3, ""),
     (4, 3, "PARTITIONED BY (bucket(2, id), k)"),
 )
+UPGRADED = 5
 COLUMNS = "id bigint, k string, d date, s struct<n: double, t: string>"
 VALUES = (
     "CASE WHEN id % 5 < 4 THEN concat('k', id % 5) END AS k,"
@@ -74,6 +79,43 @@ class History:
         )
         self.next = max(self.next, at + 40)
 
+    def upgrade(self) -> None:
+        """Version 3, and a column that the files lack."""
+        self.spark.sql(f"ALTER TABLE {self.name} SET TBLPROPERTIES ('format-version' = '3')")
+        lit = self.spark.sparkContext._jvm.org.apache.iceberg.expressions.Expressions.lit
+        type = self._types().LongType.get()
+        self._loaded().updateSchema().addColumn("z", type, lit(7)).commit()
+        self.spark.sql(f"REFRESH TABLE {self.name}")
+
+    def delete_values(self, home: Path) -> None:
+        """An equality delete, as streaming writers commit them."""
+        path = (
+            home
+            / "db"
+            / self.name.rpartition(".")[2]
+            / "data"
+            / f"values-{self.random.random()}.parquet"
+        )
+        gone = self.random.sample(range(self.next), 9)
+        field = pa.field("id", pa.int64(), metadata={"PARQUET:field_id": "1"})
+        pq.write_table(pa.table({"id": gone}, schema=pa.schema([field])), path)
+        java = self.spark.sparkContext._jvm
+        ids = self.spark.sparkContext._gateway.new_array(java.int, 1)
+        ids[0] = 1
+        table = self._loaded()
+        made = java.org.apache.iceberg.FileMetadata.deleteFileBuilder(table.spec())
+        made = made.ofEqualityDeletes(ids).withPath(str(path)).withFormat("parquet")
+        made = made.withFileSizeInBytes(path.stat().st_size).withRecordCount(len(gone))
+        table.newRowDelta().addDeletes(made.build()).commit()
+        self.spark.sql(f"REFRESH TABLE {self.name}")
+
+    def _types(self) -> Any:
+        return self.spark.sparkContext._jvm.org.apache.iceberg.types.Types
+
+    def _loaded(self) -> Any:
+        java = self.spark.sparkContext._jvm.org.apache.iceberg.spark
+        return java.Spark3Util.loadIcebergTable(self.spark._jsparkSession, self.name)
+
     def rewrite(self) -> None:
         self.spark.sql(
             f"CALL h.system.rewrite_data_files(table => '{self.name}',"
@@ -90,9 +132,9 @@ class History:
         """The rows by snapshot."""
         found = {}
         for (each,) in self.spark.sql(f"SELECT snapshot_id FROM {self.name}.snapshots").collect():
-            read = self.spark.sql(
-                f"SELECT id, k, d, s.n, s.t FROM {self.name} VERSION AS OF {each}"
-            )
+            read = self.spark.sql(f"SELECT * FROM {self.name} VERSION AS OF {each}")
+            more = [f"`{name}`" for name in read.columns[4:]]
+            read = read.selectExpr("id", "k", "d", "s.n", "s.t", *more)
             found[str(each)] = sorted(repr(list(row)) for row in read.collect())
         return found
 
@@ -105,4 +147,13 @@ def write(spark: Any, home: Path) -> None:
         for _ in range(8):
             history.step()
         found[f"t{seed}"] = history.rows()
+    history = History(spark, UPGRADED, 2, "")
+    history.insert()
+    history.delete()
+    history.upgrade()
+    for _ in range(3):
+        history.delete()
+        history.delete_values(home)
+        history.update()
+    found[f"t{UPGRADED}"] = history.rows()
     (home / "rows.json").write_text(json.dumps(found))
