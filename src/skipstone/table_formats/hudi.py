@@ -6,7 +6,8 @@ log files has rows that are not in its base file, or not any more: such a table 
 **Columns** are those of the files, by name, as Hudi reads them: Hudi's own columns
 (``_hoodie_commit_time`` …) come first, and the columns of partitions are in the files, too. Names
 of folders mean nothing. Where columns may have other names in the files (schema on read), the table
-is refused.
+is refused. So it is where a column got another type since and Hudi's reader makes other numbers of
+the old values, as texts of them, or 0.1 as a double of 0.1 as a float (``_check_types``).
 
 **Old instants.** A cleaner removes the files of old instants, and the library then leaves their
 rows out. A later commit says which file of a group it replaced (``prevCommit``), so an instant
@@ -18,23 +19,26 @@ The library has no statistics of files, and no row counts, without opening each 
 from __future__ import annotations
 
 import json
+from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
+import pyarrow as pa
 
 from skipstone.errors import SkipstoneError, UnsupportedError
 from skipstone.human import of_total
 from skipstone.identity import canonical_path
+from skipstone.parquet.reading.file import ParquetFile
+from skipstone.predicate.types import is_list
 
+from .field_ids import READERS
 from .libraries import DirectorySource, failing, library, store_options
 from .snapshot import Snapshot, Statistics, canonical_schema, instant, known_time
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
-
-    import pyarrow as pa
 
     from skipstone.pruning.interval import Intervals
 
@@ -49,6 +53,8 @@ class HudiSource(DirectorySource):
     part = "the table"
 
     def _begin(self) -> None:
+        # One schema of files for each instant.
+        self._stored: dict[str, pa.Schema] = {}
         root, options, version, timestamp = self.given
         self._library = library("hudi", root, FORMAT, "pip install 'skipstone[hudi]'")
         self._options = store_options(root, options) or None
@@ -112,6 +118,8 @@ class HudiSource(DirectorySource):
             )
         if self.pinned:
             self._check_kept(table, found[-1].timestamp, instants, slices)
+        schema = self._schema(table)
+        self._check_types(schema, slices)
         root = self.root.rstrip("/")
         files = sorted(
             (canonical_path(f"{root}/{each.base_file_relative_path()}"), each.base_file_size)
@@ -123,7 +131,7 @@ class HudiSource(DirectorySource):
             paths=[path for path, _ in files],
             sizes=np.array([size for _, size in files], np.int64),
             row_counts=np.full(len(files), -1, np.int64),
-            schema=self._schema(table),
+            schema=schema,
             partitions={},
             statistics=NoStatistics(),
             deleted={},
@@ -170,6 +178,27 @@ class HudiSource(DirectorySource):
                     raise self._cleaned(at, file)
             later |= before.keys()
 
+    def _check_types(self, schema: pa.Schema, slices: Sequence[Any]) -> None:
+        """``UnsupportedError`` for a column whose values in a file are others in the type that the
+        table has now. A commit writes one schema, so one file of each is opened."""
+        files = {each.creation_instant_time: each.base_file_relative_path() for each in slices}
+        fresh = [each for each in files if each not in self._stored]
+        with ThreadPoolExecutor(READERS) as pool:
+            read = list(pool.map(lambda each: self._schema_in(files[each]), fresh))
+        held = self._stored | dict(zip(fresh, read, strict=True))
+        self._stored = {each: held[each] for each in files}
+        for each, stored in self._stored.items():
+            if found := _changed(stored, schema):
+                name, old, now = found
+                raise UnsupportedError(
+                    f"{self.root}: {name!r} is {old} in {files[each]}, and {now} in the table,"
+                    " whose reader converts such values in its own way",
+                    hint=f"rewrite the table in Hudi (CALL run_clustering), or {_READ}",
+                )
+
+    def _schema_in(self, path: str) -> pa.Schema:
+        return ParquetFile(f"{self.root.rstrip('/')}/{path}", storage_options=self.given[1]).schema
+
     def _cleaned(self, at: str, file: str) -> SkipstoneError:
         return SkipstoneError(
             f"{self.root}: files of instant {at} are gone, such as one of file group {file}",
@@ -183,6 +212,30 @@ class NoStatistics(Statistics):
     def read(self, column: str) -> Intervals | None:
         """See ``Statistics``."""
         return None
+
+
+def _changed(stored: Iterable[pa.Field], now: Iterable[pa.Field]) -> tuple[str, Any, Any] | None:
+    """A number that has another type now, by which it is another number or a text: its name and
+    both types."""
+    types = {each.name: each.type for each in now}
+    for field in stored:
+        old, new = field.type, types.get(field.name)
+        if new is None or old == new:
+            continue
+        if is_list(old) and is_list(new):
+            inner = _changed([old.value_field.with_name("")], [new.value_field.with_name("")])
+        elif pa.types.is_map(old) and pa.types.is_map(new):
+            inner = _changed([old.key_field, old.item_field], [new.key_field, new.item_field])
+        elif pa.types.is_struct(old) and pa.types.is_struct(new):
+            inner = _changed(old, new)
+        else:
+            number = pa.types.is_floating(old) or pa.types.is_decimal(old)
+            exact = pa.types.is_int32(old) and new in (pa.int64(), pa.float64())
+            other = number or (pa.types.is_integer(old) and not exact)
+            inner = (field.name, old, new) if other else None
+        if inner is not None:
+            return field.name, *inner[1:]
+    return None
 
 
 def _metadata(table: Any, instant: Any) -> dict[str, Any]:
