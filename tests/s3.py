@@ -15,6 +15,7 @@ from skipstone.storage.objects import ObjectStorage
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from pathlib import Path
 
 _HOUR = timedelta(hours=1)
 
@@ -84,6 +85,12 @@ class S3:
         for key in keys:
             self.client.put_object(Bucket=self.bucket, Key=key, Body=data)
             kept[key].last_modified -= _HOUR
+
+    def upload(self, folder: Path, key: str) -> None:
+        """All files below a folder, below a key."""
+        for each in sorted(folder.rglob("*")):
+            if each.is_file():
+                self.fill(f"{key}/{each.relative_to(folder)}", data=each.read_bytes())
 
     def fill_many(self, *keys: str) -> None:
         """Objects of now, without a request each: straight into the server's memory."""

@@ -19,11 +19,14 @@ import pytest
 
 import skipstone
 from skipstone.errors import SkipstoneError, UnsupportedError
+from tests.s3 import S3, s3, s3_server
 from tests.table_formats.delta_tables import names_below
 from tests.table_formats.make_golden import GOLDEN
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
+__all__ = ["s3", "s3_server"]
 
 COLUMNS = ["_hoodie_commit_time", "_hoodie_record_key", "id", "d", "at", "money", "x", "s", "k"]
 
@@ -214,6 +217,21 @@ def test_what_is_not_applied_is_refused(lake: Path, key: str, value: str, why: s
     properties.write_text("\n".join([*kept, f"{key}={value}"]) + "\n")
     with pytest.raises(SkipstoneError, match=why):
         skipstone.Table(str(lake / "parted")).query()
+
+
+def test_in_an_object_store(s3: S3, lake: Path) -> None:
+    """The timeline through the library, the files and the index through our own storage."""
+    stored = wanted(lake, "parted")
+    s3.upload(lake / "parted", "lake/parted")
+    path = f"{s3.base}/lake/parted"
+    table = skipstone.Table(path, storage_options=s3.options)
+    table.build(indexes=["id:bloom"])
+    for instant, rows in [*stored.items()][-2:]:
+        before = skipstone.Table(path, version=instant, storage_options=s3.options)
+        assert text(before.query()) == rows
+    first, *_ = stored[max(stored)]
+    key = first.split(", ")[1]
+    assert text(table.query(f"_hoodie_record_key = {key} AND id = {key}")) == [first]
 
 
 @pytest.mark.spark

@@ -16,11 +16,14 @@ from pypaimon.schema.schema_change import SchemaChange
 
 import skipstone
 from skipstone.errors import SkipstoneError, UnsupportedError
+from tests.s3 import S3, s3, s3_server
 from tests.table_formats.delta_tables import names_below, rows
 from tests.table_formats.paimon_tables import VECTORS, History, Made
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
+__all__ = ["s3", "s3_server"]
 
 IDS = pa.schema([("id", pa.int64())])
 
@@ -352,3 +355,21 @@ def test_spark_reads_it_without_a_jar(spark: SparkSession, tmp_path: Path) -> No
             assert watching.isActive
             watching.awaitTermination(1)
         assert watching.last_error is None
+
+
+def test_in_an_object_store(s3: S3, tmp_path: Path) -> None:
+    """The manifests through the library, the files and the index through our own storage."""
+    history = History(tmp_path, 5, ["kind"], vectors=True)
+    for _ in range(12):
+        history.step()
+    s3.upload(Path(history.path), "lake/db.db/t")
+    path = f"{s3.base}/lake/db.db/t"
+    table = skipstone.Table(path, storage_options=s3.options)
+    wanted = history.read()
+    assert rows(table.query()) == rows(wanted)
+    table.build(indexes=["id:bloom"])
+    for id in wanted["id"].to_pylist()[:3]:
+        assert table.query(f"id = {id}")["id"].to_pylist() == [id]
+        assert table.plan(f"id = {id}").files_kept == 1
+    before = skipstone.Table(path, version=1, storage_options=s3.options)
+    assert rows(before.query()) == rows(history.read(1))
