@@ -357,6 +357,52 @@ def test_spark_reads_it_without_a_jar(spark: SparkSession, tmp_path: Path) -> No
         assert watching.last_error is None
 
 
+def test_branches_and_tags(tmp_path: Path) -> None:
+    """A branch has its own snapshots and columns, whose numbers the main one has, too. The version
+    that a plan carries names the same rows again; a tag outlives its snapshot."""
+    made = Made(tmp_path, pa.schema([("id", pa.int64()), ("kind", pa.string())]))
+    made.append(id=[1, 2], kind=["a", "b"])
+    made.table.create_tag("first")
+    made.append(id=[3], kind=["c"])
+    made.table.branch_manager().create_branch("audit", "first")
+    branch = made.catalog.get_table("db.t$branch_audit")
+    made.catalog.alter_table(
+        "db.t$branch_audit", [SchemaChange.add_column("more", AtomicType("INT"))], False
+    )
+    branch = made.catalog.get_table("db.t$branch_audit")
+    builder = branch.new_batch_write_builder()
+    write, commit = builder.new_write(), builder.new_commit()
+    schema = pa.schema([*made.schema, ("more", pa.int32())])
+    write.write_arrow(pa.table({"id": [9], "kind": ["z"], "more": [7]}, schema=schema))
+    commit.commit(write.prepare_commit())
+    skipstone.Table(made.path).build(indexes=["id:bloom"])
+    wanted = {
+        None: [1, 2, 3],
+        2: [1, 2, 3],
+        "first": [1, 2],
+        "audit": [1, 2, 9],
+        "audit@1": [1, 2],
+        "audit@2": [1, 2, 9],
+    }
+    (Path(made.path) / "snapshot" / "snapshot-1").unlink()
+    for version, ids in wanted.items():
+        table = skipstone.Table(made.path, version=version)
+        snapshots = table.snapshots()
+        assert snapshots is not None
+        again = skipstone.Table(made.path, version=table.kept_at(snapshots.kept()).version)
+        for each in (table, again):
+            assert sorted(each.query()["id"].to_pylist()) == ids, version
+            assert each.count("id = 9") == (9 in ids)
+        assert ("more" in table.query().column_names) == (9 in ids)
+    assert skipstone.Table(made.path, version="audit").min("more") == 7
+    for wrong in ("other", "audit@5", "audit@", 9):
+        with pytest.raises(SkipstoneError, match=f"has no snapshot {wrong}"):
+            skipstone.Table(made.path, version=wrong).count()
+    made.alter(SchemaChange.set_option("scan.fallback-branch", "audit"))
+    with pytest.raises(UnsupportedError, match=r"scan\.fallback-branch"):
+        skipstone.Table(made.path).count()
+
+
 def test_in_an_object_store(s3: S3, tmp_path: Path) -> None:
     """The manifests through the library, the files and the index through our own storage."""
     history = History(tmp_path, 5, ["kind"], vectors=True)

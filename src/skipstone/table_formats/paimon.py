@@ -86,7 +86,8 @@ class _DataFile:
 
 
 class PaimonSource(DirectorySource):
-    """The table at ``root``, at a snapshot, a tag or a time if one is given."""
+    """The table at ``root``, at a snapshot, a tag, a branch or a time if one is given. A snapshot
+    of a branch is named ``branch@number``."""
 
     format = FORMAT
     part, hint = "the snapshot", "a snapshot that expired has lost its manifests"
@@ -95,9 +96,11 @@ class PaimonSource(DirectorySource):
         root, options, version, timestamp = self.given
         self._table_type = library(_TABLE, root, FORMAT, _INSTALL).FileStoreTable
         self._options = store_options(root, options, _OPTIONS)
+        # Of a tag, or of a snapshot of a branch.
+        self._name = ""
         self._table = self._open()
         if self.pinned:
-            self._table = self._table.copy(self._selected(version, timestamp))
+            self._table = self._selected(version, timestamp)
 
     def _newest(self) -> tuple[Any, Callable[[], Snapshot]]:
         if self.pinned:
@@ -114,24 +117,46 @@ class PaimonSource(DirectorySource):
         with failing(f"{self.root}: {FORMAT} does not open the table", hint):
             return self._table_type.from_path(self.root, self._options)
 
-    def _selected(self, version: int | str | None, at: str | datetime | None) -> dict[str, str]:
-        """The library's options for a snapshot, which there must be."""
-        snapshots, said = self._table.snapshot_manager(), f"snapshot {version}"
+    def _selected(self, version: int | str | None, at: str | datetime | None) -> Any:
+        """The table at a snapshot, which there must be."""
+        table, text, said = self._table, str(version), f"snapshot {version}"
         if at is not None:
             said = f"snapshot at {instant(at)}"
             millis = math.floor(instant(at).timestamp() * 1_000)
-            found = snapshots.earlier_or_equal_time_mills(millis)
-        elif self._table.tag_manager().get(str(version)) is not None:
-            return {"scan.tag-name": str(version)}
+            found = table.snapshot_manager().earlier_or_equal_time_mills(millis)
+        elif table.tag_manager().get(text) is not None:
+            # It outlives its snapshot.
+            self._name = text
+            return table.copy({"scan.tag-name": text})
+        elif re.fullmatch(r"\d+", text):
+            found = table.snapshot_manager().get_snapshot_by_id(int(text))
         else:
-            number = re.fullmatch(r"\d+", str(version))
-            found = None if number is None else snapshots.get_snapshot_by_id(int(number[0]))
+            numbered = re.fullmatch(r"(.+)@(\d+)", text, re.DOTALL)
+            branch = text if numbered is None else numbered[1]
+            table = self._branch(branch)
+            snapshots = None if table is None else table.snapshot_manager()
+            if numbered is None:
+                found = snapshots and snapshots.get_latest_snapshot()
+            else:
+                found = snapshots and snapshots.get_snapshot_by_id(int(numbered[2]))
+            self._name = f"{branch}@{found.id}" if found else ""
         if found is None:
             raise SkipstoneError(
                 f"{self.root} has no {said}",
-                hint="a version is the number of a snapshot, or the name of a tag",
+                hint="a version is the number of a snapshot, or the name of a tag or a branch",
             )
-        return {"scan.snapshot-id": str(found.id)}
+        return table.copy({"scan.snapshot-id": str(found.id)})
+
+    def _branch(self, name: str) -> Any:
+        """The table as a branch has it, with its own schemas; ``None`` without the branch."""
+        main = self._table
+        if name not in main.branch_manager().branches():
+            return None
+        named = import_module("pypaimon.common.identifier").Identifier
+        schemas = import_module("pypaimon.schema.schema_manager").SchemaManager
+        schema = schemas(main.file_io, main.table_path, branch=name).latest()
+        place = named("default", "table", branch=name)
+        return self._table_type(main.file_io, place, main.table_path, schema)
 
     def _read(self) -> Snapshot:
         table = self._table
@@ -139,6 +164,12 @@ class PaimonSource(DirectorySource):
             raise UnsupportedError(
                 f"{self.root}: its catalog says who may read which rows (query-auth.enabled)",
                 hint=f"read it through {FORMAT}",
+            )
+        if table.options.scan_fallback_branch():
+            raise UnsupportedError(
+                f"{self.root}: partitions that it lacks are read from another branch"
+                " (scan.fallback-branch)",
+                hint=f"read it through {FORMAT}, or open the branch by its name, as a version",
             )
         # Splits as small as they get: a file that needs no merge is not in one with files that do.
         scan = table.copy_without_time_travel(_SMALL).new_read_builder().new_scan()
@@ -151,7 +182,7 @@ class PaimonSource(DirectorySource):
         made = None if found is None else datetime.fromtimestamp(found.time_millis / 1e3, UTC)
         return Snapshot(
             format=FORMAT,
-            version="0" if found is None else str(found.id),
+            version=self._name or ("0" if found is None else str(found.id)),
             paths=[each.path for each in files],
             sizes=np.array([each.file.file_size for each in files], np.int64),
             row_counts=np.array([each.file.row_count for each in files], np.int64),
