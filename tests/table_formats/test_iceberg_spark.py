@@ -61,6 +61,28 @@ def test_spark_reads_a_table_without_a_jar_of_iceberg(
     assert reader.load(folder(made)).count() == len(read(made, first))
 
 
+def test_columns_that_change_without_a_snapshot(spark: SparkSession, catalog: SqlCatalog) -> None:
+    """Two swap their names after the last commit; and a table that has none yet. A frame keeps the
+    columns of its call."""
+    made = table_of(catalog, ids(*range(20), a=["x"] * 20, b=["y"] * 20))
+    for old, new in (("a", "c"), ("b", "a"), ("c", "b")):
+        with made.update_schema() as change:
+            change.rename_column(old, new)
+    table = skipstone.Table(folder(made))
+    frame = table.read(spark)
+    made.append(ids(20, b=["z"], a=["z"]))
+    with made.update_schema() as change:
+        change.rename_column("a", "d")
+    wanted = [{"id": 3, "b": "x", "a": "y"}]
+    for where in ("id = 3", "hash(id) = hash(3L)", "a = 'y' AND id = 3"):
+        assert [row.asDict() for row in frame.where(where).collect()] == wanted
+    assert frame.count() == 20
+    assert [row.d for row in table.read(spark, "hash(id) = hash(3L)").collect()] == ["y"]
+    empty = catalog.create_table("db.empty", made.schema())
+    assert skipstone.Table(folder(empty)).read(spark).collect() == []
+    assert skipstone.Table(folder(empty)).read(spark, "hash(id) = hash(3L)").collect() == []
+
+
 @pytest.mark.parametrize("named", [False, True])
 def test_a_watch_follows_commits(
     spark: SparkSession, catalog: SqlCatalog, monkeypatch: pytest.MonkeyPatch, named: bool

@@ -350,6 +350,10 @@ def test_spark_reads_it_without_a_jar(spark: SparkSession, tmp_path: Path) -> No
     old = spark.read.format("skipstone").option("version", "3").load(made.path)
     assert old.count() == 300
     made.append(id=[1_000], kind=["a b"])
+    made.alter(SchemaChange.add_column("more", AtomicType("INT")))
+    assert [tuple(row) for row in table.read(spark, "hash(id) = hash(9L)").collect()] == [
+        (9, "a b", None)
+    ]
     with skipstone.watch(spark, table, interval=0.2) as watching:
         while table.plan("id = 1000").facts_missing:
             assert watching.isActive
@@ -398,6 +402,12 @@ def test_branches_and_tags(tmp_path: Path) -> None:
     for wrong in ("other", "audit@5", "audit@", 9):
         with pytest.raises(SkipstoneError, match=f"has no snapshot {wrong}"):
             skipstone.Table(made.path, version=wrong).count()
+    made.alter(SchemaChange.rename_column("kind", "sort"))
+    snapshots = skipstone.Table(made.path).snapshots()
+    assert snapshots is not None
+    again = skipstone.Table(made.path, version=snapshots.source.snapshot().reopened)
+    assert again.query("id = 3").to_pylist() == [{"id": 3, "sort": "c"}]
+    assert skipstone.Table(made.path, version=2).query().column_names == ["id", "kind"]
     made.alter(SchemaChange.set_option("scan.fallback-branch", "audit"))
     with pytest.raises(UnsupportedError, match=r"scan\.fallback-branch"):
         skipstone.Table(made.path).count()

@@ -279,7 +279,7 @@ class OpenTable:
     def kept_at(self, snapshots: SnapshotTable) -> Self:
         """This table at the one snapshot that ``snapshots`` have."""
         other = copy(self)
-        other.version, other.timestamp = snapshots.source.snapshot().version, None
+        other.version, other.timestamp = snapshots.source.snapshot().reopened, None
         other._snapshots = snapshots
         return other
 

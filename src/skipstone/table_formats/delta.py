@@ -153,6 +153,7 @@ class DeltaSource(DirectorySource):
         return Snapshot(
             format=FORMAT,
             version=str(table.version()),
+            reopened=str(table.version()),
             paths=paths,
             sizes=np.asarray(files.column("size_bytes"), np.int64),
             row_counts=numbers(files.column("num_records").combine_chunks(), -1).astype(np.int64),

@@ -125,9 +125,11 @@ class HudiSource(DirectorySource):
             (canonical_path(f"{root}/{each.base_file_relative_path()}"), each.base_file_size)
             for each in slices
         )
+        version = found[-1].timestamp if found else "0"
         return Snapshot(
             format=FORMAT,
-            version=found[-1].timestamp if found else "0",
+            version=version,
+            reopened=version,
             paths=[path for path, _ in files],
             sizes=np.array([size for _, size in files], np.int64),
             row_counts=np.full(len(files), -1, np.int64),

@@ -110,13 +110,22 @@ class IcebergSource:
         with failing(f"{self.name}: {FORMAT} does not open the table", hint, words=_words):
             self._table = self._load(self._table)
 
-    def _snapshot_of(self, version: int | str | None, timestamp: str | datetime | None) -> Any:
+    def _snapshot_of(
+        self, version: int | str | None, timestamp: str | datetime | None
+    ) -> tuple[Any, Any]:
+        """A snapshot with its schema, or with that of ``Snapshot.reopened``; 0 is none."""
         table, said = self._table, version
         if timestamp is not None:
             said = f"at {instant(timestamp)}"
             found = table.snapshot_as_of_timestamp(
                 math.floor(instant(timestamp).timestamp() * 1_000)
             )
+        elif reopened := re.fullmatch(r"(\d+)@(\d+)", str(version)):
+            found = table.snapshot_by_id(int(reopened[1]))
+            schema = table.schemas().get(int(reopened[2]))
+            if schema is not None and (found is not None or reopened[1] == "0"):
+                return found, schema
+            found = None
         elif re.fullmatch(r"\d+", str(version)):
             found = table.snapshot_by_id(int(version or 0))
         else:
@@ -126,7 +135,8 @@ class IcebergSource:
                 f"{self.name} has no snapshot {said}",
                 hint="a version is the id of a snapshot, or the name of a branch or a tag",
             )
-        return found
+        own = found.schema_id
+        return found, table.schema() if own is None else table.schemas()[own]
 
     def filters(self) -> FilterExport:
         """What writes Bloom filters over the files of the snapshot."""
@@ -140,10 +150,9 @@ class IcebergSource:
         return FilterExport(name=self.name, table=table, snapshot=found, fields=fields, data=data)
 
     def _snapshot_and_fields(self) -> tuple[Any, Any]:
-        table, at = self._table, self._at
-        if at is None or at.schema_id is None:
-            return at or table.current_snapshot(), table.schema()
-        return at, table.schemas()[at.schema_id]
+        if self._at is not None:
+            return self._at
+        return self._table.current_snapshot(), self._table.schema()
 
     def _read(self) -> Snapshot:
         table, specs = self._table, self._table.specs()
@@ -164,11 +173,12 @@ class IcebergSource:
             statistics=statistics,
         )
         # Without a version the connector takes the schema of the metadata, as is done here.
-        at = {} if self._at is None else {"versionAsOf": str(self._at.snapshot_id)}
+        version = "0" if found is None else str(found.snapshot_id)
+        at = {"versionAsOf": version} if self.pinned and found is not None else {}
         made = None if found is None else datetime.fromtimestamp(found.timestamp_ms / 1e3, UTC)
         return Snapshot(
             format=FORMAT,
-            version="0" if found is None else str(found.snapshot_id),
+            version=version,
             paths=[each.path for each in data],
             sizes=np.array([each.file.file_size_in_bytes for each in data], np.int64),
             row_counts=np.array([each.file.record_count for each in data], np.int64),
@@ -181,6 +191,7 @@ class IcebergSource:
             former=self._names.former(table, fields),
             defaults=defaults,
             connector=Connector("iceberg", table.metadata_location, at),
+            reopened=f"{version}@{fields.schema_id}",
         )
 
     def _check(self, data: Sequence[DataFile]) -> None:

@@ -98,6 +98,7 @@ class PaimonSource(DirectorySource):
         self._options = store_options(root, options, _OPTIONS)
         # Of a tag, or of a snapshot of a branch.
         self._name = ""
+        self._empty = False
         self._table = self._open()
         if self.pinned:
             self._table = self._selected(version, timestamp)
@@ -128,6 +129,12 @@ class PaimonSource(DirectorySource):
             # It outlives its snapshot.
             self._name = text
             return table.copy({"scan.tag-name": text})
+        elif reopened := re.fullmatch(r"(\d+)@(\d+)", text):
+            found = table.snapshot_manager().get_snapshot_by_id(int(reopened[1]))
+            if found is not None or reopened[1] == "0":
+                self._empty = found is None
+                table = self._in(table.identifier, table.schema_manager, int(reopened[2]))
+                return table.copy_without_time_travel({"scan.snapshot-id": reopened[1]})
         elif re.fullmatch(r"\d+", text):
             found = table.snapshot_manager().get_snapshot_by_id(int(text))
         else:
@@ -154,9 +161,14 @@ class PaimonSource(DirectorySource):
             return None
         named = import_module("pypaimon.common.identifier").Identifier
         schemas = import_module("pypaimon.schema.schema_manager").SchemaManager
-        schema = schemas(main.file_io, main.table_path, branch=name).latest()
-        place = named("default", "table", branch=name)
-        return self._table_type(main.file_io, place, main.table_path, schema)
+        own = schemas(main.file_io, main.table_path, branch=name)
+        return self._in(named("default", "table", branch=name), own)
+
+    def _in(self, identifier: Any, schemas: Any, id: int | None = None) -> Any:
+        """The table in its newest schema, or in one that has a number."""
+        schema = schemas.latest() if id is None else schemas.get_schema(id)
+        file_io, path = self._table.file_io, self._table.table_path
+        return self._table_type(file_io, identifier, path, schema)
 
     def _read(self) -> Snapshot:
         table = self._table
@@ -173,16 +185,18 @@ class PaimonSource(DirectorySource):
             )
         # Splits as small as they get: a file that needs no merge is not in one with files that do.
         scan = table.copy_without_time_travel(_SMALL).new_read_builder().new_scan()
-        plan = scan.plan()
-        found = scan.file_scanner._scanned_snapshot
-        files = sorted(self._files(plan.splits()), key=lambda each: each.path)
+        splits = [] if self._empty else scan.plan().splits()
+        found = None if self._empty else scan.file_scanner._scanned_snapshot
+        files = sorted(self._files(splits), key=lambda each: each.path)
         self._check(files)
         schema, named = schema_of(self.root, table.fields), self._named(files)
         namings = [named[each.file.schema_id] for each in files]
         made = None if found is None else datetime.fromtimestamp(found.time_millis / 1e3, UTC)
+        version = "0" if found is None else str(found.id)
         return Snapshot(
             format=FORMAT,
-            version=self._name or ("0" if found is None else str(found.id)),
+            version=self._name or version,
+            reopened=self._name or f"{version}@{table.table_schema.id}",
             paths=[each.path for each in files],
             sizes=np.array([each.file.file_size for each in files], np.int64),
             row_counts=np.array([each.file.row_count for each in files], np.int64),

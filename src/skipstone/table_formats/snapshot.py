@@ -123,7 +123,8 @@ class Connector:
 class Snapshot:
     """One version of a table, as its format has it. Arrays are over the files, sorted by path.
 
-    - ``format``, ``version``: for people;
+    - ``format``, ``version``: for people; ``reopened``: the version by which a source has the same
+      rows in the same columns again: columns may change without a snapshot;
     - ``paths``, ``sizes``: the data files, by canonical path; ``row_counts``: their stored rows,
       deleted ones among them, -1 where unknown;
     - ``schema``: the columns of the table in canonical types, partition columns in their places;
@@ -141,6 +142,7 @@ class Snapshot:
 
     format: str
     version: str
+    reopened: str
     paths: list[str]
     sizes: NDArray[np.int64]
     row_counts: NDArray[np.int64]
