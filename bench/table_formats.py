@@ -1,7 +1,7 @@
-"""A needle in tables of Delta Lake and Apache Iceberg of many small files, as a stream of appends
-leaves them, beside engines that have the same log or the same metadata.
+"""A needle in tables of Delta Lake, Apache Iceberg and Apache Paimon of many small files, as a
+stream of appends leaves them, beside engines that have the same log or the same metadata.
 
-Each file has 2,000 rows. In Delta's table each is a commit; in Iceberg's, whose peers read every
+Each file has 2,000 rows. In Delta's table each is a commit; in the others, whose peers read every
 manifest at each query, twenty are. Users are scattered over all files, so the bounds of the formats
 exclude none; ids ascend, so they exclude all but one.
 
@@ -21,7 +21,7 @@ from __future__ import annotations
 import json
 import subprocess
 import time
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -47,7 +47,7 @@ _AHEAD, _EQUAL = 10.0, 1.0
 _DUCKDB = Path(".venv-httpfs/bin/python")
 _DATAFUSION, _DATASET = "deltalake with DataFusion", "DuckDB over deltalake's dataset"
 _DELTA_SCAN, _ICEBERG_SCAN = "DuckDB's delta_scan", "DuckDB's iceberg_scan"
-_PYICEBERG = "pyiceberg's scan"
+_PYICEBERG, _PYPAIMON = "pyiceberg's scan", "pypaimon's scan"
 
 
 def _users(number: int) -> list[str]:
@@ -92,6 +92,28 @@ def lay_iceberg(folder: Path, files: int) -> None:
         numbers = range(start, min(start + _COMMIT, files))
         table.append(pa.concat_tables([_file(number) for number in numbers]))
     catalog.close()
+
+
+def lay_paimon(folder: Path, files: int) -> None:
+    """Write the table below ``folder``, with twenty files a commit and the bounds of each."""
+    from pypaimon import CatalogFactory, Schema
+
+    catalog = CatalogFactory.create({"warehouse": str(folder)})
+    catalog.create_database("db", True)
+    options = {"file.format": "parquet", "metadata.stats-mode": "full"}
+    schema = Schema.from_pyarrow_schema(_file(0).schema, options=options)
+    catalog.create_table("db.t", schema, False)
+    table = catalog.get_table("db.t")
+    for start in range(0, files, _COMMIT):
+        builder, messages = table.new_batch_write_builder(), []
+        for number in range(start, min(start + _COMMIT, files)):
+            write = builder.new_write()
+            write.write_arrow(_file(number))
+            messages += write.prepare_commit()
+            write.close()
+        commit = builder.new_commit()
+        commit.commit(messages)
+        commit.close()
 
 
 _DUCKDB_LOOP = """
@@ -165,6 +187,21 @@ def _of_iceberg(metadata: str) -> dict[str, Callable[[str], pa.Table]]:
     return {_PYICEBERG: lambda text: opened.scan(text.partition(" WHERE ")[2]).to_arrow()}
 
 
+def _of_paimon(path: str) -> dict[str, Callable[[str], pa.Table]]:
+    from pypaimon.table.file_store_table import FileStoreTable
+
+    opened = FileStoreTable.from_path(path)
+
+    def ask(text: str) -> pa.Table:
+        column, _, value = text.partition(" WHERE ")[2].partition(" = ")
+        builder = opened.new_read_builder()
+        known = value.strip("'") if "'" in value else int(value)
+        builder = builder.with_filter(builder.new_predicate_builder().equal(column, known))
+        return builder.new_read().to_arrow(builder.new_scan().plan().splits())
+
+    return {_PYPAIMON: ask}
+
+
 def _queries(files: int) -> Iterator[Query]:
     def query(name: str, where: str, target: float) -> Query:
         return Query(
@@ -186,6 +223,8 @@ def figures(bench: Workbench) -> Iterator[Figure]:
     recipe = {"files": files, "version": VERSION}
     delta = bench.generated("delta", lambda to: lay_delta(to / "table", files), **recipe)
     iceberg = bench.generated("iceberg", lambda to: lay_iceberg(to / "home", files), **recipe)
+    paimon = bench.generated("paimon", lambda to: lay_paimon(to / "home", files), **recipe)
+    of_paimon = paimon / "home" / "db.db" / "t"
     of_iceberg = iceberg / "home" / "lake" / "db" / "t"
     newest = max((of_iceberg / "metadata").glob("*.metadata.json"))
     for format, folder, path, peers, extensions, scan in (
@@ -198,12 +237,13 @@ def figures(bench: Workbench) -> Iterator[Figure]:
             ["avro", "iceberg"],
             _ICEBERG_SCAN,
         ),
+        ("paimon", paimon, of_paimon, _of_paimon(str(of_paimon)), [], ""),
     ):
         table = skipstone.Table(str(path), index_location=str(folder / "index"))
         table.build(indexes=["user_id:bloom"])
         table.compact()
         read = f"{format}_scan('{path if format == 'delta' else newest}')"
-        with _extended(extensions, read) as process:
+        with _extended(extensions, read) if scan else nullcontext() as process:
             clocks = {}
             if process is not None:
                 peers[scan] = partial(_asked, process)
