@@ -53,7 +53,8 @@ def commits(bench: Workbench) -> None:
 
 @point("table formats: all of it in an object store")
 def in_a_store(bench: Workbench) -> None:
-    hold(f"{TESTS}::test_in_an_object_store")
+    name = "test_in_an_object_store"
+    hold(*(f"{each}::{name}" for each in (TESTS, ICEBERG, PAIMON, HUDI)))
 
 
 @point("table formats: rows that Delta's deletion vectors delete are in no result and no count")
@@ -156,12 +157,23 @@ def watching(bench: Workbench) -> None:
     )
 
 
+@point("table formats: Spark reads the columns of now, also where two swapped names after a commit")
+def columns_of_now(bench: Workbench) -> None:
+    hold(f"{IN_SPARK}::test_columns_that_change_without_a_snapshot")
+
+
+@point("table formats: the newest metadata of Iceberg counts, also if pyiceberg does not know it")
+def unknown_metadata(bench: Workbench) -> None:
+    hold(f"{ICEBERG}::test_a_metadata_file_that_the_library_does_not_know")
+
+
 @point("table formats: each snapshot of a Paimon table has its own rows, without the deleted ones")
 def paimon(bench: Workbench) -> None:
     hold(
         f"{PAIMON}::test_every_snapshot_of_a_random_history",
         f"{PAIMON}::test_deleted_rows_are_in_no_result",
         f"{PAIMON}::test_a_snapshot_a_tag_and_a_time",
+        f"{PAIMON}::test_branches_and_tags",
         f"{PAIMON}::test_nothing_is_written_into_the_table",
     )
 
@@ -188,5 +200,6 @@ def hudi(bench: Workbench) -> None:
     hold(
         f"{HUDI}::test_every_instant_has_the_rows_of_hudi",
         f"{HUDI}::test_log_files_are_refused",
+        f"{HUDI}::test_a_column_that_got_another_type",
         f"{HUDI}::test_an_instant_whose_files_were_cleaned",
     )
