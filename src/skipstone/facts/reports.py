@@ -238,11 +238,10 @@ class CheckReport(Report):
     ``fresh``, ``missing`` and ``orphaned`` are counts; ``unreadable`` are files that a build could
     not read (pairs of path and error), ``stale`` the paths of files that changed since, ``corrupt``
     the parts, packs or files that could not be read, each with its error. A deep check rebuilt the
-    facts of ``sampled`` files and compared ``compared`` queries with and without skipping;
-    ``untrue`` says what did not agree. ``encryption`` is the check of encrypted files, where keys
-    were given, ``repair`` what was done before the check. ``indexed`` is False where there are no
-    facts; then none is missing. ``notes`` name indexes that the table has outgrown, which is no
-    fault.
+    facts of ``sampled`` files, compared ``compared`` queries with and without skipping, and
+    ``filters`` Bloom filters with all values; ``untrue`` says what did not agree. ``encryption`` is
+    that of encrypted files, where keys were given, ``repair`` what was done before. ``indexed`` is
+    False where there are no facts; then none is missing. ``notes`` name outgrown indexes.
     """
 
     table: str
@@ -258,6 +257,7 @@ class CheckReport(Report):
     deep: bool = False
     sampled: int = 0
     compared: int = 0
+    filters: int = 0
     encryption: EncryptionCheck | None = None
     repair: RepairReport | None = None
     indexed: bool = True
@@ -292,11 +292,11 @@ class CheckReport(Report):
             f"corrupt   {len(self.corrupt):,}",
         ]
         if self.deep:
-            lines.append(
-                f"untrue    {len(self.untrue):,}; rebuilt the facts of "
-                f"{of_total(self.sampled, self.files_total, 'files')}, asked "
-                f"{plural(self.compared, 'predicate')} with and without skipping"
-            )
+            asked = f"{plural(self.compared, 'predicate')} with and without skipping"
+            rebuilt = of_total(self.sampled, self.files_total, "files")
+            filters = f"compared {plural(self.filters, 'Bloom filter')} with all values"
+            text = f"rebuilt the facts of {rebuilt}, asked {asked}, {filters}"
+            lines.append(f"untrue    {len(self.untrue):,}; {text}")
         lines += first_of("stale:", self.stale)
         lines += first_of("corrupt:", self.corrupt)
         lines += _unreadable(self.unreadable, self.files_total)

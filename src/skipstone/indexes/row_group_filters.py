@@ -119,6 +119,14 @@ class FilterBits:
             self.hashes = min(self.hashes, best)
         self._flags = np.zeros(self.blocks * BITS, np.bool_)
 
+    @classmethod
+    def of_size(cls, blocks: int, hashes: int) -> Self:
+        """A filter of just this size."""
+        made = cls(0, BYTES, 0.5)
+        made.blocks, made.hashes = blocks, hashes
+        made._flags = np.zeros(blocks * BITS, np.bool_)
+        return made
+
     @property
     def nbytes(self) -> int:
         """Bytes in memory."""

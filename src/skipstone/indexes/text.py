@@ -8,7 +8,7 @@ or of the tokens, of all texts of a file. A text that matches ``LIKE '%abcd%'`` 
 
 ``ngram(n=3, long=6)`` has all runs of ``n`` code points, and of ``long`` ones: a random id holds
 none of its 32 characters' 3-grams alone, but its 6-grams hardly occur elsewhere. Where the filter
-would be too full with them, a file has only the short ones, and the keys of ``_SHORT_ALONE`` say
+would be too full with them, a file has only the short ones, and the keys of ``SHORT_ALONE`` say
 so: without these, a filter that lacks a long gram would not prove its absence.
 
 ``tokens`` has the runs of token characters. A pattern needs a token only where it shows both of its
@@ -83,7 +83,7 @@ _MOST_TEXTS, _MOST_KEYS = 64, 48
 _MOST_LEAVES = 512
 # Bytes that a filter may have whatever its texts take.
 _LEAST = 4_096
-_SHORT_ALONE = np.arange(1, 17, dtype=np.uint64) << np.uint64(40)
+SHORT_ALONE = np.arange(1, 17, dtype=np.uint64) << np.uint64(40)
 
 
 F = TypeVar("F", BoolArray, "NDArray[np.uint8]")
@@ -97,7 +97,7 @@ def some_of(asked: Asked, among: F, holding: Callable[[range, F], F]) -> F:
         some = holding(keys, among & ~found)
         if long and some.any():
             full = holding(long, some)
-            some = full | holding(range(len(_SHORT_ALONE)), some & ~full)
+            some = full | holding(range(len(SHORT_ALONE)), some & ~full)
         found |= some
     return found
 
@@ -243,7 +243,7 @@ class TextIndex(PerFile):
             return None
         if len(leaf.values) > _MOST_TEXTS:
             return None
-        keys, texts, count = [_SHORT_ALONE], list[tuple[range, range]](), len(_SHORT_ALONE)
+        keys, texts, count = [SHORT_ALONE], list[tuple[range, range]](), len(SHORT_ALONE)
         for runs in runs_of(leaf):
             found = [self._keys_of(run) for run in runs]
             places = []
@@ -449,7 +449,11 @@ class TextBuilder(BloomBuilder):
             fresh = self.seen[which].fresh(keys)
             if self.groups is not None:
                 self.groups.take(which, fresh)
-            (self, self.other)[which].take(self.kernels.longs(fresh.view(np.int64)))
+            self.take_keys(which, fresh)
+
+    def take_keys(self, which: int, keys: Keys) -> None:
+        """Adds keys of the file."""
+        (self, self.other)[which].take(self.kernels.longs(keys.view(np.int64)))
 
     def finish(self) -> Built:
         """The filter with all keys where it is not too full, else without the long grams."""
@@ -461,7 +465,7 @@ class TextBuilder(BloomBuilder):
         if self.words is None and self.other.words is None:
             found = self._within(words, [*self.pairs, *self.other.pairs])
         if found is None:
-            self.take(self.kernels.longs(_SHORT_ALONE.view(np.int64)))
+            self.take(self.kernels.longs(SHORT_ALONE.view(np.int64)))
             found = self._within(words, self.pairs)
         groups = None if self.groups is None else self.groups.finish(self.bytes)
         if found is not None:

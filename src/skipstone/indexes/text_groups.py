@@ -133,8 +133,7 @@ class GroupsBuilder:
     def __init__(self, limits: GroupLimits, rows: Sequence[int], budget: int) -> None:
         self.limits, self.rows, self.budget = limits, list(rows), budget
         self.filters: list[GroupFilter | None] = []
-        self.kept = 0
-        self._read = self._bytes = 0
+        self.kept = self._read = self._bytes = 0
         self._grams = _Grams(), _Grams()
         self._skip_empty()
 
@@ -164,7 +163,7 @@ class GroupsBuilder:
                 part = self._read / total
                 grams.relieve(part, self._most(int(self._bytes / part)), self.limits.fpp)
             return False
-        self._finish_one()
+        self.finish_one()
         self._skip_empty()
         return True
 
@@ -177,7 +176,8 @@ class GroupsBuilder:
         while len(self.filters) < len(self.rows) and not self.rows[len(self.filters)]:
             self.filters.append(None)
 
-    def _finish_one(self) -> None:
+    def finish_one(self) -> None:
+        """Makes the filter of the row group that was read."""
         short, long = self._grams
         most, found = self._most(self._bytes), None
         if short.bits is None and most >= _LEAST and self.kept + most <= self.budget // 2:
@@ -191,6 +191,10 @@ class GroupsBuilder:
                 found = self._of(short.parts, most, complete=False)
         self.filters.append(found)
         self.kept += 0 if found is None else found.blocks.nbytes
+        self.begin()
+
+    def begin(self) -> None:
+        """Nothing of the next row group was read."""
         self._read = self._bytes = 0
         self._grams = _Grams(), _Grams()
 
@@ -360,16 +364,23 @@ class TextGroups(Index):
         held = np.flatnonzero(row >= 0)
         order = held[np.argsort(units.file[held], kind="stable")]
         edges = np.flatnonzero(np.diff(units.file[order])) + 1
-        places = self.stored.places
-        assert places is not None
         for at in np.split(order, edges) if len(order) else ():
-            fact = int(row[at[0]])
-            value, sidecar = self.stored.values[fact].as_py(), places.at(fact)
-            if sidecar is None or value is None or None in value.values():
-                continue
-            blob = sidecar.part(value["start"], value["length"])
-            if blob is not None and 0 < value["head"] <= blob.length:
-                yield at, blob, value["head"]
+            place = self.place(int(units.file[at[0]]))
+            if place is not None:
+                yield at, *place
+
+    def place(self, file: int) -> tuple[Blob, int] | None:
+        """The filters of a file, and the length of their head; ``None`` where it has none."""
+        assert self.stored is not None
+        assert self.stored.places is not None
+        fact = int(self.stored.row_of_file[file])
+        if fact < 0:
+            return None
+        value, sidecar = self.stored.values[fact].as_py(), self.stored.places.at(fact)
+        if sidecar is None or value is None or None in value.values():
+            return None
+        blob = sidecar.part(value["start"], value["length"])
+        return (blob, value["head"]) if blob and 0 < value["head"] <= blob.length else None
 
     def _head(self, blob: Blob, length: int, have: Fetched) -> GroupFilters | None:
         """The head of the filters at ``blob``; ``None`` where it is yet to read."""

@@ -1,10 +1,11 @@
 """``check --deep``: prove facts true against the data, and plans against brute force.
 
-For each sampled file the check decodes the columns and tests every index with predicates drawn from
-the file's own values: each distinct value (up to a bound), the extremes, prefixes, pieces of texts,
-nulls. An index is untrue if it excludes a file with a match, or claims that all rows match where
-one does not. Then pairs of such predicates go through the planner. Every sampled file with a row
-that matches both must be in the plan.
+For each sampled file the check decodes the columns and compares the Bloom filters with all values
+(``indexes/filter_proof.py``). It tests every index with predicates drawn from the file's own
+values: each distinct value (up to a bound; few where filters were compared), the extremes,
+prefixes, pieces of texts, nulls. An index is untrue if it excludes a file with a match, or claims
+that all rows match where one does not. Then pairs of such predicates go through the planner. Every
+sampled file with a row that matches both must be in the plan.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from __future__ import annotations
 import random
 import zlib
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -21,6 +23,8 @@ import pyarrow.compute as pc
 from skipstone.build.column_indexes import BuildSettings
 from skipstone.build.data_file import build_file
 from skipstone.errors import SkipstoneError
+from skipstone.indexes.filter_proof import COMPARED, proofs_of
+from skipstone.indexes.minmax import NullCounts
 from skipstone.paimon.base import PaimonIndex
 from skipstone.paimon.kinds import RowIndex
 from skipstone.predicate.indexed import fields_of_names, is_elements
@@ -50,19 +54,23 @@ if TYPE_CHECKING:
 
 
 MOST_VALUES = 2_000
+# Of these, what an index is asked for whose filter was compared with all values: it tests asking.
+_FEW_VALUES = 64
 MOST_PLANS = 200
 # Leaves that an index is asked for at a time: their keys are derived once.
 _AT_ONCE = 256
-# Pieces of texts, each compared with all rows, and the most characters of one.
-_PIECES, _PIECE = 32, 24
+# Pieces of texts, each compared with all rows: of large columns fewer; and the characters of one.
+_PIECES, _FEW_PIECES, _PIECE = 32, 4, 24
+_PIECES_BYTES = 1 << 21
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Proof:
-    """The result of a deep check: files decoded, predicates compared, untrue claims."""
+    """The result of a deep check: files decoded, predicates and filters compared, untrue claims."""
 
     sampled: int
     compared: int
+    filters: int
     untrue: tuple[str, ...]
     unreadable: tuple[str, ...]
 
@@ -133,6 +141,7 @@ def prove(
     return Proof(
         sampled=len(files),
         compared=check.compared,
+        filters=check.filters,
         untrue=tuple(check.untrue),
         unreadable=tuple(check.unreadable),
     )
@@ -164,16 +173,20 @@ class _Check:
         stored = {**fields_of_names(computed), **stored}
         self.schema = schema_of_columns(stored)
         self.evidence = matched.evidence(frozenset(self.fields))
+        self.of_row_groups = matched.evidence(frozenset(self.fields), of_row_groups=True)
         self.untrue: list[str] = []
         self.unreadable: list[str] = []
         self.truths: dict[tuple[Leaf, int], NDArray[np.bool_]] = {}
-        self.compared = 0
+        self.compared = self.filters = 0
 
     def file(self, file: int) -> None:
         """Compare what each index says about a file."""
         captures = {column: _Capture(column) for column in self.fields}
         id_ = self.matched.listing.object_id(file)
-        found = build_file(id_, self.storage, list(captures.values()), self.schema, self.settings)
+        read = partial(_bytes_at, matched=self.matched)
+        proofs = proofs_of(self.evidence, self.of_row_groups, file, read)
+        wanted = [*captures.values(), *proofs]
+        found = build_file(id_, self.storage, wanted, self.schema, self.settings)
         if found.error is not None:
             self.unreadable.append(f"{id_.path}: {found.error}")
             return
@@ -187,19 +200,34 @@ class _Check:
                 continue  # not comparable in this file: nothing was built from it either
             rows = 0 if is_elements(column) else found.row_count
             type = self.fields[column].type
-            tests = _tests(column, type, _joined(capture.chunks, type, rows), self.draw)
+            values = _joined(capture.chunks, type, rows)
+            of_column = [each for each in proofs if each.column == column]
+            of_column = [each for each in of_column if found.reasons.get(repr(each)) == COMPARED]
+            for proof in of_column:
+                self.filters += proof.filters
+                self.untrue += [f"{id_.path}: {text}" for text in proof.said(values, type)]
+            indexes = [each for each in self.evidence if each.column == column]
+            compared = [
+                each
+                for each in indexes
+                if isinstance(each, NullCounts) or any(each is of.asked for of in of_column)
+            ]
+            most = _FEW_VALUES if len(compared) == len(indexes) else MOST_VALUES
+            tests = _tests(column, type, values, self.draw, most)
             self.compared += len(tests)
             ask = _Asker([leaf for leaf, _ in tests], unit, self.matched)
-            for index in self.evidence:
-                if index.column == column:
-                    self.untrue += _contradictions(index, id_.path, tests, ask)
-                    self.untrue += _damaged(index, file, id_.path, self.matched)
-                    of_rows = index.of_file(file) if isinstance(index, RowIndex) else None
-                    if of_rows is not None:
-                        self.untrue += _wrong_rows(index, id_.path, tests, ask(of_rows))
+            few = _with_few_values(tests)
+            ask_few = _Asker([leaf for leaf, _ in few], unit, self.matched)
+            for index in indexes:
+                some, asker = (few, ask_few) if index in compared else (tests, ask)
+                self.untrue += _contradictions(index, id_.path, some, asker)
+                self.untrue += _damaged(index, file, id_.path, self.matched)
+                of_rows = index.of_file(file) if isinstance(index, RowIndex) else None
+                if of_rows is not None:
+                    self.untrue += _wrong_rows(index, id_.path, tests, ask(of_rows))
             # A condition on elements is not one on rows, so it is in no AND.
-            few = 0 if is_elements(column) else min(4, len(tests))
-            for leaf, truth in self.draw.sample(tests, few):
+            paired = 0 if is_elements(column) else min(4, len(tests))
+            for leaf, truth in self.draw.sample(tests, paired):
                 self.truths[leaf, file] = truth
 
     def pair(self, leaf: Leaf, other: Leaf, file: int, plan: Plan) -> None:
@@ -250,22 +278,35 @@ def _joined(chunks: list[pa.Array], type: pa.DataType, rows: int) -> pa.Array:
     return pa.chunked_array(chunks, chunks[0].type).combine_chunks()
 
 
-def _tests(
-    column: str, type: pa.DataType, values: pa.Array, draw: random.Random
+def _with_few_values(
+    tests: Sequence[tuple[Leaf, NDArray[np.bool_]]],
 ) -> list[tuple[Leaf, NDArray[np.bool_]]]:
-    """Leaves drawn from ``values``, each with the rows for which it is true."""
+    """The tests, of those of single values a few."""
+    values = [each for each in tests if each[0].op is Op.EQ]
+    others = [each for each in tests if each[0].op is not Op.EQ]
+    return [*others, *values[:: -(-len(values) // _FEW_VALUES) or 1]]
+
+
+def _tests(
+    column: str, type: pa.DataType, values: pa.Array, draw: random.Random, most: int
+) -> list[tuple[Leaf, NDArray[np.bool_]]]:
+    """Leaves drawn from ``values``, of ``most`` single values, each with the rows for which it is
+    true."""
     keys = order_keys(values, type)
     null = ~keys.valid
     tests = [
         (Leaf(column, type, Op.IS_NULL), null),
         (Leaf(column, type, Op.NOT_NULL), ~null),
     ]
-    distinct = {key for key in keys.to_list() if key is not None}
-    if not distinct:
+    found = keys.take(keys.valid).data
+    distinct = pc.unique(pa.array(found) if isinstance(found, np.ndarray) else found)
+    if not len(distinct):
         return tests
-    chosen = sorted(distinct)
-    if len(chosen) > MOST_VALUES:
-        chosen = [chosen[0], chosen[-1], *draw.sample(chosen[1:-1], MOST_VALUES - 2)]
+    if len(distinct) <= most:
+        chosen = sorted(distinct.to_pylist())
+    else:
+        drawn = distinct.take(pa.array(draw.sample(range(len(distinct)), most - 2))).to_pylist()
+        chosen = sorted({*drawn, *(each.as_py() for each in pc.min_max(distinct).values())})
     for key in chosen:
         value = from_key(key, type)
         tests.append((Leaf(column, type, Op.EQ, (value,)), compare(keys, Op.EQ, key)))
@@ -283,7 +324,8 @@ def _tests(
             tests.append((leaf, truth))
     if not pa.types.is_string(type):
         return tests
-    for key in chosen[:: -(-len(chosen) // _PIECES)]:
+    pieces = _PIECES if values.nbytes < _PIECES_BYTES else _FEW_PIECES
+    for key in chosen[:: -(-len(chosen) // pieces)]:
         text = str(from_key(key, type))
         at = draw.randrange(max(1, len(text) - _PIECE))
         piece = text[at : at + _PIECE]

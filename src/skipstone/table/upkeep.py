@@ -209,6 +209,7 @@ class UpkeepVerbs(OpenTable):
             deep=deep,
             sampled=proof.sampled if proof else 0,
             compared=proof.compared if proof else 0,
+            filters=proof.filters if proof else 0,
             encryption=encryption,
             indexed=indexed,
             notes=tuple(outgrown(self.path, self.store.snapshot(), len(listing))),
