@@ -8,10 +8,12 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+import skipstone
 from skipstone.errors import UnsupportedError
 from skipstone.indexes.registry import parse_index
 from skipstone.indexes.text import NGrams, TextIndex, Tokens, runs_of
@@ -29,6 +31,7 @@ from tests.build.built import Indexed
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
+    from pathlib import Path
 
 
 SCHEMA = pa.schema([("c", pa.string())])
@@ -173,6 +176,19 @@ def test_a_file_says_when_it_has_short_grams_alone() -> None:
     # The long ones do not fit; the file may not be skipped for their absence.
     assert kept(narrow, f"c LIKE '%{ids[7][3:20]}%'") == [0, 1]
     assert kept(narrow, "c LIKE '%xyz%'") == []
+
+
+def test_long_runs_are_kept_where_their_hashes_do_not_fit_in_memory(tmp_path: Path) -> None:
+    rng, ids = np.random.default_rng(3), []
+    for file in range(2):
+        ids.append(["".join(row) for row in rng.choice(list("0123456789abcdef"), (12_000, 32))])
+        pq.write_table(pa.table({"m": ids[-1]}), tmp_path / f"{file}.parquet")
+    table = skipstone.Table(str(tmp_path), index_location=str(tmp_path.parent / "index"))
+    table.build(indexes=["m:ngram(share=0.5, max_bytes=262144)"], memory=8 << 20)
+    for file in range(2):
+        plan = table.plan(f"m LIKE '%{ids[file][77]}%'")
+        assert plan.keep.tolist() == [file == 0, file == 1]
+    assert table.check(deep=True).ok
 
 
 @pytest.mark.parametrize("share", [0.5, 0.1, 0.02])

@@ -18,6 +18,7 @@ from skipstone._arrays import arrow, distinct
 from skipstone.errors import FormatError
 from skipstone.parquet.reading.bulk_chunks import KERNELS, LENGTH, BulkKernels, Room
 from skipstone.parquet.reading.bulk_columns import BulkColumns, FilePart, Scratch, read_bulk
+from skipstone.parquet.reading.bulk_values import StoredColumn
 from skipstone.parquet.reading.decoding_memory import (
     bytes_of_strings,
     limit_of,
@@ -25,6 +26,7 @@ from skipstone.parquet.reading.decoding_memory import (
 )
 from skipstone.parquet.reading.few_rows import FewRows, read_few_rows
 from skipstone.parquet.reading.row_ranges import rows_alone
+from skipstone.predicate.tree import Leaf
 from skipstone.predicate.types import column_name, column_path
 from skipstone.pruning import RowSet
 from skipstone.pruning.residual import matching, require_decidable
@@ -50,6 +52,8 @@ OtherColumns: TypeAlias = "Callable[[FileColumns, Sequence[str], RowSet], pa.Tab
 _LEAST: Final = 8
 # A few rows of a chunk take other readers as long as this many values.
 _ROWS_ALONE: Final = 8_000
+# Bytes, stored and decoded, of long texts that take other readers as long as one value.
+_BYTES_OF_VALUE: Final = 64
 # Types of strings, and those with 32-bit offsets of the same.
 _NARROW: Final = {
     pa.string(): pa.string(),
@@ -75,7 +79,7 @@ class BatchReader:
     def count(self, batch: Batch) -> int | None:
         """How many rows match."""
         with self.scratch.lease() as room:
-            found = self._decided(batch, room)
+            found = self._decided(batch, room, once=isinstance(self.tree, Leaf))
             return None if found is None else int(np.count_nonzero(found[1]))
 
     def read(self, batch: Batch, other: OtherColumns) -> pa.Table | None:
@@ -137,14 +141,18 @@ class BatchReader:
         return None if table is None else (at, table)
 
     def _decided(
-        self, batch: Batch, room: Room
+        self, batch: Batch, room: Room, *, once: bool = False
     ) -> tuple[BatchColumns, NDArray[np.bool_], BulkKernels | None] | None:
-        """The columns of the predicate, and for each row whether it matches."""
+        """The columns of the predicate, and for each row whether it matches. ``once``: it is one
+        condition, and no value is needed after it."""
         require_decidable(self.tree)
         kernels = _kernels(batch)
         read = read_columns(batch.pieces, batch.names, kernels, room, lazy=True)
         if read is None:
             return None
+        for column in read.columns.values() if once else ():
+            if isinstance(column, StoredColumn):
+                column.once = True
         try:
             return read, matching(self.tree, read.columns, batch.rows), kernels
         except FormatError:  # the pieces are read one by one, and the error has its place
@@ -204,7 +212,8 @@ def _all_rows(batch: Batch, room: Room) -> Mapping[str, Any] | None:
 
 def _kernels(batch: Batch) -> BulkKernels | None:
     """The compiled loops, where they pay for this work. Without them Arrow reads numbers."""
-    return KERNELS.for_work(batch.rows * len(batch.names))
+    size = sum(piece.size for piece in batch.pieces)
+    return KERNELS.for_work(max(batch.rows * len(batch.names), size // _BYTES_OF_VALUE))
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -329,8 +329,7 @@ class BloomBuilder(Builder):
                 self.pairs = [distinct(np.concatenate(self.pairs))]
                 self.held = len(self.pairs[0])
                 return
-            # A power of two can be halved all the way down.
-            self.words = np.zeros(1 << ((self.max_bytes // 8).bit_length() - 1), np.uint64)
+            self.words = self._bound()
         for pairs in self.pairs:
             self.kernels.put(pairs, sized(_MANY, self.fpp)[1], self.words)
         self.pairs, self.held = [], 0
@@ -353,11 +352,20 @@ class BloomBuilder(Builder):
             self.kernels.put(pairs, hashes, made)
         return SketchFilter(version=1, num_hash_functions=hashes, words=made)
 
-    def folded(self) -> SketchFilter:
-        """The filter at the bound, as small as ``fpp`` allows."""
-        assert self.words is not None
-        hashes = sized(_MANY, self.fpp)[1]
-        found = SketchFilter(version=1, num_hash_functions=hashes, words=self.words)
+    def _bound(self) -> Bits:
+        # A power of two can be halved all the way down.
+        return np.zeros(1 << ((self.max_bytes // 8).bit_length() - 1), np.uint64)
+
+    def folded(self, *others: BloomBuilder) -> SketchFilter:
+        """The filter at the bound, with what ``others`` of equal parameters have, as small as
+        ``fpp`` allows."""
+        words, hashes = self._bound(), sized(_MANY, self.fpp)[1]
+        for each in (self, *others):
+            if each.words is not None:
+                words |= each.words
+            for pairs in each.pairs:
+                self.kernels.put(pairs, hashes, words)
+        found = SketchFilter(version=1, num_hash_functions=hashes, words=words)
         return found.fold_down(self.fpp)
 
 

@@ -461,12 +461,10 @@ class TextBuilder(BloomBuilder):
             return Built(None, self.failed)
         most = min(max(int(self.index.share * self.bytes), _LEAST), self.max_bytes)
         words = _words_within(most)
-        found = None
-        if self.words is None and self.other.words is None:
-            found = self._within(words, [*self.pairs, *self.other.pairs])
+        found = self._within(words, self.other)
         if found is None:
             self.take(self.kernels.longs(SHORT_ALONE.view(np.int64)))
-            found = self._within(words, self.pairs)
+            found = self._within(words)
         groups = None if self.groups is None else self.groups.finish(self.bytes)
         if found is not None:
             return replace(built(found), row_groups=groups)
@@ -476,16 +474,17 @@ class TextBuilder(BloomBuilder):
         )
         return Built(None, text, row_groups=groups)
 
-    def _within(self, words: int, pairs: list[Keys]) -> SketchFilter | None:
+    def _within(self, words: int, *others: BloomBuilder) -> SketchFilter | None:
         """A filter of at most this many words; ``None`` where it would be too full."""
-        if self.words is None:
+        if all(each.words is None for each in (self, *others)):
+            pairs = [part for each in (self, *others) for part in each.pairs]
             count = max(1, distinct_pairs(pairs, self.kernels))
             wanted, hashes = sized(count, self.fpp)
             if wanted > words:
                 wanted, hashes = words, min(hashes, optimal_hashes(count, 64 * words))
             found = self.filter_of(pairs, wanted, hashes)
         else:
-            found = self.folded()
+            found = self.folded(*others)
             while len(found.words) > words:
                 found = found.fold(len(found.words) // 2)
         return None if found.expected_fpp() > self.index.worthless else found

@@ -135,6 +135,12 @@ def test_rows_and_conditions_are_those_of_decoded_columns(
                 right = flags(leaf, whole, rows)
                 assert np.array_equal(flags(leaf, stored, rows), right), leaf
                 assert np.array_equal(flags(leaf, column().at(at), len(at)), right[at]), leaf
+                hits = pa.array(np.flatnonzero(right))
+                assert same(plain(stored.take(hits)), whole.take(hits)), leaf
+                single = column()
+                single.once = True
+                assert np.array_equal(flags(leaf, single, rows), right), leaf
+                assert same(plain(single.to_arrow()), whole)
             assert same(plain(stored.take(arrow(at))), some)
             assert same(plain(stored.to_arrow()), whole)
     event(f"{first.op}")
@@ -154,7 +160,7 @@ def test_pages_that_lie_give_an_error_or_rows(
     type = pa.string() if text else pa.int64()
     leaves = [Leaf("a", type, Op.GE, (right[1].decode() if text else right[1],))]
     if text:
-        leaves.append(Leaf("a", type, Op.LIKE, ("%l_h%", "\\", "")))
+        leaves += [Leaf("a", type, Op.LIKE, (like, "\\", "")) for like in ("%l_h%", "%a%")]
     with tempfile.TemporaryDirectory() as folder:
         for data in ([sound], [sound, *lies]):
 
@@ -170,6 +176,10 @@ def test_pages_that_lie_give_an_error_or_rows(
                 found = plain(column().take(arrow(at)))
                 found.validate(full=True)
                 made = [flags(leaf, column(), rows) for leaf in leaves]
+                for leaf, flagged in zip(leaves, made, strict=True):
+                    single = column()
+                    single.once = True
+                    assert np.array_equal(flags(leaf, single, rows), flagged)
                 assert len(column().valid()) == rows
             except FormatError:
                 assert len(data) > 1

@@ -73,8 +73,8 @@ SPAN: Final = 5
 COPIED, SNAPPY, OTHER = 0, 1, 2
 #: bytes that kernels may read or write beyond the last page
 ROOM: Final = 96
-# Bytes that they may write beyond any page.
-_BEHIND: Final = 32
+#: bytes that they may write beyond any page
+BEHIND: Final = 32
 
 
 #: gives this many bytes, whose content means nothing
@@ -238,7 +238,7 @@ class BulkChunks:
         self.entries[pages[words, CHUNK]] = pages[words, VALUES]
         self.entries[self.status != 0] = 0
         sound = self.status[pages[:, CHUNK]] == 0
-        room = np.where(sound, size + _BEHIND, 0)
+        room = np.where(sound, size + BEHIND, 0)
         if int(size[sound].sum()) > self.limit:
             return False
         pages[:, PLACE] = np.cumsum(room) - room
@@ -255,21 +255,24 @@ class BulkChunks:
 
     def unpack_others(self, wanted: NDArray[np.bool_]) -> None:
         """Decompresses those of these pages that the kernels leave to others."""
-        pages, view = self.pages, memoryview(self.buffer.data)
+        pages = self.pages
         others = wanted & (pages[:, HOW] == OTHER) & (pages[:, READY] < 0)
         for n in np.flatnonzero(others & (self.status[pages[:, CHUNK]] == 0)).tolist():
-            page = pages[n]
-            levels, at, codec = max(int(page[LEVELS]), 0), int(page[AT]), self.codec[page[CHUNK]]
-            body = view[at + levels : at + int(page[STORED])]
-            to, count = int(page[PLACE]), int(page[SIZE])
-            try:
-                made = decompress(int(codec), body, count - levels)
-            except SkipstoneError:
-                self.status[page[CHUNK]] = 2
-                continue
-            self.plain[to : to + levels] = self.buffer[at : at + levels]
-            self.plain[to + levels : to + count] = np.frombuffer(made, np.uint8)
-            page[READY] = count
+            self.unpack_other(pages[n], self.plain)
+
+    def unpack_other(self, page: NDArray[np.int64], plain: NDArray[np.uint8]) -> None:
+        """Decompresses one of them into its place in ``plain``."""
+        levels, at, codec = max(int(page[LEVELS]), 0), int(page[AT]), self.codec[page[CHUNK]]
+        body = memoryview(self.buffer.data)[at + levels : at + int(page[STORED])]
+        to, count = int(page[PLACE]), int(page[SIZE])
+        try:
+            made = decompress(int(codec), body, count - levels)
+        except SkipstoneError:
+            self.status[page[CHUNK]] = 2
+            return
+        plain[to : to + levels] = self.buffer[at : at + levels]
+        plain[to + levels : to + count] = np.frombuffer(made, np.uint8)
+        page[READY] = count
 
     def values(self) -> pa.Array | None:
         """All rows; null in chunks that do not decode."""

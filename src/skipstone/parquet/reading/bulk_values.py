@@ -20,13 +20,16 @@ from skipstone.parquet.format.enums import Encoding, Type
 from skipstone.pruning.sought import Sought
 
 from .bulk_chunks import (
+    BEHIND,
     CHUNK,
     ENCODING,
     FIRST,
     HOW,
     MOST_STRINGS,
     OTHER,
+    PLACE,
     ROOM,
+    SIZE,
     VALUES,
     VERSION,
     WIDTHS,
@@ -58,6 +61,8 @@ _KINDS: Final = {
 _MANY_SPANS: Final = 1 << 14
 # A longer text is searched by its beginning: a long one takes long to compare.
 _LONGEST: Final = 32
+# Bytes of pages that are searched at a time.
+_AT_ONCE: Final = 1 << 20
 # Bytes from the most usual to the least in texts; others are rarer.
 _USUAL: Final = b"\0 etaoinsrhldcumfpgwybvk0123456789.,-_/:xjqz"
 
@@ -65,8 +70,18 @@ _USUAL: Final = b"\0 etaoinsrhldcumfpgwybvk0123456789.,-_/:xjqz"
 class StoredColumn:
     """The rows ``at`` (ascending; ``None`` for all) of walked ``chunks``."""
 
-    def __init__(self, chunks: BulkChunks, at: NDArray[np.int64] | None = None) -> None:
+    def __init__(
+        self,
+        chunks: BulkChunks,
+        at: NDArray[np.int64] | None = None,
+        found: tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]] | None = None,
+    ) -> None:
         self.chunks, self._at = chunks, at
+        # For each row which of the values that a condition has found, -1 for none; the place of
+        # each of these, and its length.
+        self._found = found
+        #: whether one condition is decided, and no value is needed
+        self.once = False
 
     def __len__(self) -> int:
         return int(self.chunks.first[-1]) if self._at is None else len(self._at)
@@ -83,7 +98,7 @@ class StoredColumn:
 
     def at(self, rows: NDArray[np.int64]) -> StoredColumn:
         """Some rows, ascending."""
-        return StoredColumn(self.chunks, rows if self._at is None else self._at[rows])
+        return StoredColumn(self.chunks, rows if self._at is None else self._at[rows], self._found)
 
     def take(self, rows: pa.Array) -> pa.Array:
         """Values of some rows, ascending."""
@@ -92,8 +107,13 @@ class StoredColumn:
     def to_arrow(self) -> pa.Array:
         """The values."""
         at, chunks = self._at, self.chunks
-        if at is not None and len(at) <= _MANY * int(chunks.first[-1]):
-            return self.located(at)
+        if at is not None:
+            every = int(chunks.first[-1])
+            known = 0 if self._found is None else np.count_nonzero(self._found[0][at] >= 0)
+            if len(at) - known <= _MANY * every:
+                return self.located(at)
+            if len(at) == every:
+                at = None
         made = chunks.values()
         self._check()
         if made is None:
@@ -102,7 +122,14 @@ class StoredColumn:
 
     def located(self, at: NDArray[np.int64]) -> pa.Array:
         """Values of some of all rows, ascending, of which each is looked for."""
-        where, size = self._places(at)
+        if self._found is None:
+            return self._values(*self._places(at))
+        known, places, sizes = self._found
+        rank = known[at]
+        rest = np.flatnonzero(rank < 0)
+        where, size = places[rank], sizes[rank]
+        if len(rest):
+            where[rest], size[rest] = self._places(at[rest])
         return self._values(where, size)
 
     def valid(self) -> NDArray[np.bool_]:
@@ -131,16 +158,43 @@ class StoredColumn:
             sought = Sought(sought.type)
         if self._at is not None or (kind and not len(sought.lows)):
             return exact(self.to_arrow())
+        out = np.zeros(len(self), np.bool_)
+        decided = sought.decides and len(sought.needle) <= _LONGEST
+        if self.once and decided and not kind:
+            pages, plain = chunks.pages, chunks.plain
+            try:
+                chunks.pages = self._search_plain_pages(sought, out)
+                chunks.plain = plain
+                self._match(kind, exact, sought, out)
+            finally:
+                chunks.pages, chunks.plain = pages, plain
+            return out
+        return out if self._match(kind, exact, sought, out) else exact(self.to_arrow())
+
+    def _match(
+        self,
+        kind: int,
+        exact: Callable[[pa.Array], NDArray[np.bool_]],
+        sought: Sought,
+        out: NDArray[np.bool_],
+    ) -> bool:
+        """Sets the rows for whose values ``exact`` holds; False where there are so many candidates
+        that they are compared faster in one array."""
+        chunks = self.chunks
         found = self._candidates(kind, sought)
         if found is None:
-            return exact(self.to_arrow())
+            return False
         slot, where, size = found
-        out = np.zeros(len(self), np.bool_)
         if not len(slot):
-            return out
+            return True
         decided = sought.decides and len(sought.needle) <= _LONGEST
         good = slot if decided else slot[exact(self._values(where, size))]
-        out[good[good >= 0]] = True
+        plain = good >= 0
+        out[good[plain]] = True
+        if decided and not self.once and plain.any():
+            known = np.full(len(self), -1, np.int64)
+            known[good[plain]] = np.flatnonzero(plain)
+            self._found = known, where, size
         entries = np.zeros(int(chunks.entries.sum()), np.uint8)
         entries[~good[good < 0]] = 1
         if entries.any():
@@ -151,25 +205,47 @@ class StoredColumn:
                 np.zeros_like(chunks.status), chunks.scratch(np.int32),
             )  # fmt: skip
             self._check()
-        return out
+        return True
+
+    def _search_plain_pages(self, sought: Sought, out: NDArray[np.bool_]) -> NDArray[np.int64]:
+        """Sets the rows of plain pages whose texts contain the needle; the other pages.
+
+        Some pages at a time are decompressed and searched in the same memory, which the cache of
+        the processor holds."""
+        chunks, pages = self.chunks, self.chunks.pages
+        is_plain = (pages[:, VERSION] > 0) & (pages[:, ENCODING] == Encoding.PLAIN)
+        mine = pages[is_plain]
+        room = mine[:, SIZE] + BEHIND
+        before = np.cumsum(room) - room
+        starts = np.flatnonzero(np.diff(before // _AT_ONCE, prepend=-1))
+        counts = np.diff(starts, append=len(mine))
+        mine[:, PLACE] = before - np.repeat(before[starts], counts)
+        chunks.plain = chunks.room(int((mine[:, PLACE] + room).max(initial=0)) + ROOM)
+        for first, count in zip(starts.tolist(), counts.tolist(), strict=True):
+            chunks.pages = mine[first : first + count]
+            found = self._candidates(0, sought, every=True)
+            assert found is not None  # they are texts
+            out[found[0]] = True
+        return np.asarray(pages[~is_plain])
 
     @property
     def _base(self) -> NDArray[np.int64]:
         return np.cumsum(self.chunks.entries) - self.chunks.entries
 
     def _candidates(
-        self, kind: int, sought: Sought
+        self, kind: int, sought: Sought, *, every: bool = False
     ) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]] | None:
         """Rows or entries, and place and length of their values; ``None`` where there are so many
-        numbers that they are compared faster in one array."""
+        numbers that they are compared faster in one array. ``every``: there may be many."""
         chunks, pages = self.chunks, self.chunks.pages
         self._unpack_others()
         plain = (pages[:, VERSION] == 0) | (pages[:, ENCODING] == Encoding.PLAIN)
-        every = int(pages[plain, VALUES].sum())
+        most = int(pages[plain, VALUES].sum())
         lows, highs, bits = sought.spans
         needle = np.frombuffer(sought.needle[:_LONGEST], np.uint8)
         one, two = _rarest(sought.needle[:_LONGEST])
-        room = every if len(lows) > _MANY_SPANS and not kind else min(every, 1024 + every // 8)
+        every = every or (len(lows) > _MANY_SPANS and not kind)
+        room = most if every else min(most, 1024 + most // 8)
         while True:
             slot, where, size = (np.empty(room, np.int64) for _ in range(3))
             count = chunks.kernels.candidates(
@@ -182,7 +258,7 @@ class StoredColumn:
                 return slot[:count], where[:count], size[:count]
             if kind:
                 return None
-            room = every
+            room = most
 
     def _places(self, at: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         """Place and length of the values of some rows; the length is -1 for nulls."""
