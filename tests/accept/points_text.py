@@ -55,6 +55,8 @@ def skipping(bench: Workbench) -> None:
         assert json.loads(done.out)["files"]["kept"] == kept, where
         rows = json.loads(bench.skipstone("count", root, where, "--json").out)["rows"]
         assert (rows > 0) == (kept > 0), (where, rows)
+    checked = json.loads(bench.skipstone("check", root, "--deep", "--json").out)
+    assert (checked["ok"], checked["filters"]) == (True, 2 * FILES), checked
 
 
 @point("text: skip(df) and enable() list only the files that can match")
