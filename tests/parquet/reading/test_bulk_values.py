@@ -15,6 +15,7 @@ import pytest
 from hypothesis import event, given, settings
 from hypothesis import strategies as st
 
+import skipstone
 from skipstone._arrays import arrow
 from skipstone.errors import FormatError
 from skipstone.parquet.format.enums import Type
@@ -25,6 +26,8 @@ from tests.parquet.reading.test_bulk_columns import settings_of_writer
 from tests.parquet.reading.test_bulk_hostile import chunk, damaged, read, wanted
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from numpy.typing import NDArray
 
 _TEXTS = ["", "a", "ab", "abc", "b", "é😀", "%_", "a" * 9, "a" * 8 + "b", "x" * 70, "aab" * 20]
@@ -204,3 +207,35 @@ def test_a_text_over_two_values_is_in_neither(tmp_path: Path, coded: bool) -> No
         assert found is not None
         right = flags(leaf, pa.array(words), len(words))
         assert np.array_equal(flags(leaf, found.arrays[0], len(words)), right), pattern
+
+
+@pytest.mark.parametrize("codec", ["zstd", "snappy", "none"])
+@pytest.mark.parametrize("version", ["1.0", "2.0"])
+def test_a_frequent_word_is_counted_and_its_rows_are_read(
+    tmp_path: Path, codec: str, version: str
+) -> None:
+    """The first pages are coded, until the dictionary is full; many pages are searched together."""
+    for file in range(3):
+        texts = [f"{row * 7919:040d} word {'rare' * (row % 9 == 0)}" for row in range(8_000)]
+        column = [None if row % 11 == 3 else text for row, text in enumerate(texts)]
+        pq.write_table(
+            pa.table({"id": range(file * 8_000, file * 8_000 + 8_000), "m": column}),
+            tmp_path / f"{file}.parquet",
+            compression=codec,
+            data_page_version=version,
+            dictionary_pagesize_limit=40_000,
+            data_page_size=30_000,
+        )
+    every = pq.read_table(tmp_path).to_pylist()
+    table = skipstone.Table(str(tmp_path))
+    holding: dict[str, Callable[[str], bool]] = {
+        "m LIKE '%word%'": lambda text: "word" in text,
+        "m LIKE '%rare%'": lambda text: "rare" in text,
+        "m NOT LIKE '%rare%'": lambda text: "rare" not in text,
+        "m LIKE '%7919%' AND m LIKE '%word%'": lambda text: "7919" in text,
+        "m LIKE '%word '": lambda text: text.endswith("word "),
+    }
+    for where, holds in holding.items():
+        rows = [row for row in every if row["m"] is not None and holds(row["m"])]
+        assert table.count(where) == len(rows), where
+        assert table.query(where).to_pylist() == rows, where
