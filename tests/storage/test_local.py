@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import os
+import subprocess
+import sys
 import time
+from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -22,7 +25,9 @@ from skipstone.storage import (
     open_storage,
     table_format,
 )
+from skipstone.storage.atomic_replace import new_directory
 from skipstone.storage.base import metered
+from tests.processes import environment
 
 ODD_NAMES = ["a b.parquet", "é.parquet", "%.parquet", "a%2Fb", "x=y", "new\nline", "日本", "'\"\\"]
 
@@ -437,3 +442,46 @@ def test_table_formats_are_known_by_their_folders(
 ) -> None:
     fill(tmp_path, *files)
     assert table_format(str(tmp_path), open_storage(str(tmp_path))) == found
+
+
+WRITING = """
+import sys, time
+from pathlib import Path
+from skipstone.storage.atomic_replace import new_directory
+with new_directory(Path(sys.argv[1])) as place:
+    place.mkdir()
+    (place / "rows").write_text("rows")
+    print("writing", flush=True)
+    sys.stdin.read()
+"""
+
+
+def test_a_new_directory_is_whole_and_the_rest_of_killed_writers_goes(tmp_path: Path) -> None:
+    """Two writers; one is killed, and the next removes what it left, and not the other's."""
+    target = tmp_path / "new=1"
+    with ExitStack() as stack:
+        killed, running = (
+            stack.enter_context(
+                subprocess.Popen(
+                    [sys.executable, "-c", WRITING, str(target)],
+                    stdin=subprocess.PIPE,
+                    stdout=subprocess.PIPE,
+                    stderr=subprocess.PIPE,
+                    env=environment(),
+                )
+            )
+            for _ in range(2)
+        )
+        for each in (killed, running):
+            assert each.stdout is not None
+            assert each.stdout.readline() == b"writing\n"
+        before = set(tmp_path.iterdir())
+        assert len(before) == 2
+        killed.kill()
+        killed.wait()
+        with new_directory(target) as place:
+            place.mkdir()
+            assert len(before & set(tmp_path.iterdir())) == 1
+        assert list(target.iterdir()) == []
+        assert b"FileExistsError" in running.communicate()[1]
+    assert list(tmp_path.iterdir()) == [target]

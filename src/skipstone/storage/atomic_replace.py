@@ -20,11 +20,13 @@ from __future__ import annotations
 
 import errno
 import fcntl
+import glob
 import hashlib
 import os
 import random
 import re
 import secrets
+import shutil
 import stat
 import threading
 import time
@@ -47,6 +49,7 @@ _EXISTING: Final = os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
 _BUFFER: Final = 1 << 20
 # Bytes after which what was written is made durable meanwhile.
 _SYNCED: Final = 64 << 20
+_FOLDER: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC | os.O_NOFOLLOW
 _NEW: Final = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC | os.O_NOFOLLOW
 _ATTEMPTS: Final = 4
 # The longest name of a file in bytes is 255.
@@ -308,7 +311,45 @@ def _lock(descriptor: int, place: Path) -> bool:
         return False
 
 
+@contextmanager
+def new_directory(path: Path) -> Iterator[Path]:
+    """Where to write the files of the new directory ``path``: it has them all, or is not there.
+
+    They lie in a locked folder ``_tmp-NAME-<32 hex digits>`` meanwhile. Unlocked ones were left by
+    killed writers, and are removed. ``FileExistsError`` where ``path`` exists at the end.
+    """
+    _remove_folders(path)
+    folder = path.with_name(f"{_stem(path)}{secrets.token_hex(16)}")
+    folder.mkdir(parents=True)
+    descriptor = os.open(folder, _FOLDER)
+    try:
+        if not _lock(descriptor, folder):
+            raise _in_use(path)
+        yield folder / "files"
+        if os.path.lexists(path):
+            raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), os.fspath(path))
+        (folder / "files").rename(path)
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+        os.close(descriptor)
+
+
 # -- what killed writers left ----------------------------------------------------------------------
+
+
+def _remove_folders(path: Path) -> None:
+    """Remove the folders of killed writers of the directory ``path``, where locks tell of them."""
+    for folder in path.parent.glob(f"{glob.escape(_stem(path))}*"):
+        if not TEMPORARY.fullmatch(folder.name):
+            continue
+        with suppress(OSError):  # not a folder, another user's, or being written
+            descriptor = os.open(folder, _FOLDER)
+            try:
+                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                if os.fstat(descriptor).st_uid == os.geteuid():
+                    shutil.rmtree(folder)
+            finally:
+                os.close(descriptor)
 
 
 def remove_temporary(path: Path) -> None:

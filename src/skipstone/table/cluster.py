@@ -33,8 +33,6 @@ if TYPE_CHECKING:
 
 # More files are a wrong unit, rather than a wish.
 _MOST_FILES = 100_000
-# Characters of a name that a temporary one repeats: names have 255 bytes at most.
-_NAME = 40
 # Files may arrive between two listings.
 _LISTINGS = 5
 _NEW = "name a directory that does not exist"
@@ -263,22 +261,13 @@ def _published(output: str) -> Iterator[str]:
     if "://" in output:
         yield output
         return
-    import secrets
-    import shutil
+    from skipstone.storage.atomic_replace import new_directory
 
-    target = Path(output)
-    hidden = target.with_name(f"_tmp-{target.name[:_NAME]}-{secrets.token_hex(8)}")
     try:
-        yield str(hidden)
-        try:
-            hidden.rename(target)
-        except OSError as error:
-            if not os.path.lexists(output):
-                raise
-            raise SkipstoneError(f"{output} exists by now", hint=_NEW) from error
-    except BaseException:
-        shutil.rmtree(hidden, ignore_errors=True)
-        raise
+        with new_directory(Path(output)) as place:
+            yield str(place)
+    except FileExistsError as error:
+        raise SkipstoneError(f"{output} exists by now", hint=_NEW) from error
 
 
 def _key_columns(
