@@ -22,7 +22,7 @@ from skipstone.parquet.format.enums import Encoding
 from skipstone.parquet.pages import page_headers
 from skipstone.parquet.thrift import compact
 
-from . import bulk_chunks, bulk_pages_jit, bulk_search_jit, bulk_select_jit, bulk_words_jit
+from . import bulk_chunks, bulk_pages_jit, bulk_search_jit, bulk_select_jit
 from .bulk_chunks import (
     CHUNK,
     COLUMNS,
@@ -317,7 +317,6 @@ def compiled() -> BulkKernels:
         bulk_pages_jit,
         bulk_search_jit,
         bulk_select_jit,
-        bulk_words_jit,
         runs,
         page_headers,
         metadata,

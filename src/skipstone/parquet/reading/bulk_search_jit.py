@@ -18,9 +18,8 @@ from skipstone.parquet.encodings.jit_runs import load
 from skipstone.parquet.format.enums import Encoding
 
 from .bulk_chunks import CHUNK, ENCODING, FIRST, PLACE, SIZE, VALUES, VERSION
-from .bulk_pages_jit import unpacked
+from .bulk_pages_jit import as_float, as_word, equal64, lowest, swapped, unpacked
 from .bulk_select_jit import after_levels
-from .bulk_words_jit import as_float, as_word, equal64, lowest, swapped
 
 _PLAIN: Final = int(Encoding.PLAIN)
 # Physical types of ``candidates``.
