@@ -13,10 +13,11 @@ and going down into a list keeps only the elements. So every array takes a few p
 levels of a leaf, without a loop over rows. All leaves of a group must agree; FormatError otherwise.
 Source: Dremel (Melnik et al., 2010), "record assembly", for columns instead of records.
 
-A leaf that Arrow decoded alone (``reading/splice_pages.py``) has one layer per node above it: a
-struct of one field for a group, a list for a repeated node. All leaves below a node have the same
-layers down to it. So ``join`` takes the validity of a struct and the offsets of a list from its
-first leaf; lists of other lengths in another leaf mean that the file is damaged.
+Each leaf is assembled alone first, with one layer per node above it: a struct of one field for a
+group, a list for a repeated node. Arrow decodes a leaf alone in the same way
+(``reading/splice_pages.py``). All leaves below a node have the same layers down to it. So ``join``
+takes the validity of a struct and the offsets of a list from its first leaf; lists of other lengths
+in another leaf mean that the file is damaged.
 """
 
 from __future__ import annotations
@@ -30,16 +31,18 @@ import pyarrow as pa
 
 from skipstone._arrays import arrow, numbers
 from skipstone.errors import FormatError, UnsupportedError
+from skipstone.parquet.format.enums import FieldRepetitionType
 
 from .arrow_types import Shape, ShapeKind, storage_type
 from .arrow_values import TooLongError, leaf_array
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterator, Mapping, Sequence
 
     import numpy.typing as npt
 
     from skipstone.parquet.encodings.kernels import I64, U8
+    from skipstone.parquet.format.schema import Node
     from skipstone.parquet.pages.column_values import LeafColumn
 
 
@@ -121,110 +124,50 @@ def assemble(shape: Shape, columns: Mapping[int, LeafColumn]) -> pa.Array:
     """
     if not shape.leaves:
         raise UnsupportedError(f"{shape.node.name} has no columns")
-    entries = {
-        ordinal: _Entries(
-            columns[ordinal],
-            columns[ordinal].num_entries,
-            columns[ordinal].definition_levels,
-            columns[ordinal].repetition_levels,
+    parts: dict[int, pa.Array] = {}
+    for leaf in _leaves(shape):
+        column = columns[leaf.leaves[0]]
+        entries = _Entries(
+            column, column.num_entries, column.definition_levels, column.repetition_levels
         )
-        for ordinal in shape.leaves
-    }
-    array, length = _assemble(shape, entries, 0)
-    if len(array) != length:
-        raise FormatError(f"rows of {shape.node.name}", expected=length, got=len(array))
-    return array
+        nodes = (*column.leaf.ancestors[1:], leaf.node)
+        parts[leaf.leaves[0]] = _layers(nodes, leaf.type, entries, 0)
+    return join(shape, parts, strict=True)
 
 
-_Made = tuple[pa.Array, int]
-
-
-def _assemble(shape: Shape, entries: Mapping[int, _Entries], depth: int) -> _Made:
+def _leaves(shape: Shape) -> Iterator[Shape]:
     if shape.kind is ShapeKind.LEAF:
-        mine = entries[shape.leaves[0]]
-        valid = mine.valid(shape.node.max_definition_level, depth)
-        array, length = leaf_array(mine.leaf, valid, shape.type), mine.count(depth)
-        if len(array) != length:
-            raise _unlike(mine.leaf, f"{len(array)} values for {length} places")
-        return array, length
-    make = _struct if shape.kind is ShapeKind.STRUCT else _list
-    array, length = make(shape, entries, depth)
-    if isinstance(shape.type, pa.BaseExtensionType):
-        array = pa.ExtensionArray.from_storage(shape.type, array)
-    return array, length
+        yield shape
+    for child in shape.children:
+        yield from _leaves(child)
 
 
-def _struct(shape: Shape, entries: Mapping[int, _Entries], depth: int) -> _Made:
-    leader = entries[shape.leaves[0]]
-    length = leader.count(depth)
-    valid = _valid(shape, leader, shape.node.max_definition_level, depth)
-    for ordinal in shape.leaves[1:]:
-        other = _valid(shape, entries[ordinal], shape.node.max_definition_level, depth)
-        if entries[ordinal].count(depth) != length or not _same(valid, other):
-            raise _unlike(entries[ordinal].leaf, f"unlike those of {leader.leaf.leaf.name}")
-    children = [_assemble(child, entries, depth)[0] for child in shape.children]
-    made = storage_type(shape.type)
-    return pa.Array.from_buffers(made, length, [_bits(valid)], children=children), length
-
-
-def _valid(shape: Shape, entries: _Entries, level: int, depth: int) -> npt.NDArray[np.bool_] | None:
-    return entries.valid(level, depth) if shape.nullable else None
-
-
-def _list(shape: Shape, entries: Mapping[int, _Entries], depth: int) -> _Made:
-    # An element counts from the definition level of the repeated node, a list from the one below.
-    level = shape.repeated.max_definition_level
-    leader = entries[shape.leaves[0]]
-    valid = _valid(shape, leader, level - 1, depth)
-    offsets, inner = leader.offsets(depth, level)
-    below = {shape.leaves[0]: inner}
-    for ordinal in shape.leaves[1:]:
-        other = _valid(shape, entries[ordinal], level - 1, depth)
-        theirs, below[ordinal] = entries[ordinal].offsets(depth, level)
-        if not np.array_equal(offsets, theirs) or not _same(valid, other):
-            raise _unlike(entries[ordinal].leaf, f"unlike those of {leader.leaf.leaf.name}")
-    length, type_ = len(offsets) - 1, storage_type(shape.type)
-    parts = [_assemble(child, below, depth + 1)[0] for child in shape.children]
-    if shape.kind is ShapeKind.MAP:
-        key, value = parts
-        if key.null_count:
-            raise FormatError(f"{shape.node.name}: {key.null_count} keys are null")
-        pairs = pa.struct([type_.key_field, type_.item_field])
-        held = pa.Array.from_buffers(pairs, len(key), [None], children=[key, value])
-        return _from_offsets(type_, offsets, valid, held, 32), length
-    is_large = pa.types.is_large_list(type_)
-    made = pa.large_list(type_.value_field) if is_large else pa.list_(type_.value_field)
-    array = _from_offsets(made, offsets, valid, parts[0], 64 if is_large else 32)
-    if made == type_:
-        return array, length
-    try:
-        return array.cast(type_), length
-    except pa.ArrowException as error:
-        raise FormatError(f"{shape.node.name} as {type_}: {error}") from error
-
-
-def _from_offsets(
-    type_: pa.DataType,
-    offsets: I64,
-    valid: npt.NDArray[np.bool_] | None,
-    child: pa.Array,
-    bits: int,
-) -> pa.Array:
-    if bits == 32:
-        if offsets[-1] > _LONGEST:
-            raise TooLongError(f"{offsets[-1]} elements in an Arrow array of {type_}")
-        buffer = pa.py_buffer(offsets.astype(np.int32))
+def _layers(nodes: Sequence[Node], type: pa.DataType, entries: _Entries, depth: int) -> pa.Array:
+    """A leaf with its layers, as Arrow decodes it alone, but for 64-bit offsets."""
+    node, *below = nodes
+    offsets: I64 | None = None
+    if node.repetition is FieldRepetitionType.REPEATED:
+        offsets, entries = entries.offsets(depth, node.max_definition_level)
+        depth += 1
+    valid = entries.valid(node.max_definition_level, depth)
+    if below:
+        inner = _layers(below, type, entries, depth)
+        kind = pa.struct([pa.field("v", inner.type)])
+        nulls = _bits(valid if node.repetition is FieldRepetitionType.OPTIONAL else None)
+        array = pa.Array.from_buffers(kind, len(inner), [nulls], children=[inner])
     else:
-        buffer = pa.py_buffer(offsets)
-    return pa.Array.from_buffers(type_, len(offsets) - 1, [_bits(valid), buffer], children=[child])
+        array, length = leaf_array(entries.leaf, valid, type), entries.count(depth)
+        if len(array) != length:
+            raise _unlike(entries.leaf, f"{len(array)} values for {length} places")
+    if offsets is None:
+        return array
+    kind = pa.large_list(pa.field("v", array.type, nullable=False))
+    buffers = [None, pa.py_buffer(offsets)]
+    return pa.Array.from_buffers(kind, len(offsets) - 1, buffers, children=[array])
 
 
 def _bits(valid: npt.NDArray[np.bool_] | None) -> pa.Buffer | None:
     return None if valid is None else pa.py_buffer(np.packbits(valid, bitorder="little"))
-
-
-def _same(a: npt.NDArray[np.bool_] | None, b: npt.NDArray[np.bool_] | None) -> bool:
-    return a is b if a is None or b is None else np.array_equal(a, b)
 
 
 def assemble_rows(shape: Shape, columns: Mapping[int, LeafColumn], num_rows: int) -> list[pa.Array]:
@@ -250,18 +193,23 @@ def assemble_rows(shape: Shape, columns: Mapping[int, LeafColumn], num_rows: int
 # -- leaves that Arrow decoded ---------------------------------------------------------------------
 
 
-def join(shape: Shape, parts: Mapping[int, pa.Array]) -> pa.Array:
-    """The array of ``shape`` from its leaves' arrays, which must have equally many rows."""
+def join(shape: Shape, parts: Mapping[int, pa.Array], *, strict: bool = False) -> pa.Array:
+    """The array of ``shape`` from its leaves' arrays, which must have equally many rows, and with
+    ``strict`` the same nulls above them."""
     if len({len(part) for part in parts.values()}) > 1:
         raise _different_lists(shape)
+    if strict and len(parts) > 1 and shape.nullable:
+        first, *others = (part.is_null() for part in parts.values())
+        if any(not first.equals(other) for other in others):
+            raise FormatError(f"the leaves of {'.'.join(shape.node.path)} have other nulls")
     if shape.kind is ShapeKind.LEAF:
         (part,) = parts.values()
         return part if part.type == shape.type else _as(part, shape.type)
     type, storage = shape.type, storage_type(shape.type)
     if shape.kind is ShapeKind.STRUCT:
-        made = _join_struct(shape, storage, parts)
+        made = _join_struct(shape, storage, parts, strict=strict)
     else:
-        made = _join_list(shape, storage, parts)
+        made = _join_list(shape, storage, parts, strict=strict)
     if storage is not type:
         return pa.ExtensionArray.from_storage(type, made)
     return made
@@ -275,17 +223,21 @@ def _as(part: pa.Array, type: pa.DataType) -> pa.Array:
     return part.cast(type)
 
 
-def _join_struct(shape: Shape, type: pa.DataType, parts: Mapping[int, pa.Array]) -> pa.Array:
+def _join_struct(
+    shape: Shape, type: pa.DataType, parts: Mapping[int, pa.Array], *, strict: bool
+) -> pa.Array:
     outer = parts[shape.leaves[0]]
     children = [
-        join(child, {leaf: parts[leaf].field(0) for leaf in child.leaves})
+        join(child, {leaf: parts[leaf].field(0) for leaf in child.leaves}, strict=strict)
         for child in shape.children
     ]
     mask = outer.is_null() if outer.null_count else None
     return pa.StructArray.from_arrays(children, fields=list(type.fields), mask=mask)
 
 
-def _join_list(shape: Shape, type: pa.DataType, parts: Mapping[int, pa.Array]) -> pa.Array:
+def _join_list(
+    shape: Shape, type: pa.DataType, parts: Mapping[int, pa.Array], *, strict: bool
+) -> pa.Array:
     outer = parts[shape.leaves[0]]
     lists = parts if shape.bare else {leaf: part.field(0) for leaf, part in parts.items()}
     offsets, values = _offsets_and_values(lists[shape.leaves[0]])
@@ -298,21 +250,28 @@ def _join_list(shape: Shape, type: pa.DataType, parts: Mapping[int, pa.Array]) -
     if shape.kind is ShapeKind.MAP:
         key, item = (
             # Entries are structs of key and value.
-            join(child, {leaf: inner[leaf].field(0) for leaf in child.leaves})
+            join(child, {leaf: inner[leaf].field(0) for leaf in child.leaves}, strict=strict)
             for child in shape.children
         )
         if key.null_count:
-            raise FormatError(f"a null key in the map {'.'.join(shape.node.path)}")
-        return pa.MapArray.from_arrays(
-            arrow(offsets.astype(np.int32)), key, item, type=type, mask=mask
-        )
+            raise FormatError(f"{'.'.join(shape.node.path)}: {key.null_count} keys are null")
+        return pa.MapArray.from_arrays(_narrow(offsets, type), key, item, type=type, mask=mask)
     (element,) = shape.children
     # The repeated node is the element, or it holds nothing but the element.
     held = not shape.bare and element.node is not shape.node.children[0]
     items = join(
-        element, {leaf: inner[leaf].field(0) if held else inner[leaf] for leaf in element.leaves}
+        element,
+        {leaf: inner[leaf].field(0) if held else inner[leaf] for leaf in element.leaves},
+        strict=strict,
     )
     return _list_array(type, offsets, items, mask)
+
+
+def _narrow(offsets: I64, type: pa.DataType) -> pa.Array:
+    """Offsets of 32 bits."""
+    if len(offsets) and offsets[-1] > _LONGEST:
+        raise TooLongError(f"{offsets[-1]} elements in an Arrow array of {type}")
+    return arrow(offsets.astype(np.int32))
 
 
 def _list_array(
@@ -327,7 +286,7 @@ def _list_array(
         # A cast makes lists of the type null longer than their elements.
         return pa.LargeListArray.from_arrays(arrow(offsets), items, type=type, mask=mask)
     made = pa.ListArray.from_arrays(
-        arrow(offsets.astype(np.int32)), items, type=pa.list_(type.value_field), mask=mask
+        _narrow(offsets, type), items, type=pa.list_(type.value_field), mask=mask
     )
     if made.type == type:
         return made
@@ -335,6 +294,8 @@ def _list_array(
         return made.cast(type)
     except pa.ArrowNotImplementedError:
         return _fixed_list(type, offsets, items, mask)
+    except pa.ArrowException as error:
+        raise FormatError(f"lists as {type}: {error}") from error
 
 
 def _fixed_list(
