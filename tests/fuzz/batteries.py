@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 
-from skipstone.inspect.parquet_file import inspect_file
+from skipstone.inspect.inspection import InspectOptions
+from skipstone.inspect.parquet_file import inspect_parquet
 from skipstone.parquet.format.footer import find_footer
 from skipstone.parquet.format.footer_arrays import FooterArrays
 from skipstone.parquet.format.footer_lanes import scan_many
@@ -49,7 +50,7 @@ class Damaged:
 
     def inspect(self) -> FileInspection:
         """As ``skipstone inspect --pages`` would."""
-        return inspect_file(self.path, pages=True, rows=3, decryption=self.decryption)
+        return inspect_parquet(self.path, InspectOptions(pages=True), self.decryption)
 
 
 def _metadata(damaged: Damaged, attempt: Attempt) -> None:

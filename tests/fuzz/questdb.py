@@ -8,6 +8,7 @@ import zlib
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from skipstone.inspect.inspection import InspectOptions
 from skipstone.inspect.questdb_files import inspect_pm, inspect_txn
 from skipstone.questdb.evidence.opened_pm import OpenedPm
 from skipstone.questdb.format.pm import Pm
@@ -37,7 +38,7 @@ def _inspected(damaged: Damaged, attempt: Attempt) -> None:
     for size in (None, *_SIZES):
         for crc in (True, False):
             call = lambda size=size, crc=crc: inspect_pm(  # noqa: E731
-                damaged.path, parquet_size=size, check_crc=crc
+                damaged.path, InspectOptions(parquet_size=size, no_crc=not crc)
             )
             found = attempt(call)
             if found is not None:
@@ -91,7 +92,7 @@ def _evidence(damaged: Damaged, attempt: Attempt) -> None:
 
 
 def _txn(damaged: Damaged, attempt: Attempt) -> None:
-    found = attempt(inspect_txn, damaged.path)
+    found = attempt(inspect_txn, damaged.path, InspectOptions())
     if found is not None:
         attempt(str, found)
         attempt(lambda: json.dumps(found.to_dict(), allow_nan=False))

@@ -10,7 +10,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from skipstone.inspect.parquet_file import inspect_file
+from skipstone.inspect.inspection import InspectOptions
+from skipstone.inspect.parquet_file import inspect_parquet
 from skipstone.parquet.encryption.decryption import decryption_from_json
 from tests.folders import GOLDEN
 
@@ -192,7 +193,7 @@ def test_it_does_not_need_the_whole_file(tmp_path: Path, file: Path) -> None:
     opened = ParquetFile(str(big))
     assert opened.size > 30_000_000
     assert opened.bytes_read <= 65_536
-    assert inspect_file(str(big), pages=True, rows=1).arrays is not None
+    assert inspect_parquet(str(big), InspectOptions(pages=True, rows=1)).arrays is not None
 
 
 @golden
@@ -230,7 +231,9 @@ def test_an_encrypted_file_shows_what_can_be_seen(run: Run, tmp_path: Path) -> N
 @golden
 @pytest.mark.parametrize("name", sorted(p.name for p in TESTING.glob("*.parquet")))
 def test_every_golden_file_is_shown_as_one_document(name: str) -> None:
-    found = inspect_file(str(TESTING / name), pages=True, rows=0 if "large" in name else 1)
+    found = inspect_parquet(
+        str(TESTING / name), InspectOptions(pages=True, rows=0 if "large" in name else 1)
+    )
     document = json.loads(json.dumps(found.to_dict(), allow_nan=False))
     rows = sum(group["num_rows"] for group in document["metadata"]["row_groups"])
     assert found.arrays is not None
@@ -246,7 +249,7 @@ def test_every_golden_file_is_shown_as_one_document(name: str) -> None:
 )
 def test_indexes_equal_those_that_another_reader_found(path: Path) -> None:
     name = path.name.removesuffix(".offset_indexes.json")
-    found = inspect_file(str(HYPARQUET / f"{name}.parquet"), pages=True)
+    found = inspect_parquet(str(HYPARQUET / f"{name}.parquet"), InspectOptions(pages=True, rows=0))
     ours = [
         [
             (each["offset"], each["compressed_page_size"], each["first_row_index"])

@@ -1,4 +1,4 @@
-"""Inspects a Parquet file: ``inspect_file`` collects the parts of a ``FileInspection``.
+"""Inspects a Parquet file: ``inspect_parquet`` collects the parts of a ``FileInspection``.
 
 It reads the footer and the requested parts, a window at a time, and never holds the whole file.
 """
@@ -47,31 +47,30 @@ _READERS = dict(
 )
 
 
-def inspect_file(
-    path: str,
-    *,
-    columns: Sequence[str] = (),
-    pages: bool = False,
-    verify: bool = False,
-    rows: int = 0,
-    storage_options: Mapping[str, str] | None = None,
-    decryption: Decryption | None = None,
+def inspect_parquet(
+    path: str, options: InspectOptions, decryption: Decryption | None = None
 ) -> FileInspection:
     """Inspect the Parquet file at ``path``.
 
     ``columns`` selects columns (dotted paths; a group stands for all below it); ``pages``
     also reads page headers, page indexes and the headers of Bloom filters; ``verify`` reads and
-    checks everything (``ParquetFile.verify``); ``rows`` first rows are decoded.
+    checks everything (``ParquetFile.verify``); ``rows`` first rows are decoded. ``decryption`` has
+    the keys, by default those of the file ``keys``.
     Raises ``FormatError`` for a file that is not Parquet or has a damaged footer. With ``verify``,
     raises ``KeyUnavailableError`` if the footer is encrypted and cannot be read.
     """
+    if options.keys is not None:
+        text = Path(options.keys).read_text(encoding="utf-8")
+        decryption = decryption_from_json(text, file=options.keys)
     try:
-        file = ParquetFile(path, storage_options=storage_options, decryption=decryption)
+        file = ParquetFile(path, storage_options=options.storage_options, decryption=decryption)
     except KeyUnavailableError as error:
-        if verify:
-            raise
-        return _encrypted_footer(canonical_path(path), storage_options, error)
-    leaves = _leaves(file, columns)
+        if options.verify:
+            raise KeyUnavailableError(
+                error.message, hint="give the keys with --keys FILE"
+            ) from error
+        return _encrypted_footer(canonical_path(path), options, error)
+    leaves = _leaves(file, options.columns)
     notes = [
         f"{file.footer.schema.leaves[leaf].name}: {in_words(error, file.path)}"
         for leaf, error in sorted(file.unavailable.items())
@@ -86,7 +85,7 @@ def inspect_file(
             unavailable=file.unavailable,
             signature_verified=file.signature_verified,
         )
-    shown = _rows(file, leaves, rows, notes)
+    shown = _rows(file, leaves, options.rows, notes)
     return FileInspection(
         path=file.path,
         size=file.size,
@@ -94,18 +93,18 @@ def inspect_file(
         arrays=file.footer,
         leaves=leaves,
         encryption=encryption,
-        chunks=tuple(_chunks(file, leaves)) if pages else None,
-        verification=verify_file(file, [leaf.name for leaf in leaves]) if verify else None,
+        chunks=tuple(_chunks(file, leaves)) if options.pages else None,
+        verification=verify_file(file, [leaf.name for leaf in leaves]) if options.verify else None,
         rows=shown,
         notes=tuple(notes),
     )
 
 
 def _encrypted_footer(
-    path: str, storage_options: Mapping[str, str] | None, error: KeyUnavailableError
+    path: str, options: InspectOptions, error: KeyUnavailableError
 ) -> FileInspection:
     """The inspection of a file whose encrypted footer cannot be read."""
-    storage = open_storage(path, storage_options)
+    storage = open_storage(path, options.storage_options)
     version, end = storage.read_tail(path, 64 * 1024)
     size = version.size or 0
     tail = Tail.from_bytes(end[-TAIL_LENGTH:], size)
@@ -232,25 +231,3 @@ def is_parquet(storage: Storage, path: str) -> bool:
         head = file.read(4)
     _, tail = storage.read_tail(path, 4)
     return not {head, bytes(tail)}.isdisjoint({MAGIC, MAGIC_ENCRYPTED})
-
-
-def inspect_parquet(path: str, options: InspectOptions) -> FileInspection:
-    """Inspect the Parquet file at ``path`` with the caller's options."""
-    try:
-        return inspect_file(
-            path,
-            columns=options.columns,
-            pages=options.pages,
-            verify=options.verify,
-            rows=options.rows,
-            storage_options=options.storage_options,
-            decryption=_keys(options.keys),
-        )
-    except KeyUnavailableError as error:
-        raise KeyUnavailableError(error.message, hint="give the keys with --keys FILE") from error
-
-
-def _keys(path: str | None) -> Decryption | None:
-    if path is None:
-        return None
-    return decryption_from_json(Path(path).read_text(encoding="utf-8"), file=path)

@@ -27,8 +27,6 @@ from .inspection import InspectionReport, indented, is_file, more
 from .pm_description import CheckedSnapshot, PmInspection
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     from skipstone.questdb.format.pm import PmSnapshot
     from skipstone.questdb.format.txn import Partitioning, Txn
     from skipstone.storage import Storage
@@ -74,36 +72,24 @@ def kind_by_content(storage: Storage, path: str) -> Kind | None:
 
 def inspect_questdb(path: str, kind: Kind, options: InspectOptions) -> PmInspection | TxnInspection:
     """Inspect the ``_pm`` or ``_txn`` at ``path``."""
-    if kind == "_txn":
-        return inspect_txn(path, storage_options=options.storage_options)
-    return inspect_pm(
-        path,
-        parquet_size=options.parquet_size,
-        check_crc=not options.no_crc,
-        storage_options=options.storage_options,
-    )
+    return (inspect_txn if kind == "_txn" else inspect_pm)(path, options)
 
 
-def inspect_pm(
-    path: str,
-    *,
-    parquet_size: int | None = None,
-    check_crc: bool = True,
-    storage_options: Mapping[str, str] | None = None,
-) -> PmInspection:
+def inspect_pm(path: str, options: InspectOptions) -> PmInspection:
     """Inspect the ``_pm`` at ``path``.
 
     ``parquet_size`` selects the snapshot of a Parquet file of that size, ``None`` the newest.
-    ``FormatError`` if the file is damaged; without ``check_crc`` a wrong CRC does not raise.
+    ``FormatError`` if the file is damaged; with ``no_crc`` a wrong CRC does not raise.
     """
+    parquet_size = options.parquet_size
     path = canonical_path(path)
-    storage = open_storage(path, storage_options)
+    storage = open_storage(path, options.storage_options)
     data = storage.read(path)
     pm = Pm(data, file=path)
     snapshot = pm.snapshot(parquet_size)
     notes: list[str] = []
     chain = _chain(snapshot, notes)
-    if check_crc and not chain[0].ok:
+    if not options.no_crc and not chain[0].ok:
         raise FormatError(
             "CRC32",
             file=path,
@@ -232,10 +218,10 @@ class TxnInspection(InspectionReport):
         return f"partitions\n{shown}{more(total, _MOST_PARTITIONS, 'partitions')}"
 
 
-def inspect_txn(path: str, *, storage_options: Mapping[str, str] | None = None) -> TxnInspection:
+def inspect_txn(path: str, options: InspectOptions) -> TxnInspection:
     """Inspect the ``_txn`` at ``path``; ``FormatError`` if it is damaged."""
     path = canonical_path(path)
-    storage = open_storage(path, storage_options)
+    storage = open_storage(path, options.storage_options)
     for _ in range(_ATTEMPTS):
         data = storage.read(path)
         txn = read_txn(data, file=path)
