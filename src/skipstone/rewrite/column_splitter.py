@@ -37,9 +37,10 @@ from skipstone.parquet.format.column_files import (
 )
 from skipstone.parquet.format.summary_file import is_summary
 from skipstone.parquet.reading.file import ParquetFile
+from skipstone.parquet.reading.page_metadata import bloom_to_copy
 from skipstone.parquet.reading.page_tables import chunk_place
 from skipstone.parquet.reading.pinned_file import PinnedReader, load_footer
-from skipstone.parquet.writing.chunk_modules import bloom_modules, index_ranges
+from skipstone.parquet.writing.chunk_modules import index_ranges
 from skipstone.parquet.writing.file_writer import ChunkWriter, FileWriter
 from skipstone.parquet.writing.footer_editor import (
     FieldValues,
@@ -235,11 +236,10 @@ def _write_part(
             # The range that readers use: some old writers state too small a size.
             place = chunk_place(footer, r, c, path=file.path, size=file.size)
             old = footer.column_chunk(r, c)
-            assert old.meta_data is not None  # nothing is encrypted
             placed = writer.chunk((r, c), footer.schema.leaves[c].path)
             moved = placed.copy(reader, place, old)
             placed.fields["file_offset"] = placed.start
-            placed.bloom = bloom_modules(reader, file.path, old.meta_data, None, {})
+            placed.bloom = bloom_to_copy(file, (r, c))
             where = index_ranges(old, file.path)
             if where.column_index is not None:
                 placed.column_index = bytes(reader.one(*where.column_index))

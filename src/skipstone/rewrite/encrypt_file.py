@@ -25,8 +25,8 @@ from skipstone.parquet.format.enums import PageType
 from skipstone.parquet.format.footer import MAGIC
 from skipstone.parquet.format.page_index import OffsetIndex
 from skipstone.parquet.reading.file import ParquetFile
+from skipstone.parquet.reading.page_metadata import bloom_to_copy
 from skipstone.parquet.writing.chunk_modules import (
-    bloom_modules,
     index_ranges,
     plain_pages,
     unpadded,
@@ -362,15 +362,12 @@ class ModuleCopier:
         """Give the writer the Bloom filters and indexes of a row group."""
         path, wanted = self.file.path, list[ByteRange]()
         for each in chunks:
-            meta = _meta(each.old)
             wanted += [where for where in index_ranges(each.old, path) if where is not None]
-            if meta.bloom_filter_offset and meta.bloom_filter_length:
-                wanted.append(ByteRange(path, meta.bloom_filter_offset, meta.bloom_filter_length))
         known = self.file.reader.read(wanted) if wanted else {}
         for each in chunks:
             where, placed = index_ranges(each.old, path), each.placed
             encrypted = each.source is not None or placed.encrypted
-            self._bloom_filter(each, known, encrypted=encrypted)
+            self._bloom_filter(each, encrypted=encrypted)
             if where.column_index is not None:
                 self.modules += encrypted
                 placed.column_index = self._plain(
@@ -381,13 +378,10 @@ class ModuleCopier:
                 data = self._plain(each, ModuleType.OFFSET_INDEX, known, where.offset_index)
                 placed.offset_index = self._relocated(each, data, where.offset_index)
 
-    def _bloom_filter(
-        self, chunk: _CopiedChunk, known: Mapping[ByteRange, memoryview], *, encrypted: bool
-    ) -> None:
-        old = _meta(chunk.old)
-        if not old.bloom_filter_offset:
+    def _bloom_filter(self, chunk: _CopiedChunk, *, encrypted: bool) -> None:
+        if not _meta(chunk.old).bloom_filter_offset:
             return
-        found = bloom_modules(self.file.reader, self.file.path, old, chunk.source, known)
+        found = bloom_to_copy(self.file, chunk.placed.key)
         chunk.placed.bloom = found
         self.left_out += found is None
         self.modules += 2 * (encrypted and found is not None)

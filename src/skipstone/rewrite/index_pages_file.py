@@ -21,9 +21,8 @@ from skipstone.human import SHOWN, Report, duration, of_total, plural, size
 from skipstone.parquet.format.index_pages import ROLL_OVER
 from skipstone.parquet.index_pages.tree import ChunkIndexPages, index_pages_of
 from skipstone.parquet.reading.file import ParquetFile
-from skipstone.parquet.reading.page_metadata import read_offset_index
+from skipstone.parquet.reading.page_metadata import bloom_to_copy, read_offset_index
 from skipstone.parquet.writing.chunk_modules import (
-    bloom_modules,
     index_ranges,
     plain_pages,
     unpadded,
@@ -233,7 +232,7 @@ class _IndexPagesWriter:
             index_page = placed.start + plan.index_page_offset
             placed.end(old, found.uncompressed + plan.length, index_page=index_page)
         if meta.bloom_filter_offset:
-            placed.bloom = bloom_modules(file.reader, file.path, meta, None, {})
+            placed.bloom = bloom_to_copy(file, key)
             if placed.bloom is None:
                 self._note(key, "a Bloom filter of an old kind left out")
         if old_index is None:

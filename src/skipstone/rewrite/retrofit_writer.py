@@ -16,10 +16,13 @@ from typing import TYPE_CHECKING, Final
 from skipstone.errors import FormatError, SkipstoneError, StaleError
 from skipstone.parquet.format.enums import Encoding
 from skipstone.parquet.format.metadata import ColumnMetaData, Statistics
-from skipstone.parquet.reading.page_metadata import read_bloom_filter, read_offset_index
-from skipstone.parquet.thrift.compact import read_struct
+from skipstone.parquet.reading.page_metadata import (
+    BloomModules,
+    bloom_to_copy,
+    read_offset_index,
+)
 from skipstone.parquet.writing.chunk_copier import ChunkCopier, Copied, Ready, page_batches
-from skipstone.parquet.writing.chunk_modules import BloomModules
+from skipstone.parquet.writing.chunk_modules import index_ranges, unpadded
 from skipstone.parquet.writing.chunk_statistics import (
     NO_BOUNDS,
     BloomFilterBuilder,
@@ -181,14 +184,15 @@ class RetrofitWriter:
         for kind in needs & {"checksums", "pages"}:
             self._note(kind, 4 * copied.checksums_added if kind == "checksums" else 0)
         if facts is None or facts.filling is None:
-            bloom = read_bloom_filter(self.file, key)
+            placed.bloom = bloom_to_copy(self.file, key)
+            if placed.bloom is None and meta.bloom_filter_offset:
+                self.notes.append(
+                    f"row group {key[0]}, {leaf.name}: a Bloom filter of an old kind left out"
+                )
         else:
-            bloom = facts.bloom_filter()
-        if bloom is not None:
-            data = bloom.to_bytes()
+            data = facts.bloom_filter().to_bytes()
             placed.bloom = BloomModules.of(data)
-            if "bloom filter" in needs:
-                self._note("bloom filter", len(data))
+            self._note("bloom filter", len(data))
         self._indexes(chunk, placed, needs)
         if facts is not None:
             self._statistics(placed, meta, facts, needs)
@@ -231,14 +235,8 @@ class RetrofitWriter:
             self._note("column index", len(bounds))
 
     def _old_column_index(self, key: ChunkKey) -> bytes | None:
-        old = self.file.footer.column_chunk(*key)
-        if not old.column_index_offset or not old.column_index_length:
-            return None
-        place = self.file.chunk_pages.place(key)
-        data = self.file.reader.one(
-            place.path, old.column_index_offset, old.column_index_length
-        ).tobytes()
-        return data[: read_struct(data)[1]]
+        where = index_ranges(self.file.footer.column_chunk(*key), self.file.path).column_index
+        return None if where is None else unpadded(bytes(self.file.reader.one(*where)))
 
     def _statistics(
         self,

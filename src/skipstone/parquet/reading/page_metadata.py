@@ -6,15 +6,15 @@ reads them completely, for people and for checks.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import numpy as np
 import pyarrow as pa
 
-from skipstone.errors import FormatError
+from skipstone.errors import FormatError, UnsupportedError
 from skipstone.parquet.arrow.metadata_tables import names, numbers, shown, texts_by_leaf
 from skipstone.parquet.encryption.modules import ModuleType, module_length
-from skipstone.parquet.format.bloom_filter import MAX_BYTES, BloomFilter, BloomFilterHeader
+from skipstone.parquet.format.bloom_filter import BloomFilter, BloomFilterHeader, read_header
 from skipstone.parquet.format.enums import Encoding, PageType
 from skipstone.parquet.format.page_index import (
     ColumnIndex,
@@ -125,57 +125,88 @@ def _usable(file: FileReader, found: _Arrays | Reason) -> _Arrays:
 # -- Bloom filters ---------------------------------------------------------------------------------
 
 
+class BloomModules(NamedTuple):
+    """The bytes of BloomFilterHeader, and of the bitset."""
+
+    header: bytes | memoryview
+    bitset: bytes | memoryview
+
+    @classmethod
+    def of(cls, data: bytes) -> BloomModules:
+        """From the bytes of a whole filter in the clear."""
+        _, at = read_header(data, end=len(data))
+        view = memoryview(data)
+        return cls(view[:at], view[at:])
+
+
 def bloom_filter_header(file: FileReader, key: ChunkKey) -> BloomFilterHeader | None:
     """The header of a chunk's filter, ``None`` where it has none."""
-    found = _header(file, key)
-    return None if found is None else found[0]
+    found = _bloom_head(file, key, _HEADER)
+    return None if found is None else BloomFilterHeader.from_bytes(found[0])
 
 
 def read_bloom_filter(file: FileReader, key: ChunkKey) -> BloomFilter | None:
     """The whole filter of a chunk, ``None`` where it has none."""
-    found = _header(file, key)
+    found = read_bloom_modules(file, key)
+    return None if found is None else BloomFilter.from_bitset(found.bitset)
+
+
+def bloom_to_copy(file: FileReader, key: ChunkKey) -> BloomModules | None:
+    """As ``read_bloom_modules``; ``None`` also for a filter of a kind no longer read."""
+    try:
+        return read_bloom_modules(file, key)
+    except UnsupportedError:
+        return None
+
+
+def read_bloom_modules(file: FileReader, key: ChunkKey) -> BloomModules | None:
+    """The modules of a chunk's filter in the clear, ``None`` where it has none.
+
+    ``UnsupportedError`` for another algorithm, hash or compression.
+    """
+    found = _bloom_head(file, key, int(file.footer.chunk("bloom_filter_length")[key]))
     if found is None:
         return None
-    header, path, start = found
-    if not 0 < header.numBytes <= MAX_BYTES:
-        raise FormatError(
-            "numBytes of a Bloom filter",
-            file=path,
-            offset=start,
-            expected=f"at most {MAX_BYTES}",
-            got=header.numBytes,
-        )
-    decryptor = file.chunk_pages.column_decryptor(key)
+    header, start, rest = found
+    path, decryptor = file.chunk_pages.place(key).path, file.chunk_pages.column_decryptor(key)
+    module = ModuleType.BLOOM_FILTER_BITSET
     try:
-        if decryptor is None:
-            bits: bytes | memoryview = file.reader.one(path, start, header.numBytes)
-        else:
-            length = decryptor.encrypted_length(header.numBytes, ModuleType.BLOOM_FILTER_BITSET)
-            module = file.reader.one(path, start, length)
-            bits = decryptor.decrypt(ModuleType.BLOOM_FILTER_BITSET, module, base=start)
-        return BloomFilter.from_bitset(bits, base=start)
+        size, at = read_header(header, base=start - len(header))
+        length = size if decryptor is None else decryptor.encrypted_length(size, module)
+        bits = rest[:length] if length <= len(rest) else file.reader.one(path, start, length)
+        if decryptor is not None:
+            return BloomModules(header[:at], decryptor.decrypt(module, bits, base=start))
+        return BloomModules(header[:at], bytes(bits))
     except FormatError as error:
         raise error.in_file(path) from error
 
 
-def _header(file: FileReader, key: ChunkKey) -> tuple[BloomFilterHeader, str, int] | None:
-    """The header, the file that holds it, and where the bitset begins."""
+def _bloom_head(
+    file: FileReader, key: ChunkKey, length: int
+) -> tuple[bytes, int, memoryview] | None:
+    """The header in the clear, where the bitset begins, and what was read from there on: the first
+    read takes ``length`` bytes, or a header."""
     offset = int(file.footer.chunk("bloom_filter_offset")[key])
-    if offset < 0:
+    if offset <= 0:
         return None
     path = file.chunk_pages.place(key).path
     room = max(0, file.reader.size(path) - offset)
-    data: bytes | memoryview = file.reader.one(path, offset, min(_HEADER, room))
+    data = file.reader.one(path, offset, min(max(length, _HEADER), room))
     decryptor = file.chunk_pages.column_decryptor(key)
     try:
         if decryptor is None:
             reader = Reader(data, base=offset)
-            return BloomFilterHeader.read(reader), path, offset + reader.at
-        length = module_length(data, 0, base=offset)
-        if length > len(data):
-            data = file.reader.one(path, offset, min(length, room))
-        plain = decryptor.decrypt(ModuleType.BLOOM_FILTER_HEADER, data[:length], base=offset)
-        return BloomFilterHeader.from_bytes(plain, base=offset), path, offset + length
+            try:
+                BloomFilterHeader.read(reader)
+            except FormatError:
+                read_header(data, base=offset)  # it may be of a kind no longer read
+                raise
+            return bytes(data[: reader.at]), offset + reader.at, data[reader.at :]
+        stop = module_length(data, 0, base=offset)
+        if stop > len(data):
+            data = file.reader.one(path, offset, min(stop, room))
+        plain = decryptor.decrypt(ModuleType.BLOOM_FILTER_HEADER, data[:stop], base=offset)
+        return plain, offset + stop, data[stop:]
     except FormatError as error:
         raise error.in_file(path) from error
 

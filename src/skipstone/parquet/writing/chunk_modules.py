@@ -1,4 +1,4 @@
-"""Reads the modules of one column chunk in the clear: pages, indexes, Bloom filter.
+"""Reads the modules of one column chunk in the clear: pages, and where its indexes lie.
 
 Modules that are not encrypted are returned unchanged. The checksum of a page is verified first: a
 new checksum over damaged bytes would make the page look valid.
@@ -8,26 +8,23 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from skipstone.errors import FormatError, UnsupportedError
-from skipstone.parquet.encryption.modules import AuthenticationError, module_length
-from skipstone.parquet.format.bloom_filter import read_header
+from skipstone.errors import FormatError
+from skipstone.parquet.encryption.modules import AuthenticationError
 from skipstone.parquet.pages.page import Page, read_page
 from skipstone.parquet.thrift.compact import Limits, read_struct
 from skipstone.storage import ByteRange
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterator
 
     from skipstone.parquet.encryption.column_decryptor import ColumnDecryptor
-    from skipstone.parquet.format.metadata import ColumnChunk, ColumnMetaData
+    from skipstone.parquet.format.metadata import ColumnChunk
     from skipstone.parquet.reading.page_tables import ChunkPlace
     from skipstone.parquet.reading.pinned_file import PinnedReader
 
 
 # Bytes of a chunk in memory at a time; more only if one page is larger.
 _WINDOW: Final = 8 << 20
-# If the length of a Bloom filter is not stored, its header lies within this many bytes.
-_BLOOM_HEAD: Final = 256
 
 
 class PlainPage(NamedTuple):
@@ -42,20 +39,6 @@ class Indexes(NamedTuple):
 
     column_index: ByteRange | None
     offset_index: ByteRange | None
-
-
-class BloomModules(NamedTuple):
-    """The bytes of BloomFilterHeader, and of the bitset."""
-
-    header: bytes | memoryview
-    bitset: bytes | memoryview
-
-    @classmethod
-    def of(cls, data: bytes) -> BloomModules:
-        """From the bytes of a whole filter in the clear."""
-        _, at = read_header(data, base=0, end=len(data))
-        view = memoryview(data)
-        return cls(view[:at], view[at:])
 
 
 def page_windows(
@@ -126,45 +109,6 @@ def index_ranges(chunk: ColumnChunk, path: str) -> Indexes:
     )
 
 
-def bloom_modules(
-    reader: PinnedReader,
-    path: str,
-    meta: ColumnMetaData,
-    decryptor: ColumnDecryptor | None,
-    known: Mapping[ByteRange, memoryview],
-) -> BloomModules | None:
-    """The Bloom filter of a chunk; ``None`` if it has none, or one of a kind no longer read."""
-    start = meta.bloom_filter_offset
-    if not start:
-        return None
-    length = meta.bloom_filter_length
-    if length and length > 0:
-        where = ByteRange(path, start, length)
-        data = known[where] if where in known else reader.one(path, start, length)
-    else:
-        data = _unsized(reader, path, start, decryptor)
-    if decryptor is not None:
-        header, bitset = decryptor.decrypt_bloom_filter(data, base=start)
-        return BloomModules(unpadded(header), bitset)
-    try:
-        size, at = read_header(data, base=start, end=len(data))
-    except UnsupportedError:
-        return None
-    return BloomModules(bytes(data[:at]), bytes(data[at : at + size]))
-
-
 def unpadded(data: bytes) -> bytes:
     """One Thrift struct without the bytes after it: parquet-java pads modules with zeros."""
     return data[: read_struct(data, limits=Limits(values=max(1 << 16, 2 * len(data))))[1]]
-
-
-def _unsized(
-    reader: PinnedReader, path: str, start: int, decryptor: ColumnDecryptor | None
-) -> memoryview:
-    head = reader.one(path, start, min(_BLOOM_HEAD, reader.size(path) - start))
-    if decryptor is None:
-        size, at = read_header(head, base=start)
-        return reader.one(path, start, at + size)
-    first = module_length(head, base=start, file=path)
-    head = reader.one(path, start + first, 4)
-    return reader.one(path, start, first + module_length(head, base=start + first, file=path))

@@ -32,7 +32,7 @@ from skipstone.parquet.format.page_index import OffsetIndex, PageLocation
 from skipstone.parquet.pages.page import page_checksum
 from skipstone.parquet.thrift.compact import I32, Reader, Writer
 
-from .chunk_modules import BloomModules, plain_pages
+from .chunk_modules import plain_pages
 from .footer_editor import CHUNK_FIELDS, FooterEditor
 
 if TYPE_CHECKING:
@@ -41,6 +41,7 @@ if TYPE_CHECKING:
     from skipstone.parquet.encryption.column_decryptor import ColumnDecryptor
     from skipstone.parquet.encryption.encryption import FileEncryptor
     from skipstone.parquet.reading.chunk_pages import ChunkKey
+    from skipstone.parquet.reading.page_metadata import BloomModules
     from skipstone.parquet.reading.page_tables import ChunkPlace
     from skipstone.parquet.reading.pinned_file import PinnedReader
     from skipstone.storage.atomic_replace import ByteSink
