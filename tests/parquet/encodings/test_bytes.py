@@ -8,7 +8,6 @@ import pytest
 from skipstone.errors import FormatError
 from skipstone.parquet.encodings import (
     ByteArrays,
-    byte_stream_split,
     decode_values,
     delta,
     dictionary,
@@ -28,7 +27,7 @@ def test_the_example_of_bit_packing() -> None:
 
 def test_the_example_of_split_streams() -> None:
     values = np.frombuffer(bytes.fromhex("aabbccdd00112233a3b4c5d6"), "<f4")
-    assert byte_stream_split.encode(values).hex() == "aa00a3bb11b4cc22c5dd33d6"
+    assert plain.encode_split(values).hex() == "aa00a3bb11b4cc22c5dd33d6"
 
 
 def test_the_examples_of_strings() -> None:

@@ -33,9 +33,8 @@ from .modules import Buffer, ModuleType
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from .column_decryptor import ColumnDecryptor
     from .decryption import Decryption
-    from .file_decryptor import FileDecryptor
+    from .file_decryptor import ColumnDecryptor, FileDecryptor
 
 
 class DecryptedFooter(NamedTuple):
