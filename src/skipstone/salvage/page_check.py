@@ -30,6 +30,7 @@ import numpy as np
 
 from skipstone.errors import FormatError, UnsupportedError
 from skipstone.human import Report
+from skipstone.parquet.encodings import TYPES_OF
 from skipstone.parquet.encodings.codecs import decompress
 from skipstone.parquet.encodings.levels import levels_v1, levels_v2
 from skipstone.parquet.encodings.values import ByteArrays, Values
@@ -74,13 +75,6 @@ if TYPE_CHECKING:
 _NUMBERS: Final = {Type.INT32: "<i4", Type.INT64: "<i8", Type.FLOAT: "<f4", Type.DOUBLE: "<f8"}
 _TEXTS: Final = (ConvertedType.UTF8, ConvertedType.ENUM, ConvertedType.JSON)
 _TEXT_NAMES: Final = ("STRING", "ENUM", "JSON")
-_TYPES: Final[dict[int, set[Type]]] = {
-    Encoding.RLE: {Type.BOOLEAN},
-    Encoding.DELTA_BINARY_PACKED: {Type.INT32, Type.INT64},
-    Encoding.DELTA_LENGTH_BYTE_ARRAY: {Type.BYTE_ARRAY},
-    Encoding.DELTA_BYTE_ARRAY: {Type.BYTE_ARRAY, Type.FIXED_LEN_BYTE_ARRAY},
-    Encoding.BYTE_STREAM_SPLIT: {*_NUMBERS, Type.FIXED_LEN_BYTE_ARRAY},
-}
 # Brotli comes last and alone: it makes something of almost anything, slowly.
 _CODECS: Final = (
     CompressionCodec.UNCOMPRESSED,
@@ -116,11 +110,9 @@ def header_fits(row: I64, leaf: ColumnDescriptor) -> bool:
         if encoding not in (Encoding.PLAIN, Encoding.PLAIN_DICTIONARY):
             return False
         return leaf.type is not Type.BOOLEAN and (not width or size == values * width)
-    if encoding not in INDICES and encoding != Encoding.PLAIN:
-        known = _TYPES.get(encoding)
-        # An unknown encoding excludes nothing.
-        if known is not None and leaf.type not in known:
-            return False
+    # An unknown encoding excludes nothing.
+    if leaf.type not in TYPES_OF.get(encoding, (leaf.type,)):
+        return False
     fixed = width and encoding in (Encoding.PLAIN, Encoding.BYTE_STREAM_SPLIT)
     if kind == PageType.DATA_PAGE_V2:
         levels = int(row[DEFINITION_LENGTH] + row[REPETITION_LENGTH])

@@ -28,10 +28,11 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Set
 
 
-__all__ = ["ByteArrays", "Values", "decode_values", "encode_values"]
+__all__ = ["TYPES_OF", "ByteArrays", "Values", "decode_values", "encode_values"]
 
 _INTEGERS: Final = {Type.INT32, Type.INT64}
-_HOLDS: Final[Mapping[Encoding, Set[Type]]] = {
+#: the types that each encoding holds
+TYPES_OF: Final[Mapping[int, Set[Type]]] = {
     Encoding.PLAIN: set(Type),
     Encoding.PLAIN_DICTIONARY: set(Type),
     Encoding.RLE_DICTIONARY: set(Type),
@@ -43,7 +44,9 @@ _HOLDS: Final[Mapping[Encoding, Set[Type]]] = {
 }
 # By number: making and hashing members of an enumeration for each page takes longer.
 _PAIRS: Final = {
-    (int(encoding), int(type_)): encoding for encoding, types in _HOLDS.items() for type_ in types
+    (encoding, int(type_)): Encoding(encoding)
+    for encoding, types in TYPES_OF.items()
+    for type_ in types
 }
 
 

@@ -29,7 +29,7 @@ import numpy as np
 from skipstone.errors import FormatError
 from skipstone.parquet.encodings.values import ByteArrays
 from skipstone.parquet.thrift import compact as thrift
-from skipstone.parquet.thrift.compact import Field, Limits, Reader
+from skipstone.parquet.thrift.compact import Field, Reader
 from skipstone.parquet.thrift.structs import (
     BINARY,
     BOOL,
@@ -112,11 +112,10 @@ class OffsetIndexArrays:
         size: int | None = None,
         num_rows: int | None = None,
         base: int = 0,
-        limits: Limits | None = None,
     ) -> OffsetIndexArrays:
         """The index at the start of ``data``, of a file of ``size`` bytes and a row group of
         ``num_rows`` rows where these are given. ``FormatError`` where it is malformed."""
-        reader = Reader(bytes(data), base=base, limits=limits)
+        reader = Reader(bytes(data), base=base)
         locations: tuple[IntArray, IntArray, IntArray] | None = None
         unencoded: IntArray | None = None
         unknown: list[Field] = []
@@ -212,11 +211,9 @@ class ColumnIndexArrays:
         return len(self.null_pages)
 
     @classmethod
-    def from_bytes(
-        cls, data: bytes | memoryview, *, base: int = 0, limits: Limits | None = None
-    ) -> ColumnIndexArrays:
+    def from_bytes(cls, data: bytes | memoryview, *, base: int = 0) -> ColumnIndexArrays:
         """The index at the start of ``data``. ``FormatError`` where it is malformed."""
-        reader = Reader(bytes(data), base=base, limits=limits)
+        reader = Reader(bytes(data), base=base)
         flags: BoolArray | None = None
         bounds: dict[int, ByteArrays] = {}
         numbers: dict[int, IntArray] = {}
