@@ -37,7 +37,7 @@ from skipstone.storage import ByteRange, Storage
 from .evidence.opened_pm import element_of
 from .format.footer_to_pm import HEADER_BYTES, BloomPlace, bloom_places, convert
 from .format.pm import Pm, PmSnapshot
-from .format.pm_columns import PmColumns, logical_type
+from .format.pm_columns import PmColumns
 from .format.types import ColumnType, Tag
 from .format.writer import PmFooter
 
@@ -183,7 +183,7 @@ def _ancient(footer: FooterArrays) -> Iterator[int]:
 
 def _first(leaf: ColumnDescriptor) -> int | None:
     """The first value that both calendars agree on, in the leaf's unit; ``None``: any."""
-    logical = logical_type(leaf)
+    logical = leaf.element.annotation
     if leaf.type is Type.INT32:
         return None if logical.DATE is None else FIRST_DATE
     if leaf.type is not Type.INT64 or logical.TIMESTAMP is None:

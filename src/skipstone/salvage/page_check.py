@@ -37,7 +37,6 @@ from skipstone.parquet.encodings.values import ByteArrays, Values
 from skipstone.parquet.format.enums import (
     PLAIN_WIDTHS,
     CompressionCodec,
-    ConvertedType,
     Encoding,
     PageType,
     Type,
@@ -73,8 +72,7 @@ if TYPE_CHECKING:
 
 
 _NUMBERS: Final = {Type.INT32: "<i4", Type.INT64: "<i8", Type.FLOAT: "<f4", Type.DOUBLE: "<f8"}
-_TEXTS: Final = (ConvertedType.UTF8, ConvertedType.ENUM, ConvertedType.JSON)
-_TEXT_NAMES: Final = ("STRING", "ENUM", "JSON")
+_TEXTS: Final = ("STRING", "ENUM", "JSON")
 # Brotli comes last and alone: it makes something of almost anything, slowly.
 _CODECS: Final = (
     CompressionCodec.UNCOMPRESSED,
@@ -407,13 +405,8 @@ def _plausible_values(leaf: ColumnDescriptor, values: Values) -> bool:
     if not len(values):
         return True
     if isinstance(values, ByteArrays):
-        return not _is_text(leaf) or _utf8(values)
+        return leaf.element.annotation.name not in _TEXTS or _utf8(values)
     return _in_range(leaf, values)
-
-
-def _is_text(leaf: ColumnDescriptor) -> bool:
-    logical, converted = leaf.element.logicalType, leaf.element.converted_type
-    return converted in _TEXTS or (logical is not None and logical.name in _TEXT_NAMES)
 
 
 def _utf8(values: ByteArrays) -> bool:
@@ -426,22 +419,12 @@ def _utf8(values: ByteArrays) -> bool:
     return True
 
 
-def _integer(leaf: ColumnDescriptor) -> tuple[int, bool] | None:
-    """The bits of an annotated integer, and whether it is signed."""
-    logical, converted = leaf.element.logicalType, leaf.element.converted_type
-    if logical is not None and logical.INTEGER is not None:
-        return logical.INTEGER.bitWidth, logical.INTEGER.isSigned
-    sign, _, bits = getattr(converted, "name", "").partition("INT_")
-    return (int(bits), not sign) if bits else None
-
-
 def _in_range(leaf: ColumnDescriptor, values: Any) -> bool:
-    integer = _integer(leaf)
-    if integer is None or integer[0] not in (8, 16) or leaf.type is not Type.INT32:
+    kind = leaf.element.annotation.INTEGER
+    if kind is None or kind.bitWidth not in (8, 16) or leaf.type is not Type.INT32:
         return True
-    bits, signed = integer
-    least = -(1 << bits - 1) if signed else 0
-    return bool(least <= values.min() and values.max() < least + (1 << bits))
+    least = -(1 << kind.bitWidth - 1) if kind.isSigned else 0
+    return bool(least <= values.min() and values.max() < least + (1 << kind.bitWidth))
 
 
 def _as_stated(page: Page, column: LeafColumn, values: Any) -> bool:
@@ -457,7 +440,8 @@ def _as_stated(page: Page, column: LeafColumn, values: Any) -> bool:
     width = None if leaf.type is Type.INT96 else PLAIN_WIDTHS.get(leaf.type)
     if width is not None and any(each is not None and len(each) != width for each in (low, high)):
         return False
-    kind, (_, signed) = _NUMBERS.get(leaf.type), _integer(leaf) or (0, True)
+    kind, integer = _NUMBERS.get(leaf.type), leaf.element.annotation.INTEGER
+    signed = integer is None or integer.isSigned
     if kind is None or low is None or high is None or values is None or not signed:
         return True
     held = values[~np.isnan(values)] if values.dtype.kind == "f" else values

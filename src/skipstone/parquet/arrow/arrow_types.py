@@ -36,7 +36,7 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 
 from skipstone.errors import FormatError, UnsupportedError
-from skipstone.parquet.format.enums import ConvertedType, FieldRepetitionType, Type
+from skipstone.parquet.format.enums import FieldRepetitionType, Type
 from skipstone.parquet.format.footer import file_of
 from skipstone.parquet.format.metadata import FileMetaData, KeyValue, LogicalType, SchemaElement
 from skipstone.parquet.format.schema import ColumnDescriptor, Node, Schema, arrow_name
@@ -195,9 +195,8 @@ def _repeated_child(node: Node, kind: str) -> Node:
 
 def leaf_type(leaf: ColumnDescriptor) -> pa.DataType:
     """The Arrow type of a leaf by its physical type and its annotation."""
-    element = leaf.element
-    logical = element.logicalType
-    if logical is not None and logical.UNKNOWN is not None:
+    kind = leaf.element.annotation
+    if kind.UNKNOWN is not None:
         return pa.null()
     found = None
     match leaf.type:
@@ -210,36 +209,21 @@ def leaf_type(leaf: ColumnDescriptor) -> pa.DataType:
         case Type.DOUBLE:
             return pa.float64()
         case Type.INT32 | Type.INT64:
-            found = _decimal(leaf) or _integer(leaf.type, logical, element.converted_type)
+            found = _decimal(leaf, kind) or _integer(leaf.type, kind)
             return found or (pa.int32() if leaf.type is Type.INT32 else pa.int64())
         case Type.BYTE_ARRAY:
-            return _decimal(leaf) or (pa.string() if _is_text(element) else pa.binary())
+            is_text = any((kind.STRING, kind.ENUM, kind.JSON))
+            return _decimal(leaf, kind) or (pa.string() if is_text else pa.binary())
         case Type.FIXED_LEN_BYTE_ARRAY:
-            if logical is not None and logical.FLOAT16 is not None and leaf.type_length == 2:
+            if kind.FLOAT16 is not None and leaf.type_length == 2:
                 return pa.float16()
-            return _decimal(leaf) or pa.binary(leaf.type_length)
+            return _decimal(leaf, kind) or pa.binary(leaf.type_length)
 
 
-def _is_text(element: SchemaElement) -> bool:
-    logical = element.logicalType
-    if logical is not None and any((logical.STRING, logical.ENUM, logical.JSON)):
-        return True
-    return element.converted_type in (
-        ConvertedType.UTF8,
-        ConvertedType.ENUM,
-        ConvertedType.JSON,
-    )
-
-
-def _decimal(leaf: ColumnDescriptor) -> pa.DataType | None:
-    element = leaf.element
-    logical = element.logicalType
-    if logical is not None and logical.DECIMAL is not None:
-        precision, scale = logical.DECIMAL.precision, logical.DECIMAL.scale
-    elif element.converted_type == ConvertedType.DECIMAL:
-        precision, scale = element.precision or 0, element.scale or 0
-    else:
+def _decimal(leaf: ColumnDescriptor, kind: LogicalType) -> pa.DataType | None:
+    if kind.DECIMAL is None:
         return None
+    precision, scale = kind.DECIMAL.precision, kind.DECIMAL.scale
     most = {Type.INT32: 9, Type.INT64: 18}.get(leaf.type, 76)
     if not 1 <= precision <= most:
         raise UnsupportedError(f"column {leaf.name} is a decimal of {precision} digits")
@@ -248,21 +232,6 @@ def _decimal(leaf: ColumnDescriptor) -> pa.DataType | None:
     return pa.decimal128(precision, scale) if precision <= 38 else pa.decimal256(precision, scale)
 
 
-_CONVERTED_32 = {
-    ConvertedType.DATE: pa.date32(),
-    ConvertedType.TIME_MILLIS: pa.time32("ms"),
-    ConvertedType.UINT_8: pa.uint8(),
-    ConvertedType.UINT_16: pa.uint16(),
-    ConvertedType.UINT_32: pa.uint32(),
-    ConvertedType.INT_8: pa.int8(),
-    ConvertedType.INT_16: pa.int16(),
-}
-_CONVERTED_64 = {
-    ConvertedType.TIME_MICROS: pa.time64("us"),
-    ConvertedType.TIMESTAMP_MILLIS: pa.timestamp("ms", "UTC"),
-    ConvertedType.TIMESTAMP_MICROS: pa.timestamp("us", "UTC"),
-    ConvertedType.UINT_64: pa.uint64(),
-}
 _INTEGERS = {
     (True, 8): pa.int8(),
     (True, 16): pa.int16(),
@@ -272,27 +241,23 @@ _INTEGERS = {
 }
 
 
-def _integer(
-    type_: Type, logical: LogicalType | None, converted: ConvertedType | int | None
-) -> pa.DataType | None:
-    if logical is None or not logical.to_dict():
-        table = _CONVERTED_32 if type_ is Type.INT32 else _CONVERTED_64
-        return table.get(ConvertedType(converted)) if converted in table else None
+def _integer(type_: Type, kind: LogicalType) -> pa.DataType | None:
+    unit = None if kind.TIME is None else kind.TIME.unit.arrow
     if type_ is Type.INT32:
-        if logical.DATE is not None:
+        if kind.DATE is not None:
             return pa.date32()
-        if logical.TIME is not None and logical.TIME.unit.arrow == "ms":
+        if unit == "ms":
             return pa.time32("ms")
-        if logical.INTEGER is not None:
-            return _INTEGERS.get((logical.INTEGER.isSigned, logical.INTEGER.bitWidth))
+        if kind.INTEGER is not None:
+            return _INTEGERS.get((kind.INTEGER.isSigned, kind.INTEGER.bitWidth))
         return None
-    if logical.TIME is not None and logical.TIME.unit.arrow in ("us", "ns"):
-        return pa.time64(logical.TIME.unit.arrow)
-    if logical.TIMESTAMP is not None and logical.TIMESTAMP.unit.arrow is not None:
-        zone = "UTC" if logical.TIMESTAMP.isAdjustedToUTC else None
-        return pa.timestamp(logical.TIMESTAMP.unit.arrow, zone)
-    if logical.INTEGER is not None and not logical.INTEGER.isSigned:
-        return pa.uint64() if logical.INTEGER.bitWidth == 64 else None
+    if unit in ("us", "ns"):
+        return pa.time64(unit)
+    if kind.TIMESTAMP is not None and kind.TIMESTAMP.unit.arrow is not None:
+        zone = "UTC" if kind.TIMESTAMP.isAdjustedToUTC else None
+        return pa.timestamp(kind.TIMESTAMP.unit.arrow, zone)
+    if kind.INTEGER is not None and not kind.INTEGER.isSigned:
+        return pa.uint64() if kind.INTEGER.bitWidth == 64 else None
     return None
 
 

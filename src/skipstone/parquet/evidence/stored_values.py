@@ -31,7 +31,7 @@ import numpy as np
 import pyarrow as pa
 
 from skipstone.parquet.encodings.values import ByteArrays
-from skipstone.parquet.format.enums import PLAIN_WIDTHS, ConvertedType, Type
+from skipstone.parquet.format.enums import PLAIN_WIDTHS, Type
 from skipstone.predicate.literals import Keys, float_keys, wide
 from skipstone.predicate.types import TIMESTAMP, TIMESTAMP_NTZ, Kind, kind_of
 from skipstone.pruning.column_types import StoredLeaf, is_text, restate
@@ -233,22 +233,12 @@ _NOTHING = (Form.NONE, None, "")
 
 
 def _form(column: ColumnDescriptor) -> tuple[Form, pa.DataType | None, str]:
-    element, physical = column.element, column.type
-    logical, converted = element.logicalType, element.converted_type
-    name = None
-    if logical is not None:
-        if logical.unknown:
-            return _NOTHING
-        name = logical.name
-    if name is None and converted is not None:
-        if not isinstance(converted, ConvertedType):
-            return _NOTHING
-        name = converted.name
-    if name == "DECIMAL":
-        kept = logical.DECIMAL if logical is not None else None
-        precision = kept.precision if kept is not None else element.precision
-        scale = kept.scale if kept is not None else element.scale
-        return _decimal(physical, precision or 0, scale or 0)
+    element, physical, kind = column.element, column.type, column.element.annotation
+    name = kind.name
+    if kind.unknown or (name is None and element.converted_type is not None):
+        return _NOTHING
+    if kind.DECIMAL is not None:
+        return _decimal(physical, kind.DECIMAL.precision, kind.DECIMAL.scale)
     if physical is Type.BYTE_ARRAY:
         return _TEXTS.get(name, _NOTHING)
     if physical is Type.FIXED_LEN_BYTE_ARRAY:
@@ -257,27 +247,14 @@ def _form(column: ColumnDescriptor) -> tuple[Form, pa.DataType | None, str]:
         return _TEXTS[None] if name in (None, "UUID") else _NOTHING
     if name is None:
         return _PLAIN[physical]
-    if name == "INTEGER":
-        assert logical is not None
-        assert logical.INTEGER is not None
-        return _integer(physical, logical.INTEGER.bitWidth, logical.INTEGER.isSigned)
-    if name.startswith(("INT_", "UINT_")):
-        return _integer(physical, int(name.rpartition("_")[2]), not name.startswith("U"))
+    if kind.INTEGER is not None:
+        return _integer(physical, kind.INTEGER.bitWidth, kind.INTEGER.isSigned)
     if name == "DATE" and physical is Type.INT32:
         return Form.SIGNED, pa.date32(), ""
-    if physical is not Type.INT64:
+    stamp = kind.TIMESTAMP
+    if physical is not Type.INT64 or stamp is None or stamp.unit.arrow is None:
         return _NOTHING
-    if name == "TIMESTAMP":
-        assert logical is not None
-        stamp = logical.TIMESTAMP
-        assert stamp is not None
-        unit = stamp.unit.arrow
-        if unit is None:
-            return _NOTHING
-        return Form.TIMESTAMP, TIMESTAMP if stamp.isAdjustedToUTC else TIMESTAMP_NTZ, unit
-    if name in ("TIMESTAMP_MILLIS", "TIMESTAMP_MICROS"):
-        return Form.TIMESTAMP, TIMESTAMP, "ms" if name.endswith("MILLIS") else "us"
-    return _NOTHING
+    return Form.TIMESTAMP, TIMESTAMP if stamp.isAdjustedToUTC else TIMESTAMP_NTZ, stamp.unit.arrow
 
 
 _TEXT = (Form.TEXT, pa.string(), "")
@@ -286,7 +263,6 @@ _TEXTS = {
     None: _BYTES,
     "BSON": _BYTES,
     "STRING": _TEXT,
-    "UTF8": _TEXT,
     "ENUM": _TEXT,
     "JSON": _TEXT,
 }

@@ -19,7 +19,7 @@ unless ``is_compressed`` is false.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from skipstone.parquet.thrift.structs import (
     BINARY,
@@ -285,6 +285,49 @@ class SchemaElement(Declared):
     precision: int | None = optional(8, I32)
     field_id: int | None = optional(9, I32)
     logicalType: LogicalType | None = optional(10, struct(LogicalType))
+
+    @property
+    def annotation(self) -> LogicalType:
+        """The logical type, or else the one that the converted type stands for.
+
+        It has no ``name`` where there is neither, or none that is known; INTERVAL is none. A
+        logical type that is not known hides the converted type, as it does for Arrow.
+        """
+        if self.logicalType is not None:
+            return self.logicalType
+        if self.converted_type == ConvertedType.DECIMAL:
+            decimal = DecimalType(scale=self.scale or 0, precision=self.precision or 0)
+            return LogicalType(DECIMAL=decimal)
+        return _OF_CONVERTED.get(self.converted_type, _PLAIN)
+
+
+_PLAIN: Final = LogicalType()
+_MILLIS, _MICROS = TimeUnit(MILLIS=Empty()), TimeUnit(MICROS=Empty())
+_OF_CONVERTED: Final[dict[int | None, LogicalType]] = {
+    ConvertedType.UTF8: LogicalType(STRING=Empty()),
+    ConvertedType.MAP: LogicalType(MAP=Empty()),
+    ConvertedType.MAP_KEY_VALUE: LogicalType(MAP=Empty()),
+    ConvertedType.LIST: LogicalType(LIST=Empty()),
+    ConvertedType.ENUM: LogicalType(ENUM=Empty()),
+    ConvertedType.DATE: LogicalType(DATE=Empty()),
+    ConvertedType.TIME_MILLIS: LogicalType(TIME=TimeType(isAdjustedToUTC=True, unit=_MILLIS)),
+    ConvertedType.TIME_MICROS: LogicalType(TIME=TimeType(isAdjustedToUTC=True, unit=_MICROS)),
+    ConvertedType.TIMESTAMP_MILLIS: LogicalType(
+        TIMESTAMP=TimestampType(isAdjustedToUTC=True, unit=_MILLIS)
+    ),
+    ConvertedType.TIMESTAMP_MICROS: LogicalType(
+        TIMESTAMP=TimestampType(isAdjustedToUTC=True, unit=_MICROS)
+    ),
+    ConvertedType.JSON: LogicalType(JSON=Empty()),
+    ConvertedType.BSON: LogicalType(BSON=Empty()),
+    **{
+        ConvertedType[f"{'' if signed else 'U'}INT_{bits}"]: LogicalType(
+            INTEGER=IntType(bitWidth=bits, isSigned=signed)
+        )
+        for bits in (8, 16, 32, 64)
+        for signed in (True, False)
+    },
+}
 
 
 @declared

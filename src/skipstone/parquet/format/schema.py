@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING
 from skipstone.errors import FormatError
 from skipstone.predicate.types import column_name
 
-from .enums import ConvertedType, FieldRepetitionType, Type
+from .enums import FieldRepetitionType, Type
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -64,19 +64,12 @@ class Node:
     @property
     def is_list(self) -> bool:
         """True for a group annotated LIST."""
-        logical = self.element.logicalType
-        return (logical is not None and logical.LIST is not None) or (
-            self.element.converted_type == ConvertedType.LIST
-        )
+        return self.element.annotation.LIST is not None
 
     @property
     def is_map(self) -> bool:
         """True for a group annotated MAP, or MAP_KEY_VALUE where MAP is meant."""
-        logical = self.element.logicalType
-        return (logical is not None and logical.MAP is not None) or self.element.converted_type in (
-            ConvertedType.MAP,
-            ConvertedType.MAP_KEY_VALUE,
-        )
+        return self.element.annotation.MAP is not None
 
     def walk(self) -> Iterator[Node]:
         """This node and all below it, depth first."""

@@ -19,7 +19,7 @@ import numpy as np
 
 from skipstone.parquet.encodings.values import ByteArrays, Values
 from skipstone.parquet.evidence.stored_values import Form, StoredColumn
-from skipstone.parquet.format.enums import ConvertedType, Type
+from skipstone.parquet.format.enums import Type
 from skipstone.pruning.file_bounds import cut_lower, cut_upper
 
 if TYPE_CHECKING:
@@ -32,8 +32,6 @@ if TYPE_CHECKING:
 
 #: Bytes of a bound; longer ones are cut.
 LONGEST_BOUND: Final = 64
-
-_TIMES = (ConvertedType.TIME_MILLIS, ConvertedType.TIME_MICROS)
 
 
 class Extremes(NamedTuple):
@@ -73,10 +71,7 @@ class Ordering:
         if order.TYPE_ORDER is None or form is Form.INT96:
             return None
         if form is Form.NONE:
-            logical = leaf.element.logicalType
-            is_time = logical is not None and logical.TIME is not None
-            if logical is None:
-                is_time = leaf.element.converted_type in _TIMES
+            is_time = leaf.element.annotation.TIME is not None
             if not is_time or leaf.type not in (Type.INT32, Type.INT64):
                 return None
             form = Form.SIGNED

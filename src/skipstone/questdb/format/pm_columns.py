@@ -34,18 +34,10 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final, Literal, Self, TypeAlias
+from typing import TYPE_CHECKING, Any, Literal, Self, TypeAlias
 
 from skipstone.errors import FormatError, UnsupportedError
-from skipstone.parquet.format.enums import ConvertedType, FieldRepetitionType, Type
-from skipstone.parquet.format.metadata import (
-    DecimalType,
-    IntType,
-    LogicalType,
-    TimestampType,
-    TimeUnit,
-)
-from skipstone.parquet.thrift.structs import Empty
+from skipstone.parquet.format.enums import FieldRepetitionType, Type
 
 from .layout import (
     COLUMN_DESCENDING,
@@ -149,12 +141,6 @@ def _whole(entry: dict[str, Any], name: str, limit: int, default: int | None = N
 #: What to do with a JSON of another schema.
 OnStale: TypeAlias = Literal["refuse", "ignore"]
 
-_UNSIGNED = (
-    ConvertedType.UINT_8,
-    ConvertedType.UINT_16,
-    ConvertedType.UINT_32,
-    ConvertedType.UINT_64,
-)
 _OF_DECIMALS = (Type.INT32, Type.INT64, Type.BYTE_ARRAY, Type.FIXED_LEN_BYTE_ARRAY)
 _MOST_DIMENSIONS = 32
 
@@ -291,7 +277,7 @@ def _order(
         return sorting, -1
     first = schema.leaves[sorting[0][0]]
     tag = (ColumnType.of(types[first.ordinal]) or ColumnType(tag=Tag.BOOLEAN)).tag
-    stamped = first.type is Type.INT64 and logical_type(first).TIMESTAMP is not None
+    stamped = first.type is Type.INT64 and first.element.annotation.TIMESTAMP is not None
     designated = stamped and _never_null(first) and tag in (Tag.TIMESTAMP, Tag.DATE)
     return sorting, first.ordinal if designated else -1
 
@@ -327,7 +313,7 @@ def _column(
 
 def infer(leaf: ColumnDescriptor) -> ColumnType | None:
     """The type that QuestDB gives to the leaf, ``None`` where it has none."""
-    logical = logical_type(leaf)
+    logical = leaf.element.annotation
     if logical.DECIMAL is not None and leaf.type in _OF_DECIMALS:
         return ColumnType.decimal(logical.DECIMAL.precision, logical.DECIMAL.scale)
     match leaf.type:
@@ -351,36 +337,6 @@ def infer(leaf: ColumnDescriptor) -> ColumnType | None:
     return ColumnType(tag=Tag.LONG256) if leaf.type_length == 32 else None
 
 
-def logical_type(leaf: ColumnDescriptor) -> LogicalType:
-    """The leaf's logical type, or else the one of its converted type."""
-    element = leaf.element
-    if element.logicalType is not None:
-        return element.logicalType
-    if element.converted_type == ConvertedType.DECIMAL:
-        decimal = DecimalType(scale=element.scale or 0, precision=element.precision or 0)
-        return LogicalType(DECIMAL=decimal)
-    return _CONVERTED.get(element.converted_type, _PLAIN)
-
-
-def _instant(unit: TimeUnit) -> LogicalType:
-    return LogicalType(TIMESTAMP=TimestampType(isAdjustedToUTC=True, unit=unit))
-
-
-def _integer(bits: int, *, signed: bool) -> LogicalType:
-    return LogicalType(INTEGER=IntType(bitWidth=bits, isSigned=signed))
-
-
-_PLAIN: Final = LogicalType()
-_CONVERTED: Final[dict[int | None, LogicalType]] = {
-    ConvertedType.UTF8: LogicalType(STRING=Empty()),
-    ConvertedType.DATE: LogicalType(DATE=Empty()),
-    ConvertedType.TIMESTAMP_MILLIS: _instant(TimeUnit(MILLIS=Empty())),
-    ConvertedType.TIMESTAMP_MICROS: _instant(TimeUnit(MICROS=Empty())),
-    ConvertedType.INT_8: _integer(8, signed=True),
-    ConvertedType.INT_16: _integer(16, signed=True),
-}
-
-
 def _order_is_known(leaf: ColumnDescriptor, type: ColumnType | None) -> bool:
     """False where the order of the leaf's statistics does not follow from QuestDB's type.
 
@@ -389,11 +345,10 @@ def _order_is_known(leaf: ColumnDescriptor, type: ColumnType | None) -> bool:
     """
     if type is None or leaf.type is Type.INT96:
         return False
-    integer = logical_type(leaf).INTEGER
-    unsigned = leaf.element.converted_type in _UNSIGNED or (
-        integer is not None and not integer.isSigned
-    )
-    if unsigned:
+    logical = leaf.element.annotation
+    if logical.unknown:
+        return False
+    if logical.INTEGER is not None and not logical.INTEGER.isSigned:
         # These two are unsigned to QuestDB as well: CHAR never has its highest bit set.
         return type.tag in (Tag.IPV4, Tag.CHAR)
     if type.is_decimal:
@@ -407,7 +362,7 @@ def _order_is_known(leaf: ColumnDescriptor, type: ColumnType | None) -> bool:
 
 
 def _int32(leaf: ColumnDescriptor) -> ColumnType:
-    logical = logical_type(leaf)
+    logical = leaf.element.annotation
     if logical.DATE is not None:
         return ColumnType(tag=Tag.DATE)
     tag = Tag.INT
@@ -417,7 +372,7 @@ def _int32(leaf: ColumnDescriptor) -> ColumnType:
 
 
 def _int64(leaf: ColumnDescriptor) -> ColumnType:
-    stamp = logical_type(leaf).TIMESTAMP
+    stamp = leaf.element.annotation.TIMESTAMP
     match None if stamp is None else stamp.unit.arrow:
         case "ms":
             return ColumnType(tag=Tag.DATE)
