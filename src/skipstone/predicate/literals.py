@@ -386,9 +386,15 @@ def _decimal_keys(array: pa.Array) -> Keys:
     words = words[array.offset : array.offset + count]
     if not wide(array.type):
         return Keys(np.where(valid, words[:, 0], 0), valid)
+    return wide_keys(words[:, 1], words[:, 0].view(np.uint64), valid)
+
+
+def wide_keys(high: NDArray[np.int64], low: NDArray[np.uint64], valid: NDArray[np.bool_]) -> Keys:
+    """Keys of 128-bit numbers: big-endian, the sign bit flipped."""
+    count = len(valid)
     flipped = np.empty((count, 2), dtype=">u8")
-    flipped[:, 0] = words[:, 1].view(np.uint64) ^ np.uint64(1 << 63)
-    flipped[:, 1] = words[:, 0].view(np.uint64)
+    flipped[:, 0] = high.view(np.uint64) ^ np.uint64(1 << 63)
+    flipped[:, 1] = low
     flipped[~valid] = 0
     offsets = np.arange(0, 16 * (count + 1), 16, dtype=np.int64)
     mask = None if valid.all() else pa.py_buffer(np.packbits(valid, bitorder="little"))

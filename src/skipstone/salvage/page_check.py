@@ -33,6 +33,7 @@ from skipstone.human import Report
 from skipstone.parquet.encodings import TYPES_OF
 from skipstone.parquet.encodings.codecs import decompress
 from skipstone.parquet.encodings.levels import levels_v1, levels_v2
+from skipstone.parquet.encodings.plain import DTYPES
 from skipstone.parquet.encodings.values import ByteArrays, Values
 from skipstone.parquet.format.enums import (
     PLAIN_WIDTHS,
@@ -71,7 +72,6 @@ if TYPE_CHECKING:
     from skipstone.parquet.pages.page_headers import I64
 
 
-_NUMBERS: Final = {Type.INT32: "<i4", Type.INT64: "<i8", Type.FLOAT: "<f4", Type.DOUBLE: "<f8"}
 _TEXTS: Final = ("STRING", "ENUM", "JSON")
 # Brotli comes last and alone: it makes something of almost anything, slowly.
 _CODECS: Final = (
@@ -440,7 +440,7 @@ def _as_stated(page: Page, column: LeafColumn, values: Any) -> bool:
     width = None if leaf.type is Type.INT96 else PLAIN_WIDTHS.get(leaf.type)
     if width is not None and any(each is not None and len(each) != width for each in (low, high)):
         return False
-    kind, integer = _NUMBERS.get(leaf.type), leaf.element.annotation.INTEGER
+    kind, integer = DTYPES.get(leaf.type), leaf.element.annotation.INTEGER
     signed = integer is None or integer.isSigned
     if kind is None or low is None or high is None or values is None or not signed:
         return True

@@ -23,7 +23,7 @@ import numpy as np
 import pyarrow as pa
 
 from skipstone.errors import FormatError, UnsupportedError
-from skipstone.parquet.encodings.values import ByteArrays, Values, gather
+from skipstone.parquet.encodings.values import ByteArrays, Values, gather, sign_extended
 from skipstone.parquet.format.enums import Type
 from skipstone.parquet.pages.column_values import LeafColumn, join_values
 
@@ -178,20 +178,14 @@ def _decimals(values: Values, leaf: ColumnDescriptor, width: int) -> U8:
         wide[:, 1:] = (wide[:, 0] >> 63)[:, np.newaxis]
         return wide.view(np.uint8).reshape(len(values), width)
     if isinstance(values, ByteArrays):
-        lengths, data, ends = values.lengths, values.data, values.offsets[1:]
+        lengths = values.lengths
         if len(lengths) and not 1 <= lengths.min() <= lengths.max() <= width:
             raise FormatError(
                 f"bytes of a decimal in column {leaf.name}",
                 expected=f"1 to {width}",
                 got=f"{lengths.min()} to {lengths.max()}",
             )
-        sign = np.where(data[values.offsets[:-1]] > 127, 255, 0).astype(np.uint8)
-        made = np.repeat(sign[:, np.newaxis], width, axis=1)
-        longest = int(lengths.max()) if len(lengths) else 0
-        for place in range(longest):
-            has = lengths > place
-            made[has, place] = data[ends[has] - 1 - place]
-        return made
+        return sign_extended(values.data, values.offsets[:-1], lengths, width)
     given = values.shape[1]
     made = np.empty((len(values), width), np.uint8)
     if given > width:

@@ -23,6 +23,7 @@ import pyarrow as pa
 
 from skipstone import _compute as pc
 from skipstone.errors import FormatError, UnsupportedError
+from skipstone.parquet.encodings.plain import DTYPES
 from skipstone.parquet.encodings.values import ByteArrays, Values
 from skipstone.parquet.format.enums import PLAIN_WIDTHS, CompressionCodec, Encoding, Type
 from skipstone.parquet.pages.column_values import LeafColumn, Run
@@ -259,9 +260,6 @@ def _meaning(leaf: ColumnDescriptor) -> Any:
     return leaf.type, leaf.type_length, type_, uuid
 
 
-_DTYPES = {Type.INT32: "<i4", Type.INT64: "<i8", Type.FLOAT: "<f4", Type.DOUBLE: "<f8"}
-
-
 def readable(values: pa.Array, leaf: ColumnDescriptor) -> pa.Array:
     """Text of each of the binary ``values``, which are PLAIN without lengths; null stays null."""
     given = values.drop_null()
@@ -351,8 +349,8 @@ def _physical(values: ByteArrays, leaf: ColumnDescriptor) -> Values:
     made: Values
     if leaf.type is Type.BOOLEAN:
         made = content != 0
-    elif leaf.type in _DTYPES:
-        made = content.view(_DTYPES[leaf.type])
+    elif leaf.type in DTYPES:
+        made = content.view(DTYPES[leaf.type])
     else:
         made = content.reshape(len(values), -1)
     return made

@@ -220,6 +220,31 @@ def concat(parts: Sequence[Values]) -> Values:
     return np.concatenate(arrays, out=out)
 
 
+def plain_values(values: Values) -> ByteArrays:
+    """Decoded values as their PLAIN bytes, byte arrays without their lengths."""
+    if isinstance(values, ByteArrays):
+        return values
+    plain = np.ascontiguousarray(values)
+    if plain.ndim == 1:
+        plain = plain.astype(plain.dtype.newbyteorder("<"), copy=False)
+    width = plain.itemsize * (plain.shape[1] if plain.ndim == 2 else 1)
+    return ByteArrays(
+        plain.view(np.uint8).ravel(), np.arange(len(plain) + 1, dtype=np.int64) * width
+    )
+
+
+def sign_extended(data: U8, starts: I64, lengths: I64, width: int) -> U8:
+    """Big-endian numbers of 1 to ``width`` bytes each, in two's complement, as ``(n, width)`` bytes
+    with the lowest first."""
+    ends = starts + lengths
+    sign = np.where(data[starts] > 127, 255, 0).astype(np.uint8)
+    made = np.repeat(sign[:, np.newaxis], width, axis=1)
+    for place in range(int(lengths.max()) if len(lengths) else 0):
+        has = lengths > place
+        made[has, place] = data[ends[has] - 1 - place]
+    return made
+
+
 #: Most bytes of the strings of one page. A few bytes can repeat a long string without end, so there
 #: has to be a limit; Arrow's own, for arrays with 32-bit offsets, is the same.
 MAX_BYTES: Final = (1 << 31) - 1

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from skipstone.errors import FormatError, SkipstoneError
-from skipstone.parquet.encodings.values import ByteArrays, Values
+from skipstone.parquet.encodings.values import Values, plain_values
 from skipstone.parquet.format.enums import PageType
 from skipstone.parquet.pages.column_values import decode_dictionary_page
 from skipstone.parquet.pages.page import read_page
@@ -232,15 +232,3 @@ def dictionary_values(
     codec = int(file.footer.chunk("codec")[group, leaf])
     column = file.footer.schema.leaves[leaf]
     return decode_dictionary_page(page, column, codec, page.decrypted(decryptor))
-
-
-def plain_values(values: Values) -> ByteArrays:
-    """Decoded values as their PLAIN bytes."""
-    if isinstance(values, ByteArrays):
-        return values
-    plain = np.ascontiguousarray(values)
-    if plain.ndim == 1:
-        plain = plain.astype(plain.dtype.newbyteorder("<"), copy=False)
-    width = plain.itemsize * (plain.shape[1] if plain.ndim == 2 else 1)
-    offsets = np.arange(0, width * (len(plain) + 1), width, dtype=np.int64)
-    return ByteArrays(plain.view(np.uint8).ravel(), offsets)

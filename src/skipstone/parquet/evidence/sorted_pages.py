@@ -25,6 +25,7 @@ import numpy as np
 import pyarrow as pa
 
 from skipstone.errors import FormatError, SkipstoneError
+from skipstone.parquet.encodings.values import plain_values
 from skipstone.parquet.format.page_index import OffsetIndexArrays
 from skipstone.parquet.pages.column_values import decode_data_page
 from skipstone.parquet.pages.page import read_page
@@ -35,7 +36,7 @@ from skipstone.pruning.interval import Intervals
 from skipstone.storage import ByteRange
 
 from ..._arrays import distinct
-from .dictionary import dictionary_values, plain_values
+from .dictionary import dictionary_values
 from .indexed_file import ColumnEvidence, IndexedFile, bounds_of_parts
 from .stored_values import Form
 from .value_bounds import ValueBounds

@@ -30,9 +30,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pyarrow as pa
 
-from skipstone.parquet.encodings.values import ByteArrays
+from skipstone.parquet.encodings.values import ByteArrays, sign_extended
 from skipstone.parquet.format.enums import PLAIN_WIDTHS, Type
-from skipstone.predicate.literals import Keys, float_keys, wide
+from skipstone.predicate.literals import Keys, float_keys, wide, wide_keys
 from skipstone.predicate.types import TIMESTAMP, TIMESTAMP_NTZ, Kind, kind_of
 from skipstone.pruning.column_types import StoredLeaf, is_text, restate
 
@@ -144,12 +144,12 @@ class StoredColumn:
             case Form.UNSIGNED:
                 words = found.view(f"<u{width}").ravel()
                 if width == 8:
-                    return _sixteen(np.zeros(len(words), np.int64), words, valid)
+                    return wide_keys(np.zeros(len(words), np.int64), words, valid)
                 return Keys(words.astype(np.int64), valid)
             case _:
                 numbers = found.view(f"<i{width}").ravel().astype(np.int64)
         if self.form is Form.DECIMAL and self.type is not None and wide(self.type):
-            return _sixteen(numbers >> 63, numbers.view(np.uint64), valid)
+            return wide_keys(numbers >> 63, numbers.view(np.uint64), valid)
         if self.form is Form.TIMESTAMP:
             return _microseconds(numbers, _UNITS[self.unit], valid, upper)
         return Keys(numbers, valid)
@@ -160,25 +160,16 @@ class StoredColumn:
         valid = known & (lengths > 0) & (lengths <= 16)
         if self.column.type is Type.FIXED_LEN_BYTE_ARRAY:
             valid &= lengths == self.column.type_length
-        at = np.flatnonzero(valid)
         found = np.zeros((len(values), 16), np.uint8)
-        if len(at):
-            starts, size = values.offsets[at], lengths[at]
-            negative = values.data[starts] >= 0x80
-            # Aligned to the right; sign bytes fill the left.
-            place = np.arange(16) - (16 - size[:, None])
-            inside = place >= 0
-            gathered = values.data[np.where(inside, starts[:, None] + place, 0)]
-            sign = np.where(negative, 0xFF, 0).astype(np.uint8)[:, None]
-            found[at] = np.where(inside, gathered, sign)
-        words = found.view(">u8")
-        high, low = words[:, 0].astype(np.uint64).view(np.int64), words[:, 1].astype(np.uint64)
+        at = np.flatnonzero(valid)
+        found[at] = sign_extended(values.data, values.offsets[at], lengths[at], 16)
+        words = found.view("<i8")
+        low, high = words[:, 0], words[:, 1]
         assert self.type is not None
         if wide(self.type):
-            return _sixteen(high, low, valid)
-        number = low.view(np.int64)
-        fits = high == number >> 63
-        return Keys(np.where(fits, number, 0), valid & fits)
+            return wide_keys(high, low.view(np.uint64), valid)
+        fits = high == low >> 63
+        return Keys(np.where(fits, low, 0), valid & fits)
 
 
 def no_keys(type: pa.DataType | None, count: int) -> Keys:
@@ -196,15 +187,6 @@ def _texts(values: ByteArrays, known: BoolArray) -> Keys:
     whole = values.to_arrow()
     buffers = [mask, *whole.buffers()[1:]]
     return Keys(pa.Array.from_buffers(pa.large_binary(), len(whole), buffers), known)
-
-
-def _sixteen(high: I64, low: NDArray[np.uint64], valid: BoolArray) -> Keys:
-    """Keys of 128-bit numbers: big-endian, the sign bit flipped."""
-    flipped = np.empty((len(valid), 2), ">u8")
-    flipped[:, 0] = high.view(np.uint64) ^ np.uint64(1 << 63)
-    flipped[:, 1] = low
-    offsets = np.arange(0, 16 * (len(valid) + 1), 16, dtype=np.int64)
-    return _texts(ByteArrays(flipped.view(np.uint8).ravel(), offsets), valid)
 
 
 def _microseconds(ticks: I64, per: int, valid: BoolArray, upper: bool) -> Keys:

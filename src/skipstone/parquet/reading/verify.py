@@ -25,7 +25,7 @@ import numpy as np
 
 from skipstone.errors import KeyUnavailableError, SkipstoneError
 from skipstone.human import Report, aligned, of_total, plural, size
-from skipstone.parquet.evidence.dictionary import plain_values
+from skipstone.parquet.encodings.values import plain_values
 from skipstone.parquet.evidence.value_bounds import ValueBounds, chunk_bounds
 from skipstone.parquet.format.bloom_filter import xxh64_values
 from skipstone.parquet.format.enums import PageType

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import numpy as np
 
-from skipstone.parquet.encodings.values import ByteArrays, Values
+from skipstone.parquet.encodings.values import ByteArrays, Values, plain_values
 from skipstone.parquet.evidence.stored_values import Form, StoredColumn
 from skipstone.parquet.format.enums import Type
 from skipstone.pruning.file_bounds import cut_lower, cut_upper
@@ -144,12 +144,10 @@ class Ordering:
 
     def _comparable(self, values: Values) -> Any:
         """Keys in the same order: an array of numbers, or Arrow's binary."""
+        plain = plain_values(values)
         if self.form is Form.DECIMAL:
-            held = values if isinstance(values, ByteArrays) else _rows(values)
-            return self.stored.keys(held, np.ones(len(held), np.bool_)).data
-        if isinstance(values, ByteArrays):
-            return values.to_arrow()
-        return _rows(values).to_arrow()
+            return self.stored.keys(plain, np.ones(len(plain), np.bool_)).data
+        return plain.to_arrow()
 
     def prepare(self, dictionary: Values) -> None:
         """Rank the values of a dictionary before several threads need the ranks."""
@@ -224,12 +222,6 @@ class Ordering:
 def _total_keys(values: NDArray[Any]) -> NDArray[Any]:
     bits = np.ascontiguousarray(values).view(f"<i{values.dtype.itemsize}")
     return np.where(bits < 0, bits ^ np.iinfo(bits.dtype).max, bits)
-
-
-def _rows(values: NDArray[Any]) -> ByteArrays:
-    count, width = values.shape
-    offsets = np.arange(0, width * (count + 1), width, dtype=np.int64)[: count + 1]
-    return ByteArrays(np.ascontiguousarray(values).reshape(-1), offsets)
 
 
 def _one(values: Values, at: int) -> bytes:
