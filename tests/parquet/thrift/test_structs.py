@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from hypothesis import given
 
 from skipstone.errors import FormatError
-from skipstone.parquet.format.enums import Encoding, Type
+from skipstone.parquet.format.enums import ConvertedType, Encoding, Type
 from skipstone.parquet.format.metadata import (
     ColumnMetaData,
     ColumnOrder,
+    DecimalType,
     FileMetaData,
+    IntType,
     KeyValue,
     LogicalType,
     SchemaElement,
@@ -88,6 +92,20 @@ def test_a_logical_type_of_tomorrow_has_no_name_and_survives() -> None:
     found = LogicalType.from_bytes(data)
     assert found.name is None
     assert found.to_bytes() == data
+
+
+def test_a_converted_type_stands_for_a_logical_type_where_there_is_none() -> None:
+    element = SchemaElement(name="a", type=Type.INT32, converted_type=ConvertedType.UINT_8)
+    assert IntType(bitWidth=8, isSigned=False) == element.annotation.INTEGER
+    decimal = replace(element, converted_type=ConvertedType.DECIMAL, precision=9, scale=2)
+    assert DecimalType(precision=9, scale=2) == decimal.annotation.DECIMAL
+    map_ = replace(element, converted_type=ConvertedType.MAP_KEY_VALUE)
+    assert map_.annotation.name == "MAP"
+    assert replace(element, converted_type=ConvertedType.INTERVAL).annotation.name is None
+    assert replace(element, converted_type=None).annotation.name is None
+    tomorrow = LogicalType(unknown=(Field(99, thrift.STRUCT, Struct(())),))
+    for logical in (LogicalType(DATE=Empty()), tomorrow):
+        assert replace(element, logicalType=logical).annotation == logical
 
 
 def test_a_field_of_another_wire_type_is_kept_as_unknown() -> None:
