@@ -48,7 +48,7 @@ def _inspected(damaged: Damaged, attempt: Attempt) -> None:
 
 def _repaired(damaged: Damaged, attempt: Attempt) -> None:
     Path(damaged.path).write_bytes(repaired(damaged.data))
-    found = attempt(inspect_pm, damaged.path)
+    found = attempt(inspect_pm, damaged.path, InspectOptions())
     if found is not None:
         attempt(str, found)
         attempt(lambda: json.dumps(found.to_dict(), allow_nan=False))

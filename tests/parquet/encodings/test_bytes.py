@@ -10,7 +10,6 @@ from skipstone.parquet.encodings import (
     ByteArrays,
     decode_values,
     delta,
-    dictionary,
     plain,
     rle,
 )
@@ -114,20 +113,20 @@ def test_a_width_of_zero_needs_no_bytes() -> None:
         decoded, used = rle.decode(data, 10, 0)
         assert decoded.tolist() == [0] * 10
         assert used == len(data)
-        indices = dictionary.decode_indices(b"\0" + data, 10)
+        indices = rle.decode_indices(b"\0" + data, 10)
         assert indices.tolist() == [0] * 10
 
 
 def test_a_width_of_zero_is_written_as_a_run() -> None:
     assert rle.encode(np.zeros(300, np.int32), 0) == rle.uleb128(600)
     assert rle.encode(np.zeros(0, np.int32), 0) == b""
-    assert dictionary.encode_indices(np.zeros(4, np.int32)) == b"\1\3\0"
+    assert rle.encode_indices(np.zeros(4, np.int32)) == b"\1\3\0"
     with pytest.raises(ValueError, match="more than 0 bits"):
         rle.encode(np.ones(3, np.int32), 0)
 
 
 def test_no_values_need_no_bytes() -> None:
-    assert len(dictionary.decode_indices(b"", 0)) == 0
+    assert len(rle.decode_indices(b"", 0)) == 0
     for encoding, type_ in [
         (Encoding.PLAIN, Type.BYTE_ARRAY),
         (Encoding.RLE, Type.BOOLEAN),
@@ -143,18 +142,18 @@ def test_no_values_need_no_bytes() -> None:
 
 
 def test_indices_without_a_dictionary() -> None:
-    page = dictionary.encode_indices(np.zeros(3, np.int32))
+    page = rle.encode_indices(np.zeros(3, np.int32))
     with pytest.raises(FormatError, match="without a dictionary page"):
         decode_values(Encoding.RLE_DICTIONARY, page, 3, Type.INT64)
 
 
 @BOTH
 def test_indices_of_32_bits() -> None:
-    page = dictionary.encode_indices(np.array([1, (1 << 32) - 1], np.uint32))
+    page = rle.encode_indices(np.array([1, (1 << 32) - 1], np.uint32))
     assert page[0] == 32
-    assert dictionary.decode_indices(page, 2).tolist() == [1, -1]
+    assert rle.decode_indices(page, 2).tolist() == [1, -1]
     page = b"\x20" + rle.uleb128(20) + b"\xff\xff\xff\xff"
-    assert dictionary.decode_indices(page, 10).tolist() == [-1] * 10
+    assert rle.decode_indices(page, 10).tolist() == [-1] * 10
 
 
 @BOTH
