@@ -34,8 +34,7 @@ from skipstone.errors import (
 from skipstone.facts.encode import FileFacts
 from skipstone.facts.part_columns import PM, UNREADABLE
 from skipstone.parquet.format.enums import Type
-from skipstone.parquet.format.footer import TAIL_LENGTH
-from skipstone.parquet.format.metadata import bytes_of_pairs
+from skipstone.parquet.format.footer import TAIL_LENGTH, bytes_of_pairs
 from skipstone.parquet.format.page_index import place_of_index
 from skipstone.parquet.reading.arrow_footer import ArrowColumns
 from skipstone.parquet.reading.selection import Selection

@@ -26,9 +26,9 @@ import numpy as np
 from skipstone.errors import FormatError, SkipstoneError, UnsupportedError
 from skipstone.parquet.arrow.arrow_types import arrow_schema
 from skipstone.parquet.format.enums import Type
-from skipstone.parquet.format.footer import TAIL_LENGTH, Tail
+from skipstone.parquet.format.footer import TAIL_LENGTH, Tail, bytes_of_pairs
 from skipstone.parquet.format.footer_arrays import FooterArrays
-from skipstone.parquet.format.metadata import SchemaElement, bytes_of_pairs
+from skipstone.parquet.format.metadata import SchemaElement
 from skipstone.parquet.format.schema import ColumnDescriptor, Schema
 from skipstone.parquet.reading.file import ParquetFile
 from skipstone.pruning.column_types import FIRST_DATE, FIRST_TIMESTAMP, proleptic

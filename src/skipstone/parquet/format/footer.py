@@ -17,7 +17,9 @@ from typing import TYPE_CHECKING, BinaryIO
 from skipstone.errors import FormatError, UnsupportedError
 
 if TYPE_CHECKING:
-    from .metadata import FileMetaData
+    from collections.abc import Iterable
+
+    from .metadata import FileMetaData, KeyValue
 
 MAGIC = b"PAR1"
 MAGIC_ENCRYPTED = b"PARE"
@@ -137,3 +139,13 @@ def read_metadata(data: bytes | memoryview) -> FileMetaData:
     if tail.encrypted:
         raise FormatError("the footer is encrypted", offset=tail.offset)
     return FileMetaData.from_bytes(footer, base=tail.offset)
+
+
+def bytes_of_pairs(pairs: Iterable[KeyValue] | None) -> dict[bytes, bytes]:
+    """The key-value pairs of a footer as stored: texts that are not UTF-8 keep their bytes."""
+    return {
+        pair.key.encode("utf-8", "surrogateescape"): (pair.value or "").encode(
+            "utf-8", "surrogateescape"
+        )
+        for pair in pairs or ()
+    }

@@ -19,7 +19,7 @@ unless ``is_compressed`` is false.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from skipstone.parquet.thrift.structs import (
     BINARY,
@@ -39,9 +39,6 @@ from skipstone.parquet.thrift.structs import (
     required,
     struct,
 )
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
 
 from .enums import (
     CompressionCodec,
@@ -336,16 +333,6 @@ class KeyValue(Declared):
 
     key: str = required(1, STRING)
     value: str | None = optional(2, STRING)
-
-
-def bytes_of_pairs(pairs: Iterable[KeyValue] | None) -> dict[bytes, bytes]:
-    """The key-value pairs of a footer as stored: texts that are not UTF-8 keep their bytes."""
-    return {
-        pair.key.encode("utf-8", "surrogateescape"): (pair.value or "").encode(
-            "utf-8", "surrogateescape"
-        )
-        for pair in pairs or ()
-    }
 
 
 @declared

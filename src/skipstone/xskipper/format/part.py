@@ -43,9 +43,9 @@ from skipstone.errors import (
     first_line,
 )
 from skipstone.parquet.encryption.open_footer import open_footer
+from skipstone.parquet.format.footer import bytes_of_pairs
 from skipstone.parquet.format.footer import read_footer as find_footer
 from skipstone.parquet.format.footer_arrays import FooterArrays
-from skipstone.parquet.format.metadata import bytes_of_pairs
 from skipstone.parquet.reading.file_reader import FileReader
 from skipstone.parquet.reading.pinned_file import OpenedFooter, OpenFileReader
 from skipstone.pruning.column_types import proleptic
