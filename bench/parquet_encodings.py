@@ -16,7 +16,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from skipstone.parquet.encodings import ByteArrays, Values, decode_values
-from skipstone.parquet.encodings.rle import decode_indices
+from skipstone.parquet.encodings.dictionary import decode_indices
 from skipstone.parquet.encodings.values import concat, gather
 from skipstone.parquet.format.enums import Encoding, Type
 from skipstone.parquet.format.footer import read_metadata

@@ -457,7 +457,8 @@ def _parsed(target: Path, attempt: Attempt) -> None:
 
 
 _ENCODINGS = tuple(
-    f"parquet/encodings/{name}.py" for name in ("plain", "rle", "delta", "levels", "codecs")
+    f"parquet/encodings/{name}.py"
+    for name in ("plain", "dictionary", "rle", "delta", "byte_stream_split", "levels", "codecs")
 )
 _FORMAT = tuple(
     f"parquet/format/{name}.py"

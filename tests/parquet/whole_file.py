@@ -18,7 +18,7 @@ from skipstone.parquet.pages.page import chunk_range, walk_pages
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from skipstone.parquet.encryption.file_decryptor import ColumnDecryptor
+    from skipstone.parquet.encryption.column_decryptor import ColumnDecryptor
     from skipstone.parquet.format.metadata import ColumnMetaData, FileMetaData, RowGroup
 
 

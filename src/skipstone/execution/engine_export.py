@@ -32,7 +32,7 @@ from skipstone.parquet.reading.row_ranges import group_rows
 from skipstone.predicate.types import column_name
 from skipstone.storage.base import is_current
 
-from .table_types import (
+from .engine_types import (
     duckdb_lacks,
     other_name,
     plain_type,

@@ -3,14 +3,10 @@ that a query names, as the table has them.
 
 Where files have nanoseconds and others do not, the table has the microseconds by which rows are
 decided, and finer digits are cut off.
-
-The second half says which Arrow types DuckDB and polars read with equal values, and under which
-other type.
 """
 
 from __future__ import annotations
 
-from functools import cache
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -24,7 +20,7 @@ from skipstone.predicate.types import column_name, column_path, is_list
 from skipstone.pruning.table_schema import spelled_path
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Sequence
 
     from skipstone.predicate.naming import Naming
 
@@ -185,107 +181,3 @@ def _cut(field: pa.Field, paths: Sequence[tuple[str, ...]]) -> pa.Field:
         by_name.setdefault(path[0], []).append(path[1:])
     kept = [_cut(each, by_name[each.name]) for each in field.type if each.name in by_name]
     return field.with_type(pa.struct(kept))
-
-
-# The most digits that the decimals of both engines have.
-_DIGITS = 38
-
-
-def refused(engine: str, column: str, what: str) -> UnsupportedError:
-    """The error of a column that an engine cannot read."""
-    return UnsupportedError(
-        f"{engine} cannot read column {column!r}, which is {what}",
-        hint="read the plan with to_pyarrow() or to_arrow(), and cast the column",
-    )
-
-
-def plain_type(type: pa.DataType) -> pa.DataType:
-    """The type of equal values without Arrow's own encodings."""
-    t = pa.types
-    if t.is_dictionary(type) or t.is_run_end_encoded(type):
-        return plain_type(type.value_type)
-    if t.is_decimal256(type) and type.precision <= _DIGITS:
-        return pa.decimal128(type.precision, type.scale)
-    if t.is_struct(type):
-        return pa.struct([pa.field(each.name, plain_type(each.type)) for each in type])
-    return pa.list_(plain_type(type.value_type)) if is_list(type) else type
-
-
-def types_in(type: pa.DataType) -> Iterator[pa.DataType]:
-    """``type`` and all below it."""
-    yield type
-    if isinstance(type, pa.BaseExtensionType):
-        yield from types_in(type.storage_type)
-    elif pa.types.is_dictionary(type) or pa.types.is_run_end_encoded(type):
-        yield from types_in(type.value_type)
-    for each in _children(type):
-        yield from types_in(each.type)
-
-
-def duckdb_lacks(type: pa.DataType) -> bool:
-    """Durations are numbers to it, and decimals of more digits are rounded to doubles."""
-    t = pa.types
-    if t.is_decimal(type):
-        return bool(type.precision > _DIGITS)
-    return bool(t.is_duration(type) or t.is_float16(type))
-
-
-def without_json(type: pa.DataType) -> pa.DataType:
-    """DuckDB would parse each text of Arrow's JSON, and refuse some."""
-    if isinstance(type, pa.JsonType):
-        return type.storage_type
-    if pa.types.is_struct(type):
-        return pa.struct([pa.field(each.name, without_json(each.type)) for each in type])
-    return pa.list_(without_json(type.value_type)) if pa.types.is_list(type) else type
-
-
-def polars_lacks(type: pa.DataType) -> bool:
-    """Types that it cannot read where a file's Arrow schema names them: it ends with a panic."""
-    t = pa.types
-    if t.is_decimal(type):
-        return bool(type.precision > _DIGITS)
-    if t.is_timestamp(type) and type.tz is not None:
-        return not _polars_knows(type.tz)
-    return bool(t.is_run_end_encoded(type) or t.is_list_view(type) or t.is_large_list_view(type))
-
-
-def polars_keeps(type: pa.DataType) -> bool:
-    """Types that it cannot cast, or counts in another unit."""
-    t = pa.types
-    keyed = t.is_map(type) and t.is_dictionary(type.key_type)
-    return keyed or t.is_duration(type) or isinstance(type, pa.BaseExtensionType)
-
-
-@cache
-def _polars_knows(zone: str) -> bool:
-    """Whether polars knows a time zone; it does not know ``+01:30``."""
-    import polars as pl
-
-    try:
-        pl.Series([0], dtype=pl.Datetime("us", "UTC")).dt.convert_time_zone(zone)
-    except pl.exceptions.PolarsError:
-        return False
-    return True
-
-
-def other_name(own: pa.Field, wanted: pa.Field) -> tuple[str, str] | None:
-    """A name in the file and in the table that differ in case, at any depth."""
-    if own.name != wanted.name:
-        return own.name, wanted.name
-    for each in _children(own.type):
-        for other in _children(wanted.type):
-            if each.name.lower() == other.name.lower():
-                found = other_name(each, other)
-                if found is not None:
-                    return found
-    return None
-
-
-def _children(type: pa.DataType) -> list[pa.Field]:
-    """The fields of a struct, also of structs in lists and maps."""
-    t = pa.types
-    if t.is_struct(type):
-        return list(type)
-    if t.is_map(type):
-        return [pa.field("key", type.key_type), pa.field("value", type.item_type)]
-    return [pa.field("element", type.value_type)] if is_list(type) else []

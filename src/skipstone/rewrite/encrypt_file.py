@@ -46,8 +46,8 @@ if TYPE_CHECKING:
     import os
     from collections.abc import Callable, Mapping, Sequence
 
+    from skipstone.parquet.encryption.column_decryptor import ColumnDecryptor
     from skipstone.parquet.encryption.decryption import Decryption
-    from skipstone.parquet.encryption.file_decryptor import ColumnDecryptor
     from skipstone.parquet.format.metadata import ColumnChunk, ColumnMetaData, RowGroup
     from skipstone.parquet.writing.file_writer import ChunkWriter
     from skipstone.storage.atomic_replace import ByteSink

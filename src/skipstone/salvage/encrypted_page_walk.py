@@ -25,7 +25,7 @@ from cryptography.hazmat.primitives.ciphers.algorithms import AES
 from cryptography.hazmat.primitives.ciphers.modes import ECB
 
 from skipstone.errors import FormatError
-from skipstone.parquet.encryption.file_decryptor import ColumnDecryptor
+from skipstone.parquet.encryption.column_decryptor import ColumnDecryptor
 from skipstone.parquet.encryption.modules import (
     GCM_OVERHEAD,
     LENGTH_SIZE,

@@ -8,8 +8,10 @@ import pytest
 from skipstone.errors import FormatError
 from skipstone.parquet.encodings import (
     ByteArrays,
+    byte_stream_split,
     decode_values,
     delta,
+    dictionary,
     plain,
     rle,
 )
@@ -26,7 +28,7 @@ def test_the_example_of_bit_packing() -> None:
 
 def test_the_example_of_split_streams() -> None:
     values = np.frombuffer(bytes.fromhex("aabbccdd00112233a3b4c5d6"), "<f4")
-    assert plain.encode_split(values).hex() == "aa00a3bb11b4cc22c5dd33d6"
+    assert byte_stream_split.encode(values).hex() == "aa00a3bb11b4cc22c5dd33d6"
 
 
 def test_the_examples_of_strings() -> None:
@@ -113,20 +115,20 @@ def test_a_width_of_zero_needs_no_bytes() -> None:
         decoded, used = rle.decode(data, 10, 0)
         assert decoded.tolist() == [0] * 10
         assert used == len(data)
-        indices = rle.decode_indices(b"\0" + data, 10)
+        indices = dictionary.decode_indices(b"\0" + data, 10)
         assert indices.tolist() == [0] * 10
 
 
 def test_a_width_of_zero_is_written_as_a_run() -> None:
     assert rle.encode(np.zeros(300, np.int32), 0) == rle.uleb128(600)
     assert rle.encode(np.zeros(0, np.int32), 0) == b""
-    assert rle.encode_indices(np.zeros(4, np.int32)) == b"\1\3\0"
+    assert dictionary.encode_indices(np.zeros(4, np.int32)) == b"\1\3\0"
     with pytest.raises(ValueError, match="more than 0 bits"):
         rle.encode(np.ones(3, np.int32), 0)
 
 
 def test_no_values_need_no_bytes() -> None:
-    assert len(rle.decode_indices(b"", 0)) == 0
+    assert len(dictionary.decode_indices(b"", 0)) == 0
     for encoding, type_ in [
         (Encoding.PLAIN, Type.BYTE_ARRAY),
         (Encoding.RLE, Type.BOOLEAN),
@@ -142,18 +144,18 @@ def test_no_values_need_no_bytes() -> None:
 
 
 def test_indices_without_a_dictionary() -> None:
-    page = rle.encode_indices(np.zeros(3, np.int32))
+    page = dictionary.encode_indices(np.zeros(3, np.int32))
     with pytest.raises(FormatError, match="without a dictionary page"):
         decode_values(Encoding.RLE_DICTIONARY, page, 3, Type.INT64)
 
 
 @BOTH
 def test_indices_of_32_bits() -> None:
-    page = rle.encode_indices(np.array([1, (1 << 32) - 1], np.uint32))
+    page = dictionary.encode_indices(np.array([1, (1 << 32) - 1], np.uint32))
     assert page[0] == 32
-    assert rle.decode_indices(page, 2).tolist() == [1, -1]
+    assert dictionary.decode_indices(page, 2).tolist() == [1, -1]
     page = b"\x20" + rle.uleb128(20) + b"\xff\xff\xff\xff"
-    assert rle.decode_indices(page, 10).tolist() == [-1] * 10
+    assert dictionary.decode_indices(page, 10).tolist() == [-1] * 10
 
 
 @BOTH

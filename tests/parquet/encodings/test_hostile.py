@@ -16,6 +16,7 @@ from skipstone.parquet.encodings import (
     Values,
     decode_values,
     delta,
+    dictionary,
     encode_values,
     levels,
     plain,
@@ -246,7 +247,7 @@ def test_runs_that_cannot_be(data: bytes, width: int) -> None:
     with pytest.raises(FormatError, match="a run that is cut, or whose value is too wide"):
         rle.decode(data, 8, width)
     with pytest.raises(FormatError, match="indices into a dictionary") as caught:
-        rle.decode_indices(bytes([width]) + data, 8)
+        dictionary.decode_indices(bytes([width]) + data, 8)
     assert caught.value.offset == 1
 
 
@@ -259,7 +260,7 @@ def test_widths_that_cannot_be(width: int) -> None:
     if width > 0:
         page = bytes([width]) + bytes(40)
         with pytest.raises(FormatError, match="bit width of indices: expected 0 to 32, got 33"):
-            rle.decode_indices(page, 8)
+            dictionary.decode_indices(page, 8)
 
 
 def test_lengths_of_prefixed_runs() -> None:

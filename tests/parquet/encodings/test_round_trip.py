@@ -11,6 +11,7 @@ from skipstone.errors import FormatError, UnsupportedError
 from skipstone.parquet.encodings import (
     ByteArrays,
     Values,
+    byte_stream_split,
     decode_values,
     delta,
     encode_values,
@@ -153,7 +154,9 @@ def test_large_inputs_choose_compiled_kernels_and_agree() -> None:
     words = ByteArrays.from_list([b"%d" % each for each in numbers.tolist()])
     page = plain.encode(words, Type.BYTE_ARRAY)
     assert plain.decode(page, 20_000, Type.BYTE_ARRAY) == words
-    assert same(plain.decode_split(plain.encode_split(numbers), 20_000, Type.INT64), numbers)
+    assert same(
+        byte_stream_split.decode(byte_stream_split.encode(numbers), 20_000, Type.INT64), numbers
+    )
 
 
 def test_numbers_are_not_copied_where_they_lie_aligned() -> None:

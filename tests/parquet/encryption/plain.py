@@ -26,8 +26,8 @@ from tests.parquet.whole_file import with_instants
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from skipstone.parquet.encryption.column_decryptor import ColumnDecryptor
     from skipstone.parquet.encryption.decryption import Decryption
-    from skipstone.parquet.encryption.file_decryptor import ColumnDecryptor
     from skipstone.parquet.format.metadata import ColumnChunk, ColumnMetaData
 
 

@@ -28,7 +28,7 @@ from skipstone.parquet.format.metadata import (
 from skipstone.parquet.thrift.structs import Empty
 
 if TYPE_CHECKING:
-    from skipstone.parquet.encryption.file_decryptor import ColumnDecryptor
+    from skipstone.parquet.encryption.column_decryptor import ColumnDecryptor
 
 FOOTER = ColumnCryptoMetaData(ENCRYPTION_WITH_FOOTER_KEY=Empty())
 IN_COLUMN = [module for module in ModuleType if module != ModuleType.FOOTER]

@@ -1,4 +1,4 @@
-"""Decodes and encodes values and levels, and chooses among the encodings.
+"""Decodes and encodes values and levels: one module per encoding, and the choice among them.
 
 ``decode_values`` and ``encode_values`` are for the values of data pages; ``rle`` and ``bit_packed``
 also do levels. The types that each encoding holds:
@@ -21,7 +21,8 @@ from typing import TYPE_CHECKING, Final
 from skipstone.errors import FormatError, UnsupportedError
 from skipstone.parquet.format.enums import Encoding, Type
 
-from . import delta, plain, rle
+from . import byte_stream_split, delta, plain, rle
+from . import dictionary as dictionary_
 from .values import Buffer, ByteArrays, Values
 
 if TYPE_CHECKING:
@@ -57,7 +58,7 @@ def decode_values(
 
     ``count`` excludes nulls. A repeated value takes few bytes, and only ``count`` bounds the
     result: check it against the page and the row group first. FormatError where the data cannot be
-    read, the encoding does not hold the type, or the data are indices (``rle.py``);
+    read, the encoding does not hold the type, or the data are indices (``dictionary.py``);
     UnsupportedError for ALP and unknown encodings.
     """
     known = _known(encoding, type_)
@@ -74,7 +75,7 @@ def decode_values(
             return delta.decode_byte_array(data, count)[0]
         return delta.decode_fixed(data, count, plain.fixed_length(type_, type_length))[0]
     if known is Encoding.BYTE_STREAM_SPLIT:
-        return plain.decode_split(data, count, type_, type_length)
+        return byte_stream_split.decode(data, count, type_, type_length)
     raise FormatError(f"a page of {known.name} in a column chunk without a dictionary page")
 
 
@@ -103,7 +104,7 @@ def encode_values(
             return delta.encode_byte_array(values)
         raise TypeError(f"{known.name} takes an array of numbers")
     if known is Encoding.RLE_DICTIONARY or known is Encoding.PLAIN_DICTIONARY:
-        return rle.encode_indices(values)
+        return dictionary_.encode_indices(values)
     if known is Encoding.RLE:
         return rle.encode_booleans(values)
     if known is Encoding.DELTA_BINARY_PACKED:
@@ -111,7 +112,7 @@ def encode_values(
     if known is Encoding.DELTA_BYTE_ARRAY:
         return delta.encode_fixed(values)
     if known is Encoding.BYTE_STREAM_SPLIT:
-        return plain.encode_split(values)
+        return byte_stream_split.encode(values)
     raise TypeError(f"{known.name} takes ByteArrays")
 
 

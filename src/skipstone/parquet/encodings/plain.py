@@ -1,5 +1,4 @@
-"""PLAIN: values one after the other; and BYTE_STREAM_SPLIT: the first bytes of all values, then all
-second bytes, and so on.
+"""PLAIN: values one after the other.
 
 ======================  ===========================================================
 BOOLEAN                 1 bit each, from the least significant bit of a byte on
@@ -10,16 +9,7 @@ BYTE_ARRAY              4 bytes of length, little-endian, then the bytes
 FIXED_LEN_BYTE_ARRAY    ``type_length`` bytes
 ======================  ===========================================================
 
-Dictionary pages are PLAIN too. Bytes after the last value are padding and are ignored.
-
-::
-
-    values          AA BB CC DD   00 11 22 33   A3 B4 C5 D6
-    split           AA 00 A3   BB 11 B4   CC 22 C5   DD 33 D6
-
-BYTE_STREAM_SPLIT is for FLOAT, DOUBLE, INT32, INT64 and FIXED_LEN_BYTE_ARRAY (float16 is one of 2
-bytes). Only the number of values determines where a stream ends, so there is no padding:
-``count * width`` bytes.
+Dictionary pages have this form too. Bytes after the last value are padding and are ignored.
 """
 
 from __future__ import annotations
@@ -36,8 +26,6 @@ from .values import Buffer, ByteArrays, Values, as_bytes, check_count, check_roo
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
-
-    import numpy.typing as npt
 
 
 #: The types that are NumPy numbers.
@@ -123,36 +111,3 @@ def _encode_byte_arrays(values: ByteArrays) -> bytes:
     out[is_length] = lengths.astype("<u4").view(np.uint8)
     out[~is_length] = values.content
     return out.tobytes()
-
-
-def decode_split(
-    data: Buffer, count: int, type_: Type, type_length: int | None = None
-) -> npt.NDArray[Any]:
-    """``count`` values in BYTE_STREAM_SPLIT; FormatError where the data have another length."""
-    check_count(count)
-    view = as_bytes(data)
-    number = type_ in DTYPES
-    width = DTYPES[type_].itemsize if number else fixed_length(type_, type_length)
-    if len(view) != count * width:
-        raise FormatError(
-            f"{width} streams of {count} bytes",
-            offset=0,
-            expected=f"{count * width} bytes",
-            got=len(view),
-        )
-    if number:
-        out = room(count, DTYPES[type_])
-    else:
-        out = room(count * width, np.uint8).reshape(count, width)
-    if len(view):
-        choose(count).join(view, width, out.reshape(-1).view(np.uint8))
-    return out
-
-
-def encode_split(values: npt.NDArray[Any]) -> bytes:
-    """Numbers, or rows of bytes ``(n, k)``, in BYTE_STREAM_SPLIT."""
-    rows = values if values.ndim == 2 else values.astype(values.dtype.newbyteorder("<"), copy=False)
-    width = values.shape[1] if values.ndim == 2 else values.itemsize
-    if not rows.nbytes:
-        return b""
-    return np.ascontiguousarray(rows).view(np.uint8).reshape(-1, width).T.tobytes()

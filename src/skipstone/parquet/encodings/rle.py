@@ -1,5 +1,4 @@
-"""RLE: runs of one value, and runs of bit-packed values, mixed (the hybrid); RLE_DICTIONARY and
-PLAIN_DICTIONARY: indices into the values of the chunk's dictionary page.
+"""RLE: runs of one value, and runs of bit-packed values, mixed (the hybrid).
 
 ::
 
@@ -10,17 +9,11 @@ PLAIN_DICTIONARY: indices into the values of the chunk's dictionary page.
                                                          # a byte's least significant bit on
     prefixed   := uint32 length, hybrid of that many bytes
 
-    data page        := uint8 bit width (0 to 32), hybrid of indices
-    dictionary page  := the distinct values, PLAIN
-
 Prefixed are levels in data page v1, and booleans always; not prefixed are levels in data page v2,
 and dictionary indices. The width is known from elsewhere. The number of values is too: further
 values in the last run are padding, and the bytes of that padding may be missing. A width of 0 needs
 no bytes, so any bytes are ignored, and all values are 0. Runs of no values are skipped. A repeated
 value that is wider than the width is refused.
-
-Both names of the dictionary encodings mean the same: old writers name PLAIN_DICTIONARY for
-dictionary and data pages. A page without values may be empty, and a dictionary may have no entries.
 """
 
 from __future__ import annotations
@@ -31,14 +24,11 @@ import numpy as np
 
 from skipstone.errors import FormatError
 
-from . import rle
 from .kernels import U8, Kernels, choose, varint
 from .values import Buffer, as_bytes, check_count, check_room, room, too_short
 
 if TYPE_CHECKING:
     import numpy.typing as npt
-
-    from .kernels import I32, U8
 
 
 # Up to this many values, memory is allocated before the runs are known to hold them.
@@ -195,36 +185,3 @@ def pack(values: npt.NDArray[np.uint64], bit_width: int) -> bytes:
         bits = np.unpackbits(words, axis=1, count=bit_width, bitorder="little")
         parts.append(np.packbits(bits.reshape(-1), bitorder="little").tobytes())
     return b"".join(parts)
-
-
-def decode_indices(data: Buffer, count: int) -> I32:
-    """``count`` indices, not checked against any dictionary (32-bit ones wrap to negative)."""
-    width, runs = _width(data, count)
-    try:
-        indices, _ = rle.decode(runs, count, width)
-    except FormatError as error:
-        raise FormatError(
-            "indices into a dictionary: runs cannot be read",
-            offset=(error.offset or 0) + 1,
-            expected=error.expected,
-            got=error.got,
-        ) from None
-    return indices
-
-
-def _width(data: Buffer, count: int) -> tuple[int, U8]:
-    check_count(count)
-    view = as_bytes(data)
-    if not count:
-        return 0, view[:0]
-    check_room("bit width of indices", 1, len(view))
-    width = int(view[0])
-    if width > 32:
-        raise FormatError("bit width of indices", offset=0, expected="0 to 32", got=width)
-    return width, view[1:]
-
-
-def encode_indices(indices: npt.NDArray[np.integer[Any]]) -> bytes:
-    """A data page of ``indices``, in the width of the largest, and at least 1."""
-    bit_width = max(1, int(indices.max(initial=0)).bit_length())
-    return bytes([bit_width]) + rle.encode(indices, bit_width)

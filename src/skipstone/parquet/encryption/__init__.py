@@ -2,6 +2,6 @@
 
 ``modules`` is the layout of an encrypted module, and AES over ``cryptography``; ``decryption`` and
 ``encryption`` are what a user passes; ``key_material`` is how key tools wrap keys through a KMS;
-``file_decryptor`` combines them for one file and its chunks; ``open_footer`` opens a
+``column_decryptor`` and ``file_decryptor`` combine them for one file; ``open_footer`` opens a
 footer, and describes what a file shows without a key. Source: Encryption.md of parquet-format.
 """

@@ -37,8 +37,8 @@ from skipstone.parquet.format.metadata import (
 from skipstone.parquet.thrift.structs import Empty
 from skipstone.predicate.types import column_name, column_path
 
+from .column_decryptor import ColumnDecryptor
 from .decryption import Decryption, check_aad_prefix, check_key, key_label
-from .file_decryptor import ColumnDecryptor
 from .key_material import KeyMaterial, KeyReference, KmsClient, wrap_dek, write_key_material_file
 from .modules import KEY_LENGTHS, CountedCipher, ModuleType, module_aad
 

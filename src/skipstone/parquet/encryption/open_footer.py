@@ -33,8 +33,9 @@ from .modules import Buffer, ModuleType
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
+    from .column_decryptor import ColumnDecryptor
     from .decryption import Decryption
-    from .file_decryptor import ColumnDecryptor, FileDecryptor
+    from .file_decryptor import FileDecryptor
 
 
 class DecryptedFooter(NamedTuple):

@@ -47,7 +47,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
     from skipstone.parquet.encodings.kernels import I64
-    from skipstone.parquet.encryption.file_decryptor import ColumnDecryptor, FileDecryptor
+    from skipstone.parquet.encryption.column_decryptor import ColumnDecryptor
+    from skipstone.parquet.encryption.file_decryptor import FileDecryptor
     from skipstone.parquet.format.footer_arrays import FooterArrays
     from skipstone.parquet.format.schema import ColumnDescriptor
     from skipstone.predicate.tree import Leaf

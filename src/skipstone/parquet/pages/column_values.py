@@ -25,8 +25,8 @@ import numpy as np
 from skipstone.errors import FormatError, UnsupportedError
 from skipstone.parquet.encodings import decode_values, delta
 from skipstone.parquet.encodings.codecs import decompress
+from skipstone.parquet.encodings.dictionary import decode_indices
 from skipstone.parquet.encodings.levels import levels_v1, levels_v2, row_starts
-from skipstone.parquet.encodings.rle import decode_indices
 from skipstone.parquet.encodings.values import MAX_BYTES, Values, gather
 from skipstone.parquet.encodings.values import concat as concat_values
 from skipstone.parquet.format.enums import Encoding, PageType, Type
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from skipstone.parquet.encodings.kernels import I32, U8
-    from skipstone.parquet.encryption.file_decryptor import ColumnDecryptor
+    from skipstone.parquet.encryption.column_decryptor import ColumnDecryptor
     from skipstone.parquet.format.schema import ColumnDescriptor
 
     from .page import Page

@@ -41,7 +41,7 @@ from .page_headers import (
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from skipstone.parquet.encryption.file_decryptor import ColumnDecryptor
+    from skipstone.parquet.encryption.column_decryptor import ColumnDecryptor
 
 
 # parquet-mr before 1.2.9, and a parquet-mr without a version, left the dictionary page's header

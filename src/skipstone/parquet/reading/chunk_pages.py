@@ -40,7 +40,8 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator, Mapping
 
     from skipstone.parquet.encodings.values import Values
-    from skipstone.parquet.encryption.file_decryptor import ColumnDecryptor, FileDecryptor
+    from skipstone.parquet.encryption.column_decryptor import ColumnDecryptor
+    from skipstone.parquet.encryption.file_decryptor import FileDecryptor
     from skipstone.parquet.format.footer_arrays import FooterArrays
     from skipstone.parquet.format.schema import ColumnDescriptor
     from skipstone.pruning import Reason

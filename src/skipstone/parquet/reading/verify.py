@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from skipstone.parquet.encodings.values import Values
-    from skipstone.parquet.encryption.file_decryptor import ColumnDecryptor
+    from skipstone.parquet.encryption.column_decryptor import ColumnDecryptor
     from skipstone.parquet.format.bloom_filter import BloomFilter
     from skipstone.parquet.format.schema import ColumnDescriptor
     from skipstone.parquet.pages.column_values import LeafColumn

@@ -17,7 +17,7 @@ from skipstone.storage import ByteRange
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from skipstone.parquet.encryption.file_decryptor import ColumnDecryptor
+    from skipstone.parquet.encryption.column_decryptor import ColumnDecryptor
     from skipstone.parquet.format.metadata import ColumnChunk
     from skipstone.parquet.reading.page_tables import ChunkPlace
     from skipstone.parquet.reading.pinned_file import PinnedReader

@@ -38,8 +38,8 @@ from .footer_editor import CHUNK_FIELDS, FooterEditor
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
+    from skipstone.parquet.encryption.column_decryptor import ColumnDecryptor
     from skipstone.parquet.encryption.encryption import FileEncryptor
-    from skipstone.parquet.encryption.file_decryptor import ColumnDecryptor
     from skipstone.parquet.reading.chunk_pages import ChunkKey
     from skipstone.parquet.reading.page_metadata import BloomModules
     from skipstone.parquet.reading.page_tables import ChunkPlace
