@@ -346,8 +346,7 @@ def _unused(table: str, matched: MatchedFacts, packs: Listing, stored: int) -> I
     if free > _MUCH * stored:
         yield (
             f"{size(free)} of {size(stored)} are of former indexes or files, and no query reads"
-            f" them: {command('compact', table)} lets go of them, and {command('vacuum', table)}"
-            " removes what is a day old"
+            f" them: run {command('compact', table)}, and a day later {command('vacuum', table)}"
         )
 
 

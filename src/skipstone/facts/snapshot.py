@@ -247,12 +247,11 @@ class Snapshot:
         read = self._read(parts, [names] * len(parts)) if names else ()
         tables = {part.name: table for part, table in read}
         for name in names:
-            chunks: list[pa.Array] = []
+            type, chunks = OWN[name], list[pa.Array]()
             for part in parts:
                 held = tables.get(part.name)
-                lost = [pa.nulls(part.rows, OWN[name])]
-                chunks += lost if held is None else held.column(name).chunks
-            self._own[name] = pa.chunked_array(chunks, OWN[name])
+                chunks += [pa.nulls(part.rows, type)] if held is None else held.column(name).chunks
+            self._own[name] = pa.chunked_array(chunks, type)
 
     def values(self, field_: FactField, without: frozenset[str] = frozenset()) -> list[FactColumn]:
         """One column over all parts that have it, except those ``without``, in pieces of at most

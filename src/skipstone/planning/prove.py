@@ -25,6 +25,7 @@ from skipstone.build.data_file import build_file
 from skipstone.errors import SkipstoneError
 from skipstone.indexes.filter_proof import COMPARED, proofs_of
 from skipstone.indexes.minmax import NullCounts
+from skipstone.indexes.sliced_bloom import SlicedBloom
 from skipstone.paimon.base import PaimonIndex
 from skipstone.paimon.kinds import RowIndex
 from skipstone.predicate.indexed import fields_of_names, is_elements
@@ -207,10 +208,12 @@ class _Check:
                 self.filters += proof.filters
                 self.untrue += [f"{id_.path}: {text}" for text in proof.said(values, type)]
             indexes = [each for each in self.evidence if each.column == column]
+            # Queries ask bit slices in place of the filters that were compared.
             compared = [
                 each
                 for each in indexes
-                if isinstance(each, NullCounts) or any(each is of.asked for of in of_column)
+                if isinstance(each, NullCounts)
+                or (any(each is of.asked for of in of_column) and not isinstance(each, SlicedBloom))
             ]
             most = _FEW_VALUES if len(compared) == len(indexes) else MOST_VALUES
             tests = _tests(column, type, values, self.draw, most)

@@ -100,21 +100,29 @@ def default_session(master: str = "local[*]", *, hive: bool = False) -> SparkSes
 
 # The modules of Hadoop that a Spark without a vendor lacks, by scheme.
 _MODULES: Final = {"s3a": "hadoop-aws", "abfs": "hadoop-azure", "abfss": "hadoop-azure"}
+# By session: the scheme by which its Hadoop reads another.
+_SCHEMES: Final[WeakKeyDictionary[Any, dict[str, str]]] = WeakKeyDictionary()
 
 
 def path_for_spark(spark: SparkSession, path: str) -> str:
     """``path`` (canonical) by a scheme that the session's Hadoop has: plain Hadoop reads S3 as
     ``s3a``. ``UnsupportedError`` where it has none."""
-    scheme, found, _ = path.partition("://")
+    scheme, found, rest = path.partition("://")
     if not found or scheme == "file" or is_connect(spark):
         return path
-    conf = spark._jsparkSession.sessionState().newHadoopConf()
-    if scheme == "s3" and conf.get("fs.s3.impl") is None:
-        scheme, path = "s3a", f"s3a{path[2:]}"
+    known = _SCHEMES.setdefault(spark, {})
+    if scheme not in known:
+        known[scheme] = _scheme_for(spark, scheme, path)
+    return f"{known[scheme]}://{rest}"
+
+
+def _scheme_for(spark: SparkSession, scheme: str, path: str) -> str:
     from py4j.protocol import Py4JJavaError
 
     jvm: Any = spark._jvm
-    hadoop = jvm.org.apache.hadoop
+    hadoop, conf = jvm.org.apache.hadoop, spark._jsparkSession.sessionState().newHadoopConf()
+    if scheme == "s3" and conf.get("fs.s3.impl") is None:
+        scheme = "s3a"
     try:
         hadoop.fs.FileSystem.getFileSystemClass(scheme, conf)
     except Py4JJavaError as error:
@@ -127,7 +135,7 @@ def path_for_spark(spark: SparkSession, path: str) -> str:
                 f" PYSPARK_SUBMIT_ARGS='--packages {package} pyspark-shell'"
             )
         raise UnsupportedError(f"Spark cannot read {path}: {why}", hint=hint) from None
-    return path
+    return scheme
 
 
 def literal_path(path: str) -> str:
