@@ -41,6 +41,7 @@ from tests.table_formats.delta_tables import rows
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from pyiceberg.catalog import Catalog
     from pyiceberg.partitioning import PartitionSpec
     from pyiceberg.table import Table
 
@@ -62,11 +63,16 @@ def catalog(tmp_path: Path) -> Iterator[SqlCatalog]:
 
 def in_configuration(catalog: SqlCatalog, monkeypatch: pytest.MonkeyPatch) -> str:
     """The name of ``db.t`` for people whose configuration has the catalog."""
-    monkeypatch.setenv("PYICEBERG_CATALOG__LOCAL__URI", catalog.properties["uri"])
-    monkeypatch.setenv("PYICEBERG_CATALOG__LOCAL__TYPE", "sql")
+    return configured(monkeypatch, "local", type="sql", uri=catalog.properties["uri"])
+
+
+def configured(monkeypatch: pytest.MonkeyPatch, name: str, **properties: str) -> str:
+    """The name of ``db.t`` in a catalog that the configuration of ``pyiceberg`` has now."""
+    for key, value in properties.items():
+        monkeypatch.setenv(f"PYICEBERG_CATALOG__{name.upper()}__{key.upper()}", value)
     # The configuration is read when it is imported; a user's process starts with it.
     monkeypatch.setattr("pyiceberg.catalog._ENV_CONFIG", Config())
-    return "iceberg:local.db.t"
+    return f"iceberg:{name}.db.t"
 
 
 def folder(table: Table) -> str:
@@ -414,7 +420,7 @@ class History:
         add_deletes(self.table, f"{self.deletes}", content, one)
 
 
-def table_of(catalog: SqlCatalog, *parts: pa.Table, **properties: str) -> Table:
+def table_of(catalog: Catalog, *parts: pa.Table, **properties: str) -> Table:
     """A table with one file of each part."""
     made = catalog.create_table("db.t", parts[0].schema, properties=properties)
     for part in parts:

@@ -12,6 +12,7 @@ from deltalake import write_deltalake
 
 import skipstone
 from skipstone.errors import UnsupportedError
+from tests.s3 import S3, s3, s3_server
 from tests.table_formats.delta_tables import delete_by_vectors, engine_table
 from tests.table_formats.make_golden import GOLDEN
 
@@ -19,6 +20,8 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from pyspark.sql import DataFrame, SparkSession
+
+__all__ = ["s3", "s3_server"]
 
 pytestmark = pytest.mark.spark
 
@@ -123,3 +126,21 @@ def test_a_watch_follows_commits(spark: SparkSession, tmp_path: Path) -> None:
         assert watching.last_error is None
     with pytest.raises(UnsupportedError, match="newest"):
         skipstone.watch(spark, skipstone.Table(path, version=0))
+
+
+def test_workers_get_the_options_of_a_store_that_are_no_secret(
+    spark: SparkSession, s3: S3, tmp_path: Path
+) -> None:
+    path = str(tmp_path / "t")
+    for day in range(3):
+        write_deltalake(path, pa.table({"id": [day * 10, day * 10 + 1]}), mode="append")
+    s3.upload(tmp_path / "t", "t")
+    s3.client.put_bucket_acl(Bucket=s3.bucket, ACL="public-read")
+    for key in s3.keys("t"):
+        s3.client.put_object_acl(Bucket=s3.bucket, Key=key, ACL="public-read")
+    told = {"endpoint": s3.options["endpoint"], "region": "us-east-1", "skip_signature": "true"}
+    table = skipstone.Table(f"{s3.base}/t", storage_options=told)
+    frame = table.read(spark, "id >= 10 or id % 7 = 0")
+    assert sorted(row.id for row in frame.collect()) == [0, 10, 11, 20, 21]
+    with pytest.raises(UnsupportedError, match=r"would show .*: access_key_id, secret_access_key"):
+        skipstone.Table(f"{s3.base}/t", storage_options=s3.options).read(spark)

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from pyiceberg.catalog import load_catalog
 from pyiceberg.catalog.sql import SqlCatalog
 from pyiceberg.transforms import DayTransform, IdentityTransform, TruncateTransform
 from pyiceberg.types import (
@@ -31,6 +32,7 @@ from tests.table_formats.iceberg_tables import (
     assert_columns,
     assert_same,
     catalog,
+    configured,
     folder,
     ids,
     in_configuration,
@@ -468,6 +470,28 @@ def test_in_an_object_store(s3: S3, tmp_path: Path) -> None:
     made.append(ids(99, n=[99]))
     assert table.count() == 31
     catalog.close()
+
+
+def test_in_an_object_store_whose_keys_the_catalog_has(
+    s3: S3, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A catalog of AWS Glue; the table has no options of its own, and those that are given win."""
+    server = {"endpoint": s3.options["endpoint"], "region": s3.options["region"]}
+    keys = {k: s3.options[k] for k in ("access_key_id", "secret_access_key")}
+    where = {f"s3__{k}": each for k, each in (server | keys).items()}
+    where |= {f"glue__{k}": each for k, each in (server | keys).items()}
+    name = configured(monkeypatch, "cloud", type="glue", warehouse=f"{s3.base}/wh", **where)
+    catalog = load_catalog("cloud")
+    catalog.create_namespace("db")
+    table_of(catalog, *(ids(*range(at, at + 10), n=[at] * 10) for at in (0, 10, 20)))
+    for variable in [each for each in os.environ if each.startswith("AWS_")]:
+        monkeypatch.delenv(variable)
+    table = skipstone.Table(name)
+    table.build(indexes=["id:bloom"])
+    assert table.query("id = 13").to_pylist() == [{"id": 13, "n": 10}]
+    assert table.plan("n = 20").files_kept == 1
+    with pytest.raises(SkipstoneError, match="cannot list"):
+        skipstone.Table(name, storage_options={"endpoint": "http://127.0.0.1:9"}).count()
 
 
 def test_a_refresh_leaves_out_columns_that_commits_took(catalog: SqlCatalog) -> None:

@@ -126,7 +126,7 @@ class OpenTable:
         named = open_named(first, storage_options or {}, self.version, self.timestamp)
         self.named = None if named is None else os.fspath(first)  # in a catalog
         if named is not None:
-            given_paths = [first := named.root]
+            given_paths, storage_options = [first := named.root], named.storage_options
         storage = open_storage(full_path(first, storage_options), storage_options)
         chosen: SomeFiles | str = os.fspath(first)
         if len(given_paths) != 1 or (self.catalog is None and is_pattern(os.fspath(first))):

@@ -73,6 +73,8 @@ if TYPE_CHECKING:
 
 
 _LOG = logging.getLogger("skipstone")
+#: what a plan of Spark may show of an object store, whose keys its workers have
+_SHOWN: frozenset[str] = frozenset({"endpoint", "region", "skip_signature"})
 
 
 def read_table(
@@ -167,8 +169,9 @@ def _against(
         return "the index is encrypted, or a store of Xskipper's: its keys stay in this process"
     if needs_session(table.path) or needs_session(table.location.root):
         return "only the session reaches its files, and not Spark's workers"
-    if table.storage_options:
-        return "Spark's plans would show options of the object store"
+    shown = frozenset() if table.snapshots() is None else _SHOWN  # others have Spark's own reader
+    if secret := sorted(table.storage_options.keys() - shown):
+        return f"Spark's plans would show options of the object store: {', '.join(secret)}"
     return against_pages(settings, where)
 
 
@@ -428,6 +431,7 @@ def _paged(
         "verifyChecksums": None if table.verify_checksums else "false",
         "version": table.version,
         **table.lookup,
+        **{f"storage.{key}": each for key, each in table.storage_options.items()},
     }
     options = {key: str(value) for key, value in given.items() if value is not None}
     try:

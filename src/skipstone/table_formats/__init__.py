@@ -91,4 +91,5 @@ def open_named(
         return None
     from .iceberg import IcebergSource, by_name
 
-    return IcebergSource(*by_name(name.removeprefix(_NAMED), options), version, timestamp)
+    opened = by_name(name.removeprefix(_NAMED), options)
+    return IcebergSource(*opened, version, timestamp, options)

@@ -15,6 +15,7 @@ Columns, partitions and statistics: see ``iceberg_columns.py``.
 from __future__ import annotations
 
 import math
+import os
 import re
 import time
 from dataclasses import dataclass
@@ -54,6 +55,7 @@ FORMAT: Final = "Apache Iceberg"
 _METADATA: Final = re.compile(r"(?:v(\d+)|(\d+)-[^/]*?)(?:\.gz)?\.metadata\.json")
 #: seconds in which a metadata file that is not whole may still be written
 _WRITING: Final = 60
+#: options of S3, and the properties that a table, its catalog and its configuration have for them
 _OPTIONS: Final = {
     "access_key_id": "s3.access-key-id",
     "secret_access_key": "s3.secret-access-key",
@@ -75,8 +77,10 @@ class IcebergSource:
         load: Callable[[Any], Any],
         version: int | str | None = None,
         timestamp: str | datetime | None = None,
+        options: Mapping[str, str] | None = None,
     ) -> None:
         self.name, self._load, self._lock = name, load, Lock()
+        self._options = dict(options or {})
         self.pinned = version is not None or timestamp is not None
         self._files, self._names = _Files(), Names(name)
         self._equality = EqualityDeletes(name)
@@ -89,6 +93,17 @@ class IcebergSource:
     def root(self) -> str:
         """The directory of the table, by its metadata."""
         return canonical_path(self._table.location())
+
+    @property
+    def storage_options(self) -> dict[str, str]:
+        """Those that were given. In S3 also what the catalog gives or its configuration has, but
+        keys only where the environment has none: keys on loan may not reach the index."""
+        if not self.root.startswith("s3://"):
+            return self._options
+        own = {"endpoint", "region"} if "AWS_ACCESS_KEY_ID" in os.environ else _OPTIONS
+        known = self._table.io.properties
+        found = {name: str(known[_OPTIONS[name]]) for name in own if known.get(_OPTIONS[name])}
+        return {**found, **self._options}
 
     def snapshot(self) -> Snapshot:
         """See ``Source``."""
