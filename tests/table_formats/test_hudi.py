@@ -19,6 +19,7 @@ import pytest
 
 import skipstone
 from skipstone.errors import SkipstoneError, UnsupportedError
+from skipstone.table_formats.hudi import HudiSource
 from tests.s3 import S3, s3, s3_server
 from tests.table_formats.delta_tables import names_below
 from tests.table_formats.make_golden import GOLDEN
@@ -124,6 +125,59 @@ def test_the_index_follows_commits(lake: Path) -> None:
     table.compact()
     assert table.plan("id = 3").facts_missing == 0
     assert "index" in str(table.explain("id = 3"))
+
+
+@pytest.mark.parametrize("pinned", [False, True])
+def test_a_commit_and_a_cleaner_before_the_files_are_listed(
+    lake: Path, monkeypatch: pytest.MonkeyPatch, pinned: bool
+) -> None:
+    """The timeline is that of an instant, and its files are gone when they are listed."""
+    root, stored = lake / "whole", wanted(lake, "whole")
+    *before, _, newest = stored
+    held, timeline = lake / "held", root / ".hoodie" / "timeline"
+    held.mkdir()
+    for later in list(timeline.iterdir()):
+        if later.name[:17] > before[-1]:
+            later.rename(held / later.name)
+    path, version = str(root), before[-1] if pinned else None
+    assert text(skipstone.Table(path, version=version).query()) == stored[before[-1]]
+
+    def finish() -> None:
+        for later in list(held.iterdir()):
+            later.rename(timeline / later.name)
+        kept = {Path(each).name for each in skipstone.Table(str(root)).listing().paths}
+        for file in root.glob("*.parquet"):
+            if file.name not in kept:
+                file.unlink()
+
+    check = HudiSource._check
+
+    def late(self: HudiSource, *given: Any) -> None:
+        check(self, *given)
+        monkeypatch.setattr(HudiSource, "_check", check)
+        finish()
+
+    monkeypatch.setattr(HudiSource, "_check", late)
+    table = skipstone.Table(path, version=version)
+    if pinned:
+        with pytest.raises(SkipstoneError, match=rf"files of instant {version} are gone"):
+            table.query()
+    else:
+        assert text(table.query()) == stored[newest]
+
+
+def test_a_commit_that_is_being_written(lake: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its file is empty; after a wait it is whole, or the error of the library remains."""
+    root, stored = lake / "whole", wanted(lake, "whole")
+    newest = max((root / ".hoodie" / "timeline").glob("*_*.*commit"))
+    whole = newest.read_bytes()
+    newest.write_bytes(b"")
+    with pytest.raises(SkipstoneError, match="does not read the table"):
+        skipstone.Table(str(root)).query()
+    monkeypatch.setattr(
+        "skipstone.table_formats.hudi.time.sleep", lambda _: newest.write_bytes(whole)
+    )
+    assert text(skipstone.Table(str(root)).query()) == stored[max(stored)]
 
 
 def test_columns_of_hudi_are_columns(lake: Path) -> None:

@@ -11,7 +11,8 @@ the old values, as texts of them, or 0.1 as a double of 0.1 as a float (``_check
 
 **Old instants.** A cleaner removes the files of old instants, and the library then leaves their
 rows out. A later commit says which file of a group it replaced (``prevCommit``), so an instant
-whose files are not all there is an error.
+whose files are not all there is an error. The newest instant may become such a one before its files
+are listed: the timeline is read again after the listing, and a newer instant is taken.
 
 The library has no statistics of files, and no row counts, without opening each file.
 """
@@ -19,6 +20,7 @@ The library has no statistics of files, and no row counts, without opening each 
 from __future__ import annotations
 
 import json
+import time
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime
 from functools import partial
@@ -44,6 +46,8 @@ if TYPE_CHECKING:
 
 FORMAT: Final = "Apache Hudi"
 _READ: Final = f"read it through {FORMAT}"
+#: seconds before another look at a timeline that cannot be read
+_WAITS: Final = (0.02, 0.2)
 
 
 class HudiSource(DirectorySource):
@@ -64,7 +68,19 @@ class HudiSource(DirectorySource):
     def _newest(self) -> tuple[list[str], Callable[[], Snapshot]]:
         table, instants = self._open()
         # The list is another one after each commit and each rollback.
-        return [each.timestamp for each in instants], partial(self._read, table, instants)
+        return [each.timestamp for each in instants], partial(self._settled, table, instants)
+
+    def _settled(self, table: Any, instants: Sequence[Any]) -> Snapshot:
+        """The snapshot. A writer creates the file of a commit on a local disk, then fills it."""
+        for wait in _WAITS:
+            try:
+                return self._read(table, instants)
+            except SkipstoneError:
+                raise
+            except Exception:  # the library has no class of its own for its errors
+                time.sleep(wait)
+                table, instants = self._open()
+        return self._read(table, instants)
 
     def _open(self) -> tuple[Any, list[Any]]:
         """The table as it is now, and its completed instants, the oldest first."""
@@ -116,8 +132,11 @@ class HudiSource(DirectorySource):
                 f" {logs[0].log_files_relative_paths()[0]}",
                 hint=f"compact it in Hudi (CALL run_compaction), or {_READ}",
             )
-        if self.pinned:
-            self._check_kept(table, found[-1].timestamp, instants, slices)
+        again, now = self._open()
+        if found and (lost := _cleaned_file(again, found[-1].timestamp, now, slices)):
+            if not self.pinned:  # a commit and a cleaner came before the listing
+                return self._read(again, now)
+            raise self._cleaned(found[-1].timestamp, lost)
         schema = self._schema(table)
         self._check_types(schema, slices)
         root = self.root.rstrip("/")
@@ -157,28 +176,6 @@ class HudiSource(DirectorySource):
                 why = "files may have columns under other names (hoodie.schema.on.read.enable)"
         if why:
             raise UnsupportedError(f"{self.root}: {why}, which is not applied here", hint=_READ)
-
-    def _check_kept(
-        self, table: Any, at: str, instants: Iterable[Any], slices: Sequence[Any]
-    ) -> None:
-        """``SkipstoneError`` where a file of the instant ``at`` was cleaned; see the module."""
-        have = {each.file_id: each.creation_instant_time for each in slices}
-        later: set[str] = set()
-        for each in instants:
-            if each.timestamp <= at:
-                continue
-            found = _metadata(table, each)
-            stats = [one for of in found["partitionToWriteStats"].values() for one in of]
-            replaced = [one for of in found["partitionToReplaceFileIds"].values() for one in of]
-            before = {one["fileId"]: one["prevCommit"] for one in stats}
-            for file, old in before.items():
-                fresh = old in (None, "null") or old > at
-                if file not in later and not fresh and have.get(file) != old:
-                    raise self._cleaned(at, file)
-            for file in replaced:
-                if file not in later and file not in have:
-                    raise self._cleaned(at, file)
-            later |= before.keys()
 
     def _check_types(self, schema: pa.Schema, slices: Sequence[Any]) -> None:
         """``UnsupportedError`` for a column whose values in a file are others in the type that the
@@ -237,6 +234,30 @@ def _changed(stored: Iterable[pa.Field], now: Iterable[pa.Field]) -> tuple[str, 
             inner = (field.name, old, new) if other else None
         if inner is not None:
             return field.name, *inner[1:]
+    return None
+
+
+def _cleaned_file(
+    table: Any, at: str, instants: Iterable[Any], slices: Sequence[Any]
+) -> str | None:
+    """A file group whose file of the instant ``at`` was cleaned; see the module."""
+    have = {each.file_id: each.creation_instant_time for each in slices}
+    later: set[str] = set()
+    for each in instants:
+        if each.timestamp <= at:
+            continue
+        found = _metadata(table, each)
+        stats = [one for of in found["partitionToWriteStats"].values() for one in of]
+        replaced = [one for of in found["partitionToReplaceFileIds"].values() for one in of]
+        before = {one["fileId"]: one["prevCommit"] for one in stats}
+        for file, old in before.items():
+            fresh = old in (None, "null") or old > at
+            if file not in later and not fresh and have.get(file) != old:
+                return str(file)
+        for file in replaced:
+            if file not in later and file not in have:
+                return str(file)
+        later |= before.keys()
     return None
 
 
