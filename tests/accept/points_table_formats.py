@@ -97,6 +97,7 @@ def snapshots(bench: Workbench) -> None:
 def catalogs(bench: Workbench) -> None:
     hold(
         f"{ICEBERG}::test_a_table_by_its_name_in_a_catalog",
+        f"{ICEBERG}::test_in_an_object_store_whose_keys_the_catalog_has",
         f"{ICEBERG}::test_a_snapshot_by_id_branch_tag_and_time",
         f"{ICEBERG}::test_nothing_is_written_into_the_table",
     )
@@ -202,4 +203,6 @@ def hudi(bench: Workbench) -> None:
         f"{HUDI}::test_log_files_are_refused",
         f"{HUDI}::test_a_column_that_got_another_type",
         f"{HUDI}::test_an_instant_whose_files_were_cleaned",
+        f"{HUDI}::test_a_commit_and_a_cleaner_before_the_files_are_listed",
+        f"{HUDI}::test_a_commit_that_is_being_written",
     )
