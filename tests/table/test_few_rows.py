@@ -1,12 +1,14 @@
-"""A few rows of many files, chosen by row indexes or by the predicate, are those of brute force.
+"""Some rows of many files, chosen by row indexes or by the predicate, are those of brute force.
 
-Such rows are read value by value in compiled code. Here small tables take that way too
-(``together``), and the tests hold that they do.
+A few rows are read value by value in compiled code; of a part of the rows, which the predicate has
+yet to decide, the pages are searched. Here small tables take these ways too (``together``), and the
+tests hold that they do.
 """
 
 from __future__ import annotations
 
 import contextlib
+import re
 import tempfile
 from functools import cache
 from pathlib import Path
@@ -16,7 +18,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from hypothesis import assume, event, given, note
+from hypothesis import assume, event, given, note, settings
+from hypothesis import strategies as st
 
 import skipstone
 from skipstone.errors import FormatError, SkipstoneError
@@ -41,18 +44,25 @@ KERNELS.load()  # Hypothesis takes constants from the modules that are loaded
 
 
 @contextlib.contextmanager
-def few(share: float = 1.0) -> Iterator[list[bool]]:
-    """Up to this ``share`` of the rows are read one by one; whether they were, each time."""
+def counted(name: str) -> Iterator[list[bool]]:
+    """Whether a function of ``few_rows`` has read the rows, each time that it was asked."""
     taken: list[bool] = []
-    real = few_rows.read_few_rows
+    real = getattr(few_rows, name)
 
-    def counted(*arguments: Any, **options: Any) -> Any:
+    def asked(*arguments: Any, **options: Any) -> Any:
         found = real(*arguments, **options)
         taken.append(found is not None)
         return found
 
-    with together(), pytest.MonkeyPatch.context() as patch:
-        patch.setattr(bulk_rows, "read_few_rows", counted)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(bulk_rows, name, asked)
+        yield taken
+
+
+@contextlib.contextmanager
+def few(share: float = 1.0) -> Iterator[list[bool]]:
+    """Up to this ``share`` of the rows are read one by one; whether they were, each time."""
+    with together(), counted("read_few_rows") as taken, pytest.MonkeyPatch.context() as patch:
         patch.setattr("skipstone.execution.batches.MANY", share)
         patch.setattr("skipstone.execution.bulk_rows.MANY", share)
         yield taken
@@ -91,6 +101,78 @@ def test_rows_that_indexes_choose_are_those_of_brute_force(
         last = [skipstone_name(schema.names[-1])]
         assert rows_of(table.query(text, columns=last)) == rows_of(right.select([-1]))
     event("one by one" if taken else "otherwise")
+
+
+USUAL_TYPES = (
+    pa.int32(),
+    pa.int64(),
+    pa.float32(),
+    pa.float64(),
+    pa.string(),
+    pa.date32(),
+    pa.timestamp("us", "UTC"),
+    pa.decimal128(9, 2),
+)
+
+
+@st.composite
+def some_rows(draw: st.DrawFn, count: int) -> list[int]:
+    """Runs of rows, single rows, and all but some."""
+    edges = st.integers(0, count)
+    chosen: set[int] = set()
+    for start, stop in draw(st.lists(st.tuples(edges, edges), min_size=1, max_size=3)):
+        chosen.update(range(start, stop))
+    return sorted((chosen | draw(st.sets(edges))) - draw(st.sets(edges)) - {count})
+
+
+@given(lakes(USUAL_TYPES), st.data())
+@settings(max_examples=25)
+def test_a_part_of_the_rows_is_decided_as_by_brute_force(
+    lake: tuple[list[tuple[str, pa.Table, dict[str, Any]]], pa.Table, Expr, int],
+    data: st.DataObject,
+) -> None:
+    """A row index leaves any rows of the files, and the predicate decides these."""
+    files, whole, where, pieces = lake
+    assume("place" not in whole.column_names)
+    wanted = data.draw(some_rows(len(whole)))
+    try:
+        expected = set(matching_rows(whole, where)).intersection(wanted)
+    except (SparkError, NotModelled, OverflowError):
+        assume(False)
+    starts = np.cumsum([0, *(len(rows) for _, rows, _ in files)])
+    placed = [
+        (name, rows.append_column("place", pa.array(np.arange(start, start + len(rows)))), how)
+        for (name, rows, how), start in zip(files, starts.tolist(), strict=False)
+    ]
+    whole = whole.append_column("place", pa.array(np.arange(len(whole))))
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        together(1, pieces),
+        counted("read_pages") as taken,
+    ):
+        root = Path(folder) / "t"
+        lay(root, placed)
+        table = skipstone.Table(str(root))
+        schema = table.schema(table.listing())
+        assume(sorted(schema.names) == sorted(whole.column_names))
+        if opaques(bind(where, schema)):
+            return
+        table.build(indexes=["place:bitmap"])
+        text = f"({to_sql(where)}) AND place IN ({', '.join(map(str, [*wanted, -1]))})"
+        note(text)
+        right = picked(whole, sorted(expected)).select(schema.names)
+        some: list[list[str] | None] = [None, schema.names[-1:], schema.names[:1], []]
+        for columns in some:
+            asked = None if columns is None else [skipstone_name(name) for name in columns]
+            found = table.query(text, columns=asked)
+            found.validate(full=True)
+            assert found.num_rows == len(expected)
+            assert rows_of(found) == rows_of(right if columns is None else right.select(columns))
+        assert table.count(text) == len(expected)
+        assert rows_of(table.query(text, limit=2)) == rows_of(right.slice(0, 2))
+        last = table.query(text, columns=["place"], order_by="place desc", limit=3)
+        assert last["place"].to_pylist() == sorted(expected, reverse=True)[:3]
+    event("pages are searched" if any(taken) else "otherwise")
 
 
 FILES, ROWS = 30, 400
@@ -177,6 +259,55 @@ def test_lookups(lake: Path, indexed: skipstone.Table, where: str) -> None:
             assert taken or columns is not None
 
 
+# A row index leaves six of ten rows in runs, or three of four.
+RUNS = f"small IN ({', '.join(map(str, range(60)))})"
+MOST = f"small IN ({', '.join(str(each) for each in range(100) if each % 4)})"
+PARTS = (
+    f"{RUNS} AND unique LIKE '%7 é%'",
+    f"{MOST} AND unique LIKE '%7 é%'",
+    f"{RUNS} AND (unique LIKE '%1__5%' OR unique LIKE '%99 éé%' OR unique LIKE 'row 3%')",
+    f"{RUNS} AND kind LIKE '%k1%' AND unique NOT LIKE '%éé%'",
+    f"{MOST} AND kind NOT LIKE '%2' AND x > 100",
+    f"{RUNS} AND (kind IS NULL OR x IS NULL) AND id > 3000",
+    f"{MOST} AND x IN (7D, 11D, 12.5D) OR {RUNS} AND kind = 'k3' AND unique LIKE '%0 %'",
+    f"{RUNS} AND unique LIKE '%nothing%'",
+)
+
+
+@pytest.mark.parametrize("where", PARTS)
+def test_the_pages_of_a_part_of_the_rows_are_searched(
+    lake: Path, indexed: skipstone.Table, where: str
+) -> None:
+    right = rows_for(where)
+    with together(), counted("read_pages") as taken:
+        for columns in (None, ["unique"], ["x", "small"]):
+            found = indexed.query(where, columns=columns)
+            assert found.equals(right if columns is None else right.select(columns))
+        assert indexed.count(where) == len(right)
+        first = indexed.query(where, ["id"], limit=5)
+        assert first.equals(right.select(["id"]).slice(0, 5))
+        last = indexed.query(where, ["id"], order_by="id desc", limit=5)
+        assert last["id"].to_pylist() == right["id"].to_pylist()[::-1][:5]
+    assert all(taken)
+    assert taken
+
+
+def test_patterns_without_case_and_expressions(indexed: skipstone.Table) -> None:
+    texts = every()["unique"].to_pylist()
+    for where, pattern in (
+        ("unique ILIKE '%ROW 3%'", r"row 3"),
+        ("unique RLIKE '[39]9 éé+$'", r"[39]9 éé+$"),
+        ("unique RLIKE '[39]9 éé+$' OR unique ILIKE 'ROW _7%'", r"[39]9 éé+$|^row .7"),
+    ):
+        right = [at for at, text in enumerate(texts) if at % 100 < 60 and re.search(pattern, text)]
+        assert right
+        with together(), counted("read_pages") as taken:
+            assert indexed.query(f"{RUNS} AND ({where})")["id"].to_pylist() == right
+            assert indexed.count(f"{RUNS} AND ({where})") == len(right)
+        assert taken
+        assert all(taken)
+
+
 ORDERS = ("id desc", "x desc", "x", "kind desc, id", "unique", "small, x desc nulls last")
 
 
@@ -251,6 +382,15 @@ def test_a_chunk_that_goes_back_to_its_dictionary(tmp_path: Path) -> None:
             found = table.query(f"id IN ({rows[0]}, {rows[1]})")
         assert found["s"].to_pylist() == [whole[row] for row in rows]
         assert taken == [quick]
+    # The pages that are searched need the dictionary.
+    for first in (0, page):
+        where = f"id BETWEEN {first} AND 300 AND s LIKE '%3 xxx%'"
+        with together(), counted("read_pages") as taken:
+            found = table.query(where, ["id"])
+        assert found["id"].to_pylist() == [
+            row for row in range(first, 301) if "3 xxx" in whole[row]
+        ]  # fmt: skip
+        assert taken == [True]
 
 
 def test_known_answers_are_of_the_versions_that_were_indexed(tmp_path: Path) -> None:

@@ -34,6 +34,8 @@ from tests.table.brute_force import picked, rows_of, skipstone_name
 from tests.table.together import together
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from skipstone.predicate.tree import Expr
 
 KERNELS.load()  # before Hypothesis draws: it takes constants from the modules that are loaded
@@ -47,10 +49,10 @@ _NULL = "__HIVE_DEFAULT_PARTITION__"
 
 @st.composite
 def lakes(
-    draw: st.DrawFn,
+    draw: st.DrawFn, types: Sequence[pa.DataType] = SPARK_TYPES
 ) -> tuple[list[tuple[str, pa.Table, dict[str, Any]]], pa.Table, Expr, int]:
     """Files with their settings, in the order of the listing; all rows; a predicate; pieces."""
-    whole = draw(tables(SPARK_TYPES, max_rows=60))
+    whole = draw(tables(types, max_rows=60))
     count = draw(st.integers(2, 12))
     cuts = sorted(
         draw(st.lists(st.integers(0, len(whole)), min_size=count - 1, max_size=count - 1))

@@ -1,9 +1,9 @@
-"""Pieces of a plan that are read together: whole row groups or a few rows of them, and where their
+"""Pieces of a plan that are read together: whole row groups or some rows of them, and where their
 columns lie."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
@@ -50,7 +50,7 @@ class Given:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class BulkPiece:
-    """A piece of whole row groups; the source of each of its columns."""
+    """A piece of row groups; the source of each of its columns."""
 
     piece: Piece
     groups: tuple[int, ...]
@@ -140,15 +140,28 @@ def bulk_piece(piece: Piece, names: Sequence[str]) -> BulkPiece | None:
     return None if held is None else BulkPiece(piece, *held)
 
 
+def with_columns(held: BulkPiece, names: Sequence[str]) -> BulkPiece | None:
+    """The piece with other columns."""
+    if held.chosen is None:
+        return bulk_piece(held.piece, names)
+    sources = _sources(held.piece.file, names)
+    return None if sources is None else replace(held, sources=sources)
+
+
 def _described(file: FileColumns, names: Sequence[str], rows: RowSet | None, *, sure: bool) -> Any:
-    """The fields of a ``BulkPiece`` behind the first. Where the rows are not known to match
-    (``sure``), only whole row groups make one."""
+    """The fields of a ``BulkPiece`` behind the first. Where the rows are known to match
+    (``sure``), whole row groups make one, or a few rows."""
+    chosen: NDArray[np.int64] | None = None
     whole = _row_groups(rows, file.opened)
-    found = _few_rows(rows, file.opened) if whole is None and sure else whole and (*whole, None)
-    sources = None if found is None else _sources(file, names)
-    if found is None or sources is None:
+    if whole is None and rows:
+        some = _some_rows(rows, file.opened, few=sure)
+        if some is not None:
+            *_, chosen = some
+            whole = some[:3]
+    sources = None if whole is None else _sources(file, names)
+    if whole is None or sources is None:
         return None
-    groups, starts, counts, chosen = found
+    groups, starts, counts = whole
     size = sum(each.size(groups) for each in sources if isinstance(each, LeafChunks))
     every = int(counts.sum())
     if chosen is None:
@@ -156,13 +169,13 @@ def _described(file: FileColumns, names: Sequence[str], rows: RowSet | None, *, 
     return groups, starts, counts, sources, size * len(chosen) // every, len(chosen), chosen
 
 
-def _few_rows(
-    rows: RowSet | None, opened: ParquetFile
+def _some_rows(
+    rows: RowSet, opened: ParquetFile, *, few: bool
 ) -> tuple[tuple[int, ...], NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]] | None:
-    """The row groups of a few rows, with their first rows and counts, and the rows counted over
-    them; ``None`` where they are many."""
-    row_starts = opened.row_starts
-    if not rows or len(rows) > MANY * row_starts[-1] or len(rows) > _RUN * len(rows.ranges()[0]):
+    """The row groups of some rows, with their first rows and counts, and the rows counted over
+    them; ``None`` where they are many and shall be ``few``."""
+    row_starts, starts = opened.row_starts, rows.ranges()[0]
+    if few and (len(rows) > MANY * row_starts[-1] or len(rows) > _RUN * len(starts)):
         return None
     positions = rows.positions()
     if positions[-1] >= row_starts[-1]:
@@ -172,7 +185,7 @@ def _few_rows(
     group = np.searchsorted(row_starts, positions, side="right") - 1
     used = distinct(group)
     counts = np.diff(row_starts)[used]
-    if len(positions) > MANY * counts.sum():
+    if few and len(positions) > MANY * counts.sum():
         return None
     first = (np.cumsum(counts) - counts)[np.searchsorted(used, group)]
     return tuple(used.tolist()), row_starts[used], counts, positions - row_starts[group] + first

@@ -1,13 +1,14 @@
 """Batches of row groups whose columns are decoded together.
 
-Pieces that cover whole row groups, of columns in the usual forms (``bulk_columns``), are combined
-over files. A batch is read as one table: the columns of the predicate, then the predicate once for
-all rows, then the other columns, of which only pages with a matching row are read. Pieces that a
-page index has cut are read one by one.
+Pieces of columns in the usual forms (``bulk_columns``) are combined over files: those that cover
+whole row groups, and those of which indexes or deleted rows have left some rows. A batch is read as
+one table: the columns of the predicate, then the predicate once for all rows, then the other
+columns, of which only pages with a matching row are read.
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
@@ -24,18 +25,27 @@ from skipstone.parquet.reading.decoding_memory import (
     limit_of,
     without_dictionary,
 )
-from skipstone.parquet.reading.few_rows import FewRows, read_few_rows
+from skipstone.parquet.reading.few_rows import FewRows, chunk_entries, read_few_rows, read_pages
 from skipstone.parquet.reading.row_ranges import rows_alone
-from skipstone.predicate.tree import Leaf
+from skipstone.predicate.tree import POSITIVE, Computed, Leaf
+from skipstone.predicate.tree import pieces as nodes_of
 from skipstone.predicate.types import column_name, column_path
 from skipstone.pruning import RowSet
 from skipstone.pruning.residual import matching, require_decidable
 
-from .batches import MANY, Batch, BulkPiece, Given, bulk_piece, stored_chunks
+from .batches import (
+    MANY,
+    Batch,
+    BulkPiece,
+    Given,
+    bulk_piece,
+    stored_chunks,
+    with_columns,
+)
 from .table_types import in_type
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Collection, Mapping, Sequence
 
     from numpy.typing import NDArray
 
@@ -75,11 +85,12 @@ class BatchReader:
         scratch: Scratch,
     ) -> None:
         self.tree, self.schema, self.wanted, self.scratch = tree, schema, wanted, scratch
+        self._once = _asked_once(tree)
 
     def count(self, batch: Batch) -> int | None:
         """How many rows match."""
         with self.scratch.lease() as room:
-            found = self._decided(batch, room, once=isinstance(self.tree, Leaf))
+            found = self._decided(batch, room, ())
             return None if found is None else int(np.count_nonzero(found[1]))
 
     def read(self, batch: Batch, other: OtherColumns) -> pa.Table | None:
@@ -117,7 +128,7 @@ class BatchReader:
                 return None
             table = self._table(batch.pieces, _by_field(columns), batch.rows)
             return None if table is None else (None, table)
-        found = self._decided(batch, room)
+        found = self._decided(batch, room, self.wanted)
         if found is None:
             return None
         read, matches, kernels = found
@@ -141,18 +152,18 @@ class BatchReader:
         return None if table is None else (at, table)
 
     def _decided(
-        self, batch: Batch, room: Room, *, once: bool = False
+        self, batch: Batch, room: Room, wanted: Collection[str]
     ) -> tuple[BatchColumns, NDArray[np.bool_], BulkKernels | None] | None:
-        """The columns of the predicate, and for each row whether it matches. ``once``: it is one
-        condition, and no value is needed after it."""
+        """The columns of the predicate, and for each row whether it matches. Values of the fields
+        ``wanted`` are needed after it."""
         require_decidable(self.tree)
         kernels = _kernels(batch)
         read = read_columns(batch.pieces, batch.names, kernels, room, lazy=True)
         if read is None:
             return None
-        for column in read.columns.values() if once else ():
-            if isinstance(column, StoredColumn):
-                column.once = True
+        for name, column in read.columns.items():
+            if isinstance(column, StoredColumn) and column_path(name)[0] not in wanted:
+                column.once = name in self._once
         try:
             return read, matching(self.tree, read.columns, batch.rows), kernels
         except FormatError:  # the pieces are read one by one, and the error has its place
@@ -176,6 +187,18 @@ class BatchReader:
                 column = pa.chunked_array([column])
             made.append(in_type(column, field, path))
         return pa.Table.from_arrays(made, schema=self.schema)
+
+
+def _asked_once(tree: Bound) -> frozenset[str]:
+    """The columns of which one condition needs the values, and that once."""
+    asked: Counter[str] = Counter()
+    for node in nodes_of(tree):
+        if isinstance(node, Leaf):
+            # Which values are null is asked next, behind a condition that is turned round.
+            asked[node.column] += 2 if node.op in POSITIVE else 1
+        elif isinstance(node, Computed):
+            asked.update(2 * [name for name, _ in node.typed.columns()])
+    return frozenset(name for name, times in asked.items() if times == 1)
 
 
 def _decoded(column: pa.DictionaryArray, pieces: Sequence[BulkPiece]) -> Any:
@@ -236,12 +259,12 @@ def _rest(
     bounds = np.searchsorted(at, first)
     hit = np.flatnonzero(np.diff(bounds)).tolist()
     rows = [at[bounds[n] : bounds[n + 1]] - first[n] for n in hit]
-    found = [bulk_piece(pieces[n].piece, names) for n in hit]
+    found = [with_columns(pieces[n], names) for n in hit]
     alike = [each for each in found if each is not None]
     if len(alike) == len(hit) and all(each.is_like(alike[0]) for each in alike):
         some = None
         if len(at) <= MANY * first[-1]:
-            some = read_some(alike, names, rows, how.room)
+            some = read_some(alike, names, _chosen(alike, rows), how.room)
         elif len(hit) == len(pieces):
             whole = read_columns(alike, names, how.kernels, how.room)
             if whole is not None:
@@ -275,13 +298,18 @@ def read_columns(
 ) -> BatchColumns | None:
     """The columns of a batch as the files store them (``lazy``: decoded when they are needed);
     ``None`` where a piece cannot be read this way."""
-    if kernels is None and len(pieces) < _LEAST:
+    arrays: Sequence[Any] | None
+    if pieces[0].chosen is not None:
+        arrays = None if kernels is None else _read_pages(pieces, kernels, room, lazy=lazy)
+    elif kernels is None and len(pieces) < _LEAST:
         return None
-    found = _read(pieces, kernels, room, lazy=lazy)
-    if found is None:
+    else:
+        found = _read(pieces, kernels, room, lazy=lazy)
+        arrays = None if found is None else found.arrays
+    if arrays is None:
         return None
     counts = [each.rows for each in pieces]
-    columns = _columns(pieces, names, found.arrays, counts)
+    columns = _columns(pieces, names, arrays, counts)
     return BatchColumns(columns, np.concatenate([[0], np.cumsum(counts)]))
 
 
@@ -290,14 +318,7 @@ def read_some(
 ) -> dict[str, Any] | None:
     """The same for some ``rows`` of each piece, ascending: only pages that hold one are read."""
     kinds = [each.kind for each in stored_chunks(pieces[0])]
-    parts = []
-    for each, mine in zip(pieces, rows, strict=True):
-        opened, chunks = each.piece.file.opened, stored_chunks(each)
-        group, inside = each.split(mine)
-        for one in distinct(group).tolist() if len(each.groups) > 1 else (0,):
-            entries = opened.page_entries(chunks, each.groups[one])
-            here = inside[group == one] if len(each.groups) > 1 else inside
-            parts.append(FewRows(opened.path, opened.reader, entries, here))
+    parts = _parts(pieces, rows)
     kernels = KERNELS.for_work(_ROWS_ALONE * len(parts) * len(kinds))
     if kernels is None:
         return None
@@ -313,6 +334,48 @@ def read_some(
     if arrays is None:
         return None
     return _columns(pieces, names, arrays, [len(each) for each in rows])
+
+
+def _chosen(
+    pieces: Sequence[BulkPiece], rows: Sequence[NDArray[np.int64]]
+) -> list[NDArray[np.int64]]:
+    """``rows`` of each piece, counted over its row groups."""
+    return [
+        mine if each.chosen is None else each.chosen[mine]
+        for each, mine in zip(pieces, rows, strict=True)
+    ]
+
+
+def _parts(pieces: Sequence[BulkPiece], rows: Sequence[NDArray[np.int64]]) -> list[FewRows]:
+    """Where ``rows`` of each piece lie, counted over its row groups."""
+    parts = []
+    for each, mine in zip(pieces, rows, strict=True):
+        opened, chunks = each.piece.file.opened, stored_chunks(each)
+        group, inside = each.split(mine)
+        for one in distinct(group).tolist() if len(each.groups) > 1 else (0,):
+            here, at = inside[group == one] if len(each.groups) > 1 else inside, each.groups[one]
+            if len(here) == each.counts[one]:
+                entries = tuple([chunk_entries(None, of.spans[at]) for of in chunks])
+            else:
+                entries = opened.page_entries(chunks, at)
+            parts.append(FewRows(opened.path, opened.reader, entries, here))
+    return parts
+
+
+def _read_pages(
+    pieces: Sequence[BulkPiece], kernels: BulkKernels, room: Room, *, lazy: bool
+) -> Sequence[Any] | None:
+    """The columns of the rows that are chosen."""
+    opened = pieces[0].piece.file.opened
+    found = read_pages(
+        _parts(pieces, [each.chosen for each in pieces if each.chosen is not None]),
+        [each.kind for each in stored_chunks(pieces[0])],
+        kernels,
+        verify_checksums=opened.verify_checksums,
+        memory=opened.memory,
+        room=room,
+    )
+    return found if lazy or found is None else [each.to_arrow() for each in found]
 
 
 def _read(

@@ -36,7 +36,8 @@ _MOST_OPENED = 256
 _MOST_CHUNKS = 4096
 # Header and body of a page take more bytes.
 _SMALLEST_PAGE = 12
-# A few rows of a chunk count as so many values for the compiled loops, at most.
+# A few rows of a chunk count as so many values for the compiled loops, at most; more rows as what
+# they are.
 _MOST_VALUES = 16_000
 # Joins ranges of any length.
 _ANY = 1 << 62
@@ -321,7 +322,9 @@ class _Sum:
         if not self.look or not 0 < len(missing) <= _MOST_CHUNKS:
             return frozenset()
         chunks.tables(list(dict.fromkeys(missing)))
-        if not self.new_reader or not KERNELS.may_load(_MOST_VALUES * len(missing)):
+        leaves = len({leaf for wave in waves for leaf in wave.leaves})
+        values = leaves * sum(group.count for group in wanted)
+        if not self.new_reader or not KERNELS.may_load(_MOST_VALUES * len(missing) + values):
             return frozenset()
         places = {key: chunks.place(key) for key in missing if chunks.has_index(key)}
         return frozenset(key for key, at in places.items() if at.stop - at.start <= SMALL_CHUNK)

@@ -130,6 +130,8 @@ class RowSet:
         lengths = stops - starts
         if not len(lengths):
             return np.empty(0, np.int64)
+        if len(lengths) == 1:
+            return np.arange(starts[0], stops[0], dtype=np.int64)
         ends = np.cumsum(lengths)
         return np.asarray(
             np.arange(ends[-1]) + np.repeat(starts - (ends - lengths), lengths), np.int64

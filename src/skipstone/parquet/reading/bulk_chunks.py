@@ -115,7 +115,8 @@ WIDTHS: Final = {Type.INT32: 4, Type.INT64: 8, Type.FLOAT: 4, Type.DOUBLE: 8}
 #: bytes of a decoded value: the widest number or an offset, and whether it is null
 VALUE: Final = 9
 
-_DICTIONARY = (1 << Encoding.PLAIN_DICTIONARY) | (1 << Encoding.RLE_DICTIONARY)
+#: the encodings by a dictionary
+DICTIONARY: Final = (1 << Encoding.PLAIN_DICTIONARY) | (1 << Encoding.RLE_DICTIONARY)
 # Pages per chunk that are expected at first, and the bytes of the shortest page header.
 _PAGES = 8
 _SHORTEST = 8
@@ -287,7 +288,7 @@ class BulkChunks:
         if len(self.plain) > MOST_STRINGS or int(self.entries.sum()) > MOST_STRINGS:
             return None
         words = self._words()
-        coded = (1 << pages[version > 0, ENCODING]) & _DICTIONARY != 0
+        coded = (1 << pages[version > 0, ENCODING]) & DICTIONARY != 0
         return self._coded(words) if coded.all() else self._strings(words)
 
     def _words(self) -> _DictionaryStrings:

@@ -311,6 +311,12 @@ def choose(
             count += 1
             begins[chosen] = held
             chosen += 1
+            most = min(after - rows[k], stop - k)
+            if rows[k + most - 1] - rows[k] == most - 1:  # these follow one another
+                inside = held + rows[k] - start
+                for j in range(most):
+                    at[k + j] = inside + j
+                k += most
             while k < stop and rows[k] < after:
                 at[k] = held + rows[k] - start
                 k += 1

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 import pyarrow as pa
 
-from skipstone._arrays import numbers
+from skipstone._arrays import arrow, numbers
 from skipstone.errors import FormatError
 from skipstone.parquet.format.enums import Encoding, Type
 from skipstone.pruning.sought import Sought
@@ -22,6 +22,7 @@ from skipstone.pruning.sought import Sought
 from .bulk_chunks import (
     BEHIND,
     CHUNK,
+    DICTIONARY,
     ENCODING,
     FIRST,
     HOW,
@@ -47,8 +48,10 @@ if TYPE_CHECKING:
     from .bulk_chunks import BulkKind
 
 
-# Above this share of rows, decoding all of them takes less time than locating each.
+# Above this share of rows, decoding all of them takes less time than locating each; and to search
+# the texts of all takes less than to compare some.
 _MANY: Final = 1 / 8
+_SEARCHED: Final = 1 / 16
 # The physical types as ``bulk_select_jit.candidates`` counts them.
 _KINDS: Final = {
     Type.BYTE_ARRAY: 0,
@@ -84,7 +87,12 @@ class StoredColumn:
         self.once = False
 
     def __len__(self) -> int:
-        return int(self.chunks.first[-1]) if self._at is None else len(self._at)
+        return self._every if self._at is None else len(self._at)
+
+    @property
+    def _every(self) -> int:
+        """The rows of the chunks."""
+        return int(self.chunks.first[-1])
 
     @property
     def type(self) -> pa.DataType:
@@ -106,9 +114,8 @@ class StoredColumn:
 
     def to_arrow(self) -> pa.Array:
         """The values."""
-        at, chunks = self._at, self.chunks
+        at, chunks, every = self._at, self.chunks, self._every
         if at is not None:
-            every = int(chunks.first[-1])
             known = 0 if self._found is None else np.count_nonzero(self._found[0][at] >= 0)
             if len(at) - known <= _MANY * every:
                 return self.located(at)
@@ -118,7 +125,11 @@ class StoredColumn:
         self._check()
         if made is None:
             raise FormatError("strings of a batch take more memory than the limit")
-        return made if at is None else made.take(pa.array(at))
+        if at is None:
+            return made
+        if len(at) and at[-1] - at[0] == len(at) - 1:
+            return made.slice(int(at[0]), len(at))
+        return made.take(arrow(at))
 
     def located(self, at: NDArray[np.int64]) -> pa.Array:
         """Values of some of all rows, ascending, of which each is looked for."""
@@ -134,7 +145,7 @@ class StoredColumn:
 
     def valid(self) -> NDArray[np.bool_]:
         """For each row whether it is not null."""
-        chunks, every = self.chunks, int(self.chunks.first[-1])
+        chunks, every = self.chunks, self._every
         if not chunks.kind.optional:
             return np.ones(len(self), np.bool_)
         if self._at is not None and len(self._at) <= _MANY * every:
@@ -156,9 +167,11 @@ class StoredColumn:
         kind = _KINDS[chunks.kind.physical]
         if not _is_comparable(chunks.kind.type, sought.type):
             sought = Sought(sought.type)
-        if self._at is not None or (kind and not len(sought.lows)):
+        at, every = self._at, self._every
+        few = at is not None and len(at) <= (_SEARCHED if sought.needle else _MANY) * every
+        if few or (kind and not len(sought.lows)):
             return exact(self.to_arrow())
-        out = np.zeros(len(self), np.bool_)
+        out = np.zeros(every, np.bool_)
         decided = sought.decides and len(sought.needle) <= _LONGEST
         if self.once and decided and not kind:
             pages, plain = chunks.pages, chunks.plain
@@ -168,8 +181,9 @@ class StoredColumn:
                 self._match(kind, exact, sought, out)
             finally:
                 chunks.pages, chunks.plain = pages, plain
-            return out
-        return out if self._match(kind, exact, sought, out) else exact(self.to_arrow())
+        elif not self._match(kind, exact, sought, out):
+            return exact(self.to_arrow())
+        return out if at is None else out[at]
 
     def _match(
         self,
@@ -185,20 +199,18 @@ class StoredColumn:
         if found is None:
             return False
         slot, where, size = found
-        if not len(slot):
-            return True
         decided = sought.decides and len(sought.needle) <= _LONGEST
-        good = slot if decided else slot[exact(self._values(where, size))]
+        good = slot if decided or not len(slot) else slot[exact(self._values(where, size))]
         plain = good >= 0
         out[good[plain]] = True
         if decided and not self.once and plain.any():
-            known = np.full(len(self), -1, np.int64)
+            known = np.full(self._every, -1, np.int64)
             known[good[plain]] = np.flatnonzero(plain)
             self._found = known, where, size
         entries = np.zeros(int(chunks.entries.sum()), np.uint8)
         entries[~good[good < 0]] = 1
-        if entries.any():
-            room = np.empty(len(self) if chunks.kind.optional else 0, np.uint8)
+        if entries.any() or self._lacks_words():
+            room = np.empty(self._every if chunks.kind.optional else 0, np.uint8)
             chunks.kernels.flags(
                 chunks.buffer, chunks.plain, chunks.pages, chunks.kind.optional, self._base,
                 chunks.entries, chunks.status, entries, out.view(np.uint8), room,
@@ -206,6 +218,16 @@ class StoredColumn:
             )  # fmt: skip
             self._check()
         return True
+
+    def _lacks_words(self) -> bool:
+        """Whether a page is by a dictionary that is not there, or in an encoding that is none of
+        the usual: where its levels have values, that is wrong."""
+        pages = self.chunks.pages
+        coded = (1 << pages[:, ENCODING]) & DICTIONARY != 0
+        known = (pages[:, ENCODING] == Encoding.PLAIN) | (
+            coded & (self.chunks.entries[pages[:, CHUNK]] > 0)
+        )
+        return bool(np.any((pages[:, VERSION] > 0) & ~known))
 
     def _search_plain_pages(self, sought: Sought, out: NDArray[np.bool_]) -> NDArray[np.int64]:
         """Sets the rows of plain pages whose texts contain the needle; the other pages.

@@ -1,11 +1,12 @@
-"""A few rows of many files: of each page only the wanted values are decoded.
+"""Some rows of many files: only the pages that hold one are read, and the dictionary.
 
-Where an index has found the rows, a file has one or two of them. Only the pages that hold one are
-read, and the dictionary; the pages of all columns of all files are then what whole chunks are in
-``bulk_columns``: walked together, decompressed as far as a value takes (``StoredColumn``).
+Where an index has found the rows, a file has one or two of them (``read_few_rows``). The pages of
+all columns of all files are then what whole chunks are in ``bulk_columns``: walked together,
+decompressed as far as a value takes (``StoredColumn``). Where an index has left a part of the rows,
+to be decided, columns are read one by one, and decoded when they are needed (``read_pages``).
 
 The forms are those of ``bulk_columns``. Anything else, and anything that is wrong in a file, is
-left to ``FileReader``, which reports the error: ``read_few_rows`` gives ``None``.
+left to ``FileReader``, which reports the error: both give ``None``.
 
 Entries of a chunk are int64 (n, 4):
 
@@ -89,7 +90,7 @@ def read_few_rows(
     room: Room | None = None,
 ) -> list[pa.Array] | None:
     """An array per column of these ``kinds``: the rows of all parts, one after another."""
-    every = _chosen(parts, kernels)
+    every = _chosen(parts, range(len(kinds)), kernels)
     if every is None:
         return None
     most = _TOGETHER if memory is None else min(_TOGETHER, int(_SHARE * memory))
@@ -99,7 +100,7 @@ def read_few_rows(
     made: list[list[pa.Array]] = []
     for start, stop in groups:
         some = parts[start:stop]
-        chosen = every if len(groups) == 1 else _chosen(some, kernels)
+        chosen = every if len(groups) == 1 else _chosen(some, range(len(kinds)), kernels)
         files = [(part.reader, part.path) for part in some]
         if chosen is None:
             return None
@@ -136,9 +137,55 @@ def read_few_rows(
     return [each[0] if len(each) == 1 else pa.concat_arrays(each) for each in columns]
 
 
+def read_pages(
+    parts: Sequence[FewRows],
+    kinds: Sequence[BulkKind],
+    kernels: BulkKernels,
+    *,
+    verify_checksums: bool = True,
+    memory: int | None = None,
+    room: Room | None = None,
+) -> list[StoredColumn] | None:
+    """A column per kind of the rows of all parts, one after another, not decoded yet."""
+    chosen = [_chosen(parts, [at], kernels) for at in range(len(kinds))]
+    every = [each for each in chosen if each is not None]
+    if len(every) < len(chosen):
+        return None
+    room = room or new_memory
+    files = [(part.reader, part.path) for part in parts]
+    ranges, counts = [each.ranges for each in every], [each.spans.tolist() for each in every]
+    buffers, done = fetched(files, ranges, counts, room, _GAP)
+    if not done.all():
+        return None
+    columns = []
+    for kind, each, data in zip(kinds, every, buffers, strict=True):
+        limit, rows = limit_of(memory, len(data)), int(each.first[-1])
+        if float(rows) * VALUE > limit:
+            return None
+        chunks = BulkChunks(
+            kind=kind,
+            buffer=data,
+            stops=np.cumsum(each.lengths),
+            codec=each.codecs,
+            first=each.first,
+            failed=np.zeros(len(parts), np.bool_),
+            verify=verify_checksums,
+            limit=limit,
+            room=room,
+            kernels=kernels,
+        )
+        try:
+            if not chunks.walked() or not _are_entries(chunks, each.begins):
+                return None
+        except MemoryError:
+            return None
+        columns.append(StoredColumn(chunks, each.at if len(each.at) < rows else None))
+    return columns
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class _Chosen:
-    """The entries that hold one of the rows, of all parts of the first column, then of the next.
+    """The entries that hold one of the rows, of all parts of a column, then of the next.
 
     By chunk, a part of a column: ``spans`` of the ``ranges`` are of it, and take ``lengths`` bytes;
     ``first`` are the rows of the entries before it, and all. ``begins`` are the rows before each
@@ -154,12 +201,15 @@ class _Chosen:
     at: I64
 
 
-def _chosen(parts: Sequence[FewRows], kernels: BulkKernels) -> _Chosen | None:
+def _chosen(
+    parts: Sequence[FewRows], columns: Sequence[int], kernels: BulkKernels
+) -> _Chosen | None:
     """``None`` where a row is in no entry, or an entry cannot be."""
-    columns = len(parts[0].columns)
-    found = [part.columns[at] for at in range(columns) for part in parts]
-    rows = np.concatenate([part.rows for part in parts] * columns)
-    rows_of = np.array([0, *accumulate([len(part.rows) for part in parts] * columns)])
+    found = [part.columns[at] for at in columns for part in parts]
+    # They may be nearly all of a large row group: their positions are not copied for nothing.
+    alone = len(found) == 1
+    rows = parts[0].rows if alone else np.concatenate([part.rows for part in parts] * len(columns))
+    rows_of = np.array([0, *accumulate([len(part.rows) for part in parts] * len(columns))])
     table = np.concatenate([each.table for each in found])
     of = np.array([0, *accumulate(len(each.table) for each in found)])
     dictionary = np.array([each.dictionary for each in found], np.int64)
