@@ -21,7 +21,7 @@ import pytest
 from tests.folders import ROOT
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
     from pyspark.sql import SparkSession
 
@@ -104,8 +104,9 @@ class Server:
             self.process.wait(30)
 
 
-def connect_server(home: Path) -> tuple[Server, str]:
-    """A server of Spark Connect that answers, and its address; its files lie in ``home``."""
+def connect_server(home: Path, more: Mapping[str, str] | None = None) -> tuple[Server, str]:
+    """A server of Spark Connect that answers, and its address; its files lie in ``home``. It has
+    ``more`` settings than others."""
     port = free_port()
     server = Server(
         home,
@@ -119,7 +120,7 @@ def connect_server(home: Path) -> tuple[Server, str]:
         "local[2]",
         "--driver-memory",
         "1g",
-        *settings(home, {"spark.connect.grpc.binding.port": str(port)}),
+        *settings(home, {"spark.connect.grpc.binding.port": str(port), **(more or {})}),
         *_connect_jars(),
         "spark-internal",
     )

@@ -150,7 +150,6 @@ BUILD = [
         ((EVENTS, "-c", "id:minmax", "--master", master), "is no Spark master: write local, local")
         for master in ("local[0]", "local[x]", "local[", "Local", "spark://here", "yarn-client", "")
     ),
-    ((EVENTS, "-c", "id:minmax", "--master", "sc://here:15002"), "Table.build.spark. takes"),
 ]
 QUERY = [
     ((), "Missing argument 'TABLE'"),
@@ -406,6 +405,16 @@ CLUSTER = [
     ((PLAIN, "--by", "id", "--file-size", "small", *TO), "'small' is not a size"),
 ]
 OTHERS = [
+    (
+        "build",
+        ("--table", "db.t", "-c", "id:minmax", "--master", "sc://127.0.0.1:1"),
+        "no server of Spark Connect answers at 127.0.0.1:1",
+    ),
+    (
+        "cluster",
+        (PLAIN, "--by", "id", "--to", "{0}/to", "--master", "sc://127.0.0.1:1"),
+        "only build and refresh take",
+    ),
     ("count", (EVENTS, "id = 'x'"), "a number is 42"),
     ("count", (EVENTS, "id = 1", "id = 2"), "quote a predicate"),
     ("compact", (EVENTS + "/*.parquet",), "name the directory: {0}/lake/events"),

@@ -25,7 +25,10 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 SUPERUSER = "hdfs"
-_LOGGING = ("slf4j-api", "log4j-api", "log4j-core", "log4j-slf4j2-impl", "jcl-over-slf4j")
+_LOGGING = (
+    *("slf4j-api", "log4j-api", "log4j-core", "log4j-1.2-api"),
+    *("log4j-slf4j2-impl", "jcl-over-slf4j"),
+)
 
 
 @dataclass(frozen=True)
@@ -59,30 +62,43 @@ class Hdfs:
 @contextmanager
 def mini_hdfs(home: Path) -> Iterator[Hdfs]:
     """An HDFS until the end of the block; skips where its jars are not to be had."""
+    program = JavaProgram("MiniHdfs", hadoop_jars(), home, flags=["-Xmx512m"])
+    with running(program, home, str(home / "dfs"), HADOOP_USER_NAME=SUPERUSER) as words:
+        found = Hdfs(*words)
+        found.change(found.home, "MKDIRS")
+        found.change(found.home, "SETOWNER", owner=getpass.getuser())
+        yield found
+
+
+def hadoop_jars() -> list[Path]:
+    """Hadoop's servers, its client and its logging; else skips."""
     cluster = jar("hadoop-client-minicluster")
     version = cluster.stem.rpartition("-")[2]
     if not (spark_home() / "jars" / f"hadoop-client-api-{version}.jar").exists():
         pytest.skip(f"PySpark brings another Hadoop than {version}: change tests/interop/pom.xml")
-    jars = [cluster, *map(spark_jar, ("hadoop-client-api", "hadoop-client-runtime", *_LOGGING))]
-    program = JavaProgram("MiniHdfs", jars, home, flags=["-Xmx512m"])
-    with (home / "hdfs.log").open("wb") as log:
+    return [cluster, *map(spark_jar, ("hadoop-client-api", "hadoop-client-runtime", *_LOGGING))]
+
+
+@contextmanager
+def running(program: JavaProgram, home: Path, *arguments: str, **env: str) -> Iterator[list[str]]:
+    """The words of the first line that a server prints, which runs until the end of the block."""
+    log_file = home / f"{program.name}.log"
+    with log_file.open("wb") as log:
         process = subprocess.Popen(
-            [*program.command, str(home / "dfs")],
+            [*program.command, *arguments],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=log,
-            env={**os.environ, "HADOOP_USER_NAME": SUPERUSER},
+            env={**os.environ, **env},
+            cwd=home,
             text=True,
         )
     assert process.stdin is not None
     assert process.stdout is not None
     try:
         line = process.stdout.readline()
-        assert line.startswith("hdfs://"), (home / "hdfs.log").read_text()[-4000:]
-        found = Hdfs(*line.split())
-        found.change(found.home, "MKDIRS")
-        found.change(found.home, "SETOWNER", owner=getpass.getuser())
-        yield found
+        assert line.strip(), log_file.read_text()[-4000:]
+        yield line.split()
     finally:
         process.stdin.close()
         process.stdout.close()

@@ -1,4 +1,5 @@
-"""Tables of a Hive metastore by name: `python -m tests.spark.hive_job`, with Derby embedded.
+"""Tables of a Hive metastore by name: `python -m tests.spark.hive_job`, with Derby embedded, and
+`python -m tests.spark.hive_job connect`, through a server of Spark Connect.
 
 A session of its own, because a catalog is chosen when a process starts Spark. `ev` is partitioned
 by `day` and `kind`, both strings; one partition lies outside the table, in a folder whose name says
@@ -26,23 +27,30 @@ def session(home: Path) -> SparkSession:
 
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
-    made = (
+    builder = (
         SparkSession.builder.master("local[2]")
         .config("spark.ui.enabled", "false")
         .config("spark.ui.showConsoleProgress", "false")
         .config("spark.sql.shuffle.partitions", "2")
         .config("spark.sql.warehouse.dir", str(home / "warehouse"))
-        .config(
-            "spark.hadoop.javax.jdo.option.ConnectionURL",
-            f"jdbc:derby:;databaseName={home / 'metastore'};create=true",
-        )
-        .config("spark.driver.extraJavaOptions", f"-Dderby.system.home={home}")
-        .config("spark.hadoop.hive.exec.dynamic.partition.mode", "nonstrict")
-        .enableHiveSupport()
-        .getOrCreate()
     )
+    for name, value in hive(home).items():
+        builder = builder.config(name, value)
+    made = builder.getOrCreate()
     made.sparkContext.setLogLevel("OFF")
     return made
+
+
+def hive(home: Path) -> dict[str, str]:
+    """The settings of a Hive metastore in Derby, below `home`."""
+    return {
+        "spark.sql.catalogImplementation": "hive",
+        "spark.hadoop.javax.jdo.option.ConnectionURL": (
+            f"jdbc:derby:;databaseName={home / 'metastore'};create=true"
+        ),
+        "spark.driver.extraJavaOptions": f"-Dderby.system.home={home}",
+        "spark.hadoop.hive.exec.dynamic.partition.mode": "nonstrict",
+    }
 
 
 def backdate(home: Path) -> None:
@@ -157,6 +165,54 @@ def check(spark: SparkSession, home: Path) -> None:
     skipstone.disable(spark)
 
 
+def check_connect(spark: SparkSession, home: Path) -> None:
+    """What `Table` promises of a name to a client of Spark Connect."""
+    table = Table(spark, "db.ev")
+    assert repr(table) == "Table(spark, 'spark_catalog.db.ev')", table
+    listing = table.listing()
+    assert len(listing) == 9, listing.paths
+    assert not [path for path in listing.paths if "unlisted" in path]
+    built = table.build(spark)
+    assert (built.files_built, built.files_failed) == (9, ()), built
+    names = [index.column for index in table.describe().indexes]
+    assert names == ["id", "userName"], names
+    kept = {
+        "id = 1003": 1,
+        "day = '07'": 0,
+        "day = '2024' AND id = 1003": 1,
+        "kind IS NULL AND id < 10": 1,
+        "userName = 's7'": 1,
+        "kind = 'a, kind=b' AND id IN (2, 98)": 2,
+    }
+    for where, files in kept.items():
+        plain = spark.table("db.ev").where(where).collect()
+        assert sorted(map(repr, table.read(spark, where).collect())) == sorted(map(repr, plain))
+        assert table.plan(where).files_kept == files, where
+        assert table.query(where).num_rows == len(plain), where
+    (row,) = table.query("id = 1003").to_pylist()
+    assert (row["day"], row["kind"]) == ("2024", "x"), row
+    assert table.catalog is not None
+    assert table.catalog.described is not None
+    assert "no column _metadata" in table.catalog.described.read_in_full("id = 1", keyed=False)
+
+    # A partition that is moved, dropped or added is where the catalog says, at the next call.
+    spark.sql("ALTER TABLE db.ev DROP PARTITION (day='2024', kind='x')")
+    assert table.count("id >= 1000") == 0
+    spark.sql("INSERT INTO db.ev PARTITION (day='05', kind='z') SELECT 7000, 'new'")
+    backdate(home)
+    assert table.refresh(spark).files_built == 1
+    assert table.explain("id = 7000 AND day = '05'").plan.files_kept == 1
+    place = f"file:{home}/ev/day=05/kind=z"
+    spark.sql(f"ALTER TABLE db.ev ADD PARTITION (day='06', kind='z') LOCATION '{place}'")
+    refused("both lie at", lambda: table.listing())
+    spark.sql("CREATE TABLE db.txt (a INT) STORED AS TEXTFILE")
+    refused("Hive's LazySimpleSerDe", lambda: Table(spark, "db.txt"))
+    spark.sql("CREATE VIEW db.v AS SELECT * FROM db.ev")
+    refused("is a view", lambda: Table(spark, "db.v"))
+    spark.conf.set("spark.sql.hive.convertMetastoreParquet", "false")
+    refused("convertMetastoreParquet is false", lambda: Table(spark, "db.ev"))
+
+
 def refused(text: str, call: object) -> None:
     """The call is an `UnsupportedError` with this text."""
     try:
@@ -171,6 +227,9 @@ def refused(text: str, call: object) -> None:
 def main() -> None:
     with tempfile.TemporaryDirectory(prefix="hive-job-") as directory:
         home = Path(directory)
+        if sys.argv[1:] == ["connect"]:
+            connected(home)
+            return
         spark = session(home)
         try:
             lay_out(spark, home)
@@ -178,6 +237,23 @@ def main() -> None:
             print(f"PySpark {spark.version} with Hive: every check holds")
         finally:
             spark.stop()
+
+
+def connected(home: Path) -> None:
+    """The checks of a client of Spark Connect."""
+    from tests.spark_servers import connect_server
+
+    server, address = connect_server(home, hive(home))
+    try:
+        from pyspark.sql.connect.session import SparkSession as Remote
+
+        spark: SparkSession = Remote.builder.remote(address).getOrCreate()  # type: ignore[assignment]
+        lay_out(spark, home)
+        check_connect(spark, home)
+        print(f"PySpark {spark.version} with Hive: every check holds")
+        spark.stop()
+    finally:
+        server.stop()
 
 
 if __name__ == "__main__":

@@ -13,8 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pytest
 
-from skipstone import Table
-from skipstone.errors import PredicateError, UnsupportedError
+from skipstone.errors import PredicateError
 from skipstone.pruning.plan import Plan
 from skipstone.spark.read_path import read_connect, skip_filter
 from skipstone.spark.session import is_connect
@@ -76,20 +75,8 @@ def table(tmp_path: Path) -> Path:
     return ten_files(tmp_path / "t é% 'q'")
 
 
-def test_which_sessions_are_remote(
-    spark: SparkSession, spark_connect: SparkSession, tmp_path: Path
-) -> None:
+def test_which_sessions_are_remote(spark: SparkSession, spark_connect: SparkSession) -> None:
     assert is_connect(spark_connect)
-    with pytest.raises(UnsupportedError, match="needs a classic session") as caught:
-        Table(spark_connect, "events")
-    assert caught.value.hint.endswith("open it by its location: Table(path)")
-    spark_connect.sql(f"CREATE TABLE here (id INT) USING parquet LOCATION '{tmp_path / 'a b'}'")
-    try:
-        with pytest.raises(UnsupportedError) as caught:
-            Table(spark_connect, "here")
-    finally:
-        spark_connect.sql("DROP TABLE here")
-    assert caught.value.hint.endswith(f"open it by its location: Table({str(tmp_path / 'a b')!r})")
     assert is_connect(spark_connect.range(1))
     assert not is_connect(spark)
     assert not is_connect(spark.range(1))

@@ -6,11 +6,13 @@ import importlib.util
 import os
 import re
 import shutil
+import socket
 import sys
 import tempfile
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
-from typing import IO, TYPE_CHECKING
+from typing import IO, TYPE_CHECKING, Any
+from urllib.parse import urlsplit
 
 import click
 
@@ -39,6 +41,7 @@ _JAVA = "install Java 17 or newer (JAVA_HOME); build and refresh need none (--no
 _MASTERS = "local, local[4], local[*], spark://HOST:PORT, yarn or k8s://URL"
 # What Spark takes. It starts before it looks, and then each wrong one fails in its own way.
 _CORES = r"(?:\*|0*[1-9]\d*)"
+_CONNECT = "sc://"
 _IS_MASTER = re.compile(
     rf"local(?:\[{_CORES}(?:\s*,\s*\d+)?\])?|local-cluster\[\s*\d+\s*,\s*\d+\s*,\s*\d+\s*\]"
     r"|spark://[^\s,:/]+:\d+(?:,[^\s,:/]+:\d+)*|yarn"
@@ -112,10 +115,10 @@ def spark_master(ctx: click.Context, param: click.Parameter, value: str | None) 
     if value is None or _IS_MASTER.fullmatch(value):
         return value
     text = f"{value!r} is no Spark master: write {_MASTERS}"
-    if value.startswith("sc://"):
-        text = (
-            f"{value} is a server of Spark Connect, which only Table.build(spark) takes, in Python"
-        )
+    if value.startswith(_CONNECT):
+        if ctx.info_name in ("build", "refresh"):
+            return value
+        text = f"{value} is a server of Spark Connect, which only build and refresh take"
     raise click.BadParameter(text, ctx, param)
 
 
@@ -144,6 +147,10 @@ def session(
     catalog, as Spark's configuration has it (``hive-site.xml``)."""
     if no_spark:
         yield None
+        return
+    if master.startswith(_CONNECT):
+        with _connected(master) as remote:
+            yield remote
         return
     missing = _missing()
     if missing is not None:
@@ -179,6 +186,30 @@ def session(
     finally:
         if ours:
             spark.stop()
+
+
+@contextmanager
+def _connected(address: str) -> Iterator[SparkSession]:
+    """A session of the server of Spark Connect at ``address``, which has its own catalog."""
+    if any(importlib.util.find_spec(each) is None for each in ("pyspark", "grpc")):
+        raise SkipstoneError(
+            "the client of Spark Connect is not installed", hint="pip install 'skipstone[connect]'"
+        )
+    url = urlsplit(address)
+    try:  # the client itself would try for minutes
+        socket.create_connection((url.hostname or "", url.port or 15002), timeout=10).close()
+    except OSError as error:
+        raise SkipstoneError(
+            f"no server of Spark Connect answers at {url.netloc}: {error}",
+            hint="its address is sc://HOST:15002",
+        ) from None
+    from pyspark.sql.connect.session import SparkSession as Remote
+
+    made: Any = Remote.builder.remote(address).getOrCreate()
+    try:
+        yield made
+    finally:
+        made.stop()
 
 
 @contextmanager

@@ -65,6 +65,8 @@ if TYPE_CHECKING:
     from skipstone.predicate.tree import Expr, Operand
     from skipstone.pruning.plan import Plan
 
+    from .catalog.table import CatalogTable
+
 
 #: options under which Spark's reader skips no row groups and pages
 UNFILTERED = {
@@ -158,19 +160,29 @@ def read_connect(
     paths: Sequence[str] | None = None,
     schema: StructType | None = None,
     keyed: bool = False,
+    catalog: CatalogTable | None = None,
 ) -> DataFrame:
     """The rows of the table at ``path`` that match ``where``, from the files that may have some.
 
     ``plan`` is ``Table.plan``, with keys where the read is ``keyed``. Pruning happens now; a file
     that changes later is read. Without ``where`` and keys, or when planning fails, every file is
     read, and a warning has the reason. ``paths`` are the files of a table that does not consist of
-    all files in its directory; ``schema`` is that of all files, where Spark would not find it.
+    all files in its directory; ``schema`` is that of all files, where Spark would not find it. A
+    table of the ``catalog`` is read by its name.
     """
-    files = [literal_path(each) for each in paths or [path]]
-    reader = spark.read.options(**options)
-    frame: DataFrame = (reader if schema is None else reader.schema(schema)).parquet(*files)
+    if catalog is not None:
+        frame = catalog.frame(options)
+    else:
+        files = [literal_path(each) for each in paths or [path]]
+        reader = spark.read.options(**options)
+        frame = (reader if schema is None else reader.schema(schema)).parquet(*files)
     if where is None and not keyed:
         return frame
+    if catalog is not None and catalog.described is not None:
+        why = catalog.described.read_in_full(where, keyed=keyed)
+        if why:
+            _LOG.warning("%s is read in full: %s", path, why)
+            return frame if where is None else frame.where(where)
     try:
         text = _filter(spark, path, plan, where, frame)
     except SkipstoneError as error:

@@ -254,8 +254,13 @@ def _exception(status: int, body: bytes) -> tuple[str, str]:
         found = json.loads(body)["RemoteException"]
         return str(found["exception"]), str(found["message"])
     except (ValueError, KeyError, TypeError):
+        if status == 401:  # a page in HTML
+            return (
+                "AccessControlException",
+                "WebHDFS demands Kerberos (HTTP status 401): use a Spark session that has a ticket,"
+                " or a delegation token, Table(…, storage_options={'token': …})",
+            )
         first = body[:200].decode("utf-8", "replace").strip()
-        # A proxy or Kerberos answers in HTML.
         kind = "AccessControlException" if status in (401, 403) else "IOException"
         return kind, f"HTTP status {status} {first}".strip()
 

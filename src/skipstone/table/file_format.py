@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from skipstone.execution.open_files import SummaryFooters
     from skipstone.facts import Store
     from skipstone.parquet.encryption.decryption import Decryption
-    from skipstone.spark.catalog_table import CatalogTable
+    from skipstone.spark.catalog.table import CatalogTable
     from skipstone.spark.text_sources import SourceTable
     from skipstone.storage import Listing, Storage
 

@@ -54,7 +54,7 @@ if TYPE_CHECKING:
     from skipstone.predicate.dnf import Filter
     from skipstone.pruning.plan import Coverage
     from skipstone.rewrite.file_jobs import Given
-    from skipstone.spark.catalog_table import CatalogTable
+    from skipstone.spark.catalog.table import CatalogTable
 
     from .txn_table import TxnTable
 
@@ -89,7 +89,7 @@ class OpenTable:
         reading = Reading(format, options or {}, schema or None, recursive_file_lookup)
         given_paths = paths_of(path)
         if given_paths is None:
-            from skipstone.spark.catalog_table import CatalogTable
+            from skipstone.spark.catalog.table import CatalogTable
 
             self.catalog = catalog = CatalogTable.of(path, name)
             if partial or reading != Reading():

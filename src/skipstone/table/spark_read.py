@@ -51,6 +51,7 @@ from .sort_keys import orders_of
 from .spark_connector import connector_frame
 from .spark_keys import SparkKeys, spark_keys
 from .spark_read_schema import (
+    WholeSchema,
     plain_frame,
     require_own_root,
     schema_by_spark,
@@ -308,7 +309,10 @@ def _native(
         more = Reason(cause=Cause.NOT_APPLICABLE, subject="Spark's own reader", text=text)
         reasons = (*reasons, more)
     if is_connect(spark):
-        options, whole = schema_for_spark(table, spark, options)
+        whole = WholeSchema()
+        if table.catalog is None:
+            options, whole = schema_for_spark(table, spark, options)
+            options = without_sidecars(table, options)
         if table.some is not None:
             options = {**options, "basePath": table.path}
         with whole.in_words(table.path):
@@ -317,10 +321,11 @@ def _native(
                 table.path,
                 partial(_planned, table, keys),
                 where,
-                without_sidecars(table, options),
+                options,
                 schema=whole.given,
                 paths=None if table.some is None else table.listing().paths,
                 keyed=keys is not None,
+                catalog=table.catalog,
             )
         frame = whole.in_order(frame)
         return frame if keys is None else keys.joined(frame)

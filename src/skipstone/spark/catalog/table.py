@@ -17,13 +17,14 @@ The partitions come as one text from the JVM (``Jvm.join``). Each prints as
     <tab>…
 
 A value may hold any text. Where a text can be read in two ways, that partition is asked by calls.
+A session of Spark Connect has no JVM: there, commands of SQL say the same (``connect.py``).
 """
 
 from __future__ import annotations
 
 import json
-from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
@@ -32,14 +33,22 @@ from skipstone.errors import SkipstoneError, UnsupportedError
 from skipstone.identity import canonical_path
 from skipstone.predicate.types import schema_from_spark
 from skipstone.pruning.partitions import PartitionColumns, files_of_table
+from skipstone.spark.relation import INDEX_PROPERTY, RelationInfo
+from skipstone.spark.session import (
+    JavaObject,
+    Jvm,
+    is_connect,
+    made_settings,
+    require_session,
+    simple_name,
+)
+from skipstone.spark.skip import CATALOG_INDEX, file_relation, relation_info
 from skipstone.storage import Listing, Storage
 
-from .relation import INDEX_PROPERTY, RelationInfo
-from .session import JavaObject, Jvm, is_connect, made_settings, require_session, simple_name
-from .skip import CATALOG_INDEX, file_relation, relation_info
+from .connect import DescribedTable
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     import pyarrow as pa
     from pyspark.sql import DataFrame, SparkSession
@@ -73,7 +82,9 @@ class CatalogTable:
     - ``partition_types``: the partition columns in the catalog's order and types;
     - ``lists_partitions``: whether the catalog, and not the folders, has the partitions;
     - ``buckets``: how it is bucketed, in words, or "";
-    - ``properties``: its ``TBLPROPERTIES``.
+    - ``properties``: its ``TBLPROPERTIES``;
+    - ``partitions``: asks for the partitions that the catalog lists now;
+    - ``described``: under Spark Connect, what its commands say.
     """
 
     spark: SparkSession
@@ -84,7 +95,8 @@ class CatalogTable:
     lists_partitions: bool
     buckets: str
     properties: Mapping[str, str]
-    identifier: JavaObject = field(repr=False)
+    partitions: Callable[[], list[Partition]] = field(repr=False)
+    described: DescribedTable | None = field(default=None, repr=False)
 
     @classmethod
     def of(cls, spark: Any, name: str | None) -> CatalogTable:
@@ -97,11 +109,7 @@ class CatalogTable:
             )
         require_session(spark)
         if is_connect(spark):
-            place = _location(spark, name)
-            raise UnsupportedError(
-                f"{name}: a table of the catalog needs a classic session",
-                hint=f"under Spark Connect open it by its location: Table({place})",
-            )
+            return cls._by_commands(spark, name)
         leaf = _leaf(spark, name)
         found = file_relation(leaf)
         if not isinstance(found, tuple):
@@ -120,16 +128,39 @@ class CatalogTable:
         table = defined.get()
         buckets = table.bucketSpec()
         kind = simple_name(str(relation.location().getClass().getName()))
+        types = schema_from_spark(info.partition_schema)
         return cls(
             spark=spark,
             name=info.table or name,
             location=info.roots[0],
             info=info,
-            partition_types=schema_from_spark(info.partition_schema),
+            partition_types=types,
             lists_partitions=kind == CATALOG_INDEX,
             buckets=str(buckets.get().toString()) if buckets.isDefined() else "",
             properties=jvm.pairs(table.properties()),
-            identifier=table.identifier(),
+            partitions=partial(_listed, spark, table.identifier(), types.names),
+        )
+
+    @classmethod
+    def _by_commands(cls, spark: SparkSession, name: str) -> CatalogTable:
+        """The same of a session of Spark Connect."""
+        try:
+            found = DescribedTable.of(spark, name)
+        except SkipstoneError:
+            raise
+        except Exception as error:
+            raise _unresolved(spark, name, error) from error
+        return cls(
+            spark=spark,
+            name=found.info.table or name,
+            location=found.info.roots[0],
+            info=found.info,
+            partition_types=schema_from_spark(found.info.partition_schema),
+            lists_partitions=found.lists_partitions,
+            buckets=found.buckets,
+            properties=found.properties,
+            partitions=lambda: [Partition(values=v, location=at) for v, at in found.partitions()],
+            described=found,
         )
 
     @property
@@ -169,21 +200,6 @@ class CatalogTable:
         frame: DataFrame = self.spark.read.options(**options).table(self.name)
         return frame
 
-    def partitions(self) -> list[Partition]:
-        """The partitions that the catalog lists now."""
-        catalog = self.spark._jsparkSession.sessionState().catalog()
-        jvm = Jvm.of(self.spark)
-        none = jvm.module("scala.None")
-        listed = catalog.listPartitions(self.identifier, none)
-        names = self.partition_types.names
-        found = []
-        for at, text in enumerate(jvm.join(listed)):
-            one = _parsed(text, names)
-            if one is None:
-                one = _asked(listed.apply(at), names)
-            found.append(one)
-        return found
-
     def listing(self, storage: Storage) -> Listing:
         """The data files now, with the values of the partition columns.
 
@@ -220,14 +236,30 @@ class CatalogTable:
         return _together(self.location, parts, of_folder, types)
 
 
-def _location(spark: Any, name: str) -> str:
-    """The quoted location of a table, as a client of Spark Connect can find it; else a word for
-    it. Its partitions may lie elsewhere, which such a client cannot ask for together."""
-    with suppress(Exception):
-        for row in spark.sql(f"DESCRIBE TABLE EXTENDED {name}").collect():
-            if row[0] == "Location":
-                return repr(canonical_path(row[1]))
-    return "path"
+def _listed(spark: SparkSession, identifier: JavaObject, names: Sequence[str]) -> list[Partition]:
+    """The partitions that the catalog of a classic session lists now."""
+    jvm = Jvm.of(spark)
+    none = jvm.module("scala.None")
+    listed = spark._jsparkSession.sessionState().catalog().listPartitions(identifier, none)
+    found = []
+    for at, text in enumerate(jvm.join(listed)):
+        one = _parsed(text, names)
+        if one is None:
+            one = _asked(listed.apply(at), names)
+        found.append(one)
+    return found
+
+
+def _unresolved(spark: SparkSession, name: str, error: Exception) -> SkipstoneError:
+    """The error for a name that does not resolve."""
+    text = next(filter(None, str(error).splitlines()), "")
+    if any(each in text for each in ("TABLE_OR_VIEW_NOT_FOUND", "SCHEMA_NOT_FOUND")):
+        return SkipstoneError(
+            f"there is no table {name} in the catalog of this session",
+            hint=f"current database: {spark.catalog.currentDatabase()}; Hive's tables need a"
+            " session with enableHiveSupport()",
+        )
+    return SkipstoneError(f"{name}: {text}")
 
 
 def _leaf(spark: SparkSession, name: str) -> JavaObject:
@@ -235,14 +267,7 @@ def _leaf(spark: SparkSession, name: str) -> JavaObject:
     try:
         plan = spark._jsparkSession.table(name).queryExecution().analyzed()
     except Exception as error:
-        text = str(error).partition("\n")[0]
-        if "TABLE_OR_VIEW_NOT_FOUND" in text or "SCHEMA_NOT_FOUND" in text:
-            raise SkipstoneError(
-                f"there is no table {name} in the catalog of this session",
-                hint=f"current database: {spark.catalog.currentDatabase()}; Hive's tables need a"
-                " session with enableHiveSupport()",
-            ) from error
-        raise SkipstoneError(f"{name}: {text}") from error
+        raise _unresolved(spark, name, error) from error
     while simple_name(str(plan.getClass().getName())) in ("SubqueryAlias", "Project"):
         plan = plan.children().head()
     kind = simple_name(str(plan.getClass().getName()))

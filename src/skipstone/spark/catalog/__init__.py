@@ -1,0 +1,1 @@
+"""Tables by name: a session resolves them in its catalog."""
