@@ -66,7 +66,8 @@ def lay_out(table: Path) -> None:
         os.utime(path, (1_700_000_000, 1_700_000_000))
 
 
-def run(*command: str | Path, **env: str) -> None:
+def run(*command: str | Path, **env: str) -> str:
+    """What the command prints."""
     done = subprocess.run(
         command,
         env={k: v for k, v in os.environ.items() if k not in _OURS} | env,
@@ -75,6 +76,7 @@ def run(*command: str | Path, **env: str) -> None:
         check=False,
     )
     assert done.returncode == 0, f"{command}\n{done.stdout[-2000:]}\n{done.stderr[-4000:]}"
+    return done.stdout
 
 
 @pytest.fixture(scope="module")

@@ -7,6 +7,7 @@ No container isolates them: that executors may share no folder is tested on a st
 from __future__ import annotations
 
 import json
+import sys
 from typing import TYPE_CHECKING
 
 import pytest
@@ -37,14 +38,15 @@ def test_client_mode_loses_a_pod(tmp_path: Path) -> None:
         "spark.kubernetes.executor.request.cores": "1",
         "spark.ui.enabled": "false",
     }
+    defaults = "".join(f"{key} {value}\n" for key, value in confs.items())
+    (tmp_path / "spark-defaults.conf").write_text(defaults)
+    env = {**environment(tmp_path), "SPARK_CONF_DIR": str(tmp_path)}
     with fake_kubernetes(tmp_path) as cluster:
-        run(
-            spark_home() / "bin" / "spark-submit",
-            *("--master", cluster.url, "--deploy-mode", "client"),
-            *(part for key, value in confs.items() for part in ("--conf", f"{key}={value}")),
-            *(tmp_path / "job.py", table, out, marker),
-            **environment(tmp_path),
-        )
+        job = (tmp_path / "job.py", table, out, marker)
+        run(spark_home() / "bin" / "spark-submit", "--master", cluster.url, *job, **env)
+        doctor = (sys.executable, "-m", "skipstone", "doctor", "--spark", "--json")
+        said = json.loads(run(*doctor, "--master", cluster.url, **env))
+    print(said)
     found = json.loads(out.read_text())
     assert marker.exists()
     assert len(cluster.names) >= 3, "a new pod has replaced the killed one"
