@@ -108,13 +108,19 @@ def fake_kubernetes(home: Path) -> Iterator[Cluster]:
         def log_message(self, *_: object) -> None:
             """Nothing: the log of requests is noise."""
 
-        def answer(self, found: dict[str, Any]) -> None:
+        def answer(self, found: dict[str, Any], status: int = 200) -> None:
             data = json.dumps({"apiVersion": "v1", **found}).encode()
-            self.send_response(200)
+            self.send_response(status)
             self.send_header("Content-Type", "application/json")
             self.send_header("Content-Length", str(len(data)))
             self.end_headers()
             self.wfile.write(data)
+
+        def named(self) -> str:
+            """The pod that a request names; "" where it is about all."""
+            _, pods, name = urlsplit(self.path).path.rpartition("/pods")
+            assert pods, self.path
+            return name.strip("/")
 
         def do_POST(self) -> None:
             body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
@@ -122,10 +128,15 @@ def fake_kubernetes(home: Path) -> Iterator[Cluster]:
             self.answer(cluster.create(body))
 
         def do_GET(self) -> None:
-            assert urlsplit(self.path).path.endswith("/pods"), self.path
+            name = self.named()
             with cluster.lock:
+                if name in cluster.pods:
+                    return self.answer(cluster.shown(name))
+                if name:
+                    return self.answer({"kind": "Status", "status": "Failure", "code": 404}, 404)
                 pods = [cluster.shown(name) for name in cluster.pods]
-            self.answer({"kind": "PodList", "metadata": {"resourceVersion": "1"}, "items": pods})
+            metadata = {"resourceVersion": "1"}
+            return self.answer({"kind": "PodList", "metadata": metadata, "items": pods})
 
         def do_PATCH(self) -> None:
             self.do_DELETE()
@@ -133,7 +144,7 @@ def fake_kubernetes(home: Path) -> Iterator[Cluster]:
         def do_DELETE(self) -> None:
             if length := int(self.headers.get("Content-Length") or 0):
                 self.rfile.read(length)
-            name = urlsplit(self.path).path.rpartition("/pods")[2].strip("/")
+            name = self.named()
             for each in [name] if name else list(cluster.pods):
                 cluster.delete(each)
             self.answer({"kind": "Status", "status": "Success"})

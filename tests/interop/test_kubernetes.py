@@ -46,7 +46,9 @@ def test_client_mode_loses_a_pod(tmp_path: Path) -> None:
         run(spark_home() / "bin" / "spark-submit", "--master", cluster.url, *job, **env)
         doctor = (sys.executable, "-m", "skipstone", "doctor", "--spark", "--json")
         said = json.loads(run(*doctor, "--master", cluster.url, **env))
-    print(said)
+    assert said["ok"]
+    text = f"a session at {cluster.url} starts, and its Python workers"
+    assert any(each["text"].startswith(text) for each in said["findings"]), said
     found = json.loads(out.read_text())
     assert marker.exists()
     assert len(cluster.names) >= 3, "a new pod has replaced the killed one"

@@ -44,6 +44,7 @@ def printed(values: str, location: str = "file:/t/p") -> str:
 def test_a_partition_by_its_text(
     values: str, names: list[str], expected: dict[str, str | None] | None
 ) -> None:
+    assert _parsed(printed(values, "file:/t/a%20b"), names) is None
     found = _parsed(printed(values), names)
     if expected is None:
         assert found is None
@@ -114,6 +115,25 @@ def test_a_table_of_sparks_own_catalog(spark: SparkSession, database: str, tmp_p
 
 
 @pytest.mark.spark
+def test_names_that_are_escaped_in_folders(
+    spark: SparkSession, database: str, tmp_path: Path
+) -> None:
+    spark.sql(
+        f"CREATE TABLE {database}.c (id BIGINT, city STRING) USING parquet PARTITIONED BY (city) "
+        f"LOCATION '{tmp_path}/a b%41'"
+    )
+    for at, city in enumerate(("Paris", "New York", "é%20", "x/y=z")):
+        spark.sql(f"INSERT INTO {database}.c VALUES ({at}, '{city}')")
+    table = Table(spark, f"{database}.c")
+    assert table.count("id >= 0") == 4
+    assert table.count("city = 'New York'") == 1
+    backdate(table)
+    assert table.build(spark, ["id:minmax"]).files_built == 4
+    plain = spark.table(f"{database}.c").where("id = 1")
+    assert read_by_spark(skipstone.skip(plain)) == (rows(plain), 1)
+
+
+@pytest.mark.spark
 def test_text_files(spark: SparkSession, database: str) -> None:
     spark.sql(f"CREATE TABLE {database}.c (a INT, b STRING) USING csv OPTIONS (sep '|')")
     for number in range(3):
@@ -162,9 +182,12 @@ def test_a_client_of_connect(spark_connect: SparkSession, remote: str, tmp_path:
     place = tmp_path / "index"
     spark.sql(
         f"CREATE TABLE {name} (id BIGINT, s STRING, c CHAR(4), day DATE) USING parquet "
-        "PARTITIONED BY (day) CLUSTERED BY (id) INTO 2 BUCKETS TBLPROPERTIES "
-        f"('skipstone.index.location' = '{place}', 'skipstone.indexes' = 'id:minmax; s:bloom')"
+        f"PARTITIONED BY (day) CLUSTERED BY (id) INTO 2 BUCKETS LOCATION '{tmp_path}/a b%41' "
+        f"TBLPROPERTIES ('skipstone.index.location' = '{place}', "
+        "'skipstone.indexes' = 'id:minmax; s:bloom')"
     )
+    with pytest.raises(UnsupportedError, match="a URI or a path"):
+        Table(spark, name)
     spark.sql(
         f"INSERT INTO {name} SELECT id, concat('s', id), 'c', "
         "date_add(DATE'2024-01-01', CAST(id div 10 AS INT)) FROM range(40)"

@@ -20,6 +20,7 @@ import json
 import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
+from urllib.parse import unquote
 
 from skipstone.errors import UnsupportedError
 from skipstone.identity import canonical_path, decode_uri, encode_uri
@@ -80,7 +81,7 @@ class DescribedTable:
                 f"{name} is not a table of files that Spark reads itself: {provider or 'a view'}",
                 hint="Parquet, ORC, CSV and JSON are",
             )
-        root = canonical_path(location)
+        root = _root(spark, name, location)
         hive = said["Provider"].lower() == "hive"
         _require_own_reader(spark, name, root, provider, hive=hive)
         columns = {each.name: each for each in spark.catalog.listColumns(name)}
@@ -185,6 +186,23 @@ def _undecided(metadata: Mapping[str, Any], type: str) -> bool:
     if str(metadata.get("EXISTS_DEFAULT", "NULL")).upper() != "NULL":
         return True
     return "__COLLATIONS" in metadata or re.search(r"\bchar\(|\bcollate\b", type) is not None
+
+
+def _root(spark: SparkSession, name: str, location: str) -> str:
+    """The path of a location as ``DESCRIBE`` prints it: Spark 3.5 prints a URI, Spark 4 a path.
+    With a ``%`` only the files tell which."""
+    raw, decoded = canonical_path(location), canonical_path(unquote(location))
+    if raw == decoded:
+        return raw
+    for uri in spark.table(name).inputFiles():
+        path = canonical_path(decode_uri(uri))
+        for root in (raw, decoded):
+            if path.startswith(f"{root}/"):
+                return root
+    raise UnsupportedError(
+        f"{name}: no file shows whether its location {location} is a URI or a path",
+        hint="open a table that has files, or use a classic session",
+    )
 
 
 def _folder(path: str) -> str:

@@ -16,7 +16,8 @@ The partitions come as one text from the JVM (``Jvm.join``). Each prints as
     <tab>Location: file:/lake/events/day=2024-01-01/kind=a
     <tab>…
 
-A value may hold any text. Where a text can be read in two ways, that partition is asked by calls.
+A value may hold any text, and Spark 3.5 prints locations as URIs (a blank as ``%20``), Spark 4 as
+paths. Where a text can be read in two ways, that partition is asked by calls.
 A session of Spark Connect has no JVM: there, commands of SQL say the same (``connect.py``).
 """
 
@@ -295,6 +296,8 @@ def _parsed(text: str, names: Sequence[str]) -> Partition | None:
         return None
     values, _, rest = text[len(_HEAD) :].partition(_LOCATION)
     location, *lines = rest.split("\n")
+    if "%" in location:
+        return None  # of a URI, or of a name
     if not lines or not location or not all(line[:1] in ("\t", ")") for line in lines):
         return None
     marks = [f", {name}=" for name in names[1:]]
