@@ -9,6 +9,7 @@ another day, and one folder below the table is not in the metastore. Exit code 1
 from __future__ import annotations
 
 import os
+import subprocess
 import sys
 import tempfile
 from pathlib import Path
@@ -165,7 +166,7 @@ def check(spark: SparkSession, home: Path) -> None:
     skipstone.disable(spark)
 
 
-def check_connect(spark: SparkSession, home: Path) -> None:
+def check_connect(spark: SparkSession, home: Path, address: str) -> None:
     """What `Table` promises of a name to a client of Spark Connect."""
     table = Table(spark, "db.ev")
     assert repr(table) == "Table(spark, 'spark_catalog.db.ev')", table
@@ -195,12 +196,21 @@ def check_connect(spark: SparkSession, home: Path) -> None:
     assert table.catalog.described is not None
     assert "no column _metadata" in table.catalog.described.read_in_full("id = 1", keyed=False)
 
+    command = [sys.executable, "-m", "skipstone", "query", "--table", "db.ev", "id = 1003", "--csv"]
+    here = {**os.environ, "SKIPSTONE_MASTER": address}
+    said = subprocess.run(command, env=here, capture_output=True, text=True, check=False)
+    assert said.stdout.splitlines()[1:] == ["1003,s1003,2024,x"], said
+
     # A partition that is moved, dropped or added is where the catalog says, at the next call.
     spark.sql("ALTER TABLE db.ev DROP PARTITION (day='2024', kind='x')")
     assert table.count("id >= 1000") == 0
     spark.sql("INSERT INTO db.ev PARTITION (day='05', kind='z') SELECT 7000, 'new'")
     backdate(home)
-    assert table.refresh(spark).files_built == 1
+    command = [sys.executable, "-m", "skipstone", "refresh", "--table", "db.ev"]
+    command += ["--master", address]
+    said = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert "indexed 1 of 9 files" in said.stdout, said
+    assert table.refresh(spark).files_built == 0
     assert table.explain("id = 7000 AND day = '05'").plan.files_kept == 1
     place = f"file:{home}/ev/day=05/kind=z"
     spark.sql(f"ALTER TABLE db.ev ADD PARTITION (day='06', kind='z') LOCATION '{place}'")
@@ -249,7 +259,7 @@ def connected(home: Path) -> None:
 
         spark: SparkSession = Remote.builder.remote(address).getOrCreate()  # type: ignore[assignment]
         lay_out(spark, home)
-        check_connect(spark, home)
+        check_connect(spark, home, address)
         print(f"PySpark {spark.version} with Hive: every check holds")
         spark.stop()
     finally:

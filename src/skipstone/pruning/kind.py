@@ -317,7 +317,7 @@ def column_fields(definitions: Iterable[Index], schema: pa.Schema) -> dict[str, 
         if type is None:
             raise UnsupportedError(
                 f"{definition.name} cannot index column {definition.column!r} of type {found.type}",
-                hint="indexes take numbers, texts, times and booleans; no char(n), and no collation",
+                hint="indexes take numbers, texts, times and booleans; no char(n), no collation",
             )
         definition.stored_type(type)
         fields[definition.column] = found.with_type(type)
