@@ -86,7 +86,7 @@ def test_a_session_with_a_keytab_and_a_process_with_a_token(tmp_path: Path) -> N
     with running(program, tmp_path, str(tmp_path)) as words:
         found, _ = drive(tmp_path, JOB, "local[2]", tmp_path, *words)
     no_ticket, false_token = found.pop("user"), found.pop("false")
-    assert "WebHDFS demands Kerberos" in no_ticket
+    assert "WebHDFS demands a login, such as Kerberos" in no_ticket
     assert "delegation token" in no_ticket
     assert "InvalidToken" in false_token
     assert found == {

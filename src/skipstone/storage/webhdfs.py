@@ -257,8 +257,8 @@ def _exception(status: int, body: bytes) -> tuple[str, str]:
         if status == 401:  # a page in HTML
             return (
                 "AccessControlException",
-                "WebHDFS demands Kerberos (HTTP status 401): use a Spark session that has a ticket,"
-                " or a delegation token, Table(…, storage_options={'token': …})",
+                "WebHDFS demands a login, such as Kerberos (HTTP status 401): use a Spark session"
+                " that has a ticket, or a delegation token, Table(…, storage_options={'token': …})",
             )
         first = body[:200].decode("utf-8", "replace").strip()
         kind = "AccessControlException" if status in (401, 403) else "IOException"
