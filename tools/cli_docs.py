@@ -36,13 +36,12 @@ This page is what `--help` says, verb by verb; `python -m tools.cli_docs` writes
   belongs to you or to root, and no other user can write it; otherwise a warning gives the reason.
 - **Secrets** are never given as flags or in that file. Object stores take them from the
   environment, as their own tools do (`AWS_ACCESS_KEY_ID`, `AWS_SECRET_ACCESS_KEY`, …).
-- **Completion** of verbs, options, paths, the columns of the table, and index kinds: one line in
-  the start-up file of the shell.
+- **Completion** of verbs, options, paths, the columns of the table, and index kinds: one line at
+  the end of the start-up file of the shell.
 
   ```sh
-  # in ~/.bashrc; the second line keeps the colon of COLUMN:KIND in one word
+  # in ~/.bashrc
   eval "$(_SKIPSTONE_COMPLETE=bash_source skipstone)"
-  COMP_WORDBREAKS=${COMP_WORDBREAKS//:}
   # in ~/.zshrc
   eval "$(_SKIPSTONE_COMPLETE=zsh_source skipstone)"
   # in ~/.config/fish/config.fish

@@ -7,6 +7,7 @@ The table below names them. A verb's module is imported when the verb is called,
 from __future__ import annotations
 
 import gc
+import os
 import sys
 from difflib import get_close_matches
 from importlib import import_module
@@ -20,6 +21,8 @@ from . import output
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+
+    from click.shell_completion import CompletionItem
 
 
 #: verb -> the module with the function of that name, and what the verb does
@@ -60,6 +63,8 @@ _INSTEAD = {
     "help": ": `skipstone VERB --help` shows the options of a verb",
     "version": ": `skipstone --version` shows it",
 }
+#: with it, a shell asks for completions
+_COMPLETES = "_SKIPSTONE_COMPLETE"
 #: verbs that only read. Their process ends without taking everything down, which takes longer than
 #: a needle
 _READS = frozenset({"query", "count"})
@@ -86,6 +91,13 @@ class Verbs(click.Group):
         command: click.Command = getattr(module, cmd_name.replace("-", "_"))
         return command
 
+    def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem[str]]:
+        from click.shell_completion import CompletionItem
+
+        fitting = [verb for verb in VERBS if verb.startswith(incomplete)]
+        verbs = [CompletionItem(verb, help=VERBS[verb][1]) for verb in fitting]
+        return [*verbs, *click.Command.shell_complete(self, ctx, incomplete)]
+
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
@@ -105,6 +117,8 @@ class Verbs(click.Group):
         """Run the command line; always ends in ``SystemExit``."""
         output.begin()
         stdout = sys.stdout
+        if _COMPLETES in os.environ:
+            import_module("skipstone.cli.completion")  # before click chooses the shell
         given = list(sys.argv[1:] if args is None else args) or ["--help"]
         extra = {**extra, "standalone_mode": False, "prog_name": "skipstone"}
         try:

@@ -2,6 +2,10 @@
 
 click asks these functions with the words so far. The columns are those of one file of the table, as
 a listing of all could take seconds. Whatever fails completes nothing.
+
+The scripts of the shells are click's, but for what a shell would get wrong: names with commas in
+fish, and names with spaces and colons in bash. zsh needs its completion system, which a start-up
+file may not have started.
 """
 
 from __future__ import annotations
@@ -10,7 +14,14 @@ import os
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
-from click.shell_completion import CompletionItem, split_arg_string
+from click.shell_completion import (
+    BashComplete,
+    CompletionItem,
+    FishComplete,
+    ZshComplete,
+    add_completion_class,
+    split_arg_string,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -21,6 +32,33 @@ if TYPE_CHECKING:
 
 # Folders of a table that are looked into for a file.
 _MOST_FOLDERS = 100
+
+
+@add_completion_class
+class _Bash(BashComplete):
+    # Bash puts a value in as it is, and divides words at colons.
+    source_template = BashComplete.source_template.replace(
+        "COMPREPLY+=($value)",
+        """[[ ${COMP_WORDS[COMP_CWORD]} == [\\"\\']* ]] || printf -v value %%q "$value"
+            COMPREPLY+=("${value//\\\\,/,}")""",
+    ) + ("COMP_WORDBREAKS=${COMP_WORDBREAKS//:}\n")
+
+
+@add_completion_class
+class _Zsh(ZshComplete):
+    source_template = ZshComplete.source_template.replace(
+        "    compdef ",
+        """    (( $+functions[compdef] )) || { autoload -Uz compinit && compinit -i }
+    compdef """,
+    )
+
+
+@add_completion_class
+class _Fish(FishComplete):
+    # A value and what it means may have commas themselves.
+    source_template = FishComplete.source_template.replace(
+        'string split ","', 'string split --max 1 ","'
+    )
 
 
 def paths(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
@@ -88,7 +126,11 @@ def _columns(ctx: click.Context) -> list[str]:
     with suppress(Exception):
         import pyarrow.parquet as pq
 
-        found = list(_atomic(pq.read_schema(next(_files(_table(ctx)))), ""))
+        table = _table(ctx)
+        file = next(_files(table))
+        found = list(_atomic(pq.read_schema(file), ""))
+        folders = file.removeprefix(table).split("/")[:-1]
+        found += [name for name, equals, _ in (each.partition("=") for each in folders) if equals]
     return found
 
 
@@ -105,5 +147,6 @@ def _atomic(fields: pa.Schema | pa.StructType, above: str) -> Iterator[str]:
 def _files(table: str) -> Iterator[str]:
     if os.path.isfile(table):  # noqa: PTH113
         yield table
-    for _, (folder, _, names) in zip(range(_MOST_FOLDERS), os.walk(table), strict=False):
+    for _, (folder, below, names) in zip(range(_MOST_FOLDERS), os.walk(table), strict=False):
+        below[:] = [each for each in below if not each.startswith(("_", "."))]
         yield from (f"{folder}/{name}" for name in names if name.endswith(".parquet"))

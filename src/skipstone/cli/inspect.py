@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from .completion import paths
+from .completion import column, paths
 from .keys import column_pairs, index_key_options, index_keys
 from .options import TableArguments, index_options, reporting, storage_option
 from .output import FAILED, Output
@@ -28,6 +28,7 @@ from .spark_session import spark_master
 @click.option(
     "--column",
     "columns",
+    shell_complete=column,
     metavar="NAME",
     multiple=True,
     help="Parquet: only this column (a.b for a part of a group); may be given again.",
@@ -55,6 +56,7 @@ from .spark_session import spark_master
 @click.option(
     "--data",
     metavar="FILE",
+    shell_complete=paths,
     help="File index: its Parquet file, for the types; x for x.index by default.",
 )
 @click.option(

@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING
 
 import click
 
+from .completion import paths
+
 if TYPE_CHECKING:
     from skipstone.table import Table
 
@@ -92,6 +94,7 @@ def _without_column(file: str) -> Exception:
 keys_option = click.option(
     "--keys",
     metavar="FILE:COLUMN",
+    shell_complete=paths,
     multiple=True,
     callback=_keys,
     help="Only rows whose COLUMN is one of the values in FILE: the column of that name in a "

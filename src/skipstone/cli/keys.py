@@ -424,6 +424,7 @@ def table_options(function: Callable[..., Any]) -> Callable[..., Any]:
     location = click.option(
         "--index-location",
         metavar="DIR",
+        shell_complete=paths,
         envvar="SKIPSTONE_INDEX_LOCATION",
         show_envvar=True,
         help="For a TABLE: where its index lies, if not next to it.",

@@ -10,6 +10,7 @@ import click
 from skipstone.errors import SkipstoneError
 
 from .completion import index as index_name
+from .completion import paths
 from .keys import index_keys
 from .options import TableArguments, age, index_options, reporting
 
@@ -140,7 +141,7 @@ def vacuum(
 
 @click.command()
 @index_options
-@click.argument("destination", metavar="[DEST]", required=False)
+@click.argument("destination", metavar="[DEST]", shell_complete=paths, required=False)
 @click.option("--xskipper", is_flag=True, help="As a metadata directory of Xskipper, version 4.")
 @click.option("--paimon", is_flag=True, help="As Paimon's file indexes, <data file>.index.")
 @click.option("--questdb", is_flag=True, help="As QuestDB's row group metadata, _pm.")

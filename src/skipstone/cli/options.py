@@ -168,6 +168,7 @@ def index_options(function: Function, *, required: bool = True) -> Function:
     location = click.option(
         "--index-location",
         metavar="DIR",
+        shell_complete=paths,
         envvar="SKIPSTONE_INDEX_LOCATION",
         show_envvar=True,
         help="Where the index lies, if not next to the table.",

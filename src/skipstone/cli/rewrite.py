@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from .completion import column, paths
 from .keys import (
     DecryptionOptions,
     EncryptionOptions,
@@ -52,6 +53,7 @@ _output = click.option(
     "--output",
     "-o",
     metavar="FILE",
+    shell_complete=paths,
     help="For a FILE: write this file, and leave the source as it is.",
 )
 
@@ -96,6 +98,7 @@ def _labels(name: str, text: str) -> Callable[[Callable[..., Any]], Callable[...
     "--plaintext-column",
     "plaintext_columns",
     metavar="COLUMN",
+    shell_complete=column,
     multiple=True,
     help="Leave a column in the clear; may be given again.",
 )
@@ -287,6 +290,7 @@ def rekey(
     "--output",
     "-o",
     metavar="OUT",
+    shell_complete=paths,
     help="The new file, by default FILE.salvaged.parquet; for a TABLE, a directory.",
 )
 @click.option(

@@ -181,6 +181,7 @@ def _batches(source: str, source_format: str | None) -> Iterator[pa.RecordBatch]
     "--output",
     "-o",
     metavar="OUT",
+    shell_complete=paths,
     help="Write this file, and leave the source as it is.",
 )
 @click.option("--dry-run", is_flag=True, help="Only show what would be added, and its size.")
@@ -252,7 +253,14 @@ def retrofit(
     shell_complete=column_list,
     help="Columns that queries compare, the most frequent first; up to 4 on a curve.",
 )
-@click.option("--to", "output", metavar="OUT", required=True, help="A directory that is new.")
+@click.option(
+    "--to",
+    "output",
+    metavar="OUT",
+    shell_complete=paths,
+    required=True,
+    help="A directory that is new.",
+)
 @click.option(
     "--curve",
     type=click.Choice(["sort", "z-order", "hilbert"]),
@@ -269,6 +277,7 @@ def retrofit(
 @click.option(
     "--bloom",
     "blooms",
+    shell_complete=column,
     metavar="COLUMN[:FPP]",
     multiple=True,
     help="Write Bloom filters of this column, with this probability of a false positive (0.01); "
@@ -327,7 +336,7 @@ def cluster(
 
 @click.command()
 @index_options
-@click.argument("destination", metavar="[DEST]", required=False)
+@click.argument("destination", metavar="[DEST]", shell_complete=paths, required=False)
 @click.option("--dry-run", is_flag=True, help="Only show what would be written.")
 @reporting
 def migrate(
