@@ -1,4 +1,4 @@
-"""A job's tasks are tried more than once, may not write, or write elsewhere."""
+"""A job's tasks are tried more than once, may not write, write elsewhere, or lack a package."""
 
 from __future__ import annotations
 
@@ -18,6 +18,8 @@ from skipstone.paimon.kinds import Bitmap
 if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
+
+    from pyspark.sql import SparkSession
 
 FILES = 5
 
@@ -117,3 +119,26 @@ def test_tasks_that_do_not_see_the_data(
     (tmp_path / "elsewhere").rename(tmp_path / "t")
     with pytest.raises(SkipstoneError, match="find no file of the table"):
         job().finish(outcomes, ())
+
+
+KIND_OF_THE_DRIVER = """
+from skipstone.indexes.minmax import MinMax
+class Here(MinMax):
+    pass
+"""
+
+
+@pytest.mark.spark
+def test_workers_that_lack_a_package(
+    spark: SparkSession, table: Table, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As on a cluster without Skipstone: only this process can import the module."""
+    (tmp_path / "kinds_of_here.py").write_text(KIND_OF_THE_DRIVER)
+    monkeypatch.syspath_prepend(tmp_path)
+    from kinds_of_here import Here  # type: ignore[import-not-found]
+
+    with pytest.raises(SkipstoneError) as told:
+        table.build(spark, [Here("id")])
+    assert told.value.message == "the Python of Spark's workers has no kinds_of_here"
+    assert "PYSPARK_PYTHON" in str(told.value.hint)
+    assert "--py-files" in str(told.value.hint)

@@ -31,7 +31,7 @@ from skipstone.human import Report, duration, plural, size
 from skipstone.predicate.types import backquoted
 from skipstone.rewrite.curve import BITS, Curve
 
-from .jobs import described
+from .jobs import described, worker_errors
 from .session import set_to
 from .versions import collected, to_arrow
 
@@ -216,7 +216,7 @@ def write_clustered(
 ) -> None:
     """Write ``frame`` to ``output``, which does not exist; see the module."""
     text = f"skipstone cluster: {plural(job.files, 'file')} of {output}"
-    with described(spark, text):
+    with described(spark, text), worker_errors():
         by_ranges = job.curve == "sort"
         placed = _by_ranges(frame, job) if by_ranges else _by_curve(spark, frame, job, before.rows)
         writer = placed.write.mode("error").options(**_options(job, before))

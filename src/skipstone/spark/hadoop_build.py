@@ -34,6 +34,7 @@ from .jobs import (
     unpacked,
     watched,
     waves,
+    worker_errors,
 )
 from .session import cloned, literal_path
 
@@ -96,7 +97,8 @@ def published(
     kept = facts.persist(StorageLevel.DISK_ONLY)
     try:
         text = described_build(job, files)
-        with watched(spark, kept.rdd.getNumPartitions(), files, progress, text):
+        tasks = kept.rdd.getNumPartitions()
+        with watched(spark, tasks, files, progress, text), worker_errors():
             kept.count()
         storage = open_storage(job.table, job.storage_options)
         now = storage.list_all(job.table)

@@ -15,6 +15,8 @@ only bits per leaf.
 from __future__ import annotations
 
 import pickle
+import re
+import sys
 import threading
 import uuid
 import zlib
@@ -23,6 +25,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from skipstone.build.job import BuildJob, Outcome, shares
+from skipstone.errors import SkipstoneError
 from skipstone.human import plural
 
 from .session import is_connect
@@ -204,7 +207,28 @@ def result_batch(results: Iterable[Any]) -> pa.RecordBatch:
 
 def results_of(frame: DataFrame) -> list[Any]:
     """Runs the job of a frame of ``RESULT_SCHEMA``; its results."""
-    return [pickle.loads(row["result"]) for row in frame.collect()]
+    with worker_errors():
+        return [pickle.loads(row["result"]) for row in frame.collect()]
+
+
+@contextmanager
+def worker_errors() -> Iterator[None]:
+    """``SkipstoneError`` for a job that failed because its Python workers lack a package, in place
+    of the trace of a worker."""
+    from py4j.protocol import Py4JError
+    from pyspark.errors import PySparkException
+
+    try:
+        yield
+    except (PySparkException, Py4JError) as error:
+        missing = re.search(r"No module named '([^'.]+)", str(error))
+        if missing is None:
+            raise
+        raise SkipstoneError(
+            f"the Python of Spark's workers has no {missing[1]}",
+            hint="before the session starts, set PYSPARK_PYTHON to a Python that has it (that of"
+            f" this process is {sys.executable}), or send it along with --archives or --py-files",
+        ) from error
 
 
 @contextmanager

@@ -235,7 +235,7 @@ def arrow_schema(df: DataFrame) -> pa.Schema:
 
 def append_frame(df: DataFrame, table: LiveTable, *, batch_id: int | None = None) -> Commit:
     """All rows of ``df``, in one commit."""
-    from skipstone.spark.jobs import described
+    from skipstone.spark.jobs import described, worker_errors
 
     if batch_id is not None and batch_id <= (-1 if table.batch_id is None else table.batch_id):
         return table.append_staged([], batch_id=batch_id)  # reports that it is committed
@@ -252,7 +252,8 @@ def append_frame(df: DataFrame, table: LiveTable, *, batch_id: int | None = None
         # Ranges do not overlap, so the files of the tasks are in order.
         frame = df.repartitionByRange(key).sortWithinPartitions(key)
     try:
-        with described(df.sparkSession, f"skipstone ingest: rows for {table.root}"):
+        text = f"skipstone ingest: rows for {table.root}"
+        with described(df.sparkSession, text), worker_errors():
             found = frame.mapInArrow(task, _STAGED).collect()
         return table.append_staged([Staged(**row.asDict()) for row in found], batch_id=batch_id)
     finally:
