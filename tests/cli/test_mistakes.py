@@ -17,7 +17,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from skipstone import Table
+from skipstone import Encryption, Table
+from skipstone.rewrite import encrypt
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -68,7 +69,10 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
     (bad / "rows.csv").write_text("a,b\n1,2\n")
     (bad / "short.key").write_text("abc")
     (bad / "hex.key").write_text("0123456789abcdef")
+    (bad / "people.csv").write_text("name,born\nZoe,1999\n")
     (bad / "good.key").write_bytes(bytes(range(200, 216)))
+    key = Encryption(footer_key=bytes(range(200, 216)))
+    encrypt(str(root / "lake/plain/part-0.parquet"), str(bad / "enc.parquet"), encryption=key)
     return root
 
 
@@ -441,6 +445,26 @@ OTHERS = [
     ("grep", ("u-5", EVENTS), "TABLE comes first: skipstone grep {0}/lake/events u-5"),
     ("demo", (EVENTS,), "is not empty: it has part-0.parquet, which is not of the demo"),
     ("demo", ("/proc/x",), "/proc/x: No such file"),
+    ("demo", ("",), "'' is no directory of this machine"),
+    ("demo", ("s3://bucket/x",), "'s3://bucket/x' is no directory of this machine"),
+    ("count", (EVENTS, "id = 5 || x > 1"), "joins texts in Spark SQL: write OR"),
+    ("grep", (EVENTS, "u-5", "--where", "idd = 1"), "no column idd at position 0 of 'idd = 1'"),
+    ("grep", (EVENTS, "u-5", "--where", "id ="), "not complete at position 3 of 'id ='"),
+    ("report", (BAD + "/empty",), "{0}/bad/empty has no data files"),
+    ("report", (EVENTS, "-o"), "requires an argument.* run `skipstone report --help`"),
+    ("build", (BAD + "/people.csv", "-c", "a:minmax"), "another format: --format csv, json"),
+    (
+        "build",
+        (BAD + "/rows.csv", "--format", "csv", "-c", "a:minmax", "--no-spark"),
+        "Spark finds the columns of such files.*without --no-spark.*--schema",
+    ),
+    ("ingest", (BAD + "/db", BAD + "/text.parquet", "--timestamp", "ts"), "no Parquet magic"),
+    ("ingest", (BAD + "/db", BAD + "/enc.parquet", "--timestamp", "ts"), "`skipstone decrypt FILE"),
+    ("encrypt", (BAD + "/enc.parquet", FOOTER, GOOD), "encrypted already.*as --keys FILE"),
+    ("rekey", (BAD + "/enc.parquet", "--kms", "builtins:dict"), "no KMS has wrapped its keys"),
+    ("rekey", (PART, "--kms", "json:loads"), "'json:loads' cannot be made: TypeError.*arguments"),
+    ("rekey", (PART, "--kms", ":"), "no KMS client ':': ValueError"),
+    ("decrypt", (PART, FOOTER, GOOD), "in the clear already"),
     ("buidl", (EVENTS,), "did you mean 'build'"),
     ("help", (), "`skipstone VERB --help` shows the options"),
     ("completion", ("bash",), "_SKIPSTONE_COMPLETE=bash_source skipstone"),

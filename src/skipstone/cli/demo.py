@@ -52,6 +52,11 @@ def demo(directory: str, out: Output) -> None:
     hide_pandas()
     from skipstone.table import Table
 
+    if not directory or "://" in directory:
+        raise SkipstoneError(
+            f"{directory!r} is no directory of this machine",
+            hint="name a new one, such as try-it: the demo writes files there",
+        )
     root = Path(directory) / "orders"
     others = [each.name for each in _entries(Path(directory)) if each.name not in _OWN]
     if others:

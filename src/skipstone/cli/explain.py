@@ -5,6 +5,7 @@ which indexes pay, what an index covers and skips, and whether it is right.
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING, TextIO
 
 import click
@@ -197,7 +198,10 @@ def report(
     from skipstone.storage import open_storage
 
     path, options = canonical_path(table.path), table.storage_options
-    if table.is_name or open_storage(path, options).has_children(path):
+    storage = open_storage(path, options)
+    if not table.is_name and Path(path).is_dir() and not storage.has_children(path):
+        raise SkipstoneError(f"{path} has no data files", hint="check the path")
+    if table.is_name or storage.has_children(path):
         out.result(write(table.open().scan(where), output, storage_options=options))
         return
     keys = file_keys()

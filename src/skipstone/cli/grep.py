@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from skipstone.errors import UnsupportedError, command
+from skipstone.errors import PredicateError, UnsupportedError, command
 from skipstone.human import duration, of_total, plain
 from skipstone.human import size as human_size
 
@@ -130,7 +130,12 @@ def grep(
         condition = f"({condition}) AND ({where})"
     paint = color == "always" or (color == "auto" and _terminal())
     request = _Request(searched, context, search, paint, no_filename, counted, names)
-    scan, pieces = target.retried(_begun, condition, columns=shown, limit=max_count)
+    try:
+        scan, pieces = target.retried(_begun, condition, columns=shown, limit=max_count)
+    except PredicateError:
+        if where is not None:
+            target.scan(where)  # which says the same of what was written
+        raise
     found = _Found(request, target, scan)
     if out.as_json:
         out.result(found.read(out, pieces))

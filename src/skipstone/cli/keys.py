@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar, cast
 
 import click
 
-from skipstone.errors import FormatError, SkipstoneError
+from skipstone.errors import FormatError, SkipstoneError, first_line
 
 from .completion import paths
 from .key_files import keys_option
@@ -141,12 +141,18 @@ def kms_from(name: str) -> Any:
         raise SkipstoneError(f"{name!r} is not MODULE:NAME", hint="such as mycompany.kms:Client")
     try:
         make = getattr(import_module(module), attribute)
-    except (ImportError, AttributeError) as error:
+    except (ImportError, AttributeError, ValueError) as error:
         raise SkipstoneError(
             f"no KMS client {name!r}: {type(error).__name__}",
             hint="the module must be on PYTHONPATH, and have the name",
         ) from error
-    return make()
+    try:
+        return make()
+    except Exception as error:  # of a user's function
+        raise SkipstoneError(
+            f"the KMS client {name!r} cannot be made: {type(error).__name__}: {first_line(error)}",
+            hint="it is called without arguments, and returns the client",
+        ) from error
 
 
 def key_options(function: Function, *, sets: bool = False) -> Function:

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, NoReturn, Protocol, TextIO
 
 import click
 
-from skipstone.errors import SkipstoneError
+from skipstone.errors import FormatError, SkipstoneError
 from skipstone.human import first_of, of_total, one_line
 
 if TYPE_CHECKING:
@@ -32,6 +32,9 @@ FAILED, USAGE, FOUND, INTERRUPTED = 1, 2, 3, 130
 # The version of the JSON documents (docs/schemas). It grows where a key is removed or gets another
 # meaning.
 SCHEMA_VERSION = 1
+# The names of files of other formats that Skipstone reads.
+_OTHERS = (".csv", ".json", ".orc")
+_READS_OTHERS = {"build", "refresh", "explain", "query", "count", "grep"}
 # What holds after an interrupt, by verb; the others only read.
 _FINISHED = "files that were finished are kept: the same command continues from there"
 _AFTER = {
@@ -219,10 +222,14 @@ def fault_of(error: BaseException, verb: str = "") -> Fault:
 
 
 def _fault_of(error: BaseException, verb: str) -> Fault:
+    other = isinstance(error, FormatError) and (error.file or "").endswith(_OTHERS)
+    if isinstance(error, SkipstoneError) and other and verb in _READS_OTHERS:
+        hint = "it is of another format: --format csv, json or orc"
+        return Fault(message=one_line(error.message), hint=hint)
     if isinstance(error, SkipstoneError):
         return Fault(message=one_line(error.message), hint=one_line(error.hint))
     if isinstance(error, click.UsageError):
-        verb = error.ctx.command_path if error.ctx is not None else "skipstone"
+        verb = error.ctx.command_path if error.ctx is not None else f"skipstone {verb}".rstrip()
         hint = f"run `{verb} --help`"
         if "unexpected extra argument" in error.message:
             params = error.ctx.command.params if error.ctx else []
@@ -239,6 +246,12 @@ def _fault_of(error: BaseException, verb: str) -> Fault:
     if isinstance(error, OSError):
         return _of_system(error)
     name = type(error).__name__
+    if type(error).__module__.startswith(("py4j.", "pyspark.")):
+        lines = [each.strip() for each in str(error).splitlines()]
+        causes = [each for each in lines if each.startswith((": ", "Caused by: "))]
+        cause = (causes or lines or [name])[-1].removeprefix("Caused by").removeprefix(": ")
+        hint = "run the same command with --debug to see Spark's own trace"
+        return Fault(message=one_line(f"Spark failed: {cause}"), hint=hint)
     text = str(error).partition("\n")[0]
     return Fault(
         message=one_line(f"internal: {name}: {text}" if text else f"internal: {name}"),

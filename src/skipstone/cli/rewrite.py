@@ -5,11 +5,14 @@ The first three change keys without decoding pages; `salvage` saves rows where a
 
 from __future__ import annotations
 
+from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
+
+from skipstone.errors import KeyUnavailableError
 
 from .completion import column, paths
 from .keys import (
@@ -25,7 +28,7 @@ from .keys import (
 from .options import TableArguments, reporting, storage_option
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
     from .output import Output
 
@@ -47,6 +50,17 @@ def _is_table(table: TableArguments, verb: str, output: str | None) -> bool:
     if found and output is not None:
         raise click.UsageError(f"--output is for one file: a table is {verb}ed in place")
     return found
+
+
+@contextmanager
+def _old_keys(hint: str) -> Iterator[None]:
+    """Where the old key of a file is missing, ``hint`` in place of an option that means the new."""
+    try:
+        yield
+    except KeyUnavailableError as error:
+        if "--footer-key" not in error.hint:
+            raise
+        raise KeyUnavailableError(error.message, hint=hint) from error
 
 
 _output = click.option(
@@ -182,15 +196,15 @@ def encrypt(
         return
     from skipstone.rewrite import encrypt as _encrypt
 
-    out.result(
-        _encrypt(
+    with _old_keys("the file is encrypted already: its present keys are given as --keys FILE"):
+        done = _encrypt(
             table.path,
             output,
             encryption=encryption(),
             decryption=None if old is None else old(),
             storage_options=table.storage_options,
         )
-    )
+    out.result(done)
 
 
 @click.command()
@@ -270,8 +284,9 @@ def rekey(
         return
     from skipstone.rewrite import rekey as _rekey
 
-    out.result(
-        _rekey(
+    hint = "no KMS has wrapped its keys: `skipstone encrypt FILE --keys OLD --footer-key NEW`"
+    with _old_keys(hint):
+        done = _rekey(
             table.path,
             output,
             kms=kms_from(kms),
@@ -280,7 +295,7 @@ def rekey(
             aad_prefix=prefix,
             storage_options=table.storage_options,
         )
-    )
+    out.result(done)
 
 
 @click.command()

@@ -118,7 +118,8 @@ def _batches(source: str, source_format: str | None) -> Iterator[pa.RecordBatch]
     import pyarrow as pa
     import pyarrow.dataset as ds
 
-    from skipstone.errors import FormatError, SkipstoneError
+    from skipstone.errors import FormatError, KeyUnavailableError, SkipstoneError
+    from skipstone.parquet.reading.file import ParquetFile
 
     path = Path(source)
     if not path.exists():
@@ -135,6 +136,12 @@ def _batches(source: str, source_format: str | None) -> Iterator[pa.RecordBatch]
         yield pa.RecordBatch.from_pylist([], schema=found.schema)
         yield from found.to_batches()
     except (pa.ArrowException, OSError) as error:
+        if source_format == "parquet" and path.is_file():
+            try:
+                ParquetFile(source)  # says more: encrypted, cut off, of another kind
+            except KeyUnavailableError as why:
+                hint = "ingest takes files in the clear: `skipstone decrypt FILE -o OUT`"
+                raise KeyUnavailableError(why.message, hint=hint) from error
         raise FormatError(
             f"Arrow cannot read it as {source_format}: {error}", file=source
         ) from error

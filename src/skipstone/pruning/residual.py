@@ -85,6 +85,8 @@ def require_decidable(tree: Bound) -> None:
             hint += " other conditions, and filter the rows by this one in an engine"
             if (instead := _instead(node.reason)) is not None:
                 hint = instead
+            elif "||" in node.sql:
+                hint = "|| joins texts in Spark SQL: write OR for a choice of conditions"
             elif ": " in node.reason and ("literal" in node.reason or "compare:" in node.reason):
                 hint = "write the value as the type of the column"
             elif node.reason.startswith("key "):

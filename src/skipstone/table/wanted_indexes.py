@@ -95,6 +95,9 @@ def _spelled(
     if expression is None and path is None:
         names = [column_name((each,)) for each in (*schema.names, *partitions)]
         text = f"there is no column {index.column!r} in {table.path}"
+        if not names and not table.is_parquet:
+            hint = "Spark finds the columns of such files: build with a session, without --no-spark"
+            raise PredicateError(text, hint=f"{hint}; or name them: schema=…, --schema 'id int'")
         raise PredicateError.of_name(text, index.column, names, _columns_of(schema))
     column = column_name(path or ()) if expression is None else expression
     return type(index).from_params(column, index.params)

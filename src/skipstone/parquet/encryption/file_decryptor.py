@@ -132,7 +132,8 @@ class FileDecryptor:
             raise FormatError(
                 "keys were given, but the file is not encrypted",
                 file=file,
-                hint="if this is intended, pass allow_plaintext_files=True with the keys",
+                hint="it is in the clear already; to read such files with the keys all the same,"
+                " allow_plaintext_files=True (--allow-plaintext-files)",
             )
         return None
 

@@ -260,7 +260,11 @@ def _unresolved(spark: SparkSession, name: str, error: Exception) -> SkipstoneEr
             hint=f"current database: {spark.catalog.currentDatabase()}; Hive's tables need a"
             " session with enableHiveSupport()",
         )
-    return SkipstoneError(f"{name}: {text}")
+    return SkipstoneError(
+        f"{name}: {text}",
+        hint="write database.table; Spark's configuration (hive-site.xml in SPARK_CONF_DIR)"
+        " says which catalog has it",
+    )
 
 
 def _leaf(spark: SparkSession, name: str) -> JavaObject:
