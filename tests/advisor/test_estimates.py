@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from skipstone.advisor.measure import distinct_in_all
@@ -118,3 +119,15 @@ def test_a_real_build_is_within_twice_the_estimate(
     report = Table(str(table)).build(None, indexes=advice.indexes)
     assert report.files_built == files
     assert report.bytes_index / 2 <= advice.bytes_estimate <= report.bytes_index * 2
+
+
+def test_many_columns_and_row_groups_count(tmp_path: Path) -> None:
+    """The metadata of row groups is a part of every index, whatever columns it is over."""
+    (tmp_path / "t").mkdir()
+    for at in range(12):
+        rows = pa.table({f"c{n}": range(at * 500, at * 500 + 500) for n in range(24)})
+        pq.write_table(rows, tmp_path / "t" / f"{at}.parquet", row_group_size=100)
+    advice = advise_on(tmp_path / "t")
+    assert len(advice.indexes) == 24
+    report = Table(str(tmp_path / "t")).build(None, indexes=advice.indexes)
+    assert advice.bytes_estimate / 1.5 <= report.bytes_index <= advice.bytes_estimate * 1.5

@@ -243,12 +243,17 @@ _BLOOM_HEADER = 300
 _TEXT = 0.5
 # Compressed bytes of a row of the store without its indexes, and of a part with its footer and the
 # footer's entry for each column. A build leaves about two parts.
-_PER_FILE, _PER_PART, _PER_COLUMN, _PARTS = 30, 8_000, 900, 2
+_PER_FILE, _PER_PART, _PER_COLUMN, _PARTS = 30, 10_000, 2_700, 2
+# Bytes of the row group metadata (_pm) of a file for each of its columns, and for each chunk.
+_PM_COLUMN, _PM_CHUNK = 45, 70
 
 
-def store_bytes(files: int, columns: int) -> int:
-    """Bytes of a store over ``files`` files, without the indexes of ``columns`` columns."""
-    return _PER_FILE * files + _PARTS * (_PER_PART + _PER_COLUMN * columns)
+def store_bytes(files: int, columns: int, sampled: Sequence[tuple[int, int]] = ()) -> int:
+    """Bytes of a store over ``files`` files, without the indexes of ``columns`` columns.
+    ``sampled``: the columns and row groups of some files, for the metadata of row groups."""
+    pm = sum(each * (_PM_COLUMN + _PM_CHUNK * groups) for each, groups in sampled)
+    parts = _PARTS * (_PER_PART + _PER_COLUMN * columns)
+    return _PER_FILE * files + parts + round(pm * files / max(len(sampled), 1))
 
 
 def minmax_bytes(type: pa.DataType, width: float) -> float:

@@ -95,6 +95,7 @@ def advise(request: AdviceRequest, budget: int = BUDGET) -> Advice:
     ]
     chosen = [column for column in advised if column.kinds]
     proposed = sum(column.bytes_estimate for column in chosen)
+    stored = store_bytes(total, len(chosen), [(each.leaves, each.row_groups) for each in files])
     return Advice(
         table=name,
         sampled=len(files),
@@ -102,7 +103,7 @@ def advise(request: AdviceRequest, budget: int = BUDGET) -> Advice:
         rows_read=sum(file.rows_read for file in files),
         bytes_data=listing.total_bytes,
         columns=tuple(advised),
-        bytes_estimate=proposed + store_bytes(total, len(chosen)) if chosen else 0,
+        bytes_estimate=proposed + stored if chosen else 0,
         notes=tuple(_notes(files, unread, total)),
         recursive_file_lookup=listing.recursive,
     )

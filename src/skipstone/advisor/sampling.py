@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import os
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 
@@ -107,6 +107,8 @@ class FileSample:
     path: str
     size: int
     rows: int
+    leaves: int = 0
+    row_groups: int = 0
     rows_read: int = 0
     ranges: Mapping[tuple[str, ...], tuple[pa.Scalar, pa.Scalar]] = field(default_factory=dict)
     columns: Mapping[tuple[str, ...], ColumnSample] = field(default_factory=dict)
@@ -170,8 +172,16 @@ def _read(
         and leaves[column].ordinal not in file.unavailable
     }
     ranges = _ranges(file, there, columns)
+    sample = FileSample(
+        path=file.path,
+        size=file.size,
+        rows=file.num_rows,
+        leaves=len(leaves),
+        row_groups=file.num_row_groups,
+        ranges=ranges,
+    )
     if budget == 0 or not there:
-        return FileSample(path=file.path, size=file.size, rows=file.num_rows, ranges=ranges)
+        return sample
     wanted = _rows_within(file, [leaf.ordinal for leaf in there.values()], budget)
     rows_read = sum(stop - start for start, stop in wanted)
     samples = {}
@@ -185,14 +195,7 @@ def _read(
         for column, sampled in samples.items():
             if column not in ranges and (whole := _extremes(sampled.distinct)) is not None:
                 ranges[column] = whole
-    return FileSample(
-        path=file.path,
-        size=file.size,
-        rows=file.num_rows,
-        rows_read=rows_read,
-        ranges=ranges,
-        columns=samples,
-    )
+    return replace(sample, rows_read=rows_read, columns=samples)
 
 
 def _together(
