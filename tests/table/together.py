@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from skipstone.execution import batches, bulk_rows, plan_rows
+from skipstone.execution import batches, bulk_rows, forecast, plan_rows
 from skipstone.parquet.reading import bulk_columns, file_reader
 from skipstone.parquet.reading.bulk_chunks import KERNELS
 
@@ -43,5 +43,7 @@ def together(few: int = 16, pieces: int = 32, small_chunk: int | None = 0) -> It
         patch.setattr(plan_rows, "_FEW", few)
         patch.setattr(KERNELS, "once", 0)
         if small_chunk is not None:
-            patch.setattr(file_reader, "SMALL_CHUNK", small_chunk)
+            # A module that is first imported in here would keep the number behind the test.
+            for each in (file_reader, forecast):
+                patch.setattr(each, "SMALL_CHUNK", small_chunk)
         yield taken

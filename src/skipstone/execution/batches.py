@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
-from skipstone._arrays import distinct
 from skipstone.parquet.reading.bulk_columns import LeafChunks
 from skipstone.predicate.types import column_path
 
@@ -182,13 +181,13 @@ def _some_rows(
         return None
     if len(row_starts) == 2:
         return (0,), row_starts[:1], row_starts[1:], positions
-    group = np.searchsorted(row_starts, positions, side="right") - 1
-    used = distinct(group)
+    held = np.diff(np.searchsorted(positions, row_starts))
+    used = np.flatnonzero(held)
     counts = np.diff(row_starts)[used]
     if few and len(positions) > MANY * counts.sum():
         return None
-    first = (np.cumsum(counts) - counts)[np.searchsorted(used, group)]
-    return tuple(used.tolist()), row_starts[used], counts, positions - row_starts[group] + first
+    before = row_starts[used] - (np.cumsum(counts) - counts)
+    return tuple(used.tolist()), row_starts[used], counts, positions - before.repeat(held[used])
 
 
 def _sources(file: FileColumns, names: Sequence[str]) -> tuple[LeafChunks | Given, ...] | None:

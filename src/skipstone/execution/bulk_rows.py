@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias
 import numpy as np
 import pyarrow as pa
 
-from skipstone._arrays import arrow, distinct
+from skipstone._arrays import arrow
 from skipstone.errors import FormatError
 from skipstone.parquet.reading.bulk_chunks import KERNELS, LENGTH, BulkKernels, Room
 from skipstone.parquet.reading.bulk_columns import BulkColumns, FilePart, Scratch, read_bulk
@@ -351,9 +351,11 @@ def _parts(pieces: Sequence[BulkPiece], rows: Sequence[NDArray[np.int64]]) -> li
     parts = []
     for each, mine in zip(pieces, rows, strict=True):
         opened, chunks = each.piece.file.opened, stored_chunks(each)
-        group, inside = each.split(mine)
-        for one in distinct(group).tolist() if len(each.groups) > 1 else (0,):
-            here, at = inside[group == one] if len(each.groups) > 1 else inside, each.groups[one]
+        stops = np.cumsum(each.counts)
+        ends = np.searchsorted(mine, stops)
+        for one in np.flatnonzero(np.diff(ends, prepend=0)).tolist():
+            at, first = each.groups[one], stops[one] - each.counts[one]
+            here = mine[ends[one - 1] : ends[one]] - first if one else mine[: ends[one]]
             if len(here) == each.counts[one]:
                 entries = tuple([chunk_entries(None, of.spans[at]) for of in chunks])
             else:
