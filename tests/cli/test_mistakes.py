@@ -130,7 +130,8 @@ BUILD = [
     ((EVENTS, "-c", "id:bloom(fp=0.1)"), "takes files, fpp, max_bytes, not fp"),
     ((EVENTS, "-c", "id:bloom(fpp=x)"), "'x' is not a number"),
     ((EVENTS, "-c", "id:bitmap("), "write COLUMN:KIND"),
-    ((EVENTS, "id:minmax"), "an index is named with -c: skipstone build TABLE -c id:minmax"),
+    ((EVENTS, "id:minmax"), "an index is named with -c, .*: skipstone build TABLE -c 'id:minmax'"),
+    ((EVENTS, "id"), "skipstone build TABLE -c 'id:KIND'"),
     ((BAD + "/nope", "-c", "id:minmax"), NO_FILE),
     ((BAD + "/empty", "-c", "id:minmax"), "check that the path has data files"),
     ((BAD + "/cut", "-c", "id:minmax"), "cut/a.parquet.*`skipstone salvage FILE` saves its rows"),
@@ -229,7 +230,7 @@ REFRESH = [
     ((BAD + "/empty",), "{0}/bad/empty has no index"),
     ((EVENTS, "-c", "id:bloom"), "No such option '-c'"),
     ((EVENTS, "--pm", "x"), "'external', 'inlined', 'none'"),
-    ((EVENTS, "id:minmax"), "`skipstone refresh --help` shows what it takes"),
+    ((EVENTS, "id:minmax"), "existing indexes; skipstone build TABLE -c 'id:minmax' adds one"),
     ((EVENTS + "/nope*",), "no data file matches"),
     ((EVENTS, "--plaintext"), "--plaintext-index"),
 ]

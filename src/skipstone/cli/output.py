@@ -264,9 +264,14 @@ def _of_extra(message: str, verb: str, taken: Collection[str | None]) -> str:
     extra = message.rpartition("(")[2].rstrip(")").split()
     if "index" in taken:
         return "one index at a time, or without one all of them"
-    if verb.endswith(" build") and any(":" in each for each in extra):
-        return f"an index is named with -c: {verb} TABLE -c {extra[0]}"
-    if any("/" in each or each.endswith(".parquet") for each in extra):
+    files = any("/" in each or each.endswith(".parquet") for each in extra)
+    index = next((each for each in extra if ":" in each), f"{extra[0]}:KIND" if extra else "")
+    if verb.endswith(" build") and index and not files:
+        quotes = "in quotes where a name has spaces"
+        return f"an index is named with -c, {quotes}: {verb} TABLE -c '{index}'"
+    if verb.endswith(" refresh") and index and not files:
+        return f"refresh keeps to existing indexes; skipstone build TABLE -c '{index}' adds one"
+    if files:
         return "one table at a time: quote a pattern, 'data/*.parquet'"
     if "where" in taken:
         return f'quote a predicate, "id = 5", and a pattern; or run `{verb} --help`'
