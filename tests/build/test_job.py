@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import importlib
 import os
+import sys
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
@@ -14,6 +16,7 @@ from skipstone.build.column_indexes import BuildSettings
 from skipstone.build.job import BuildJob
 from skipstone.indexes.bloom import Bloom
 from skipstone.paimon.kinds import Bitmap
+from skipstone.spark.jobs import worker_errors
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -142,3 +145,14 @@ def test_workers_that_lack_a_package(
     assert told.value.message == "the Python of Spark's workers has no kinds_of_here"
     assert "PYSPARK_PYTHON" in str(told.value.hint)
     assert "--py-files" in str(told.value.hint)
+
+
+def test_a_client_of_connect_without_py4j_runs_a_job(monkeypatch: pytest.MonkeyPatch) -> None:
+    """`pyspark-client` does not bring it."""
+    for name in ("py4j", "py4j.protocol"):
+        monkeypatch.setitem(sys.modules, name, None)
+    with worker_errors():
+        found = 1
+    assert found == 1
+    with pytest.raises(ModuleNotFoundError, match="py4j"), worker_errors():
+        importlib.import_module("py4j.protocol")

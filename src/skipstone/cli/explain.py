@@ -198,12 +198,11 @@ def report(
     from skipstone.storage import open_storage
 
     path, options = canonical_path(table.path), table.storage_options
-    storage = open_storage(path, options)
-    if not table.is_name and Path(path).is_dir() and not storage.has_children(path):
-        raise SkipstoneError(f"{path} has no data files", hint="check the path")
-    if table.is_name or storage.has_children(path):
+    if table.is_name or open_storage(path, options).has_children(path):
         out.result(write(table.open().scan(where), output, storage_options=options))
         return
+    if Path(path).is_dir():
+        raise SkipstoneError(f"{path} has no data files", hint="check the path")
     keys = file_keys()
     out.result(write_file(table.path, output, where, storage_options=options, decryption=keys))
 

@@ -6,13 +6,11 @@ import importlib.util
 import os
 import re
 import shutil
-import socket
 import sys
 import tempfile
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from typing import IO, TYPE_CHECKING, Any
-from urllib.parse import urlsplit
 
 import click
 
@@ -134,7 +132,7 @@ def _missing() -> SkipstoneError | None:
     if importlib.util.find_spec("py4j") is None:
         return SkipstoneError(
             "this PySpark is a client of Spark Connect, which starts no Spark",
-            hint="--no-spark builds in this process; Table.build(spark) takes a session of Connect",
+            hint="--no-spark builds in this process, and --master sc://HOST:15002 at a server",
         )
     return None
 
@@ -191,6 +189,9 @@ def session(
 @contextmanager
 def _connected(address: str) -> Iterator[SparkSession]:
     """A session of the server of Spark Connect at ``address``, which has its own catalog."""
+    import socket
+    from urllib.parse import urlsplit
+
     if any(importlib.util.find_spec(each) is None for each in ("pyspark", "grpc")):
         raise SkipstoneError(
             "the client of Spark Connect is not installed", hint="pip install 'skipstone[connect]'"

@@ -150,17 +150,12 @@ def with_columns(held: BulkPiece, names: Sequence[str]) -> BulkPiece | None:
 def _described(file: FileColumns, names: Sequence[str], rows: RowSet | None, *, sure: bool) -> Any:
     """The fields of a ``BulkPiece`` behind the first. Where the rows are known to match
     (``sure``), whole row groups make one, or a few rows."""
-    chosen: NDArray[np.int64] | None = None
     whole = _row_groups(rows, file.opened)
-    if whole is None and rows:
-        some = _some_rows(rows, file.opened, few=sure)
-        if some is not None:
-            *_, chosen = some
-            whole = some[:3]
-    sources = None if whole is None else _sources(file, names)
-    if whole is None or sources is None:
+    found = _some_rows(rows, file.opened, few=sure) if whole is None else (*whole, None)
+    sources = None if found is None else _sources(file, names)
+    if found is None or sources is None:
         return None
-    groups, starts, counts = whole
+    groups, starts, counts, chosen = found
     size = sum(each.size(groups) for each in sources if isinstance(each, LeafChunks))
     every = int(counts.sum())
     if chosen is None:
@@ -169,10 +164,12 @@ def _described(file: FileColumns, names: Sequence[str], rows: RowSet | None, *, 
 
 
 def _some_rows(
-    rows: RowSet, opened: ParquetFile, *, few: bool
+    rows: RowSet | None, opened: ParquetFile, *, few: bool
 ) -> tuple[tuple[int, ...], NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]] | None:
     """The row groups of some rows, with their first rows and counts, and the rows counted over
-    them; ``None`` where they are many and shall be ``few``."""
+    them; ``None`` where there are none, or many and they shall be ``few``."""
+    if not rows:
+        return None
     row_starts, starts = opened.row_starts, rows.ranges()[0]
     if few and (len(rows) > MANY * row_starts[-1] or len(rows) > _RUN * len(starts)):
         return None

@@ -215,13 +215,12 @@ def results_of(frame: DataFrame) -> list[Any]:
 def worker_errors() -> Iterator[None]:
     """``SkipstoneError`` for a job that failed because its Python workers lack a package, in place
     of the trace of a worker."""
-    from py4j.protocol import Py4JError
-    from pyspark.errors import PySparkException
-
     try:
         yield
-    except (PySparkException, Py4JError) as error:
-        missing = re.search(r"No module named '([^'.]+)", str(error))
+    except Exception as error:
+        # Clients of Spark Connect have no py4j, whose errors come from classic sessions.
+        of_spark = type(error).__module__.startswith(("py4j.", "pyspark."))
+        missing = re.search(r"No module named '([^'.]+)", str(error)) if of_spark else None
         if missing is None:
             raise
         raise SkipstoneError(

@@ -74,8 +74,7 @@ if TYPE_CHECKING:
 
 
 _LOG = logging.getLogger("skipstone")
-#: what a plan of Spark may show of an object store, whose keys its workers have
-_SHOWN: frozenset[str] = frozenset({"endpoint", "region", "skip_signature"})
+_SHOWN = {"endpoint", "region", "skip_signature"}  # of a store: plans of Spark may show them
 
 
 def read_table(
@@ -170,9 +169,10 @@ def _against(
         return "the index is encrypted, or a store of Xskipper's: its keys stay in this process"
     if needs_session(table.path) or needs_session(table.location.root):
         return "only the session reaches its files, and not Spark's workers"
-    shown = frozenset() if table.snapshots() is None else _SHOWN  # others have Spark's own reader
-    if secret := sorted(table.storage_options.keys() - shown):
-        return f"Spark's plans would show options of the object store: {', '.join(secret)}"
+    given = sorted(table.storage_options)
+    secret = [each for each in given if each not in _SHOWN]
+    if secret or (given and table.snapshots() is None):  # other tables have Spark's own reader
+        return f"Spark's plans would show options of the object store: {', '.join(secret or given)}"
     return against_pages(settings, where)
 
 

@@ -109,21 +109,10 @@ def read_few_rows(
         if not done.all() or float(chosen.first[-1]) * VALUE > limit:
             return None
         widths = np.repeat([WIDTHS.get(kind.physical, 0) for kind in kinds], len(some))
-        chunks = BulkChunks(
-            kind=kinds[0],
-            buffer=data,
-            stops=np.cumsum(chosen.lengths),
-            codec=chosen.codecs,
-            first=chosen.first,
-            failed=np.zeros(len(widths), np.bool_),
-            verify=verify_checksums,
-            limit=limit,
-            room=plain,
-            kernels=kernels,
-            widths=widths,
-        )
+        verify = verify_checksums
         try:
-            if not chunks.walked() or not _are_entries(chunks, chosen.begins):
+            chunks = chosen.walked(kinds[0], data, kernels, plain, verify, limit, widths)
+            if chunks is None:
                 return None
             column = StoredColumn(chunks)
             optional = np.repeat(np.array([kind.optional for kind in kinds], np.uint8), len(some))
@@ -162,22 +151,11 @@ def read_pages(
         limit, rows = limit_of(memory, len(data)), int(each.first[-1])
         if float(rows) * VALUE > limit:
             return None
-        chunks = BulkChunks(
-            kind=kind,
-            buffer=data,
-            stops=np.cumsum(each.lengths),
-            codec=each.codecs,
-            first=each.first,
-            failed=np.zeros(len(parts), np.bool_),
-            verify=verify_checksums,
-            limit=limit,
-            room=room,
-            kernels=kernels,
-        )
         try:
-            if not chunks.walked() or not _are_entries(chunks, each.begins):
-                return None
+            chunks = each.walked(kind, data, kernels, room, verify_checksums, limit)
         except MemoryError:
+            return None
+        if chunks is None:
             return None
         columns.append(StoredColumn(chunks, each.at if len(each.at) < rows else None))
     return columns
@@ -199,6 +177,39 @@ class _Chosen:
     first: I64
     begins: I64
     at: I64
+
+    def walked(
+        self,
+        kind: BulkKind,
+        data: NDArray[np.uint8],
+        kernels: BulkKernels,
+        room: Room,
+        verify: bool,
+        limit: int,
+        widths: I64 | None = None,
+    ) -> BulkChunks | None:
+        """The chunks in ``data``, which holds the ranges; ``None`` where one is not sound so far,
+        or no page begins where an entry does: a page may not have another's rows."""
+        chunks = BulkChunks(
+            kind=kind,
+            buffer=data,
+            stops=np.cumsum(self.lengths),
+            codec=self.codecs,
+            first=self.first,
+            failed=np.zeros(len(self.lengths), np.bool_),
+            verify=verify,
+            limit=limit,
+            room=room,
+            kernels=kernels,
+            widths=widths,
+        )
+        if not chunks.walked() or chunks.status.any():
+            return None
+        first = chunks.pages[chunks.pages[:, VERSION] > 0, FIRST]
+        at = np.searchsorted(first, self.begins)
+        found = np.all(at < len(first))
+        found = found and np.all(first[np.minimum(at, len(first) - 1)] == self.begins)
+        return chunks if found else None
 
 
 def _chosen(
@@ -234,17 +245,6 @@ def _groups(sizes: Sequence[int], most: int) -> Iterator[tuple[int, int]]:
             start, held = at, 0
         held += size
     yield start, len(sizes)
-
-
-def _are_entries(chunks: BulkChunks, begins: I64) -> bool:
-    """Whether all chunks are sound so far, and a page begins where each entry does: a page may not
-    have another's rows."""
-    if chunks.status.any():
-        return False
-    pages = chunks.pages
-    first = pages[pages[:, VERSION] > 0, FIRST]
-    at = np.searchsorted(first, begins)
-    return bool(np.all(at < len(first)) and np.all(first[np.minimum(at, len(first) - 1)] == begins))
 
 
 class _Again:
