@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tests.folders import ROOT
+from tests.java import options_of
 from tests.spark_servers import spark_home
 
 if TYPE_CHECKING:
@@ -44,6 +45,31 @@ def all_jars(pom: str) -> list[Path]:
     if not folder.exists() and (why := _fetch(HERE / pom, folder, transitive=True)):
         pytest.skip(f"no jars of {pom}: {why}")
     return sorted(folder.glob("*.jar"))
+
+
+def run_with_connectors(module: str, home: Path) -> None:
+    """Runs ``python -m module HOME JARS`` with the Spark that the connectors of Delta Lake and
+    Apache Iceberg know, and with their jars; skips where these or that Spark are absent."""
+    spark = ROOT / ".venv-spark4.1"
+    python = spark / "bin" / "python"
+    if not python.exists():
+        pytest.skip("no environment with PySpark 4.1: `make long` makes it")
+    jars = ",".join(map(str, [*all_jars("delta.xml"), *all_jars("iceberg.xml")]))
+    done = subprocess.run(
+        [python, "-m", module, home, jars],
+        cwd=ROOT,
+        env={
+            **os.environ,
+            **options_of(spark),
+            "PYTHONPATH": f"{ROOT / 'src'}{os.pathsep}{ROOT}",
+            "PYSPARK_PYTHON": str(python),
+            "PYSPARK_DRIVER_PYTHON": str(python),
+        },
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-4000:]
 
 
 def java_tool(name: str) -> str:

@@ -23,6 +23,8 @@ from tests.spark_servers import free_port
 from tests.table_formats import iceberg_spark
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from pyspark.sql import DataFrame, SparkSession
 
 FORMATS = ("delta", "iceberg")
@@ -40,7 +42,11 @@ def main(home: Path, jars: str) -> None:
     from pyspark.sql.connect.session import SparkSession as Remote
 
     port = free_port()
-    spark = session(home, jars, port)
+    connect = {
+        "spark.plugins": "org.apache.spark.sql.connect.SparkConnectPlugin",
+        "spark.connect.grpc.binding.port": str(port),
+    }
+    spark = session(home, jars, connect)
     found: dict[str, Any] = {"classic": {}, "connect": {}}
     for format in FORMATS:
         path, name = made(spark, home, format)
@@ -60,8 +66,8 @@ def main(home: Path, jars: str) -> None:
     (home / "found.json").write_text(json.dumps(found, default=str))
 
 
-def session(home: Path, jars: str, port: int) -> SparkSession:
-    """A session with both connectors, whose process serves Spark Connect at ``port``."""
+def session(home: Path, jars: str, more: Mapping[str, str]) -> SparkSession:
+    """A session with both connectors, and with the options ``more``."""
     from pyspark.sql import SparkSession
 
     extensions = (
@@ -70,8 +76,6 @@ def session(home: Path, jars: str, port: int) -> SparkSession:
     )
     options = {
         "spark.jars": jars,
-        "spark.plugins": "org.apache.spark.sql.connect.SparkConnectPlugin",
-        "spark.connect.grpc.binding.port": str(port),
         "spark.driver.memory": "1g",
         "spark.driver.bindAddress": "127.0.0.1",
         "spark.driver.host": "127.0.0.1",
@@ -85,6 +89,7 @@ def session(home: Path, jars: str, port: int) -> SparkSession:
         "spark.sql.catalog.h": "org.apache.iceberg.spark.SparkCatalog",
         "spark.sql.catalog.h.type": "hadoop",
         "spark.sql.catalog.h.warehouse": str(home),
+        **more,
     }
     builder = SparkSession.builder.master("local[2]")
     for name, value in options.items():

@@ -4,8 +4,6 @@ tables of Apache Iceberg with merge on read, as its connector writes them."""
 from __future__ import annotations
 
 import json
-import os
-import subprocess
 from typing import TYPE_CHECKING, Any
 
 import duckdb
@@ -21,9 +19,7 @@ from skipstone.errors import UnsupportedError
 from skipstone.predicate.literals import order_keys
 from skipstone.pruning.interval import Intervals
 from skipstone.table.spark_connector import MOST_RANGES, ranges_of
-from tests.folders import ROOT
-from tests.interop.java_systems import all_jars
-from tests.java import options_of
+from tests.interop.java_systems import run_with_connectors
 from tests.table_formats.connectors_spark import FILES, FORMATS
 
 if TYPE_CHECKING:
@@ -42,26 +38,7 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def found(home: Path) -> Any:
     """What ``connectors_spark`` found."""
-    spark = ROOT / ".venv-spark4.1"
-    python = spark / "bin" / "python"
-    if not python.exists():
-        pytest.skip("no environment with PySpark 4.1: `make long` makes it")
-    jars = ",".join(map(str, [*all_jars("delta.xml"), *all_jars("iceberg.xml")]))
-    done = subprocess.run(
-        [python, "-m", "tests.table_formats.connectors_spark", home, jars],
-        cwd=ROOT,
-        env={
-            **os.environ,
-            **options_of(spark),
-            "PYTHONPATH": f"{ROOT / 'src'}{os.pathsep}{ROOT}",
-            "PYSPARK_PYTHON": str(python),
-            "PYSPARK_DRIVER_PYTHON": str(python),
-        },
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-4000:]
+    run_with_connectors("tests.table_formats.connectors_spark", home)
     return json.loads((home / "found.json").read_text())
 
 
