@@ -246,7 +246,7 @@ def test_expressions_of_csv(tmp_path: Path, spark: SparkSession) -> None:
         assert files == 1
 
 
-@pytest.mark.parametrize("format", ["parquet", "csv"])
+@pytest.mark.parametrize("format", ["parquet", pytest.param("csv", marks=pytest.mark.long)])
 def test_an_expression_that_fails_costs_no_fact_of_another(
     tmp_path: Path, spark: SparkSession, format: str
 ) -> None:

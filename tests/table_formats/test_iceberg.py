@@ -49,7 +49,15 @@ __all__ = ["catalog", "s3", "s3_server"]
 PREDICATES = ("id = 7", "id > 20 and day < '1970-03-01'", "day is null", "id >= 5 and id < 9")
 
 
-@pytest.mark.parametrize("names, seed", [(False, 0), (False, 1), (True, 2), (True, 3), (True, 4)])
+@pytest.mark.parametrize(
+    "names, seed",
+    [
+        (False, 0),
+        pytest.param(False, 1, marks=pytest.mark.long),
+        (True, 2),
+        *(pytest.param(True, seed, marks=pytest.mark.long) for seed in (3, 4)),
+    ],
+)
 def test_every_snapshot_of_a_random_history(catalog: SqlCatalog, seed: int, names: bool) -> None:
     """Appends, deletes by new files and by positions, upserts, new, renamed, swapped, dropped and
     wider columns, other partitions: each snapshot has the rows of the library's own reader, with

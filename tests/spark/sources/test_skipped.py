@@ -135,7 +135,9 @@ EVERY_KIND = [f"{column}:{kind}" for column in "ilfsbd" for kind in ("minmax", "
 ]
 
 
-@pytest.mark.parametrize("format", ["csv", "json", "orc"])
+@pytest.mark.parametrize(
+    "format", ["csv", *(pytest.param(each, marks=pytest.mark.long) for each in ("json", "orc"))]
+)
 def test_awkward_values_in_every_format(spark: SparkSession, tmp_path: Path, format: str) -> None:
     """One file per row, and one with all of them: rows as plain Spark, and files do get skipped."""
     root, out = tmp_path / "t", tmp_path / "out"
