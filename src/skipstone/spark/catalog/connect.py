@@ -72,34 +72,16 @@ class DescribedTable:
         parts = (table.catalog or "spark_catalog", *(table.namespace or ()), table.name)
         quoted = ".".join(f"`{each.replace('`', '``')}`" for each in parts)
         said = _details(_rows(spark, f"DESCRIBE TABLE EXTENDED {quoted}"))
-        location, provider = said.get("Location"), said.get("Provider", "").lower()
-        if provider == "hive":
-            serde = said.get("Serde Library", "").rpartition(".")[2]
-            provider = _SERDES.get(serde, f"Hive's {serde}")
-        if location is None or provider not in ("parquet", *FORMATS):
-            raise UnsupportedError(
-                f"{name} is not a table of files that Spark reads itself: {provider or 'a view'}",
-                hint="Parquet, ORC, CSV and JSON are",
-            )
+        provider, location = _files_of(name, said)
         root = _root(spark, name, location)
         hive = said["Provider"].lower() == "hive"
         _require_own_reader(spark, name, root, provider, hive=hive)
         columns = {each.name: each for each in spark.catalog.listColumns(name)}
         partitioned = tuple(each for each, column in columns.items() if column.isPartition)
         properties = dict(_rows(spark, f"SHOW TBLPROPERTIES {quoted}"))
-        for key, value in properties.items():
-            if _REDACTED in value and key.startswith(("skipstone.", "file-index.")):
-                raise UnsupportedError(
-                    f"{name}: Spark hides the property {key} from clients of Spark Connect",
-                    hint=CLASSIC.format(root),
-                )
         options = {} if provider == "parquet" else _options(spark, name, quoted, root, hive=hive)
         fields = schema["fields"]
-        if any(each["name"].lower() == "_metadata" for each in fields):
-            raise UnsupportedError(
-                f"{name} has a column _metadata, which hides that of Spark",
-                hint=CLASSIC.format(root),
-            )
+        _require_visible(name, root, fields, properties)
         own = [each for each in fields if each["name"] not in partitioned]
         folders = [each for each in fields if each["name"] in partitioned]
         schemas = [
@@ -179,6 +161,37 @@ class DescribedTable:
         text = (where or "").lower().replace("`", "")
         named = [each for each in sorted(self.undecided) if keyed or each.lower() in text]
         return f"char(n), a collation or a default: {', '.join(named)}" if named else ""
+
+
+def _files_of(name: str, said: Mapping[str, str]) -> tuple[str, str]:
+    """The format and the location of the files of a table; ``UnsupportedError`` without any."""
+    location, provider = said.get("Location"), said.get("Provider", "").lower()
+    if provider == "hive":
+        serde = said.get("Serde Library", "").rpartition(".")[2]
+        provider = _SERDES.get(serde, f"Hive's {serde}")
+    if location is None or provider not in ("parquet", *FORMATS):
+        raise UnsupportedError(
+            f"{name} is not a table of files that Spark reads itself: {provider or 'a view'}",
+            hint="Parquet, ORC, CSV and JSON are",
+        )
+    return provider, location
+
+
+def _require_visible(
+    name: str, root: str, fields: Sequence[Mapping[str, Any]], properties: Mapping[str, str]
+) -> None:
+    """``UnsupportedError`` where Spark hides from a client what a plan needs."""
+    for key, value in properties.items():
+        if _REDACTED in value and key.startswith(("skipstone.", "file-index.")):
+            raise UnsupportedError(
+                f"{name}: Spark hides the property {key} from clients of Spark Connect",
+                hint=CLASSIC.format(root),
+            )
+    if any(each["name"].lower() == "_metadata" for each in fields):
+        raise UnsupportedError(
+            f"{name} has a column _metadata, which hides that of Spark",
+            hint=CLASSIC.format(root),
+        )
 
 
 def _undecided(metadata: Mapping[str, Any], type: str) -> bool:
