@@ -9,6 +9,7 @@ are in one file; `Mozilla` is in every message.
 | rare path, rare agent, trace id, any case, regex | in one file: at least 20 x the fastest peer |
 | frequent | in all files: not behind |
 | large files, trace id | the same lines in files of eight row groups: one row group is read |
+| long row groups, trace id | the same lines in one row group: a few pages are read |
 | index size | at most 10 % of the text |
 """
 
@@ -130,15 +131,17 @@ def figures(bench: Workbench) -> Iterator[Figure]:
         yield compared(bench, query, table, peers, "logs")
     yield from _skipped(bench, path, str(folder / "index"), trace)
     yield _size(table, path, "index size")
-    yield from _large(bench)
+    yield from _large(bench, "large files", "large-logs", _GROUPS)
+    yield from _large(bench, "long row groups", "long-logs", 1)
 
 
-def _large(bench: Workbench) -> Iterator[Figure]:
-    """A trace id in large files: their long grams are in the filters of row groups."""
+def _large(bench: Workbench, name: str, place: str, groups: int) -> Iterator[Figure]:
+    """A trace id in large files: their long grams are in the filters of row groups, or of parts of
+    large ones."""
     files, rows = max(bench.sizes.files // _GROUPS, 1), bench.sizes.rows_per_file * _GROUPS
     folder = bench.generated(
-        "large-logs",
-        lambda to: lay_logs(to / "table", files, rows, _GROUPS),
+        place,
+        lambda to: lay_logs(to / "table", files, rows, groups),
         files=files,
         rows=rows,
         version=VERSION,
@@ -148,13 +151,13 @@ def _large(bench: Workbench) -> Iterator[Figure]:
     table.build(indexes=["message:ngram"])
     where = f"message LIKE '%{_trace(files // 4, rows)[rows // 5]}%'"
     query = Query(
-        name="large files, trace id",
+        name=f"{name}, trace id",
         sql=f"SELECT id, message FROM t WHERE {where}",
         ask=lambda table: table.query(where, ["id", "message"]),
         target=_AHEAD,
     )
     yield compared(bench, query, table, engines(path), "logs")
-    yield _size(table, path, "large files, index size")
+    yield _size(table, path, f"{name}, index size")
 
 
 def _skipped(bench: Workbench, path: str, index: str, trace: str) -> Iterator[Figure]:

@@ -107,6 +107,27 @@ def row_groups(bench: Workbench) -> None:
         assert told["forecast"]["row_groups"]["kept"] == kept, (where, told["forecast"])
 
 
+@point("text: of large row groups, a search reads the pages that can match")
+def pages(bench: Workbench) -> None:
+    root, rows = bench.home / "long", 160_000
+    agent = "Mozilla/5.0 (X11; Linux x86_64) AppleWebKit/537.36 (KHTML, like Gecko) Chrome/107.0"
+    lines = [
+        f"GET /item/{row % 90} 200 by {agent} {trace(row)} ms={row % 70}" for row in range(rows)
+    ]
+    write(root / "0.parquet", {"id": range(rows), "m": lines}, row_group_size=rows)
+    done = bench.skipstone("build", root, "-c", "m:ngram", "--no-spark")
+    assert done.code == 0, done.err
+    for where, few in ((f"m LIKE '%{trace(90_000)}%'", True), ("m LIKE '%Mozilla%'", False)):
+        told = json.loads(bench.skipstone("explain", root, where, "--json").out)
+        pages = told["forecast"]["pages"]
+        assert (pages["kept"] <= pages["total"] / 3) is few, (where, pages)
+    found = bench.skipstone("query", root, f"m LIKE '%{trace(90_000)}%'", "--columns", "id")
+    assert "90000" in found.out.replace(",", ""), found.out
+    checked = json.loads(bench.skipstone("check", root, "--deep", "--json").out)
+    assert checked["ok"], checked
+    assert checked["filters"] > 4, checked
+
+
 @point("grep: matching rows as grep prints them, by an index where there is one")
 def grep(bench: Workbench) -> None:
     root = logs(bench.home / "logs")

@@ -24,6 +24,7 @@ import pyarrow as pa
 
 from skipstone.errors import ExpressionError, SkipstoneError, UnsupportedError
 from skipstone.indexes.bloom import COMPILED, BloomBuilder, HashKernels
+from skipstone.indexes.text import TextBuilder
 from skipstone.predicate.tree import ELEMENTS, is_expression
 from skipstone.predicate.types import (
     EXISTS_DEFAULT,
@@ -218,6 +219,18 @@ class ColumnsBuilder:
         found = [column for column in self.columns if column not in self.computed]
         return list(dict.fromkeys([*found, *(c for e in self.computed.values() for c in e.read)]))
 
+    def asks_pages(self, column: str) -> bool:
+        """Whether an index on ``column`` asks how long the pages are."""
+        state = self.columns.get(column)
+        return state is not None and any(map(_asks_pages, state.builders.values()))
+
+    def paged(self, column: str, rows: Sequence[int]) -> None:
+        """Takes about how many rows a page of ``column`` has in each row group, 0 where that is not
+        known; before its first values."""
+        for builder in self.columns[column].builders.values():
+            if isinstance(builder, TextBuilder):
+                builder.paged(rows)
+
     def apart(self, columns: Iterable[str]) -> list[list[str]]:
         """``columns`` in groups, so that no expression reads columns of two."""
         groups = [[column] for column in columns]
@@ -388,6 +401,10 @@ class ColumnsBuilder:
             values[definition] = _checked(definition, Built(value), type)
         self.reasons.update({repr(index): reason for index, reason in found.reasons.items()})
         return found.container
+
+
+def _asks_pages(builder: Builder) -> bool:
+    return isinstance(builder, TextBuilder) and builder.groups is not None
 
 
 def _places(built: Mapping[Index, tuple[bytes, int]]) -> dict[Index, pa.Array]:

@@ -45,7 +45,15 @@ from skipstone.questdb.pm_of_data_file import make_pm
 
 from .column_indexes import BuildSettings, Columns, ColumnsBuilder
 from .decoded_columns import Leaf, decoded, decoded_here, is_atomic, leaf_of, leaf_values, nodes_of
-from .footers import EncryptedError, Footer, read_checked, schema_of, settled, short_chunks
+from .footers import (
+    EncryptedError,
+    Footer,
+    page_rows,
+    read_checked,
+    schema_of,
+    settled,
+    short_chunks,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -247,6 +255,10 @@ def _columns(
     for column in [each for each, found in there.items() if not is_atomic(selection, found)]:
         builder.drop(column, "not of an atomic type in this file")
         del there[column]
+    for column, found in there.items():
+        if builder.asks_pages(column):
+            leaf = selection.node(nodes_of(found)).first_leaf
+            builder.paged(column, page_rows(source, footer, leaf))
     shares = [list(there)]
     if reopen is not None and settings.threads > 1:
         shares = _shares(footer.arrays, selection, builder.apart(there), there, settings.threads)
@@ -426,6 +438,10 @@ def _encrypted_columns(
         else:
             # Only this leaf is read from the file, and the structs around it.
             place = Leaf((0,) * len(path), leaf.ordinal, leaf.type)
+            if builder.asks_pages(column):
+                pages = (file.chunk_pages.walk((g, leaf.ordinal)) for g in range(len(groups)))
+                first = [next((p.num_values for p in each if p.ordinal >= 0), 0) for each in pages]
+                builder.paged(column, first)
             for group in range(file.num_row_groups):
                 for chunk in file.read_row_group(group, [column_name(path)]).column(0).chunks:
                     values = leaf_values(chunk, place)

@@ -16,10 +16,13 @@ from typing import TYPE_CHECKING, BinaryIO
 from skipstone.errors import FormatError, SkipstoneError, UnsupportedError
 from skipstone.facts.part_columns import LONGEST_CHUNK
 from skipstone.identity import UNITS_PER_SECOND, ObjectId
+from skipstone.indexes.text_groups import LARGE
+from skipstone.parquet.evidence.indexed_file import chunk_bytes
 from skipstone.parquet.format.column_files import KEY as COLUMN_FILES
 from skipstone.parquet.format.footer import Tail, read_footer
 from skipstone.parquet.format.footer_arrays import FooterArrays
 from skipstone.parquet.format.footer_lanes import scan_many
+from skipstone.parquet.reading.chunk_pages import header_at
 from skipstone.parquet.reading.selection import Selection
 from skipstone.parquet.thrift.kernel_lanes import FEW
 from skipstone.predicate.types import column_name
@@ -42,6 +45,8 @@ _SURELY_OLD = 86_400 * _SECOND
 _OWN_CLOCK = frozenset({"btrfs", "ext4", "f2fs", "overlay", "tmpfs", "xfs", "zfs"})
 # Seconds for those: ten of the longest ticks.
 _SOON = 0.1
+# Bytes of a page header: it may have the least and the greatest text of its page.
+_LONGEST_HEADER = 1 << 16
 
 
 def settled(object: ObjectId, storage: Storage, seconds: float) -> bool:
@@ -190,6 +195,33 @@ def short_chunks(footer: FooterArrays, definitions: Sequence[Index]) -> dict[str
         if column in wanted and 0 <= start < stop <= start + LONGEST_CHUNK:
             found[column] = start, stop - start
     return found
+
+
+def page_rows(source: BinaryIO, footer: Footer, leaf: int) -> list[int]:
+    """About how many rows a page of a leaf, which is not repeated, has in each large row group:
+    those of the first data page. 0 for small ones, and where the page is not found."""
+    sizes = footer.arrays.chunk("total_uncompressed_size")[:, leaf].tolist()
+    found = [0] * len(sizes)
+    for group, size in enumerate(sizes):
+        if size >= LARGE:
+            with suppress(FormatError, OSError):  # the reader of the column reports the error
+                found[group] = _first_page(
+                    source, *chunk_bytes(footer.arrays, group, leaf, footer.size)
+                )
+    return found
+
+
+def _first_page(source: BinaryIO, at: int, stop: int) -> int:
+    """The values of the first data page of a chunk; a dictionary may lie before it."""
+    for first in (True, False):
+        source.seek(at)
+        data = source.read(min(_LONGEST_HEADER, stop - at))
+        header, length = header_at(data, at, None, 0, first)
+        page = header.data_page_header or header.data_page_header_v2
+        if page is not None:
+            return page.num_values
+        at += length + header.compressed_page_size
+    return 0
 
 
 def schema_of(object: ObjectId, footer: Footer) -> FileSchema | None:

@@ -359,7 +359,8 @@ def _parts(pieces: Sequence[BulkPiece], rows: Sequence[NDArray[np.int64]]) -> li
             if len(here) == each.counts[one]:
                 entries = tuple([chunk_entries(None, of.spans[at]) for of in chunks])
             else:
-                entries = opened.page_entries(chunks, at)
+                share = len(here) / int(each.counts[one])
+                entries = opened.page_entries(chunks, at, share)
             parts.append(FewRows(opened.path, opened.reader, entries, here))
     return parts
 

@@ -178,7 +178,7 @@ class _TextProof(TextBuilder):
         if self.proof.groups is None:
             return
         head, data = self.proof.groups
-        if head.rows.tolist() == list(rows):
+        if head.group_rows.tolist() == list(rows):
             self.groups = _GroupsProof(self.proof, self.index, head, data)
         else:
             text = f"{self.index!r} has filters of row groups of other rows"
@@ -208,6 +208,9 @@ class _GroupsProof(GroupsBuilder):
         self.proof, self.head, self.data = proof, head, data
         self.bits: FilterBits | None = None
 
+    def divide(self, nbytes: float) -> None:
+        """The parts are those of the stored filters."""
+
     def take(self, which: int, keys: Keys) -> None:
         at = len(self.filters)
         if self.head.table[at] < 0 or (which and not self.head.complete[at]):
@@ -224,7 +227,8 @@ class _GroupsProof(GroupsBuilder):
             size, lane = table.blocks * table.stride, int(self.head.lane[at]) * BYTES
             rows = np.frombuffer(self.data, np.uint8, size, table.start)
             stored = rows.reshape(-1, table.stride)[:, lane : lane + BYTES]
-            what = f"row group {at:,}: {self.proof.index!r}"
+            unit = "part" if self.head.in_parts else "row group"
+            what = f"{unit} {at:,}: {self.proof.index!r}"
             self.proof.compare(what, self.bits.finish(complete=True).blocks, stored)
         self.filters.append(None)
         self.begin()

@@ -1,4 +1,4 @@
-"""Bloom filters of the row groups of one file, of which a lookup reads a few blocks.
+"""Bloom filters of the row groups of one file, or of parts of them; a lookup reads a few blocks.
 
 A filter is a run of blocks of 512 bits. A key has its ``k`` bits in one block, as in the
 split-block filters of Parquet. The filters of equal size form a table: the blocks of one number
@@ -6,16 +6,17 @@ lie together, so one read answers a key for all row groups of the table. All int
 little-endian::
 
     head
-      "SKRG" | version u32 = 1 | groups u32 | tables u32
-      per row group:  rows u64 | table i32, -1: no filter | lane u16 | complete u8 | 0 u8
+      "SKRG" | version u32 = 1 or 2 | parts u32 | tables u32
+      per part:       rows u64 | table i32, -1: no filter | lane u16 | complete u8 | more u8
       per table:      start u64 | blocks u32 | lanes u16 | k u8 | 0 u8
       CRC-32 of the above, u32
     tables, at ``start`` of these bytes
       per block:      64 bytes per lane | CRC-32 of these, u32
 
-``lane`` is the place of a row group among those of its table. ``complete`` says that its filter has
-the long grams too (``text.py``). Bit ``i & 7`` of byte ``i >> 3`` of a lane is bit ``i``. The place
-of a key, all modulo 2^64::
+A part is a row group, or a run of its rows: ``more`` is 1 where the next part is of the same row
+group, which only version 2 has. ``lane`` is the place of a part among those of its table.
+``complete`` says that its filter has the long grams too (``text.py``). Bit ``i & 7`` of byte
+``i >> 3`` of a lane is bit ``i``. The place of a key, all modulo 2^64::
 
     x = mix(key)      mix(z): z ^= z >> 30; z *= 0xBF58476D1CE4E5B9; z ^= z >> 27;
                               z *= 0x94D049BB133111EB; z ^= z >> 31
@@ -46,14 +47,15 @@ if TYPE_CHECKING:
 
 
 MAGIC: Final = b"SKRG"
-VERSION: Final = 1
+#: of filters of whole row groups, and of parts
+VERSION, OF_PARTS = 1, 2
 #: bits, and bytes, of a block of one row group
 BITS: Final = 512
 BYTES: Final = BITS // 8
 _HEAD: Final = struct.Struct("<4sIII")
 _CRC: Final = 4
 _GROUP: Final = np.dtype(
-    [("rows", "<u8"), ("table", "<i4"), ("lane", "<u2"), ("complete", "u1"), ("zero", "u1")]
+    [("rows", "<u8"), ("table", "<i4"), ("lane", "<u2"), ("complete", "u1"), ("more", "u1")]
 )
 _TABLE: Final = np.dtype(
     [("start", "<u8"), ("blocks", "<u4"), ("lanes", "<u2"), ("hashes", "u1"), ("zero", "u1")]
@@ -97,7 +99,7 @@ def count_distinct(parts: Sequence[Keys]) -> int:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class GroupFilter:
-    """The filter of one row group: uint8 ``(blocks, BYTES)``, of ``hashes`` bits a key; ``fpp`` is
+    """The filter of one part: uint8 ``(blocks, BYTES)``, of ``hashes`` bits a key; ``fpp`` is
     the share of absent keys that it says it may hold."""
 
     blocks: NDArray[np.uint8]
@@ -153,10 +155,14 @@ def _rounded(blocks: int, *, up: bool) -> int:
     return (-(-blocks >> shift) if up else blocks >> shift) << shift
 
 
-def to_bytes(rows: Sequence[int], filters: Sequence[GroupFilter | None]) -> tuple[bytes, int]:
-    """The filters of all row groups of a file, and the length of their head."""
+def to_bytes(
+    rows: Sequence[int], filters: Sequence[GroupFilter | None], more: Sequence[bool] = ()
+) -> tuple[bytes, int]:
+    """The filters of all parts of a file, and the length of their head. ``more``: whether the next
+    part is of the same row group; empty where each is a row group."""
     groups = np.zeros(len(rows), _GROUP)
     groups["rows"], groups["table"] = rows, -1
+    version = OF_PARTS if any(more) else VERSION
     members: dict[tuple[int, int, int], list[int]] = {}
     seen: dict[tuple[int, int], int] = {}
     for at, each in enumerate(filters):
@@ -171,14 +177,15 @@ def to_bytes(rows: Sequence[int], filters: Sequence[GroupFilter | None]) -> tupl
         for lane, at in enumerate(lanes):
             each = filters[at]
             assert each is not None
-            groups[at] = (rows[at], number, lane, each.complete, 0)
+            groups[at] = (rows[at], number, lane, each.complete, 0)  # ``more`` is set below
             data[:, lane * BYTES : (lane + 1) * BYTES] = each.blocks
         sums = [zlib.crc32(row) for row in data[:, :-_CRC].copy()]
         data[:, -_CRC:] = np.array(sums, "<u4").view(np.uint8).reshape(blocks, _CRC)
         tables[number] = (start, blocks, len(lanes), hashes, 0)
         pieces.append(data.tobytes())
         start += data.nbytes
-    first = _HEAD.pack(MAGIC, VERSION, len(groups), len(tables))
+    groups["more"] = list(more) if version == OF_PARTS else 0
+    first = _HEAD.pack(MAGIC, version, len(groups), len(tables))
     described = first + groups.tobytes() + tables.tobytes()
     return b"".join((described, struct.pack("<I", zlib.crc32(described)), *pieces)), head
 
@@ -219,15 +226,31 @@ class GroupTable:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class GroupFilters:
-    """The head of the filters of a file: per row group its first row and rows, its table (-1:
-    none), its lane and whether its filter is complete; and the tables."""
+    """The head of the filters of a file: per part its first row and rows, its table (-1: none), its
+    lane and whether its filter is complete; ``begins``, the first part of each row group; and the
+    tables."""
 
     first: I64
     rows: I64
     table: I64
     lane: I64
     complete: Flags
+    begins: I64
     tables: tuple[GroupTable, ...]
+
+    @property
+    def in_parts(self) -> bool:
+        """Whether a row group has several parts."""
+        return len(self.begins) < len(self.rows)
+
+    @property
+    def group_rows(self) -> I64:
+        """The rows of each row group."""
+        return np.asarray(np.add.reduceat(self.rows, self.begins) if len(self.rows) else self.rows)
+
+    def of_groups(self, flags: Flags) -> Flags:
+        """Whether a flag of any part of each row group is set."""
+        return np.logical_or.reduceat(flags, self.begins) if len(flags) else flags
 
     @classmethod
     def from_bytes(cls, head: bytes | memoryview, length: int) -> Self:
@@ -238,7 +261,7 @@ class GroupFilters:
         magic, version, count, tables = _HEAD.unpack_from(head)
         if magic != MAGIC:
             raise FormatError("filters of row groups", expected=MAGIC, got=magic)
-        if version != VERSION:
+        if version not in (VERSION, OF_PARTS):
             raise UnsupportedError(
                 f"filters of row groups of version {version} are not known",
                 hint="a newer Skipstone wrote them: update, or build the index again",
@@ -260,10 +283,12 @@ class GroupFilters:
                 raise FormatError("a table of filters of row groups", expected=length, got=end)
         rows, table = groups["rows"], groups["table"].astype(np.int64)
         lanes = np.array([each.lanes for each in made] + [1], np.int64)
-        bad = (table < -1) | (table >= tables) | (rows >= 1 << 48)
+        more = groups["more"] if version == OF_PARTS else np.zeros(count, np.uint8)
+        bad = (table < -1) | (table >= tables) | (rows >= 1 << 48) | (more > 1)
+        bad[-1:] |= more[-1:] > 0
         bad[~bad] = groups["lane"][~bad] >= lanes[table[~bad]]
         if bad.any():
-            raise FormatError("a row group of filters", got=str(groups[np.argmax(bad)]))
+            raise FormatError("a part of filters", got=str(groups[np.argmax(bad)]))
         rows = rows.astype(np.int64)
         return cls(
             first=np.cumsum(rows) - rows,
@@ -271,5 +296,6 @@ class GroupFilters:
             table=table,
             lane=groups["lane"].astype(np.int64),
             complete=groups["complete"] != 0,
+            begins=np.flatnonzero(np.concatenate((np.ones(1, np.uint8), 1 - more))[:count]),
             tables=made,
         )

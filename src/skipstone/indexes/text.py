@@ -17,7 +17,8 @@ ends: ``LIKE '% timeout %'`` does, ``LIKE '%timeout%'`` does not, as ``timeouts`
 **Case.** With ``lower=true``, the default, texts and patterns are folded before. Then the index
 answers conditions that ignore case too, and others as a superset.
 
-**Row groups** of large files have filters of their own (``text_groups.py``).
+**Row groups** of large files have filters of their own, and parts of large row groups
+(``text_groups.py``).
 
 **Size.** A filter is sized for ``fpp`` (0.2 for grams, of which a pattern needs several; 0.01 for
 tokens), but takes no more than ``share`` (0.05) of the bytes of the file's texts, uncompressed, or
@@ -83,6 +84,8 @@ _MOST_TEXTS, _MOST_KEYS = 64, 48
 _MOST_LEAVES = 512
 # Bytes that a filter may have whatever its texts take.
 _LEAST = 4_096
+# Rows of a row group by which its text is estimated.
+_SAMPLE = 4_096
 SHORT_ALONE = np.arange(1, 17, dtype=np.uint64) << np.uint64(40)
 
 
@@ -408,12 +411,17 @@ class TextBuilder(BloomBuilder):
         """Builds filters of the row groups too, of this many rows each: then a value is added for
         each row, in order."""
         index = self.index
-        if sum(map(bool, rows)) > 1 and index.row_groups:
+        if any(rows) and index.row_groups:
             self.groups = GroupsBuilder(
                 GroupLimits(index.share, index.max_bytes, index.fpp, index.worthless),
                 rows,
                 self.room,
             )
+
+    def paged(self, rows: Sequence[int]) -> None:
+        """Builds filters of parts of large row groups, whose pages have about this many rows."""
+        if self.groups is not None:
+            self.groups.pages = list(rows)
 
     def add(self, chunk: Chunk) -> None:
         """Adds the keys of the texts of a chunk."""
@@ -422,6 +430,13 @@ class TextBuilder(BloomBuilder):
             return
         at, values = 0, chunk.values
         while at < len(values):
+            if self.groups.at_begin:
+                some = values.slice(at, min(self.groups.left, _SAMPLE))
+                self.groups.divide(_stored_bytes(some) / len(some))
+                if sum(map(bool, self.groups.rows)) == 1:  # its filter would be that of the file
+                    self.groups = None
+                    self._add(chunk if not at else Chunk(values.slice(at)))
+                    return
             count = min(self.groups.left, len(values) - at)
             before = self.bytes
             self._add(chunk if count == len(values) else Chunk(values.slice(at, count)))
@@ -460,12 +475,15 @@ class TextBuilder(BloomBuilder):
         if self.failed is not None:
             return Built(None, self.failed)
         most = min(max(int(self.index.share * self.bytes), _LEAST), self.max_bytes)
-        words = _words_within(most)
-        found = self._within(words, self.other)
+        words, found = _words_within(most), None
+        groups = None if self.groups is None else self.groups.finish(self.bytes)
+        if groups is not None and self.groups is not None and any(self.groups.more):
+            # With its bit slices, and the filters of parts, that is twice the share.
+            found = self._within(_words_within(most // 2), self.other)
+        found = found or self._within(words, self.other)
         if found is None:
             self.take(self.kernels.longs(SHORT_ALONE.view(np.int64)))
             found = self._within(words)
-        groups = None if self.groups is None else self.groups.finish(self.bytes)
         if found is not None:
             return replace(built(found), row_groups=groups)
         text = (
@@ -488,6 +506,14 @@ class TextBuilder(BloomBuilder):
             while len(found.words) > words:
                 found = found.fold(len(found.words) // 2)
         return None if found.expected_fpp() > self.index.worthless else found
+
+
+def _stored_bytes(values: pa.Array) -> int:
+    """The bytes of texts: repeated ones of a dictionary count once."""
+    if pa.types.is_dictionary(values.type):
+        used = pc.unique(values.indices).drop_null()
+        values = values.dictionary.take(used)
+    return int(pc.sum(pc.binary_length(values)).as_py() or 0)
 
 
 def _words_within(most: int) -> int:

@@ -6,6 +6,10 @@ A file of ``LEAST_TEXT`` bytes of text and of several row groups has, besides th
 them here. Where they do not fit either, a row group has the short ones alone; where those would be
 too full, it has none, and ``explain`` counts it.
 
+A row group of ``LARGE`` bytes of text has filters of **parts** of it instead: runs of rows with
+about ``PART`` bytes each, within the same share. A row group may hold a match where a part may.
+Of the parts ``text_parts.py`` answers.
+
 A pattern is looked up by some of its keys: those of long grams first, spread over the pattern. The
 head of a file's filters is read once and kept, then a block for each key.
 """
@@ -14,7 +18,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import TYPE_CHECKING, Final, Protocol, Self
 
 import numpy as np
 import pyarrow as pa
@@ -22,7 +26,7 @@ import pyarrow as pa
 from skipstone._cache import LruCache
 from skipstone.errors import FormatError, UnsupportedError
 from skipstone.predicate.tree import Const
-from skipstone.pruning import Answer, Bounds, Cause, Level, Reason
+from skipstone.pruning import Answer, BoolArray, Bounds, Cause, Level, Reason
 from skipstone.pruning.column_types import restate
 from skipstone.pruning.kind import Index
 
@@ -34,8 +38,8 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from skipstone.predicate.tree import Leaf
-    from skipstone.pruning import BoolArray, Fetched, Units
-    from skipstone.pruning.kind import Blob, Builder
+    from skipstone.pruning import Fetched, Units
+    from skipstone.pruning.kind import Blob, Builder, Stored
     from skipstone.storage import ByteRange
     from skipstone.xskipper.format.bloom_probe import Hashed
 
@@ -44,14 +48,22 @@ if TYPE_CHECKING:
 
 #: a file of less text has no filters of its row groups: it is read at once
 LEAST_TEXT: Final = 1 << 20
+#: the text of a row group that is divided into parts; about that of a part, and the most parts
+LARGE: Final = 16 << 20
+PART: Final = 2 << 20
+MOST_PARTS: Final = 64
 #: the place of the filters in the sidecar of their file, and the length of their head
 PLACE: Final = pa.struct({"start": pa.int64(), "length": pa.int64(), "head": pa.int64()})
+# Pages of a row group that is divided, at least: one page is read whole.
+_LEAST_PAGES: Final = 4
 # Bytes of the smallest filter of a row group.
 _LEAST: Final = 2_048
 # Keys of a pattern that are looked up; those of all texts of a list together.
 _KEYS, _MOST_KEYS = 16, 128
 # Heads are read once, and rarely more than some hundred bytes.
 _HEADS: LruCache[Hashable, GroupFilters] = LruCache(10_000)
+# Answers of filters of parts that are kept: row groups are asked first, then the parts of some.
+_MOST_SAID: Final = 4_096
 
 
 @dataclass(frozen=True, eq=False)
@@ -132,6 +144,10 @@ class GroupsBuilder:
 
     def __init__(self, limits: GroupLimits, rows: Sequence[int], budget: int) -> None:
         self.limits, self.rows, self.budget = limits, list(rows), budget
+        #: whether the next part is of the same row group
+        self.more = [False] * len(self.rows)
+        #: about how many rows a page of each row group has, 0 where that is not known
+        self.pages: list[int] = []
         self.filters: list[GroupFilter | None] = []
         self.kept = self._read = self._bytes = 0
         self._grams = _Grams(), _Grams()
@@ -147,6 +163,26 @@ class GroupsBuilder:
         """Rows until the end of the row group that is being read."""
         at = len(self.filters)
         return self.rows[at] - self._read if at < len(self.rows) else 0
+
+    @property
+    def at_begin(self) -> bool:
+        """Whether the next row is the first of a row group."""
+        at = len(self.filters)
+        return not self._read and at < len(self.rows) and not (at and self.more[at - 1])
+
+    def divide(self, nbytes: float) -> None:
+        """Divides the row group that begins into parts if it is large: a row has about this much
+        text."""
+        at = len(self.filters)
+        rows, group = self.rows[at], at - sum(self.more[:at])
+        page = self.pages[group] if group < len(self.pages) else 0
+        if nbytes * rows < LARGE or not 0 < page * _LEAST_PAGES <= rows:
+            return
+        # Pages mostly have the same number of rows: then no page is of two parts.
+        each = page * max(round(PART / nbytes / page), -(-rows // (page * MOST_PARTS)), 1)
+        sizes = [min(each, rows - first) for first in range(0, rows, each)]
+        self.rows[at : at + 1] = sizes
+        self.more[at : at + 1] = [True] * (len(sizes) - 1) + [False]
 
     def take(self, which: int, keys: Keys) -> None:
         """Adds keys of the row group that is being read: of long grams, or the others (0)."""
@@ -217,7 +253,7 @@ class GroupsBuilder:
         whole = len(self.filters) == len(self.rows) > 1
         if nbytes < LEAST_TEXT or not whole or not any(each is not None for each in self.filters):
             return None
-        return to_bytes(self.rows, self.filters)
+        return to_bytes(self.rows, self.filters, self.more)
 
 
 # -- asking ----------------------------------------------------------------------------------------
@@ -278,6 +314,8 @@ class TextGroups(Index):
     def __init__(self, kind: AsksTexts) -> None:
         super().__init__(kind.column)
         self.kind, self.name = kind, kind.name
+        #: which parts of a file may hold a leaf
+        self.said: LruCache[Hashable, BoolArray] = LruCache(_MOST_SAID)
 
     @property
     def params(self) -> Mapping[str, str]:
@@ -292,21 +330,28 @@ class TextGroups(Index):
         """The index builds them."""
         raise UnsupportedError(f"{self!r} is built with its index")
 
+    def read_back(self, stored: Stored) -> Self:
+        """What was said of other files is left behind."""
+        other = super().read_back(stored)
+        other.said = LruCache(_MOST_SAID)
+        return other
+
     def needs(self, leaves: Sequence[Leaf], units: Units, have: Fetched) -> Sequence[ByteRange]:
         """The heads that are not known; then a block for each key in each table."""
-        lookups = [each for leaf in leaves if (each := self._lookup(leaf)) is not None]
+        lookups = [(leaf, each) for leaf in leaves if (each := self._lookup(leaf)) is not None]
         if not lookups:
             return ()
         found: dict[ByteRange, None] = {}
         for _, blob, head in self._files(units):
             try:
-                filters = self._head(blob, head, have)
+                filters = self.head(blob, head, have)
             except (FormatError, UnsupportedError):
                 continue  # ``answer`` says so
             if filters is None:
                 found[blob.span(0, head)] = None
-            else:
-                for lookup in lookups:
+                continue
+            for leaf, lookup in lookups:
+                if self.said.get((leaf, blob.span(0, head))) is None:
                     for table in filters.tables:
                         found.update(dict.fromkeys(_spans(blob, table, lookup.keys)))
         return tuple(each for each in found if each not in have)
@@ -323,14 +368,15 @@ class TextGroups(Index):
             reasons, may, asked = _Reasons(self.subject), np.ones(len(units), np.bool_), False
             for at, blob, head in self._files(units):
                 try:
-                    filters = self._head(blob, head, have)
+                    filters = self.head(blob, head, have)
                     if filters is None:
                         raise LookupError("its head was not read")
-                    group = units.ordinal[at]
-                    if not _same(filters, units, at):
+                    if not self.same(filters, units, at):
                         raise FormatError("row groups of another file")
-                    may[at] = self._some(lookup, filters, blob, have)[group]
-                    lacking = int(np.count_nonzero(filters.table[group] < 0))
+                    place = None if blob.inline is not None else blob.span(0, head)
+                    some = self._said(leaf, lookup, filters, blob, have, place)
+                    may[at] = self.hold_any(filters, some, units, at)
+                    lacking = int(self.hold_any(filters, filters.table < 0, units, at).sum())
                     asked = True
                     if lacking:
                         reasons.add(Cause.OVER_LIMIT, "filters would be too full", lacking)
@@ -382,7 +428,23 @@ class TextGroups(Index):
         blob = sidecar.part(value["start"], value["length"])
         return (blob, value["head"]) if blob and 0 < value["head"] <= blob.length else None
 
-    def _head(self, blob: Blob, length: int, have: Fetched) -> GroupFilters | None:
+    @staticmethod
+    def same(filters: GroupFilters, units: Units, at: NDArray[np.int64]) -> bool:
+        """Whether the units are row groups of this file, by their rows."""
+        group = units.ordinal[at]
+        if group.max() >= len(filters.begins):
+            return False
+        same = filters.group_rows[group] == units.rows[at]
+        return bool((same & (filters.first[filters.begins[group]] == units.first_row[at])).all())
+
+    @staticmethod
+    def hold_any(
+        filters: GroupFilters, flags: BoolArray, units: Units, at: NDArray[np.int64]
+    ) -> BoolArray:
+        """Whether each of the units ``at`` holds rows of a part that is flagged."""
+        return np.asarray(filters.of_groups(flags)[units.ordinal[at]])
+
+    def head(self, blob: Blob, length: int, have: Fetched) -> GroupFilters | None:
         """The head of the filters at ``blob``; ``None`` where it is yet to read."""
         if blob.inline is not None:
             return GroupFilters.from_bytes(blob.inline[:length], blob.length)
@@ -393,8 +455,25 @@ class TextGroups(Index):
             _HEADS.put(place, found)
         return found
 
+    def _said(
+        self,
+        leaf: Leaf,
+        lookup: _Lookup,
+        filters: GroupFilters,
+        blob: Blob,
+        have: Fetched,
+        place: ByteRange | None,
+    ) -> BoolArray:
+        """Which parts of a file may hold a match: those in the pack at ``place`` are asked once."""
+        found = None if place is None else self.said.get((leaf, place))
+        if found is None:
+            found = self._some(lookup, filters, blob, have)
+            if filters.in_parts and place is not None:
+                self.said.put((leaf, place), found)
+        return found
+
     def _some(self, lookup: _Lookup, filters: GroupFilters, blob: Blob, have: Fetched) -> BoolArray:
-        """Which row groups of a file may hold a match."""
+        """Which parts of a file may hold a match."""
         count = len(filters.rows)
         hit = np.ones((len(lookup.keys), count), np.bool_)
         for number, table in enumerate(filters.tables):
@@ -417,12 +496,3 @@ class TextGroups(Index):
 def _spans(blob: Blob, table: GroupTable, keys: Keys) -> list[ByteRange]:
     """The place of the block of each key."""
     return [blob.span(at, table.stride) for at in table.offsets(keys)]
-
-
-def _same(filters: GroupFilters, units: Units, at: NDArray[np.int64]) -> bool:
-    """Whether the units are row groups of this file, by their rows."""
-    group = units.ordinal[at]
-    if group.max() >= len(filters.rows):
-        return False
-    same = (filters.rows[group] == units.rows[at]) & (filters.first[group] == units.first_row[at])
-    return bool(same.all())

@@ -153,6 +153,11 @@ def plan_objects(request: ObjectPlanRequest) -> Plan:
     if request.data_files is not None:
         # After the ``_pm``, which are of the same level: files that those drop need not be opened.
         below += request.data_files.sources
+    of_groups = [each for of in matches for each in of.evidence(usable, of_row_groups=True)]
+    if of_groups:
+        from skipstone.indexes.text_parts import PartSource
+
+        below.append(PartSource(of_groups))
     fresh, stale = facts.fresh, facts.stale & ~facts.fresh
     indexed = _indexed_rows(facts.of_rows)
     of_rows = _RowSources(indexed, adjacent, usable)
@@ -174,9 +179,7 @@ def plan_objects(request: ObjectPlanRequest) -> Plan:
                 idle=tuple(facts.idle.values()),
             ),
             finer=below,
-            of_row_groups=[
-                each for of in matches for each in of.evidence(usable, of_row_groups=True)
-            ],
+            of_row_groups=of_groups,
             rows=None if indexed is None and adjacent is None else of_rows,
             fetch=fetch,
             costs=request.costs,

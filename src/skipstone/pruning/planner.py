@@ -67,10 +67,13 @@ class FinerLevels:
     dropped: NDArray[np.int8]
     shown: bool = True
     settled: BoolFlags = field(init=False)
+    #: the files of whose row groups ``of_row_groups`` was asked
+    grouped: BoolFlags = field(init=False)
     reasons: list[Reason] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         self.settled = np.zeros(len(self.dropped), np.bool_)
+        self.grouped = self.settled.copy()
 
     def run(self, state: Evaluation) -> Evaluation:
         """The state after all levels."""
@@ -195,13 +198,15 @@ class FinerLevels:
         columns = stored_columns(self.tree)
         asked = state.units.where(at)
         # What is a row group already was asked about by the source that split its file.
-        whole = asked.rows == self.gate.rows[asked.file]
+        whole = (asked.rows == self.gate.rows[asked.file]) & ~self.grouped[asked.file]
         parts, parent = source.split(asked, columns)
         covered = _covered(asked, parts, parent)[parent]
         parts, parent = parts.where(covered), at[parent[covered]]
         found = evidence(parts) if len(parts) or not source.limits_cost else ()
         inherited = state.descend(parts, parent)
         fine = evaluate(self.tree, found, parts, fetch=self.fetch, inherited=inherited)
+        if source.level is Level.ROW_GROUP and whole.any():
+            self.grouped[parts.file] = True
         return fine, parent
 
     def _undecided(self, state: Evaluation) -> BoolFlags:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import functools
 import inspect
+from contextlib import suppress
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, ParamSpec, Protocol, TypeVar, cast
 
@@ -62,6 +63,9 @@ R = TypeVar("R")
 _WAVE = 128 << 20
 # A chunk of up to this many bytes is read whole for some of its rows.
 SMALL_CHUNK = 128 << 10
+# Reading the headers of all pages takes less than a chunk of so many bytes, of which at most this
+# share is needed.
+_WALKED, _FEW = 4 << 20, 0.5
 
 
 class _HasPath(Protocol):
@@ -235,10 +239,15 @@ class FileReader:
             self._bulk[key] = found
         return self._bulk[key]
 
-    def page_entries(self, chunks: Sequence[LeafChunks], group: int) -> tuple[ChunkEntries, ...]:
+    def page_entries(
+        self, chunks: Sequence[LeafChunks], group: int, share: float = 1.0
+    ) -> tuple[ChunkEntries, ...]:
         """Where the pages of chunks of a row group lie, for ``few_rows``: by the offset indexes
-        where chunks are large and have them, else the whole chunk."""
+        where chunks are large and have them, else the whole chunk. Where only a small ``share`` of
+        its rows is wanted of a very large chunk without an index, its page headers are read."""
         key = (group, *(each.leaf for each in chunks))
+        if share <= _FEW and not self.reader.storage.remote:
+            self._walk_large(chunks, group, key)
         if key not in self._entries:
             pages, wanted = self.chunk_pages, [(group, each.leaf) for each in chunks]
             large = [each.spans[group, LENGTH] > SMALL_CHUNK for each in chunks]
@@ -255,6 +264,16 @@ class FileReader:
                 ]
             )
         return self._entries[key]
+
+    def _walk_large(self, chunks: Sequence[LeafChunks], group: int, key: tuple[int, ...]) -> None:
+        """Finds the pages of local chunks of ``_WALKED`` bytes or more that have no index."""
+        pages = self.chunk_pages
+        wanted = [(group, each.leaf) for each in chunks if each.spans[group, LENGTH] >= _WALKED]
+        missing = [each for each in wanted if not (pages.is_known(each) or pages.has_index(each))]
+        if missing:
+            with suppress(FormatError):  # the reader of the whole chunk reports the error
+                pages.tables(missing)
+                self._entries.pop(key, None)
 
     @cached_property
     def _entries(self) -> dict[tuple[int, ...], tuple[ChunkEntries, ...]]:
