@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import operator
 import pickle
 from typing import TYPE_CHECKING
@@ -106,6 +107,15 @@ def test_ranges_in_any_order_that_overlap_touch_or_are_empty(
     check_invariants(rows)
     expected = {p for a, b in zip(starts, stops, strict=True) for p in range(a, b)}
     assert rows.positions().tolist() == sorted(expected)
+
+
+@given(sets, forms, st.frozensets(positions, min_size=1, max_size=6))
+def test_positions_are_counted_between_edges(
+    members: frozenset[int], form: Callable[..., RowSet], edges: frozenset[int]
+) -> None:
+    cuts = sorted(edges)
+    expected = [sum(a <= at < b for at in members) for a, b in itertools.pairwise(cuts)]
+    assert form(members).counts(np.array(cuts, np.int64)).tolist() == expected
 
 
 def test_ranges_that_touch_become_one() -> None:

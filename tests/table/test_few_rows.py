@@ -241,6 +241,15 @@ def rows_for(where: str) -> pa.Table:
     return picked(every(), matching_rows(every(), where))
 
 
+@pytest.mark.parametrize("where", ["small <> 50", "kind <> 'k3' AND id >= 100", "id < 333"])
+def test_many_rows_that_an_index_chooses(indexed: skipstone.Table, where: str) -> None:
+    """They are most rows of their pages, which are decoded whole."""
+    with together(), counted("read_pages") as taken:
+        assert indexed.query(where).equals(rows_for(where))
+    assert taken
+    assert all(taken)
+
+
 @pytest.mark.parametrize("where", CONDITIONS)
 def test_lookups(lake: Path, indexed: skipstone.Table, where: str) -> None:
     right = rows_for(where)

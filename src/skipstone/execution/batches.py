@@ -26,8 +26,6 @@ if TYPE_CHECKING:
 
 #: Rows are read one by one up to this share of them. Above it, nearly every page holds one.
 MANY: Final = 0.2
-# Rows that follow each other in longer runs on average are most of their pages.
-_RUN: Final = 1_000
 # The most pieces of a batch, and about the most bytes, stored and decoded. Larger buffers are given
 # back to the system after each batch, and cost page faults.
 _MOST_PIECES: Final = 32
@@ -130,11 +128,11 @@ def bulk_piece(piece: Piece, names: Sequence[str]) -> BulkPiece | None:
     """``piece`` for a batch of these columns of the table; ``None`` where it does not fit one."""
     file = piece.file
     if piece.rows is not None:
-        held = _described(file, names, piece.rows, sure=piece.sure)
+        held = _described(file, names, piece.rows)
     else:
         key = tuple(names)
         if key not in file.whole:
-            file.whole[key] = _described(file, names, None, sure=piece.sure)
+            file.whole[key] = _described(file, names, None)
         held = file.whole[key]
     return None if held is None else BulkPiece(piece, *held)
 
@@ -147,11 +145,9 @@ def with_columns(held: BulkPiece, names: Sequence[str]) -> BulkPiece | None:
     return None if sources is None else replace(held, sources=sources)
 
 
-def _described(file: FileColumns, names: Sequence[str], rows: RowSet | None, *, sure: bool) -> Any:
-    """The fields of a ``BulkPiece`` behind the first. Where the rows are known to match
-    (``sure``), whole row groups make one, or a few rows."""
-    whole = _row_groups(rows, file.opened)
-    found = _some_rows(rows, file.opened, few=sure) if whole is None else (*whole, None)
+def _described(file: FileColumns, names: Sequence[str], rows: RowSet | None) -> Any:
+    """The fields of a ``BulkPiece`` behind the first."""
+    found = (*file.opened.row_group_rows, None) if rows is None else _some_rows(rows, file.opened)
     sources = None if found is None else _sources(file, names)
     if found is None or sources is None:
         return None
@@ -160,31 +156,28 @@ def _described(file: FileColumns, names: Sequence[str], rows: RowSet | None, *, 
     every = int(counts.sum())
     if chosen is None:
         return groups, starts, counts, sources, size, every, None
-    return groups, starts, counts, sources, size * len(chosen) // every, len(chosen), chosen
+    if len(chosen) <= MANY * every:
+        size = size * len(chosen) // every
+    return groups, starts, counts, sources, size, len(chosen), chosen
 
 
 def _some_rows(
-    rows: RowSet | None, opened: ParquetFile, *, few: bool
-) -> tuple[tuple[int, ...], NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]] | None:
+    rows: RowSet, opened: ParquetFile
+) -> tuple[tuple[int, ...], NDArray[np.int64], NDArray[np.int64], NDArray[np.int64] | None] | None:
     """The row groups of some rows, with their first rows and counts, and the rows counted over
-    them; ``None`` where there are none, or many and they shall be ``few``."""
-    if not rows:
-        return None
-    row_starts, starts = opened.row_starts, rows.ranges()[0]
-    if few and (len(rows) > MANY * row_starts[-1] or len(rows) > _RUN * len(starts)):
-        return None
-    positions = rows.positions()
-    if positions[-1] >= row_starts[-1]:
-        return None
-    if len(row_starts) == 2:
-        return (0,), row_starts[:1], row_starts[1:], positions
-    held = np.diff(np.searchsorted(positions, row_starts))
+    them, ``None`` for all; ``None`` where there are none."""
+    row_starts = opened.row_starts
+    held = rows.counts(row_starts)
     used = np.flatnonzero(held)
-    counts = np.diff(row_starts)[used]
-    if few and len(positions) > MANY * counts.sum():
+    if not len(used) or int(held.sum()) < len(rows):  # the file has fewer rows
         return None
+    held, counts = held[used], np.diff(row_starts)[used]
+    found = tuple(used.tolist()), row_starts[used], counts
+    if np.array_equal(held, counts):
+        return *found, None
     before = row_starts[used] - (np.cumsum(counts) - counts)
-    return tuple(used.tolist()), row_starts[used], counts, positions - before.repeat(held[used])
+    positions = rows.positions()
+    return *found, positions - before.repeat(held) if before.any() else positions
 
 
 def _sources(file: FileColumns, names: Sequence[str]) -> tuple[LeafChunks | Given, ...] | None:
@@ -208,30 +201,6 @@ def _sources(file: FileColumns, names: Sequence[str]) -> tuple[LeafChunks | Give
     if not any(isinstance(each, LeafChunks) for each in found):
         return None
     return tuple(found)
-
-
-def _row_groups(
-    rows: RowSet | None, opened: ParquetFile
-) -> tuple[tuple[int, ...], NDArray[np.int64], NDArray[np.int64]] | None:
-    """The row groups that ``rows`` are, with their first rows and counts; ``None`` where they are
-    only a part of one."""
-    if rows is None:
-        return opened.row_group_rows
-    row_starts = opened.row_starts
-    starts, stops = rows.ranges()
-    first, last = np.searchsorted(row_starts, starts), np.searchsorted(row_starts, stops)
-    if (
-        not len(starts)
-        or last[-1] >= len(row_starts)
-        or np.any(row_starts[first] != starts)
-        or np.any(row_starts[last] != stops)
-    ):
-        return None
-    inside = [np.arange(a, b) for a, b in zip(first.tolist(), last.tolist(), strict=True)]
-    at = np.concatenate(inside)
-    counts = np.diff(row_starts)
-    at = at[counts[at] > 0]
-    return tuple(at.tolist()), row_starts[at], counts[at]
 
 
 def batches(

@@ -64,6 +64,8 @@ _LEAST: Final = 8
 _ROWS_ALONE: Final = 8_000
 # Bytes, stored and decoded, of long texts that take other readers as long as one value.
 _BYTES_OF_VALUE: Final = 64
+# Rows in longer runs on average.
+_RUN: Final = 1_000
 # Types of strings, and those with 32-bit offsets of the same.
 _NARROW: Final = {
     pa.string(): pa.string(),
@@ -227,10 +229,17 @@ def _by_field(columns: Mapping[str, Any]) -> dict[str, Any]:
 def _all_rows(batch: Batch, room: Room) -> Mapping[str, Any] | None:
     """The columns of a batch whose rows match."""
     chosen = [each.chosen for each in batch.pieces if each.chosen is not None]
-    if chosen:
+    few = batch.rows <= MANY * sum(int(each.counts.sum()) for each in batch.pieces)
+    if chosen and few and not _in_runs(chosen):
         return read_some(batch.pieces, batch.names, chosen, room)
     whole = read_columns(batch.pieces, batch.names, _kernels(batch), room)
     return None if whole is None else whole.columns
+
+
+def _in_runs(rows: Sequence[NDArray[np.int64]]) -> bool:
+    """Whether the rows, ascending, follow one another in runs that are most of their pages."""
+    runs = sum(1 + int(np.count_nonzero(each[1:] - each[:-1] != 1)) for each in rows)
+    return sum(map(len, rows)) > _RUN * runs
 
 
 def _kernels(batch: Batch) -> BulkKernels | None:

@@ -106,8 +106,8 @@ class RowSet:
             # A run starts where the position before is absent, and stops before the first absent
             # one. Costs memory by runs: a billion rows in one run are two numbers here.
             after = self._bitmap.shift(1)
-            self._starts = np.array((self._bitmap - after).to_array(), np.int64)
-            self._stops = np.array((after - self._bitmap).to_array(), np.int64)
+            self._starts = _positions(self._bitmap - after)
+            self._stops = _positions(after - self._bitmap)
         return self._starts, self._stops
 
     def bitmap(self) -> Any:
@@ -125,7 +125,7 @@ class RowSet:
     def positions(self) -> IntArray:
         """All positions, ascending, shape ``(len(self),)``."""
         if self._starts is None:
-            return np.array(self._bitmap.to_array(), np.int64)
+            return _positions(self._bitmap)
         starts, stops = self.ranges()
         lengths = stops - starts
         if not len(lengths):
@@ -136,6 +136,20 @@ class RowSet:
         return np.asarray(
             np.arange(ends[-1]) + np.repeat(starts - (ends - lengths), lengths), np.int64
         )
+
+    def counts(self, edges: IntArray) -> IntArray:
+        """How many positions lie between each of ``edges``, which ascend, and the next."""
+        if self._starts is None:
+            ranks = [self._bitmap.rank(edge - 1) if edge else 0 for edge in edges.tolist()]
+            return np.diff(np.array(ranks, np.int64)).astype(np.int64)
+        starts, stops = self.ranges()
+        if not len(starts):
+            return np.zeros(len(edges) - 1, np.int64)
+        ends = np.cumsum(stops - starts)
+        run = np.searchsorted(starts, edges)  # how many runs begin before
+        last = np.maximum(run - 1, 0)
+        below = np.where(run > 0, ends[last] - np.maximum(stops[last] - edges, 0), 0)
+        return np.diff(below).astype(np.int64)
 
     def at(self, ordinals: IntArray) -> IntArray:
         """The positions with these ordinals, each below ``len(self)``: 0 is the first position."""
@@ -244,6 +258,10 @@ class RowSet:
         )
         more = f", … {len(starts):,} runs" if len(starts) > 4 else ""
         return f"RowSet({len(self):,} rows: {shown}{more})"
+
+
+def _positions(bitmap: Any) -> IntArray:
+    return np.frombuffer(bitmap.to_array(), np.int64)  # below 2**63: the sign bit is not set
 
 
 def _check(first: int, last: int) -> None:
