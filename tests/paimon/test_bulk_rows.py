@@ -15,7 +15,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import skipstone
-from skipstone.pruning import Cause
+from skipstone.pruning import Cause, Level
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -114,3 +114,39 @@ def test_damage_costs_time_and_is_told(laid: tuple[str, pa.Table], tmp_path: Pat
     plan = table.plan("city = 'c-07'")
     assert any(reason.cause is Cause.CORRUPT for step in plan.steps for reason in step.reasons)
     assert table.count("city = 'c-07'") == expected
+
+
+HALF = tuple(f"c-{each:02d}" for each in range(20))
+
+
+@pytest.mark.parametrize(
+    "where", ["city < 'c-20'", f"city in {HALF}", "kind < 15 and city < 'c-30'"]
+)
+def test_unions_that_leave_half_of_the_rows_are_made_for_a_sample(
+    laid: tuple[str, pa.Table], where: str
+) -> None:
+    """To join the rows of many values takes longer than to read the column: 8 files say so, also
+    where their answers are known from the query before."""
+    path, rows = laid
+    table = skipstone.Table(path)
+    cities, kinds = rows["city"].to_pylist(), rows["kind"].to_pylist()
+    if "kind" in where:
+        pairs = zip(cities, kinds, strict=True)
+        expected = [city is not None and city < "c-30" and kind < 15 for city, kind in pairs]
+    else:
+        expected = [city in HALF for city in cities]
+    right = rows.filter(pa.array(expected))
+    few = None
+    for _ in range(3):
+        plan = table.scan(where).plan
+        asked = [step for step in plan.steps if step.level is Level.ROW and step.considered]
+        assert max(step.considered for step in asked) == 8 * ROWS
+        text = "rows: asked in 8 of 24 files, where it skipped too little"
+        assert text in [str(reason) for reason in plan.reasons]
+        read = sum(step.requests for step in asked), sum(step.bytes_read for step in asked)
+        few = few or read
+        assert read <= few
+        assert table.count(where) == right.num_rows
+        assert table.query(where).equals(right)
+    one = table.scan("city = 'c-07'").plan
+    assert [step.considered for step in one.steps if step.level is Level.ROW] == [FILES * ROWS]

@@ -136,7 +136,12 @@ class IndexedRows:
             if known is None:
                 return ()
             made = KnownRows(
-                leaf=leaf, index=index.name, cost=index.row_cost, facts=facts, bounds=known
+                leaf=leaf,
+                index=index.name,
+                cost=index.row_cost,
+                facts=facts,
+                bounds=known,
+                joins=index.paimon == "bitmap" and len(leaf.values) > 1,
             )
             found.append(made if took is None else replace(made, **took))
         return found

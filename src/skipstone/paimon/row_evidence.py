@@ -108,6 +108,12 @@ class FileRows(BaseEvidence):
         """Bitmaps before bit slices."""
         return self.index.row_cost
 
+    @property
+    def joined(self) -> int:
+        """The rows of unions of bitmaps."""
+        asked = self._found.items() if self.index.paimon == "bitmap" else ()
+        return sum(len(answer.may) for ask, answer in asked if answer.may and joins(ask))
+
     def decides(self, leaf: Leaf) -> bool:
         """Whether the index decides ``leaf`` for each row with few reads.
 
@@ -121,12 +127,12 @@ class FileRows(BaseEvidence):
             return False
         if isinstance(local, Const):
             return True
-        joins = any(isinstance(ask, Range) and ask != _NOT_NULL for ask in asks)
+        ranges = any(isinstance(ask, Range) and ask != _NOT_NULL for ask in asks)
         return (
             bool(asks)
             and self.type.exact
             and self.index.paimon != "bloom-filter"
-            and not (joins and self.index.paimon == "bitmap")
+            and not (ranges and self.index.paimon == "bitmap")
         )
 
     def needs(self, leaves: Sequence[Leaf], units: Units, have: Fetched) -> Sequence[ByteRange]:
@@ -327,6 +333,11 @@ def asks_of(leaf: Leaf, type: PaimonType) -> tuple[Ask, ...] | None:
     if ask is None:
         return None
     return (ask, _NOT_NULL) if op in POSITIVE else (ask,)
+
+
+def joins(ask: Ask) -> bool:
+    """Whether the answer of a bitmap index is the union of several bitmaps."""
+    return len(ask.keys) > 1 if isinstance(ask, In) else isinstance(ask, Range) and ask != _NOT_NULL
 
 
 def bounds_of(leaf: Leaf, asks: tuple[Ask, ...], find: Find, rows: int) -> Bounds[RowSet] | None:

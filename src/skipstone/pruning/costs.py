@@ -61,6 +61,8 @@ _IN_MEMORY = 0.1
 _DECODE = 5e-9
 #: seconds of evaluating a row index of ``cost`` 1 for the rows of a file, besides reading it
 ROW_CPU = 50e-6
+#: and of each row that it joins for its answer
+JOINED_CPU = 30e-9
 #: of more units an eighth is the sample: at least ``FEW // 2``, at most ``_SAMPLE``
 FEW = 16
 _SAMPLE = 32

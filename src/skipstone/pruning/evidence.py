@@ -208,6 +208,11 @@ class Evidence(_Named, Protocol[LeafT]):
         """Cost of one unit, relative to others of the level; the cheapest evidence comes first."""
 
     @property
+    def joined(self) -> int:
+        """The rows of single values that were joined for the answers so far; 0 where an answer is
+        stored as a whole."""
+
+    @property
     def tolerates_loss(self) -> bool:
         """Whether it still answers for other units where the bytes of some are lost."""
 
@@ -239,6 +244,11 @@ class BaseEvidence:
 
     tolerates_loss: ClassVar[bool] = False
     asks_jointly: ClassVar[bool] = False
+
+    @property
+    def joined(self) -> int:
+        """0: answers are stored as a whole."""
+        return 0
 
     @property
     def subject(self: _Named) -> str:
@@ -311,7 +321,8 @@ class Source(ABC):
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
 class KnownRows:
     """Exact answers to one leaf that are at hand: ``bounds`` by the fact of a file, ``facts`` int64
-    (files,) the fact of each file of the listing, -1 for none. ``bytes_read``, ``requests`` and
+    (files,) the fact of each file of the listing, -1 for none. ``joins``: each answer is joined of
+    the rows of several values. ``bytes_read``, ``requests`` and
     ``milliseconds`` are what those that were made now have taken."""
 
     leaf: Leaf
@@ -319,6 +330,7 @@ class KnownRows:
     cost: float
     facts: NDArray[np.int64]
     bounds: Mapping[int, Bounds[RowSet]]
+    joins: bool = False
     bytes_read: int = 0
     requests: int = 0
     milliseconds: float = 0.0

@@ -21,7 +21,7 @@ from skipstone.predicate.tree import Bound, Leaf, leaves
 from .._arrays import distinct
 from . import Bounds, Cause, Evidence, Level, Reason, RowSet, Units
 from .bounds import row_constants
-from .costs import FREE, OPENED, ROW_CPU, spread
+from .costs import EXPECTED, FEW, FREE, JOINED_CPU, OPENED, ROW_CPU
 from .evaluation import RowTask, combine, evaluate_rows
 from .plan import Step
 
@@ -44,6 +44,9 @@ _WAVE = 64
 # Where evaluating is free: from ``_MANY`` files on, a sample is evaluated first. The others follow
 # only if the sample decided at least one in ``_WORTH`` of its rows.
 _MANY, _WORTH = 4 * _WAVE, 32
+# Of more than ``FEW`` files these are asked first. What most files are like, eight show, and an
+# index that pays in fewer gains little.
+_SAMPLE = FEW // 2
 # The most files: with more, planning takes longer than it saves.
 _MOST_FILES = 10_000
 
@@ -67,7 +70,8 @@ class RowLevel:
     # A sample said that evaluating the other files costs more than it saves.
     _declined: bool = False
     _tasks: int = 0
-    _weight: float = 0.0
+    #: seconds of evaluating the indexes of so many tasks, besides reading them
+    _seconds: float = 0.0
 
     def first(self, state: Evaluation, files: int) -> tuple[Evaluation, NDArray[np.bool_]]:
         """Runs before any finer level, and settles files whose indexes decide every row.
@@ -80,8 +84,8 @@ class RowLevel:
         asked = leaves(self.tree)
         if not len(open_files):
             return state, settled
-        sample = spread(open_files)
-        if sample is None:
+        sample = _evenly(open_files, _SAMPLE)
+        if len(open_files) <= FEW:
             self._settle(state, open_files, asked, settled)
         else:
             self._settle(state, sample, asked, settled)
@@ -179,7 +183,11 @@ class RowLevel:
             self.found[file] = whole
             done.append(file)
         self._tasks += len(done)
-        self._weight += len(done) * sum(each.cost for each in known)
+        self._seconds += len(done) * ROW_CPU * sum(each.cost for each in known)
+        for each in known:
+            if each.joins:
+                held = each.facts[np.array(done, np.int64)].tolist()
+                self._seconds += JOINED_CPU * sum(len(each.bounds[fact].may) for fact in held)
         for each, (considered, kept, seconds) in zip(known, work, strict=True):
             if done or each.requests:
                 self._add(_step_of(each, int(considered), int(kept), seconds))
@@ -191,13 +199,16 @@ class RowLevel:
 
     def _pays(self, known: NDArray[np.int64], decided: float) -> bool:
         """Whether evaluating the files ``known`` saved more than it took: they need not be read as
-        far as their rows are ``decided``, and not opened where no row is left."""
+        far as their rows are ``decided``, and not opened where no row is left. Of rows that are
+        left, the columns of the predicate may be part of the result."""
         costs = self.gate.costs
         read = self.gate.reading(None, Units.objects(known, self.row_counts[known])).mean()
-        gone = sum(not self.found[file].may for file in known.tolist()) / len(known)
-        saved = decided * float(read) + gone * costs.file * OPENED
+        left = [len(self.found[file].may) for file in known.tolist()]
+        gone = left.count(0) / len(known)
+        kept = sum(left) / max(int(self.row_counts[known].sum()), 1)
+        saved = decided * (1 - EXPECTED * kept) * float(read) + gone * costs.file * OPENED
         indexes = len(self.steps) or 1
-        return saved > costs.rows * indexes + ROW_CPU * self._weight / max(self._tasks, 1)
+        return saved > costs.rows * indexes + self._seconds / max(self._tasks, 1)
 
     def rest(self, state: Evaluation) -> dict[int, Bounds[RowSet]]:
         """Runs after the finer levels, over the other undecided files; returns the bounds of all
@@ -216,10 +227,9 @@ class RowLevel:
             open_files = open_files[:_MOST_FILES]
         if self._declined or not len(open_files):
             return self.found
-        sample = spread(open_files)
-        if self.gate.costs is FREE:
-            sample = None if len(open_files) < _MANY else _evenly(open_files, _WAVE)
-        if sample is None:
+        size, few = (_WAVE, _MANY - 1) if self.gate.costs is FREE else (_SAMPLE, FEW)
+        sample = _evenly(open_files, size)
+        if len(open_files) <= few:
             self._walk(state, open_files)
             return self.found
         total, undecided = self._walk(state, sample)
@@ -294,9 +304,11 @@ class RowLevel:
 
     def _ask(self, tasks: dict[int, RowTask]) -> None:
         self._tasks += len(tasks)
-        self._weight += sum(each.cost for task in tasks.values() for each in task.evidence)
         results, steps = evaluate_rows(self.tree, list(tasks.values()), fetch=self.fetch)
         self.found.update(zip(tasks, results, strict=True))
+        asked = [each for task in tasks.values() for each in task.evidence]
+        self._seconds += ROW_CPU * sum(each.cost for each in asked)
+        self._seconds += JOINED_CPU * sum(each.joined for each in asked)
         for step in steps:
             self._add(step)
 
