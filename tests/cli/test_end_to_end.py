@@ -96,6 +96,11 @@ def test_a_life(run: Run, table: Path) -> None:
     told(run("vacuum", table, "--older-than", "0s", "--json"))
     assert told(run("explain", table, "country = 'SE'", "--json"))["files"]["kept"] == 4
     assert told(run("drop", table, "--yes", "--json"))["remaining"] == []
+    for verb, options in (("compact", []), ("drop", ["--yes"])):
+        refused = run(verb, table, *options)
+        assert refused.exit_code == 1
+        assert f"error: {table} has no index" in refused.stderr
+        assert "hint: " in refused.stderr
 
 
 def test_every_report_has_a_text(run: Run, table: Path) -> None:

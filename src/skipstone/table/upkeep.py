@@ -18,6 +18,7 @@ from skipstone.questdb import is_txn_table
 from skipstone.table_formats import ICEBERG, SnapshotListing
 from skipstone.table_formats.snapshot import names_of
 
+from .build import without_index
 from .file_format import Progress, bound
 from .open_table import OpenTable
 from .planning import outside
@@ -269,6 +270,10 @@ class UpkeepVerbs(OpenTable):
         self.require_index()
         started = time.perf_counter()
         self.store.remove_left_overs()
+        snapshot = self.store.snapshot()
+        if not snapshot.parts and all(each.cause is Cause.ABSENT for each in snapshot.reasons):
+            self.listing()  # its error, where there is no table either
+            raise without_index(self.path)
         done = compact(self.store, self.listing)
         if self.store.storage.has_children(self.location.xskipper):
             try:
