@@ -21,6 +21,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass, field
+from functools import partial
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import pyarrow as pa
@@ -48,12 +49,12 @@ from skipstone.predicate.tree import (
 from skipstone.predicate.types import MapKey, parse_type
 
 from .catalyst_functions import FUNCTIONS, Attribute, Function, FunctionReader, UnusableOperand
+from .functions import TO_JSON
 from .literals import UnreadableLiteral, fetch_listed, fetch_set, fetch_values, value_of
-from .session import items
 from .versions import setting_of
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from .session import JavaObject, Jvm
 
@@ -106,30 +107,32 @@ def conjunction(
     time_zone: str,
     unusable: Mapping[tuple[str, ...], str] | None = None,
 ) -> Expr:
-    """A Scala ``Seq`` of filters, all of which must hold, as one tree; TRUE when there are none."""
-    parts = [to_expr(jvm, each, time_zone=time_zone, unusable=unusable) for each in items(filters)]
+    """A Scala ``Seq`` of filters, all of which must hold, as one tree; TRUE when there are none.
+
+    ``time_zone`` is the session's: a cast in another zone is opaque. ``unusable`` maps columns to
+    the reason why their stored values do not decide a predicate.
+    """
+    parts = [
+        _to_expr(jvm, partial(filters.apply, at), text, time_zone, unusable or {})
+        for at, text in enumerate(jvm.joined(filters, *TO_JSON))
+    ]
     if len(parts) == 1:
         return parts[0]
     return And(tuple(parts)) if parts else Const(True)
 
 
-def to_expr(
+def _to_expr(
     jvm: Jvm,
-    expression: JavaObject,
-    *,
+    expression: Callable[[], JavaObject],
+    text: str,
     time_zone: str,
-    unusable: Mapping[tuple[str, ...], str] | None = None,
+    unusable: Mapping[tuple[str, ...], str],
 ) -> Expr:
-    """One Catalyst expression as a tree that is TRUE for exactly the same rows.
-
-    ``time_zone`` is the session's: a cast in another zone is opaque. ``unusable`` maps columns to
-    the reason why their stored values do not decide a predicate.
-    """
+    """One Catalyst expression, whose JSON is ``text``, as a tree that is TRUE for the same rows."""
     try:
-        nodes = json.loads(expression.toJSON())
-        return _TreeReader(jvm, expression, nodes, time_zone, unusable or {}).read()
+        return _TreeReader(jvm, expression, json.loads(text), time_zone, unusable).read()
     except (ValueError, KeyError, TypeError, IndexError, AttributeError, RecursionError) as error:
-        return Opaque(_sql(expression), f"unknown form of expression: {error!r}")
+        return Opaque(_sql(expression()), f"unknown form of expression: {error!r}")
 
 
 def operand_of(
@@ -141,7 +144,7 @@ def operand_of(
 ) -> ColumnRef | Cast | str:
     """An expression in Catalyst's JSON as an operand; the reason where no index can use it."""
     try:
-        reader = _TreeReader(jvm, None, nodes, time_zone, unusable, fetches=0)
+        reader = _TreeReader(jvm, lambda: None, nodes, time_zone, unusable, fetches=0)
         found = reader.operand(reader.root())
     except (ValueError, KeyError, TypeError, IndexError, AttributeError, RecursionError):
         # The text of an expression without an equivalent would come from its object.
@@ -175,7 +178,7 @@ def _sql(expression: JavaObject) -> str:
 @dataclass(slots=True)
 class _TreeReader(FunctionReader):
     jvm: Jvm
-    expression: JavaObject
+    expression: Callable[[], JavaObject]
     nodes: list[dict[str, Any]]
     time_zone: str
     unusable: Mapping[tuple[str, ...], str]
@@ -260,7 +263,7 @@ class _TreeReader(FunctionReader):
         """Node ``index`` as something that prunes nothing."""
         if self.fetches > 0 or index == 0:
             self.fetches -= 1
-            text = _sql(self.expression.apply(index) if index else self.expression)
+            text = _sql(self.expression().apply(index) if index else self.expression())
         else:
             text = str(self.nodes[index]["class"]).rsplit(".", 1)[-1]
         return Opaque(text, reason)
@@ -286,7 +289,7 @@ class _TreeReader(FunctionReader):
         self.fetches -= 1
         if any(mark in str(node["class"]) for node in self.nodes for mark in _PLANS):
             raise UnreadableLiteral("a value next to a subquery")
-        found = self.expression.apply(index) if index else self.expression
+        found = self.expression().apply(index) if index else self.expression()
         own = json.loads(found.toJSON())
         if own != self.nodes[index : index + len(own)]:
             raise UnreadableLiteral("a value that the JVM numbers differently")

@@ -19,8 +19,7 @@ from __future__ import annotations
 
 import re
 import threading
-import time
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
@@ -32,7 +31,9 @@ from skipstone.pruning.partitions import folder_columns
 from .catalyst import conjunction, mentions_metadata
 from .joins.pruning import JoinPruning, JoinScan
 from .relation import HARMLESS, FileListing, FileStats, Pruner, Pruning, ReadSettings, RelationInfo
+from .scan_log import Clock
 from .scans import Scan
+from .session import ZONE
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -46,6 +47,7 @@ if TYPE_CHECKING:
 # The files of partition directories. Their text has no certain separator: used only where a wrong
 # match is harmless.
 _DIRECTORY = "org.apache.spark.sql.execution.datasources.PartitionDirectory"
+_CASE = "spark.sql.caseSensitive"
 _LISTED = re.compile(r"\{path=(.*?); isDirectory=(?:true|false); length=(\d+); ", re.DOTALL)
 
 
@@ -83,19 +85,6 @@ class _Snapshot:
         return np.flatnonzero(filled & np.array(data, np.bool_) & np.array(inside, np.bool_))
 
 
-@dataclass(slots=True, eq=False)
-class _Clock:
-    """Milliseconds by phase."""
-
-    spent: dict[str, float] = field(default_factory=dict)
-    last: float = field(default_factory=time.perf_counter)
-
-    def lap(self, phase: str) -> None:
-        now = time.perf_counter()
-        self.spent[phase] = self.spent.get(phase, 0.0) + (now - self.last) * 1e3
-        self.last = now
-
-
 class SkippingFileIndex:
     """See the module. ``unusable``: columns that no index may decide, with the reason; ``switch``:
     the setting without which all files are read."""
@@ -113,7 +102,7 @@ class SkippingFileIndex:
     ) -> None:
         self.jvm, self.original, self.switch = jvm, original, switch
         self.pruner, self.info, self.unusable, self.log = pruner, info, unusable, log
-        self.catalog = str(original.getClass().getSimpleName()) == "CatalogFileIndex"
+        self.catalog = jvm.class_name(original) == "CatalogFileIndex"
         self.partitioned = int(original.partitionSchema().size()) > 0
         self.columns = frozenset(str(name).lower() for name in original.partitionSchema().names())
         self.number = log.register(self)
@@ -134,12 +123,16 @@ class SkippingFileIndex:
     def listFiles(self, partition_filters: JavaObject, data_filters: JavaObject) -> JavaObject:
         """The partition directories left to read."""
         self.pruner.before_listing()
-        clock = _Clock()
+        clock = Clock()
         scan: Scan | None
+        settings: ReadSettings | None = None
         query = self._query()
         try:
-            joins = JoinPruning.of(self, data_filters, query)
-            result, scan = self._list(partition_filters, data_filters, joins, clock)
+            texts = self.jvm.join(data_filters)
+            joins = JoinPruning.of(self, texts, query)
+            settings = self._settings()
+            filters = partition_filters, data_filters
+            result, scan = self._list(*filters, texts, settings, joins, clock)
         except Exception as error:
             result = self.original.listFiles(partition_filters, data_filters)
             scan = None
@@ -147,7 +140,7 @@ class SkippingFileIndex:
         try:
             if scan is None:
                 scan = self._failed(result, partition_filters, failure, clock)
-            self.log.record(self, scan, query)
+            self.log.record(self, scan, query, None if settings is None else settings.confs)
         except Exception:  # an error here must not stop a query
             return result
         return result
@@ -213,7 +206,7 @@ class SkippingFileIndex:
 
     # -- listing and matching ----------------------------------------------------------------------
 
-    def _current(self, partition_filters: JavaObject, clock: _Clock) -> tuple[_Snapshot, bool]:
+    def _current(self, partition_filters: JavaObject, clock: Clock) -> tuple[_Snapshot, bool]:
         """Spark's list now, matched, and whether it is new.
 
         The earlier one is used while Spark's own list has not changed.
@@ -262,7 +255,7 @@ class SkippingFileIndex:
                 return listing
         return FileListing.parse(self.jvm.join(files))
 
-    def _of_catalog(self, partition_filters: JavaObject, clock: _Clock) -> tuple[_Snapshot, bool]:
+    def _of_catalog(self, partition_filters: JavaObject, clock: Clock) -> tuple[_Snapshot, bool]:
         """The catalog's partitions that pass the filters, listed by Spark for this query."""
         index = self.original.filterPartitions(partition_filters)
         listing = self._listing(index, index.allFiles())
@@ -286,14 +279,18 @@ class SkippingFileIndex:
         self,
         partition_filters: JavaObject,
         data_filters: JavaObject,
+        texts: list[str],
+        settings: ReadSettings,
         joins: JoinPruning | None,
-        clock: _Clock,
+        clock: Clock,
     ) -> tuple[JavaObject, Scan]:
-        if joins is None and data_filters.isEmpty():
+        if joins is None and not texts:
             text = "no predicate on columns of the files"
             return self._unfiltered(partition_filters, data_filters, text, clock)
-        settings = self._settings()
-        if self.switch is not None and settings.confs[self.switch].strip().lower() != "true":
+        if (
+            self.switch is not None
+            and settings.confs.get(self.switch, "").strip().lower() != "true"
+        ):
             text = f"{self.switch} is not true"
             return self._unfiltered(partition_filters, data_filters, text, clock)
         predicate = conjunction(
@@ -305,7 +302,7 @@ class SkippingFileIndex:
         if self.catalog:
             partition_filters = self.jvm.nil()  # its index has only the remaining partitions
         result = None
-        if current.files is not None and partition_filters.isEmpty() and not by_metadata:
+        if current.files is not None and not by_metadata:  # no columns to filter partitions by
             scope = current.data  # every file, which Spark lists again only where all are read
         else:
             result = current.index.listFiles(partition_filters, data_filters)
@@ -329,19 +326,20 @@ class SkippingFileIndex:
         elif result is None or not np.all(keep[scope]):
             result = self._remaining(current, keep, scope, partition_filters, data_filters)
         clock.lap("returning")
-        shown = None if data_filters.isEmpty() else _text(data_filters)
+        shown = _text(texts) if texts else None
         done = self._scan(current, shown, pruning, keep, scope, revived, clock)
         return result, done if joins is None else replace(done, joins=tuple(joins.uses))
 
     def _settings(self) -> ReadSettings:
         """The settings as Spark has them on the planning thread."""
-        conf = self.jvm.module("org.apache.spark.sql.internal.SQLConf").get()
-        wanted = HARMLESS if self.switch is None else {**HARMLESS, self.switch: "false"}
-        return ReadSettings(
-            time_zone=str(conf.sessionLocalTimeZone()),
-            case_sensitive=bool(conf.caseSensitiveAnalysis()),
-            confs={key: str(conf.getConfString(key, safe)) for key, safe in wanted.items()},
-        )
+        made = self.jvm.settings()
+        zone = made.get(ZONE)
+        if zone is None:  # that of the JVM
+            conf = self.jvm.module("org.apache.spark.sql.internal.SQLConf").get()
+            zone = str(conf.sessionLocalTimeZone())
+        is_case_sensitive = made.get(_CASE, "").strip().lower() == "true"
+        confs = HARMLESS | made
+        return ReadSettings(time_zone=zone, case_sensitive=is_case_sensitive, confs=confs)
 
     def _scope(
         self,
@@ -422,7 +420,7 @@ class SkippingFileIndex:
         keep: NDArray[np.bool_],
         scope: NDArray[np.int64],
         revived: int,
-        clock: _Clock,
+        clock: Clock,
     ) -> Scan:
         sizes, data = current.listing.sizes, current.data
         kept = scope[keep[scope]]
@@ -452,7 +450,7 @@ class SkippingFileIndex:
         return self.info.table or ", ".join(self.info.roots)
 
     def _unfiltered(
-        self, partition_filters: JavaObject, data_filters: JavaObject, text: str, clock: _Clock
+        self, partition_filters: JavaObject, data_filters: JavaObject, text: str, clock: Clock
     ) -> tuple[JavaObject, Scan]:
         result = self.original.listFiles(partition_filters, data_filters)
         clock.lap("listing")
@@ -460,14 +458,14 @@ class SkippingFileIndex:
         return result, self._whole(result, partition_filters, reason, clock)
 
     def _failed(
-        self, result: JavaObject, partition_filters: JavaObject, error: Exception, clock: _Clock
+        self, result: JavaObject, partition_filters: JavaObject, error: Exception, clock: Clock
     ) -> Scan:
         text = " ".join(f"{type(error).__name__}: {error}".split())[:500]
         reason = Reason(cause=Cause.UNREADABLE, subject="index", text=f"not used: {text}")
         return self._whole(result, partition_filters, reason, clock)
 
     def _whole(
-        self, result: JavaObject, partition_filters: JavaObject, reason: Reason, clock: _Clock
+        self, result: JavaObject, partition_filters: JavaObject, reason: Reason, clock: Clock
     ) -> Scan:
         """A scan of all files that remain after Spark's own pruning."""
         if self.catalog or not partition_filters.isEmpty():
@@ -493,7 +491,7 @@ class SkippingFileIndex:
         )
 
 
-def _text(filters: JavaObject) -> str:
+def _text(filters: list[str]) -> str:
     """Filters as Spark prints them, without the numbers of its attributes."""
-    text = re.sub(r"#\d+L?", "", str(filters.mkString(" AND ")))
+    text = re.sub(r"#\d+L?", "", " AND ".join(filters))
     return text if len(text) <= 500 else f"{text[:500]}…"

@@ -84,7 +84,7 @@ HARMLESS = {
 class ReadSettings:
     """The session's settings that change the meaning of a query, at planning time.
 
-    ``confs`` are those of ``HARMLESS``.
+    ``confs`` are those that were made, and all of ``HARMLESS``.
     """
 
     time_zone: str

@@ -21,6 +21,7 @@ import logging
 import os
 import re
 import threading
+import time
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
@@ -28,12 +29,13 @@ from weakref import WeakKeyDictionary, WeakValueDictionary
 
 from skipstone._cache import LruCache
 
+from .functions import QUERY_NUMBER
 from .relation import LOG_FILE, LOG_FORMAT
 from .scans import QueryScans, Scan
 from .session import JavaObject, Jvm
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Mapping
 
     from pyspark import SparkContext
     from pyspark.sql import SparkSession
@@ -58,6 +60,19 @@ THREAD_TAG = "skipstone-thread-"
 
 #: what ``enable(spark, on_scan=…)`` takes
 OnScan: TypeAlias = "Callable[[Scan], object]"
+
+
+@dataclass(slots=True, eq=False)
+class Clock:
+    """Milliseconds by phase."""
+
+    spent: dict[str, float] = field(default_factory=dict)
+    last: float = field(default_factory=time.perf_counter)
+
+    def lap(self, phase: str) -> None:
+        now = time.perf_counter()
+        self.spent[phase] = self.spent.get(phase, 0.0) + (now - self.last) * 1e3
+        self.last = now
 
 
 class LocatedIndex(Protocol):
@@ -122,7 +137,7 @@ class ScanLog:
 
         py4j returns a proxy as a Java object like any other; its text has the number.
         """
-        if "Proxy" not in str(location.getClass().getName()):
+        if "Proxy" not in self.jvm.class_name(location):
             return None
         match = _PRINTED.match(str(location.toString()))
         return None if match is None else self._indexes.get(int(match[1]))
@@ -214,8 +229,10 @@ class ScanLog:
 
     def _number(self, execution: int) -> int | None:
         """The number of a query, which stays the same when a DataFrame runs again."""
-        running = self.execution(execution)
-        return None if running is None else int(running.id())
+        try:
+            return int(self.jvm.functions.call(*QUERY_NUMBER)(execution))
+        except Exception:  # it has ended
+            return None
 
     def execution(self, number: int) -> JavaObject | None:
         """The ``QueryExecution`` that runs under this number."""
@@ -246,9 +263,11 @@ class ScanLog:
             with self._lock:
                 self._fetching -= 1
 
-    def record(self, source: object, scan: Scan, query: Query | None) -> None:
+    def record(
+        self, source: object, scan: Scan, query: Query | None, made: Mapping[str, str] | None
+    ) -> None:
         """Add a scan of the file index ``source`` to the query of the calling JVM thread, which
-        ``touch`` gave.
+        ``touch`` gave; ``made`` are its settings, where they were read.
 
         The scans of a job for the keys of a join are none of the query's own.
         """
@@ -262,7 +281,7 @@ class ScanLog:
             if query is None:
                 query = self._outside(thread, source, scan)
             query.scans.append((source, scan))
-        self._tell(scan, query.execution)
+        self._tell(scan, query.execution, made)
 
     def planned(self, scan: Scan, outputs: tuple[str, ...]) -> None:
         """Record a scan that Spark does not call back for, as the calling thread's last query.
@@ -275,14 +294,16 @@ class ScanLog:
             self._last.put(thread, made)
         self._tell(scan, None)
 
-    def _tell(self, scan: Scan, execution: int | None) -> None:
+    def _tell(
+        self, scan: Scan, execution: int | None, made: Mapping[str, str] | None = None
+    ) -> None:
         """The line of the log, and the callback; a failure of either is a warning."""
         try:
-            conf = self.jvm.module("org.apache.spark.sql.internal.SQLConf").get()
-            file = str(conf.getConfString(LOG_FILE, ""))
+            made = self.jvm.settings() if made is None else made
+            file = made.get(LOG_FILE, "")
             if file or _LOG.isEnabledFor(logging.INFO):
                 line = scan.line(execution)
-                as_json = str(conf.getConfString(LOG_FORMAT, "text")).strip().lower() == "json"
+                as_json = made.get(LOG_FORMAT, "text").strip().lower() == "json"
                 _LOG.info("%s", line.to_json() if as_json else line.to_text())
                 if file:
                     _append(file, line.to_json())

@@ -27,6 +27,7 @@ import numpy as np
 
 from skipstone.errors import KeyUnavailableError, UnsupportedError
 
+from .functions import CLASS_NAME, NODE_NAME, POSITIONS, SUBQUERIES, Functions
 from .versions import Scala213, scala_of, setting_of, settings_of_connect
 
 if TYPE_CHECKING:
@@ -277,6 +278,11 @@ class Jvm:
         """Its collections."""
         return scala_of(self)
 
+    @cached_property
+    def functions(self) -> Functions:
+        """Its methods as functions."""
+        return Functions(self)
+
     @property
     def pinned(self) -> bool:
         """True when every Python thread has a JVM thread of its own (PySpark's default)."""
@@ -361,6 +367,32 @@ class Jvm:
             return []
         return text.split(separator)
 
+    def joined(self, collection: JavaObject, *steps: str) -> list[str]:
+        """What a function of ``functions.py`` gives for every element, in two calls."""
+        return self.join(self.scala.map(collection, self.functions.of(*steps)))
+
+    def node_names(self, plan: JavaObject) -> list[str]:
+        """The names of the nodes of a plan, in preorder."""
+        return self.join(plan.map(self.functions.of(*NODE_NAME)))
+
+    def subqueries(self, plan: JavaObject) -> list[JavaObject]:
+        """The plans of the subqueries of a plan and of those of them; one may come twice."""
+        found = self.functions.call(*SUBQUERIES)(plan)
+        return list(items(plan.subqueriesAll())) if found else []
+
+    def class_name(self, item: JavaObject) -> str:
+        """The simple name of its class."""
+        return str(self.functions.call(*CLASS_NAME)(item))
+
+    def settings(self) -> dict[str, str]:
+        """The settings that were made in the session of the calling JVM thread, in one call."""
+        self.answer_at_once()
+        separator = f"\x1e{secrets.token_hex(16)}\x1e"
+        pairs = self.functions.settings(separator).split(separator)
+        return {
+            key: value for key, is_pair, value in (p.partition(" -> ") for p in pairs) if is_pair
+        }
+
     def pairs(self, options: JavaObject) -> dict[str, str]:
         """A Scala ``Map[String, String]``; its pairs print as ``(key,value)``."""
         out = {}
@@ -376,15 +408,16 @@ class Jvm:
     # -- files -------------------------------------------------------------------------------------
 
     def pick(self, files: JavaObject, indices: NDArray[np.int64]) -> JavaObject:
-        """The elements of a Scala ``IndexedSeq`` at ``indices``, as a ``Seq``, in constant calls.
+        """The elements of a Scala ``IndexedSeq`` at ``indices``, which ascend, as a ``Seq``, in
+        constant calls.
 
         A Scala ``Seq`` is a function from position to element, so mapping it over an array of
         positions needs no code in the JVM.
         """
-        array = self.gateway.new_array(self.type("int"), len(indices))
-        raw = np.ascontiguousarray(indices, dtype=">i4").tobytes()
-        self.static("java.nio.ByteBuffer", "wrap")(raw).asIntBuffer().get(array)
-        return self.scala.map(self.scala.wrap(array), files)
+        bits = np.zeros(int(indices.max(initial=-1)) + 1, np.bool_)
+        bits[indices] = True
+        found = self.functions.call(*POSITIONS)(np.packbits(bits, bitorder="little").tobytes())
+        return self.scala.map(self.scala.wrap(found), files)
 
     def string_literals(self, values: list[str]) -> JavaObject:
         """A Scala ``Set`` of Catalyst strings; no value holds a line feed, and none is empty."""
@@ -421,13 +454,12 @@ class Jvm:
         known.put(item, True)
         return known
 
-    def objects(self, sequence: JavaObject) -> list[JavaObject]:
-        """The objects of a Scala ``Seq``, each once.
+    def unique(self, found: list[JavaObject]) -> list[JavaObject]:
+        """These objects, each once.
 
         They are not compared: the hash of a node of a plan takes the locks of all nodes below it,
         which other threads of the query hold while they wait for this one.
         """
-        found = list(items(sequence))
         if len(found) < 2:
             return found
         known = self.identity_set(found[0])

@@ -40,6 +40,7 @@ class Jvm(Protocol):
     """What is used of ``session.Jvm`` here."""
 
     context: JavaObject
+    gateway: JavaObject
 
     def type(self, name: str) -> Any: ...
 

@@ -54,14 +54,16 @@ from __future__ import annotations
 import json
 import re
 from dataclasses import dataclass, field
+from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from skipstone.predicate.tree import FLIPPED
 from skipstone.spark.catalyst import COMPARISONS
+from skipstone.spark.functions import CHILDREN, JOIN_KIND
 from skipstone.spark.session import items
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
     from skipstone.spark.session import JavaObject, Jvm
 
@@ -109,13 +111,17 @@ _EXPLODE: Final = frozenset({"Explode", "PosExplode", "Inline"})
 Nodes = list[dict[str, Any]]
 
 
-@dataclass(slots=True, eq=False)
+@dataclass(eq=False)
 class Node:
     """A node of a logical plan."""
 
-    java: JavaObject
+    find: Callable[[], JavaObject]
     name: str
     children: list[Node]
+
+    @cached_property
+    def java(self) -> JavaObject:
+        return self.find()
 
     def walk(self) -> Iterator[Node]:
         stack = [self]
@@ -200,7 +206,8 @@ class QueryJoins:
         if not optimized.containsAnyPattern(jvm.patterns("JOIN", "SCALAR_SUBQUERY")):
             return
         has_subqueries = bool(optimized.containsPattern(jvm.pattern("SCALAR_SUBQUERY")))
-        self.roots = [tree_of(plan) for plan in (optimized, *items(optimized.subqueriesAll()))]
+        plans = [optimized, *jvm.subqueries(optimized)]
+        self.roots = [tree_of(jvm, plan) for plan in plans]
         for root in self.roots:
             for node in root.walk():
                 if node.name == "LogicalRelation":
@@ -232,7 +239,7 @@ class QueryJoins:
         return found
 
     def _join(self, node: Node) -> None:
-        kind = kind_of(node)
+        kind = kind_of(self.jvm, node)
         free = _FREE.get(kind)
         condition = node.java.condition()
         if free is None or not condition.isDefined():
@@ -248,14 +255,17 @@ class QueryJoins:
                         leaf.conditions.append(Condition(join, 1 - which, at, key))
 
     def _filter(self, node: Node) -> None:
-        for conjunct in _conjuncts(node.java.condition()):
+        condition = node.java.condition()
+        if not condition.containsPattern(self.jvm.pattern("SCALAR_SUBQUERY")):
+            return
+        for conjunct in _conjuncts(condition):
             compared = _with_subquery(self.jvm, conjunct)
             if compared is None or not node.children[0].java.deterministic():
                 continue
             equality, subquery = compared
-            sides = [*node.children, tree_of(subquery.plan())]
+            sides = [*node.children, tree_of(self.jvm, subquery.plan())]
             number = int(subquery.exprId().id())
-            join = Join(Node(node.java, node.name, sides), SUBQUERY, [equality], number)
+            join = Join(Node(node.find, node.name, sides), SUBQUERY, [equality], number)
             self.subqueries.append(join)
             for leaf, key in self._ways(node.children[0], equality.nodes[0]):
                 leaf.conditions.append(Condition(join, 1, 0, key))
@@ -315,7 +325,7 @@ class QueryJoins:
             if self._has(children[0], wanted):
                 yield children[0], None
         elif name == "Join":
-            separate = _SEPARATE.get(kind_of(node), (False, False))
+            separate = _SEPARATE.get(kind_of(self.jvm, node), (False, False))
             for child, alone in zip(children, separate, strict=True):
                 if alone and self._has(child, wanted):
                     yield child, None
@@ -351,21 +361,23 @@ class QueryJoins:
         return self._position(node, wanted) is not None
 
 
-def tree_of(plan: JavaObject) -> Node:
+def tree_of(jvm: Jvm, plan: JavaObject) -> Node:
     """A plan as nodes, without those of its subqueries."""
-    root = Node(plan, str(plan.nodeName()), [])
-    stack = [root]
-    while stack:
-        node = stack.pop()
-        for child in items(node.java.children()):
-            node.children.append(Node(child, str(child.nodeName()), []))
-        stack.extend(node.children)
+    names = jvm.node_names(plan)
+    counts = jvm.join(plan.map(jvm.functions.of(*CHILDREN)))
+    nodes = plan.map(jvm.functions.identity())
+    # From the last node to the first: the children of a node are then on top of the stack.
+    stack: list[Node] = []
+    for at in range(len(names) - 1, -1, -1):
+        children = [stack.pop() for _ in range(int(counts[at]))]
+        stack.append(Node(partial(nodes.apply, at), names[at], children))
+    (root,) = stack
     return root
 
 
-def kind_of(node: Node) -> str:
+def kind_of(jvm: Jvm, node: Node) -> str:
     """The kind of a join, as Catalyst calls it."""
-    return str(node.java.joinType().toString()).partition("(")[0]
+    return str(jvm.functions.call(*JOIN_KIND)(node.java)).partition("(")[0]
 
 
 def ids_of(attributes: Sequence[str]) -> list[int]:
@@ -401,9 +413,9 @@ def _with_subquery(jvm: Jvm, expression: JavaObject) -> tuple[Equality, JavaObje
     if mine.containsPattern(jvm.pattern("PLAN_EXPRESSION")) or not other.references().isEmpty():
         return None
     inner = other
-    while not _is_subquery(inner):
+    while (name := jvm.class_name(inner)) != "ScalarSubquery":
         parts = [each for each in items(inner.children()) if each.containsPattern(subquery)]
-        if str(inner.getClass().getSimpleName()) not in _NULL_OF_NULL or len(parts) != 1:
+        if name not in _NULL_OF_NULL or len(parts) != 1:
             return None
         inner = parts[0]
     if inner.isCorrelated():
@@ -422,10 +434,6 @@ def _with_subquery(jvm: Jvm, expression: JavaObject) -> tuple[Equality, JavaObje
 _NULL_OF_NULL = frozenset(
     {"Cast", "GetStructField", "Add", "Subtract", "Multiply", "Divide", "UnaryMinus"}
 )
-
-
-def _is_subquery(expression: JavaObject) -> bool:
-    return str(expression.getClass().getSimpleName()) == "ScalarSubquery"
 
 
 def _equalities(condition: JavaObject, sides: Sequence[frozenset[int]]) -> Iterator[Equality]:

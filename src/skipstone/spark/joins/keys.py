@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Final, Protocol
 import numpy as np
 
 from skipstone.human import size
-from skipstone.spark.session import items
+from skipstone.spark.functions import NODE_NAME, TO_JSON, TYPE_JSON, TYPE_TEXT
 from skipstone.spark.versions import dataset_class
 
 from .conditions import tree_of
@@ -188,12 +188,12 @@ class KeySource:
         if not is_adaptive and waits_for(scan.index, exchange):
             raise NoKeys("its broadcast may wait for this scan")
         relation = self._finished(exchange.relationFuture(), "its broadcast").value()
-        name = str(relation.getClass().getSimpleName()).removesuffix("$")
+        name = self.jvm.class_name(relation).removesuffix("$")
         if name not in ("LongHashedRelation", "UnsafeHashedRelation", "EmptyHashedRelation"):
             raise NoKeys(f"its broadcast is a {name}")
         types = []
         for equality in join.equalities:
-            types.append(type_name(equality.expressions[which]))
+            types.append(type_name(self.jvm, equality.expressions[which]))
             if equality.null_safe:
                 types.append("boolean")
         if name == "EmptyHashedRelation":
@@ -246,10 +246,10 @@ class KeySource:
             if link is None or not side.java.sameResult(link):
                 continue
             mode = exchange.mode()
-            if str(mode.getClass().getSimpleName()) != "HashedRelationBroadcastMode":
+            if self.jvm.class_name(mode) != "HashedRelationBroadcastMode":
                 continue
             keys = self._bound_keys(join, which) if keys is None else keys
-            if _as_nodes(mode.key()) != keys or mode.isNullAware():
+            if _as_nodes(self.jvm, mode.key()) != keys or mode.isNullAware():
                 continue
             if self._same_leaves(side.java, link):
                 return exchange
@@ -272,11 +272,11 @@ class KeySource:
                 keys.append(key)
         joins = "org.apache.spark.sql.execution.joins."
         packed = jvm.module(f"{joins}HashJoin").rewriteKeyExpr(jvm.seq(*keys))
-        return _as_nodes(self._bound(packed, join.side(which).java))
+        return _as_nodes(jvm, self._bound(packed, join.side(which).java))
 
     def _same_leaves(self, plan: JavaObject, other: JavaObject) -> bool:
         """Whether two plans of the same result read the same listings and the same caches."""
-        mine, theirs = _origins(plan), _origins(other)
+        mine, theirs = _origins(self.jvm, plan), _origins(self.jvm, other)
         if mine is None or theirs is None or len(mine) != len(theirs):
             return False
         # An index of our own comes as the same Python object.
@@ -307,7 +307,7 @@ class KeySource:
         bound = self._bound(jvm.seq(*expressions), side)
         made = jvm.module(f"{_EXPRESSIONS}InterpretedUnsafeProjection").createProjection(bound)
         text = "".join(str(made.apply(row)) for row in rows)
-        columns = columns_of_rows(text, [type_name(each) for each in expressions])
+        columns = columns_of_rows(text, [type_name(jvm, each) for each in expressions])
         return self._kept(columns, "the subquery", self.max_keys)
 
     def _running(self, join: Join, which: int) -> JavaObject | None:
@@ -382,7 +382,7 @@ class KeySource:
         numbers = jvm.module(f"{_EXPRESSIONS}NamedExpression")
         none, alias = jvm.module("scala.None"), jvm.type(f"{_EXPRESSIONS}Alias")
         expressions = [equality.expressions[which] for equality in join.equalities]
-        types = [type_name(each) for each in expressions]
+        types = [type_name(jvm, each) for each in expressions]
         keys = [
             alias(each, f"key{at}", numbers.newExprId(), jvm.nil(), none, jvm.nil())
             for at, each in enumerate(expressions)
@@ -411,23 +411,24 @@ class KeySource:
         return found
 
 
-def _as_nodes(expressions: JavaObject) -> list[Nodes]:
+def _as_nodes(jvm: Jvm, expressions: JavaObject) -> list[Nodes]:
     """Expressions as Catalyst's JSON. Whether a column may be null differs between the logical and
     the physical plan."""
-    found = [json.loads(each.toJSON()) for each in items(expressions)]
+    found = [json.loads(text) for text in jvm.joined(expressions, *TO_JSON)]
     return [[{k: v for k, v in node.items() if k != "nullable"} for node in each] for each in found]
 
 
-def _origins(plan: JavaObject) -> list[JavaObject] | None:
+def _origins(jvm: Jvm, plan: JavaObject) -> list[JavaObject] | None:
     """What the leaves of a plan and of its subqueries read, where ``sameResult`` does not tell it
     apart: listings of files, and caches. ``None`` with a leaf of another kind."""
     found = []
-    for each in (plan, *items(plan.subqueriesAll())):
-        for leaf in items(each.collectLeaves()):
-            name = str(leaf.nodeName())
+    for each in (plan, *jvm.subqueries(plan)):
+        leaves = each.collectLeaves()
+        for at, name in enumerate(jvm.joined(leaves, *NODE_NAME)):
+            leaf = leaves.apply(at)
             if name == "LogicalRelation":
                 relation = leaf.relation()
-                if str(relation.getClass().getSimpleName()) != "HadoopFsRelation":
+                if jvm.class_name(relation) != "HadoopFsRelation":
                     return None
                 found.append(relation.location())
             elif name == "InMemoryRelation":
@@ -437,10 +438,10 @@ def _origins(plan: JavaObject) -> list[JavaObject] | None:
     return found
 
 
-def type_name(expression: JavaObject) -> str:
+def type_name(jvm: Jvm, expression: JavaObject) -> str:
     """The name of an atomic type in Spark's JSON, in which a collation does not show."""
-    type = expression.dataType()
-    name, shown = json.loads(type.json()), str(type.simpleString())
+    ask = jvm.functions.call
+    name, shown = json.loads(ask(*TYPE_JSON)(expression)), str(ask(*TYPE_TEXT)(expression))
     if not isinstance(name, str) or "collate" in shown:
         raise NoKeys(f"no index can use type {shown}")
     return name
@@ -453,25 +454,25 @@ def _unrepeatable(jvm: Jvm, side: Node) -> str | None:
     for pattern in ("PYTHON_UDF", "SCALA_UDF"):
         if side.java.containsPattern(jvm.pattern(pattern)):
             return "the other side has a function of the user"
-    sides = [side, *map(tree_of, items(side.java.subqueriesAll()))]
+    sides = [side, *(tree_of(jvm, plan) for plan in jvm.subqueries(side.java))]
     for node in (node for each in sides for node in each.walk()):
         if node.name not in _REPEATABLE:
             return f"the other side has a {node.name}: a second run may give other rows"
         if node.name == "LogicalRelation":
-            kind = str(node.java.relation().getClass().getSimpleName())
+            kind = jvm.class_name(node.java.relation())
             if kind != "HadoopFsRelation":
                 return f"the other side reads a {kind}: a second run may give other rows"
         elif node.name == "InMemoryRelation":
             if not node.java.cacheBuilder().storageLevel().useDisk():
                 return "the other side is cached in memory alone: it may be computed again"
-        elif node.name == "Aggregate" and (reason := _aggregate(node)):
+        elif node.name == "Aggregate" and (reason := _aggregate(jvm, node)):
             return reason
     return None
 
 
-def _aggregate(node: Node) -> str | None:
-    for expression in items(node.java.aggregateExpressions()):
-        nodes = json.loads(expression.toJSON())
+def _aggregate(jvm: Jvm, node: Node) -> str | None:
+    for text in jvm.joined(node.java.aggregateExpressions(), *TO_JSON):
+        nodes = json.loads(text)
         kinds = [str(each["class"]) for each in nodes]
         for kind in kinds:
             name = kind.rpartition(".")[2]

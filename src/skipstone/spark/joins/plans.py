@@ -11,10 +11,10 @@ from __future__ import annotations
 
 import re
 from functools import cached_property
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Final, Protocol
 
+from skipstone.spark.functions import CLASS_NAME, SCANNED
 from skipstone.spark.scan_log import LocatedIndex
-from skipstone.spark.session import items
 
 from .conditions import ids_of
 
@@ -26,6 +26,9 @@ if TYPE_CHECKING:
     from skipstone.spark.session import JavaObject, Jvm
 
     from .conditions import Condition, QueryJoins
+
+
+_SPECIAL: Final = frozenset({"AdaptiveSparkPlan", "ReusedExchange", "BroadcastExchange"})
 
 
 class ListingIndex(LocatedIndex, Protocol):
@@ -59,13 +62,13 @@ class PlannedScan:
     @cached_property
     def _place(self) -> tuple[JavaObject, LocatedIndex | None]:
         assert self.java is not None
-        location = self.java.relation().location()
+        location = self.jvm.functions.call(*SCANNED)(self.java)
         return location, self.log.find(location)
 
     @cached_property
     def filters(self) -> frozenset[str]:
         assert self.java is not None
-        return _texts(self.jvm, self.java.dataFilters())
+        return _plain(self.jvm.join(self.java.dataFilters()))
 
     @cached_property
     def columns(self) -> frozenset[int]:
@@ -80,10 +83,10 @@ def planned_scans(jvm: Jvm, log: ScanLog, plan: JavaObject) -> list[PlannedScan]
 
 
 def ways(
-    index: ListingIndex, query: QueryJoins, scans: Sequence[PlannedScan], filters: JavaObject
+    index: ListingIndex, query: QueryJoins, scans: Sequence[PlannedScan], filters: Sequence[str]
 ) -> list[list[Condition]]:
     """The conditions of every scan that may be the one that lists; none where one has none."""
-    wanted = _texts(index.jvm, filters)
+    wanted = _plain(filters)
     found = []
     for scan in scans:
         if scan.java is None:
@@ -120,9 +123,9 @@ def needs_rest(index: ListingIndex, subquery: JavaObject, scans: Sequence[Planne
     )
 
 
-def _texts(jvm: Jvm, filters: JavaObject) -> frozenset[str]:
+def _plain(filters: Sequence[str]) -> frozenset[str]:
     """Filters without the numbers of columns; Spark lists files without those with subqueries."""
-    texts = (re.sub(r"#\d+L?", "", text) for text in jvm.join(filters))
+    texts = (re.sub(r"#\d+L?", "", text) for text in filters)
     return frozenset(t for t in texts if "ubquery" not in t and "dynamicpruning" not in t)
 
 
@@ -132,9 +135,10 @@ def file_scans(jvm: Jvm, executed: JavaObject) -> Iterator[tuple[JavaObject | No
     stack = [(executed, False)]
     while stack:
         plan, is_shared = stack.pop()
-        stack += [(below, is_shared) for below in jvm.objects(plan.subqueriesAll())]
-        for leaf in items(plan.collectLeaves()):
-            name = str(leaf.getClass().getSimpleName())
+        stack += [(below, is_shared) for below in jvm.unique(jvm.subqueries(plan))]
+        leaves = plan.collectLeaves()
+        for at, name in enumerate(jvm.joined(leaves, *CLASS_NAME)):
+            leaf = leaves.apply(at)
             if name == "FileSourceScanExec":
                 yield leaf, is_shared
             elif name == "AdaptiveSparkPlanExec":
@@ -157,31 +161,37 @@ def file_scans(jvm: Jvm, executed: JavaObject) -> Iterator[tuple[JavaObject | No
 def exchanges(jvm: Jvm, executed: JavaObject) -> list[JavaObject]:
     """The broadcasts of a plan. Those of adaptive execution are stages, and so leaves: it has begun
     each of them."""
-    stack = [executed, *jvm.objects(executed.subqueriesAll())]
+    stack = [executed, *jvm.unique(jvm.subqueries(executed))]
     found = []
     is_adaptive = False
     while stack:
-        node = stack.pop()
-        name = str(node.nodeName())
-        if name == "AdaptiveSparkPlan":
-            is_adaptive = True
-            stack.append(node.executedPlan())
-            continue
-        if name.endswith("QueryStage"):
-            inner = node.plan()
-            if name == "BroadcastQueryStage":
-                found.append(inner.child() if str(inner.nodeName()) == "ReusedExchange" else inner)
-            stack.append(inner)
-            continue
-        if name == "ReusedExchange":
-            stack.append(node.child())
-            continue
-        if name == "BroadcastExchange" and not is_adaptive:
-            found.append(node)
-        under = node.collectLeaves() if is_adaptive else node.children()
-        if not (is_adaptive and int(node.children().size()) == 0):
-            stack += items(under)
+        for name, node in _special(jvm, stack.pop()):
+            if name == "AdaptiveSparkPlan":
+                is_adaptive = True
+                stack.append(node.executedPlan())
+            elif name == "ReusedExchange":
+                stack.append(node.child())
+            elif name != "BroadcastExchange":
+                inner = node.plan()
+                if name == "BroadcastQueryStage":
+                    is_reused = str(inner.nodeName()) == "ReusedExchange"
+                    found.append(inner.child() if is_reused else inner)
+                stack.append(inner)
+            elif not is_adaptive:
+                found.append(node)
     return found
+
+
+def _special(jvm: Jvm, plan: JavaObject) -> list[tuple[str, JavaObject]]:
+    """The broadcasts of a plan, and those of its nodes that have a plan of their own."""
+    found = []
+    for at, name in enumerate(jvm.node_names(plan)):
+        if name.endswith("QueryStage") or name in _SPECIAL:
+            found.append((at, name))
+    if not found:
+        return []
+    nodes = plan.map(jvm.functions.identity())
+    return [(name, nodes.apply(at)) for at, name in found]
 
 
 def running_subquery(jvm: Jvm, executed: JavaObject, number: int | None) -> JavaObject | None:
@@ -189,19 +199,18 @@ def running_subquery(jvm: Jvm, executed: JavaObject, number: int | None) -> Java
     stack = [executed]
     while stack:
         plan = stack.pop()
-        for each in jvm.objects(plan.subqueriesAll()):
-            if str(each.getClass().getSimpleName()) == "SubqueryExec":
+        for each in jvm.unique(jvm.subqueries(plan)):
+            if jvm.class_name(each) == "SubqueryExec":
                 if str(each.name()).endswith(f"subquery#{number}"):
                     return each
                 stack.append(each.child())
-        for leaf in items(plan.collectLeaves()):
-            name = str(leaf.nodeName())
+        for name, node in _special(jvm, plan):
             if name == "AdaptiveSparkPlan":
-                stack.append(leaf.executedPlan())
+                stack.append(node.executedPlan())
             elif name.endswith("QueryStage"):
-                stack.append(leaf.plan())
+                stack.append(node.plan())
             elif name == "ReusedExchange":
-                stack.append(leaf.child())
+                stack.append(node.child())
     return None
 
 

@@ -23,6 +23,7 @@ from skipstone.predicate.tree import Comparison, Const, Literal, Membership, Nul
 from skipstone.predicate.types import parse_type
 from skipstone.predicate.value_array import ValueArray, as_literals
 from skipstone.spark.catalyst import operand_of
+from skipstone.spark.functions import OPTIMIZED
 from skipstone.spark.literals import UnreadableLiteral
 from skipstone.spark.scans import JoinUse
 
@@ -31,6 +32,8 @@ from .keys import DEFAULTS, MAX_KEYS, KeySource, NoGain, NoKeys, type_name
 from .plans import planned_scans, ways
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from numpy.typing import NDArray
 
     from skipstone.predicate.tree import Expr, Operand
@@ -38,7 +41,7 @@ if TYPE_CHECKING:
     from skipstone.pruning.plan import Plan
     from skipstone.spark.relation import ReadSettings
     from skipstone.spark.scan_log import Query
-    from skipstone.spark.session import JavaObject
+    from skipstone.spark.session import JavaObject, Jvm
 
     from .conditions import Condition, Source
     from .plans import ListingIndex
@@ -64,7 +67,7 @@ class JoinPruning:
 
     @classmethod
     def of(
-        cls, index: ListingIndex, filters: JavaObject, query: Query | None
+        cls, index: ListingIndex, filters: Sequence[str], query: Query | None
     ) -> JoinPruning | None:
         """``None`` where no join of the query has a condition for the scan with these filters."""
         if getattr(_INSIDE, "of", False):
@@ -169,14 +172,20 @@ def _found(
 ) -> KeySource | str:
     """The source of the keys of a query, or why its joins are not used."""
     jvm, running = index.jvm, explained
-    if running is None and asked is not None and asked.execution is not None:
-        running = index.log.execution(asked.execution)
-    if running is None:
+    number = None if asked is None else asked.execution
+    if running is not None:
+        query = QueryJoins(jvm, running.optimizedPlan())
+    elif number is not None:  # an error where the query has ended
+        query = QueryJoins(jvm, jvm.functions.call(*OPTIMIZED)(number))
+    else:
         return "the query has ended"
-    query = QueryJoins(jvm, running.optimizedPlan())
     if not query.has_conditions():
         return "no join has a condition that rows of a file must meet"
-    if str(running.getClass().getSimpleName()) == "IncrementalExecution":
+    if running is None and number is not None:
+        running = index.log.execution(number)
+    if running is None:
+        return "the query has ended"
+    if jvm.class_name(running) == "IncrementalExecution":
         # Rows are kept for later batches, and other queries run within it under its number.
         return "it is a batch of a stream"
     conf = jvm.module("org.apache.spark.sql.internal.SQLConf").get()
@@ -229,7 +238,7 @@ class _Asked:
         return self.scan.bytes(self.keep)
 
     def has_index(self, source: Source) -> bool:
-        type = _type_of(source)
+        type = _type_of(self.index.jvm, source)
         probe = Comparison(self.op, self.operand, Literal(_probe(type), type))
         report = self.index.pruner.prune(self.scan.matched, probe, self.scan.settings).report
         return report is None or any(step.used for step in report.steps)
@@ -268,9 +277,9 @@ def _credited(report: Plan | None, total: int, kept: int) -> tuple[IndexUse, ...
     return tuple(found)
 
 
-def _type_of(source: Source) -> pa.DataType:
+def _type_of(jvm: Jvm, source: Source) -> pa.DataType:
     join, which, at = source
-    name = type_name(join.equalities[at].expressions[which])
+    name = type_name(jvm, join.equalities[at].expressions[which])
     found = parse_type(name)
     if found is None:
         raise NoKeys(f"no index can use type {name}")
