@@ -16,8 +16,8 @@ from hypothesis import strategies as st
 import skipstone
 from skipstone.errors import UnsupportedError
 from skipstone.indexes.registry import parse_index
-from skipstone.indexes.text import NGrams, TextIndex, Tokens, runs_of
-from skipstone.indexes.text_keys import Seen, codes_of, fold, gram_keys, token_keys, tokens
+from skipstone.indexes.text import NGrams, TextIndex, Tokens
+from skipstone.indexes.text_keys import Seen, codes_of, fold, gram_keys, runs_of, token_keys, tokens
 from skipstone.predicate.binding import Binder, bind
 from skipstone.predicate.kernels.rows import Rows as Kernels
 from skipstone.predicate.sql import parse_sql

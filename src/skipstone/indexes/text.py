@@ -32,21 +32,19 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from dataclasses import replace
-from typing import TYPE_CHECKING, ClassVar, Self, TypeAlias, TypedDict, TypeVar, Unpack
+from typing import TYPE_CHECKING, ClassVar, Self, TypedDict, TypeVar, Unpack
 
 import numpy as np
 import pyarrow as pa
 
 from skipstone import _compute as pc
-from skipstone.predicate.kernels.patterns import literal_runs
 from skipstone.predicate.tree import Op, ignores_case
 from skipstone.pruning import BoolArray
 from skipstone.pruning.column_types import binary_parts, refuse
 from skipstone.pruning.interval import with_nulls
 from skipstone.pruning.kind import Built, Chunk, PerFile, Rows
-from skipstone.xskipper.format.sketch import optimal_hashes
+from skipstone.xskipper.format.sketch import optimal_hashes, words_within
 
-from .._arrays import distinct_at
 from .bloom import (
     MAX_BYTES,
     BloomBuilder,
@@ -57,7 +55,17 @@ from .bloom import (
     without_repeats,
 )
 from .text_groups import Asked, GroupLimits, GroupsBuilder, TextGroups
-from .text_keys import Seen, class_of, codes_of, gram_keys, token_keys, tokens
+from .text_keys import (
+    Seen,
+    class_of,
+    codes_of,
+    gram_keys,
+    runs_of,
+    spread,
+    stored_bytes,
+    token_keys,
+    tokens,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -70,16 +78,13 @@ if TYPE_CHECKING:
     from skipstone.xskipper.format.bloom_probe import BlobColumn
     from skipstone.xskipper.format.sketch import SketchFilter
 
-    from .text_keys import Codes, Keys
+    from .text_keys import Codes, Keys, Run
 
-
-#: a text that a match contains; whether it is surely at the begin, or at the end, of the match
-Run: TypeAlias = "tuple[str, bool, bool]"
 
 #: most bytes of a filter by default, of those of its texts
 SHARE = 0.05
-# Texts of a list, and keys of one, that are looked up.
-_MOST_TEXTS, _MOST_KEYS = 64, 48
+# Texts of a list that are looked up.
+_MOST_TEXTS = 64
 # Leaves whose keys are kept: a plan asks for the same ones several times.
 _MOST_LEAVES = 512
 # Bytes that a filter may have whatever its texts take.
@@ -251,7 +256,7 @@ class TextIndex(PerFile):
             found = [self._keys_of(run) for run in runs]
             places = []
             for which in (0, 1):
-                part = _spread([each[which] for each in found])
+                part = spread([each[which] for each in found])
                 keys.append(part)
                 places.append(range(count, count + len(part)))
                 count += len(part)
@@ -285,22 +290,6 @@ def _flag(params: Mapping[str, str], name: str) -> bool:
     if text not in ("true", "false"):
         raise ValueError(f"{name} is true or false, not {text}")
     return text == "true"
-
-
-def runs_of(leaf: Leaf) -> list[list[Run]]:
-    """The texts that a match contains, for each of the values that it may have."""
-    if leaf.op is Op.LIKE:
-        texts = literal_runs(str(leaf.values[0]), str(leaf.values[1]))
-        last = len(texts) - 1
-        return [[(text, at == 0, at == last) for at, text in enumerate(texts) if text]]
-    return [[(str(value), True, leaf.op is not Op.STARTS_WITH)] for value in leaf.values]
-
-
-def _spread(parts: list[Keys]) -> Keys:
-    """The distinct keys, of many some from everywhere."""
-    joined = np.concatenate([np.zeros(0, np.uint64), *parts])
-    found = joined[np.sort(distinct_at(joined)[1])]
-    return found[:: -(-len(found) // _MOST_KEYS) or 1]
 
 
 class NGrams(TextIndex):
@@ -432,7 +421,7 @@ class TextBuilder(BloomBuilder):
         while at < len(values):
             if self.groups.at_begin:
                 some = values.slice(at, min(self.groups.left, _SAMPLE))
-                self.groups.divide(_stored_bytes(some) / len(some))
+                self.groups.divide(stored_bytes(some) / len(some))
                 if sum(map(bool, self.groups.rows)) == 1:  # its filter would be that of the file
                     self.groups = None
                     self._add(chunk if not at else Chunk(values.slice(at)))
@@ -475,11 +464,11 @@ class TextBuilder(BloomBuilder):
         if self.failed is not None:
             return Built(None, self.failed)
         most = min(max(int(self.index.share * self.bytes), _LEAST), self.max_bytes)
-        words, found = _words_within(most), None
+        words, found = words_within(most), None
         groups = None if self.groups is None else self.groups.finish(self.bytes)
         if groups is not None and self.groups is not None and any(self.groups.more):
             # With its bit slices, and the filters of parts, that is twice the share.
-            found = self._within(_words_within(most // 2), self.other)
+            found = self._within(words_within(most // 2), self.other)
         found = found or self._within(words, self.other)
         if found is None:
             self.take(self.kernels.longs(SHORT_ALONE.view(np.int64)))
@@ -506,20 +495,3 @@ class TextBuilder(BloomBuilder):
             while len(found.words) > words:
                 found = found.fold(len(found.words) // 2)
         return None if found.expected_fpp() > self.index.worthless else found
-
-
-def _stored_bytes(values: pa.Array) -> int:
-    """The bytes of texts: repeated ones of a dictionary count once."""
-    if pa.types.is_dictionary(values.type):
-        used = pc.unique(values.indices).drop_null()
-        values = values.dictionary.take(used)
-    return int(pc.sum(pc.binary_length(values)).as_py() or 0)
-
-
-def _words_within(most: int) -> int:
-    """Words of a filter that takes at most this many bytes, in a size that other files have too
-    (``bloom.size_class``)."""
-    # Java's descriptors take less than 400 bytes, and each block of 1,024 has a header of 5.
-    words = max(1, ((most - 400) * 1_024 // 1_029 - 12) // 8)
-    shift = max(0, words.bit_length() - 5)
-    return words >> shift << shift

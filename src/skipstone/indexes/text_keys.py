@@ -35,22 +35,35 @@ from __future__ import annotations
 
 import re
 from functools import lru_cache
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, TypeAlias
 from unicodedata import ucd_3_2_0
 
 import numpy as np
+import pyarrow as pa
 
+from skipstone import _compute as pc
+from skipstone.predicate.kernels.patterns import literal_runs
 from skipstone.predicate.kernels.text import CASELESS
+from skipstone.predicate.tree import Op
+
+from .._arrays import distinct_at
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from numpy.typing import NDArray
 
+    from skipstone.predicate.tree import Leaf
+
     Codes = NDArray[np.uint8] | NDArray[np.uint32]
     Keys = NDArray[np.uint64]
 
 
+#: a text that a match contains; whether it is surely at the begin, or at the end, of the match
+Run: TypeAlias = "tuple[str, bool, bool]"
+
+# Keys of a text that are looked up.
+_MOST_KEYS: Final = 48
 _BASE: Final = 0x9E37_79B9_7F4A_7C15
 _MASK: Final = (1 << 64) - 1
 # Code points at a time: their keys stay in the cache.
@@ -246,3 +259,27 @@ def _key_of(codes: Codes) -> int:
         here = (part * powers[len(part) - 1 :: -1]).sum(dtype=np.uint64)
         key = (key * int(powers[-1]) + int(here)) & _MASK
     return key
+
+
+def runs_of(leaf: Leaf) -> list[list[Run]]:
+    """The texts that a match contains, for each of the values that it may have."""
+    if leaf.op is Op.LIKE:
+        texts = literal_runs(str(leaf.values[0]), str(leaf.values[1]))
+        last = len(texts) - 1
+        return [[(text, at == 0, at == last) for at, text in enumerate(texts) if text]]
+    return [[(str(value), True, leaf.op is not Op.STARTS_WITH)] for value in leaf.values]
+
+
+def spread(parts: list[Keys]) -> Keys:
+    """The distinct keys, of many some from everywhere."""
+    joined = np.concatenate([np.zeros(0, np.uint64), *parts])
+    found = joined[np.sort(distinct_at(joined)[1])]
+    return found[:: -(-len(found) // _MOST_KEYS) or 1]
+
+
+def stored_bytes(values: pa.Array) -> int:
+    """The bytes of texts: repeated ones of a dictionary count once."""
+    if pa.types.is_dictionary(values.type):
+        used = pc.unique(values.indices).drop_null()
+        values = values.dictionary.take(used)
+    return int(pc.sum(pc.binary_length(values)).as_py() or 0)

@@ -204,6 +204,15 @@ def optimal_hashes(expected: int, bits: int) -> int:
     return max(1, math.floor(bits / expected * math.log(2) + 0.5))
 
 
+def words_within(most: int) -> int:
+    """Words of a filter that takes at most this many bytes, in a size that other files have too
+    (``bloom.size_class``)."""
+    # Java's descriptors take less than 400 bytes, and each block of 1,024 has a header of 5.
+    words = max(1, ((most - 400) * 1_024 // 1_029 - 12) // 8)
+    shift = max(0, words.bit_length() - 5)
+    return words >> shift << shift
+
+
 def positions(h1: U32, h2: U32, j: int, version: int) -> U32 | npt.NDArray[np.int64]:
     """The value before the modulus, never negative, of hash ``j`` = 1..k; shapes broadcast."""
     if version == 1:
