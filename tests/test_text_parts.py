@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import struct
 from typing import TYPE_CHECKING, Any
 
@@ -16,23 +17,24 @@ from hypothesis import strategies as st
 from skipstone import ParquetFile, Table
 from skipstone._cache import LruCache
 from skipstone.build import footers
-from skipstone.build.column_indexes import BuildSettings, ColumnsBuilder
+from skipstone.errors import FormatError
 from skipstone.indexes import row_group_filters, text_groups
 from skipstone.indexes.row_group_filters import GroupFilters
 from skipstone.indexes.text_parts import PartSource
+from skipstone.parquet.format.enums import Encoding, PageType
+from skipstone.parquet.format.metadata import DictionaryPageHeader, PageHeader
 from skipstone.parquet.reading import file_reader
 from skipstone.predicate.binding import bind
 from skipstone.predicate.sql import parse_sql
 from skipstone.predicate.tree import leaves
 from skipstone.pruning import Cause, Level, Units
-from skipstone.pruning.kind import Places, Stored
 from skipstone.pruning.residual import matching
 from tests.indexes.test_text import SCHEMA
 from tests.indexes.test_text import tables as texts_and_conditions
-from tests.test_text_row_groups import KINDS
+from tests.test_text_row_groups import KINDS, evidence_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator
     from pathlib import Path
 
     from skipstone.indexes.text import TextIndex
@@ -225,28 +227,22 @@ def test_a_row_group_of_one_page_has_one_filter(tmp_path: Path) -> None:
     assert table.query(RARE[3][0], ["id"]).column("id").to_pylist() == [40]
 
 
+@pytest.mark.parametrize("size", [-1, -(1 << 30), 60, 1 << 30])
+def test_a_page_that_ends_beyond_its_chunk_is_not_passed(size: int) -> None:
+    """What lies behind the chunk is not read."""
+    header = PageHeader(
+        type=PageType.DICTIONARY_PAGE,
+        uncompressed_page_size=10,
+        compressed_page_size=size,
+        dictionary_page_header=DictionaryPageHeader(num_values=1, encoding=Encoding.PLAIN),
+    ).to_bytes()
+    source = io.BytesIO(header.ljust(50, b"\0") + bytes(1_000))
+    with pytest.raises(FormatError, match="beyond its chunk"):
+        footers._first_page(source, 0, 50)
+    assert source.tell() == 50
+
+
 # -- against brute force ---------------------------------------------------------------------------
-
-
-def asked(kind: TextIndex, files: Sequence[pa.Array], cut: int) -> tuple[Any, list[int], int]:
-    """The evidence about one file whose row groups are ``files``, and their rows."""
-    rows = [len(file) for file in files]
-    builder = ColumnsBuilder([kind], SCHEMA, BuildSettings(), sum(rows), rows)
-    if builder.asks_pages("c"):
-        builder.paged("c", [1] * len(rows))
-    whole = pa.concat_arrays(files)
-    for at in range(0, len(whole), cut):
-        builder.add("c", whole.slice(at, cut))
-    found = builder.finish(len(whole))
-    assert not any("failed" in text for text in found.reasons.values()), found.reasons
-    one, none = np.zeros(1, np.int64), np.full(1, -1, np.int64)
-    sidecar = pa.array([found.filters], pa.large_binary())
-    places = Places(packs=(), pack=none, offset=none, length=none, inline=sidecar)
-    value = found.filter_places.get(kind, pa.nulls(1, text_groups.PLACE))
-    evidence = kind.of_row_groups().read_back(
-        Stored(type=pa.string(), values=value, rows=one, nulls=none, row_of_file=one, places=places)
-    )
-    return evidence, rows, len(whole)
 
 
 @settings(deadline=None)
@@ -259,8 +255,9 @@ def test_no_part_with_a_match_is_skipped(
     with pytest.MonkeyPatch.context() as patch:
         for name, value in (("LEAST_TEXT", 0), ("_LEAST", -100), ("LARGE", 1), ("PART", 9)):
             patch.setattr(text_groups, name, value)
-        evidence, rows, total = asked(kind, files, cut)
-    count = np.array(rows, np.int64)
+        evidence = evidence_of(kind, files, cut)
+    count = np.array([len(file) for file in files], np.int64)
+    total = int(count.sum())
     # Units are row groups, or runs of rows between the pages of another column.
     edges = data.draw(st.sets(st.integers(1, max(total - 1, 1)), max_size=4))
     starts = sorted({*(np.cumsum(count) - count).tolist(), *edges} & set(range(total)))

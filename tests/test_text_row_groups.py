@@ -223,10 +223,13 @@ KINDS: list[TextIndex] = [
 ]
 
 
-def asked(kind: TextIndex, files: Sequence[pa.Array], cut: int) -> tuple[Any, Units]:
-    """The evidence about one file whose row groups are ``files``; a chunk has ``cut`` rows."""
+def evidence_of(kind: TextIndex, files: Sequence[pa.Array], cut: int) -> Any:
+    """The evidence about one file whose row groups are ``files``, in pages of one row; a chunk has
+    ``cut`` rows."""
     rows = [len(file) for file in files]
     builder = ColumnsBuilder([kind], SCHEMA, BuildSettings(), sum(rows), rows)
+    if builder.asks_pages("c"):
+        builder.paged("c", [1] * len(rows))
     whole = pa.concat_arrays(files)
     for at in range(0, len(whole), cut):
         builder.add("c", whole.slice(at, cut))
@@ -236,14 +239,19 @@ def asked(kind: TextIndex, files: Sequence[pa.Array], cut: int) -> tuple[Any, Un
     sidecar = pa.array([found.filters], pa.large_binary())
     places = Places(packs=(), pack=none, offset=none, length=none, inline=sidecar)
     value = found.filter_places.get(kind, pa.nulls(1, text_groups.PLACE))
-    evidence = kind.of_row_groups().read_back(
+    return kind.of_row_groups().read_back(
         Stored(type=pa.string(), values=value, rows=one, nulls=none, row_of_file=one, places=places)
     )
-    count = np.array(rows, np.int64)
+
+
+def asked(kind: TextIndex, files: Sequence[pa.Array], cut: int) -> tuple[Any, Units]:
+    """The evidence about one file, and its row groups."""
+    evidence = evidence_of(kind, files, cut)
+    count = np.array([len(file) for file in files], np.int64)
     units = Units(
         level=Level.ROW_GROUP,
-        file=np.zeros(len(rows), np.int64),
-        ordinal=np.arange(len(rows)),
+        file=np.zeros(len(files), np.int64),
+        ordinal=np.arange(len(files)),
         first_row=np.cumsum(count) - count,
         rows=count,
     )

@@ -220,7 +220,13 @@ def _first_page(source: BinaryIO, at: int, stop: int) -> int:
         page = header.data_page_header or header.data_page_header_v2
         if page is not None:
             return page.num_values
-        at += length + header.compressed_page_size
+        at += length
+        size = header.compressed_page_size
+        if not 0 <= size < stop - at:
+            raise FormatError(
+                "a page ends beyond its chunk", offset=at, expected=stop - at, got=size
+            )
+        at += size
     return 0
 
 
