@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import threading
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -28,13 +29,15 @@ class Taken:
 def together(few: int = 16, pieces: int = 32, small_chunk: int | None = 0) -> Iterator[Taken]:
     """More than ``few`` files, in batches of ``pieces``; chunks of more than ``small_chunk`` bytes
     are read by pages."""
-    taken = Taken()
+    taken, lock = Taken(), threading.Lock()  # batches are read by several threads
     real = bulk_columns.read_bulk
 
     def counted(*arguments: Any, **options: Any) -> Any:
         found = real(*arguments, **options)
-        taken.calls += 1
-        taken.whole += bool(found.done.all())
+        whole = bool(found.done.all())
+        with lock:
+            taken.calls += 1
+            taken.whole += whole
         return found
 
     with pytest.MonkeyPatch.context() as patch:
