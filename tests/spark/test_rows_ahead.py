@@ -85,6 +85,16 @@ def test_the_rows_are_those_of_plain_spark(
     assert table.read(session, where, columns=["ID"]).columns == plain.select("ID").columns
 
 
+def test_files_without_a_match_lie_between_those_with_one(
+    session: SparkSession, table: skipstone.Table, said: Any
+) -> None:
+    # Bounds keep every file; every second one is read for nothing.
+    none = ", ".join(f"'s{tens}3'" for tens in range(1, 10, 2))
+    found = table.read(session, f"s LIKE '%3' AND s NOT IN ({none})")
+    assert said().startswith(f"{AHEAD}5 rows from ")
+    assert sorted(row.id for row in found.collect()) == [3, 23, 43, 63, 83]
+
+
 def test_no_columns_and_a_column_twice(
     session: SparkSession, table: skipstone.Table, said: Any
 ) -> None:

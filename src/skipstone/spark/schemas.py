@@ -15,6 +15,7 @@ from .versions import to_arrow
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.types import StructType
 
 
@@ -59,6 +60,14 @@ def in_types(table: pa.Table, schema: StructType) -> pa.Table:
     return pa.Table.from_arrays(
         [_exactly(column, field.type) for column, field in pairs], schema=wanted
     )
+
+
+def local_frame(spark: SparkSession, rows: pa.Table, schema: Any = None) -> DataFrame:
+    """The DataFrame of these rows; ``TypeError`` before Spark 4.
+
+    Spark takes no batch that comes after an empty one, so there is one batch.
+    """
+    return spark.createDataFrame(rows.combine_chunks(), schema)
 
 
 def _exactly(column: pa.ChunkedArray, type: pa.DataType) -> pa.ChunkedArray:

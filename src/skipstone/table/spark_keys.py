@@ -24,6 +24,7 @@ from skipstone.predicate.value_array import as_literals
 from skipstone.spark.facts import FactsPruner
 from skipstone.spark.read_path import is_ansi
 from skipstone.spark.scan_log import KEYS
+from skipstone.spark.schemas import local_frame
 from skipstone.spark.session import settings_of
 from skipstone.spark.versions import collected
 
@@ -137,7 +138,7 @@ def _compares_otherwise(type: str) -> bool:
 
 def _frame(spark: SparkSession, table: pa.Table, schema: Any = None) -> DataFrame:
     try:
-        return spark.createDataFrame(table, schema)
+        return local_frame(spark, table, schema)
     except TypeError:  # before Spark 4
         names = table.schema.names if schema is None else schema
         return spark.createDataFrame(list(zip(*table.to_pydict().values(), strict=True)), names)

@@ -33,7 +33,7 @@ from skipstone.spark.read_choice import (
 from skipstone.spark.read_path import UNFILTERED, miscounted, read_connect, wanted_nulls
 from skipstone.spark.scan_log import scan_log
 from skipstone.spark.scans import Scan
-from skipstone.spark.schemas import in_types
+from skipstone.spark.schemas import in_types, local_frame
 from skipstone.spark.session import (
     ZONE,
     is_connect,
@@ -409,7 +409,7 @@ def _ahead(
             rows = few_rows(scan)
     if rows is None:
         return _Found(by_cost(scan), scan)
-    frame = spark.createDataFrame(in_types(rows.select(schema.names), schema), schema)
+    frame = local_frame(spark, in_types(rows.select(schema.names), schema), schema)
     took = f"{plural(rows.num_rows, 'row')} from {size(meter.bytes_read)}"
     choice = Choice(Way.AHEAD, f"{took}, planned as {choice.why}")
     return _Found(choice, scan, _marked(spark, table, frame, scan, choice))
