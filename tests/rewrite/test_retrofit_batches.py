@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -14,6 +16,7 @@ from hypothesis import strategies as st
 from skipstone.errors import FormatError
 from skipstone.parquet.encodings.values import ByteArrays
 from skipstone.parquet.format.bloom_filter import BloomFilter, optimal_bytes, xxh64_values
+from skipstone.parquet.reading.file import ParquetFile
 from skipstone.parquet.writing import chunk_copier as chunk_copy
 from skipstone.parquet.writing.chunk_statistics import BloomFilterBuilder
 from skipstone.rewrite import retrofit
@@ -132,3 +135,39 @@ def test_a_filter_is_that_of_its_distinct_values(
     if kind == "<f8" and 0 in found:  # equal to a value, and stored otherwise
         straight.insert(xxh64_values(np.array([-0.0])))
     assert np.array_equal(made.blocks, straight.blocks)
+
+
+def test_filters_of_a_file_that_does_not_pay_for_compiled_code(tmp_path: Path) -> None:
+    """One process writes it twice: before numba is imported, and with the compiled loops."""
+    n = np.arange(70_000)
+    data = pa.table({"key": n * 7, "half": n / 2, "text": [f"name {i}" for i in n.tolist()]})
+    pq.write_table(data, tmp_path / "data.parquet", use_dictionary=["text"])
+    script = (
+        "import sys\n"
+        "from skipstone.parquet.format.bloom_filter import COMPILED\n"
+        "from skipstone.rewrite import retrofit\n"
+        "filters = dict.fromkeys(('key', 'half', 'text'), 0.01)\n"
+        "report = retrofit('data.parquet', bloom=filters, output='plain.parquet')\n"
+        "assert report.added['bloom filter'] == 3, report\n"
+        "assert 'numba' not in sys.modules\n"
+        "COMPILED.load()\n"
+        "retrofit('data.parquet', bloom=filters, output='compiled.parquet')\n"
+    )
+    subprocess.run(
+        [sys.executable, "-c", script],
+        cwd=tmp_path,
+        env={"PYTHONPATH": ":".join(sys.path)},
+        check=True,
+    )
+    plain, compiled = (tmp_path / f"{name}.parquet" for name in ("plain", "compiled"))
+    assert plain.read_bytes() == compiled.read_bytes()
+    for column in data.column_names:
+        made = ParquetFile(plain).bloom_filter(0, column)
+        assert made is not None
+        values = data[column].combine_chunks()
+        stored = (
+            ByteArrays.from_arrow(values.cast(pa.binary()))
+            if column == "text"
+            else values.to_numpy()
+        )
+        assert made.check(xxh64_values(stored)).all()

@@ -14,6 +14,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
 from skipstone.errors import FormatError, SkipstoneError, StaleError
+from skipstone.parquet.format.bloom_filter import COMPILED
 from skipstone.parquet.format.enums import Encoding
 from skipstone.parquet.format.metadata import ColumnMetaData, Statistics
 from skipstone.parquet.reading.page_metadata import (
@@ -86,6 +87,8 @@ class RetrofitWriter:
     def write(self, out: ByteSink) -> None:
         """The whole new file."""
         file, writer = self.file, FileWriter(out)
+        if (hashed := self._hashed()) >= COMPILED.total:
+            COMPILED.for_work(hashed)
         groups: list[list[ChunkWriter]] = []
         for chunk in self._chunks(writer):
             self._describe(chunk)
@@ -101,6 +104,18 @@ class RetrofitWriter:
             edits.append(RowGroupEdit(chunks=[each.fields for each in placed], fields=fields))
         editor = FooterEditor.of(file.footer).edited(edits)
         writer.write_footer(editor.with_column_orders(len(self.leaves)).to_bytes())
+
+    def _hashed(self) -> int:
+        """The values to hash, but for those of dictionaries."""
+        chunks = [key for key, needs in self.needs.items() if "bloom filter" in needs]
+        coded = self.file.footer.chunk("encodings")
+        return sum(
+            [
+                self.file.chunk_pages.place(key).num_values
+                for key in chunks
+                if not coded[key] & (1 << Encoding.RLE_DICTIONARY | 1 << Encoding.PLAIN_DICTIONARY)
+            ]
+        )
 
     # -- chunks ------------------------------------------------------------------------------------
 

@@ -36,7 +36,7 @@ XXH64 with seed 0, all arithmetic modulo 2^64, all reads little-endian:
     then               h += length; the rest goes in by 8, by 4, by single bytes; avalanche
 
 Values of one width go through NumPy, one operation for all of them; byte arrays of many lengths
-through the ``xxhash`` package one by one, or from 4,096 on through a compiled loop
+through the ``xxhash`` package one by one, or through a compiled loop where there are many
 (``bloom_jit.py``). Source: the xxHash specification 0.1.1.
 """
 
@@ -108,7 +108,7 @@ P1, P2, P3, P4, P5 = (
     0x27D4EB2F165667C5,
 )
 _P1, _P2, _P3, _P4, _P5 = map(np.uint64, (P1, P2, P3, P4, P5))
-# Byte strings from which the compiled loop is worth its import.
+# Byte strings of a call that count as work for the compiled loop.
 _MANY = 4_096
 
 
@@ -155,8 +155,10 @@ class BloomKernels:
     words: Callable[[NDArray[np.uint32], Hashes], None]
 
 
-#: Only for many values, which always pay for the loading.
-COMPILED = CompiledKernels[BloomKernels](module=f"{__package__}.bloom_jit", once=0)
+#: In values, of which NumPy inserts eight in a microsecond, and hashes four strings.
+COMPILED = CompiledKernels[BloomKernels](
+    module=f"{__package__}.bloom_jit", total=1_500_000, share=1 / 16
+)
 
 
 def read_header(

@@ -50,6 +50,7 @@ from ..._arrays import distinct
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
+    from skipstone.parquet.format.bloom_filter import BloomKernels
     from skipstone.parquet.format.schema import ColumnDescriptor
     from skipstone.parquet.pages.column_values import LeafColumn, Run
 
@@ -327,6 +328,8 @@ def _boundary_order(lows: list[Any], highs: list[Any]) -> BoundaryOrder:
 
 
 _FEW: Final = 1 << 16
+# Hashes that wait for one insertion by NumPy, which takes about as long for few as for many.
+_WAITING: Final = 1 << 20
 
 
 class BloomFilterBuilder:
@@ -337,27 +340,28 @@ class BloomFilterBuilder:
         self._held: list[NDArray[np.uint64]] | None = [] if num_values <= _FEW else None
         few = 1 if num_values <= _FEW else num_values
         self._filter = BloomFilter.of_size(optimal_bytes(few, fpp))
+        self._waiting: list[NDArray[np.uint64]] = []
         self._lock = Lock()
         self._equal = set[int]()
 
     def add(self, values: Values) -> None:
         """Add values; some of them may have been added before."""
         self._add_equal(values)
-        numbers = isinstance(values, np.ndarray) and values.dtype.itemsize == 8
-        compiled = COMPILED.for_work(len(values)) if self._held is None and numbers else None
-        if compiled is not None:
-            words = np.ascontiguousarray(values).view(np.uint64)
-            words.flags.writeable = False
-            with self._lock:
-                compiled.words(self._filter.blocks, words)
+        compiled = self._compiled(len(values))
+        if compiled is None or not isinstance(values, np.ndarray) or values.dtype.itemsize != 8:
+            self._insert(xxh64_values(values), compiled)
             return
-        self.add_hashes(xxh64_values(values))
+        words = np.ascontiguousarray(values).view(np.uint64)
+        words.flags.writeable = False
+        with self._lock:
+            compiled.words(self._filter.blocks, words)
 
     def add_used(self, values: Values, used: NDArray[np.bool_]) -> None:
         """Add those values that are ``used``."""
         if isinstance(values, np.ndarray) and values.dtype.kind == "f":
             self._add_equal(values[used])
-        self.add_hashes(xxh64_values(values)[used])
+        hashes = xxh64_values(values)[used]
+        self._insert(hashes, self._compiled(len(hashes)))
 
     def _add_equal(self, values: Values) -> None:
         """Add values that equal some of these in other bits; they do not count as distinct."""
@@ -368,32 +372,41 @@ class BloomFilterBuilder:
             equal.append(np.nan)
         self._equal.update(xxh64_values(np.array(equal, values.dtype)).tolist())
 
-    def add_hashes(self, hashes: NDArray[np.uint64]) -> None:
-        """Add values by their hashes."""
+    def _compiled(self, values: int) -> BloomKernels | None:
+        return None if self._held is not None else COMPILED.for_work(values)
+
+    def _insert(self, hashes: NDArray[np.uint64], compiled: BloomKernels | None) -> None:
         if self._held is not None:
             self._held.append(hashes)
             return
         hashes = hashes.view()
         hashes.flags.writeable = False
-        compiled = COMPILED.for_work(len(hashes))
         with self._lock:
-            if compiled is None:
-                self._filter.insert(hashes)
-            else:
+            if compiled is not None:
                 compiled.hashes(self._filter.blocks, hashes)
+                return
+            self._waiting.append(hashes)
+            if sum(map(len, self._waiting)) >= _WAITING:
+                self._insert_waiting()
+
+    def _insert_waiting(self) -> None:
+        waiting, self._waiting = self._waiting, []
+        if waiting:
+            self._filter.insert(np.concatenate(waiting))
 
     @property
     def ndv(self) -> int:
         """The number of distinct values; see the module."""
         if self._held is not None:
             return len(distinct(np.concatenate(self._held))) if self._held else 0
+        self._insert_waiting()
         blocks = self._filter.blocks
         bits = 8 * blocks.nbytes
         unset = bits - int(np.bitwise_count(blocks).sum())
         return round(-bits / 8 * math.log(max(unset, 1) / bits))
 
     def filter(self) -> BloomFilter:
-        """The filter for that number."""
+        """The filter for that number, once all values are added."""
         wanted = optimal_bytes(self.ndv, self._fpp)
         if self._held is not None:
             made = BloomFilter.of_size(wanted)

@@ -110,8 +110,18 @@ class Ordering:
             return Extremes(
                 _one(run.values, int(order[held.min()])), _one(run.values, int(order[held.max()]))
             )
-        low, high = _ends(self._comparable(run.values))
-        return Extremes(_one(run.values, low), _one(run.values, high))
+        keys = self._comparable(run.values)
+        if isinstance(keys, np.ndarray):
+            return Extremes(
+                _one(run.values, int(keys.argmin())), _one(run.values, int(keys.argmax()))
+            )
+        import pyarrow.compute as pc
+
+        ends = pc.min_max(keys)
+        if self.form is Form.DECIMAL:  # the keys of long decimals are other bytes than the values
+            low, high = (pc.index(keys, ends[name]).as_py() for name in ("min", "max"))
+            return Extremes(_one(run.values, low), _one(run.values, high))
+        return Extremes(ends["min"].as_py(), ends["max"].as_py())
 
     @property
     def _as_numbers(self) -> bool:
@@ -229,14 +239,3 @@ def _one(values: Values, at: int) -> bytes:
         return values.data[values.offsets[at] : values.offsets[at + 1]].tobytes()
     found: bytes = values[at].tobytes()
     return found
-
-
-def _ends(keys: Any) -> tuple[int, int]:
-    """The positions of the smallest and the largest key."""
-    if isinstance(keys, np.ndarray):
-        return int(keys.argmin()), int(keys.argmax())
-    import pyarrow.compute as pc
-
-    found = pc.min_max(keys)
-    low, high = (pc.index(keys, found[name]).as_py() for name in ("min", "max"))
-    return low, high
