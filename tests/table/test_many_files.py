@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
 from hypothesis import assume, event, given, note
@@ -22,7 +23,7 @@ from hypothesis import strategies as st
 
 import skipstone
 from skipstone.errors import FormatError, SkipstoneError, StaleError, UnsupportedError
-from skipstone.parquet.reading.bulk_chunks import KERNELS
+from skipstone.parquet.reading.bulk_chunks import KERNELS, BulkChunks
 from skipstone.predicate.binding import bind
 from skipstone.predicate.render import to_sql
 from skipstone.rewrite.encrypt_file import encrypt
@@ -34,7 +35,7 @@ from tests.table.brute_force import picked, rows_of, skipstone_name
 from tests.table.together import together
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from skipstone.predicate.tree import Expr
 
@@ -241,6 +242,59 @@ def test_rows_that_surely_match(lake: Path) -> None:
         assert table.query().equals(every())
         assert table.query("id >= 0", ["`dot.ted`"]).equals(every().select(["dot.ted"]))
         assert table.query("id >= 0", []).num_rows == table.count("id >= 0") == FILES * ROWS
+        assert taken.whole == taken.calls > 0
+
+
+ODD = ", ".join(map(str, range(1, 1_501, 2)))
+#: by numbers, and doubles of which -1 is NaN; nulls are left out before
+MANY_WORDS: dict[str, Callable[[Any, Any], Any]] = {
+    f"n IN ({ODD})": lambda n, d: n % 2 == 1,
+    "n <= 800": lambda n, d: n <= 800,
+    "d >= 300": lambda n, d: (d >= 300) | (d == -1),
+    f"d IN (0, {ODD})": lambda n, d: (d % 2 == 1) & (d != -1) | (d == 0),
+    f"d IN (CAST('NaN' AS DOUBLE), {ODD})": lambda n, d: d % 2 == 1,
+    f"NOT (n IN ({ODD})) AND d < 600": lambda n, d: (n % 2 == 0) & (d < 600) & (d != -1),
+}
+
+
+def test_many_values_of_a_dictionary_are_decided_by_its_entries(tmp_path: Path) -> None:
+    """However many of the entries match, rows are not decoded: each entry stands for many."""
+    root = tmp_path / "lake"
+    root.mkdir()
+    n, d, nulls = [], [], np.random.default_rng(7)
+    for number in range(FILES):
+        rng = np.random.default_rng(number)
+        n.append(rng.integers(1, 1_501, ROWS))
+        d.append(rng.integers(0, 1_500, ROWS) / 2)
+        d[-1][:2] = -1, 0
+        null = nulls.random(ROWS) < 0.05
+        doubles = np.where(d[-1] == -1, np.nan, np.where(d[-1] == 0, -0.0, d[-1]))
+        made = {"n": pa.array(n[-1].astype(np.int32), mask=null), "d": pa.array(doubles, mask=null)}
+        made["id"] = pa.array(np.arange(ROWS) + number * ROWS)
+        n[-1], d[-1] = n[-1][~null], d[-1][~null]
+        pq.write_table(pa.table(made), root / f"{number:02}.parquet", use_dictionary=number < 32)
+    ids = np.concatenate(
+        [
+            pq.read_table(each).filter(pc.field("n").is_valid())["id"]
+            for each in sorted(root.iterdir())
+        ]
+    )
+    table, values = skipstone.Table(str(root)), BulkChunks.values
+    decoded: list[BulkChunks] = []
+
+    def counted(chunks: BulkChunks) -> pa.Array | None:
+        decoded.append(chunks)
+        return values(chunks)
+
+    with together() as taken, pytest.MonkeyPatch.context() as patch:
+        patch.setattr(BulkChunks, "values", counted)
+        for where, holds in MANY_WORDS.items():
+            right = ids[holds(np.concatenate(n), np.concatenate(d))].tolist()
+            decoded.clear()
+            assert table.count(where) == len(right)
+            # With NaN nothing tells which numbers may match.
+            assert "NaN" in where or all((each.entries == 0).any() for each in decoded)
+            assert table.query(where, ["id"])["id"].to_pylist() == right
         assert taken.whole == taken.calls > 0
 
 

@@ -261,13 +261,17 @@ class StoredColumn:
         numbers that they are compared faster in one array. ``every``: there may be many."""
         chunks, pages = self.chunks, self.chunks.pages
         self._unpack_others()
-        plain = (pages[:, VERSION] == 0) | (pages[:, ENCODING] == Encoding.PLAIN)
+        is_words = pages[:, VERSION] == 0
+        plain = ~is_words & (pages[:, ENCODING] == Encoding.PLAIN)
         most = int(pages[plain, VALUES].sum())
+        # Any number of words may be candidates, since each stands for many rows. They take at least
+        # four bytes each.
+        words = int(np.minimum(pages[is_words, VALUES], pages[is_words, SIZE] // 4).sum())
         lows, highs, bits = sought.spans
         needle = np.frombuffer(sought.needle[:_LONGEST], np.uint8)
         one, two = _rarest(sought.needle[:_LONGEST])
         every = every or (len(lows) > _MANY_SPANS and not kind)
-        room = most if every else min(most, 1024 + most // 8)
+        room = words + (most if every else min(most, 1024 + most // 8))
         while True:
             slot, where, size = (np.empty(room, np.int64) for _ in range(3))
             count = chunks.kernels.candidates(
@@ -280,7 +284,7 @@ class StoredColumn:
                 return slot[:count], where[:count], size[:count]
             if kind:
                 return None
-            room = most
+            room = words + most
 
     def _places(self, at: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         """Place and length of the values of some rows; the length is -1 for nulls."""
