@@ -7,6 +7,7 @@ next ones ask all files together, with one read for each.
 
 from __future__ import annotations
 
+import shutil
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -150,3 +151,56 @@ def test_unions_that_leave_half_of_the_rows_are_made_for_a_sample(
         assert table.query(where).equals(right)
     one = table.scan("city = 'c-07'").plan
     assert [step.considered for step in one.steps if step.level is Level.ROW] == [FILES * ROWS]
+
+
+COUNTED = {
+    "city <> 'c-07'": lambda city, kind: city is not None and city != "c-07",
+    "kind <> 3 and city <> 'c-01'": lambda city, kind: city not in (None, "c-01") and kind != 3,
+    "city in ('c-01', 'c-02', 'c-03')": lambda city, kind: city in ("c-01", "c-02", "c-03"),
+}
+
+
+@pytest.mark.parametrize("where", COUNTED)
+def test_a_count_asks_indexes_that_leave_most_rows(laid: tuple[str, pa.Table], where: str) -> None:
+    """To take most rows out of a file takes longer than to read all. A count takes none, and
+    ``explain`` without columns has its plan."""
+    path, rows = laid
+    expected = sum(map(COUNTED[where], rows["city"].to_pylist(), rows["kind"].to_pylist()))
+
+    def asked(columns: list[str] | None) -> int:
+        plan = skipstone.Table(path).explain(where, columns=columns).plan
+        considered = [step.considered for step in plan.steps if step.level is Level.ROW]
+        settled = sum(detail.exact for detail in plan.details.values())
+        assert settled in (8, FILES)
+        assert max(considered) == settled * ROWS
+        return settled
+
+    assert asked(None) == asked(["city"]) == 8
+    assert asked([]) == FILES
+    table = skipstone.Table(path)
+    assert table.count(where) == table.count(where) == expected
+    assert table.query(where, []).num_rows == table.query(where).num_rows == expected
+
+
+def test_a_count_reads_what_indexes_do_not_decide(
+    laid: tuple[str, pa.Table], tmp_path: Path
+) -> None:
+    """A pattern leaves rows undecided, and files that changed have no facts."""
+    path, rows = laid
+    cities = [each or "" for each in rows["city"].to_pylist()]
+    table = skipstone.Table(path)
+    like = "city like 'c-%7'"
+    assert table.count(like) == sum(each.endswith("7") for each in cities)
+    home = tmp_path / "table"
+    shutil.copytree(path, home)
+    changed = skipstone.Table(str(home))
+    changed.build(indexes=["city:bitmap", "kind:bitmap"])
+    where = "city <> 'c-07'"
+    before = sum(each not in ("", "c-07") for each in cities)
+    assert changed.count(where) == before
+    pq.write_table(rows.slice(0, 100), home / "part-05.parquet")
+    gone = sum(each not in ("", "c-07") for each in cities[5 * ROWS : 6 * ROWS])
+    new = sum(each not in ("", "c-07") for each in cities[:100])
+    assert changed.count(where) == before - gone + new
+    plan = changed.explain(where, columns=[]).plan
+    assert sum(detail.exact for detail in plan.details.values()) == FILES - 1

@@ -213,6 +213,11 @@ class ModelRows:
     ) -> Sequence[KnownRows]:
         return ()
 
+    def stored(
+        self, files: np.ndarray[tuple[int], np.dtype[np.int64]], column: str
+    ) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
+        return np.full(len(files), -1, np.int64)
+
 
 # -- strategies ------------------------------------------------------------------------------------
 

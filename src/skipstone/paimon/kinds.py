@@ -14,6 +14,7 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, Self
 
+import numpy as np
 import pyarrow as pa
 
 from skipstone.errors import UnsupportedError
@@ -23,7 +24,7 @@ from skipstone.pruning.file_bounds import intervals_of
 from skipstone.pruning.interval import interval_bounds
 from skipstone.pruning.kind import Builder, Index, IntArray, PerFile, Rows
 
-from .base import PaimonIndex, memory_size, place_fields
+from .base import PaimonIndex, integers_of, memory_size, place_fields
 from .bloom import PaimonBloom
 from .container_builder import RowsBuilder
 from .format import bitmap, bsi, range_bitmap
@@ -67,6 +68,20 @@ class RowIndex(PerFile, PaimonIndex):
         intervals = intervals_of(rows.stored)
         return interval_bounds(leaf, intervals if rows.at is None else intervals.where(rows.at))
 
+    def stored_bytes(self, files: IntArray) -> IntArray:
+        """About the most bytes that reading the column takes in each of ``files``: packed indices
+        of a small dictionary take the time of two bytes each. -1 where that is not known."""
+        stored, found = self.stored, np.full(len(files), -1, np.int64)
+        if stored is None:
+            return found
+        if "distinct" not in stored.cache:
+            stored.cache["distinct"] = integers_of(stored.values, "distinct", -1)
+        facts = stored.row_of_file[files]
+        distinct, rows = stored.cache["distinct"][facts], stored.rows[facts]
+        is_small = (facts >= 0) & (distinct >= 0) & (distinct <= _SMALL_DICTIONARY) & (rows >= 0)
+        found[is_small] = 2 * rows[is_small]
+        return found
+
     def of_file(self, file: int, shared: dict[Any, Any] | None = None) -> FileRows | None:
         """Evidence about the rows of one file; ``None`` if this index was not built for it.
 
@@ -90,6 +105,10 @@ class RowIndex(PerFile, PaimonIndex):
             fact=row,
             shared=shared,
         )
+
+
+#: values of a dictionary that takes few bytes beside the rows
+_SMALL_DICTIONARY = 4096
 
 
 class IndexedRows:
@@ -145,6 +164,13 @@ class IndexedRows:
             )
             found.append(made if took is None else replace(made, **took))
         return found
+
+    def stored(self, files: IntArray, column: str) -> IntArray:
+        """See ``RowSource``."""
+        for index in self.indexes:
+            if index.column == column:
+                return index.stored_bytes(files)
+        return np.full(len(files), -1, np.int64)
 
 
 class Bitmap(RowIndex):

@@ -69,8 +69,8 @@ class ObjectPlanRequest:
     says how to evaluate facts that do not fit in memory. Without ``file_index`` no sidecar is used.
     ``adjacent`` are sidecars next to the data files that no store refers to. ``data_files`` are the
     levels below the files; the planner opens them where ``costs`` say that it pays. ``share``
-    estimates how much of a file lies in the columns of the predicate. ``shown`` as of
-    ``PlanInput``.
+    estimates how much of a file lies in the columns of the predicate. ``shown``, ``own`` and
+    ``counted`` as of ``PlanInput``.
     """
 
     tree: Bound
@@ -91,6 +91,7 @@ class ObjectPlanRequest:
     share: float = 1.0
     shown: bool = True
     own: bool = False
+    counted: bool = False
 
 
 def indexed_expressions(
@@ -186,6 +187,7 @@ def plan_objects(request: ObjectPlanRequest) -> Plan:
             share=request.share,
             shown=request.shown,
             own=request.own or not request.shown,
+            counted=request.counted,
         )
     )
     for matched in matches:
@@ -326,6 +328,11 @@ class _RowSources:
         self, leaves: Sequence[Leaf], files: NDArray[np.int64], fetch: Fetch
     ) -> Sequence[KnownRows]:
         return () if self.indexed is None else self.indexed.known(leaves, files, fetch)
+
+    def stored(self, files: NDArray[np.int64], column: str) -> NDArray[np.int64]:
+        if self.indexed is None:
+            return np.full(len(files), -1, np.int64)
+        return self.indexed.stored(files, column)
 
 
 def _fetch(

@@ -42,7 +42,7 @@ from .._arrays import distinct
 from . import Cause, Evidence, Level, Reason
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from numpy.typing import NDArray
 
@@ -63,6 +63,8 @@ _DECODE = 5e-9
 ROW_CPU = 50e-6
 #: and of each row that it joins for its answer
 JOINED_CPU = 30e-9
+#: and of each row that the reader takes from a file of which it does not read every row
+CHOSEN_CPU = 5e-9
 #: of more units an eighth is the sample: at least ``FEW // 2``, at most ``_SAMPLE``
 FEW = 16
 _SAMPLE = 32
@@ -229,9 +231,16 @@ class CostGate:
             return None
         return spread(undecided, _FEW_OWN if self.own and level is Level.PAGE else FEW)
 
-    def reading(self, source: Source | None, units: Units) -> NDArray[np.float64]:
-        """Seconds of reading the columns of the predicate in each unit."""
+    def reading(
+        self, source: Source | None, units: Units, most: Mapping[str, IntArray] | None = None
+    ) -> NDArray[np.float64]:
+        """Seconds of reading the columns of the predicate in each unit; some of these columns have
+        ``most`` bytes in each, -1 unknown."""
         stored = (self._whole(units) * self.share).astype(np.int64)
+        if most:
+            one = stored // len(self.columns)
+            told = [np.where(size < 0, one, np.minimum(size, one)) for size in most.values()]
+            stored = np.sum(told, axis=0) + one * (len(self.columns) - len(told))
         if source is not None:
             known = source.stored(units, self.columns)
             if known is not None:

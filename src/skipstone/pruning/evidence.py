@@ -350,3 +350,7 @@ class RowSource(Protocol):
     ) -> Sequence[KnownRows]:
         """Answers for each of the leaves, in their order; empty where any has none. Those of
         ``files`` that are cheaper to ask together are asked here."""
+
+    def stored(self, files: NDArray[np.int64], column: str) -> NDArray[np.int64]:
+        """About the most bytes that reading ``column`` takes in each of the files, by what its
+        indexes know of its values; -1 where they know nothing."""

@@ -338,7 +338,7 @@ class PlanInput:
     bytes that evidence needs. By ``costs``, a finer level leaves out units where it would cost
     more than it saves; ``share`` estimates how much of a file lies in the columns of the predicate.
     A plan that is not ``shown`` need not name row groups of files whose rows are known; ``own`` as
-    of ``CostGate``.
+    of ``CostGate``, ``counted`` as of ``RowLevel``.
     """
 
     tree: Bound
@@ -354,6 +354,7 @@ class PlanInput:
     share: float = 1.0
     shown: bool = True
     own: bool = False
+    counted: bool = False
 
 
 def make_plan(given: PlanInput) -> Plan:
@@ -423,7 +424,9 @@ def _row_level(given: PlanInput, columns: frozenset[str], gate: CostGate) -> Row
     from .row_level import RowLevel
 
     counts = given.objects.row_counts
-    return RowLevel(given.tree, given.rows, columns, counts, given.fetch, gate)
+    return RowLevel(
+        given.tree, given.rows, columns, counts, given.fetch, gate, counted=given.counted
+    )
 
 
 def _complete(state: Evaluation, keep: NDArray[np.bool_]) -> NDArray[np.bool_]:

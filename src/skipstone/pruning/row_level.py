@@ -21,7 +21,7 @@ from skipstone.predicate.tree import Bound, Leaf, leaves
 from .._arrays import distinct
 from . import Bounds, Cause, Evidence, Level, Reason, RowSet, Units
 from .bounds import row_constants
-from .costs import EXPECTED, FEW, FREE, JOINED_CPU, OPENED, ROW_CPU
+from .costs import CHOSEN_CPU, EXPECTED, FEW, FREE, JOINED_CPU, OPENED, ROW_CPU
 from .evaluation import RowTask, combine, evaluate_rows
 from .plan import Step
 
@@ -54,7 +54,8 @@ _MOST_FILES = 10_000
 @dataclass(slots=True, eq=False)
 class RowLevel:
     """The row level of one plan: ``found`` has the bounds of each evaluated file, ``steps`` the
-    work of each index, ``reasons`` why some files were left out."""
+    work of each index, ``reasons`` why some files were left out. ``counted``: only the number of
+    rows is wanted, so that a file is not read where its indexes decide every row."""
 
     tree: Bound
     source: RowSource
@@ -62,6 +63,7 @@ class RowLevel:
     row_counts: NDArray[np.int64]
     fetch: Fetch
     gate: CostGate
+    counted: bool = False
     found: dict[int, Bounds[RowSet]] = field(default_factory=dict)
     steps: dict[tuple[str, str], Step] = field(default_factory=dict)
     reasons: list[Reason] = field(default_factory=list)
@@ -200,15 +202,24 @@ class RowLevel:
     def _pays(self, known: NDArray[np.int64], decided: float) -> bool:
         """Whether evaluating the files ``known`` saved more than it took: they need not be read as
         far as their rows are ``decided``, and not opened where no row is left. Of rows that are
-        left, the columns of the predicate may be part of the result."""
-        costs = self.gate.costs
-        read = self.gate.reading(None, Units.objects(known, self.row_counts[known])).mean()
-        left = [len(self.found[file].may) for file in known.tolist()]
-        gone = left.count(0) / len(known)
-        kept = sum(left) / max(int(self.row_counts[known].sum()), 1)
-        saved = decided * (1 - EXPECTED * kept) * float(read) + gone * costs.file * OPENED
-        indexes = len(self.steps) or 1
-        return saved > costs.rows * indexes + self._seconds / max(self._tasks, 1)
+        left, the columns of the predicate may be part of the result. The reader takes some of the
+        rows of a file one by one."""
+        costs, rows = self.gate.costs, self.row_counts[known]
+        # In an object store requests take the time, however few bytes they read.
+        columns = () if costs.at_once else self.gate.columns
+        sizes = {column: self.source.stored(known, column) for column in columns}
+        read = float(self.gate.reading(None, Units.objects(known, rows), sizes).mean())
+        found = [self.found[file] for file in known.tolist()]
+        left = np.array([len(each.may) for each in found], np.int64)
+        gone, kept = np.count_nonzero(left == 0) / len(known), left.sum() / max(rows.sum(), 1)
+        saved = decided * (1 - EXPECTED * kept) * read + gone * costs.file * OPENED
+        took = costs.rows * (len(self.steps) or 1) + self._seconds / max(self._tasks, 1)
+        if self.counted:
+            exact = sum(each.exact for each in found) / len(known)
+            saved = max(saved, exact * (read + costs.file * OPENED))
+        else:
+            took += CHOSEN_CPU * float(left[left < rows].sum()) / len(known)
+        return bool(saved > took)
 
     def rest(self, state: Evaluation) -> dict[int, Bounds[RowSet]]:
         """Runs after the finer levels, over the other undecided files; returns the bounds of all

@@ -143,9 +143,9 @@ class AggregateVerbs(OpenTable):
         >>> table.count("ts >= '2026-01-01'")
 
         In other files the pages that may hold matches are read; Parquet tables only. ``keys`` as
-        for ``query``.
+        for ``query``. ``explain(where, columns=[])`` shows the plan.
         """
-        request = PlanRequest(where=where, keys=keys, time_zone=time_zone, shown=False)
+        request = PlanRequest(where=where, columns=(), keys=keys, time_zone=time_zone, shown=False)
         return of_one_listing(self, request, self._counted)
 
     def _counted(self, scan: TableScan) -> int:

@@ -104,6 +104,12 @@ class PlanRequest:
     shown: bool = True
     own: bool = False
 
+    @property
+    def counted(self) -> bool:
+        """Whether only the number of rows is wanted."""
+        none = self.columns is not None and not len(self.columns)
+        return none and not self.order_by
+
 
 def scan_query(table: OpenTable, request: PlanRequest) -> TableScan:
     """See ``Table.scan``."""
@@ -166,6 +172,7 @@ def _scan_query(table: OpenTable, request: PlanRequest) -> TableScan:
             share=min(1.0, len(named) / max(len(schema), 1)),
             shown=request.shown,
             own=request.own,
+            counted=request.counted,
         )
     )
     reasons = outside(listing)
