@@ -209,6 +209,16 @@ def test_no_query_imports_pandas(table: str, request: pytest.FixtureRequest) -> 
     assert loaded & ABROAD == set()
 
 
+def test_a_query_of_many_files_without_a_match_imports_no_pandas(tmp_path: Path) -> None:
+    """Files are read together, and nothing but their rows says that there is no match."""
+    for number in range(40):
+        rows = pa.table({"amount": np.arange(100) / 4, "row": range(100)})
+        pq.write_table(rows, tmp_path / f"{number}.parquet", use_dictionary=False)
+    found, loaded = fresh_query(str(tmp_path), "query('amount = 7.3').num_rows")
+    assert found == 0
+    assert loaded & ABROAD == set()
+
+
 def test_letters_of_any_script_and_two_builds_import_no_pandas(plain: str, tmp_path: Path) -> None:
     path = str(tmp_path / "é")
     shutil.copytree(plain, path)

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias
 import numpy as np
 import pyarrow as pa
 
-from skipstone._arrays import arrow
+from skipstone._arrays import arrow, no_rows
 from skipstone.errors import FormatError
 from skipstone.parquet.reading.bulk_chunks import KERNELS, LENGTH, BulkKernels, Room
 from skipstone.parquet.reading.bulk_columns import BulkColumns, FilePart, Scratch, read_bulk
@@ -136,7 +136,7 @@ class BatchReader:
         read, matches, kernels = found
         at = np.flatnonzero(matches)
         if not len(at):
-            return at, self.schema.empty_table()
+            return at, no_rows(self.schema)
         places = arrow(at)
         try:
             have = {
