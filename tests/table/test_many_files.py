@@ -236,6 +236,45 @@ def test_conditions_and_columns(lake: Path, where: str) -> None:
         assert taken.whole == taken.calls > 0
 
 
+CASED = (
+    "an Error", "ERROR", "error", "errOR é", "ÉRROR", "Disk", "DISK", "dis\u212a", "\u0130ce",
+    "Ice", "ICE", "kilo", "\u212aILO", "tick\ntock", "TICK", "", None, "er%or", "ER_OR",
+    "x" * 60 + "ErRoR",
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("small", [0, None])
+@pytest.mark.parametrize("dictionary", [True, False])
+def test_texts_are_searched_in_any_case(
+    tmp_path: Path, dictionary: bool, small: int | None
+) -> None:
+    """Also where another character has i or k in its lower case: İ, and the Kelvin sign."""
+    root = tmp_path / "lake"
+    root.mkdir()
+    words = [CASED[each * 7 % 23 % len(CASED)] for each in range(1, 2_000)]
+    for number in range(20):
+        rows = pa.table({"word": words[number * 90 :][:90], "id": np.arange(90) + number * 90})
+        pq.write_table(rows, root / f"{number:02}.parquet", use_dictionary=dictionary)
+    lowered = [(word or "").lower() for word in words[: 20 * 90]]
+    table = skipstone.Table(str(root))
+    for text in ("error", "disk", "ice", "k", "é", "xerror", "none"):
+        right = [at for at, word in enumerate(lowered) if text in word]
+        with together(small_chunk=small) as taken:
+            for where in (f"word ILIKE '%{text.upper()}%'", f"lower(word) LIKE '%{text}%'"):
+                assert table.query(where, ["id"])["id"].to_pylist() == right
+                assert table.count(where) == len(right)
+                assert table.query(f"NOT ({where})", []).num_rows == sum(
+                    word is not None for word in words[: 20 * 90]
+                ) - len(right)
+            assert table.count(f"lower(word) LIKE '%{text.upper()}%'") == (
+                len(right) if text.upper() == text else 0
+            )
+        assert taken.calls > 0
+    with together(small_chunk=small):
+        assert table.count("word ILIKE '%er\\\\%or%'") == lowered.count("er%or")
+        assert table.count("word ILIKE '%e%_\\\\_o%'") == lowered.count("er_or")
+
+
 def test_rows_that_surely_match(lake: Path) -> None:
     table = skipstone.Table(str(lake))
     with together() as taken:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 import struct
 from dataclasses import dataclass
 from functools import cached_property
@@ -30,6 +31,8 @@ if TYPE_CHECKING:
 
 _ZERO: Final = 1 << 63  # the key of 0 and 0.0; that of -0.0 is the one before
 _MOST: Final = (1 << 64) - 1
+# Runs of ASCII without letters that the lower case of other characters contains.
+_SURE_CASE: Final = re.compile(r"[\x00-hjl-\x7f]+")
 
 
 # This many spans are tried for each key; of more, a hash of the key is looked at first.
@@ -44,7 +47,8 @@ class Sought:
     bytes as a number, so a smaller text has no larger key; with ``skip`` that of the bytes after so
     many, and 0 where there are none. That of a number of ``type`` is an
     unsigned one in the same order, of floats that of IEEE. ``needle`` are bytes that a text
-    contains; with ``decides``, all texts that contain them meet the condition.
+    contains, with ``any_case`` in any case of ASCII; with ``decides``, all texts that contain them
+    meet the condition.
     """
 
     type: pa.DataType
@@ -52,6 +56,7 @@ class Sought:
     highs: Spans = ()
     needle: bytes = b""
     skip: int = 0
+    any_case: bool = False
     decides: bool = False
 
     @cached_property
@@ -169,11 +174,17 @@ def _of_pattern(leaf: Leaf) -> Sought:
     """
     pattern = str(leaf.values[0])
     texts = literal_runs(pattern, str(leaf.values[1]))
-    odd = "\ufffd" in pattern or any("\ud800" <= char <= "\udfff" for char in pattern)
-    if odd or ignores_case(leaf):
+    if "\ufffd" in pattern or any("\ud800" <= char <= "\udfff" for char in pattern):
         return Sought(leaf.type)
-    if texts[0]:
+    any_case = ignores_case(leaf)
+    if any_case:
+        if pattern != pattern.lower():  # no lower case contains it
+            return Sought(leaf.type)
+        # The lower case of İ begins with i, that of the Kelvin sign is k. No other character that
+        # is not ASCII has an ASCII letter in its lower case, so these bytes are in the value.
+        texts = [part for text in texts for part in _SURE_CASE.findall(text)]
+    elif texts[0]:
         return _of_prefix(leaf.type, texts[0].encode())
-    needle = max(texts, key=len)
+    needle = max(texts, key=len, default="")
     decides = pattern == f"%{needle}%" and str(leaf.values[1]) not in pattern
-    return Sought(leaf.type, needle=needle.encode(), decides=decides)
+    return Sought(leaf.type, needle=needle.encode(), any_case=any_case, decides=decides)

@@ -108,20 +108,27 @@ def _ends(lows: Any, highs: Any) -> Any:
 
 @register_jitable
 def _search(plain: Any, at: Any, stop: Any, needle: Any, one: Any, two: Any) -> Any:
-    """Where ``needle`` is between ``at`` and ``stop`` for the first time, or -1. Two of its bytes
-    are compared in 64 places at once."""
-    last = stop - len(needle)
+    """Where ``needle`` is between ``at`` and ``stop`` for the first time, or -1. It is there
+    twice, and each byte may be that of either. Two bytes are compared in 64 places at once."""
+    size = len(needle) >> 1
+    last, first, second = stop - size, needle[one], needle[two]
+    other, another = needle[size + one], needle[size + two]
+    any_case = first != other or second != another
     while at <= last:
-        bits = equal64(plain, at + one, needle[one]) & equal64(plain, at + two, needle[two])
+        bits, more = equal64(plain, at + one, first), equal64(plain, at + two, second)
+        if any_case:
+            bits |= equal64(plain, at + one, other)
+            more |= equal64(plain, at + two, another)
+        bits &= more
         while bits:
             found = at + lowest(bits)
             bits &= bits - np.uint64(1)
             if found > last:
                 return np.int64(-1)
             k = 0
-            while k < len(needle) and plain[found + k] == needle[k]:
+            while k < size and plain[found + k] in (needle[k], needle[size + k]):
                 k += 1
-            if k == len(needle):
+            if k == size:
                 return found
         at += 64
     return np.int64(-1)
@@ -135,9 +142,9 @@ def _texts(
     """Adds the candidates among ``count`` strings; how many there are then, -1 where there is no
     room for them, -2 where a length is wrong."""
     at, to, found = start, start, np.int64(-1)
-    searched, spans, shift = len(needle) > 0, len(lows), _shift(bits)
+    searched, spans, shift = len(needle) >> 1, len(lows), _shift(bits)
     low, high, low2, high2 = _ends(lows, highs)
-    if searched:
+    if searched > 0:
         found = _search(plain, at, stop, needle, one, two)
         if found < 0:  # whatever the lengths are
             return m
@@ -149,12 +156,12 @@ def _texts(
         if length > stop - at:
             return np.int64(-2)
         to = at + length
-        if searched:
+        if searched > 0:
             if found < at:
                 found = _search(plain, at, stop, needle, one, two)
             if found < 0:
                 return m
-            if found + len(needle) > to:
+            if found + searched > to:
                 at = to
                 continue
         elif spans > 0:

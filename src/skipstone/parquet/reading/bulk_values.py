@@ -268,8 +268,9 @@ class StoredColumn:
         # four bytes each.
         words = int(np.minimum(pages[is_words, VALUES], pages[is_words, SIZE] // 4).sum())
         lows, highs, bits = sought.spans
-        needle = np.frombuffer(sought.needle[:_LONGEST], np.uint8)
-        one, two = _rarest(sought.needle[:_LONGEST])
+        text = sought.needle[:_LONGEST]
+        needle = np.frombuffer(text + (text.upper() if sought.any_case else text), np.uint8)
+        one, two = _rarest(text)
         every = every or (len(lows) > _MANY_SPANS and not kind)
         room = words + (most if every else min(most, 1024 + most // 8))
         while True:
