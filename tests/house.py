@@ -59,6 +59,9 @@ RANK = {name: rank for rank, name in enumerate(ORDER)}
 # The foreign formats know Parquet, and not each other.
 STRANGERS = ("paimon", "questdb", "xskipper")
 
+# What a `format` folder may import of its own package.
+OF_BYTES = ("format", "thrift", "encodings")
+
 
 def modules(package: Path) -> Iterator[tuple[tuple[str, ...], Path]]:
     """Each module's dotted parts below the package, () for its own __init__, and its file."""
@@ -127,6 +130,19 @@ def upward_imports(package: Path) -> list[str]:
             elif RANK[target] >= RANK[own] or (own in STRANGERS and target in STRANGERS):
                 found.append(f"{where}:{line}: {own} must not import {target}")
     return found
+
+
+def format_imports(package: Path) -> list[str]:
+    """Imports of ``format`` folders, which hold bytes and values: of their own package they know
+    what such bytes are made of, and they do no I/O."""
+    return [
+        f"{path.relative_to(package)}:{line}: format must not import {'/'.join(parts[:2])}"
+        for module, path in modules(package)
+        if module[1:2] == ("format",)
+        for line, parts in imported_parts(_parse(path), module, path.name == "__init__.py")
+        if parts[:1] == ("storage",)
+        or (parts[:1] == module[:1] and parts[1:2] not in {(each,) for each in OF_BYTES})
+    ]
 
 
 def import_graph(package: Path) -> dict[str, set[str]]:

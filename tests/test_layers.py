@@ -47,6 +47,24 @@ def test_imports_point_down() -> None:
     assert house.upward_imports(SOURCE) == []
 
 
+def test_formats_are_bytes_and_values() -> None:
+    assert house.format_imports(SOURCE) == []
+
+
+@pytest.mark.parametrize(
+    "line, seen",
+    [
+        ("from skipstone.storage import ByteRange", 1),
+        ("def f():\n    from skipstone.parquet.writing.footer_editor import FooterEditor", 1),
+        ("if TYPE_CHECKING:\n    from ..pages.page import Page", 1),
+        ("from .footer import MAGIC\nfrom skipstone.parquet.encodings import values", 0),
+        ("from skipstone.errors import FormatError", 0),
+    ],
+)
+def test_a_format_that_knows_more_is_seen(tmp_path: Path, line: str, seen: int) -> None:
+    assert len(house.format_imports(tree(tmp_path, {"parquet/format/x.py": line}))) == seen
+
+
 def test_no_import_cycle() -> None:
     assert house.import_cycles(house.import_graph(SOURCE)) == []
 

@@ -500,7 +500,7 @@ PARSERS: Mapping[str, Parser] = {
         _parquet, _batteries("fetch", "query", "verification", "own")),
     "many-files": Parser((), tables.make_many, (tables.asked_together,)),
     "salvage": Parser((), _parquet, _batteries("salvage")),
-    "index-pages": Parser(("parquet/format/index_pages.py",), _index_pages, (_searched,)),
+    "index-pages": Parser(("parquet/pages/index_page.py",), _index_pages, (_searched,)),
     "encryption": Parser(
         ("parquet/encryption/modules.py",), _encrypted,
         _batteries("metadata", "indexes", "fetch", "query"),

@@ -18,8 +18,8 @@ from typing import TYPE_CHECKING, Any
 
 from skipstone.errors import FormatError, SkipstoneError, UnsupportedError
 from skipstone.human import SHOWN, Report, duration, of_total, plural, size
-from skipstone.parquet.format.index_pages import ROLL_OVER
 from skipstone.parquet.index_pages.tree import ChunkIndexPages, index_pages_of
+from skipstone.parquet.pages.index_page import ROLL_OVER
 from skipstone.parquet.reading.file import ParquetFile
 from skipstone.parquet.reading.page_metadata import bloom_to_copy, read_offset_index
 from skipstone.parquet.writing.chunk_modules import (

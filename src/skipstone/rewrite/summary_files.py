@@ -34,17 +34,18 @@ from skipstone.build.footers import settled
 from skipstone.errors import FormatError, SkipstoneError, StaleError, UnsupportedError
 from skipstone.execution.open_files import load_summary
 from skipstone.human import SHOWN, Report, duration, of_total, plural, size
-from skipstone.identity import ObjectId
-from skipstone.parquet.format.footer import TAIL_GUESS, Tail
+from skipstone.identity import ObjectId, TimeUnit
+from skipstone.parquet.format.footer import TAIL_GUESS, Tail, file_of
 from skipstone.parquet.format.footer_arrays import FooterArrays
+from skipstone.parquet.format.footer_scan import LONGEST
 from skipstone.parquet.format.metadata import KeyValue, SchemaElement
 from skipstone.parquet.format.summary_file import (
     KEY,
     FileVersion,
     Summary,
-    common_file,
-    head_of,
-    summary_file,
+    Versions,
+    place_of,
+    row_groups_crc32,
 )
 from skipstone.parquet.writing.footer_editor import FooterEditor, row_group_bytes, row_group_in_file
 from skipstone.storage import ByteRange, Listing, Storage, remove_left_overs
@@ -113,9 +114,9 @@ def write_summary(
     files = _versions(gathered, root, list(heads))
     row_groups = [group for each in gathered for group in each.row_groups]
     rows = sum(each.rows for each in gathered)
-    data = summary_file(top, listing.unit, files, list(heads), row_groups, rows)
+    data = _summary(top, listing.unit, files, list(heads), row_groups, rows)
     if not dry_run:
-        storage.put(f"{root}/{COMMON}", common_file(top), listing.paths)
+        storage.put(f"{root}/{COMMON}", file_of(top), listing.paths)
         storage.put(path, data, listing.paths)
     return report(
         outcome="written",
@@ -127,6 +128,34 @@ def write_summary(
         notes=notes,
         seconds=time.perf_counter() - started,
     )
+
+
+def _summary(
+    top: bytes,
+    unit: TimeUnit,
+    files: Sequence[FileVersion],
+    heads: Sequence[bytes],
+    row_groups: Sequence[bytes],
+    num_rows: int,
+) -> bytes:
+    """The whole file. ``top`` is a footer without row groups, for all files together.
+
+    ``row_groups`` are those of the files, in their order; their chunks name the files.
+    """
+    editor = FooterEditor.of(top).with_row_groups([num_rows], row_groups)
+    versions = Versions(
+        unit=unit,
+        files=tuple(files),
+        heads=tuple(heads),
+        row_groups_crc32=row_groups_crc32(FooterArrays.scan(editor.to_bytes())),
+    ).to_bytes()
+    footer = editor.with_key_values({KEY: place_of(versions)}).to_bytes()
+    if len(footer) > LONGEST:
+        raise UnsupportedError(
+            f"a summary of {len(footer):,} bytes, more than 2 GiB",
+            hint="write summaries of parts of the table",
+        )
+    return file_of(footer, versions)
 
 
 def _check_table(listing: Listing) -> None:
@@ -243,7 +272,7 @@ def _read(storage: Storage, id: ObjectId, name: str, settle: float) -> _Gathered
         return _Gathered(
             id=id,
             footer_length=tail.length,
-            head=head_of(footer),
+            head=_head(footer),
             row_groups=tuple(
                 [row_group_in_file(footer, r, name) for r in range(footer.num_row_groups)]
             ),
@@ -256,6 +285,14 @@ def _read(storage: Storage, id: ObjectId, name: str, settle: float) -> _Gathered
         raise _changed(id) from None
     except UnsupportedError as error:
         raise UnsupportedError(f"{id.path}: {error.message}", hint=error.hint) from error
+
+
+def _head(footer: FooterArrays) -> bytes:
+    """A footer without its row groups. ``UnsupportedError`` for a file with encrypted columns,
+    because their statistics must not leak."""
+    if footer.encryption_algorithm is not None:
+        raise UnsupportedError("its columns are encrypted, and a summary would show them")
+    return FooterEditor.of(footer).with_row_groups((), ()).to_bytes()
 
 
 def _changed(id: ObjectId) -> StaleError:

@@ -15,9 +15,9 @@ from skipstone import ParquetFile
 from skipstone.errors import FormatError, PredicateError, SkipstoneError, UnsupportedError
 from skipstone.parquet.encodings.values import ByteArrays
 from skipstone.parquet.format.enums import Type
-from skipstone.parquet.format.index_pages import IndexPage
 from skipstone.parquet.index_pages.descent import Descent, run_together
 from skipstone.parquet.index_pages.tree import place_index_pages
+from skipstone.parquet.pages.index_page import IndexPage
 from skipstone.parquet.reading.page_tables import ChunkPlace
 from skipstone.predicate.tree import And, ColumnRef, Comparison
 from skipstone.rewrite.index_pages_file import add_index_pages

@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 
 from skipstone.errors import UnsupportedError
 from skipstone.parquet.format.enums import Type
-from skipstone.parquet.format.index_pages import ROLL_OVER, IndexPage
 from skipstone.parquet.index_pages.tree import place_index_pages
+from skipstone.parquet.pages.index_page import ROLL_OVER, IndexPage
 from skipstone.parquet.pages.page import read_page
 from tests.parquet.index_pages.index_trees import leaf_of
 

@@ -24,9 +24,9 @@ from skipstone.parquet.encodings.values import ByteArrays
 from skipstone.parquet.encryption.modules import ModuleType
 from skipstone.parquet.encryption.open_footer import chunk_decryptor
 from skipstone.parquet.format.enums import BoundaryOrder
-from skipstone.parquet.format.index_pages import ROLL_OVER
 from skipstone.parquet.format.metadata import ColumnMetaData
 from skipstone.parquet.format.page_index import ColumnIndexArrays, OffsetIndexArrays
+from skipstone.parquet.pages.index_page import ROLL_OVER
 from skipstone.parquet.pages.page import chunk_range
 from skipstone.predicate.tree import is_expression
 from skipstone.pruning import BaseEvidence, BoolArray, Bounds, Cause, Fetched, Reason
@@ -384,7 +384,7 @@ def _page_index_of(
 
     ``FormatError`` where they are damaged, ``UnsupportedError`` where they lack what is needed.
     """
-    from skipstone.parquet.format.index_pages import read_root
+    from skipstone.parquet.pages.index_page import read_root
 
     root, ordinals = read_root(data, leaf.type, leaf.type_length, base=base)
     rows = root if root.keys is None else ordinals

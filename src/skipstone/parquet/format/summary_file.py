@@ -33,13 +33,12 @@ import numpy as np
 from skipstone.errors import FormatError, UnsupportedError
 from skipstone.identity import TimeUnit
 
-from .footer import MAGIC, file_of, find_footer
+from .footer import MAGIC, find_footer
 from .footer_arrays import FooterArrays
 from .footer_layout import BYTES, FILE_ROW_GROUPS
-from .footer_scan import LONGEST
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Mapping
 
 
 #: where ``Versions`` lie, in the footer's key-values
@@ -177,56 +176,16 @@ def _column(held: Mapping[str, Any], name: str, kind: type[_T]) -> list[_T]:
     return values
 
 
-# -- writing -----------------------------------------------------------------------------------
+def place_of(versions: bytes) -> str:
+    """The value of the key, for ``versions`` that follow the magic."""
+    place = {"offset": len(MAGIC), "length": len(versions), "crc32": zlib.crc32(versions)}
+    return json.dumps({"version": _VERSION, **place})
 
 
-def summary_file(
-    top: bytes,
-    unit: TimeUnit,
-    files: Sequence[FileVersion],
-    heads: Sequence[bytes],
-    row_groups: Sequence[bytes],
-    num_rows: int,
-) -> bytes:
-    """The whole file. ``top`` is a footer without row groups, for all files together.
-
-    ``row_groups`` are those of the files, in their order; their chunks name the files.
-    """
-    from skipstone.parquet.writing.footer_editor import FooterEditor
-
-    editor = FooterEditor.of(top).with_row_groups([num_rows], row_groups)
-    bare = FooterArrays.scan(editor.to_bytes())
-    _, start, stop = bare.scanned.fields[FILE_ROW_GROUPS]
-    versions = Versions(
-        unit=unit,
-        files=tuple(files),
-        heads=tuple(heads),
-        row_groups_crc32=zlib.crc32(bare.data[start:stop]),
-    ).to_bytes()
-    place = {
-        "version": _VERSION,
-        "offset": len(MAGIC),
-        "length": len(versions),
-        "crc32": zlib.crc32(versions),
-    }
-    return _file(versions, editor.with_key_values({KEY: json.dumps(place)}).to_bytes())
-
-
-def common_file(top: bytes) -> bytes:
-    """``_common_metadata``: a file without rows, with the schema and key-values of all files."""
-    return file_of(top)
-
-
-def _file(before: bytes, footer: bytes) -> bytes:
-    if len(footer) > LONGEST:
-        raise UnsupportedError(
-            f"a summary of {len(footer):,} bytes, more than 2 GiB",
-            hint="write summaries of parts of the table",
-        )
-    return file_of(footer, before)
-
-
-# -- reading -----------------------------------------------------------------------------------
+def row_groups_crc32(footer: FooterArrays) -> int:
+    """The checksum of the bytes of ``row_groups``."""
+    _, start, stop = footer.scanned.fields[FILE_ROW_GROUPS]
+    return zlib.crc32(footer.data[start:stop])
 
 
 def is_own(tail: bytes | memoryview) -> bool:
@@ -265,8 +224,8 @@ class Summary:
         if zlib.crc32(held) != crc:
             raise FormatError("the checksum of the versions is wrong", offset=offset)
         versions = Versions.from_bytes(held)
-        _, start, stop = footer.scanned.fields[FILE_ROW_GROUPS]
-        if zlib.crc32(footer.data[start:stop]) != versions.row_groups_crc32:
+        if row_groups_crc32(footer) != versions.row_groups_crc32:
+            start = footer.scanned.fields[FILE_ROW_GROUPS][1]
             raise FormatError("the checksum of the row groups is wrong", offset=tail.offset + start)
         found = cls(footer, versions)
         if found.first_group[-1] != footer.num_row_groups:
@@ -351,16 +310,6 @@ class Summary:
         for name in (*_SHARED, "schema"):
             made.__dict__[name] = getattr(head, name)
         return made
-
-
-def head_of(footer: FooterArrays) -> bytes:
-    """A footer without its row groups. ``UnsupportedError`` for a file with encrypted columns,
-    because their statistics must not leak."""
-    from skipstone.parquet.writing.footer_editor import FooterEditor
-
-    if footer.encryption_algorithm is not None:
-        raise UnsupportedError("its columns are encrypted, and a summary would show them")
-    return FooterEditor.of(footer).with_row_groups((), ()).to_bytes()
 
 
 def is_summary(footer: FooterArrays) -> bool:

@@ -25,9 +25,9 @@ import numpy as np
 from skipstone.errors import FormatError
 from skipstone.parquet.evidence.stored_values import Form, StoredColumn
 from skipstone.parquet.format.enums import PageType
-from skipstone.parquet.format.index_pages import LONGEST_BODY, ROLL_OVER, IndexPage, read_root
 from skipstone.parquet.format.metadata import PageHeader
 from skipstone.parquet.format.page_index import OffsetIndexArrays
+from skipstone.parquet.pages.index_page import LONGEST_BODY, ROLL_OVER, IndexPage, read_root
 from skipstone.parquet.pages.page import read_page
 from skipstone.parquet.thrift.compact import Reader
 from skipstone.predicate.literals import Key, Keys, compare, order_key

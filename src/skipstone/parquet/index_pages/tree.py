@@ -60,9 +60,9 @@ from skipstone.errors import FormatError, UnsupportedError
 from skipstone.parquet.encodings.values import ByteArrays
 from skipstone.parquet.evidence.stored_values import Form
 from skipstone.parquet.format.enums import PageType, Type
-from skipstone.parquet.format.index_pages import ENTRY_BYTES, ROLL_OVER, IndexPage, key_bytes
 from skipstone.parquet.format.metadata import ColumnOrder
 from skipstone.parquet.pages.column_values import decode_data_page, decode_dictionary_page
+from skipstone.parquet.pages.index_page import ENTRY_BYTES, ROLL_OVER, IndexPage, key_bytes
 from skipstone.parquet.thrift.structs import Empty
 from skipstone.parquet.writing.column_order import Ordering
 

@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from skipstone.errors import FormatError, UnsupportedError
 from skipstone.parquet.encodings.values import ByteArrays
 from skipstone.parquet.format.enums import PageType, Type
-from skipstone.parquet.format.index_pages import LONGEST_BODY, IndexPage, key_bytes
 from skipstone.parquet.format.metadata import IndexPageHeader, PageHeader
+from skipstone.parquet.pages.index_page import LONGEST_BODY, IndexPage, key_bytes
 from skipstone.parquet.pages.page import Page, read_page
 
 K64 = 64 << 10

@@ -41,10 +41,10 @@ import numpy as np
 
 from skipstone.errors import FormatError, UnsupportedError
 from skipstone.parquet.encodings.values import ByteArrays
-from skipstone.parquet.pages.page import Page, page_checksum, read_page
+from skipstone.parquet.format.enums import PLAIN_WIDTHS, PageType, Type
+from skipstone.parquet.format.metadata import IndexPageHeader, PageHeader
 
-from .enums import PLAIN_WIDTHS, PageType, Type
-from .metadata import IndexPageHeader, PageHeader
+from .page import Page, page_checksum, read_page
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
