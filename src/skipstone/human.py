@@ -75,6 +75,12 @@ def plural(count: int, unit: str) -> str:
     return f"{count:,} {unit if count == 1 else unit + 's'}"
 
 
+def some_of(names: Sequence[str], most: int = SHOWN) -> str:
+    """``a, b and 3 more``."""
+    rest = len(names) - most
+    return ", ".join(names[:most]) + (f" and {rest:,} more" if rest > 0 else "")
+
+
 def aligned(rows: Sequence[Sequence[str]], numbers: Collection[int] = ()) -> str:
     """A table with two blanks between columns; the columns ``numbers`` are right-aligned.
 

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 from skipstone.errors import command
 from skipstone.facts.store import Store
 from skipstone.human import duration, of_total, one_line, percent, plural, size
+from skipstone.parquet.format.footer import MAGIC, MAGIC_ENCRYPTED
 from skipstone.pruning import Cause
 
 from .diagnosis import Finding, failed, guarded
@@ -24,7 +25,6 @@ if TYPE_CHECKING:
     from skipstone.table import Table
 
 
-_MAGIC: Final = (b"PAR1", b"PARE")
 # From this many parts on, opening them takes a noticeable share of a plan.
 _MANY_PARTS: Final = 100
 _COMPACT: Final = "run `skipstone compact TABLE`"
@@ -68,7 +68,7 @@ def _readable(table: Table, listing: Listing) -> Iterator[Finding]:
         yield Finding(area="table", state="problem", text=text, hint=hint)
         return
     taken = duration(1000 * (time.perf_counter() - start))
-    if table.is_parquet and bytes(tail) not in _MAGIC:
+    if table.is_parquet and bytes(tail) not in (MAGIC, MAGIC_ENCRYPTED):
         hint = f"run {command('salvage', path)}, or name the format: --format"
         text = f"{path} does not end as a Parquet file does"
         yield Finding(area="table", state="problem", text=text, hint=hint)

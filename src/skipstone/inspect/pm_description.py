@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
-from skipstone.human import Report, aligned, cut, of_total, percent, plural, size
+from skipstone.human import Report, aligned, cut, of_total, percent, plural, size, some_of
 from skipstone.parquet.format.enums import CompressionCodec, FieldRepetitionType, Type
 from skipstone.questdb.format import layout
 from skipstone.questdb.format.types import ColumnType, readable, type_text
@@ -304,13 +304,8 @@ def _head(found: PmInspection, head: PmHead) -> str:
 
 
 def _named(head: PmHead, columns: Sequence[int]) -> str:
-    shown = [
-        f"{_cut(head.columns[at].name)}{' descending' if head.columns[at].descending else ''}"
-        for at in columns[:8]
-        if at >= 0
-    ]
-    more = len(columns) - 8
-    return ", ".join([*shown, f"and {more:,} more"] if more > 0 else shown)
+    named = [head.columns[at] for at in columns if at >= 0]
+    return some_of([f"{_cut(c.name)}{' descending' if c.descending else ''}" for c in named], 8)
 
 
 def _blooms(found: PmInspection, head: PmHead) -> str:

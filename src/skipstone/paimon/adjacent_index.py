@@ -23,6 +23,7 @@ import numpy as np
 
 from skipstone.errors import SkipstoneError
 from skipstone.identity import UNITS_PER_SECOND, ObjectId, canonical_path
+from skipstone.parquet.format.footer import MAGIC, MAGIC_ENCRYPTED
 from skipstone.pruning import Answer, Cause, Evidence, Fetched, Reason
 from skipstone.storage import ByteRange, Listing, Storage
 
@@ -39,7 +40,7 @@ if TYPE_CHECKING:
 
 
 _NAME = re.compile(r"(?P<data>.+?)(?:-(?P<number>\d{1,9}))?\.index")
-_PARQUET = (b"PAR1", b"PARE")
+_PARQUET = (MAGIC, MAGIC_ENCRYPTED)
 # A name that Paimon gives to one version of one file only.
 _ONCE = re.compile(r".*[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}-\d+(?:\.\w+)*")
 _AHEAD_SECONDS = 600

@@ -11,7 +11,17 @@ from dataclasses import dataclass, field
 from html import escape
 from typing import TYPE_CHECKING, Any
 
-from skipstone.human import Report, aligned, duration, html_table, of_total, percent, plural, size
+from skipstone.human import (
+    Report,
+    aligned,
+    duration,
+    html_table,
+    of_total,
+    percent,
+    plural,
+    size,
+    some_of,
+)
 from skipstone.pruning import Cause, Level, Reason
 
 if TYPE_CHECKING:
@@ -351,7 +361,6 @@ def _notes(plan: Plan) -> list[str]:
     notes = [str(reason) for reason in plan.reasons if not _is_noise(plan, reason)]
     if plan.coverage is not None:
         lacking = plan.coverage.left_out
-        more = f" and {len(lacking) - 3:,} more" if len(lacking) > 3 else ""
-        without = f", without {', '.join(lacking[:3])}{more}: not Parquet" if lacking else ""
+        without = f", without {some_of(lacking, 3)}: not Parquet" if lacking else ""
         notes.insert(0, f"these are {plan.coverage}{without}")
     return notes

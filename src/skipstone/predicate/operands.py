@@ -26,6 +26,7 @@ import numpy as np
 import pyarrow as pa
 
 from skipstone.errors import PredicateError
+from skipstone.human import some_of
 
 from .literals import to_domain
 from .types import (
@@ -102,8 +103,7 @@ def resolve(
         if len(matches) > 1:
             raise PredicateError(
                 f"column {column_name(ref.path)} could be any of "
-                + ", ".join(column_name((*spelled, f.name)) for f in matches[:_SHOWN])
-                + (f" and {len(matches) - _SHOWN:,} more" if len(matches) > _SHOWN else ""),
+                + some_of([column_name((*spelled, f.name)) for f in matches], _SHOWN),
                 text=text,
                 position=ref.position,
                 hint="name columns so that they differ in more than case",

@@ -33,7 +33,7 @@ from typing import TYPE_CHECKING, Final, Literal
 from skipstone.build.footers import settled
 from skipstone.errors import FormatError, SkipstoneError, StaleError, UnsupportedError
 from skipstone.execution.open_files import load_summary
-from skipstone.human import SHOWN, Report, duration, of_total, plural, size
+from skipstone.human import Report, duration, of_total, plural, size, some_of
 from skipstone.identity import ObjectId, TimeUnit
 from skipstone.parquet.format.footer import TAIL_GUESS, Tail, file_of
 from skipstone.parquet.format.footer_arrays import FooterArrays
@@ -336,15 +336,10 @@ class SummaryReport(Report):
         count = of_total(self.footers_read, self.files, "footers")
         lines.append(f"  {count} read, {duration(1000 * self.seconds)}")
         if self.dropped_keys:
-            names = _some(self.dropped_keys)
+            names = some_of(self.dropped_keys)
             lines.append(f"  left out keys that differ between the files: {names}")
         lines += [f"  {note}" for note in self.notes]
         return "\n".join(lines)
-
-
-def _some(names: tuple[str, ...]) -> str:
-    more = f" and {len(names) - SHOWN:,} more" if len(names) > SHOWN else ""
-    return ", ".join(names[:SHOWN]) + more
 
 
 _SCHEMA, _COLUMN_ORDERS = 2, 7

@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any, Final, Self, TypeAlias
 import numpy as np
 
 from skipstone.errors import SkipstoneError
-from skipstone.human import plural
+from skipstone.human import plural, some_of
 from skipstone.identity import canonical_path
 
 from .base import Storage, carried
@@ -79,8 +79,7 @@ class SomeFiles:
         return cls(_common([_above(*each) for each in named]), named)
 
     def __str__(self) -> str:
-        shown = ", ".join(path for path, _ in self.named[:3])
-        return shown if len(self.named) <= 3 else f"{shown} and {len(self.named) - 3:,} more"
+        return some_of([path for path, _ in self.named], 3)
 
     def listing(self, storage: Storage) -> Listing:
         """The files; ``SkipstoneError`` where a name has none."""

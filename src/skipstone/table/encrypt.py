@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING, Any, Final, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from skipstone.errors import FormatError, KeyUnavailableError, SkipstoneError
+from skipstone.human import some_of
 from skipstone.storage.listing import SUMMARY
 
 from .file_format import HINT, Progress
@@ -27,9 +28,6 @@ if TYPE_CHECKING:
     from skipstone.rewrite.file_jobs import FileResult, Given, TableReport
 
     from .open_table import OpenTable
-
-
-_SHOWN: Final = 5
 
 
 class EncryptVerbs(RewriteVerbs):
@@ -131,8 +129,7 @@ class EncryptVerbs(RewriteVerbs):
             place = TablePrefix(self.path, b"-")
             missing = sorted(set(known.files).difference(map(place.relative, self.listing().paths)))
             if missing:
-                shown = ", ".join(missing[:_SHOWN])
-                run.notes.append(f"on the list of files, but missing: {shown}")
+                run.notes.append(f"on the list of files, but missing: {some_of(missing)}")
             remove_list(self.path)
         # The files are in the clear now, though the table was opened with keys.
         clear = keys.replaced(allow_plaintext_files=True) if self.keys else None
@@ -357,7 +354,7 @@ class _FileList:
             gone = set()
         self.write({**dict.fromkeys(self.relative.values(), b""), **now})
         return [
-            f"{what}: {', '.join(sorted(names)[:_SHOWN])}"
+            f"{what}: {some_of(sorted(names))}"
             for what, names in (
                 ("other versions than the list of files has", others),
                 ("missing, and removed from the list of files", gone),

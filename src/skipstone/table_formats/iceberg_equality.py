@@ -54,17 +54,15 @@ _Item = TypeVar("_Item")
 _Result = TypeVar("_Result")
 
 
-def side_by_side(
-    work: Callable[[_Item], _Result], items: Sequence[_Item], threads: int = READERS
-) -> list[_Result]:
+def side_by_side(work: Callable[[_Item], _Result], items: Sequence[_Item]) -> list[_Result]:
     """The results of ``work`` in order. A thread takes a run of the items: passing a small file to
     another thread takes longer than reading it."""
-    runs = [items[at::threads] for at in range(min(threads, len(items)))]
+    runs = [items[at::READERS] for at in range(min(READERS, len(items)))]
     if len(runs) < 2:
         return [work(each) for each in items]
-    with ThreadPoolExecutor(threads) as pool:
+    with ThreadPoolExecutor(READERS) as pool:
         done = list(pool.map(lambda run: [work(each) for each in run], runs))
-    return [done[at % threads][at // threads] for at in range(len(items))]
+    return [done[at % READERS][at // READERS] for at in range(len(items))]
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)

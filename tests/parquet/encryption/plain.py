@@ -205,7 +205,9 @@ def _check_indexes(
         size = module_length(data, at)
         size += module_length(data, at + size)
         assert meta.bloom_filter_length in (None, size)
-        head, bitset = column.decrypt_bloom_filter(data[at : at + size], base=at)
+        head, stop = column.decrypt_at(ModuleType.BLOOM_FILTER_HEADER, data, at)
+        bitset, stop = column.decrypt_at(ModuleType.BLOOM_FILTER_BITSET, data, stop)
+        assert stop == at + size
         header = BloomFilterHeader.from_bytes(head)
         assert header.numBytes == len(bitset)
         assert column.encrypted_length(len(bitset), ModuleType.BLOOM_FILTER_BITSET) == (

@@ -147,16 +147,6 @@ def test_the_first_page_may_be_a_dictionary() -> None:
     assert column.decrypt_page_header(data, 0, 7, may_be_dictionary=True) == (b"h", 33, False)
 
 
-def test_a_bloom_filter_is_two_modules() -> None:
-    column = column_of()
-    data = column.encrypt(ModuleType.BLOOM_FILTER_HEADER, b"header")
-    data += column.encrypt(ModuleType.BLOOM_FILTER_BITSET, b"bits" * 8)
-    assert column.decrypt_bloom_filter(data + b"what follows") == (b"header", b"bits" * 8)
-    with pytest.raises(FormatError) as caught:
-        column.decrypt_bloom_filter(data[:-1], base=100)
-    assert caught.value.offset == 138
-
-
 @pytest.mark.parametrize(
     "crypto, error, match",
     [

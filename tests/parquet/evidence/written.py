@@ -18,7 +18,7 @@ from skipstone.pruning.planner import ObjectLevel, PlanInput, make_plan
 from skipstone.storage import ByteRange, Listing
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Sequence
 
     from numpy.typing import NDArray
 
@@ -93,10 +93,10 @@ def with_chunks(
 class Written:
     """Files in memory, their sources, and plans over them."""
 
-    def __init__(self, *files: bytes, columns: Mapping[str, int] | None = None) -> None:
+    def __init__(self, *files: bytes) -> None:
         self.fetching = Fetching({f"/t/{i}.parquet": data for i, data in enumerate(files)})
         self.files = {
-            i: IndexedFile(path, scan(data), columns=columns, size=len(data))
+            i: IndexedFile(path, scan(data), size=len(data))
             for i, (path, data) in enumerate(self.fetching.files.items())
         }
         self.row_groups = RowGroupSource(self.files)

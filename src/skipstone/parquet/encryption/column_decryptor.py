@@ -151,12 +151,6 @@ class ColumnDecryptor:
         )
         return plain, stop, False
 
-    def decrypt_bloom_filter(self, data: Buffer, *, base: int = 0) -> tuple[bytes, bytes]:
-        """The bytes of BloomFilterHeader and of the bitset, two modules one after the other."""
-        header, at = self.decrypt_at(ModuleType.BLOOM_FILTER_HEADER, data, 0, base=base)
-        bitset, _ = self.decrypt_at(ModuleType.BLOOM_FILTER_BITSET, data, at, base=base)
-        return header, bitset
-
     def encrypt(self, module: ModuleType, plain: Buffer, page_ordinal: int | None = None) -> bytes:
         """The inverse of ``decrypt``: a whole module, with a new nonce."""
         return self.cipher.encrypt_module(

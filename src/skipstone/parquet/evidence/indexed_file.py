@@ -144,16 +144,13 @@ class IndexedFile:
         path: str,
         footer: FooterArrays,
         decryptor: FileDecryptor | None = None,
-        columns: Mapping[str, int] | None = None,
         *,
         size: int | None = None,
         homes: Mapping[int, tuple[str, int]] | None = None,
     ) -> None:
         self.path, self.footer, self.decryptor, self.size = path, footer, decryptor, size
         self._homes = homes or {}
-        if columns is None:
-            columns = {leaf.name: leaf.ordinal for leaf in footer.schema.leaves}
-        self.columns = self._reachable(columns)
+        self.columns = self._reachable({leaf.name: leaf.ordinal for leaf in footer.schema.leaves})
         self.verified: set[tuple[int, int]] = set()
         self.offset_indexes: dict[tuple[int, int], OffsetIndexArrays | Reason] = {}
         self.column_indexes: dict[tuple[int, int], ColumnIndexArrays | Reason] = {}

@@ -9,13 +9,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
 from skipstone._arrays import no_rows
 from skipstone._cache import LruCache
 from skipstone.errors import SkipstoneError
+from skipstone.human import some_of
 from skipstone.parquet.arrow.arrow_types import (
     Shape,
     ShapeKind,
@@ -59,9 +60,6 @@ class SelectedField:
     field: pa.Field
     shape: Shape
     leaf: ColumnDescriptor | None
-
-
-_Names: TypeAlias = tuple[str, ...]
 
 
 class OfSchema:
@@ -254,9 +252,7 @@ class Selection:
         near = difflib.get_close_matches(name.lower(), alike, 1)
         if near:
             return f"did you mean {alike[near[0]]!r}?"
-        shown = [node.name for node in self.tree.root.children[:_SHOWN]]
-        more = len(self.tree.root.children) - len(shown)
-        return f"the columns are {', '.join(shown)}" + (f" and {more:,} more" if more else "")
+        return f"the columns are {some_of([each.name for each in self.tree.root.children], _SHOWN)}"
 
     def _field(self, at: int, leaves: set[int]) -> SelectedField:
         node, field = self.tree.root.children[at], self.schema.field(at)

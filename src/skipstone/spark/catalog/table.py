@@ -33,7 +33,7 @@ import numpy as np
 from skipstone.errors import SkipstoneError, UnsupportedError
 from skipstone.identity import canonical_path
 from skipstone.predicate.types import schema_from_spark
-from skipstone.pruning.partitions import PartitionColumns, files_of_table
+from skipstone.pruning.partitions import NULL_VALUE, PartitionColumns, files_of_table
 from skipstone.spark.relation import INDEX_PROPERTY, RelationInfo
 from skipstone.spark.session import (
     JavaObject,
@@ -335,11 +335,8 @@ def _decoded(uri: JavaObject) -> str:
     return f"{head}{'' if authority is None else f'//{authority}'}{path}"
 
 
-_NULL: Final = "__HIVE_DEFAULT_PARTITION__"
-
-
 def _value(text: str | None) -> str | None:
-    return None if text is None or text == _NULL else str(text)
+    return None if text is None or text == NULL_VALUE else str(text)
 
 
 def _shown(partition: Partition) -> str:

@@ -216,14 +216,12 @@ class _JavaStream:
         return b"".join(parts)
 
 
-def parse_header(
-    data: bytes | memoryview, *, file: str | None = None, offset: int = 0
-) -> tuple[JavaClass | None, JavaClass, int]:
+def parse_header(data: bytes | memoryview) -> tuple[JavaClass | None, JavaClass, int]:
     """``(outer, inner, length)`` of the descriptors before the payload's first block.
 
     ``outer`` is ``None`` for a bare filter. ``FormatError`` for any other stream.
     """
-    reader = _JavaStream(memoryview(data).cast("B"), file, offset)
+    reader = _JavaStream(memoryview(data).cast("B"), None, 0)
     outer, inner = _header(reader)
     return outer, inner, reader.at
 

@@ -294,10 +294,10 @@ class SketchFilter:
         return struct.pack(f">{len(head) + 1}i", *head, count) + self.words.astype(">u8").tobytes()
 
     @classmethod
-    def saturated(cls, num_hash_functions: int = 1) -> SketchFilter:
+    def saturated(cls) -> SketchFilter:
         """A filter that may contain everything: "nothing known" without a null."""
         words = np.full(1, np.iinfo(np.uint64).max, dtype=np.uint64)
-        return cls(version=1, num_hash_functions=num_hash_functions, words=words)
+        return cls(version=1, num_hash_functions=1, words=words)
 
     def fold(self, words: int) -> SketchFilter:
         """The same set in ``words`` words; ``ValueError`` unless they divide this filter's."""
