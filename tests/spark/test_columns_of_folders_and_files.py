@@ -59,14 +59,6 @@ WHERE = {
 }
 
 
-@pytest.fixture(params=["classic", "connect"])
-def session(request: pytest.FixtureRequest) -> SparkSession:
-    found: SparkSession = request.getfixturevalue(
-        "spark" if request.param == "classic" else "spark_connect"
-    )
-    return found
-
-
 def written(root: Path, files: dict[str, pa.Table]) -> str:
     for folder, content in files.items():
         (root / folder).mkdir(parents=True)

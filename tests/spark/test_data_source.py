@@ -42,14 +42,6 @@ def table(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return root
 
 
-@pytest.fixture(params=["classic", "connect"])
-def session(request: pytest.FixtureRequest) -> SparkSession:
-    found: SparkSession = request.getfixturevalue(
-        "spark" if request.param == "classic" else "spark_connect"
-    )
-    return found
-
-
 def load(session: SparkSession, path: Path, **options: str) -> DataFrame:
     return session.read.format("skipstone").options(**options).load(str(path))
 

@@ -46,14 +46,6 @@ def table(tmp_path_factory: pytest.TempPathFactory) -> skipstone.Table:
     return made
 
 
-@pytest.fixture(params=["classic", "connect"])
-def session(request: pytest.FixtureRequest) -> SparkSession:
-    found: SparkSession = request.getfixturevalue(
-        "spark" if request.param == "classic" else "spark_connect"
-    )
-    return found
-
-
 def ids(frame: DataFrame) -> list[int]:
     return sorted(row.id for row in frame.select("id").collect())
 

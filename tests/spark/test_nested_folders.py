@@ -101,14 +101,6 @@ def test_the_files_are_those_of_spark(
             assert ours == theirs
 
 
-@pytest.fixture(params=["classic", "connect"])
-def session(request: pytest.FixtureRequest) -> SparkSession:
-    found: SparkSession = request.getfixturevalue(
-        "spark" if request.param == "classic" else "spark_connect"
-    )
-    return found
-
-
 def routes(
     spark: SparkSession, root: Path, plain: DataFrame, *, recursive: bool
 ) -> dict[tuple[str, str], DataFrame]:

@@ -45,14 +45,6 @@ def table(tmp_path_factory: pytest.TempPathFactory) -> skipstone.Table:
     return found
 
 
-@pytest.fixture(params=["classic", "connect"])
-def session(request: pytest.FixtureRequest) -> SparkSession:
-    found: SparkSession = request.getfixturevalue(
-        "spark" if request.param == "classic" else "spark_connect"
-    )
-    return found
-
-
 @pytest.fixture
 def said(caplog: pytest.LogCaptureFixture) -> Any:
     caplog.set_level(logging.INFO, "skipstone")

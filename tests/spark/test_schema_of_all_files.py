@@ -32,14 +32,6 @@ TABLES = {
 }
 
 
-@pytest.fixture(params=["classic", "connect"])
-def session(request: pytest.FixtureRequest) -> SparkSession:
-    found: SparkSession = request.getfixturevalue(
-        "spark" if request.param == "classic" else "spark_connect"
-    )
-    return found
-
-
 def rows(frame: DataFrame) -> list[Any]:
     return sorted((row.asDict(recursive=True) for row in frame.collect()), key=repr)
 

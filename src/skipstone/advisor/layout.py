@@ -1,22 +1,24 @@
-"""``advise --layout``: what the order of rows would save, for queries or for the columns' shapes.
+"""``advise --layout``: what another order of rows would save, for given queries or for lookups that
+suit the columns.
 
 A sample of the rows of many files is put in each order that ``cluster`` can make, and cut into as
 many parts as the table would have row groups. A query reads the parts whose ranges may hold a
-match; its share of the parts is its share of the table's bytes. For the present order the ranges
-are those of the sampled files' row groups, by their statistics. So both count whole row groups, and
+match; its share of the parts is its share of the table's bytes. For the present order, the
+statistics of the sampled files' row groups give the ranges. So both count whole row groups, and
 neither counts indexes, dictionaries or pages, which skip more in either order.
 
-The rows of a part that are not in the sample lie outside of its range too. The least of n random
-values is one n-th of the range above the least of all on average, and less than three n-th in 95 of
-100 cases; so each range is made wider by ``_SPACINGS`` of these, rather than promise too much.
+Rows of a part that are not in the sample may lie outside its range. On average, the least of n
+random values lies one n-th of the range above the least of all, and in 95 of 100 cases less than
+three n-ths above it. So each range is made wider by ``_SPACINGS`` n-ths, in order not to promise
+too much.
 
 The bytes of one query are those of the row groups that it reads and ``OPENING`` for each file.
 
 **Candidates** are the single columns that the queries compare, and the curves over two to four of
-those that are compared most. Where a simpler order is as good within ``_AS_GOOD``, it is proposed.
+those that are compared most. A simpler order is proposed if it is as good within ``_AS_GOOD``.
 
-Without queries, each column of ``_columns`` is looked up: by values of the sample, and instants and
-fractions by a range of ``_RANGE`` of their values.
+Without queries, there are lookups of each column of ``_columns``: of values of the sample, and for
+instants and fractions of ranges with ``_RANGE`` of their values.
 """
 
 from __future__ import annotations
@@ -56,18 +58,18 @@ if TYPE_CHECKING:
     from .simulate import Query
 
 
-#: files that are sampled, unless the user says otherwise
+#: how many files are sampled by default
 FILES: Final = 256
-#: what opening a file counts as, in bytes
+#: the cost of opening a file, in bytes
 OPENING: Final = 1 << 20
 _MEBIBYTE = 1 << 20
-#: sizes of files that are tried besides the one that is asked for
+#: the sizes of files that are tried besides the given one
 SIZES: Final = (32 << 20, 128 << 20, 512 << 20)
 # Spark's writer begins a new row group after this many bytes.
 _ROW_GROUP = 128 << 20
 # The least rows of a simulated row group.
 _LEAST_ROWS = 20
-# This many mean distances of its values a range is wider than that of the sample at either end.
+# A range is wider than that of the sample by this many mean distances of its values at either end.
 _SPACINGS = 3
 _AS_GOOD = 1.1
 # A layout that saves a smaller share is not proposed.
@@ -93,7 +95,7 @@ def advise_layout(
     """What orders of rows would save over the table; ``file_size`` is that of its new files, by
     default about what it is now.
 
-    ``PredicateError`` names the place of a query that is not a predicate; ``FormatError`` where no
+    ``PredicateError`` names the place of a query that is not a predicate; ``FormatError`` if no
     file can be read. Timestamps without a zone are in UTC.
     """
     listing = request.listing

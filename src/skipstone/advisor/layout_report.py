@@ -10,7 +10,7 @@ from skipstone.human import Report, aligned, of_total, percent, plural, size
 
 from .report import QUERY_HEADINGS, QuerySavings
 
-# Layouts that the text shows; ``to_dict`` has all of them.
+# How many layouts the text shows; ``to_dict`` has all of them.
 _SHOWN: Final = 8
 
 
@@ -18,7 +18,7 @@ _SHOWN: Final = 8
 class LayoutSavings(Report):
     """One layout: rows in the order ``curve`` of ``by``, in ``files_made`` files of ``file_size``.
 
-    ``bytes`` and ``files`` are what a query reads of them, on average by the weights.
+    A query reads ``bytes`` and ``files`` of them, on average by the weights.
     """
 
     curve: str
@@ -45,7 +45,7 @@ class LayoutSavings(Report):
 class LayoutAdvice(Report):
     """What other orders of the rows would save; the best of ``layouts`` is the first.
 
-    ``chosen`` is False where none saves enough. ``command`` writes the table in the best one.
+    ``chosen`` is False if none saves enough. ``command`` writes the table in the best one.
     """
 
     computed = ("command",)

@@ -1,7 +1,7 @@
 """The sample of ``advise --layout``: rows of many files, and the row groups of those files.
 
-The files are drawn at random, with a fixed seed. ``_RUNS`` runs of rows of each are read,
-spread over the file.
+The files are drawn at random, with a fixed seed. From each, ``_RUNS`` runs of rows are read, spread
+over the file.
 """
 
 from __future__ import annotations
@@ -38,14 +38,14 @@ if TYPE_CHECKING:
 
 
 _ROWS = 200_000
-# Runs of rows that are read of each file.
+# How many runs of rows are read from each file.
 _RUNS = 4
 _WORKERS = 8
 
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
 class RowGroups:
-    """Row groups: ranges of columns over them, their bytes and their files."""
+    """Row groups: the ranges of columns in them, their bytes and their files."""
 
     ranges: Mapping[str, Intervals]
     bytes: NDArray[np.float64]
@@ -78,7 +78,7 @@ class SampledColumn:
 
     @classmethod
     def of(cls, values: pa.Array, type_: pa.DataType, known: Intervals) -> SampledColumn:
-        """From the values and the ranges of all row groups."""
+        """A column made of the values and the ranges of all row groups."""
         keys = order_keys(values, type_)
         parts = [each.take(each.valid) for each in (keys, known.lo, known.hi)]
         if isinstance(keys.data, np.ndarray):
@@ -108,7 +108,7 @@ class LayoutSample:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _OfFile:
-    """Some rows of a file, and the ranges of all of its row groups."""
+    """Some rows of a file, and the ranges of all its row groups."""
 
     columns: Mapping[str, pa.Array]
     rows: int
@@ -210,8 +210,8 @@ def _of_file(
 def _values(
     held: pa.Table, top: str | None, path: Sequence[str], type_: pa.DataType
 ) -> pa.Array | None:
-    """The values of a column as ``type_``; nulls where the file has none, ``None`` where they are
-    of another type."""
+    """The values of a column as ``type_``; nulls if the file lacks it, ``None`` if they have
+    another type."""
     if top is None:
         return pa.nulls(held.num_rows, type_)
     try:
@@ -232,7 +232,7 @@ def _known(
     *,
     absent: bool,
 ) -> Intervals:
-    """The ranges of a column by the statistics of the row groups; unknown where there are none."""
+    """The ranges of a column by the statistics of the row groups; unknown without statistics."""
     groups = len(rows)
     none = np.zeros(groups, np.bool_)
     empty = order_keys(pa.nulls(groups, type_), type_)

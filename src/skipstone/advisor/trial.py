@@ -1,12 +1,13 @@
-"""What a Bloom filter or an index of rows would answer and take, without building it over a file.
+"""Estimates the answers and the size of a Bloom filter or a row index, without building it.
 
-While the sample is read, each condition of the queries is decided for every row. An index of rows
-gives just these rows; a Bloom filter keeps the files that have one. So the flags of the rows stand
-for the index in a plan.
+While the sample is read, each condition of the queries is decided for every row. A row index would
+return exactly the matching rows; a Bloom filter keeps the files that have one. So the flags of the
+rows take the place of the index in a plan.
 
-The size of an index of rows is that of one over ``WINDOWS`` windows of 65,536 rows, spread over the
-file: the entries of its values are scaled up by the distinct values, the rest by the rows. That of
-a Bloom filter follows from the distinct values. Files of at most two windows are measured whole.
+To estimate the size of a row index, one is built over ``WINDOWS`` windows of 65,536 rows, spread
+over the file. The entries of its values are scaled up by the distinct values, the rest by the rows.
+The size of a Bloom filter follows from the distinct values. Files of at most two windows are
+measured whole.
 
 Hashing and writing all rows would take five times as long, and 200 MB for a file of 1.5 million
 rows.
@@ -43,17 +44,17 @@ if TYPE_CHECKING:
     from skipstone.pruning.kind import Rows
 
 
-#: Rows of a container of a Roaring bitmap, and how many such windows of a file are measured.
+#: The rows of a container of a Roaring bitmap, and how many such windows of a file are measured.
 WINDOW, WINDOWS = 1 << 16, 2
-#: A build of a sample has this part of the memory of a real build.
+#: The share of a real build's memory that a build of a sample has.
 MEMORY_PARTS = 2
-# Bytes that a real build takes for a row.
+# The memory that a real build needs for a row.
 _ROW = 36
-# Runs of matching rows, as a share of all rows, from which on no page is without one.
+# From this share of runs of matching rows among all rows on, every page contains one.
 _EVERYWHERE = 1 / 8
 # Of a bitmap index: offset and length of a key's bitmap, its head, and a container of one row.
 _ENTRY, _HEAD, _CONTAINER = 8, 8, 10
-# Keys of a file have several rows where it has this many on average.
+# From this many rows per key on average, the keys of a file have several rows.
 _FEW = 1.5
 _TEXTS = frozenset({Op.LIKE, Op.NOT_LIKE})
 _RANGES = frozenset({Op.LT, Op.LE, Op.GT, Op.GE, Op.STARTS_WITH, Op.NOT_STARTS_WITH})
@@ -99,7 +100,8 @@ class FileTrial:
 
 
 class Trial(Index):
-    """The definition that collects the ``FileTrial`` of one file's column for these ``kinds``."""
+    """The index definition that collects the ``FileTrial`` of one file's column for these
+    ``kinds``."""
 
     name = "trial"
 
@@ -144,7 +146,7 @@ class _TrialBuilder(Builder):
         for leaf in list(self.flags):
             try:
                 self.flags[leaf].append(matching(leaf, {leaf.column: chunk.values}, count))
-            except Exception:  # then nothing is known of it
+            except Exception:  # then nothing is known about the file
                 del self.flags[leaf]
         for number, (start, stop) in enumerate(self.windows):
             first, last = max(start - self.rows, 0), min(stop - self.rows, count)
@@ -209,8 +211,8 @@ def _count(values: Sequence[pa.Array]) -> int:
 
 
 class Tried(PerFile):
-    """An index over the files of a sample as evidence: ``trials`` of its column, ``None`` for a
-    file without. ``taken`` counts the bytes that answers about rows take."""
+    """An index over the files of a sample as evidence. ``trials`` are those of its column, ``None``
+    for a file without one. ``taken`` counts the bytes that answers about rows read."""
 
     trials: Sequence[FileTrial | None] = ()
     taken: float = 0.0
@@ -291,7 +293,7 @@ class _TriedFile(BaseEvidence):
         self.exact = index.paimon_type(index.stored.type).exact
 
     def decides(self, leaf: Leaf) -> bool:
-        """As ``FileRows``: a range in a bitmap joins those of all its values."""
+        """Like ``FileRows``: a range in a bitmap joins the bitmaps of all its values."""
         joins = self.name == Bitmap.name and leaf.op in _RANGES
         return self.exact and not joins and leaf.op not in _TEXTS and leaf in self.trial.flags
 
@@ -310,7 +312,7 @@ class _TriedFile(BaseEvidence):
         return Answer(bounds=Bounds(rows, rows))
 
 
-#: by name, the kinds that are tried instead of built
+#: the kinds that are tried instead of built, by name
 TRIED: Mapping[str, type[Tried]] = {
     each.name: each for each in (_TriedBloom, _TriedBitmap, _TriedRangeBitmap)
 }

@@ -27,13 +27,13 @@ if TYPE_CHECKING:
     from skipstone.parquet.reading.selection import Selection
 
 
-# Writers whose dictionaries have no entry twice. Where one has, Arrow (as of 26) reads other values
-# by ``read_dictionary``. DuckDB writes the unused values of an ENUM as empty texts, but then its
-# greatest index lies outside of what Arrow keeps, which is an error.
+# Writers whose dictionaries have no entry twice. From others, Arrow (as of 26) reads wrong values
+# with ``read_dictionary``. DuckDB writes the unused values of an ENUM as empty texts, but then its
+# greatest index is beyond what Arrow keeps, which is an error.
 _DISTINCT_DICTIONARIES = (
     *("parquet-mr", "parquet-cpp", "parquet-rs", "datafusion", "Polars", "skipstone", "DuckDB"),
 )
-# Bytes of a decoded value of a type without a fixed width.
+# The bytes of a decoded value of a type without a fixed width.
 _WIDTH = 16
 
 
@@ -96,7 +96,7 @@ def decoded(
     paying = {leaf.name for leaf in leaves.values() if _dictionary_pays(footer, leaf)}
     schema = columns.metadata.schema
     named = [schema.column(at).path for at in range(len(schema)) if paying]
-    # The values of a list are named within it.
+    # The name of a list's values is within the list.
     repetitive = [
         name for name in named if not paying.isdisjoint(accumulate(name.split("."), "{}.{}".format))
     ]
@@ -152,8 +152,9 @@ def leaf_values(chunk: pa.Array, leaf: Leaf) -> pa.Array:
 def _dictionary_pays(footer: FooterArrays, leaf: Leaf) -> bool:
     """True where most pages of a string column hold dictionary indices.
 
-    The footer may say so of all pages; then no string is copied for each row that has it. Else: a
-    plain value takes at least the 4 bytes of its length; less than that on average cannot be plain.
+    The footer may count the pages by encoding; then no string is copied for each of its rows.
+    Otherwise: a plain value takes at least the 4 bytes of its length, so pages with less per value
+    are not plain.
     """
     if leaf.type is not Type.BYTE_ARRAY or leaf.key is not None:
         return False

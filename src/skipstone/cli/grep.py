@@ -37,10 +37,10 @@ if TYPE_CHECKING:
     from .output import Output
 
 
-# From this many files on it is worth saying how long a search without an index takes, as soon as
-# some are searched.
+# From this many files on, a search without an index says how long it takes, once some files are
+# searched.
 _MANY, _SOME = 8, 4
-# What is no part of a word.
+# A character that is no part of a word.
 _BETWEEN = "[^A-Za-z0-9_]"
 _TEXTS = ("ngram", "tokens", "ngram slices", "tokens slices")
 _LAST_LINE_END = re.compile("(?:\r\n|[\n\r\x85\u2028\u2029])\\Z")
@@ -207,7 +207,7 @@ def _searched(target: Table, schema: pa.Schema, columns: Sequence[str]) -> list[
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Search:
-    """A pattern: as a predicate on a column, and as what finds its matches within a text.
+    """A pattern: as a predicate on a column, and as a search within a text.
 
     The predicate decides rows and columns. ``plain`` (in lower case with ``any_case``) or ``re2``
     finds the parts to highlight, in time that grows with the text alone; ``ends``: it has a ``$``.
@@ -266,7 +266,8 @@ class _Search:
         try:
             return matching(self.tree, {"text": texts}, len(texts))
         except UnsupportedError:
-            # Text that is not UTF-8 in a column that the row did not ask: it matches as printed.
+            # Text that is not UTF-8, in a column that did not decide the row: it matches as
+            # printed.
             printed = pa.array(values_of(texts), pa.string())
             return matching(self.tree, {"text": printed}, len(texts))
 
@@ -400,7 +401,7 @@ class _Found:
                 yield f"{request.file(name)}:{count}"
 
     def read(self, out: Output, pieces: Iterator[tuple[str, pa.Table]]) -> _Found:
-        """All of them, for ``to_dict``."""
+        """Reads all rows, for ``to_dict``."""
         for name, rows, _ in self._pieces(out, pieces):
             if not (self.request.counted or self.request.names):
                 for context, column, text in self._matches(rows, printed=False):
@@ -422,7 +423,7 @@ class _Found:
     def _pieces(
         self, out: Output, pieces: Iterator[tuple[str, pa.Table]]
     ) -> Iterator[tuple[str, pa.Table, bool]]:
-        """Rows with the name of their file, and whether they are its first; with progress."""
+        """Rows with the name of their file, and whether they are its first; shows progress."""
         plan = self.scan.plan
         root, total, done, last = f"{plan.listing.root.rstrip('/')}/", plan.files_kept, 0, ""
         began = time.perf_counter()
@@ -443,7 +444,7 @@ class _Found:
                     yield name, rows, first
 
     def _tell(self, out: Output, files: int, seconds: float) -> None:
-        """How long the rest takes where no index of text helps, and which one would."""
+        """Says how long the rest takes without an index of text, and which index would help."""
         steps = [step for step in self.scan.plan.steps if step.index in _TEXTS]
         if any(step.kept < step.considered for step in steps):
             return

@@ -50,7 +50,8 @@ def types_in(type: pa.DataType) -> Iterator[pa.DataType]:
 
 
 def duckdb_lacks(type: pa.DataType) -> bool:
-    """Durations are numbers to it, and decimals of more digits are rounded to doubles."""
+    """Types that DuckDB changes: it reads durations as numbers, and rounds decimals of more digits
+    to doubles."""
     t = pa.types
     if t.is_decimal(type):
         return bool(type.precision > _DIGITS)
@@ -67,7 +68,7 @@ def without_json(type: pa.DataType) -> pa.DataType:
 
 
 def polars_lacks(type: pa.DataType) -> bool:
-    """Types that it cannot read where a file's Arrow schema names them: it ends with a panic."""
+    """Types that polars cannot read where a file's Arrow schema names them: it panics."""
     t = pa.types
     if t.is_decimal(type):
         return bool(type.precision > _DIGITS)
@@ -77,7 +78,7 @@ def polars_lacks(type: pa.DataType) -> bool:
 
 
 def polars_keeps(type: pa.DataType) -> bool:
-    """Types that it cannot cast, or counts in another unit."""
+    """Types that polars cannot cast, or counts in another unit."""
     t = pa.types
     keyed = t.is_map(type) and t.is_dictionary(type.key_type)
     return keyed or t.is_duration(type) or isinstance(type, pa.BaseExtensionType)
@@ -96,7 +97,7 @@ def _polars_knows(zone: str) -> bool:
 
 
 def other_name(own: pa.Field, wanted: pa.Field) -> tuple[str, str] | None:
-    """A name in the file and in the table that differ in case, at any depth."""
+    """A name whose case differs between the file and the table, at any depth."""
     if own.name != wanted.name:
         return own.name, wanted.name
     for each in _children(own.type):

@@ -1,9 +1,9 @@
 """The columns of a table in one of its files.
 
-A file may lack a column of the table, spell it in another case, have another name for it where a
-table format says so (``Naming``), or store it in a narrower type. It does not hold the partition
-columns of its path. A column that it lacks is null in all its rows, unless the table has a default
-for it, or Spark has written one.
+A file may lack a column of the table, spell it in another case, have another name for it by the
+rules of a table format (``Naming``), or store it in a narrower type. It does not hold the partition
+columns of its path. A column that the file lacks is null in all its rows, unless it has a default,
+by the table or by Spark.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ class TableColumns:
         )
 
     def of_files(self, files: Sequence[int]) -> TableColumns:
-        """The same for some files of the listing, by their ordinals."""
+        """The columns for some files of the listing, by their ordinals."""
         at = arrow(np.asarray(files, np.int64))
         values = {name: each.take(at) for name, each in self.partitions.values.items()}
         names = None if self.names is None else self.names.where(files)
@@ -119,7 +119,7 @@ class FileColumns:
 
     @property
     def locked(self) -> Mapping[int, SkipstoneError]:
-        """Why leaves cannot be read: their keys are not available."""
+        """Why leaves cannot be read, where their keys are not available."""
         return self.opened.unavailable
 
     def path(self, column: str) -> tuple[str, ...] | None:
@@ -166,7 +166,7 @@ class FileColumns:
                 continue
             names = [each.name for each in fields]
             named, naming = naming.fields.get(part), naming.below(part)
-            if named is not None:  # the exact name, if the file has the column at all
+            if named is not None:  # the exact name, if the file has the column
                 found = names.index(named.name) if named.name in names else None
             else:
                 found = spelled(part, names)

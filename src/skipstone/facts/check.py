@@ -1,4 +1,4 @@
-"""Check of a store: what is stale, missing, orphaned or damaged; and the removal of the damaged."""
+"""Checks a store for stale, missing, orphaned and damaged facts, and removes damaged objects."""
 
 from __future__ import annotations
 
@@ -109,7 +109,7 @@ def remove_damaged(store: Store, found: Check) -> list[str]:
     gone, removed, packs = [], [], set(found.lost_packs)
     for reason in found.damaged:
         if reason.cause is not Cause.CORRUPT:
-            continue  # of a newer version, or not given by the store now
+            continue  # of a newer version, or not readable now
         removed.append(reason.subject)
         what, _, name = reason.subject.rpartition(" ")
         if what == "fact part":

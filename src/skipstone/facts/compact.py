@@ -1,8 +1,8 @@
-"""Compaction of a store, and the removal of an index: parts are written again.
+"""Compaction of a store, and the removal of an index: both rewrite parts.
 
-Either can be interrupted anywhere, and run again. New parts are written before the parts that they
-replace are deleted, and only the parts that the new part was made of are. The data is listed after
-the parts, so that a fact without a listed file really has no file.
+Both can be interrupted anywhere, and run again. A new part is written before the parts that it
+replaces are deleted, and only those are deleted. The data is listed after the parts, so that a fact
+without a listed file really has no file.
 """
 
 from __future__ import annotations
@@ -117,7 +117,7 @@ def _left(
     much_larger: float,
 ) -> list[Part]:
     """The oldest parts that are each much larger than all newer ones, while most of their facts are
-    of use. A part between others is not left: the merged part would be newer than it."""
+    in use. A part between others is not left: the merged part would be newer than it."""
     left: list[Part] = []
     newer = sum(part.uncompressed for part in parts)
     for part in parts:
@@ -191,8 +191,8 @@ def _rewrite(
 
 
 def _require_read(store: Store, snapshot: Snapshot) -> None:
-    """``SkipstoneError`` where the store did not list the parts, or give one, which would be left
-    as it is; not for a part that another process has removed meanwhile."""
+    """``SkipstoneError`` if the parts could not be listed, or one of them not read: it would stay
+    as it is. A part that another process has removed meanwhile is no error."""
     for reason in snapshot.reasons:
         path = store.location.part(reason.subject.removeprefix("fact part "))
         unlisted = reason.subject.startswith("facts at ")

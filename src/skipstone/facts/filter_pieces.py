@@ -1,7 +1,7 @@
-"""Bloom filters in pieces: a lookup of a few keys reads a KiB of each filter where it asks a bit,
-and not the column.
+"""Bloom filters in pieces: a lookup of a few keys reads the KiB of each filter that has the bit,
+and not the whole column.
 
-A part of large filters has, for each column of them, a column ``<name>~pieces``: one binary per
+In a part with large filters, each column of filters has a column ``<name>~pieces``: one binary per
 fact row, null where the filter is null or cannot be parsed. Its value is uint32, little-endian::
 
     length   of the stored filter, in bytes
@@ -12,17 +12,17 @@ fact row, null where the filter is null or cannot be parsed. Its value is uint32
     seed     of the sketch, as int32
     CRC-32   of each 1,024 bytes of the stored filter; the last piece may be shorter
 
-That is 0.4 % of the filters. ``encode_part`` makes the column whenever it writes a part, so pieces
-are always those of the filters next to them.
+The column takes 0.4 % of the size of the filters. ``encode_part`` makes it whenever it writes a
+part, so pieces always fit the filters next to them.
 
-**Soundness.** The column itself is read as any other, with the checksums of its pages. Each byte of
-a filter that decides anything lies in a piece whose checksum is compared first. Where a filter lies
-follows from the headers of the pages and the lengths of the filters, which must fill the pages
-exactly; a wrong place has a wrong checksum. Whatever is wrong, the whole column is read, and its
-own checksums say what is.
+**Soundness.** The column of pieces is read like any other, with the checksums of its pages. The
+checksum of a piece is compared before any byte of the piece decides anything. The place of a filter
+follows from the page headers and the lengths of the filters, which must fill the pages exactly; a
+wrong place has a wrong checksum. If anything is wrong, the whole column is read, and its own
+checksums find the damage.
 
-Only parts on a local disk are read so, and none that are encrypted: a request to an object store
-takes longer than the column.
+Only unencrypted parts on a local disk are read in pieces: a request to an object store takes longer
+than reading the column.
 """
 
 from __future__ import annotations
@@ -72,14 +72,14 @@ if TYPE_CHECKING:
 
 PIECE: Final = 1024
 _HEAD: Final = 6
-# A page header and the length of its levels are shorter.
+# The most bytes of a page header and of the length of its levels.
 _HEADER: Final = 512
-# Filters of fewer bytes on average, or columns of fewer, are read as fast as a whole.
+# Below this many bytes per filter, or per column, reading the whole column is as fast.
 _LEAST_FILTER, _LEAST_COLUMN = 4 << 10, 256 << 10
 
 
 def pieces_of(filters: pa.ChunkedArray) -> pa.Array | None:
-    """The column of pieces of ``filters``; ``None`` where they are read as fast as a whole."""
+    """The column of pieces of ``filters``; ``None`` if reading the whole column is as fast."""
     count = len(filters) - filters.null_count
     if filters.nbytes < max(_LEAST_COLUMN, count * _LEAST_FILTER):
         return None
@@ -139,8 +139,8 @@ class PieceChunk(BlobChunk):
 
 
 def open_pieces(part: Part, name: str, storage: Storage) -> BlobColumn | None:
-    """The filters of the column ``name`` of a part, to be read in pieces; ``None`` where they must
-    be read whole."""
+    """The filters of the column ``name`` of a part, ready to be read in pieces; ``None`` if the
+    column must be read whole."""
     column = f"{name}{PIECES}"
     if not isinstance(storage, LocalStorage) or part.opened is not None or part.group is not None:
         return None
@@ -150,7 +150,7 @@ def open_pieces(part: Part, name: str, storage: Storage) -> BlobColumn | None:
         pieces = part.read(storage, [column]).column(0).combine_chunks()
         return BlobColumn.of_chunks([_chunk(part, name, pieces, storage)])
     except (OSError, SkipstoneError, ValueError, LookupError):
-        return None  # the column of the filters itself says what is wrong with them
+        return None  # the column of the filters reports what is wrong with them
 
 
 def _chunk(part: Part, name: str, pieces: pa.Array, storage: LocalStorage) -> PieceChunk:
@@ -210,7 +210,8 @@ def _places(part: Part, name: str, length: I64, storage: LocalStorage) -> I64:
 
 
 def _page(descriptor: int, at: int, stop: int, length: I64, places: I64) -> tuple[int, int]:
-    """Fills in the places of the filters of the page at ``at``; where it ends, and its rows."""
+    """Fills in the places of the filters of the page at ``at``; returns where it ends, and its
+    rows."""
     from skipstone.parquet.format.enums import Encoding, PageType
     from skipstone.parquet.format.metadata import PageHeader
     from skipstone.parquet.thrift.compact import Reader
@@ -253,7 +254,7 @@ class PiecedPart:
 
 
 class PiecedBloom(Bloom):
-    """Bloom filters that are asked piece by piece. The answers are those of the filters."""
+    """Bloom filters that are read piece by piece, with the answers of whole filters."""
 
     parts: Sequence[PiecedPart]
     notes: list[Reason]
@@ -291,7 +292,7 @@ class PiecedBloom(Bloom):
     def _whole(
         self, part: PiecedPart, items: Items, among: BoolArray, error: Exception
     ) -> BoolArray:
-        """By the whole column, of a part whose pieces cannot be used."""
+        """The answer of the whole column, for a part whose pieces cannot be used."""
         text = f"{in_words(error)}: the filters are read whole"
         self.notes.append(Reason(cause=Cause.CORRUPT, subject=self._subject, text=text))
         try:

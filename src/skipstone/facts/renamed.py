@@ -1,8 +1,8 @@
-"""Facts under the names that the columns of a table have now.
+"""Facts under the present names of a table's columns.
 
-Facts are about files, and keep the names that the columns have there (``predicate/naming.py``).
-``under`` gives the same facts by the names of the table: one ``MatchedFacts`` for the files of each
-naming, which plans take side by side as they take several stores.
+Facts describe files, and keep the names of the files (``predicate/naming.py``). ``under``
+translates them to the names of the table: one ``MatchedFacts`` for the files of each naming. Plans
+take these side by side, like those of several stores.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 def under(matched: MatchedFacts, names: Namings | None) -> list[MatchedFacts]:
-    """``matched`` by the names of the table, where its files have those of ``names``."""
+    """``matched`` by the names of the table; ``names`` are those of its files."""
     if names is None:
         return [matched]
     found: list[MatchedFacts] | None = matched.renamed.get(names)
@@ -47,12 +47,12 @@ def _views(matched: MatchedFacts, names: Namings) -> Iterator[MatchedFacts]:
 
 def _renamed(snapshot: Snapshot, naming: Naming, names: Namings) -> Snapshot:
     """The snapshot of files with this naming, by the names of the table."""
-    _ = snapshot.identities, snapshot.slices  # what is read now, the copy shares
+    _ = snapshot.identities, snapshot.slices  # the copy shares what was read so far
     made = copy(snapshot)
     for name in ("definitions", "fields", "_matched"):
         made.__dict__.pop(name, None)
     made.naming = naming
-    # The names of a foreign store are in lower case, and its columns may be any.
+    # A foreign store has its names in lower case, so they do not say which column is meant.
     known = snapshot.fields if snapshot.in_batches else ()
     made.fields = tuple(
         each
@@ -63,8 +63,8 @@ def _renamed(snapshot: Snapshot, naming: Naming, names: Namings) -> Snapshot:
 
 
 def _is_former(name: str, naming: Naming, names: Namings) -> bool:
-    """Whether other files have a column by this name that the table calls otherwise, and the table
-    has no column of this name."""
+    """Whether other files use this name for a column that has another name in the table, and no
+    column of the table has this name."""
     return (
         naming.to_table(name) == name
         and any(each.to_table(name) not in (name, None) for each in names.distinct)
@@ -79,8 +79,8 @@ def _columns(field: FactField) -> Sequence[str]:
 
 
 def renamed_fields(fields: Sequence[FactField], naming: Naming) -> Iterator[FactField]:
-    """Fact columns by the names of the table; those of columns that it does not have under these
-    names are left out. They keep their keys, by which parts know them."""
+    """Fact columns by the names of the table, without those of columns that it lacks. They keep
+    their keys, which parts use."""
     if not naming:
         yield from fields
         return

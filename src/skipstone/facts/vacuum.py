@@ -1,4 +1,4 @@
-"""Vacuum: what no part of a store needs is removed.
+"""Vacuum: removes what no part of a store needs.
 
 It can be interrupted anywhere, and run again. Packs are listed before the parts that may name them.
 """
@@ -32,7 +32,7 @@ DAY = 24 * 60 * 60.0
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Vacuumed:
     """What was removed: object path -> bytes; ``young`` are kept only because of their age;
-    ``reasons`` name what could not be read or opened, and is kept for that."""
+    ``reasons`` name objects that are kept because they could not be read or opened."""
 
     removed: Mapping[str, int] = field(default_factory=dict)
     young: tuple[str, ...] = ()
@@ -117,8 +117,8 @@ def _by_age(store: Store, before: int) -> tuple[dict[str, tuple[int, int]], list
 
 
 def _is_broken(store: Store, path: str, size: int, mtime: int, reasons: list[Reason]) -> bool:
-    """Whether it is a damaged part, or damaged bit slices; ``reasons`` get why one of them cannot
-    be read."""
+    """Whether it is a damaged part, or damaged bit slices. ``reasons`` receive why one cannot be
+    read."""
     is_slices = store.location.is_slices(path)
     try:
         if is_slices:

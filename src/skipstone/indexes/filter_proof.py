@@ -1,11 +1,12 @@
 """Whether the Bloom filters of a file hold all values of its columns: for ``check --deep``.
 
-A filter is true of a file if each bit that a value needs is set. So a proof is built from the
-values as the filter was, in the size of the stored one, and each bit of it must be in that one: all
-values are compared, for about what building costs. A bit that no value needs may be set.
+A filter is correct if each bit that a value of the file needs is set. So a proof is built from the
+values in the same way as the filter, and in the size of the stored one. Each bit of the proof must
+be set in the stored filter. This compares all values, for about the cost of a build. The stored
+filter may have bits that no value needs.
 
-A filter of texts that has short grams alone needs the bits of these (``text.py``). Filters of row
-groups are compared one by one, each with the values of its rows.
+A filter of texts that has only short grams needs only their bits (``text.py``). The filter of each
+row group is compared with the values of its rows.
 """
 
 from __future__ import annotations
@@ -48,13 +49,14 @@ _AT_ONCE = 1 << 20
 # Bytes of the filters of one part that are read for one of its files.
 _MOST_FILTERS = 1 << 30
 _BUDGET = 1 << 30
-#: the reason of a proof that was made
+#: the reason that a finished proof gives
 COMPARED = "compared"
 
 
 class FilterProof(Index):
-    """The filters of ``index`` for one file, ``filter`` and those of its row groups. Built over the
-    values of the file like an index, it collects in ``untrue`` what they lack."""
+    """Proves the filters that ``index`` has for one file: ``filter``, and those of its row groups.
+    It is built over the values of the file like an index, and collects in ``untrue`` what the
+    filters lack."""
 
     name = "proof"
 
@@ -68,7 +70,7 @@ class FilterProof(Index):
 
     @property
     def params(self) -> dict[str, str]:
-        """The index that it is of; ``number`` tells equal ones apart."""
+        """The proved index; ``number`` distinguishes equal ones."""
         return {"of": repr(self.asked), "number": str(self.number)}
 
     @property
@@ -85,14 +87,14 @@ class FilterProof(Index):
         raise AssertionError("a proof answers nothing")
 
     def build(self, type: pa.DataType, budget: int) -> Builder:
-        """Compares the filters with the values that it is given."""
+        """Compares the filters with the values that the builder gets."""
         if isinstance(self.index, TextIndex):
             return _TextProof(self, self.index, type)
         assert self.filter is not None
         return _ValueProof(self, type, self.filter)
 
     def compare(self, what: str, needed: NDArray[Any], stored: NDArray[Any]) -> None:
-        """Notes the bits that are needed and not stored."""
+        """Records the bits that are needed and not stored."""
         lacking = int(np.bitwise_count(needed & ~stored).sum())
         if lacking:
             total = int(np.bitwise_count(needed).sum())
@@ -100,7 +102,7 @@ class FilterProof(Index):
             self.untrue.append(text)
 
     def said(self, values: pa.Array, type: pa.DataType) -> list[str]:
-        """What is untrue, with the first of the file's ``values`` that its filter lacks."""
+        """What is wrong, with the first of the file's ``values`` that its filter lacks."""
         if not self.untrue or not len(values) or not self._lacks(values, type):
             return self.untrue
         while len(values) > 1:
@@ -144,7 +146,7 @@ class _NeededBits(BloomBuilder):
         return self.needed
 
     def lacking(self) -> NDArray[np.uint64]:
-        """Those of the bits that are not set."""
+        """The needed bits that are not set."""
         return np.asarray(self.needed_words() & ~self.stored.words)
 
 
@@ -209,7 +211,7 @@ class _GroupsProof(GroupsBuilder):
         self.bits: FilterBits | None = None
 
     def divide(self, nbytes: float) -> None:
-        """The parts are those of the stored filters."""
+        """Divides the row group as the stored filters do."""
 
     def take(self, which: int, keys: Keys) -> None:
         at = len(self.filters)
@@ -238,9 +240,9 @@ class _GroupsProof(GroupsBuilder):
 def proofs_of(
     evidence: Iterable[Index], of_row_groups: Iterable[Index], file: int, read: Read
 ) -> list[FilterProof]:
-    """The proofs of the filters of one file; ``read`` has what is stored at a place.
+    """The proofs of the filters of one file; ``read`` returns what is stored at a place.
 
-    None of a filter that is absent, or that queries cannot read.
+    A filter that is absent, or that queries cannot read, has no proof.
     """
     found: list[FilterProof] = []
     for each in evidence:
@@ -268,7 +270,7 @@ def proofs_of(
 
 
 def _definition(index: Index) -> Index:
-    """The index that a user names, of one that queries ask."""
+    """The index that the user named, for one that queries ask."""
     if isinstance(index, SlicedText | TextGroups):
         assert isinstance(index.kind, TextIndex)
         return index.kind

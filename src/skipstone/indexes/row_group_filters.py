@@ -47,9 +47,9 @@ if TYPE_CHECKING:
 
 
 MAGIC: Final = b"SKRG"
-#: of filters of whole row groups, and of parts
+#: the versions the versions of filters of whole row groups, and of parts
 VERSION, OF_PARTS = 1, 2
-#: bits, and bytes, of a block of one row group
+#: the bits, and the bytes, of a block of one row group
 BITS: Final = 512
 BYTES: Final = BITS // 8
 _HEAD: Final = struct.Struct("<4sIII")
@@ -62,13 +62,13 @@ _TABLE: Final = np.dtype(
 )
 _MOST_GROUPS: Final = 1 << 20
 _MOST_HASHES: Final = 7
-# Row groups of one table: a block of more would be a long read.
+# The most row groups of one table: a block of more would be a long read.
 _MOST_LANES: Final = 64
 _MOST_BLOCKS: Final = 1 << 26
 _GOLDEN: Final = np.uint64(0x9E3779B97F4A7C15)
-# Keys at a time: their places stay in the cache.
+# How many keys are added at a time: their places stay in the cache.
 _CHUNK: Final = 1 << 15
-# Keys of which the distinct ones are counted, at least.
+# From this many keys on, the distinct ones are estimated.
 _COUNTED: Final = 1 << 16
 
 
@@ -90,7 +90,8 @@ def places(keys: Keys, blocks: int, hashes: int) -> tuple[I64, I64]:
 
 
 def count_distinct(parts: Sequence[Keys]) -> int:
-    """About how many distinct keys there are: exactly of few, by those of some hashes of many."""
+    """About how many distinct keys there are: few are counted exactly, many are estimated by those
+    with some hashes."""
     total = sum(map(len, parts))
     shift = max(0, (total // _COUNTED).bit_length() - 1)
     some = [each if not shift else each[_mix(each) >> np.uint64(64 - shift) == 0] for each in parts]
@@ -99,8 +100,8 @@ def count_distinct(parts: Sequence[Keys]) -> int:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class GroupFilter:
-    """The filter of one part: uint8 ``(blocks, BYTES)``, of ``hashes`` bits a key; ``fpp`` is
-    the share of absent keys that it says it may hold."""
+    """The filter of one part: uint8 ``(blocks, BYTES)``, with ``hashes`` bits per key; ``fpp`` is
+    its false positive probability."""
 
     blocks: NDArray[np.uint8]
     hashes: int
@@ -109,7 +110,7 @@ class GroupFilter:
 
 
 class FilterBits:
-    """A filter of about ``count`` keys for ``fpp`` in at most ``most`` bytes, key by key."""
+    """Makes a filter of about ``count`` keys for ``fpp`` in at most ``most`` bytes, key by key."""
 
     def __init__(self, count: int, most: int, fpp: float) -> None:
         self.hashes = min(_MOST_HASHES, max(1, round(-math.log2(fpp))))
@@ -123,7 +124,7 @@ class FilterBits:
 
     @classmethod
     def of_size(cls, blocks: int, hashes: int) -> Self:
-        """A filter of just this size."""
+        """A filter of exactly this size."""
         made = cls(0, BYTES, 0.5)
         made.blocks, made.hashes = blocks, hashes
         made._flags = np.zeros(blocks * BITS, np.bool_)
@@ -150,7 +151,7 @@ class FilterBits:
 
 
 def _rounded(blocks: int, *, up: bool) -> int:
-    """With four significant bits: row groups of about as many keys then share a table."""
+    """Rounded to four significant bits: then row groups with about as many keys share a table."""
     shift = max(0, blocks.bit_length() - 4)
     return (-(-blocks >> shift) if up else blocks >> shift) << shift
 
@@ -249,13 +250,13 @@ class GroupFilters:
         return np.asarray(np.add.reduceat(self.rows, self.begins) if len(self.rows) else self.rows)
 
     def of_groups(self, flags: Flags) -> Flags:
-        """Whether a flag of any part of each row group is set."""
+        """For each row group, whether the flag of any part is set."""
         return np.logical_or.reduceat(flags, self.begins) if len(flags) else flags
 
     @classmethod
     def from_bytes(cls, head: bytes | memoryview, length: int) -> Self:
-        """The head of filters of ``length`` bytes in all. ``FormatError`` for what it cannot be,
-        ``UnsupportedError`` for a version that is not known."""
+        """The head of filters of ``length`` bytes in all. ``FormatError`` for impossible values,
+        ``UnsupportedError`` for an unknown version."""
         if len(head) < _HEAD.size + _CRC:
             raise FormatError("filters of row groups", expected="a head", got=f"{len(head)} bytes")
         magic, version, count, tables = _HEAD.unpack_from(head)

@@ -1,21 +1,21 @@
 """``ngram`` and ``tokens``: whether a file may hold a text that contains what a pattern needs.
 
-Stored value: a Bloom filter as that of ``bloom.py``, over the keys (``text_keys.py``) of the grams,
-or of the tokens, of all texts of a file. A text that matches ``LIKE '%abcd%'`` contains the grams
+Stored value: a Bloom filter like that of ``bloom.py``, over the keys (``text_keys.py``) of the
+grams or tokens of all texts of a file. A text that matches ``LIKE '%abcd%'`` contains the grams
 ``abc`` and ``bcd``: a file whose filter lacks one of them holds no match. So ``=``, ``IN``,
 ``LIKE``, a prefix, and every condition from which binding derives a pattern (``RLIKE``, ``ILIKE``,
 ``contains``; ``predicate/text_bounds.py``) are answered, and no file is ever proved to match.
 
-``ngram(n=3, long=6)`` has all runs of ``n`` code points, and of ``long`` ones: a random id holds
-none of its 32 characters' 3-grams alone, but its 6-grams hardly occur elsewhere. Where the filter
-would be too full with them, a file has only the short ones, and the keys of ``SHORT_ALONE`` say
-so: without these, a filter that lacks a long gram would not prove its absence.
+``ngram(n=3, long=6)`` has all runs of ``n`` and of ``long`` code points. The 3-grams of a random id
+of 32 characters all occur in other ids, but its 6-grams hardly do. If the filter would be too full
+with long grams, a file has only the short ones, and the keys of ``SHORT_ALONE`` mark such a filter.
+Without this mark, a filter that lacks a long gram would not prove its absence.
 
-``tokens`` has the runs of token characters. A pattern needs a token only where it shows both of its
-ends: ``LIKE '% timeout %'`` does, ``LIKE '%timeout%'`` does not, as ``timeouts`` matches too.
+``tokens`` has the runs of token characters. A pattern needs a token only if it shows both of its
+ends: ``LIKE '% timeout %'`` does, ``LIKE '%timeout%'`` does not, because ``timeouts`` matches too.
 
-**Case.** With ``lower=true``, the default, texts and patterns are folded before. Then the index
-answers conditions that ignore case too, and others as a superset.
+**Case.** With ``lower=true``, the default, texts and patterns are folded first. Then the index also
+answers conditions that ignore case; for other conditions it keeps a superset.
 
 **Row groups** of large files have filters of their own, and parts of large row groups
 (``text_groups.py``).
@@ -23,9 +23,9 @@ answers conditions that ignore case too, and others as a superset.
 **Size.** A filter is sized for ``fpp`` (0.2 for grams, of which a pattern needs several; 0.01 for
 tokens), but takes no more than ``share`` (0.05) of the bytes of the file's texts, uncompressed, or
 4 KiB if that is more, and no more than ``max_bytes`` (8 MiB); bit slices take as much again. Within
-that it takes the best number of hash functions. A file is left out, with the reason, where more
-than ``worthless`` of absent keys would seem present, and where a text is not UTF-8: Spark reads
-such bytes as other characters.
+this size it takes the best number of hash functions. A file is left out, with the reason, if more
+than ``worthless`` of absent keys would seem present, or if a text is not UTF-8: Spark reads such
+bytes as other characters.
 """
 
 from __future__ import annotations
@@ -81,15 +81,15 @@ if TYPE_CHECKING:
     from .text_keys import Codes, Keys, Run
 
 
-#: most bytes of a filter by default, of those of its texts
+#: the most bytes of a filter by default, as a share of those of its texts
 SHARE = 0.05
-# Texts of a list that are looked up.
+# The most texts of a list that are looked up.
 _MOST_TEXTS = 64
-# Leaves whose keys are kept: a plan asks for the same ones several times.
+# How many leaves' keys are kept: a plan asks for the same ones several times.
 _MOST_LEAVES = 512
-# Bytes that a filter may have whatever its texts take.
+# The bytes that a filter may always have.
 _LEAST = 4_096
-# Rows of a row group by which its text is estimated.
+# The rows of a row group that serve to estimate its text.
 _SAMPLE = 4_096
 SHORT_ALONE = np.arange(1, 17, dtype=np.uint64) << np.uint64(40)
 
@@ -135,7 +135,7 @@ class TextIndex(PerFile):
 
     cost = 11.0
     ops = frozenset({Op.EQ, Op.IN, Op.LIKE, Op.STARTS_WITH})
-    #: the default of ``fpp``, and the share of absent keys that seem present in no filter
+    #: the default of ``fpp``, and a false positive probability that no filter exceeds
     default_fpp: ClassVar[float]
     worthless: ClassVar[float]
 
@@ -195,7 +195,7 @@ class TextIndex(PerFile):
 
     @abstractmethod
     def keys(self, codes: Codes, offsets: NDArray[np.int64]) -> Iterable[tuple[int, Keys]]:
-        """The keys of texts, in pieces, each with what it is of: 1 for what a filter may lack."""
+        """The keys of texts, in pieces, each with its kind: 1 for keys that a filter may lack."""
 
     @abstractmethod
     def needed(self, codes: Codes, run: Run) -> tuple[Keys, Keys]:
@@ -217,7 +217,7 @@ class TextIndex(PerFile):
         return TextBuilder(self, type, budget)
 
     def known(self, stored: Stored) -> BoolArray:
-        """Flags of the rows with a readable filter."""
+        """Flags of the fact rows with a readable filter."""
         return blobs_of(stored).ok
 
     def bounds_of(self, leaf: Leaf, rows: Rows) -> Bounds[BoolArray] | None:
@@ -236,7 +236,8 @@ class TextIndex(PerFile):
         return with_nulls(leaf.op, some, np.zeros_like(some), rows.rows, rows.nulls)
 
     def asked(self, leaf: Leaf) -> Asked | None:
-        """The keys of each text that the leaf may hold for; ``None`` where one needs none."""
+        """The keys of each text that the leaf may hold for; ``None`` if one of them needs no
+        key."""
         if leaf in self._known:
             return self._known[leaf]
         found = self._asked(leaf)
@@ -268,14 +269,14 @@ class TextIndex(PerFile):
     def _keys_of(self, run: Run) -> tuple[Keys, Keys]:
         try:
             data = np.frombuffer(run[0].encode(), np.uint8)
-        except UnicodeEncodeError:  # Spark reads half a character as another one
+        except UnicodeEncodeError:  # Spark reads half a character as a different one
             data = np.zeros(0, np.uint8)
         coded = codes_of(data, np.array([0, len(data)]), lower=self.lower)
         assert coded is not None
         return self.needed(coded[0], run)
 
     def silence(self, leaf: Leaf) -> str:
-        """Why it says nothing about a leaf."""
+        """Why the index cannot answer a leaf."""
         if leaf.op not in self.ops:
             return super().silence(leaf)
         if len(leaf.values) > _MOST_TEXTS:
@@ -365,7 +366,7 @@ class Tokens(TextIndex):
     def needed(self, codes: Codes, run: Run) -> tuple[Keys, Keys]:
         _, begins, ends = run
         first, last = tokens(codes, np.array([0, len(codes)]), self.characters)
-        # Where a match goes on, so may the token.
+        # The token may continue where the match does.
         whole = ((first > 0) | begins) & ((last < len(codes)) | ends)
         keys = list(token_keys(codes, first[whole], last[whole]))
         none = np.zeros(0, np.uint64)
@@ -385,7 +386,7 @@ class TextBuilder(BloomBuilder):
         self.index = index
         self.bytes = 0
         self.failed: str | None = None
-        # The keys of long grams, which a file may lack.
+        # The keys of long grams, which a file's filter may lack.
         self.other = BloomBuilder(type, index.fpp, self.max_bytes, budget // 2)
         self.seen = Seen(), Seen()
         self.groups: GroupsBuilder | None = None
@@ -397,8 +398,8 @@ class TextBuilder(BloomBuilder):
         return super().nbytes + self.other.nbytes + groups
 
     def cut(self, rows: Sequence[int]) -> None:
-        """Builds filters of the row groups too, of this many rows each: then a value is added for
-        each row, in order."""
+        """Also builds filters of the row groups, which have this many rows each. Then a value must
+        be added for each row, in order."""
         index = self.index
         if any(rows) and index.row_groups:
             self.groups = GroupsBuilder(
@@ -408,7 +409,8 @@ class TextBuilder(BloomBuilder):
             )
 
     def paged(self, rows: Sequence[int]) -> None:
-        """Builds filters of parts of large row groups, whose pages have about this many rows."""
+        """Also builds filters of parts of large row groups, whose pages have about this many
+        rows."""
         if self.groups is not None:
             self.groups.pages = list(rows)
 
@@ -422,7 +424,7 @@ class TextBuilder(BloomBuilder):
             if self.groups.at_begin:
                 some = values.slice(at, min(self.groups.left, _SAMPLE))
                 self.groups.divide(stored_bytes(some) / len(some))
-                if sum(map(bool, self.groups.rows)) == 1:  # its filter would be that of the file
+                if sum(map(bool, self.groups.rows)) == 1:  # it would equal the file's filter
                     self.groups = None
                     self._add(chunk if not at else Chunk(values.slice(at)))
                     return
@@ -460,14 +462,14 @@ class TextBuilder(BloomBuilder):
         (self, self.other)[which].take(self.kernels.longs(keys.view(np.int64)))
 
     def finish(self) -> Built:
-        """The filter with all keys where it is not too full, else without the long grams."""
+        """The filter with all keys if it is not too full, else without the long grams."""
         if self.failed is not None:
             return Built(None, self.failed)
         most = min(max(int(self.index.share * self.bytes), _LEAST), self.max_bytes)
         words, found = words_within(most), None
         groups = None if self.groups is None else self.groups.finish(self.bytes)
         if groups is not None and self.groups is not None and any(self.groups.more):
-            # With its bit slices, and the filters of parts, that is twice the share.
+            # Together with its bit slices and the filters of parts, this is twice the share.
             found = self._within(words_within(most // 2), self.other)
         found = found or self._within(words, self.other)
         if found is None:
@@ -482,7 +484,7 @@ class TextBuilder(BloomBuilder):
         return Built(None, text, row_groups=groups)
 
     def _within(self, words: int, *others: BloomBuilder) -> SketchFilter | None:
-        """A filter of at most this many words; ``None`` where it would be too full."""
+        """A filter of at most this many words; ``None`` if it would be too full."""
         if all(each.words is None for each in (self, *others)):
             pairs = [part for each in (self, *others) for part in each.pairs]
             count = max(1, distinct_pairs(pairs, self.kernels))

@@ -1,17 +1,18 @@
-"""Grams and tokens by row group: the filters of a file of several row groups, and what they say.
+"""Grams and tokens by row group: the filters of a file with several row groups, and their answers.
 
-A file of ``LEAST_TEXT`` bytes of text and of several row groups has, besides the filter of
-``text.py``, one of each row group, over the same keys (``row_group_filters.py``). It takes at most
-``share`` of the texts of its row group: a file whose long grams do not fit into ``max_bytes`` has
-them here. Where they do not fit either, a row group has the short ones alone; where those would be
-too full, it has none, and ``explain`` counts it.
+A file of ``LEAST_TEXT`` bytes of text and of several row groups has the filter of ``text.py`` and
+one filter for each row group, over the same keys (``row_group_filters.py``). Such a filter takes at
+most ``share`` of the bytes of the texts of its row group. If the long grams of a file do not fit
+into ``max_bytes``, only these filters have them. If the long grams do not fit here either, the
+filter has only short grams. If those would fill it too much, the row group has no filter, and
+``explain`` counts it.
 
-A row group of ``LARGE`` bytes of text has filters of **parts** of it instead: runs of rows with
-about ``PART`` bytes each, within the same share. A row group may hold a match where a part may.
-Of the parts ``text_parts.py`` answers.
+A row group of ``LARGE`` bytes of text has filters of **parts** instead: runs of rows with about
+``PART`` bytes each, within the same share. A row group may hold a match if one of its parts may.
+``text_parts.py`` answers for parts.
 
-A pattern is looked up by some of its keys: those of long grams first, spread over the pattern. The
-head of a file's filters is read once and kept, then a block for each key.
+A lookup of a pattern uses some of its keys: first those of long grams, spread over the pattern. It
+reads the head of a file's filters once and keeps it, then one block for each key.
 """
 
 from __future__ import annotations
@@ -46,7 +47,7 @@ if TYPE_CHECKING:
     from .row_group_filters import GroupTable, Keys
 
 
-#: a file of less text has no filters of its row groups: it is read at once
+#: a file with less text has no filters of its row groups: it is read at once
 LEAST_TEXT: Final = 1 << 20
 #: the text of a row group that is divided into parts; about that of a part, and the most parts
 LARGE: Final = 16 << 20
@@ -54,22 +55,22 @@ PART: Final = 2 << 20
 MOST_PARTS: Final = 64
 #: the place of the filters in the sidecar of their file, and the length of their head
 PLACE: Final = pa.struct({"start": pa.int64(), "length": pa.int64(), "head": pa.int64()})
-# Pages of a row group that is divided, at least: one page is read whole.
+# The least number of pages of a row group that is divided: a page is read whole.
 _LEAST_PAGES: Final = 4
-# Bytes of the smallest filter of a row group.
+# The bytes of the smallest filter of a row group.
 _LEAST: Final = 2_048
-# Keys of a pattern that are looked up; those of all texts of a list together.
+# The most keys that are looked up for a pattern, and for all texts of a list together.
 _KEYS, _MOST_KEYS = 16, 128
-# Heads are read once, and rarely more than some hundred bytes.
+# Heads are read once, and rarely have more than some hundred bytes.
 _HEADS: LruCache[Hashable, GroupFilters] = LruCache(10_000)
-# Answers of filters of parts that are kept: row groups are asked first, then the parts of some.
+# How many answers of filters of parts are kept: row groups are asked first, then the parts of some.
 _MOST_SAID: Final = 4_096
 
 
 @dataclass(frozen=True, eq=False)
 class Asked:
-    """Keys, of which the first say that a file has short grams alone; and which of them each of
-    ``texts`` needs: the places of its keys, and of those of long grams."""
+    """The keys of a leaf, and for each of ``texts`` the places of the keys that it needs, and of
+    those of long grams. The first keys mark a file that has only short grams."""
 
     keys: Keys
     texts: tuple[tuple[range, range], ...]
@@ -90,7 +91,7 @@ class AsksTexts(Protocol):
         """The keys that a leaf needs."""
 
     def silence(self, leaf: Leaf) -> str:
-        """Why it needs none."""
+        """Why the leaf needs no keys."""
 
 
 # -- building --------------------------------------------------------------------------------------
@@ -98,7 +99,7 @@ class AsksTexts(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class GroupLimits:
-    """The parameters of the index that filters of row groups keep to; see ``text.py``."""
+    """The parameters of the index that apply to filters of row groups; see ``text.py``."""
 
     share: float
     max_bytes: int
@@ -107,7 +108,7 @@ class GroupLimits:
 
 
 class _Grams:
-    """The keys of one length of one row group: as they are, and as bits once they are too many."""
+    """The keys of one length in one row group: as numbers, and as bits once there are too many."""
 
     def __init__(self) -> None:
         self.parts: list[Keys] = []
@@ -130,7 +131,8 @@ class _Grams:
         return 16 * self.held > budget
 
     def relieve(self, part: float, most: int, fpp: float) -> None:
-        """Makes room, ``part`` of the row group being read: the rest is like it."""
+        """Frees memory after ``part`` of the row group was read: the rest is assumed to be
+        alike."""
         self.parts = [np.unique(np.concatenate(self.parts))]
         count, self.held = self.held, len(self.parts[0])
         if 2 * self.held > count:
@@ -146,7 +148,7 @@ class GroupsBuilder:
         self.limits, self.rows, self.budget = limits, list(rows), budget
         #: whether the next part is of the same row group
         self.more = [False] * len(self.rows)
-        #: about how many rows a page of each row group has, 0 where that is not known
+        #: about how many rows a page of each row group has, 0 if unknown
         self.pages: list[int] = []
         self.filters: list[GroupFilter | None] = []
         self.kept = self._read = self._bytes = 0
@@ -178,19 +180,19 @@ class GroupsBuilder:
         page = self.pages[group] if group < len(self.pages) else 0
         if nbytes * rows < LARGE or not 0 < page * _LEAST_PAGES <= rows:
             return
-        # Pages mostly have the same number of rows: then no page is of two parts.
+        # Most pages have the same number of rows: then no page lies in two parts.
         each = page * max(round(PART / nbytes / page), -(-rows // (page * MOST_PARTS)), 1)
         sizes = [min(each, rows - first) for first in range(0, rows, each)]
         self.rows[at : at + 1] = sizes
         self.more[at : at + 1] = [True] * (len(sizes) - 1) + [False]
 
     def take(self, which: int, keys: Keys) -> None:
-        """Adds keys of the row group that is being read: of long grams, or the others (0)."""
+        """Adds keys of the row group that is being read: those of long grams, or the others (0)."""
         self._grams[which].take(keys)
 
     def advance(self, rows: int, nbytes: int) -> bool:
-        """All keys of this many more rows, with this much text, were added. True at the end of a
-        row group."""
+        """Call this when all keys of this many more rows, with this much text, were added. True at
+        the end of a row group."""
         self._read, self._bytes = self._read + rows, self._bytes + nbytes
         total = self.rows[len(self.filters)]
         if self._read < total:
@@ -230,7 +232,7 @@ class GroupsBuilder:
         self.begin()
 
     def begin(self) -> None:
-        """Nothing of the next row group was read."""
+        """Begins the next row group."""
         self._read = self._bytes = 0
         self._grams = _Grams(), _Grams()
 
@@ -248,8 +250,8 @@ class GroupsBuilder:
         return None if found.fpp > self.limits.worthless else found
 
     def finish(self, nbytes: int) -> tuple[bytes, int] | None:
-        """The filters and the length of their head, of a file with this much text; ``None`` where
-        it has none."""
+        """The filters of a file with this much text, and the length of their head; ``None`` if it
+        has no filters."""
         whole = len(self.filters) == len(self.rows) > 1
         if nbytes < LEAST_TEXT or not whole or not any(each is not None for each in self.filters):
             return None
@@ -261,8 +263,8 @@ class GroupsBuilder:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Lookup:
-    """The keys of a leaf that are looked up, and per text which of them: for complete filters, and
-    for others."""
+    """The keys that are looked up for a leaf, and which of them each text needs: in complete
+    filters, and in others."""
 
     keys: Keys
     texts: tuple[tuple[NDArray[np.int64], NDArray[np.int64]], ...]
@@ -306,7 +308,7 @@ class TextGroups(Index):
     """The filters of the row groups of all files, of the index ``kind``, as evidence."""
 
     level = Level.ROW_GROUP
-    #: above statistics, which are in memory, and below dictionaries
+    #: more than statistics, which are in memory, and less than dictionaries
     cost = 1.5
     sidecar = "filters"
     tolerates_loss = True
@@ -331,13 +333,13 @@ class TextGroups(Index):
         raise UnsupportedError(f"{self!r} is built with its index")
 
     def read_back(self, stored: Stored) -> Self:
-        """What was said of other files is left behind."""
+        """Drops the answers for other files."""
         other = super().read_back(stored)
         other.said = LruCache(_MOST_SAID)
         return other
 
     def needs(self, leaves: Sequence[Leaf], units: Units, have: Fetched) -> Sequence[ByteRange]:
-        """The heads that are not known; then a block for each key in each table."""
+        """The heads that were not read yet; then a block for each key in each table."""
         lookups = [(leaf, each) for leaf in leaves if (each := self._lookup(leaf)) is not None]
         if not lookups:
             return ()
@@ -404,7 +406,7 @@ class TextGroups(Index):
         return None if asked is None else _Lookup.of(asked)
 
     def _files(self, units: Units) -> Iterator[tuple[NDArray[np.int64], Blob, int]]:
-        """The units of each file that has filters, and the place of these."""
+        """The units of each file that has filters, and the place of the filters."""
         assert self.stored is not None
         row = self.stored.row_of_file[units.file]
         held = np.flatnonzero(row >= 0)
@@ -416,7 +418,7 @@ class TextGroups(Index):
                 yield at, *place
 
     def place(self, file: int) -> tuple[Blob, int] | None:
-        """The filters of a file, and the length of their head; ``None`` where it has none."""
+        """The place of a file's filters, and the length of their head; ``None`` if it has none."""
         assert self.stored is not None
         assert self.stored.places is not None
         fact = int(self.stored.row_of_file[file])
@@ -445,7 +447,7 @@ class TextGroups(Index):
         return np.asarray(filters.of_groups(flags)[units.ordinal[at]])
 
     def head(self, blob: Blob, length: int, have: Fetched) -> GroupFilters | None:
-        """The head of the filters at ``blob``; ``None`` where it is yet to read."""
+        """The head of the filters at ``blob``; ``None`` if it was not read yet."""
         if blob.inline is not None:
             return GroupFilters.from_bytes(blob.inline[:length], blob.length)
         place = blob.span(0, length)
@@ -464,7 +466,8 @@ class TextGroups(Index):
         have: Fetched,
         place: ByteRange | None,
     ) -> BoolArray:
-        """Which parts of a file may hold a match: those in the pack at ``place`` are asked once."""
+        """Which parts of a file may hold a match; the filters in the pack at ``place`` are asked
+        once."""
         found = None if place is None else self.said.get((leaf, place))
         if found is None:
             found = self._some(lookup, filters, blob, have)

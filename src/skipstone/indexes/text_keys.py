@@ -5,8 +5,8 @@ Its **tokens** are the longest runs of token characters. The key of a run ``c0 �
 
     (m + 1) + sum of c_i B^(m - i)      modulo 2^64, for an odd B
 
-Equal runs have equal keys, so the keys of a filter and those of a pattern meet. Other runs may
-share a key, which only makes a filter say "maybe".
+Equal runs have equal keys, so a filter contains the keys of a pattern that occurs. Different runs
+may share a key, which only makes a filter say "maybe".
 
 **Token characters** are, unless others are given: letters and digits of ASCII, and all characters
 from U+00C0 on but × and ÷, U+2000 to U+206F (punctuation) and U+3000 to U+303F. They do not depend
@@ -59,18 +59,18 @@ if TYPE_CHECKING:
     Keys = NDArray[np.uint64]
 
 
-#: a text that a match contains; whether it is surely at the begin, or at the end, of the match
+#: a text that a match contains; whether the match surely begins, or ends, with it
 Run: TypeAlias = "tuple[str, bool, bool]"
 
-# Keys of a text that are looked up.
+# The most keys of a text that are looked up.
 _MOST_KEYS: Final = 48
 _BASE: Final = 0x9E37_79B9_7F4A_7C15
 _MASK: Final = (1 << 64) - 1
-# Code points at a time: their keys stay in the cache.
+# How many code points are taken at a time: their keys stay in the cache.
 _BLOCK: Final = 1 << 16
-# This many of the longest tokens may be done one by one.
+# At most this many of the longest tokens are handled one by one.
 _FEW: Final = 16
-# Keys that were seen last are left out: a power of two of them.
+# How many recent keys are remembered, to leave out repeats, as a power of two.
 _SEEN_BITS: Final = 20
 _DOT, _OTHER = 0x307, 0xFFFD
 
@@ -122,8 +122,8 @@ def fold(codes: Codes) -> Codes:
 def codes_of(
     data: NDArray[np.uint8], offsets: NDArray[np.int64], *, lower: bool
 ) -> tuple[Codes, NDArray[np.int64]] | None:
-    """The code points of texts and where each begins, and the end; ``None`` where a text is not
-    UTF-8. ``data`` and ``offsets`` are as Arrow has them."""
+    """The code points of texts and where each begins, and the end; ``None`` if a text is not UTF-8.
+    ``data`` and ``offsets`` are as Arrow has them."""
     data, offsets = data[offsets[0] : offsets[-1]], offsets - offsets[0]
     if not len(data) or int(data.max()) < 128:
         return (fold(data) if lower else data), offsets
@@ -147,7 +147,7 @@ def codes_of(
 
 
 class Seen:
-    """Leaves out keys that were given lately: of a few, nearly all repeats."""
+    """Leaves out keys that came recently: nearly all repeats, if there are few keys."""
 
     def __init__(self, bits: int = _SEEN_BITS) -> None:
         """Remembers the last ``2^bits`` keys, or fewer."""
@@ -156,7 +156,7 @@ class Seen:
         self._held[0] = 1  # the place of 0, which was not given yet
 
     def fresh(self, keys: Keys) -> Keys:
-        """The keys that are not known to be repeats; one may be there twice."""
+        """The keys that are not known to be repeats; some may still occur twice."""
         slots = (keys * np.uint64(_BASE)) >> np.uint64(64 - self._bits)
         new = self._held[slots] != keys
         if new.all():
@@ -174,7 +174,7 @@ def gram_keys(codes: Codes, offsets: NDArray[np.int64], n: int) -> Iterator[Keys
         return
     whole = np.ones(count, np.bool_)
     for back in range(1, n):
-        # These begin in one text and end in another, or in a shorter one before.
+        # These begin in one text and end in another.
         at = offsets[1:] - back
         whole[at[(at >= 0) & (at < count)]] = False
     base = np.uint64(_BASE)
@@ -197,7 +197,7 @@ def token_flags(codes: Codes, characters: str | None) -> NDArray[np.bool_]:
 
 @lru_cache(maxsize=8)
 def _token_table(characters: str | None) -> NDArray[np.bool_]:
-    """Which code points below U+10000 are in tokens; the last one stands for all above."""
+    """Which code points below U+10000 are in tokens; the last one represents all above."""
     found = np.full(1 << 16, characters is None, np.bool_)
     for first, last in () if characters is not None else _PUNCTUATION:
         found[first:last] = False
@@ -231,8 +231,8 @@ def tokens(
 
 
 def token_keys(codes: Codes, starts: NDArray[np.int64], ends: NDArray[np.int64]) -> Iterator[Keys]:
-    """The keys of tokens, in pieces: one step for each character of all tokens that have it. A few
-    that are much longer than the others are done one by one."""
+    """The keys of tokens, in pieces. Each step handles one character position of all tokens that
+    have it. A few tokens that are much longer are handled one by one."""
     lengths = ends - starts
     order = np.argsort(-lengths, kind="stable")
     for low in range(0, len(order), _BLOCK):
@@ -262,7 +262,7 @@ def _key_of(codes: Codes) -> int:
 
 
 def runs_of(leaf: Leaf) -> list[list[Run]]:
-    """The texts that a match contains, for each of the values that it may have."""
+    """The texts that a match contains, for each value that it may have."""
     if leaf.op is Op.LIKE:
         texts = literal_runs(str(leaf.values[0]), str(leaf.values[1]))
         last = len(texts) - 1
@@ -271,14 +271,14 @@ def runs_of(leaf: Leaf) -> list[list[Run]]:
 
 
 def spread(parts: list[Keys]) -> Keys:
-    """The distinct keys, of many some from everywhere."""
+    """The distinct keys; if there are many, a selection spread over all."""
     joined = np.concatenate([np.zeros(0, np.uint64), *parts])
     found = joined[np.sort(distinct_at(joined)[1])]
     return found[:: -(-len(found) // _MOST_KEYS) or 1]
 
 
 def stored_bytes(values: pa.Array) -> int:
-    """The bytes of texts: repeated ones of a dictionary count once."""
+    """The bytes of texts; a repeated text of a dictionary counts once."""
     if pa.types.is_dictionary(values.type):
         used = pc.unique(values.indices).drop_null()
         values = values.dictionary.take(used)

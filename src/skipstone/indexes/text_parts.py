@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
 
 class TextParts(TextGroups):
-    """The filters ``of`` row groups, asked about runs of rows."""
+    """Asks the filters ``of`` row groups about runs of rows."""
 
     level = Level.PAGE
 
@@ -45,7 +45,7 @@ class TextParts(TextGroups):
 
     @staticmethod
     def same(filters: GroupFilters, units: Units, at: I64) -> bool:
-        """Whether all rows of the units are of parts."""
+        """Whether all rows of the units lie in parts."""
         return bool((units.rows[at] >= 0).all()) and _total(filters) >= int(
             (units.first_row[at] + units.rows[at]).max()
         )
@@ -110,7 +110,7 @@ class PartSource(Source):
 
 
 def _divided(of: TextParts, file: int) -> GroupFilters | None:
-    """The head of a file's filters, if it was read and has parts."""
+    """The head of a file's filters; ``None`` if it was not read or has no parts."""
     place = of.place(file)
     try:
         found = None if place is None else of.head(*place, {})

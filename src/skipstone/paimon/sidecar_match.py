@@ -1,7 +1,7 @@
 """Whether a container belongs to a data file.
 
 ``type_in`` compares the indexes of a column with the file's footer. Where the two disagree, the
-container is of another file, or of another version of it:
+container belongs to another file, or to another version of it:
 
 | the footer has, for a column | the index must have |
 |---|---|
@@ -10,8 +10,8 @@ container is of another file, or of another version of it:
 | least and greatest number (decimals of up to 18 digits), date, instant | both, none beyond them |
 | least and greatest text, which may be truncated | one that begins with the least; none beyond |
 
-A Bloom filter counts neither rows nor nulls; it is only checked for the least and the greatest
-value, of text where both occur. NaN is in no footer, and is not compared.
+A Bloom filter counts neither rows nor nulls. It is only checked for the least and the greatest
+value; for text, only if the file contains both. Footers leave NaN out, so it is not compared.
 
 An index of up to ``SMALL`` bytes is also checked for consistency: its keys ascend, and each row is
 null or has one value. Containers have no checksum, so consistent damage is not detected.
@@ -54,12 +54,12 @@ if TYPE_CHECKING:
     from .sidecar import Sidecar
 
 
-_MILLIS = 3  # digits of a timestamp that Paimon keeps in milliseconds
+_MILLIS = 3  # the most digits of a timestamp that Paimon keeps in milliseconds
 _COUNTING = ("bitmap", "bsi", "range-bitmap")
-# Forms whose stored bytes are numbers that order as keys do, and the width of each type.
+# Forms whose stored bytes are numbers in the order of keys, and the width of each type.
 _ORDERED = (Form.SIGNED, Form.DECIMAL, Form.TIMESTAMP, Form.FLOATING)
 _WIDTHS = {Type.INT32: 4, Type.INT64: 8, Type.FLOAT: 4, Type.DOUBLE: 8}
-# Bytes below which a bound of text is taken for a value that occurs.
+# A bound of text with fewer bytes is taken for a value of the chunk.
 _SHORT = 16
 
 
@@ -79,7 +79,8 @@ class ColumnCounts:
 
 
 def column_counts(footer: FooterArrays, wanted: Collection[str]) -> dict[str, ColumnCounts]:
-    """Those of the columns ``wanted``, by dotted name, without names that two columns share."""
+    """The counts of the columns ``wanted``, by dotted name, without names that two columns
+    share."""
     names = [".".join(leaf.path) for leaf in footer.schema.leaves]
     usual = Counter(names)
     return {
@@ -145,7 +146,7 @@ def _bounds(
 
 def _occurs(arrays: FooterArrays, group: int, at: int, low: bytes, high: bytes) -> bool:
     """Whether the least and the greatest text of a chunk are values of it. Where the footer does
-    not say so, short ones are taken for values: no writer truncates to so few bytes."""
+    not say, short ones are taken for values: no writer truncates to so few bytes."""
     ends = (("is_min_value_exact", low), ("is_max_value_exact", high))
     said = [(int(arrays.chunk(name)[group, at]), len(value)) for name, value in ends]
     return all(exact == 1 or (exact < 0 and length < _SHORT) for exact, length in said)
@@ -162,8 +163,8 @@ def type_in(
     """The type of a column in the container; ``None`` if it is unknown. ``name`` is the
     column's name in the container, ``type`` its type in the data file.
 
-    ``FormatError`` if the container is damaged or of another file, ``OSError`` for bytes that
-    cannot be read.
+    ``FormatError`` if the container is damaged or belongs to another file, ``OSError`` for bytes
+    that cannot be read.
     """
     kinds = (*_COUNTING, PaimonBloom.paimon)
     entries = [each for each in sidecar.head.of_column(name) if each.kind in kinds]
@@ -199,7 +200,7 @@ def _compare(
     rows: int,
     fetch: Callable[[Sequence[ByteRange]], Fetched],
 ) -> None:
-    """``FormatError`` if one index contradicts ``counts``: it is of another file."""
+    """``FormatError`` if the index contradicts ``counts``: then it belongs to another file."""
     kind = entry.kind
     place = sidecar.blob.part(entry.start, entry.length)
     if place is None:

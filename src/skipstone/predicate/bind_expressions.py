@@ -1,7 +1,7 @@
-"""The part of binding that is about expressions: what becomes leaves, and what is computed on rows.
+"""Binds expressions: decides which become leaves, and which are computed on rows.
 
-1. A condition in terms of others (``equivalents.py``): truth values, CASE, ``coalesce``.
-2. An expression that keeps the order of one column (``monotone.py``) is that column under steps.
+1. A condition is restated by others (``equivalents.py``): truth values, CASE, ``coalesce``.
+2. An expression that keeps the order of one column (``monotone.py``) is that column with steps.
 3. The rest is typed (``expressions.py``) and computed on the rows, with the leaves that it implies
    (``text_bounds.py``).
 
@@ -71,16 +71,16 @@ if TYPE_CHECKING:
     from .zones import Zone
 
 
-# Values of a column that are put into the expressions over it.
+# The most values of a column for which the expressions over it are computed.
 _MOST_IMAGES = 64
-# Operands of which a condition is in no other terms.
+# Operands whose conditions are not restated.
 _PLAIN = (ColumnRef, Literal, Cast)
-# Conditions that are put in terms of others; nested ones multiply.
+# The most conditions that are restated; nested ones multiply.
 _MOST_CASES = 500
 
 
 def _answered(part: Bound) -> Bound:
-    """With the note that an index answers what no index on a column does."""
+    """Adds the note that an index answers a condition which no index on a column answers."""
     if not isinstance(part, Opaque):
         return part
     return replace(part, reason=f"{part.reason}; an index on an expression answers it")
@@ -91,7 +91,7 @@ def _about_expressions(known: Bound) -> Bound | None:
 
 
 def _pair(typed: Typed, negated: bool) -> Pair | None:
-    """The comparison of two columns whose values compare as they are stored."""
+    """The comparison of two columns that compare as their stored values do."""
     if typed.kernel != "compare":
         return None
     left, right = (_widened(arg) for arg in typed.args)
@@ -112,8 +112,8 @@ def _widened(typed: Typed) -> str | None:
 
 
 def elements_of(lists: Typed) -> Typed:
-    """The elements of a column of lists, or the keys or values of a column of maps, whatever its
-    lists are called and how they are laid out; ``Unusable`` where they have no index."""
+    """The elements of a column of lists, or the keys or values of a column of maps, however its
+    lists are named and structured; ``Unusable`` if they have no index."""
     element = spark_type(lists.type.value_type) if is_list(lists.type) else None
     of_map = lists.kernel in ("map_keys", "map_values")
     column = lists.args[0] if of_map else lists
@@ -140,7 +140,8 @@ def elements_name(elements: Typed) -> str:
 
 
 def _sought(typed: Typed) -> tuple[Typed, tuple[Typed, ...]]:
-    """The lists and the values of which one is among them; ``Unusable`` for other conditions."""
+    """The lists, and the values of which a list must contain one; ``Unusable`` for other
+    conditions."""
     if typed.kernel == "array_contains":
         return typed.args[0], typed.args[1:]
     if typed.kernel == "arrays_overlap":
@@ -151,8 +152,8 @@ def _sought(typed: Typed) -> tuple[Typed, tuple[Typed, ...]]:
 
 
 def images_of(typed: Typed, values: Sequence[Value], session: Zone | None) -> list[Value]:
-    """The values of an expression of one column for these of it; ``Unusable`` where it fails or is
-    NULL."""
+    """The values of an expression over one column, for these values of the column; ``Unusable`` if
+    it fails or is NULL."""
     from .kernels.rows import values_of
     from .kernels.text import doubtful_case
     from .literals import from_key, order_keys
@@ -197,7 +198,7 @@ class ExpressionBinder:
         raise NotImplementedError
 
     def equivalent(self, expr: Expr | Bound, negated: bool) -> Bound | None:
-        """A condition in terms of others; ``None`` where it may be a leaf by itself."""
+        """A condition restated by others; ``None`` if it may be a leaf by itself."""
         if isinstance(expr, Comparison):
             plain = isinstance(expr.left, _PLAIN) and isinstance(expr.right, _PLAIN)
         else:
@@ -236,7 +237,7 @@ class ExpressionBinder:
         return by_cases(expr, negated, bind, self.typed) if found is None else found
 
     def computed(self, expr: Expr | Bound, negated: bool, reason: str) -> Bound:
-        """What no index answers: decided on rows where that is possible, under ANSI rules."""
+        """A condition that no index answers: decided on rows if possible, under ANSI rules."""
         from .render import to_sql
 
         sql = to_sql(expr)
@@ -268,7 +269,8 @@ class ExpressionBinder:
         return known[0] if known[1] else conjunction([known[0], found])
 
     def restated(self, expr: Expr | Bound, negated: bool, found: Bound) -> Bound:
-        """``found``, the bound ``expr``, with what it says of expressions that have an index."""
+        """``found``, the bound ``expr``, with what it implies for expressions that have an
+        index."""
         if isinstance(found, Leaf):
             found = conjunction([found, *self.images(found)])
         match expr:
@@ -318,13 +320,13 @@ class ExpressionBinder:
         return known
 
     def with_elements(self, expr: Expr | Bound, negated: bool, found: Bound) -> Bound:
-        """``found``, the bound ``expr``, with what it says of the elements of all rows, which have
-        an index, or statistics in the files.
+        """``found``, the bound ``expr``, with what it implies for the elements of all rows, which
+        have an index, or statistics in the files.
 
         ``array_contains`` and ``arrays_overlap`` are TRUE only for a row with such an element,
-        whatever its nulls. Where they are FALSE, or NULL, the other rows may have the element, so
-        the negation says nothing. A condition on ``m['k']`` that no null meets needs the key, and
-        a value that meets it.
+        independent of nulls. Other rows of the file may have the element, so the negation implies
+        nothing. A condition on ``m['k']`` that is not TRUE for null needs the key, and a value that
+        meets the condition.
         """
         match expr:
             case _ if isinstance(found, Leaf):
@@ -353,12 +355,12 @@ class ExpressionBinder:
         return conjunction([found, self.element(elements, op, known)])
 
     def element(self, elements: Typed, op: Op, values: tuple[Value, ...] | ManyValues) -> Leaf:
-        """That some element meets a condition."""
+        """The condition that ``op`` with ``values`` holds for some element."""
         name = self.expressions.get(elements) or elements_name(elements)
         return Leaf(name, elements.type, op, values)
 
     def of_key(self, leaf: Leaf) -> Bound:
-        """A condition on the value of a map's key, with what it says of the maps."""
+        """A condition on the value of a map's key, with what it implies for the maps."""
         *above, key = column_path(leaf.column)
         if not isinstance(key, MapKey) or leaf.op in (Op.IS_NULL, Op.NE_OR_NULL):
             return leaf
@@ -385,13 +387,13 @@ class ExpressionBinder:
         return value
 
     def images(self, leaf: Leaf) -> list[Bound]:
-        """What values of a column say of the expressions over it alone.
+        """What conditions on a column imply for the expressions over it alone.
 
-        ``c = v`` is ``f(c) = f(v)``. A range of c is one of f(c) where all of it is carried back
-        into that: f keeps order, and fails for no row where it has an index.
+        ``c = v`` implies ``f(c) = f(v)``. A range of c implies a range of f(c) whose preimage
+        contains it: f keeps the order, and fails for no row of a file that has its index.
         """
         if pa.types.is_floating(leaf.type) or len(leaf.values) > _MOST_IMAGES:
-            return []  # both zeros are equal, and f of them need not be
+            return []  # both zeros are equal, but their values of f may differ
         found: list[Bound] = []
         for typed, name in self.expressions.items():
             if typed.columns() != [(leaf.column, leaf.type)] or typed.by_spark():
@@ -412,7 +414,7 @@ class ExpressionBinder:
         from .preimage import range_key, ranges_of, union
 
         column = column_of(typed, self.session)
-        # Texts of numbers and times are in another order.
+        # Texts of numbers and times have another order.
         if {kind_of(leaf.type), kind_of(typed.type)} & {Kind.STRING, Kind.BINARY}:
             return []
         ((low, high),) = ranges_of(str(leaf.op), range_key(leaf.values[0], leaf.type), leaf.type)
@@ -430,7 +432,7 @@ class ExpressionBinder:
         raise NotImplementedError
 
     def replaced(self, operand: Operand) -> Typed | None:
-        """The operand over columns that stand for expressions; ``None`` where there are none."""
+        """The operand with expressions replaced by their columns; ``None`` without any."""
         try:
             typed = self.typed(self.spelled(operand))
         except Unusable:
@@ -441,7 +443,7 @@ class ExpressionBinder:
         return found if any(is_expression(name) for name, _ in found.columns()) else None
 
     def indexed(self, operand: Operand) -> Column | None:
-        """An expression that has an index, or one that keeps its order, as a column."""
+        """A column for an expression that has an index, or for one that keeps the order of such."""
         if isinstance(operand, Literal | ColumnRef | Opaque):
             return None
         found = self.replaced(operand)

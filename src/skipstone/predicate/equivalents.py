@@ -1,12 +1,12 @@
-"""Conditions in terms of others, so that leaves have them: TRUE, and FALSE, for the same rows.
+"""Restates conditions by others that leaves can express: TRUE and FALSE for the same rows.
 
 A bound tree is a set of rows, so its complement is one too (``complement``), although SQL has no
 operator for it: NOT of NULL is NULL. With it, a CASE is the union of its branches, each over the
-rows that its condition and none before it is TRUE for, and ``(p) IS NULL`` are the rows for which p
+rows for which its condition is TRUE and no earlier one is. ``(p) IS NULL`` has the rows for which p
 is neither TRUE nor FALSE. ``coalesce``, ``nullif``, ``least`` and ``greatest`` are such CASEs.
 
-Where a part could not be a leaf after all, the whole is computed on the rows: it is not worth
-computing it in pieces, and a piece might fail on rows that CASE would not show it.
+If a part cannot be a leaf after all, the whole is computed on the rows: computing it in pieces is
+not worth it, and a piece might fail on rows that CASE would not give it.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ _MOST = 8
 
 
 def condition_of(operand: Operand) -> Expr | None:
-    """A function as the condition that it is, if it is one that leaves can have."""
+    """A function as a condition, if leaves can express it."""
     if isinstance(operand, CONDITIONS):
         return operand
     if not isinstance(operand, Call):
@@ -110,7 +110,7 @@ def null_test(condition: Expr, negated: bool, bind: Bind) -> Bound:
 
 
 def _decided(found: Bound) -> Bound:
-    """``Unusable`` where a part of it is not a leaf."""
+    """``Unusable`` if a part of it is not a leaf."""
     for piece in pieces(found):
         if isinstance(piece, Opaque):
             raise Unusable(piece.reason)
@@ -121,8 +121,8 @@ _EXACT = {Op.IS_NULL: Op.NOT_NULL, Op.NOT_NULL: Op.IS_NULL, Op.NE_OR_NULL: Op.EQ
 
 
 def complement(tree: Bound) -> Bound:
-    """All rows that are not in the set of ``tree``: by De Morgan down to the leaves, where a null
-    is in no set but those of ``IS_NULL`` and ``NE_OR_NULL``."""
+    """All rows that are not in the set of ``tree``, by De Morgan's laws down to the leaves. A null
+    is only in the sets of ``IS_NULL`` and ``NE_OR_NULL``."""
     match tree:
         case And() | Or():
             parts = [complement(child) for child in tree.children]  # type: ignore[arg-type]
@@ -162,11 +162,11 @@ def unformatted(
 ) -> Expr | None:
     """A comparison of ``date_format(x, pattern)`` with texts as one of times; ``None`` for others.
 
-    A text of such a pattern has its digits where every time of the years 0 to 9999 has them, so
-    both are equal where the times are, cut to the unit, and sorted alike. Texts of other years
-    begin with a sign, which sorts before all digits. ``fixed``: the zone has one offset; in others
-    the clock shows some hours twice, and may skip a day. A date of such a day is formatted as the
-    next one (``_through_zone``).
+    Texts of such a pattern have their digits at fixed places for all times of the years 0 to 9999.
+    So texts are equal if the times, cut to the unit, are, and both have the same order. Texts of
+    other years begin with a sign, which sorts before all digits. ``fixed``: the zone has one
+    offset; in others the clock shows some hours twice, and may skip a day. A date of such a day is
+    formatted as the next one (``_through_zone``).
     """
     match expr:
         case Comparison(op, Call("date_format", args), Literal() as text):
@@ -208,8 +208,8 @@ def unformatted(
 
 
 def _through_zone(time: Literal) -> bool:
-    """Whether a date that is compared with it may be one that a zone skipped: Manila did so in
-    1844, and others from 1970 on. Rules of years to come are unknown."""
+    """Whether a date that is compared with it may be one that a zone skipped, as Manila did in
+    1844, and other zones from 1970 on. Rules of years to come are unknown."""
     day = time.value
     return (
         time.type == pa.date32()

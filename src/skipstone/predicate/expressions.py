@@ -1,4 +1,5 @@
-"""``Typer``: an expression as written to a typed one, and a constant one to its value."""
+"""``Typer``: makes a typed expression of one as written, and computes the value of a constant
+one."""
 
 from __future__ import annotations
 
@@ -51,7 +52,7 @@ class Typer:
         self.column, self.literal, self.session = column, literal, session
 
     def of(self, operand: Operand) -> Typed:
-        """``Unusable`` where it cannot be computed, or fails for a constant."""
+        """``Unusable`` if it cannot be computed, or fails for a constant."""
         match operand:
             case ColumnRef():
                 return self.column(operand)
@@ -138,7 +139,8 @@ class Typer:
         return Typed(pa.bool_(), "or", tuple(tests))
 
     def folded(self, typed: Typed) -> Typed:
-        """A constant where all arguments are; itself where it fails, as it fails on rows."""
+        """A constant if all arguments are constants. The expression itself if it fails, because it
+        then fails on rows."""
         if not typed.args or not all(arg.is_constant for arg in typed.args) or is_list(typed.type):
             return typed
         from .kernels.numbers import Failure

@@ -1,4 +1,4 @@
-"""The functions and operators that are decided on rows: one table, from Spark's names.
+"""The functions and operators that are computed on rows: one table, by Spark's names.
 
 Each entry says how many arguments there are and gives the typed expression, with the implicit casts
 of ANSI Spark. ``kernels/`` evaluates it. A function that is not here is ``Opaque``.
@@ -352,7 +352,7 @@ _TYPES = {
     "t": TIMESTAMP,
 }
 # Functions that only Spark computes, and that an index may be built on: the types of the arguments,
-# of those that may be left out in capitals, and of the value.
+# with optional ones in capitals, and of the value.
 _BY_SPARK = """
 get_json_object:ss:s regexp_extract:ssI:s regexp_replace:sss:s date_format:ts:s initcap:s:s
 reverse:s:s replace:sss:s translate:sss:s substring_index:ssi:s lpad:sis:s rpad:sis:s

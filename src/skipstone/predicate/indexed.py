@@ -3,25 +3,25 @@
     lower(email) :: string
     CAST(ts AS date) :: date /* ts timestamp, in Europe/Oslo */
 
-The name is made by ``read_expression`` alone: the text in SQL, with columns as the table spells
-them and literals of their types; the type of the value; and what else decides the value. That is
-the type of each column that is no string, and the time zone of the session where a timestamp is
-among the values that are computed. ``column_name`` quotes a name with ``::``, so no column of a
-file has such a name.
+Only ``read_expression`` makes the name. It consists of the text in SQL, with columns as the table
+spells them and literals of their types; the type of the value; and everything else that decides the
+value: the type of each column that is not a string, and the session's time zone if a timestamp is
+computed. ``column_name`` quotes a name with ``::``, so no column of a file has such a name.
 
-**What is the same expression** is decided by the typed expression, not by the text: ``lcase(x)``
-is ``lower(x)``, ``date(ts)`` is ``to_date(ts)``. Where the types of the columns or the session's
-zone are no longer those of the name, the index is not asked.
+**Equality** of expressions is decided by the typed expression, not by the text: ``lcase(x)`` is
+``lower(x)``, ``date(ts)`` is ``to_date(ts)``. If the types of the columns or the session's zone are
+no longer those of the name, the index is not asked.
 
-**Elements.** An index on a list is one on ``explode(tags) :: string``: the elements of all rows,
-without nulls. It has no value per row: it is asked by leaves that say that some element of a row
-equals a value (``ExpressionBinder.of_elements``), next to the condition that decides the rows.
+**Elements.** An index on a list is an index on ``explode(tags) :: string``: the elements of all
+rows, without nulls. It has no value per row. It answers leaves of the form "some element of the row
+equals a value" (``ExpressionBinder.of_elements``), which stand next to the condition that decides
+the rows.
 
-**ANSI mode.** A file has values of an expression only where it failed for no row of the file, under
-ANSI rules. For such rows Spark without ANSI mode computes the same from the same types: it differs
-in what becomes of a failure, and in the casts that it puts around arguments. Catalyst shows its
-casts. Of SQL text that is bound without ANSI mode, only expressions that need none of these casts
-are recognized (``same_in_both_modes``).
+**ANSI mode.** An index has values of a file only if the expression failed for none of its rows
+under ANSI rules. For such rows, Spark without ANSI mode computes the same from the same types: the
+modes differ only in the result of a failure, and in the casts that Spark puts around arguments.
+Catalyst shows its casts. For SQL text that is bound without ANSI mode, only expressions that need
+none of these casts are recognized (``same_in_both_modes``).
 """
 
 from __future__ import annotations
@@ -94,7 +94,8 @@ class Expression:
 def read_expression(
     text: str, schema: pa.Schema, session_zone: str | None = None, *, case_sensitive: bool = False
 ) -> Expression:
-    """The expression that ``text`` spells, as a user or as a name; of a name, in its own zone.
+    """The expression that ``text`` spells; it comes from a user, or is a name, which has its own
+    zone.
 
     ``PredicateError`` for text that is not SQL and for an unknown column or function,
     ``UnsupportedError`` for an expression that has no index.
@@ -172,7 +173,7 @@ def known_expressions(
 
 
 def columns_of_name(name: str) -> tuple[str, ...]:
-    """The columns of files that an index over ``name`` reads: of a column, that."""
+    """The columns of files that an index over ``name`` reads; for a column, the column itself."""
     return tuple(fields_of_name(name)) if is_expression(name) else (name,)
 
 
@@ -221,7 +222,8 @@ def fields_of_name(name: str) -> dict[str, pa.Field]:
 
 
 def fields_of_names(names: Iterable[str]) -> dict[str, pa.Field]:
-    """The columns that several expressions read: of a map each may know one side."""
+    """The columns that several expressions read; each expression may know only one side of a
+    map."""
     found: dict[str, pa.Field] = {}
     for name in names:
         for column, field in fields_of_name(name).items():
@@ -276,12 +278,12 @@ def names_it(text: str, name: str) -> bool:
 
 
 def _unquoted_lower(sql: str) -> str:
-    """SQL in lower case but for its texts."""
+    """SQL in lower case, except for its string literals."""
     return "".join(part if part.startswith("'") else part.lower() for part in _TEXT.split(sql))
 
 
 def _parts(name: str) -> tuple[str, str]:
-    """The text of a name, and what follows it; all of a text that is no name."""
+    """The text of a name, and what follows it; the whole text if it is not a name."""
     if not is_expression(name):
         return name, ""
     sql, _, context = name.rpartition(EXPRESSION)
@@ -313,8 +315,8 @@ def _check(typed: Typed) -> None:
 
 
 def in_a_zone(typed: Typed) -> bool:
-    """Whether the value may depend on the session's time zone: something else than a column is
-    made of a timestamp, or is one."""
+    """Whether the value may depend on the session's time zone: something other than a column has a
+    timestamp as its argument, or is one."""
     return any(
         node.kernel != "column" and TIMESTAMP in (node.type, *(arg.type for arg in node.args))
         for node in typed.nodes()

@@ -1,8 +1,9 @@
-"""Expressions that keep the order of one column, as a ``Column`` under steps that are carried back.
+"""Expressions that keep the order of one column: a ``Column`` with steps, which are inverted for
+comparisons.
 
 Each rule gives the preimage of a range of keys (``preimage.py``): exactly the stored values for
-which the expression has a value there. A comparison with a constant then is a set of ranges of the
-column, TRUE and FALSE for the same rows, so that every kind of index answers it, and no row is
+which the expression has a value there. So a comparison with a constant becomes a set of ranges of
+the column that is TRUE and FALSE for the same rows. Every kind of index answers it, and no row is
 computed.
 
 | expression | preimage of [lo, hi] |
@@ -15,12 +16,11 @@ computed.
 | ``date + n``, ``x + INTERVAL`` | moved; bisection for months |
 | ``unix_timestamp`` and others | multiplied by the unit |
 
-Sums and products of integers are one to one: rows that overflow fail in Spark, or wrap around, and
-then the range wraps too. IEEE operations round to the nearest, which keeps order, and NaN stays the
-largest. A truncated time f(x) has f(x) <= x < next(f(x)). The last days of months meet, but a later
-day is never moved before an earlier one. Steps compose: the preimage of a step is the range of the
-step below it. All of these are null exactly where the column is, except TRY_CAST
-(``Column.total``).
+Sums and products of integers are one to one: on overflow, Spark fails or wraps around, and then the
+range wraps too. IEEE operations round to the nearest, which keeps order, and NaN stays the largest.
+A truncated time f(x) has f(x) <= x < next(f(x)). The last days of months meet, but a later day is
+never moved before an earlier one. Steps compose: the preimage of a step is the range of the step
+below it. All of these are null exactly where the column is, except TRY_CAST (``Column.total``).
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ if TYPE_CHECKING:
 
 
 def column_of(typed: Typed, session: Zone | None) -> Column:
-    """The column below an expression with the steps to it; ``Unusable`` with the reason."""
+    """The column below an expression, with the steps from it; ``Unusable`` with the reason."""
     rule = _RULES.get(typed.kernel)
     if rule is None:
         raise Unusable(f"{_name(typed)} of a column is decided on rows")
@@ -287,8 +287,9 @@ def _shift(typed: Typed, session: Zone | None) -> Column:
         return column.apply(typed.type, _later(typed.type, interval, 1))
     zoned = typed.type == TIMESTAMP and (interval.months or interval.days)
     if zoned and (session is None or session.fixed is None):
-        # By the clocks of the zone; bounds near a change of these are refused (``zones.py``).
-        # The rest of the interval is a time between instants, whatever the clocks do.
+        # Months and days follow the clocks of the zone; bounds near a change of the clocks are
+        # refused (``zones.py``). The rest of the interval is a time between instants, independent
+        # of the clocks.
         calendar = replace(interval, micros=0)
         column = column.cast(pa.timestamp("us"))
         moved = partial(_open, typed.type, _later(typed.type, calendar, DAY))
@@ -301,7 +302,7 @@ def _shift(typed: Typed, session: Zone | None) -> Column:
 
 
 def _open(type: pa.DataType, back: Back, lo: int, hi: int) -> Ranges:
-    """A range up to an end of the type stays there: nothing is known of zones at the end."""
+    """A range up to an end of the type stays there: the rules of zones are unknown at the end."""
     low, high = extent(type)
     found = back(lo, hi)
     return [(low if lo == low else a, high if hi == high else b) for a, b in found]

@@ -1,10 +1,11 @@
-"""The names of a table's columns in its files, where these have others.
+"""The names of a table's columns in its files, where they differ from those in the table.
 
-A table format renames a column without a change of its files. Facts and footers are about files:
-they have the names of the file for good. What asks them translates: ``Naming.to_file`` before, and
-``Naming.to_table`` after.
+A table format renames a column without a change of its files. Facts and footers describe files, so
+they always have the names of the file. Code that asks them translates: ``Naming.to_file`` before,
+and ``Naming.to_table`` after.
 
-Below a list its elements are the field ``element``, below a map ``key`` and ``value``.
+The elements of a list are the field ``element`` below it; a map has the fields ``key`` and
+``value``.
 """
 
 from __future__ import annotations
@@ -26,8 +27,8 @@ if TYPE_CHECKING:
 
 
 class Named(NamedTuple):
-    """A field in a file: its exact name, ``None`` where the file lacks it although it may have
-    another of this name; and the fields below it."""
+    """A field in a file: its exact name, and the fields below it. The name is ``None`` if the file
+    lacks the field, but may have another one of the same name."""
 
     name: str | None
     below: Naming
@@ -35,8 +36,9 @@ class Named(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class Naming:
-    """The ``fields`` of a table, or below one of its fields, that some files name otherwise, by
-    their names in the table. All others have the same name in these files, or are not in them."""
+    """The ``fields`` of a table, or below one of its fields, that some files name differently, by
+    their names in the table. All other fields have the same name in these files, or are not in
+    them."""
 
     fields: Mapping[str, Named] = field(default_factory=dict)
 
@@ -50,7 +52,7 @@ class Naming:
 
     @cached_property
     def _back(self) -> Naming:
-        """The other way: the fields of the table by the names in the file."""
+        """The inverse: the fields of the table by the names in the file."""
         found = {name: Named(None, SAME) for name in self.fields}
         for name, (own, below) in self.fields.items():
             if own is not None:
@@ -90,7 +92,7 @@ class Naming:
         return pa.schema(_fields(schema, self))
 
 
-#: of files that have the names of the table
+#: the naming of files that have the names of the table
 SAME: Final = Naming()
 
 
@@ -126,8 +128,8 @@ class Namings:
 
     @classmethod
     def of(cls, namings: Sequence[Naming]) -> Namings | None:
-        """From the naming of each file, which is one object for files that name alike. ``None``
-        where all files have the names of the table."""
+        """From the naming of each file; files with equal names share one object. ``None`` if all
+        files have the names of the table."""
         if not any(namings):
             return None
         distinct = list(dict.fromkeys(namings))
@@ -138,5 +140,5 @@ class Namings:
         return self.distinct[int(self.number[file])]
 
     def where(self, files: Sequence[int]) -> Namings:
-        """Those of some files."""
+        """The namings of some files."""
         return Namings(self.number[np.asarray(files, np.int64)], self.distinct)

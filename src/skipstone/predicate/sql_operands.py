@@ -23,7 +23,7 @@ _GRAMMAR = """
 AND ANY AS BETWEEN CASE DISTINCT ELSE END ESCAPE EXISTS FALSE FROM ILIKE IN INTERVAL IS LIKE NOT
 NULL OR REGEXP RLIKE SELECT THEN TRUE WHEN WHERE
 """
-#: words that are no columns unless in backquotes
+#: words that are columns only in backquotes
 NOT_COLUMNS = frozenset(_GRAMMAR.split())
 _TYPES = """
 BIGINT BINARY BOOLEAN DATE DOUBLE FLOAT INT SMALLINT STRING TIMESTAMP TINYINT
@@ -45,7 +45,7 @@ _UNITS = {
     "MILLISECOND": 1_000,
     "MICROSECOND": 1,
 }
-# What else Spark has: names of functions, and beginnings of names.
+# Other functions of Spark: names, and beginnings of names.
 _OF_SPARK = """
 acos acosh aes_decrypt aes_encrypt aggregate all any_value array array_agg array_append
 array_compact array_distinct array_except array_insert array_intersect array_join array_max
@@ -103,7 +103,8 @@ class OperandParser:
         self.text, self.tokens, self.at = text, tokenize(text), 0
         self.any_function = any_function
         self.depth = 0
-        # What ends a condition at the present place, besides AND, OR and a closing parenthesis.
+        # The words that end a condition at the present place, besides AND, OR and a closing
+        # parenthesis.
         self.stops: list[frozenset[str]] = [frozenset()]
 
     # -- tokens -----------------------------------------------------------------------------------
@@ -146,7 +147,7 @@ class OperandParser:
         return "".join(parts)
 
     def single_string(self) -> str:
-        """The next string, where Spark joins no neighbours."""
+        """The next string, in places where Spark joins no neighbours."""
         if self.peek(1).kind is TokenKind.STRING:
             raise UnknownFormError("several strings where Spark takes one")
         return self.string()

@@ -1,4 +1,4 @@
-"""What conditions on a function of a text say about the text itself.
+"""What a condition on a function of a text implies for the text itself.
 
 | condition | leaves on the column c | |
 |---|---|---|
@@ -13,15 +13,15 @@
 | ``c ILIKE '%x%'``, ``lower(c) LIKE '%x%'``, ``c RLIKE '(?i)x'`` | lower(c) LIKE '%x%' | implied |
 
 Why ``substr(c, 1, n) < x``, for x of at most n characters: texts are compared as their UTF-8 bytes,
-from the left. Where c and x differ within the first n characters, the cut text differs there too,
-and if they do not, x is the beginning of both, and neither is smaller than x.
+from the left. If c and x differ within the first n characters, the cut text differs there too. If
+they do not, x is the beginning of both, and neither is smaller than x.
 
-Spellings: a text whose upper case is ASCII consists of characters whose upper case is ASCII, one
-after the other, because upper case depends on no neighbour (lower case does for one Greek letter,
-which no ASCII is made of). Later versions of Unicode do not change that for ASCII.
+Spellings: if the upper case of a text is ASCII, so is that of each of its characters, because upper
+case does not depend on neighbours (lower case does for one Greek letter, but its lower case is not
+ASCII). Later versions of Unicode do not change that for ASCII.
 
-An implied leaf is TRUE wherever the condition is. ``condition AND implied`` are the same rows, so
-indexes answer the leaf, and the condition is computed on the rows that are left.
+An implied leaf is TRUE wherever the condition is. ``condition AND implied`` has the same rows as
+the condition, so indexes answer the leaf, and the condition is computed on the remaining rows.
 """
 
 from __future__ import annotations
@@ -40,15 +40,15 @@ if TYPE_CHECKING:
 
     from .typed import Typed
 
-# Leaves of spellings that are listed, and that a longer text may begin with.
+# The most spellings that are listed, and the most beginnings of longer texts.
 _MOST, _MOST_PREFIXES = 64, 16
-# No character from here on has a case.
+# From here on, no character has a case.
 _CASELESS = 0x1E944
 
 
 def bounds_of(typed: Typed, value: bool) -> tuple[Bound, bool] | None:
-    """The rows for which a boolean expression has this value, and whether that is exact: else they
-    are some more. ``None`` where nothing is known."""
+    """The rows for which a boolean expression has this value, and whether that is exact; else it is
+    a superset. ``None`` if nothing is known."""
     match typed.kernel:
         case "not":
             return bounds_of(typed.args[0], not value)
@@ -87,7 +87,7 @@ def bounds_of(typed: Typed, value: bool) -> tuple[Bound, bool] | None:
 
 
 def _column(typed: Typed) -> Leaf | None:
-    """The only column of a function, as a leaf of it; ``None`` where there is none."""
+    """The only column of a function, as a leaf of it; ``None`` without one."""
     found = [arg for arg in (typed, *typed.args) if arg.kernel == "column"]
     others = [arg for arg in typed.args if not arg.is_constant and arg.kernel != "column"]
     if len(found) != 1 or others or found[0].type != pa.string():
@@ -202,8 +202,8 @@ def _cased(
 
 
 def _spellings(kernel: str, text: str, whole: bool, most: int) -> list[str] | None:
-    """All texts whose case is ``text``, or begins with it unless ``whole``: of these, the shortest.
-    ``None`` where there are more than ``most``."""
+    """All texts whose case is ``text``; unless ``whole``, the shortest texts whose case begins with
+    it. ``None`` if there are more than ``most``."""
     images, found = _images(kernel), list[str]()
     stack = [("", 0)]
     while stack:
@@ -224,7 +224,7 @@ def _spellings(kernel: str, text: str, whole: bool, most: int) -> list[str] | No
 
 @lru_cache(maxsize=2)
 def _images(kernel: str) -> dict[str, list[tuple[str, str]]]:
-    """Characters with their upper or lower case, by its first character, of ASCII."""
+    """Characters with their upper or lower case, by its first character, which is ASCII."""
     found: dict[str, list[tuple[str, str]]] = {}
     for code in range(_CASELESS):
         char = chr(code)

@@ -50,7 +50,7 @@ def shared_type(args: Sequence[Typed], what: str) -> pa.DataType:
 
 
 def meeting(a: pa.DataType, b: pa.DataType) -> pa.DataType | None:
-    """``common_type`` of any two types: that of lists, maps and structs is their own."""
+    """``common_type`` of any two types; lists, maps and structs only have one with themselves."""
     if a == b or is_null_type(a) or is_null_type(b):
         return b if is_null_type(a) else a
     return None if spark_type(a) is None or spark_type(b) is None else common_type(a, b)
@@ -70,7 +70,7 @@ def refused(what: str, arg: Typed) -> Unusable:
 def cast_to(
     typed: Typed, target: pa.DataType, session: Zone | None, *, tolerant: bool = False
 ) -> Typed:
-    """``CAST(typed AS target)``; ``Unusable`` where it is not computed exactly."""
+    """``CAST(typed AS target)``; ``Unusable`` if it is not computed exactly."""
     if typed.type == target:
         return typed
     if typed.is_null:
@@ -95,7 +95,7 @@ _TIMES = {Kind.DATE, Kind.TIMESTAMP, Kind.TIMESTAMP_NTZ}
 
 
 def _computed(source: pa.DataType, target: pa.DataType) -> bool:
-    """Whether a kernel has this cast. Java's text of a float, and a decimal's of a float or a text,
+    """Whether a kernel has this cast. Casts of floats to texts, and of floats or texts to decimals,
     are left out."""
     a, b = kind_of(source), kind_of(target)
     if a in _NUMBERS | {Kind.BOOLEAN} and b in _NUMBERS | {Kind.BOOLEAN}:
@@ -129,8 +129,8 @@ def as_decimal(typed: Typed) -> pa.DataType:
 
 
 def decimal_result(op: str, a: pa.DataType, b: pa.DataType) -> pa.DataType:
-    """The type of an operation of two decimals: Spark's rule, which gives up digits of the scale
-    down to 6 where more than 38 are needed."""
+    """The type of an operation of two decimals: by Spark's rule, which drops digits of the scale
+    down to 6 if more than 38 are needed."""
     whole, scale = max(a.precision - a.scale, b.precision - b.scale), max(a.scale, b.scale)
     if op in ("+", "-"):
         precision = whole + scale + 1

@@ -1,5 +1,5 @@
-"""Conditions that are asked together: comparisons of two columns of a row (``Pair``), from the
-bounds of both, and conditions on one column (``Joint``), from its values.
+"""Conditions that are decided together: comparisons of two columns of a row (``Pair``), by the
+bounds of both, and several conditions on one column (``Joint``), by its values.
 
 For the values a and b of a row of a unit, ``lo(a) <= a <= hi(a)`` and ``lo(b) <= b <= hi(b)``. So
 no row of the unit matches
@@ -10,16 +10,16 @@ no row of the unit matches
 | ``a <= b`` | ``lo(a) > hi(b)`` |
 | ``a = b`` | ``lo(a) > hi(b)``, or ``lo(b) > hi(a)`` |
 
-and none in a unit where a column is null in every row. ``a > b`` is ``b < a``. That a row surely
-matches is never said: the comparison next to the leaf decides it.
+and none in a unit where a column is null in every row. ``a > b`` is ``b < a``. This never proves
+that a row matches: the comparison next to the leaf decides that.
 
-Keys of the two columns are compared only where they count alike (``Bounded.domain``).
+Keys of the two columns are compared only if they have the same domain (``Bounded.domain``).
 
 A unit with the values 3 and 90 has one that matches ``x > 10`` and one that matches ``x < 20``, but
-none that matches ``x BETWEEN 10 AND 20``.
-So an AND of such conditions on one column has a leaf that restates them together. Evidence that
-knows all values of a unit is asked for it (``asks_jointly``): a value list, and a dictionary. The
-bounds of a column, and Bloom filters, say no more of it than of the conditions one by one.
+none that matches ``x BETWEEN 10 AND 20``. So an AND of such conditions on one column gets a leaf
+that restates them together. Evidence that knows all values of a unit answers it (``asks_jointly``):
+a value list, and a dictionary. For the bounds of a column and for Bloom filters, it proves no more
+than the conditions one by one.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ class HasBounds(Protocol):
 
 
 _JOINT = frozenset(Op) - {Op.IS_NULL, Op.NOT_NULL, Op.NE_OR_NULL}
-# More conditions than these on one column are asked one by one.
+# More conditions on one column than these are decided one by one.
 _MOST = 16
 
 
@@ -91,7 +91,7 @@ def with_joint(tree: Bound) -> Bound:
 
 
 def with_pairs(tree: Bound, evidence: Sequence[Evidence[Leaf]]) -> list[Evidence[Leaf]]:
-    """The evidence, and what it says together about pairs of columns."""
+    """The evidence, and evidence about pairs of columns that is made of it."""
     found = list(evidence)
     for leaf in leaves(tree):
         if isinstance(leaf, Pair):

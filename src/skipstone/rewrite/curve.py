@@ -1,15 +1,16 @@
 """Orders of rows for clustering: by columns in turn, along a Z-order or along a Hilbert curve.
 
 Each of 2 to 4 columns becomes a number of ``BITS`` bits: the share of a sample of the table that is
-less than the value. So every column spreads over the whole range, whatever its values and however
-they repeat: a column of 8 values differs in the first 3 bits. Nulls are first, NaN is last.
+less than the value. So every column spreads over the whole range, for any distribution of its
+values: a column with 8 values uses the first 3 bits. Nulls are first, NaN is last.
 
     z-order   the bits of the columns in turn, the first bits first. Source: G. M. Morton, A
               computer oriented geodetic data base, 1966
     hilbert   neighbours on the curve differ by 1 in one column; it never jumps, so files have
               smaller ranges. Source: J. Skilling, Programming the Hilbert curve, 2004
 
-A key is a number from 0 to 2^60 - 1. It only places rows: any key is right, a good one skips more.
+A key is a number from 0 to 2^60 - 1. It only places rows: any key is correct, a good one skips
+more.
 """
 
 from __future__ import annotations
@@ -38,14 +39,15 @@ _MOST_COLUMNS = 4
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Curve:
-    """An order of rows; ``splitters`` are sorted values of each column, at equal shares."""
+    """An order of rows; ``splitters`` are sorted values of each column, which divide its sample
+    equally."""
 
     name: str
     splitters: tuple[pa.Array, ...]
 
     @classmethod
     def of(cls, name: str, sample: Sequence[pa.Array]) -> Curve:
-        """The curve ``name`` over columns, of which ``sample`` has some rows each."""
+        """The curve ``name`` over the columns of ``sample``."""
         check_curve(name, len(sample))
         return cls(name, tuple(_splitters(each) for each in sample))
 
@@ -58,7 +60,7 @@ class Curve:
 
 
 def check_curve(name: str, columns: int) -> None:
-    """``SkipstoneError`` where there is no such curve over this many columns."""
+    """``SkipstoneError`` if there is no such curve over this many columns."""
     if name not in CURVES:
         raise SkipstoneError(f"no curve {name!r}", hint=f"one of {', '.join(CURVES)}")
     if columns < 1 or (name != "sort" and columns > _MOST_COLUMNS):
@@ -95,7 +97,7 @@ def _share(values: pa.Array, splitters: pa.Array) -> NDArray[np.uint64]:
     plain = _plain(values)
     if plain.type != splitters.type:
         plain = plain.cast(splitters.type)
-    # Values come first: a sort that is stable puts them before splitters that are equal.
+    # Values come first: a stable sort puts them before equal splitters.
     order = np.asarray(pc.array_sort_indices(pa.concat_arrays([plain, splitters])), np.int64)
     below = np.cumsum(order >= len(plain), dtype=np.uint64)
     found = np.empty(len(order), np.uint64)

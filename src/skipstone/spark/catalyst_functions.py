@@ -1,8 +1,9 @@
-"""Functions of Catalyst that keep the order of a column, or that CASE stands for.
+"""Functions of Catalyst that keep the order of a column, or that equal a CASE.
 
 ``FUNCTIONS`` has those whose arguments are those of the SQL function; the methods of
-``FunctionReader`` have the others. What overflows depends on ANSI mode, which an expression keeps
-from its analysis: a sum is one that may wrap around, a product is read where it fails.
+``FunctionReader`` have the others. The result of an overflow depends on ANSI mode, which an
+expression keeps from its analysis. A sum is read as one that may wrap around; a product is read
+only if it fails.
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ if TYPE_CHECKING:
     from .session import JavaObject
 
 
-# Functions with their name in the tree. Sums wrap around or fail: a range that wraps holds for
+# Functions with their name in the tree. Sums wrap around or fail: a range that wraps is correct for
 # both.
 _NAMES = """
 Add:wrapping + Subtract:wrapping - UnaryMinus:wrapping negate Divide:/ Year:year TruncDate:trunc
@@ -57,17 +58,18 @@ substr upper lower concat trim ltrim rtrim get_json_object regexp_extract regexp
 initcap reverse replace translate substring_index lpad rpad md5 sha1 sha2
 """
 _TEXTS = frozenset(_OF_TEXT.split())
-# Functions that a setting gives another meaning, and its values under which they have that of an
-# index. Where a version lacks the setting, the meaning is another one.
+# Functions whose meaning depends on a setting, and the values of the setting with the meaning of an
+# index. Versions without the setting have another meaning.
 _BY_SETTING = {
     "date_format": ("spark.sql.legacy.timeParserPolicy", ("corrected", "exception")),
     "initcap": ("spark.sql.icu.caseMappings.enabled", ("true",)),
 }
-# The engine has no facts of letters whose case depends on that setting. Spark's values have them.
+# These depend on the setting of ``initcap`` too, in values that Spark computes; this engine does
+# not decide texts with the letters concerned.
 _CASES = frozenset({"upper", "lower"})
 
 
-# Stands for what is not UTF-8.
+# The replacement of bytes that are not UTF-8.
 _REPLACED = "\ufffd"
 
 
@@ -81,7 +83,7 @@ class Attribute:
 
 @dataclass(slots=True)
 class Function:
-    """A function; ``type`` where it is known, of a list that of the elements."""
+    """A function; ``type``, if known, is that of its value, or of the elements of a list."""
 
     call: Call
     type: pa.DataType | None
@@ -160,7 +162,7 @@ class FunctionReader(ABC):
         return bool(pa.types.is_integer(wide) and have.bit_width <= wide.bit_width)
 
     def eval_mode(self, index: int) -> str:
-        """What node ``index`` does where it overflows: ANSI, LEGACY or TRY."""
+        """What node ``index`` does on overflow: ANSI, LEGACY or TRY."""
         try:
             return str(self.node_at(index).evalMode().toString())
         except Exception as error:  # a version of Spark without it

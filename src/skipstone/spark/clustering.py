@@ -1,19 +1,19 @@
-"""``cluster``: a table written again, with rows that are near each other in the same files.
+"""``cluster``: rewrites a table so that rows near each other are in the same files.
 
     source -> mapInArrow: the file and the place on the curve of each row (``rewrite/curve.py``)
            -> one shuffle by file -> sort by place -> Spark's Parquet writer
 
-The limits of the files come from a sample of the key columns, so each file gets about the same
-number of rows, and rows are read once for it. Spark would take a sample of its own for ranges, and
-run the Python stage twice; the order ``sort`` needs no Python, and takes Spark's ranges.
+A sample of the key columns decides the limits of the files, so each file gets about the same number
+of rows, and rows are read once. For ranges, Spark would take its own sample and run the Python
+stage twice. The order ``sort`` needs no Python, so it uses Spark's ranges.
 
-**The check.** Rows are counted, and of each column the values that are not null and the sum of
-their 64-bit hashes, before and after; also the sum of the hashes of whole rows, which changes where
-values go to another row. Sums do not depend on the order of rows. A lost, doubled or changed value
-changes them, except with a probability of 2^-64. Spark's hash passes over nulls, so the hash of a
-list has its length, and that of an entry or a field whether it is null. It takes -0.0 for 0.0, so
-zeros have their text as well. Maps have no hash: the list of their entries has. Variants have that
-of their JSON.
+**The check.** Before and after, the rows are counted. For each column, the values that are not null
+are counted, and their 64-bit hashes added. The hashes of whole rows are added too: that sum changes
+if values move to another row. Sums do not depend on the order of rows. A lost, doubled or changed
+value changes them, except with a probability of 2^-64. Spark's hash ignores nulls, so the hash of a
+list includes its length, and that of an entry or a field includes whether it is null. It does not
+distinguish -0.0 from 0.0, so the text of zeros is included. Maps have no hash; the list of their
+entries is hashed. Variants are hashed as JSON.
 """
 
 from __future__ import annotations
@@ -42,15 +42,15 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 
-#: bytes of a file, where the user names none
+#: the default bytes of a file
 FILE_SIZE: Final = 128 << 20
-# Sampled rows: 1,000 files then differ by some 5 % in their rows.
+# How many rows are sampled: the rows of 1,000 files then differ by about 5 %.
 _SAMPLE = 400_000
-# Texts of the sample are cut after this many characters: it only places files.
+# Texts of the sample are cut after this many characters: they only place files.
 _PREFIX = 64
 _SEED = 8_814
-# Settings that make every value of a table come back as it was: Spark's default for timestamps,
-# INT96, has no statistics and no page index.
+# Settings that keep every value as it was. Spark's default for timestamps, INT96, has no statistics
+# and no page index.
 _SETTINGS: Final = {
     "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
     "spark.sql.parquet.datetimeRebaseModeInWrite": "CORRECTED",
@@ -113,9 +113,9 @@ class ClusterReport(Report):
 
 @dataclass(frozen=True, slots=True)
 class RowChecksums:
-    """The rows of a table whatever their order: ``whole`` is the sum of the hashes of rows;
-    ``values`` has the number of values that are not null and the sum of hashes of each column;
-    ``distinct`` about the number of distinct values."""
+    """Checksums of the rows of a table, independent of their order. ``whole`` is the sum of the
+    hashes of rows. ``values`` has, for each column, the number of values that are not null and the
+    sum of their hashes. ``distinct`` estimates the numbers of distinct values."""
 
     rows: int
     whole: int
@@ -123,7 +123,7 @@ class RowChecksums:
     distinct: Mapping[str, int]
 
     def differences(self, other: RowChecksums) -> list[str]:
-        """What differs, in words; no more than what a reader needs."""
+        """The differences in words, as far as a reader needs them."""
         if self.rows != other.rows:
             return [f"{self.rows:,} rows before and {other.rows:,} after"]
         found = [
@@ -163,7 +163,7 @@ def _sum_of_hashes(values: str) -> str:
 
 
 def _hashable(value: str, type: Any, depth: int = 0) -> str:
-    """``value`` as something that Spark hashes and whose nulls count; see the module."""
+    """An expression for ``value`` that Spark can hash, and whose nulls count; see the module."""
     name, inner = type.typeName(), f"x{depth}"
     if name == "map":
         key, item = f"{inner}.key", f"{inner}.value"
@@ -179,7 +179,7 @@ def _hashable(value: str, type: Any, depth: int = 0) -> str:
         parts = [(f"{value}.{backquoted(each.name)}", each.dataType) for each in type.fields]
         fields = [f"{part} IS NULL, {_hashable(part, kind, depth)}" for part, kind in parts]
         return f"if({value} IS NULL, NULL, struct({', '.join(fields)}))"
-    if name in ("double", "float"):  # Spark's hash takes -0.0 for 0.0
+    if name in ("double", "float"):  # Spark's hash of -0.0 is that of 0.0
         return f"struct({value}, if({value} = 0, cast({value} AS string), ''))"
     return f"to_json({value})" if name == "variant" else value
 
@@ -193,15 +193,15 @@ def _list(value: str, inner: str, entry: str) -> str:
 
 @contextmanager
 def exact(spark: SparkSession) -> Iterator[None]:
-    """The session with settings by which values come back as they were, and no file is passed over:
-    a damaged one would be missing in both counts."""
+    """Sets the session to keep values as they were, and to skip no file: a damaged file would be
+    missing in both counts."""
     with set_to(spark, _SETTINGS):
         yield
 
 
 def writable(frame: DataFrame, folders: Sequence[str]) -> DataFrame:
-    """``frame`` with texts where all folders of a column are null: Spark writes none by a column
-    without a type."""
+    """``frame``, with columns of folders that are all null as texts: Spark writes no folders by a
+    column without a type."""
     void = {field.name for field in frame.schema if field.dataType.typeName() == "void"}
     if not void.intersection(folders):
         return frame
@@ -227,7 +227,7 @@ def write_clustered(
 
 @contextmanager
 def errors_of_job(output: str, *, left: bool) -> Iterator[None]:
-    """``SkipstoneError`` for a job that fails; ``left``: after which there may be files."""
+    """``SkipstoneError`` for a job that fails; ``left``: it may have left files."""
     from py4j.protocol import Py4JError
     from pyspark.errors import PySparkException
 
@@ -261,8 +261,8 @@ def _options(job: Clustering, before: RowChecksums) -> dict[str, str]:
     return found
 
 
-# Columns are given as SQL: functions of PySpark are those of the process, and a process may have
-# sessions of both kinds.
+# Columns are given as SQL: PySpark's functions belong to one kind of session, and a process may
+# have both kinds.
 
 
 def _by_ranges(frame: DataFrame, job: Clustering) -> DataFrame:
@@ -275,7 +275,7 @@ def _by_curve(spark: SparkSession, frame: DataFrame, job: Clustering, rows: int)
 
     names = frame.columns
     _require_arrow(frame)
-    # By their places: mapInArrow reads a dot in a name as a field of a struct.
+    # Columns are named by their places: mapInArrow reads a dot in a name as a field of a struct.
     frame = frame.toDF(*(f"c{at}" for at in range(len(names))))
     at = {name: f"c{number}" for number, name in enumerate(names)}
     folders = [at[each] for each in job.partitions]
@@ -319,8 +319,9 @@ def _cut(frame: DataFrame, path: tuple[str, ...]) -> str:
 class Placing:
     """The task: adds the file and the place on the curve to each row.
 
-    A row's rank is the place of its directory, then that on the curve. ``limits`` are ascending
-    ranks, the first of each file but the first; ``slots`` the number whose hash is the file's.
+    A row's rank is the place of its directory, then its place on the curve. ``limits`` are the
+    first ranks of all files but the first, ascending; ``slots`` has for each file the number that
+    Spark's hash sends to it.
     """
 
     curve: Curve
@@ -376,8 +377,8 @@ def _ranks(directory: NDArray[np.int64], place: NDArray[np.int64]) -> NDArray[np
 def _slots(spark: SparkSession, files: int) -> NDArray[np.int32]:
     """For each file an integer that Spark's hash sends to its partition: ``(files,)``.
 
-    So rows go where the sample says, and Spark takes none. A file without one (never seen: there
-    are far more numbers than files) shares that of another.
+    So the sample decides where rows go, and Spark takes no sample. A file without such a number
+    shares that of another; this was never seen, as there are far more numbers than files.
     """
     numbers = spark.range(files * (20 + files.bit_length())).selectExpr("cast(id AS int) AS id")
     homes = numbers.selectExpr("id", f"pmod(hash(id), {files}) AS home").groupBy("home")
@@ -391,8 +392,8 @@ def _slots(spark: SparkSession, files: int) -> NDArray[np.int32]:
 def require_equal(
     before: RowChecksums, after: RowChecksums, table: str, output: str, *, left: bool
 ) -> None:
-    """``SkipstoneError`` where a written table has other rows than its source; ``left``: its files
-    are there."""
+    """``SkipstoneError`` if the rows of a written table are not those of its source; ``left``: its
+    files remain."""
     found = before.differences(after)
     if found:
         then = f"do not use {output}: delete it" if left else f"{output} was not kept"

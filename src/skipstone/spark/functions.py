@@ -2,7 +2,7 @@
 
 py4j calls one method of one object. ``java.lang.invoke`` makes a function of a method, which Scala
 applies to each element of a collection (``Jvm.joined``), and a chain of methods is one function
-(``Functions.call``). Nothing is compiled, and nothing is called that py4j could not call.
+(``Functions.call``). Nothing is compiled, and only methods that py4j can call are called.
 
 A step is a method without parameters, ``class.method``, or a static one with a single parameter,
 ``class.method(type)``. Every step takes what the one before returns.
@@ -44,7 +44,7 @@ TYPE_TEXT: Final = (f"{_EXPRESSION}.dataType", "org.apache.spark.sql.types.DataT
 CLASS_NAME: Final = ("java.lang.Object.getClass", "java.lang.Class.getSimpleName")
 QUERY_NUMBER: Final = (_RUNNING, f"{_EXECUTION}QueryExecution.id")
 OPTIMIZED: Final = (_RUNNING, f"{_EXECUTION}QueryExecution.optimizedPlan")
-#: of the bits that are set, their numbers
+#: the numbers of the bits that are set
 POSITIONS: Final = (
     "java.util.BitSet.valueOf(byte[])",
     "java.util.BitSet.stream",
@@ -100,8 +100,8 @@ class Functions:
         return str(self._calls[key](separator))
 
     def _callable(self, function: JavaObject) -> Callable[[Any], Any]:
-        # The class of the function is of no exported package, so that py4j may not call it; a map
-        # may. This one is empty: it neither hashes nor compares its keys.
+        # py4j may not call the function, because its class is not in an exported package. A map may
+        # call it. This map is empty: it neither hashes nor compares its keys.
         empty = self._jvm.module("scala.collection.immutable.Map").empty()
         call: Callable[[Any], Any] = empty.withDefault(function).apply
         return call

@@ -1,4 +1,4 @@
-"""``cluster``: the table written to another directory, in another order of its rows."""
+"""``cluster``: writes the table to another directory, in another order of its rows."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from skipstone.storage import Listing
 
 
-# More files are a wrong unit, rather than a wish.
+# More files than these are probably a mistaken unit.
 _MOST_FILES = 100_000
 # Files may arrive between two listings.
 _LISTINGS = 5
@@ -94,7 +94,7 @@ def prepared(
     bloom: Mapping[str, float],
     compression: str | None,
 ) -> PreparedClustering:
-    """What ``Table.cluster`` does once there is a session; raises what it raises before."""
+    """The work of ``Table.cluster`` that needs a session. Raises the errors that need none."""
     from skipstone.rewrite.curve import check_curve
     from skipstone.spark.clustering import FILE_SIZE, Clustering
 
@@ -160,7 +160,7 @@ class PreparedClustering:
                 with job.errors_of_job(output, left=in_place):
                     job.write_clustered(spark, frame, path_for_spark(spark, place), work, before)
             written = open_storage(place, table.storage_options).list_files(place)
-            # The name is a name, whatever Hadoop reads as a pattern.
+            # Hadoop would read some characters of the name as a pattern.
             reader = spark.read.schema(frame.schema).option("__globPaths__", "false")
             with job.errors_of_job(output, left=in_place):
                 after = job.row_checksums(reader.parquet(path_for_spark(spark, place)))
@@ -184,7 +184,8 @@ class PreparedClustering:
 def _frame_now(table: OpenTable, spark: SparkSession, output: str) -> tuple[Listing, DataFrame]:
     """The files that the table has now, and their rows.
 
-    Spark lists the files by itself: it had the same where the listings before and after are equal.
+    Spark lists the files by itself. It had the same files if the listings before and after are
+    equal.
     """
     from skipstone.spark.clustering import errors_of_job
 
@@ -205,9 +206,10 @@ def _frame_now(table: OpenTable, spark: SparkSession, output: str) -> tuple[List
 
 @contextmanager
 def _unchanged(table: OpenTable, listing: Listing, output: str, *, left: bool) -> Iterator[None]:
-    """``StaleError`` where a file of ``listing`` is gone or replaced after the block, or after an
-    error in it, which may be of that: rows of the others are not a state of the table, as where a
-    writer moved some to a new file. ``left``: there may be files of ``output``."""
+    """``StaleError`` if a file of ``listing`` is gone or replaced after the block, or after an
+    error in it, which may come from that. The rows of the other files are then no state of the
+    table: a writer may have moved some to a new file. ``left``: there may be files of
+    ``output``."""
     failed: SkipstoneError | None = None
     try:
         yield

@@ -1,5 +1,5 @@
-"""Builds over files that name columns otherwise than the table: in files, indexes have the names of
-the files."""
+"""Builds over files whose columns have other names than in the table: the facts of a file use the
+names of the file."""
 
 from __future__ import annotations
 
@@ -37,9 +37,9 @@ def lacking(
     left_out: list[Reason],
     memory: int = 0,
 ) -> Iterator[tuple[tuple[Index, ...], NDArray[np.bool_]]]:
-    """``by_lacking`` for files of each naming, with the indexes by the names of the files, and with
-    the parameters that suit the table, where none were given. ``left_out`` receives why some are
-    not built."""
+    """``by_lacking`` for the files of each naming. The indexes use the names of the files, and get
+    the parameters that suit the table where none were given. ``left_out`` receives why some are not
+    built."""
     from skipstone.facts.coverage import by_lacking
 
     names = names_of(listing)
@@ -80,8 +80,8 @@ def known_indexes(
 ) -> list[Index]:
     """The indexes of a table by the names of its columns.
 
-    For a table of a table format, indexes of columns that it does not have any more are left out. A
-    name that several columns had means the one whose files have the index, else the newest.
+    For a table of a table format, indexes of columns that no longer exist are left out. If several
+    columns had a name, it means the one whose files have the index, else the newest.
     """
     from skipstone.facts.coverage import covered
 
@@ -118,8 +118,7 @@ def _is_there(index: Index, schema: pa.Schema) -> bool:
 
 
 def require_no_labels(listing: Listing, encryption: WriteEncryption | None) -> None:
-    """``UnsupportedError`` where keys are chosen by the names of columns, which files do not
-    have."""
+    """``UnsupportedError`` if keys are chosen by names of columns that files do not have."""
     labels = {} if encryption is None else encryption.encryption.key_metadata
     if labels and names_of(listing) is not None:
         raise UnsupportedError(

@@ -1,20 +1,19 @@
 """``Table.read(…, connector=True)``: the format's own connector reads what a plan keeps.
 
-Connectors of Delta Lake and Apache Iceberg prune files by their partition values and bounds, and by
-nothing else: under ``_metadata.file_path IN (…)`` and ``_file IN (…)`` they open every file. So the
-files that a plan keeps become ranges of columns that those files alone have, as far as there are
-such columns:
+Connectors of Delta Lake and Apache Iceberg prune files only by partition values and bounds: with
+``_metadata.file_path IN (…)`` and ``_file IN (…)`` they open every file. So the files that a plan
+keeps are described by ranges of columns that other files do not have, where there are such columns:
 
     (id BETWEEN 4000L AND 4999L OR id BETWEEN 71000L AND 71999L)
 
 **Soundness.** A row that matches lies in a file that the plan keeps. Its value of a column lies
-between the bounds that the format has of that file, which is in one of the ranges, or is null,
-where the file may have nulls. That is so in one version of the table: the connector is pinned to
-the version of the plan. Rows are decided by the connector, with its deletes and the whole ``where``
-of the caller. A column is used where the connector gives it the type that the format has.
+between the bounds that the format has for that file, and so in one of the ranges; or it is null,
+and the file may have nulls. This holds in one version of the table, so the connector is pinned to
+the version of the plan. The connector decides the rows, with its deletes and the whole ``where`` of
+the caller. A column is used only if it has the same type in the connector and in the format.
 
-A predicate of very many ranges costs more than it saves: those with the least between them are
-joined. Where the ranges leave out no file, there is none.
+A predicate of very many ranges costs more than it saves, so the ranges with the smallest gaps are
+joined. If the ranges leave out no file, there is no predicate.
 """
 
 from __future__ import annotations
@@ -60,7 +59,7 @@ if TYPE_CHECKING:
 
 _LOG = logging.getLogger("skipstone")
 
-#: ranges of one column, columns, and columns that are looked at
+#: the most ranges of one column, columns in ranges, and columns that are considered
 MOST_RANGES: Final = 64
 _COLUMNS: Final = 3
 _LOOKED_AT: Final = 32
@@ -72,7 +71,7 @@ _KINDS: Final = (Kind.INTEGER, Kind.DATE, Kind.TIMESTAMP, Kind.TIMESTAMP_NTZ, Ki
 def connector_frame(
     table: OpenTable, spark: SparkSession, request: PlanRequest, options: Mapping[str, str]
 ) -> DataFrame:
-    """The rows of ``request.where``, by the connector, from the version of now.
+    """The rows of ``request.where``, which the connector reads from the current version.
 
     Raises ``UnsupportedError`` where no connector of the session reads the table.
     """
@@ -113,7 +112,7 @@ def connector_frame(
 def _opened(
     spark: SparkSession, path: str, snapshot: Snapshot, options: Mapping[str, str]
 ) -> DataFrame:
-    """The whole version, by the connector."""
+    """All rows of the version, read by the connector."""
     how = snapshot.connector
     if how is None:
         raise UnsupportedError(
@@ -152,7 +151,7 @@ def _planned(
 ) -> tuple[Plan | None, pa.Schema, str]:
     """The plan, and the columns that it and ranges may use; or why there is none.
 
-    A column that Spark has in another type, or compares in another way, is none of them: a
+    A column that has another type in Spark, or that Spark compares differently, is left out: a
     predicate that names it has no plan.
     """
     settings, none = settings_of(spark), pa.schema([])
@@ -187,8 +186,8 @@ def _planned(
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Ranges:
-    """A condition on one column that holds for all rows of the files that a plan keeps; ``gone``
-    are the files that have no row with it, by their bounds."""
+    """A condition on one column that holds for all rows of the files that a plan keeps. By their
+    bounds, the files ``gone`` have no row that meets it."""
 
     column: str
     sql: str
@@ -196,7 +195,7 @@ class Ranges:
 
 
 def _chosen(snapshot: Snapshot, plan: Plan, columns: list[str]) -> list[Ranges]:
-    """The conditions that leave out most bytes together."""
+    """The conditions that together leave out the most bytes."""
     if plan.keep.all() or len({each.lower() for each in columns}) < len(columns):
         return []
     known = list(filter(None, (ranges_of(*each, plan.keep) for each in _known(snapshot, columns))))
@@ -211,7 +210,7 @@ def _chosen(snapshot: Snapshot, plan: Plan, columns: list[str]) -> list[Ranges]:
 
 
 def _known(snapshot: Snapshot, columns: list[str]) -> Iterator[tuple[str, Intervals]]:
-    """The first columns of which the format knows values, partition columns before others."""
+    """The first columns whose values the format knows, partition columns before others."""
     schema = snapshot.table_schema.merged.spark
     # A file that lacks a column with a default has no bounds of what is read there.
     usable = [each for each in columns if each not in snapshot.defaults]
@@ -232,7 +231,7 @@ def _known(snapshot: Snapshot, columns: list[str]) -> Iterator[tuple[str, Interv
 
 
 def ranges_of(column: str, known: Intervals, keep: NDArray[np.bool_]) -> Ranges | None:
-    """``None`` where a kept file has no bounds, and where no file is left out."""
+    """The ranges; ``None`` if a kept file has no bounds, or if no file would be left out."""
     bounded = known.lo.valid & known.hi.valid
     only_nulls = (known.nulls == known.rows) & (known.nulls > 0)
     if (keep & ~bounded & ~only_nulls).any():
@@ -258,7 +257,7 @@ def ranges_of(column: str, known: Intervals, keep: NDArray[np.bool_]) -> Ranges 
 def _as_numbers(
     known: Intervals,
 ) -> tuple[NDArray[np.int64], NDArray[np.int64], Callable[[int], int | bytes]]:
-    """The bounds as numbers of their order, and the value of such a number."""
+    """The bounds as numbers in the same order, and a function from a number to its value."""
     lo, hi = known.lo.data, known.hi.data
     if isinstance(lo, np.ndarray) and isinstance(hi, np.ndarray):
         return lo, hi, lambda number: number
@@ -303,7 +302,7 @@ def _joined(
 
 
 def _text(value: int | bytes, type: pa.DataType) -> str | None:
-    """A bound as SQL; ``None`` for half a character, and a date that Spark's SQL may not take."""
+    """A bound as SQL; ``None`` for half a character, and for a date that Spark's SQL may refuse."""
     if isinstance(value, bytes):
         try:
             return literal_sql(Literal(value.decode(), type))
@@ -322,8 +321,8 @@ def _text(value: int | bytes, type: pa.DataType) -> str | None:
 def _scan(
     path: str, snapshot: Snapshot, plan: Plan | None, left: NDArray[np.bool_], reason: str
 ) -> Scan:
-    """The scan for ``last_scan`` and ``explain``: what the ranges leave of the version. The
-    connector may leave out more by ``where``."""
+    """The scan for ``last_scan`` and ``explain``: the files that the ranges keep. The connector may
+    leave out more by ``where``."""
     sizes = snapshot.sizes
     return Scan(
         table=path,

@@ -1,11 +1,11 @@
 """``Table.read(keys=…)``: the keys of a DataFrame, or those of ``Table.query``.
 
-The keys are collected once. Spark decides the rows, by a left semi join with what was collected: so
-rows and files are chosen by the same keys, whatever the DataFrame would give a second time. The
-columns of a DataFrame are one key: a row is in the result if all of them equal those of one row of
-the keys. Files are left out where no value of one of the columns may be in them.
+The keys are collected once. Spark decides the rows by a left semi join with the collected keys. So
+rows and files are chosen by the same keys, even if the DataFrame would return others a second time.
+The columns of a DataFrame are one key: a row is in the result if all of them equal those of one row
+of the keys. A file is left out if it cannot hold any value of one of the columns.
 
-Where there are more than ``MOST_KEYS`` rows, none is collected, and it is a join as any other.
+With more than ``MOST_KEYS`` rows, none is collected, and Spark joins as usual.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from .key_sets import KeySets
 
 
-#: rows of a DataFrame of keys that are collected
+#: the most rows of a DataFrame of keys that are collected
 MOST_KEYS = 10_000_000
 
 
@@ -50,8 +50,7 @@ class SparkKeys:
     """Keys for a read.
 
     ``joins`` are columns of the table and a DataFrame with as many columns, to be joined in turn;
-    ``arrays`` are the values of each column, as far as they are known; with ``alone`` these decide
-    the rows, too.
+    ``arrays`` are the values of each column, if known; with ``alone`` they also decide the rows.
     """
 
     joins: tuple[tuple[tuple[tuple[str, ...], ...], DataFrame], ...]
@@ -60,18 +59,18 @@ class SparkKeys:
 
     @property
     def expr(self) -> Expr | None:
-        """What files are chosen by."""
+        """The condition that chooses files."""
         return memberships(self.arrays) if self.arrays else None
 
     @property
     def against_pages(self) -> str | None:
-        """Why rows are not read by this process."""
+        """Why this process does not read the rows."""
         return None if self.alone else "keys of several columns, which Spark joins"
 
     @property
     def option(self) -> dict[str, str]:
-        """``KEYS``, with a checksum of the keys: Spark takes one relation for another that is
-        equal, and this one has other files."""
+        """``KEYS``, with a checksum of the keys: Spark may replace a relation by an equal one, and
+        relations with other keys have other files."""
         if not self.arrays:
             return {}
         digest = hashlib.blake2b(digest_size=16)
@@ -99,7 +98,7 @@ class SparkKeys:
 
 
 def spark_keys(spark: SparkSession, keys: KeySets) -> SparkKeys:
-    """The keys, collected; ``PredicateError`` where they are not keys."""
+    """Collects the keys; ``PredicateError`` if they are not keys."""
     if hasattr(keys, "sparkSession"):
         return _of_frame(spark, keys)
     arrays = {
@@ -132,7 +131,7 @@ def _of_frame(spark: SparkSession, frame: Any) -> SparkKeys:
 
 
 def _compares_otherwise(type: str) -> bool:
-    """Whether values of a type of Spark compare in another way than their bytes or numbers."""
+    """Whether Spark compares values of a type otherwise than by their bytes or numbers."""
     return " collate " in type or type.startswith(("interval", "struct", "array", "map", "variant"))
 
 

@@ -27,7 +27,7 @@ DELTA: Final = "Delta Lake"
 ICEBERG: Final = "Apache Iceberg"
 PAIMON: Final = "Apache Paimon"
 HUDI: Final = "Apache Hudi"
-#: what a table of a catalog begins with: ``iceberg:catalog.namespace.table``
+#: the beginning of the name of a catalog's table: ``iceberg:catalog.namespace.table``
 _NAMED: Final = "iceberg:"
 
 

@@ -1,6 +1,6 @@
 """Tables of Delta Lake, through ``deltalake``: the log, its statistics and its deletion vectors.
 
-**Statistics** of the log are made by many writers, and so:
+**Statistics** of the log come from many writers:
 
 - bounds of timestamps are cut to milliseconds: both are moved by one, outwards;
 - an upper bound of floats says nothing of NaN, the largest of all: it is left out;
@@ -10,11 +10,11 @@
 A file with a deletion vector has the statistics of all its rows; null counts may then be counts
 before the deletion, which is the same.
 
-**Column mapping.** Statistics have physical names. So have the files where the mode is ``name``;
-where it is ``id``, the ids in their footers say which name each column has there. A physical name
-never gets another meaning, so facts by that name stay true when a column is renamed or dropped.
+**Column mapping.** Statistics use physical names. In the mode ``name``, the files use them too; in
+the mode ``id``, the ids in their footers identify the columns. A physical name never gets another
+meaning, so facts by that name stay true when a column is renamed or dropped.
 
-**Refused** are tables whose protocol asks a reader for features that are not applied here.
+**Refused:** tables whose protocol requires reader features that are not applied here.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ if TYPE_CHECKING:
 
 
 FORMAT: Final = "Delta Lake"
-# Reader features that are applied, or that say nothing of how files are read.
+# Reader features that are applied, or that do not affect how files are read.
 _APPLIED: Final = frozenset(
     {
         "columnMapping",
@@ -82,7 +82,7 @@ class DeltaSource(DirectorySource):
         hint = "pip install 'skipstone[delta]'"
         self._library = library("deltalake", root, FORMAT, hint)
         if "://" not in root and re.search(r"[%\\\n]", root):
-            # It would read the log of a directory of another name.
+            # The library would read the log of a directory of another name.
             raise UnsupportedError(
                 f"{root!r}: deltalake does not read paths with a percent sign, a backslash or a"
                 " line break",
@@ -118,7 +118,7 @@ class DeltaSource(DirectorySource):
 
     def _newest(self) -> tuple[int, Callable[[], Snapshot]]:
         if not self.pinned:
-            # Listed before the update: a commit after it has a name that is not in this list.
+            # Listed before the update: the name of a later commit is not in this list.
             names = self._names_in_log()
             if names is None or names != self._seen:
                 self._table.update_incremental()
@@ -126,14 +126,14 @@ class DeltaSource(DirectorySource):
         return self._table.version(), self._read
 
     def _names_in_log(self) -> list[str] | None:
-        """The names in the log of a table on a local disk: each commit adds one, and listing them
-        takes a fifth of the time in which the library finds that there is none."""
+        """The names in the log of a table on a local disk. Each commit adds one. Listing them takes
+        a fifth of the time that the library needs to find no new commit."""
         if "://" in self.root:
             return None
         try:
             return os.listdir(f"{self.root}/_delta_log")  # noqa: PTH208 - a third of the time
         except OSError:
-            return None  # the library says what is wrong
+            return None  # the library reports what is wrong
 
     def _read(self) -> Snapshot:
         table = self._table
@@ -168,7 +168,7 @@ class DeltaSource(DirectorySource):
 
     @property
     def _mapping(self) -> str:
-        """How columns are mapped to those of the files."""
+        """How columns map to those of the files."""
         found = self._table.metadata().configuration
         return str(found.get("delta.columnMapping.mode", "none"))
 
@@ -264,7 +264,7 @@ def _whole(version: int | str) -> int:
 
 
 def _path_of(root: str, path: str) -> str:
-    """A path of the log, which is encoded as in a URI, as a canonical one."""
+    """The canonical path for a path of the log, which is encoded as in a URI."""
     return _path_of_uri(path) if "://" in path else f"{root.rstrip('/')}/{unquote(path)}"
 
 

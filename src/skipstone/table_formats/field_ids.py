@@ -2,8 +2,8 @@
 
 A format knows a column by its id, at any depth, and writes it into the footer of each data file
 (``PARQUET:field_id`` to Arrow). A file without any id gets those of ``assigned``, where the table
-maps names to ids. Only the file itself says which names it has: it may be older than any schema
-that the table still knows, made elsewhere, or by a writer that spells names otherwise.
+maps names to ids. Only the file itself says which names it has: it may be older than all schemas
+that the table keeps, come from elsewhere, or come from a writer that spells names differently.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ _ID = b"PARQUET:field_id"
 
 
 class Field(NamedTuple):
-    """A field with its id and those below it: of a struct, or ``element``, ``key`` and ``value``,
-    which need no id. ``default``: where a file lacks it, it has another value than null."""
+    """A field, its id, and the fields below it: those of a struct, or ``element``, ``key`` and
+    ``value``, which need no id. ``default``: in files without the field, its value is not null."""
 
     name: str
     id: int | None
@@ -51,7 +51,7 @@ def columns_by_id(fields: Fields, above: tuple[str, ...] = ()) -> dict[int, str]
 
 
 def former_names(now: Fields, past: Iterable[Fields]) -> dict[str, str]:
-    """The columns of ``now`` by names that they had in the past, and that no column has now."""
+    """The columns of ``now`` by their former names, without names that a column has now."""
     ours = columns_by_id(now)
     names = set(ours.values())
     before = (pair for fields in past for pair in columns_by_id(fields).items())
@@ -69,7 +69,7 @@ class FilesByIds:
 
     @property
     def without_ids(self) -> frozenset[str]:
-        """The files of the last call whose ids are those that the table assigns."""
+        """The files of the last call that got their ids from the table."""
         return frozenset(path for path, each in self._known.items() if not _any(each))
 
     def of(
@@ -168,7 +168,7 @@ def naming_of(table: Fields, file: Fields) -> Naming:
     for field in table:
         own = by_name.get(field.name) if field.id is None else by_id.get(field.id)
         if own is None:
-            # A reader would take a field of this name, in any case, for it.
+            # A reader would take a field of this name, in any spelling of its case, for the column.
             if field.default or field.name.lower() in taken:
                 found[field.name] = Named(None, SAME)
             continue

@@ -1,18 +1,19 @@
 """Tables of Apache Hudi, through ``hudi`` (hudi-rs): instants and base files.
 
-**Which files an instant has** the library says: a base file of each file group. A file group with
-log files has rows that are not in its base file, or not any more: such a table is refused.
+**The files of an instant** come from the library: one base file of each file group. If a file group
+has log files, its base file lacks some rows and has some that were deleted. Such a table is
+refused.
 
 **Columns** are those of the files, by name, as Hudi reads them: Hudi's own columns
 (``_hoodie_commit_time`` …) come first, and the columns of partitions are in the files, too. Names
-of folders mean nothing. Where columns may have other names in the files (schema on read), the table
-is refused. So it is where a column got another type since and Hudi's reader makes other numbers of
-the old values, as texts of them, or 0.1 as a double of 0.1 as a float (``_check_types``).
+of folders mean nothing. A table is refused if its columns may have other names in the files (schema
+on read). It is also refused if the type of a column has changed and Hudi's reader would change old
+values: numbers become texts, or the float 0.1 becomes another double (``_check_types``).
 
 **Old instants.** A cleaner removes the files of old instants, and the library then leaves their
 rows out. A later commit says which file of a group it replaced (``prevCommit``), so an instant
-whose files are not all there is an error. The newest instant may become such a one before its files
-are listed: the timeline is read again after the listing, and a newer instant is taken.
+whose files are not all there is an error. This can happen to the newest instant before its files
+are listed. So the timeline is read again after the listing, and a newer instant replaces it.
 
 The library has no statistics of files, and no row counts, without opening each file.
 """
@@ -46,7 +47,7 @@ if TYPE_CHECKING:
 
 FORMAT: Final = "Apache Hudi"
 _READ: Final = f"read it through {FORMAT}"
-#: seconds before another look at a timeline that cannot be read
+#: the pause before a timeline that cannot be read is read again, in seconds
 _WAITS: Final = (0.02, 0.2)
 
 
@@ -57,7 +58,7 @@ class HudiSource(DirectorySource):
     part = "the table"
 
     def _begin(self) -> None:
-        # One schema of files for each instant.
+        # Each instant has one schema of files.
         self._stored: dict[str, pa.Schema] = {}
         root, options, version, timestamp = self.given
         self._library = library("hudi", root, FORMAT, "pip install 'skipstone[hudi]'")
@@ -67,7 +68,7 @@ class HudiSource(DirectorySource):
 
     def _newest(self) -> tuple[list[str], Callable[[], Snapshot]]:
         table, instants = self._open()
-        # The list is another one after each commit and each rollback.
+        # The list changes with each commit and each rollback.
         return [each.timestamp for each in instants], partial(self._settled, table, instants)
 
     def _settled(self, table: Any, instants: Sequence[Any]) -> Snapshot:
@@ -165,8 +166,8 @@ class HudiSource(DirectorySource):
         return canonical_schema(self.root, arrow)
 
     def _check(self, table: Any, instants: Sequence[Any]) -> None:
-        """``UnsupportedError`` for what is not applied here. (The library refuses base files of
-        ORC, and files without the columns of partitions.)"""
+        """``UnsupportedError`` for features that are not applied here. (The library itself refuses
+        base files of ORC, and files without the columns of partitions.)"""
         why = ""
         if table.hudi_options().get("hoodie.bootstrap.base.path"):
             why = "its rows are in the files of another table, too (bootstrap)"
@@ -178,8 +179,8 @@ class HudiSource(DirectorySource):
             raise UnsupportedError(f"{self.root}: {why}, which is not applied here", hint=_READ)
 
     def _check_types(self, schema: pa.Schema, slices: Sequence[Any]) -> None:
-        """``UnsupportedError`` for a column whose values in a file are others in the type that the
-        table has now. A commit writes one schema, so one file of each is opened."""
+        """``UnsupportedError`` for a column whose stored values change in the table's present type.
+        A commit writes one schema, so one file of each is opened."""
         files = {each.creation_instant_time: each.base_file_relative_path() for each in slices}
         fresh = [each for each in files if each not in self._stored]
         with ThreadPoolExecutor(READERS) as pool:
@@ -206,7 +207,8 @@ class HudiSource(DirectorySource):
 
 
 class NoStatistics(Statistics):
-    """The library has none without opening each file, and those of the files are used anyway."""
+    """No statistics: the library would open each file for them, and plans use those of the files
+    anyway."""
 
     def read(self, column: str) -> Intervals | None:
         """See ``Statistics``."""
@@ -214,8 +216,8 @@ class NoStatistics(Statistics):
 
 
 def _changed(stored: Iterable[pa.Field], now: Iterable[pa.Field]) -> tuple[str, Any, Any] | None:
-    """A number that has another type now, by which it is another number or a text: its name and
-    both types."""
+    """A column of numbers whose new type changes its values, or makes them texts: its name and both
+    types."""
     types = {each.name: each.type for each in now}
     for field in stored:
         old, new = field.type, types.get(field.name)

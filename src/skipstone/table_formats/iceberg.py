@@ -1,13 +1,13 @@
 """Tables of Apache Iceberg, through ``pyiceberg``: snapshots, data files and deleted rows.
 
-**Which metadata file** is the newest, a catalog knows. In a directory it is the one with the
-highest number: a commit of Hadoop's catalog is a file of the next number. Other catalogs name a
-file, and files that lost against it may be left over; two with the highest number are refused.
+**The newest metadata file** is known to a catalog. In a directory, it is the one with the highest
+number: a commit of Hadoop's catalog writes the file of the next number. With other catalogs, files
+of commits that failed may be left over; two files with the highest number are refused.
 
-**Deleted rows** are those of position deletes, deletion vectors and equality deletes. A delete of
-positions applies to data files that are not newer than it, and a vector has all older deletes of
-positions of its file. Their files are read when the snapshot is opened, side by side, each once.
-For the others see ``iceberg_equality.py``.
+**Deleted rows** are those of position deletes, deletion vectors and equality deletes. A position
+delete applies to data files that are not newer than it. A deletion vector contains all older
+position deletes of its file. These files are read when the snapshot is opened, side by side, each
+once. For equality deletes see ``iceberg_equality.py``.
 
 Columns, partitions and statistics: see ``iceberg_columns.py``.
 """
@@ -51,9 +51,9 @@ if TYPE_CHECKING:
     from .puffin import FilterExport
 
 FORMAT: Final = "Apache Iceberg"
-#: of Hadoop's catalog, and of all others
+#: names of metadata files of Hadoop's catalog, and of all others
 _METADATA: Final = re.compile(r"(?:v(\d+)|(\d+)-[^/]*?)(?:\.gz)?\.metadata\.json")
-#: seconds in which a metadata file that is not whole may still be written
+#: for so many seconds, an incomplete metadata file may still be written
 _WRITING: Final = 60
 #: options of S3, and the properties that a table, its catalog and its configuration have for them
 _OPTIONS: Final = {
@@ -96,8 +96,9 @@ class IcebergSource:
 
     @property
     def storage_options(self) -> dict[str, str]:
-        """Those that were given. In S3 also what the catalog gives or its configuration has, but
-        keys only where the environment has none: keys on loan may not reach the index."""
+        """The options that were given. For S3 also those of the catalog and of its configuration,
+        but keys only if the environment has none: the catalog's temporary keys may not reach the
+        index."""
         if not self.root.startswith("s3://"):
             return self._options
         own = {"endpoint", "region"} if "AWS_ACCESS_KEY_ID" in os.environ else _OPTIONS
@@ -154,7 +155,7 @@ class IcebergSource:
         return found, table.schema() if own is None else table.schemas()[own]
 
     def filters(self) -> FilterExport:
-        """What writes Bloom filters over the files of the snapshot."""
+        """The export of Bloom filters over the files of the snapshot."""
         from .puffin import FilterExport
 
         self.snapshot()
@@ -258,7 +259,7 @@ class IcebergSource:
             return {}
         names = pa.array([each.file.file_path for each in data], pa.string())
         sequences = np.array([each.sequence for each in data], np.int64)
-        # Which data file each row of each delete is of; -1 for those that the snapshot has not.
+        # The data file of each row of each delete; -1 for files that the snapshot lacks.
         paths = pa.concat_arrays([each.paths for each in read])
         places = numbers(pc.index_in(paths, names), -1).astype(np.int64)
         counts = np.array([len(each.paths) for each in read], np.int64)
@@ -291,7 +292,7 @@ class _Positions:
 
 
 class _Files:
-    """What was read of files that never change, of those that the last snapshot has."""
+    """The content of files that never change, for the files of the last snapshot."""
 
     def __init__(self) -> None:
         self._manifests: dict[str, list[DataFile]] = {}
@@ -350,7 +351,7 @@ def _entries(manifest: Any, io: Any) -> list[DataFile]:
 
 
 def _positions(deletes: Sequence[DataFile], source: Any) -> dict[tuple[str, int], _Positions]:
-    """Those of the deletes that lie in one file, by their blobs."""
+    """The positions of the deletes that lie in one file, by their blobs."""
     one = deletes[0]
     with source.new_input(one.file.file_path).open() as opened:
         content = opened.read()
@@ -407,7 +408,7 @@ def in_folder(
         except (cut, ValueError, EOFError) as error:
             if age > _WRITING or not _is_cut(error):
                 raise
-        # A writer is at it still: its catalog gets to know the file when it is whole.
+        # A writer is still writing it: the catalog learns of the file when it is complete.
         newest, _ = _newest_metadata(root, storage, but=newest)
         return static.from_metadata(newest, properties)
 
@@ -415,14 +416,14 @@ def in_folder(
 
 
 def _is_cut(error: Exception) -> bool:
-    """Whether a metadata file is not whole: one that is, and has what the library does not know, is
-    the newest."""
+    """Whether a metadata file is incomplete. A complete one is the newest, even if it has what the
+    library does not know."""
     cut = isinstance(error, EOFError | UnicodeDecodeError)
     return cut or any(each["type"] == "json_invalid" for each in _mistakes(error))
 
 
 def _mistakes(error: BaseException) -> list[Any]:
-    """What pydantic found."""
+    """The errors that pydantic found."""
     told = getattr(error.__cause__ or error, "errors", None)
     return told() if callable(told) else []
 
@@ -434,7 +435,7 @@ def _words(error: Exception) -> str:
 
 def by_name(name: str, options: Mapping[str, str]) -> tuple[str, Callable[[Any], Any]]:
     """The name, and what loads the table ``catalog.namespace.table`` of a catalog that
-    ``pyiceberg`` is configured for, or that of one metadata file."""
+    ``pyiceberg`` is configured for, or the table of one metadata file."""
     if name.endswith(".metadata.json"):
         path, static = canonical_path(name), _library(name, "table").StaticTable
         return (

@@ -1,14 +1,15 @@
 """The columns of a table of Apache Iceberg: names, types, partition values and statistics.
 
-**Names.** Iceberg knows columns by ids, plans and facts by names. They say the same as long as no
-schema that the table ever had gives a name another id, or an id another name, and every writer
-spells the names alike. The schemas are in the metadata and the manifests, so this needs no file.
-Where a column was renamed, or dropped and added again, or has a default, or the list of schemas has
-a gap, the ids in the footers of the data files say which name each has there (``field_ids.py``).
-Case counts as another name. Writers spell a name that Avro does not allow in other characters.
+**Names.** Iceberg identifies columns by ids, plans and facts by names. Both agree as long as no
+schema of the table's history gives a name another id, or an id another name, and every writer
+spells the names alike. The schemas are in the metadata and the manifests, so no data file is opened
+for this. Where a column was renamed, or dropped and added again, or has a default, or the list of
+schemas has a gap, the ids in the footers of the data files say which name each has there
+(``field_ids.py``). A difference in case is another name. Writers replace characters of a name that
+Avro does not allow.
 
-**Partitions.** A column by whose values all files are partitioned is a partition column. The values
-of other transforms that keep the order are bounds of their source column.
+**Partitions.** A column is a partition column if all files are partitioned by its values. The
+values of other transforms that keep the order are bounds of their source column.
 
 **Statistics** of the manifests:
 
@@ -43,7 +44,7 @@ if TYPE_CHECKING:
 
     from skipstone.predicate.naming import Naming
 
-#: names that every writer spells as they are
+#: names that every writer keeps
 _PLAIN: Final = re.compile(r"[A-Za-z_]\w*", re.ASCII)
 _NAMING: Final = "schema.name-mapping.default"
 _REWRITE: Final = "rewrite these files in Iceberg (rewrite_data_files), or read the table there"
@@ -77,7 +78,7 @@ class DataFile:
 
 
 def schema_of(name: str, fields: Any) -> tuple[pa.Schema, dict[str, pa.Scalar]]:
-    """The columns in canonical types, and the values of those that files may lack; the other
+    """The columns in canonical types, and the default values of those that files may lack; other
     defaults are marked."""
     tops = {each.field_id: each.initial_default for each in fields.fields}
     for id in fields.field_ids:
@@ -103,7 +104,7 @@ def schema_of(name: str, fields: Any) -> tuple[pa.Schema, dict[str, pa.Scalar]]:
 
 
 def _default(value: Any, type: pa.DataType) -> pa.Scalar | None:
-    """A default in the type of its column; ``None`` where it is not certain which value it is."""
+    """A default in the type of its column; ``None`` if its value is not certain."""
     if pa.types.is_nested(type):
         return None
     try:
@@ -119,7 +120,7 @@ class Names:
 
     def __init__(self, name: str) -> None:
         self.name, self._files = name, FilesByIds()
-        #: files of which the manifests may have statistics of a column that had the name before
+        #: files whose statistics may be those of another column that had the name before
         self.doubtful: frozenset[str] = frozenset()
 
     def of(self, table: Any, fields: Any, data: Sequence[DataFile]) -> dict[str, Naming]:
@@ -144,21 +145,21 @@ class Names:
         return former_names(_fields(fields.fields), past)
 
     def _same(self, table: Any, fields: Any, data: Sequence[DataFile]) -> bool:
-        """Whether no file can have a column under another name, by all schemas."""
+        """Whether, by all schemas, no file can have a column under another name."""
         schemas = import_module("pyiceberg.schema")
         named = schemas.index_name_by_id
         now: dict[int, str] = named(fields)
         ids = {each.lower(): id for id, each in now.items()}
 
         def other(names: Mapping[int, str]) -> bool:
-            """Whether a name has another column, or the column another name."""
+            """Whether the name belonged to another column, or the column had another name."""
             return any(
                 now.get(id, each) != each or ids.get(each.lower(), id) != id
                 for id, each in names.items()
             )
 
         past = table.schemas()
-        # Metadata of version 1 need not have the schemas of the past.
+        # Metadata of version 1 may lack former schemas.
         whole = table.format_version > 1 and sorted(past) == list(range(len(past)))
         if not whole:
             return False
@@ -189,7 +190,7 @@ def _fields(fields: Sequence[Any]) -> Fields:
 def partitions_of(
     name: str, data: Sequence[DataFile], specs: Any, fields: Any, schema: pa.Schema
 ) -> dict[str, pa.Array]:
-    """The columns by whose values all files are partitioned. They need not be in the files."""
+    """The columns by whose values all files are partitioned. Files may lack them."""
     found: dict[str, pa.Array] = {}
     for field in fields.fields:
         id = field.field_id
@@ -288,7 +289,7 @@ def _bound(type: Any, value: bytes | None) -> Any:
         return None
     try:
         return _number(import_module("pyiceberg.conversions").from_bytes(type, value))
-    except (ValueError, struct.error):  # such as that of a date that is a timestamp now
+    except (ValueError, struct.error):  # for example, of a date that is now a timestamp
         return None
 
 

@@ -1,16 +1,16 @@
 """Equality deletes of Apache Iceberg: a file of keys deletes the rows that have one of them.
 
-A delete applies to data files that are older than it, of its own partition, or of all partitions
-where it has none. A null of a key is a null of the data.
+A delete applies to older data files of its own partition, or of all partitions if it has none. A
+null in a key equals a null in the data.
 
-**The join.** Deletes by the same columns are one list of keys. Where keys are equal, the newest
-decides: a row is deleted if the newest delete with its key is newer than the row's file. So each
-row is looked up once, however many deletes there are. The key columns of a data file are read when
-a plan keeps the file. Files without a key inside their bounds are not read at all. The rows found
-are kept, as none of the files ever changes, and only later deletes are looked up again.
+**The join.** Deletes by the same columns form one list of keys. Of equal keys, the newest decides:
+a row is deleted if the newest delete with its key is newer than the row's file. So each row is
+looked up once, however many deletes there are. The key columns of a data file are read when a plan
+keeps the file. Files without a key inside their bounds are not read at all. The deleted rows are
+cached, because files never change; only newer deletes are looked up again.
 
-Refused are keys of floats, keys inside structs, keys of columns that were dropped, and keys that a
-data file lacks while it may have another value than null there.
+Some keys are refused: floats, fields of structs, dropped columns, and columns that a data file
+lacks although its value there may not be null.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ if TYPE_CHECKING:
     from .snapshot import Statistics
 
 IntArray: TypeAlias = "NDArray[np.int64]"
-# Rows whose keys are looked up at once.
+# How many rows are looked up at once.
 _ROWS: Final = 1 << 20
 # A smaller file is read whole.
 _SMALL: Final = 1 << 18
@@ -88,14 +88,14 @@ class EqualityDeletes:
 
     def __init__(self, name: str) -> None:
         self.name = name
-        # The deletes in the order in which they were seen, and by data file how many of them were
-        # looked up, with the rows found.
+        # The deletes in the order in which they were seen; and for each data file, how many of them
+        # were looked up, and the rows found.
         self._order: dict[str, int] = {}
         self._rows: dict[tuple[str, int], tuple[int, IntArray]] = {}
         self._keys: dict[str, _Stored] = {}
 
     def of(self, state: TableState, deletes: Sequence[DataFile]) -> DeletedByValues:
-        """Those of a snapshot. A delete that is gone may have deleted what is left again."""
+        """The deletes of a snapshot. If a delete is gone, the rows that it deleted may be back."""
         now = {each.path: each for each in deletes}
         if not self._order.keys() <= now.keys():
             self._order, self._rows, self._keys = {}, {}, {}
@@ -169,7 +169,7 @@ class DeletedByValues:
             yield names, parted, some
 
     def _reached(self, deletes: Sequence[DataFile]) -> NDArray[np.bool_]:
-        """Flags of the data files that are older than a delete that may be about them."""
+        """Flags of the data files that a newer delete may apply to."""
         found = np.zeros(len(self.state.data), np.bool_)
         for _, parted, some in self._grouped(deletes):
             sequences = np.array([each.sequence for each in some], np.int64)
@@ -217,7 +217,7 @@ class DeletedByValues:
         return found
 
     def _batches(self, files: IntArray) -> Iterator[IntArray]:
-        """The files in parts of not too many rows."""
+        """The files in batches of limited rows."""
         rows = [self.state.data[at].file.record_count for at in files.tolist()]
         parts = np.cumsum(np.array(rows, np.int64)) // _ROWS
         yield from np.split(files, np.flatnonzero(np.diff(parts)) + 1) if len(files) else ()
@@ -316,8 +316,8 @@ class _Keys:
         sequences: IntArray,
         counts: IntArray,
     ) -> IntArray:
-        """The rows that are deleted, of the rows of some files one after another; null equals null.
-        ``scopes``, ``sequences`` and ``counts`` are those of the files."""
+        """The deleted rows among the concatenated rows of some files; null equals null. ``scopes``,
+        ``sequences`` and ``counts`` are those of the files."""
         at, key = _place(self._scopes, np.repeat(scopes, counts))
         for values, (distinct, known) in zip(zip(*parts, strict=True), self._steps, strict=True):
             column = pa.concat_arrays(values)

@@ -1,7 +1,7 @@
-"""The libraries of the formats: their import, their errors, the options of an object store as they
-call them, and what the sources of tables in a directory share.
+"""Imports the libraries of the formats, translates their errors and their options of object stores,
+and holds what the sources of tables in a directory share.
 
-All of them are extras, and none is imported before a table of its format is opened.
+All libraries are extras. None is imported before a table of its format is opened.
 """
 
 from __future__ import annotations
@@ -39,10 +39,10 @@ def failing(
 
 class DirectorySource(ABC):
     """A ``Source`` of the table in the directory ``root``, at a version or a time if one is given.
-    Where it is sent to, it is opened again."""
+    After it is pickled, it is opened again."""
 
     format: ClassVar[str]
-    #: what the library does not read, where it fails; a hint; and the classes of its errors
+    #: what the library does not read if it fails; a hint; and the classes of its errors
     part: ClassVar[str]
     hint: ClassVar[str | None] = None
     errors: tuple[type[Exception], ...] = (Exception,)
@@ -80,8 +80,8 @@ class DirectorySource(ABC):
 
     @abstractmethod
     def _newest(self) -> tuple[Any, Callable[[], Snapshot]]:
-        """What is another value after each commit, and what reads the snapshot of now, or the one
-        that was named."""
+        """A value that changes with each commit, and a function that reads the current snapshot, or
+        the one that was named."""
 
 
 def library(module: str, root: str, format: str, hint: str) -> Any:
@@ -105,8 +105,8 @@ def store_options(
     """The options of the object store of ``root``, and those of the environment; none for a local
     directory.
 
-    They have the names of object stores (``aws_region``), or, with ``names``, those that a library
-    has for the names without ``aws_``.
+    They have the names of object stores (``aws_region``). With ``names``, they have the library's
+    own names; the keys of ``names`` are without ``aws_``.
     """
     if "://" not in root:
         return {}

@@ -1,13 +1,13 @@
 """Tables of Apache Paimon, through ``pypaimon``: snapshots, data files, deletion vectors.
 
-**Which rows a file has** the plan of the library says, which its own reader follows. A file of a
-table with a primary key counts by itself where no other file may have newer rows of its keys: after
-a compaction to one level, or with deletion vectors. Other files would have to be merged, and such a
-snapshot is refused, as are files that hold only some columns of their rows.
+**The rows of a file** come from the plan of the library, which its own reader follows. In a table
+with a primary key, a file can be read alone if no other file may have newer rows of its keys: after
+a compaction to one level, or with deletion vectors. Other files would have to be merged, so such a
+snapshot is refused. So are files that hold only some columns of their rows.
 
 **Names.** Paimon knows columns by ids, plans and facts by names. Each file names its schema, which
-has the names in that file. Where the type of a column there is not a narrower one, the table is
-refused.
+has the names in that file. If the type of a column there is neither equal nor narrower, the table
+is refused.
 
 **Statistics** of the manifests are made by Java and by Python:
 
@@ -15,11 +15,11 @@ refused.
 - bounds of timestamps may be cut to milliseconds: both are moved by one, outwards;
 - texts may be cut: a bound is then not a value, but still a bound.
 
-They are read when a predicate first asks for some: the plan itself comes without them.
+They are read when a predicate first needs them: the plan of the library does not contain them.
 
-**File indexes** that a manifest embeds, or that it names next to a file, are of that file; see
-``paimon/adjacent_index.py`` for what is checked before they are used. Those of files that name a
-column otherwise than the table are left out.
+**File indexes** that a manifest embeds, or names next to a file, belong to that file;
+``paimon/adjacent_index.py`` says what is checked before they are used. Those of files that have
+another name for a column are left out.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ _OPTIONS: Final = {
     "region": "fs.s3.region",
     "endpoint": "fs.s3.endpoint",
 }
-#: types in the order in which one is read as a later one
+#: types in order: each can be read as a later one
 _WIDER: Final = (
     (pa.int8(), pa.int16(), pa.int32(), pa.int64()),
     (pa.float32(), pa.float64()),
@@ -108,7 +108,7 @@ class PaimonSource(DirectorySource):
             return None, self._read
         self._table = self._open()
         found = self._table.snapshot_manager().get_latest_snapshot()
-        # It is another one after each commit, rollback and change of the schema. One that comes
+        # The value changes with each commit, rollback and change of the schema. A change that comes
         # before the snapshot is read is seen the next time.
         seen = self._table.table_schema.id, found and (found.id, found.delta_manifest_list)
         return seen, self._read
@@ -119,7 +119,7 @@ class PaimonSource(DirectorySource):
             return self._table_type.from_path(self.root, self._options)
 
     def _selected(self, version: int | str | None, at: str | datetime | None) -> Any:
-        """The table at a snapshot, which there must be."""
+        """The table at a snapshot, which must exist."""
         table, text, said = self._table, str(version), f"snapshot {version}"
         if at is not None:
             said = f"snapshot at {instant(at)}"
@@ -269,14 +269,14 @@ class PaimonSource(DirectorySource):
         return found
 
     def _former(self, schemas: Iterable[int]) -> dict[str, str]:
-        """The columns by names that these schemas had for them, and that no column has now."""
+        """The columns by their names in these schemas, without names that a column has now."""
         schema = self._table.schema_manager.get_schema
         own = self._table.table_schema.id
         old = (_fields(schema(id).fields) for id in sorted(schemas) if id != own)
         return former_names(_fields(self._table.fields), old)
 
     def _check_types(self, old: Sequence[Any], now: Sequence[Any]) -> None:
-        """``UnsupportedError`` where values of an older schema are not those of the types now."""
+        """``UnsupportedError`` if values of an older schema change in the present types."""
         by_id = {each.id: each for each in now}
         for field in old:
             same = by_id.get(field.id)
@@ -342,7 +342,7 @@ def _is_read_as(old: Any, now: Any) -> bool:
 
 
 def _plain(type: Any) -> str:
-    """A type without the word that it has no nulls."""
+    """A type without ``NOT NULL``."""
     return str(type).upper().replace(" NOT NULL", "")
 
 
@@ -354,7 +354,7 @@ def _values(values: Sequence[Any], type: pa.DataType) -> pa.Array:
 
 
 def _deleted(table: Any, files: Sequence[_DataFile]) -> Iterator[tuple[int, RowSet]]:
-    """The deleted rows of the files that have some."""
+    """The deleted rows of each file that has some."""
     read = import_module("pypaimon.deletionvectors.deletion_vector").DeletionVector.read
     for at, each in enumerate(files):
         if each.vector is None:

@@ -6,12 +6,12 @@ the footer are int32, little-endian::
     magic "PFA1" | blob ... | magic | FileMetadata, JSON in UTF-8 | its length | flags, 0 | magic
 
 Each blob has an entry in ``FileMetadata``: type, ids of its fields, snapshot, offset and length
-from the first byte of the file, and properties. Blobs are not compressed here: bits of a filter
-hardly get smaller.
+from the first byte of the file, and properties. This module does not compress blobs: the bits of a
+filter hardly compress.
 
 **The blob** ``bloom-filter-v1`` is that of a proposal (apache/iceberg, pull request 15311), which
-no release of Iceberg has. One blob is about one column of one data file. Its bytes are the bits of
-the filter, bit ``i`` as bit ``i % 8`` of byte ``i // 8``. A value sets the bits::
+no release of Iceberg contains. One blob describes one column of one data file. Its bytes are the
+bits of the filter, bit ``i`` as bit ``i % 8`` of byte ``i // 8``. A value sets the bits::
 
     (h1 + i h2) mod 2^64 mod num-bits    for i from 0 to num-hashes - 1
 
@@ -67,7 +67,7 @@ BLOOM: Final = "bloom-filter-v1"
 _WIDTHS: Final = {"int": 4, "long": 8}
 # The proposal counts bits in Java's int.
 _MOST_BITS: Final = (1 << 31) - 8
-# In fewer bits, the steps of many values fall on the same few.
+# In a smaller filter, the steps of many values fall on the same few bits.
 _LEAST_BITS: Final = 512
 # Values that are hashed at a time.
 _CHUNK: Final = 1 << 16
@@ -81,7 +81,7 @@ _FIVE, _N1, _N2 = np.uint64(5), np.uint64(0x52DCE729), np.uint64(0x38495AB5)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BlobMetadata:
-    """What the footer says of a blob."""
+    """The entry of a blob in the footer."""
 
     type: str
     fields: tuple[int, ...]
@@ -156,7 +156,7 @@ def hash128(data: U8, offsets: I64) -> tuple[U64, U64]:
     tail = padded[(starts + 16 * blocks)[:, None] + inside]
     tail[inside >= (lengths % 16)[:, None]] = 0
     words = tail.view("<u8")
-    # A tail without bytes is 0, which mixes to 0.
+    # An empty tail is 0, which mixes to 0.
     k1, k2 = _mixed(words[:, 0], words[:, 1])
     size = lengths.astype(np.uint64)
     h1, h2 = h1 ^ k1 ^ size, h2 ^ k2 ^ size
@@ -296,7 +296,7 @@ class FilterExport:
         try:
             reader = scan(self.table.metadata, self.table.io, projected, true)
             rows = reader.to_table([task(data_file=file.file)])
-        except Exception as error:  # the decoders raise whatever damaged bytes lead to
+        except Exception as error:  # decoders raise errors of any class for damaged bytes
             raise SkipstoneError(
                 f"{file.path} is not read: {first_line(error)}",
                 hint="a filter is published for all files or for none",

@@ -1,13 +1,13 @@
 """The snapshot of a table of a table format: the seam between a format's library and plans.
 
-A ``Source`` is a format. It gives a ``Snapshot``, which says all that the format knows of its data
-files: their paths and sizes, partition values, the schema of the table, statistics and deleted
-rows. Data files never change, so facts about them hold in every snapshot that has them.
+A ``Source`` is a format. It returns a ``Snapshot`` with everything that the format knows about its
+data files: paths and sizes, partition values, the schema of the table, statistics and deleted rows.
+Data files never change, so facts about them hold in every snapshot that has them.
 
 The storage is listed too, once for a snapshot, for the identities that facts and readers compare
-(``identity.py``): a log has other times than the storage, and no etags. A file that the storage
-does not have any more was vacuumed, and is an error before anything is planned. Where one is gone
-later, its read fails, and the storage is listed again (``SnapshotTable.forget``).
+(``identity.py``): the times of a log are not those of the storage, and a log has no etags. A file
+that is gone from the storage was vacuumed, and is an error before anything is planned. If a file
+goes later, its read fails, and the storage is listed again (``SnapshotTable.forget``).
 
 **Statistics** are evidence like facts (``FormatStatistics``). They count stored rows, those that
 are deleted among them: bounds of more rows are still bounds of the rows that are left.
@@ -306,7 +306,7 @@ class SnapshotTable:
         return last
 
     def forget(self) -> None:
-        """The next listing looks into the storage."""
+        """Makes the next listing read the storage."""
         self._last = None
 
     def _matched(self, snapshot: Snapshot, stored: Listing) -> SnapshotListing:
@@ -322,8 +322,8 @@ class SnapshotTable:
         place = dict(zip(stored.paths, range(len(stored)), strict=True))
         at = [place.get(path, -1) for path in snapshot.paths]
         if -1 in at:
-            # A folder whose name hides it from Spark may have files of a snapshot, as that of a
-            # null in Hudi (``__HIVE_DEFAULT_PARTITION__``).
+            # A folder whose name hides it from Spark may have files of a snapshot, such as Hudi's
+            # folder of a null (``__HIVE_DEFAULT_PARTITION__``).
             stored = self.storage.list_all(self.root)
             place = dict(zip(stored.paths, range(len(stored)), strict=True))
             at = [place.get(path, -1) for path in snapshot.paths]
@@ -361,7 +361,7 @@ class SnapshotTable:
 
 
 def known_time(made: datetime | None) -> Callable[[], datetime | None]:
-    """``Snapshot.committed`` where the time is at hand. It travels with a plan."""
+    """``Snapshot.committed``, if the time is at hand. It is pickled with a plan."""
     return partial(_same, made)
 
 
@@ -388,16 +388,16 @@ def canonical_schema(root: str, schema: pa.Schema) -> pa.Schema:
     return pa.schema([pa.field(each.name, canonical_type(each.type)) for each in schema])
 
 
-#: microseconds that writers cut from timestamps, of which they keep milliseconds
+#: the most microseconds that writers lose by cutting timestamps to milliseconds
 _CUT = 1_000
 
 
 def outer_bounds(
     low: pa.Array, high: pa.Array, rows: NDArray[np.int64], nulls: NDArray[np.int64]
 ) -> Intervals:
-    """Bounds that writers made, as bounds of all values: those of timestamps are moved outwards,
-    because they may be cut, and upper ones of floats are left out, because they may not count
-    NaN."""
+    """Turns the bounds of writers into bounds of all values. Bounds of timestamps are moved
+    outwards, because they may be cut. Upper bounds of floats are left out, because they may not
+    count NaN."""
     type = low.type
     if pa.types.is_timestamp(type):
         low, high = _moved(low, -_CUT), _moved(high, _CUT)
@@ -415,7 +415,7 @@ def _moved(values: pa.Array, by: int) -> pa.Array:
 
 
 def instant(timestamp: str | datetime) -> datetime:
-    """A time without a zone is one of UTC."""
+    """The time as an instant; a time without a zone is in UTC."""
     try:
         found = timestamp if isinstance(timestamp, datetime) else datetime.fromisoformat(timestamp)
     except (ValueError, TypeError):
@@ -431,7 +431,7 @@ def names_of(listing: Listing) -> Namings | None:
 
 
 def facts_of(listing: Listing, tree: Bound) -> SnapshotFacts:
-    """What a plan for ``tree`` gets from the snapshot of ``listing``, if it is of one."""
+    """What a plan for ``tree`` gets from the snapshot of ``listing``, if it has one."""
     if not isinstance(listing, SnapshotListing):
         return SnapshotFacts()
     snapshot, evidence = listing.snapshot, []

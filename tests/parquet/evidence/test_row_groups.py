@@ -11,10 +11,8 @@ import pytest
 
 from skipstone.parquet.format.bloom_filter import (
     BloomFilter,
-    BloomFilterAlgorithm,
     BloomFilterCompression,
     BloomFilterHash,
-    BloomFilterHeader,
     guess_bitset,
     xxh64_values,
 )
@@ -26,10 +24,10 @@ from skipstone.predicate.sql import parse_sql
 from skipstone.predicate.tree import Leaf, Op
 from skipstone.pruning import Cause
 from tests.parquet.evidence.written import Written, rewritten, with_chunks, write
+from tests.parquet.format.test_bloom_filter import header
 
 if TYPE_CHECKING:
     from skipstone.parquet.format.metadata import ColumnMetaData, FileMetaData
-    from skipstone.parquet.thrift.structs import Declared
 
 
 def leaf(type: pa.DataType, op: Op, *values: Any) -> Leaf:
@@ -196,16 +194,6 @@ def test_values_of_many_patterns_are_not_asked_for() -> None:
     nanos = pa.table({"c": pa.array([1500], pa.timestamp("ns"))})
     asked = leaf(pa.timestamp("us"), Op.EQ, 1)
     assert bloomed(nanos, 1).ask("bloom filter", asked).bounds is None
-
-
-def header(num_bytes: int, **other: Declared) -> bytes:
-    fields: dict[str, Any] = {
-        "algorithm": BloomFilterAlgorithm(BLOCK=Empty()),
-        "hash": BloomFilterHash(XXHASH=Empty()),
-        "compression": BloomFilterCompression(UNCOMPRESSED=Empty()),
-        **other,
-    }
-    return BloomFilterHeader(numBytes=num_bytes, **fields).to_bytes()
 
 
 def spliced(table: pa.Table, filter_: bytes, length: int | None) -> Written:

@@ -32,7 +32,7 @@ def decode(
 ) -> npt.NDArray[Any]:
     """``count`` values of the type.
 
-    FormatError where the data have another length than the streams.
+    FormatError if the length of the data is not that of the streams.
     """
     check_count(count)
     view = as_bytes(data)

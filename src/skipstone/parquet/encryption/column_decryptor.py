@@ -6,7 +6,7 @@ encrypts only the values, and leaves the levels before them as unauthenticated p
     whole     module(repetition levels | definition levels | values)
     Java      repetition levels | definition levels | module(values)
 
-Both are read. The lengths distinguish them, and where both fit, the tag.
+Both are read. The lengths distinguish them. Where both fit, the tag does.
 """
 
 from __future__ import annotations
@@ -124,7 +124,8 @@ class ColumnDecryptor:
     def decrypt_page_header(
         self, data: Buffer, at: int, page_ordinal: int, *, may_be_dictionary: bool, base: int = 0
     ) -> tuple[bytes, int, bool]:
-        """The bytes of the PageHeader at ``data[at:]``, where it ends, and if it is a dictionary's.
+        """The bytes of the PageHeader at ``data[at:]``, where it ends, and whether it is a
+        dictionary's.
 
         ``page_ordinal`` is that of the next data page. ``may_be_dictionary`` at the start of a
         chunk: writers do not always say whether there is a dictionary, and its AAD differs.

@@ -1,17 +1,17 @@
-"""What a client of Spark Connect learns of a table of the catalog: by commands, without a JVM.
+"""A table of the catalog as a client of Spark Connect sees it: by commands, without a JVM.
 
 ``DESCRIBE EXTENDED`` has the location and the format, ``SHOW TBLPROPERTIES`` the properties.
 
-**Partitions.** A command says of one partition at a time where it lies, in up to a second each. So
-the files are asked: ``inputFiles`` lists those of all partitions, and a query for one file of each
-folder has the values of the partition that it is in. That is one job, which opens as many files as
-there are partitions. Tables of Hive's (``STORED AS``) have no column ``_metadata`` to choose files
-by, so all are opened, and reads do not skip. A partition without rows is not found, and has no row
-to miss.
+**Partitions.** A command locates one partition at a time, in up to a second each. So this module
+asks the files: ``inputFiles`` lists those of all partitions, and a query over one file of each
+folder returns the values of its partition. That is one job, which opens as many files as there are
+partitions. Hive's tables (``STORED AS``) have no column ``_metadata`` to choose files by, so all
+files are opened, and reads do not skip. A partition without rows is not found, and no row of it can
+be missed.
 
-Cells are read as whole texts and never taken apart, so no name and no value can be read in two
-ways. Spark hides some values from such commands (``spark.sql.redaction.options.regex``): where one
-is needed, the table is refused, because the true value is not known.
+Cells are read as whole texts and never taken apart, so no name and no value is ambiguous. Spark
+hides some values from such commands (``spark.sql.redaction.options.regex``). A table is refused
+where a hidden value is needed.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
     from pyspark.sql import DataFrame, SparkSession
 
-#: most files that are asked for their partition
+#: the the most files that are asked for their partition
 MOST_ASKED: Final = 10_000
 
 _SERDES: Final = {"ParquetHiveSerDe": "parquet", "OrcSerde": "orc"}
@@ -135,7 +135,7 @@ class DescribedTable:
             found = self._values(frame, "input_file_name()") if files else {}
         else:
             found = self._values(_of_files(frame, [each[0] for each in uris.values()]))
-            # A file without rows says nothing. Then the others of its folder are asked.
+            # A file without rows has no values. Then the other files of its folder are asked.
             rest = [uri for at, each in uris.items() if at not in found for uri in each[1:]]
             found |= self._values(_of_files(frame, rest)) if rest else {}
         return [(values, folder) for folder, each in found.items() for values in each]
@@ -155,7 +155,7 @@ class DescribedTable:
         return found
 
     def read_in_full(self, where: str | None, *, keyed: bool) -> str:
-        """Why a read may not skip files; "" where it may. ``keyed``: keys of a join prune it."""
+        """Why a read may not skip files; "" if it may. ``keyed``: keys of a join prune it."""
         if self.hive:
             return "Hive's tables have no column _metadata under Spark Connect"
         text = (where or "").lower().replace("`", "")
@@ -203,7 +203,7 @@ def _undecided(metadata: Mapping[str, Any], type: str) -> bool:
 
 def _root(spark: SparkSession, name: str, location: str) -> str:
     """The path of a location as ``DESCRIBE`` prints it: Spark 3.5 prints a URI, Spark 4 a path.
-    With a ``%`` only the files tell which."""
+    Where it has a ``%``, only the files show which of the two it is."""
     raw, decoded = canonical_path(location), canonical_path(unquote(location))
     if raw == decoded:
         return raw
@@ -234,7 +234,8 @@ def _rows(spark: SparkSession, command: str) -> list[tuple[str, str]]:
 
 
 def _details(rows: Sequence[tuple[str, str]]) -> dict[str, str]:
-    """The rows of a table, behind those of its columns, one of which may have such a name."""
+    """The rows about the table. They follow those about its columns, which may have the same
+    names."""
     heads = [at for at, (name, _) in enumerate(rows) if name == "# Detailed Table Information"]
     found: dict[str, str] = {}
     for name, value in rows[heads[-1] + 1 :] if heads else ():

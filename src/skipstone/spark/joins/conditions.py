@@ -1,5 +1,5 @@
-"""Which rows of a file relation the joins of a query can use: ``QueryJoins``, from its optimized
-plan.
+"""Finds which rows of a file relation the joins of a query can use: ``QueryJoins``, from its
+optimized plan.
 
 Spark's optimizer has rewritten ``IN (SELECT …)`` and ``EXISTS`` as left semi joins, ``NOT IN`` and
 ``NOT EXISTS`` as left anti joins, correlated scalar subqueries as left outer joins.
@@ -35,18 +35,18 @@ It is followed through nothing else: not through limits and samples (other rows 
 place), full outer joins, the side of an outer join that is filled with NULLs, expressions that no
 index knows, or what is not deterministic.
 
-**Other places with the same keys.** A superset of the keys proves as much. Where the other side is
-itself made by an inner or left semi join with the key on one side of an equality, the values on
-each of its two sides are a superset: ``fact JOIN (events JOIN users ON events.user = users.id) ON
-fact.user = events.user`` may use the keys of ``users`` (``QueryJoins.sources``).
+**Other places with the same keys.** A superset of the keys proves as much. If the other side is
+itself the result of an inner or left semi join with the key on one side of an equality, the values
+on each of its two sides are a superset: ``fact JOIN (events JOIN users ON events.user = users.id)
+ON fact.user = events.user`` may use the keys of ``users`` (``QueryJoins.sources``).
 
-**Scalar subqueries.** A row stays in ``Filter(k >= (SELECT …))`` only if the comparison is TRUE,
-which it is not with NULL, the value of a subquery without rows. So the filter is like a semi join
-with the one row of the subquery, on ``=``, ``<``, ``<=``, ``>`` or ``>=``; not on ``<=>``, which
-NULL can meet. Where the subquery has several rows, Spark's error stays.
+**Scalar subqueries.** A row stays in ``Filter(k >= (SELECT …))`` only if the comparison is TRUE. It
+is never TRUE for NULL, which is the value of a subquery without rows. So the filter is like a semi
+join with the one row of the subquery, on ``=``, ``<``, ``<=``, ``>`` or ``>=``; but not on ``<=>``,
+which can be TRUE for NULL. If the subquery has several rows, Spark still raises its error.
 
-**Two relations of one query** may each be pruned by the keys of the other: what one side loses has
-no partner, so the values on the other side with a partner stay.
+**Two relations of one query** may each be pruned by the keys of the other: a row that one side
+loses has no partner, so the other side keeps all values with a partner.
 """
 
 from __future__ import annotations
@@ -82,7 +82,7 @@ _FREE: Final = {
     "ExistenceJoin": (False, True),
     "RightOuter": (True, False),
 }
-# The sides whose rows make rows of their own, which no row of the other side makes or prevents.
+# The sides whose rows each make result rows that no row of the other side makes or prevents.
 _SEPARATE: Final = {
     "Inner": (True, True),
     "Cross": (True, True),
@@ -292,7 +292,8 @@ class QueryJoins:
         return found
 
     def _ways(self, node: Node, key: Nodes) -> Iterator[tuple[Leaf, Nodes]]:
-        """The relations below ``node`` whose rows alone have the key, and it over their columns."""
+        """The relations below ``node`` whose rows alone determine the key, and the key over their
+        columns."""
         for below, expression in self._down(node, key):
             if below.name == "LogicalRelation":
                 yield self._leaf(below), expression
@@ -300,7 +301,8 @@ class QueryJoins:
     def _down(
         self, node: Node, key: Nodes, *, through_unions: bool = True
     ) -> Iterator[tuple[Node, Nodes]]:
-        """``node`` and those below it whose rows alone have the key, and it over their columns."""
+        """``node`` and the nodes below it whose rows alone determine the key, and the key over
+        their columns."""
         stack = [(node, key)]
         while stack:
             node, key = stack.pop()
@@ -315,7 +317,8 @@ class QueryJoins:
                 stack.append((child, new))
 
     def _below(self, node: Node, wanted: int) -> Iterator[tuple[Node, Nodes | None]]:
-        """The children that bring the column ``wanted``, as which expression if as another one."""
+        """The children that have the column ``wanted``, and the expression that it is there, if it
+        is another one."""
         name, children, java = node.name, node.children, node.java
         if name == "Project":
             at = self._position(node, wanted)
@@ -330,7 +333,7 @@ class QueryJoins:
                 if alone and self._has(child, wanted):
                     yield child, None
         elif name == "Union":
-            # A column that is there twice may be another one in each place of the other branches.
+            # A column that occurs twice may be a different one at each place of the other branches.
             is_once = ids_of(self.output(node)).count(wanted) == 1
             at = self._position(node, wanted) if is_once else None
             for child in children if at is not None else ():
@@ -429,8 +432,8 @@ def _with_subquery(jvm: Jvm, expression: JavaObject) -> tuple[Equality, JavaObje
     return Equality((mine, column), (nodes[0], nodes[1]), False, text, op), inner
 
 
-# They make NULL of NULL, which a subquery without rows is; other functions need not. Spark takes
-# subqueries over the same rows together, and each is then a field of a struct.
+# They return NULL for NULL, the value of a subquery without rows; other functions may not. Spark
+# merges subqueries over the same rows, and each is then a field of a struct.
 _NULL_OF_NULL = frozenset(
     {"Cast", "GetStructField", "Add", "Subtract", "Multiply", "Divide", "UnaryMinus"}
 )
@@ -454,8 +457,8 @@ def _equalities(condition: JavaObject, sides: Sequence[frozenset[int]]) -> Itera
 
 
 def _compared(key: Nodes) -> Nodes:
-    """A key without what Spark adds to compare floating-point numbers: NaN equals NaN, and 0.0
-    equals -0.0, for indexes as well."""
+    """A key without the functions that Spark adds to compare floating-point numbers: for indexes,
+    too, NaN equals NaN, and 0.0 equals -0.0."""
     added = (f"{_EXPRESSION}KnownFloatingPointNormalized", f"{_OPTIMIZER}NormalizeNaNAndZero")
     return [node for node in key if node["class"] not in added]
 

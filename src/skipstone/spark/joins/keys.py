@@ -7,11 +7,11 @@
 3. rows of the driver (a ``LocalRelation``), without a job;
 4. a job over the distinct keys, for joins that shuffle. The side is read twice. So it has to be
    small against what is left to read, have the same rows each time (no limits, no rows of an RDD or
-   of another database, no user's functions), and the key needs an index. Data that ``df.cache()``
-   keeps is read from there, and put there by the first of the two.
+   of another database, no user's functions), and the key needs an index. Data of ``df.cache()`` is
+   read from the cache; the first of the two runs fills it.
 
-As with Spark's own runtime filters, a side of files that are overwritten while the query runs may
-have other rows the second time.
+As with Spark's own runtime filters, a side may have other rows the second time if its files are
+overwritten while the query runs.
 """
 
 from __future__ import annotations
@@ -55,16 +55,18 @@ MAX_KEYS: Final = "spark.skipstone.joins.maxKeys"
 #: Setting: bytes that a scan must have left before a job runs for the keys of its joins; 0 for
 #: every scan, whatever the job may cost.
 MIN_BYTES: Final = "spark.skipstone.joins.minBytes"
-#: the settings where they are not made
+#: the default values of the settings
 DEFAULTS: Final = {MAX_KEYS: 1_000_000, MIN_BYTES: 256 << 20}
 
-# A side that is read twice is at most this share of what is left to read, and this many bytes.
+# A side that is read twice has at most this share of the bytes left to read, and at most this many
+# bytes.
 _SHARE: Final = 20
 _MOST_BYTES: Final = 1 << 30
-# A broadcast that has begun is waited for: the join waits for it too, but not the scan.
+# How long to wait for a broadcast that has begun: the join waits for it anyway, but the scan does
+# not.
 _SECONDS: Final = 10
-# Where a broadcast has more keys than this, one more than this are looked up first: a million takes
-# a second or two.
+# If a broadcast has more keys than this, one more than this are looked up first: a million takes a
+# second or two.
 _FEW: Final = 255
 # The most bytes of the keys of one side.
 _KEY_BYTES: Final = 64 << 20
@@ -93,7 +95,7 @@ class NoKeys(ValueError):
 
 
 class NoGain(NoKeys):
-    """No other place is asked for them either."""
+    """The keys do not help, so no other place is asked for them."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -123,15 +125,16 @@ class AskedScan(Protocol):
         """Bytes that it has left to read."""
 
     def has_index(self, source: Source) -> bool:
-        """Whether an index says anything about its own side of an equality."""
+        """Whether an index can answer the scan's side of an equality."""
 
     def require_gain(self, values: pa.Array) -> None:
-        """``NoGain`` where these keys, some of all, are in nearly all of its files."""
+        """``NoGain`` if these keys, a part of all, already occur in nearly all files."""
 
 
 @dataclass(slots=True, eq=False, kw_only=True)
 class KeySource:
-    """Reads the keys of the joins of one query, each once. ``is_explained``: nothing runs yet.
+    """Reads the keys of the joins of one query, each once. ``is_explained``: the query does not run
+    yet.
 
     ``scans`` are those of the plan. Several threads of Spark may use it at once.
     """
@@ -223,8 +226,8 @@ class KeySource:
     def _exchange(self, join: Join, which: int) -> JavaObject | None:
         """The exchange that broadcasts the rows of a side by the keys of the join.
 
-        Another join may broadcast the same rows by other keys. Spark finds two listings of one
-        directory equal, so the leaves must be the same objects. Where the rows may differ each
+        Another join may broadcast the same rows by other keys. For Spark, two listings of one
+        directory are equal, so the leaves must be the same objects. If the rows may differ each
         time, no other part of the query may be such a side.
         """
         side = join.side(which)
@@ -279,7 +282,7 @@ class KeySource:
         mine, theirs = _origins(self.jvm, plan), _origins(self.jvm, other)
         if mine is None or theirs is None or len(mine) != len(theirs):
             return False
-        # An index of our own comes as the same Python object.
+        # Our own file index is the same Python object in both.
         return all(
             one is two or self.jvm.identity_set(one).containsKey(two)
             for one, two in zip(mine, theirs, strict=True)
@@ -314,7 +317,7 @@ class KeySource:
         """What Spark runs for a subquery, or for another one of the same rows, which it reuses."""
         side, alike = join.side(which).java, [join]
         if self._differs(join, which) is not None:
-            # Spark may compare with the value of another one that looks the same.
+            # Spark may compare with the value of another subquery that looks the same.
             if sum(bool(side.sameResult(root.java)) for root in self.query.roots) != 1:
                 return None
         else:
@@ -333,7 +336,7 @@ class KeySource:
         return self.jvm.module(f"{_EXPRESSIONS}BindReferences").bindReferences(expressions, columns)
 
     def _finished(self, future: JavaObject, whose: str) -> JavaObject:
-        """What a part of the plan that has begun gives; ``NoGain`` where that takes long."""
+        """The result of a part of the plan that has begun; ``NoGain`` if that takes long."""
         unit = self.jvm.type("java.util.concurrent.TimeUnit").SECONDS
         try:
             return future.get(_SECONDS, unit)
@@ -377,7 +380,7 @@ class KeySource:
         return self.differing[side]
 
     def _run(self, join: Join, which: int, name: str, index: ListingIndex) -> Keys:
-        """The keys by a query of their own; no job runs for rows of the driver."""
+        """Runs a query for the keys; rows of the driver need no job."""
         jvm = self.jvm
         numbers = jvm.module(f"{_EXPRESSIONS}NamedExpression")
         none, alias = jvm.module("scala.None"), jvm.type(f"{_EXPRESSIONS}Alias")
@@ -419,8 +422,8 @@ def _as_nodes(jvm: Jvm, expressions: JavaObject) -> list[Nodes]:
 
 
 def _origins(jvm: Jvm, plan: JavaObject) -> list[JavaObject] | None:
-    """What the leaves of a plan and of its subqueries read, where ``sameResult`` does not tell it
-    apart: listings of files, and caches. ``None`` with a leaf of another kind."""
+    """What the leaves of a plan and of its subqueries read, for leaves that ``sameResult`` does not
+    distinguish: listings of files, and caches. ``None`` if a leaf is of another kind."""
     found = []
     for each in (plan, *jvm.subqueries(plan)):
         leaves = each.collectLeaves()
@@ -480,7 +483,7 @@ def _aggregate(jvm: Jvm, node: Node) -> str | None:
                 return f"the other side has {name}: a second run may give another value"
         types = [str(each["dataType"]) for each in nodes if "dataType" in each]
         inexact = "float" in types or "double" in types
-        # The average of whole numbers is a sum of doubles, too.
+        # The average of integers is a sum of doubles, too.
         rounded = any(kind.endswith(".Average") for kind in kinds)
         rounded &= not all(type.startswith("decimal") for type in types)
         if rounded or (inexact and any(kind.endswith(".Sum") for kind in kinds)):

@@ -2,9 +2,9 @@
 
 Spark passes its filters to a file index, not the place in the plan. Every scan of the plan that
 reads the same files with the same filters may be the one that lists, or may share an exchange with
-it, so that its rows are read at both places. So a file may be left out only where each of them can
-do without it. A scan that fills a cache for later queries, and one below an exchange that is
-reused, need all their files.
+it, so that its rows are read at both places. So a file may be left out only if none of them needs
+it. A scan that fills a cache for later queries, and one below an exchange that is reused, need all
+their files.
 """
 
 from __future__ import annotations
@@ -44,9 +44,9 @@ class ListingIndex(LocatedIndex, Protocol):
 
 
 class PlannedScan:
-    """A file scan of a plan, or (``java`` is ``None``) another that may read files.
+    """A file scan of a plan, or (``java`` is ``None``) another scan that may read files.
 
-    ``is_shared`` where it fills a cache or is below a reused exchange.
+    ``is_shared`` if it fills a cache or is below a reused exchange.
     """
 
     def __init__(self, jvm: Jvm, log: ScanLog, java: JavaObject | None, is_shared: bool) -> None:
@@ -85,7 +85,8 @@ def planned_scans(jvm: Jvm, log: ScanLog, plan: JavaObject) -> list[PlannedScan]
 def ways(
     index: ListingIndex, query: QueryJoins, scans: Sequence[PlannedScan], filters: Sequence[str]
 ) -> list[list[Condition]]:
-    """The conditions of every scan that may be the one that lists; none where one has none."""
+    """The conditions of every scan that may be the one that lists; empty if one of them has
+    none."""
     wanted = _plain(filters)
     found = []
     for scan in scans:
@@ -103,15 +104,16 @@ def ways(
 
 
 def waits_for(index: ListingIndex, exchange: JavaObject) -> bool:
-    """Whether a broadcast may need the scan that lists: it reads the same files, or what another
-    part of the plan does."""
+    """Whether a broadcast may need the scan that lists: it reads the same files, or the same data
+    as another part of the plan."""
     scans = planned_scans(index.jvm, index.log, exchange.child())
     return any(scan.java is None or scan.is_shared or scan.reads(index) for scan in scans)
 
 
 def needs_rest(index: ListingIndex, subquery: JavaObject, scans: Sequence[PlannedScan]) -> bool:
     """Whether a subquery may wait for the scan that lists: it shares rows with the rest of the
-    plan, whose ``scans`` these are, or adaptive execution may let it, as both scan alike."""
+    plan, which has these ``scans``, or adaptive execution may make it share them, because both scan
+    alike."""
     own = planned_scans(index.jvm, index.log, subquery.child())
     if any(scan.java is None or scan.is_shared for scan in own):
         return True
@@ -124,7 +126,8 @@ def needs_rest(index: ListingIndex, subquery: JavaObject, scans: Sequence[Planne
 
 
 def _plain(filters: Sequence[str]) -> frozenset[str]:
-    """Filters without the numbers of columns; Spark lists files without those with subqueries."""
+    """Filters without the numbers of columns. Spark lists files without the filters that have
+    subqueries."""
     texts = (re.sub(r"#\d+L?", "", text) for text in filters)
     return frozenset(t for t in texts if "ubquery" not in t and "dynamicpruning" not in t)
 
@@ -142,7 +145,7 @@ def file_scans(jvm: Jvm, executed: JavaObject) -> Iterator[tuple[JavaObject | No
             if name == "FileSourceScanExec":
                 yield leaf, is_shared
             elif name == "AdaptiveSparkPlanExec":
-                # As planned first: a stage that is reused later has no scan of its own any more.
+                # The first plan: a stage that is reused later no longer has its own scan.
                 stack.append((leaf.initialPlan(), is_shared))
             elif name == "ReusedSubqueryExec":
                 stack.append((leaf.child(), is_shared))
@@ -159,8 +162,8 @@ def file_scans(jvm: Jvm, executed: JavaObject) -> Iterator[tuple[JavaObject | No
 
 
 def exchanges(jvm: Jvm, executed: JavaObject) -> list[JavaObject]:
-    """The broadcasts of a plan. Those of adaptive execution are stages, and so leaves: it has begun
-    each of them."""
+    """The broadcasts of a plan. Under adaptive execution they are stages, and so leaves, and each
+    has begun."""
     stack = [executed, *jvm.unique(jvm.subqueries(executed))]
     found = []
     is_adaptive = False
@@ -195,7 +198,7 @@ def _special(jvm: Jvm, plan: JavaObject) -> list[tuple[str, JavaObject]]:
 
 
 def running_subquery(jvm: Jvm, executed: JavaObject, number: int | None) -> JavaObject | None:
-    """The scalar subquery of this number in a plan that runs, where no other one stands for it."""
+    """The scalar subquery of this number in a running plan, if no other one replaces it."""
     stack = [executed]
     while stack:
         plan = stack.pop()
@@ -222,7 +225,7 @@ def planned_broadcasts(jvm: Jvm, executed: JavaObject) -> list[JavaObject]:
 
 
 def link_of(plan: JavaObject) -> JavaObject | None:
-    """The logical plan whose rows a physical plan has: nodes that Spark adds around have none."""
+    """The logical plan of a physical plan: nodes that Spark adds around it have none."""
     while True:
         link = plan.logicalLink()
         if link.isDefined():

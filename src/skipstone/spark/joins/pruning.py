@@ -2,7 +2,8 @@
 
 It asks the indexes of the relation for the keys of the other side (``keys.py``), for each condition
 of the scan (``conditions.py``), and keeps what any place of the scan needs (``plans.py``). The join
-itself stays in the plan, so rows are those without it. Where anything is not known, files are kept.
+itself stays in the plan, so the rows are the same as without pruning. If anything is unknown, files
+are kept.
 """
 
 from __future__ import annotations
@@ -48,7 +49,7 @@ if TYPE_CHECKING:
 
 
 _LOG = logging.getLogger("skipstone")
-# Samples of the keys, of these sizes, are looked up first: more keys only keep more files.
+# Samples of the keys with these sizes are looked up first: more keys only keep more files.
 _SAMPLES: Final = (64, 4_096)
 _ENOUGH: Final = 0.95
 # How long to wait for another thread that finds the joins of the query.
@@ -58,7 +59,8 @@ _INSIDE = threading.local()
 
 @dataclass(slots=True, eq=False, kw_only=True)
 class JoinPruning:
-    """The conditions of one scan: of each of ``ways`` all hold; a file is needed by any."""
+    """The conditions of one scan. A file is needed if all conditions of any of ``ways`` may
+    hold."""
 
     index: ListingIndex
     source: KeySource
@@ -69,9 +71,9 @@ class JoinPruning:
     def of(
         cls, index: ListingIndex, filters: Sequence[str], query: Query | None
     ) -> JoinPruning | None:
-        """``None`` where no join of the query has a condition for the scan with these filters."""
+        """``None`` if no join of the query has a condition for the scan with these filters."""
         if getattr(_INSIDE, "of", False):
-            return None  # Spark lists files while it plans: the plan is not there yet
+            return None  # Spark lists files while it plans: there is no plan yet
         _INSIDE.of = True
         try:
             source = _source_of(index, query)
@@ -139,8 +141,8 @@ class JoinPruning:
 
 
 def _source_of(index: ListingIndex, query: Query | None) -> KeySource | None:
-    """The source of the keys of the query that the calling JVM thread plans or runs, found once;
-    ``None`` without joins that help, and for a job for the keys of a join."""
+    """The source of the keys of the query that the calling JVM thread plans or runs, found once.
+    ``None`` without joins that help, and in a job for the keys of a join."""
     log = index.log
     if not index.jvm.pinned or log.fetches_keys():
         return None
@@ -151,8 +153,8 @@ def _source_of(index: ListingIndex, query: Query | None) -> KeySource | None:
         return None
     found = log.joins.get(number)
     if found is None:
-        # Scans of one query come on several threads. Another one may wait in the JVM for what this
-        # one holds, so the wait for it has an end.
+        # The scans of one query come on several threads. Another thread may wait in the JVM for
+        # something that this one holds, so this wait is limited.
         is_held = log.finding.acquire(timeout=_SECONDS)
         try:
             found = log.joins.get(number) or _found(index, explained, query)
@@ -175,7 +177,7 @@ def _found(
     number = None if asked is None else asked.execution
     if running is not None:
         query = QueryJoins(jvm, running.optimizedPlan())
-    elif number is not None:  # an error where the query has ended
+    elif number is not None:  # an error if the query has ended
         query = QueryJoins(jvm, jvm.functions.call(*OPTIMIZED)(number))
     else:
         return "the query has ended"
@@ -186,7 +188,7 @@ def _found(
     if running is None:
         return "the query has ended"
     if jvm.class_name(running) == "IncrementalExecution":
-        # Rows are kept for later batches, and other queries run within it under its number.
+        # Streaming keeps rows for later batches, and other queries run within it under its number.
         return "it is a batch of a stream"
     conf = jvm.module("org.apache.spark.sql.internal.SQLConf").get()
     most, least = (
@@ -209,7 +211,8 @@ def _found(
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
 class JoinScan:
-    """What is listed: ``sizes`` of the files, and which of them Spark would read (``within``)."""
+    """A scan that lists its files: their ``sizes``, and which of them Spark would read
+    (``within``)."""
 
     matched: object
     settings: ReadSettings
@@ -225,7 +228,7 @@ class JoinScan:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Asked:
-    """The files ``keep`` of a scan, and the key of one condition (``AskedScan``)."""
+    """The files ``keep`` of a scan with the key of one condition (``AskedScan``)."""
 
     index: ListingIndex
     scan: JoinScan
@@ -266,8 +269,8 @@ class _Asked:
 
 
 def _credited(report: Plan | None, total: int, kept: int) -> tuple[IndexUse, ...]:
-    """What each index ruled out of the ``total`` files of a scan that were left: of those that the
-    predicate had ruled out before it says nothing, and one that two rule out is the first one's."""
+    """How many of the ``total`` remaining files of a scan each index ruled out. Files that the
+    predicate had ruled out do not count; a file that two indexes rule out counts for the first."""
     found, left = [], total
     for use in () if report is None else uses_of(report.steps):
         if use.unit == "files":
@@ -298,8 +301,8 @@ def _probe(type: pa.DataType) -> Value:
 
 
 def _among(operand: Operand, op: str, values: pa.Array, *, null: bool) -> Expr:
-    """Rows whose key is among the values, or NULL where that is one of a ``<=>``; for another
-    ``op`` those for which it is TRUE with one of them."""
+    """The rows whose key is among the values; for a ``<=>`` with a NULL among them, also NULL. For
+    another ``op``, the rows for which it is TRUE with one of the values."""
     parts: list[Expr] = [Membership(operand, values)] if len(values) else []
     if op != "=":
         if len(values) > 1:

@@ -1,4 +1,5 @@
-"""Columns of Spark's rows from their texts: many rows cross in one call, none as an object.
+"""Decodes columns of Spark's rows from their texts: one call passes many rows, without an object
+per row.
 
 An ``UnsafeRow`` prints its 64-bit words in hexadecimal, ``[0,1f4,1000000003]``: first a bit per
 column that is set for NULL, in words of 64; then a word per column: the value itself, or the offset
@@ -95,7 +96,7 @@ def packed_columns(text: str, types: Sequence[str]) -> list[Column]:
 
 
 def columns_of_rows(text: str, types: Sequence[str]) -> list[Column]:
-    """The columns of ``UnsafeRow``s, printed one after the other."""
+    """The columns of ``UnsafeRow``s that were printed one after the other."""
     words, rows = _words_of(text)
     data = words.astype("<u8").tobytes()
     first = (len(types) + 63) // 64
