@@ -7,8 +7,7 @@ PySpark are hooked (``spark/enable.py``). Every classic session of it skips, unl
     RUN=$(python -c 'import skipstone.run; print(skipstone.run.__file__)')
     spark-submit --conf spark.skipstone.enabled=true "$RUN" job.py --date 2026-01-01
 
-Where Skipstone cannot be loaded or finds no PySpark, the job runs as without it, and the log says
-why.
+If Skipstone cannot be loaded or finds no PySpark, the job runs without it, and the log says why.
 """
 
 from __future__ import annotations
@@ -24,8 +23,8 @@ def main(arguments: list[str]) -> None:
     if not arguments or arguments[0] in ("-h", "--help"):
         print(_USAGE, file=sys.stdout if arguments else sys.stderr)
         sys.exit(0 if arguments else 2)
-    # Python has put a directory first: that of this file, whose modules would hide those of the
-    # standard library, or the current one. A script has its own there.
+    # Python has put a directory first on the path: that of this file, whose modules would hide
+    # those of the standard library, or the current one. A script has its own directory there.
     script = arguments[0]
     sys.path[:1] = [os.path.dirname(os.path.abspath(script))]  # noqa: PTH100, PTH120 - no imports yet
     import logging

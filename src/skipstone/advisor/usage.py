@@ -1,10 +1,9 @@
-"""``usage``: which indexes of a table queries used, by a log of scans, against their size.
+"""``usage``: which indexes of a table the queries in a log of scans used, compared with their size.
 
-A scan counts for an index where the index proved something about its predicate, or about the keys
-of its joins. What it saved is
-the files that it ruled out among those that it was asked about: indexes are asked one after the
-other, so a file that two of them rule out counts for the first. Bytes are files at the mean size of
-the scan's files: a log has no sizes of single files.
+A scan counts for an index if the index proved something about its predicate, or about the keys of
+its joins. The index saved the files that it ruled out. Indexes are asked one after the other, so a
+file that two of them rule out counts for the first. Bytes are estimated by the mean size of the
+scan's files: a log has no sizes of single files.
 """
 
 from __future__ import annotations
@@ -21,9 +20,9 @@ if TYPE_CHECKING:
     from skipstone.facts.reports import Description
 
 
-#: with fewer scans of a table nothing is said about an index that none of them used
+#: with fewer scans of a table, the verdict on an index that none of them used is unclear
 ENOUGH: Final = 20
-#: the index whose filters are asked through bit slices
+#: the index whose filters bit slices answer for
 _SLICED: Final = {
     "bloom slices": "bloomfilter",
     "ngram slices": "ngram",

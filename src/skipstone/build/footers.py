@@ -1,5 +1,5 @@
-"""The footers of files that are built: of one file, or of many at once; what facts keep of them;
-and when a file is settled.
+"""Reads the footers of files for a build, of one file or of many at once; makes what facts keep of
+them; and waits until a file is settled.
 
 A footer is read only from a file that nothing has changed for some seconds by the store's clock.
 """
@@ -40,10 +40,10 @@ if TYPE_CHECKING:
 _SECOND = 1_000_000_000
 # Seconds. For a file older than this, the store's clock is not read.
 _SURELY_OLD = 86_400 * _SECOND
-# Filesystems of this machine, whose times are those of its kernel: two changes that lie more than
-# a tick apart, at most 10 ms, have two times. A server has a clock of its own.
+# Filesystems of this machine, with times of its kernel: two changes more than a tick apart, at most
+# 10 ms, have different times. A server has its own clock.
 _OWN_CLOCK = frozenset({"btrfs", "ext4", "f2fs", "overlay", "tmpfs", "xfs", "zfs"})
-# Seconds for those: ten of the longest ticks.
+# The seconds for these filesystems: ten of the longest ticks.
 _SOON = 0.1
 # Bytes of a page header: it may have the least and the greatest text of its page.
 _LONGEST_HEADER = 1 << 16
@@ -52,7 +52,7 @@ _LONGEST_HEADER = 1 << 16
 def settled(object: ObjectId, storage: Storage, seconds: float) -> bool:
     """Waits until the file is ``seconds`` old; False if it is still too young after that.
 
-    A tenth of a second is enough where every later change must give the file another time.
+    A tenth of a second is enough if every later change gives the file another time.
     """
     ripe = _ripe(object, seconds)
     if ripe + _SURELY_OLD < time.time_ns():
@@ -231,8 +231,8 @@ def _first_page(source: BinaryIO, at: int, stop: int) -> int:
 
 
 def schema_of(object: ObjectId, footer: Footer) -> FileSchema | None:
-    """The columns of a file with this footer; ``None`` where they are unknown: readers of the table
-    open the file then."""
+    """The columns of a file with this footer; ``None`` if they are unknown: then readers of the
+    table open the file."""
     try:
         return Selection(footer.arrays, object.path).file_schema
     except SkipstoneError:

@@ -1,11 +1,11 @@
-"""What a shell completes: paths, the columns of the table that is named, and index kinds.
+"""Completion in shells: paths, the columns of the named table, and index kinds.
 
-click asks these functions with the words so far. The columns are those of one file of the table, as
-a listing of all could take seconds. Whatever fails completes nothing.
+click asks these functions with the words so far. The columns are those of one file of the table,
+because a listing of all could take seconds. After any failure, nothing is completed.
 
-The scripts of the shells are click's, but for what a shell would get wrong: names with commas in
-fish, and names with spaces and colons in bash. zsh needs its completion system, which a start-up
-file may not have started.
+The scripts of the shells are click's, with fixes for names with commas in fish, and for names with
+spaces and colons in bash. zsh needs its completion system, which a start-up file may not have
+started.
 """
 
 from __future__ import annotations
@@ -30,13 +30,13 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 
-# Folders of a table that are looked into for a file.
+# How many folders of a table are searched for a file.
 _MOST_FOLDERS = 100
 
 
 @add_completion_class
 class _Bash(BashComplete):
-    # Bash puts a value in as it is, and divides words at colons.
+    # Bash inserts a value without quotes, and divides words at colons.
     source_template = BashComplete.source_template.replace(
         "COMPREPLY+=($value)",
         """[[ ${COMP_WORDS[COMP_CWORD]} == [\\"\\']* ]] || printf -v value %%q "$value"
@@ -55,7 +55,7 @@ class _Zsh(ZshComplete):
 
 @add_completion_class
 class _Fish(FishComplete):
-    # A value and what it means may have commas themselves.
+    # A value and its description may contain commas.
     source_template = FishComplete.source_template.replace(
         'string split ","', 'string split --max 1 ","'
     )
@@ -111,7 +111,7 @@ def index(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[C
 
 
 def _table(ctx: click.Context) -> str:
-    """The table that is named. click gives none next to an option without its value; then it is the
+    """The named table. click passes none next to an option without its value; then the table is the
     first word after the verb that is a path."""
     given = ctx.params.get("table")
     if given is not None:

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 FILES, ROWS = 40, 25_000
 _NAME = "orders-{:03d}.parquet"
 _WHERE = "order_id = 654321"
-# What a demo leaves in its directory, which may be removed as a whole.
+# The files of a demo in its directory, which may be removed as a whole.
 _OWN = frozenset({"orders", "_orders.skipstone"})
 
 
@@ -131,7 +131,8 @@ class DemoReport(Report):
 
 
 class _Lines:
-    """Steps, commands and their output, set apart from each other; nothing with JSON."""
+    """Prints steps, commands and their output, with space between them; prints nothing with
+    ``--json``."""
 
     def __init__(self, out: Output) -> None:
         self.out = out
@@ -190,7 +191,8 @@ def _timed(table: Table) -> tuple[pa.Table, float]:
 
 
 def _made(root: Path) -> str:
-    """Makes the table, unless it is there; what was done. ``SkipstoneError`` for another one."""
+    """Makes the table unless it exists, and says what was done. ``SkipstoneError`` if another table
+    is there."""
     import numpy as np
     import pyarrow as pa
     import pyarrow.parquet as pq

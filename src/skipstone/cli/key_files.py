@@ -1,4 +1,4 @@
-"""``--keys FILE:COLUMN``: files with the values that a column is looked up among."""
+"""``--keys FILE:COLUMN``: files with the keys that a column is looked up in."""
 
 from __future__ import annotations
 
@@ -40,7 +40,8 @@ def asked_keys(table: Table) -> dict[str, object] | None:
 
 
 def _keys(ctx: click.Context, param: click.Parameter, values: tuple[str, ...]) -> str | None:
-    """The file with the keys of encrypted files; those of columns are kept in the context."""
+    """The file with the keys of encrypted files; files with keys of columns are kept in the
+    context."""
     named: dict[str, tuple[str, str]] = {}
     opening: list[str] = []
     for value in values:

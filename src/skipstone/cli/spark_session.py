@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 _MOST_OUTPUT = 1 << 20
 _EXCEPTION = re.compile(r"^(?:Exception in thread \S+|Error:) (?:[\w.]+: )?(.+)$", re.MULTILINE)
-# What it says, or the script that starts it, where there is no virtual machine.
+# The messages of Java, or of the script that starts it, if there is no Java.
 _NO_MACHINE = re.compile(
     r"^Error occurred during initialization of VM\n(.+)$"
     r"|^(.+)\nError: Could not create the Java Virtual Machine"
@@ -37,15 +37,16 @@ _NO_MACHINE = re.compile(
 )
 _JAVA = "install Java 17 or newer (JAVA_HOME); build and refresh need none (--no-spark)"
 _MASTERS = "local, local[4], local[*], spark://HOST:PORT, yarn or k8s://URL"
-# What Spark takes. It starts before it looks, and then each wrong one fails in its own way.
+# The masters that Spark accepts. Spark checks a master only after its start, and then each wrong
+# one fails differently.
 _CORES = r"(?:\*|0*[1-9]\d*)"
 _CONNECT = "sc://"
 _IS_MASTER = re.compile(
     rf"local(?:\[{_CORES}(?:\s*,\s*\d+)?\])?|local-cluster\[\s*\d+\s*,\s*\d+\s*,\s*\d+\s*\]"
     r"|spark://[^\s,:/]+:\d+(?:,[^\s,:/]+:\d+)*|yarn"
-    r"|(?!spark:|sc:)[a-z][a-z0-9+.-]*://\S+"  # k8s, and those of managers that Spark may have
+    r"|(?!spark:|sc:)[a-z][a-z0-9+.-]*://\S+"  # k8s, and masters of other cluster managers
 )
-# Bytes of data and cores from which a session of this machine is started. A session takes about ten
+# From this many bytes of data and cores on, a local session is started. A session takes about ten
 # seconds to start. The threads of this process wait for each other a quarter of the time, so up to
 # four cores index as fast here as Spark's workers do: 6.1 GB took 44 s on two, and Spark 113 s.
 _SPARK_FROM = 20 * 10**9
@@ -67,8 +68,9 @@ class BuildSession:
     why: str = ""
 
     def start(self, idle: Callable[[], bool] = lambda: False) -> SparkSession | None:
-        """The session, where the build needs one before its work is known: only Spark reads such
-        files or reaches them, or a catalog has the table. ``idle`` says that there is no work."""
+        """The session, if the build needs one before its work is known: because only Spark reads or
+        reaches such files, or because a catalog has the table. ``idle`` says that there is no
+        work."""
         from skipstone.storage import needs_session
         from skipstone.table.file_format import ParquetFormat
 
@@ -109,7 +111,7 @@ class BuildSession:
 
 
 def spark_master(ctx: click.Context, param: click.Parameter, value: str | None) -> str | None:
-    """The value of ``--master``; a usage error where Spark knows no such master."""
+    """The value of ``--master``; a usage error if Spark knows no such master."""
     if value is None or _IS_MASTER.fullmatch(value):
         return value
     text = f"{value!r} is no Spark master: write {_MASTERS}"
@@ -197,7 +199,7 @@ def _connected(address: str) -> Iterator[SparkSession]:
             "the client of Spark Connect is not installed", hint="pip install 'skipstone[connect]'"
         )
     url = urlsplit(address)
-    try:  # the client itself would try for minutes
+    try:  # the client itself would retry for minutes
         socket.create_connection((url.hostname or "", url.port or 15002), timeout=10).close()
     except OSError as error:
         raise SkipstoneError(

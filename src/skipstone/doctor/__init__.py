@@ -4,7 +4,8 @@
 >>> print(diagnose("lake/events"))
 
 The command line calls it ``skipstone doctor``. It changes nothing, and never raises: what cannot be
-examined is a finding too. The result holds no secret: of settings that may hold one, only names.
+examined becomes a finding. The result holds no secrets: of settings that may have one, it only
+shows the names.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ def diagnose(
     spark: SparkSession | str | None = None,
     write: bool = False,
 ) -> Diagnosis:
-    """What is there, what is slow or missing, and what to do.
+    """Reports what works, what is slow or missing, and what to do.
 
     >>> diagnose("lake/events", spark="local[1]").ok
 

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping
 
 
-#: of a finding
+#: the states of a finding
 State: TypeAlias = Literal["ok", "note", "problem"]
 
 
@@ -20,8 +20,8 @@ State: TypeAlias = Literal["ok", "note", "problem"]
 class Finding(Report):
     """One thing that was examined.
 
-    ``state`` is ``"ok"``, ``"note"`` (it works, but is slow, or lacks something that is not needed
-    always) or ``"problem"``. ``hint`` says what to do. ``values`` are for programs.
+    ``state`` is ``"ok"``, ``"note"`` (it works, but is slow, or lacks something that is not always
+    needed) or ``"problem"``. ``hint`` says what to do. ``values`` are for programs.
     """
 
     area: str

@@ -41,9 +41,9 @@ NEEDED: Final[Mapping[str, str]] = {
     "sqlglot": "28",
     "xxhash": "3.5",
 }
-#: what is said of an import that no ``try`` catches
+#: the message about an import that no ``try`` catches
 ENDS: Final = "the process ends"
-# Without these, plain code does the same; ``caches`` has the note.
+# Without these, plain code does the same; ``caches`` makes the note.
 _OPTIONAL: Final = ("numba",)
 _PATIENCE: Final = 120.0
 _SLOW: Final = 5_000.0

@@ -114,7 +114,7 @@ def _directory(table: Table, *, write: bool) -> Iterator[Finding]:
 
 
 def _written(table: Table, hint: str) -> Finding:
-    """Writes an object of the name that a vacuum's has, and removes it and its directories."""
+    """Writes an object with the name of a vacuum's object, and removes it and its directories."""
     location = table.location
     storage = table.store.storage
     probe = f"{location.facts}/_probe-{uuid.uuid4().hex}"

@@ -1,13 +1,13 @@
 """The answers of the bitmaps of many files at once.
 
-``row_evidence.py`` asks each blob in rounds: head, dictionary, bitmap. Where an earlier plan has
-parsed head and dictionary, one read is left. Here that is done for all such files together: the
-places of the bitmaps, one wave of reads, then the rows. The answers are remembered as those of
-``row_evidence.py`` are, and checked as these are: each block by its checksum, each bitmap by its
+``row_evidence.py`` asks each blob in rounds: head, dictionary, bitmap. If an earlier plan has
+parsed head and dictionary, one read is left. This module does it for all such files together: it
+finds the places of the bitmaps, reads them in one wave, and decodes the rows. The answers are
+cached and checked like those of ``row_evidence.py``: each block by its checksum, each bitmap by its
 format and by the rows of its file.
 
-Only ``=``, ``IN`` of few values and ``IS NULL`` over version 2 are answered. Whatever else there
-is, and whatever is damaged or missing, is left to ``row_evidence.py``, which has the reasons.
+Only ``=``, ``IN`` of few values and ``IS NULL`` over version 2 are answered. Everything else, and
+everything damaged or missing, is left to ``row_evidence.py``, which gives the reasons.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from .format.bitmap import BitmapIndex
 
 
-# Fewer files are asked one by one, and more values take the union of many bitmaps.
+# Fewer files are asked one by one; more values would need the union of many bitmaps.
 _FEW, _MOST_KEYS = 16, 16
 
 
@@ -68,8 +68,8 @@ class _File(NamedTuple):
 def learn(
     index: PaimonIndex, leaf: Leaf, facts: Sequence[int], fetch: Fetch
 ) -> dict[str, Any] | None:
-    """Makes and remembers the exact answers to ``leaf`` for those of ``facts`` (-1: none) that can
-    be asked together; says what that took. ``None`` where they are too few."""
+    """Makes and caches the exact answers to ``leaf`` for the ``facts`` (-1: none) that can be asked
+    together; returns the cost. ``None`` if they are too few."""
     started = time.perf_counter()
     stored, ask = index.stored, _ask(index, leaf)
     if stored is None or ask is None:
@@ -117,7 +117,7 @@ def answers_many(index: PaimonIndex, leaf: Leaf) -> bool:
 
 
 def _ask(index: PaimonIndex, leaf: Leaf) -> Ask | None:
-    """The question of ``leaf``, if it is one that many files answer together."""
+    """The question of ``leaf``, if many files can answer it together."""
     if index.paimon != "bitmap" or index.stored is None:
         return None
     type, local = index.paimon_type(index.stored.type), restate(leaf, index.stored.type)
@@ -132,7 +132,7 @@ def _ask(index: PaimonIndex, leaf: Leaf) -> Ask | None:
 
 
 def _of_file(fact: int, head: BitmapIndex, kept: Kept, blob: Blob, ask: Ask) -> _File | None:
-    """Where the rows of one file are; ``None`` where its head does not say, or is damaged."""
+    """Where the rows of one file are; ``None`` if its head does not say, or is damaged."""
     spans = _nulls(head) if isinstance(ask, Null) else _values(head, ask)
     if spans is None:
         return None

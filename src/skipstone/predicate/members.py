@@ -1,7 +1,7 @@
 """The values that a leaf lists, as keys: distinct, ascending, and searched.
 
-Where there are many keys, a set of bits is made once, with a bit for the hash of each key. Most
-values that are looked up are no keys, and one bit says so. The others are searched for.
+For many keys, a set of bits is made once, with a bit for the hash of each key. Most values are no
+keys, and one bit rules them out. The others are searched for.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ if TYPE_CHECKING:
     from .types import Value
 
 
-# Fewer keys are made a set for each look-up.
+# Fewer keys become a set for each lookup.
 _MANY = 1_024
-# Where more values than this share are left, all are searched for: copying those takes longer.
+# If a larger share of the values is left, all are searched for: copying the rest takes longer.
 _MOST = 3 / 4
 #: multiplied with a key, its upper bits are a hash
 MIX = np.uint64(0x9E37_79B9_7F4A_7C15)
@@ -90,8 +90,8 @@ def ascending_distinct(keys: Keys) -> Keys:
 
 
 def _ascending_at(keys: Keys) -> NDArray[np.int64]:
-    """The positions of the distinct byte strings, ascending: by their words, and where these are
-    equal by the strings, whose order is not another."""
+    """The positions of the distinct byte strings, ascending: by their words, and by the strings if
+    the words are equal; both have the same order."""
     _, words = keys.prefixed
     order = np.argsort(words, kind="stable")
     words = words[order]
@@ -149,7 +149,7 @@ def isin(keys: Keys, among: Keys) -> NDArray[np.bool_]:
 
 
 def _isin(keys: Keys, among: Keys) -> NDArray[np.bool_]:
-    """The same of many keys, by search: a set of them would be made for every call."""
+    """The same for many keys, by search, because Arrow would make a set of them for every call."""
     if isinstance(keys.data, np.ndarray) and isinstance(among.data, np.ndarray):
         at = _search(among.data, keys.data)
         return np.asarray(among.data[at] == keys.data)
@@ -172,7 +172,8 @@ def _isin(keys: Keys, among: Keys) -> NDArray[np.bool_]:
 def _search(ascending: NDArray[Any], values: NDArray[Any]) -> NDArray[np.int64]:
     """The place of the first of ``ascending`` that is not below each value; 0 where there is none.
 
-    Values in order find what they need in the cache: of many, sorting them takes less time.
+    Many values are sorted first: in order, they find what they need in the cache, which saves more
+    time than sorting takes.
     """
     order = np.argsort(values)
     at = np.empty(len(values), np.int64)
@@ -182,7 +183,7 @@ def _search(ascending: NDArray[Any], values: NDArray[Any]) -> NDArray[np.int64]:
 
 
 def _runs(keys: Keys) -> NDArray[np.int64]:
-    """How many keys have the word of each key, from there on. Empty where no two have the same."""
+    """How many keys from each key on have its word. Empty if all words differ."""
     _, words = keys.prefixed
     last = np.flatnonzero(np.append(words[1:] != words[:-1], True))
     if len(last) == len(words):

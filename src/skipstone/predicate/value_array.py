@@ -1,4 +1,4 @@
-"""Many values of one column as an array: what a leaf holds for a long list of keys.
+"""Many values of one column as an array, which a leaf holds for a long list of keys.
 
 ``ValueArray`` has the values of an ``IN`` as sorted keys (``literals.py``), without an object per
 value. It is also a sequence of the stored domain's values, so whatever iterates over the values of
@@ -7,8 +7,7 @@ a leaf takes it, one value at a time.
 ``values_in`` binds an array of any type to a column, with the meaning of a list of literals of the
 array's type: the values are cast to the common type (``operands.py``), and carried back through the
 column's casts (``preimage.py``). Nulls, and values that no value of the column equals, are left
-out. Usual casts are done on arrays; any other is done value by value, by the same functions as for
-literals.
+out. Common casts are done on arrays, the others value by value with the functions for literals.
 """
 
 from __future__ import annotations
@@ -40,10 +39,10 @@ if TYPE_CHECKING:
 
 #: up to this many values of a leaf are a tuple
 FEW = 100
-# Values whose casts are ranges of the column's values: each is a leaf.
+# The most values that may become ranges of the column's values: each is a leaf.
 _MOST_RANGES = 10_000
 _MOST = (1 << 63) - 1
-# Up to here a double is one integer, and decimals of so many digits are one double each.
+# Up to here, each double is one integer, and each decimal with so many digits is one double.
 _EXACT, _EXACT_DIGITS = 1 << 53, 15
 
 
@@ -90,7 +89,7 @@ class ValueArray(ManyValues):
 
     def __hash__(self) -> int:
         if self._hash is None:
-            # A few values tell most lists apart.
+            # A few values distinguish most lists.
             step = max(1, len(self) // 64)
             self._hash = hash((len(self), self[::step]))
         return self._hash
@@ -168,13 +167,15 @@ def values_in(
 
 
 def as_literals(array: pa.Array) -> pa.Array:
-    """The values, in the canonical type that they have as literals; as they are without one."""
+    """The values in the canonical type that they have as literals, or unchanged if they have
+    none."""
     type = literal_type(array, pa.string())
     return array if type is None or pa.types.is_null(type) else _literals(array, type)
 
 
 def _literals(array: pa.Array, type: pa.DataType) -> pa.Array:
-    """The values in the canonical ``type``; those that it cannot have equal nothing."""
+    """The values in the canonical ``type``, without those that it cannot have: they equal
+    nothing."""
     array = plain(array)
     if pa.types.is_uint64(array.type) and pa.types.is_int64(type):
         values = numbers(array)
@@ -227,13 +228,13 @@ def cast_values(
 
 
 def _divided(array: pa.Array, by: int) -> NDArray[np.int64]:
-    """The unscaled values of decimals that ``by`` divides, divided, as far as they fit 64 bits."""
+    """The unscaled values that ``by`` divides, divided by it, if they fit 64 bits."""
     words = np.frombuffer(array.buffers()[1] or b"", np.int64).reshape(-1, 2)
     words = words[array.offset : array.offset + len(array)]
     short = words[:, 1] == words[:, 0] >> 63
     whole, rest = np.divmod(words[short, 0], min(by, _MOST))
     found = whole[rest == 0] if by <= _MOST else whole[words[short, 0] == 0]
-    # Few are longer, and only a division brings them back.
+    # Few are longer, and only a division shortens them.
     longer = [] if by == 1 else [(int(b) << 64) + (int(a) % 2**64) for a, b in words[~short]]
     whole_ones = [each // by for each in longer if each % by == 0]
     kept = [each for each in whole_ones if ~_MOST <= each <= _MOST]
@@ -248,7 +249,7 @@ _TEXTS = {Kind.INTEGER: r"^-?[0-9]{1,18}$", Kind.DATE: r"^[0-9]{4}-[0-9]{2}-[0-9
 
 
 def _from_text(array: pa.Array, target: pa.DataType, session: Zone | None) -> pa.Array:
-    """Texts as another type: the plain ones at once."""
+    """Texts as another type; simple texts are cast together."""
     pattern = _TEXTS.get(kind_of(target))
     if pattern is None:
         return _one_by_one(array, pa.string(), target, session)
@@ -334,7 +335,7 @@ def restated(values: ManyValues, local: pa.DataType) -> ValueArray | None:
 
 
 def _integers(values: NDArray[np.int64], type: pa.DataType) -> pa.Array:
-    """Those of the numbers that an integer type, or a decimal's unscaled values, can have."""
+    """The numbers that fit an integer type, or a decimal's unscaled values."""
     low, high = extent(type)
     kept = values[(values >= low) & (values <= high)]
     return from_keys(Keys(kept, np.ones(len(kept), np.bool_)), type)

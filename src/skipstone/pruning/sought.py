@@ -1,4 +1,4 @@
-"""What a condition leaves to look at: values that it may hold for, told without deciding it."""
+"""Finds values that a condition may hold for, without deciding the condition."""
 
 from __future__ import annotations
 
@@ -35,13 +35,14 @@ _MOST: Final = (1 << 64) - 1
 _SURE_CASE: Final = re.compile(r"[\x00-hjl-\x7f]+")
 
 
-# This many spans are tried for each key; of more, a hash of the key is looked at first.
+# Up to this many spans are tried for each key; with more, a hash of the key is tested first.
 _FEW_SPANS: Final = 2
 
 
 @dataclass(frozen=True, eq=False)
 class Sought:
-    """What excludes values; empty where nothing does. All others may meet the condition.
+    """Tests that exclude values; all other values may meet the condition. Empty if nothing is
+    excluded.
 
     ``lows`` and ``highs`` are closed spans of keys, ascending. The key of a text is its first eight
     bytes as a number, so a smaller text has no larger key; with ``skip`` that of the bytes after so
@@ -77,7 +78,7 @@ class Sought:
 
 
 def sought(leaf: Leaf) -> Sought:
-    """What excludes values from a leaf that is not a negation."""
+    """The tests that exclude values for a leaf that is not a negation."""
     type, op = leaf.type, leaf.op
     if op is Op.LIKE:
         return _of_pattern(leaf)
@@ -116,7 +117,7 @@ def _of_array(leaf: Leaf, values: ManyValues) -> Sought:
     type, keys = leaf.type, values.keys
     if not isinstance(keys.data, np.ndarray):
         is_text = pa.types.is_string(type) or pa.types.is_binary(type)
-        # What all of them begin with tells none from another.
+        # The common beginning of all values distinguishes none of them.
         prefix, words = keys.prefixed
         spans = distinct(words) if is_text else ()
         found = Sought(type, spans, spans, skip=len(prefix))
@@ -168,7 +169,7 @@ def _of_prefix(type: pa.DataType, prefix: bytes) -> Sought:
 
 
 def _of_pattern(leaf: Leaf) -> Sought:
-    """By the beginning of the pattern, or its longest text between wildcards.
+    """The tests by the beginning of the pattern, or by its longest text between wildcards.
 
     Bytes that are not UTF-8 match as U+FFFD, so a text without it is in the value as it is.
     """

@@ -2,21 +2,21 @@
 
 Three methods of PySpark return DataFrames of files: ``SparkSession.sql``, ``SparkSession.table``
 and ``DataFrameReader._df``, which ends every method of ``spark.read``. ``hook`` puts a function
-around each. It calls the method, and passes the DataFrame through ``skip``. The methods are those
-of the class, because PySpark makes session objects as it likes (``df.sparkSession``,
+around each. It calls the method, and passes the DataFrame through ``skip``. The methods of the
+class are hooked, because PySpark makes new session objects at any time (``df.sparkSession``,
 ``getActiveSession``); whether a session skips is a setting of the session in the JVM.
 
-**A query never breaks by it.** The method runs first, and its errors are Spark's. Any failure of
-what comes after gives the plain DataFrame and a line in the log. A file index that fails while it
-lists gives all files (``file_index.py``).
+**No query fails because of it.** The method runs first, and its errors are Spark's. After any later
+failure, the plain DataFrame is returned, and the log gets a line. A file index that fails while it
+lists returns all files (``file_index.py``).
 
 **The setting is read twice**: when a DataFrame is made, and by the file index when Spark plans a
 query. So views and DataFrames made before ``disable`` read as plain Spark after it.
 
 **Commands.** ``spark.sql`` runs a command before it returns. The query of an ``INSERT`` and of a
 ``CREATE TABLE … AS`` is analyzed alone first; where it reads an indexed table, the command gets the
-skipping query, as ``DataFrameWriter`` gives its DataFrame to the same command. Nothing is run
-before the command itself, so a failure on the way leaves the statement to Spark.
+skipping query, as ``DataFrameWriter`` gives its DataFrame to the same command. Nothing runs before
+the command itself, so after a failure the statement is left to Spark.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ if TYPE_CHECKING:
 
 _LOG = logging.getLogger("skipstone")
 
-# Seconds for which it is remembered that a table in an object store has no index: to search costs
+# For so many seconds it is remembered that a table in an object store has no index: a search costs
 # requests for every folder above it.
 _ABSENT_SECONDS: Final = 10.0
 _REMEMBERED: Final = 1_000
@@ -117,8 +117,8 @@ _INSIDE = threading.local()
 
 @dataclass(slots=True)
 class _Hooks:
-    """PySpark's own methods, and who needs the hooks: the sessions (their ids) that ``enable`` was
-    called with, and the job of ``skipstone.run``."""
+    """PySpark's own methods, and the users of the hooks: the ids of the sessions that ``enable``
+    was called with, and the job of ``skipstone.run``."""
 
     originals: dict[tuple[type, str], Any] = field(default_factory=dict)
     sessions: set[str] = field(default_factory=set)
@@ -146,7 +146,7 @@ def hook(*, of_job: bool = False) -> None:
 
 
 def unhook() -> None:
-    """PySpark's methods are its own again."""
+    """Restores PySpark's own methods."""
     with _LOCK:
         for (owner, name), original in _HOOKS.originals.items():
             setattr(owner, name, original)
@@ -201,8 +201,8 @@ def _skip(frame: DataFrame) -> DataFrame:
 
 
 def _command(session: SparkSession, args: tuple[Any, ...], kwargs: Any) -> JavaObject | None:
-    """The plan of a command whose query skips; ``None`` for other statements, and where it
-    cannot."""
+    """The plan of a command whose query skips; ``None`` for other statements, and if it cannot
+    skip."""
     text = args[0] if len(args) == 1 else kwargs.get("sqlQuery")
     if len(args) + len(kwargs) != 1 or not isinstance(text, str) or not _WRITES.search(text):
         return None
@@ -232,7 +232,7 @@ def _command(session: SparkSession, args: tuple[Any, ...], kwargs: Any) -> JavaO
         without_running = jvm.module("org.apache.spark.sql.execution.CommandExecutionMode").SKIP()
         state.executePlan(command, without_running).assertAnalyzed()
         return command
-    except Exception as error:  # Spark may accept it, or has the error
+    except Exception as error:  # Spark may accept it, or raise the error
         _LOG.debug("a command is left to Spark: %s", _in_words(error))
         return None
 
@@ -247,7 +247,7 @@ _ABSENT: LruCache[tuple[str, ...], float] = LruCache(_REMEMBERED)
 
 
 class _Search:
-    """Finds the facts of a relation, where the setting says or next to its table."""
+    """Finds the facts of a relation, at the place of the setting or next to its table."""
 
     def __init__(self, session: SparkSession) -> None:
         self._stores = store_cache(session)

@@ -1,9 +1,8 @@
 """Builds of tables that only the session reaches: Spark reads the files, this process publishes.
 
-Workers have no way to the session's JVM. So the data comes to them through Spark's own reader of
-whole files (``binaryFile``), with its credentials. One file is in memory at a time. The facts come
-back as rows of a frame that Spark keeps on its disks, partition by partition, and this process
-writes the parts.
+Workers cannot reach the session's JVM. So Spark's own reader of whole files (``binaryFile``) brings
+them the data, with its credentials. One file is in memory at a time. The facts return as rows of a
+frame that Spark keeps on its disks, partition by partition, and this process writes the parts.
 
 A file has a fact only if it is the listed version when Spark plans the job, and again after the
 job.
@@ -132,7 +131,7 @@ def published(
 def _facts(spark: SparkSession, job: BuildJob, files: Sequence[ObjectId]) -> DataFrame:
     session = _own_session(spark)
     reader = session.read.format("binaryFile").option("recursiveFileLookup", "true")
-    # Names are names, whatever Hadoop reads as a pattern. Without patterns, Spark lists several
+    # Hadoop would read some characters of names as patterns. Without patterns, Spark lists several
     # such names more than once.
     frame = reader.load([literal_path(each.path) for each in files])
     work = packed((job, {each.path: each for each in files}))
@@ -151,7 +150,7 @@ def _own_session(spark: SparkSession) -> SparkSession:
     made.conf.set("spark.sql.execution.arrow.maxRecordsPerBatch", "1")
     made.conf.set("spark.sql.files.maxPartitionBytes", str(BYTES_PER_TASK))
     made.conf.set("spark.sql.files.ignoreMissingFiles", "true")
-    # Spark would start a task to look at each file, which takes longer than looking.
+    # Spark would start a task for the status of each file, which takes longer than reading it here.
     made.conf.set("spark.sql.sources.parallelPartitionDiscovery.threshold", str(2**31 - 1))
     made.conf.set("spark.sql.files.ignoreCorruptFiles", "false")
     return made

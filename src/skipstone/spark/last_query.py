@@ -1,10 +1,10 @@
 """The last query of a thread, by Spark's own records, and why it read without an index.
 
-``scan_log`` knows the queries that read through an index. Other queries give no call back, so
+``scan_log`` knows the queries that read through an index. Other queries do not call back, so
 ``last_scan`` asks Spark's store of executions, which its SQL tab shows: it has every execution, in
-order, with the text of its plan. A thread that uses Skipstone tags its jobs (``ScanLog.claim``),
-which tells its executions from those of other threads. An execution without jobs counts where no
-other thread uses Skipstone. Batches of streams do not count.
+order, with the text of its plan. A thread that uses Skipstone tags its jobs (``ScanLog.claim``), so
+its executions are known from those of other threads. An execution without jobs counts if no other
+thread uses Skipstone. Batches of streams do not count.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 
 _LOG = logging.getLogger("skipstone")
-# Executions that are looked at, from the last one back.
+# How many executions are examined, from the last one back.
 _MOST: Final = 64
 _LOCATION: Final = re.compile(r"Location: (\$?\w+) ?(?:\(\d+ paths?\))?\[([^\]\n]*)")
 # The file indexes of Delta's connector, and the scans of Iceberg's.
@@ -61,7 +61,7 @@ def last_scan(spark: SparkSession) -> QueryScans:
     own = log.last()
     try:
         ran = _last_execution(spark, log, own)
-    except Exception as error:  # a version of Spark that keeps its executions otherwise
+    except Exception as error:  # a version of Spark that keeps its executions in another way
         _LOG.debug("the last execution is unknown: %s", error)
         ran = None
     if ran is None:

@@ -1,17 +1,16 @@
 """How ``Table.read`` reads: by Spark's own reader over the remaining files, by planned pages, or
 by reading few rows ahead.
 
-Spark's reader accepts a list of files, and finds row groups and pages itself; it reads all columns
-of every row, and does not accept rows that an index selects. ``format("skipstone")`` decides the
+Spark's reader accepts a list of files, and finds row groups and pages itself. It reads all columns
+of every row, and cannot use the rows that an index selects. ``format("skipstone")`` decides the
 rows by the columns of the predicate and fetches the pages of those that match, in Python workers,
 which take time to start. This process does the same at once, and is used while the rows are few.
 The choice is by cost, with the constants of ``pruning/costs.py``. Spark's reader is used wherever
-they could differ in rows or types: settings that change the meaning of a text or a value, types
-that differ, parts of a predicate that only Spark decides.
+the ways could differ in rows or types: with settings that change the meaning of a text or a value,
+with types that differ, and for parts of a predicate that only Spark decides.
 
-How many rows match is known where an index decides them. Where there are few files,
-no index is asked: they are read until there are too many rows. Where there are many, some files are
-decided first.
+If an index decides the rows, their number is known. If there are few files, no index is asked: they
+are read until there are too many rows. If there are many, the rows of some files are decided first.
 """
 
 from __future__ import annotations
@@ -44,14 +43,15 @@ if TYPE_CHECKING:
     from skipstone.execution import TableScan
 
 
-# Most files that are opened for a choice, and of which rows are decided; they are spread evenly.
+# The most files that are opened for a choice, and the most whose rows are decided; they are spread
+# evenly.
 _OPENED = 64
 _DECIDED = 8
 # Up to this many files are read, without an estimate, until more than a few rows match.
 _FEW = 32
-# More stored bytes of the predicate's columns are worth a plan of row groups and pages.
+# If the predicate's columns have more stored bytes, planning row groups and pages pays.
 _INSIDE = 64 << 20
-# Most stored bytes of the predicate's columns in a file whose rows are decided for a choice.
+# The most stored bytes of the predicate's columns in a file whose rows are decided for a choice.
 _DECIDED_BYTES = 64 << 20
 
 # Settings under which Spark reads other rows than ``format("skipstone")``, each with its harmless
@@ -65,7 +65,7 @@ _VALUES = {
     "spark.sql.parquet.datetimeRebaseModeInRead": "corrected",
     "spark.sql.parquet.int96RebaseModeInRead": "corrected",
 }
-#: those under which a predicate's text means something else
+#: settings under which a predicate's text means something else
 TEXT = {
     "spark.sql.caseSensitive": "false",
     "spark.sql.parser.escapedStringLiterals": "false",
@@ -109,7 +109,7 @@ def against_text(settings: Mapping[str, str]) -> str | None:
 
 
 def harmful_of(settings: Mapping[str, str], harmless: Mapping[str, str]) -> str | None:
-    """The first of ``settings`` with another value than the harmless one, in words."""
+    """The first of ``settings`` without its harmless value, in words."""
     for key, value in harmless.items():
         found = settings.get(key)
         if found is not None and found.lower() != value:
@@ -118,7 +118,7 @@ def harmful_of(settings: Mapping[str, str], harmless: Mapping[str, str]) -> str 
 
 
 def undecidable(scan: TableScan) -> str | None:
-    """Why only Spark can decide the rows of a scan; ``None`` where it is not needed."""
+    """Why only Spark can decide the rows of a scan; ``None`` if Spark is not needed."""
     if scan.query is None:
         return "the table is not of Parquet files"
     try:
@@ -256,7 +256,7 @@ def _seconds(seconds: float) -> str:
 
 
 def few_rows(scan: TableScan) -> pa.Table | None:
-    """The rows of a scan; ``None`` where they are more than a few."""
+    """The rows of a scan; ``None`` if there are more than a few."""
     batches: list[pa.RecordBatch] = []
     rows = stored = 0
     for batch in scan.to_batches():

@@ -24,9 +24,9 @@ class JoinUse:
     """What the keys of a join's other side did for a scan.
 
     ``text`` is the equality, ``kind`` the join as Catalyst calls it. ``source`` says where the
-    ``keys`` came from: the broadcast, rows of the driver, or a job; ``milliseconds`` is what that
-    cost, ``lookup_milliseconds`` what the ``indexes`` took. Files and bytes are those left by them,
-    of those that were left before. ``reason`` says why no keys were looked up, or why they were
+    ``keys`` came from: the broadcast, rows of the driver, or a job. That took ``milliseconds``, and
+    the lookup in the ``indexes`` ``lookup_milliseconds``. Files and bytes are those that remained
+    after the lookup, and before it. ``reason`` says why no keys were looked up, or why they were
     given up.
     """
 
@@ -87,8 +87,8 @@ class Scan:
 
     ``roots`` are the paths that the relation reads, ``table`` is its name in the catalog, or these.
     ``report`` is the pruner's: a ``Plan`` with a step for every index; ``forecast`` is the cost of
-    reading where pages are read. ``reasons`` are those of the scan itself: why no index was used,
-    or which files changed meanwhile. ``joins`` says what the keys of joins did.
+    reading where pages are read. ``reasons`` concern the scan itself: why no index was used, or
+    which files changed meanwhile. ``joins`` reports the keys of joins.
     """
 
     table: str
@@ -113,7 +113,8 @@ class Scan:
             lines.append(f"  where {self.predicate}")
         if self.report is not None:
             shown = str(Explanation(self.report, self.forecast)).splitlines()
-            # A plan ends with its totals over all listed files; those of the scan follow.
+            # The text of a plan ends with its totals over all listed files; those of the scan
+            # follow.
             if shown and shown[-1].startswith("read "):
                 del shown[-1]
             lines.extend(f"  {line}" for line in shown)
@@ -132,7 +133,7 @@ class Scan:
     def _whole_files(self) -> list[str]:
         """A note where only some rows of the kept files may match: Spark reads whole files."""
         if self.report is None or self.joins:
-            return []  # with joins, its rows are those of more files
+            return []  # with joins, the rows of the plan include those of more files
         rows, left = self.report.rows_of_files_kept, self.report.rows_kept
         if not 0 <= left < rows:
             return []

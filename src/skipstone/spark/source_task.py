@@ -1,6 +1,6 @@
 """The task of a build over CSV, JSON and ORC: rows that Spark has read, to facts.
 
-Rows are sorted by the key of their file, so one file after the other passes through the builders.
+Rows are sorted by the key of their file, so the builders get one file after the other.
 """
 
 from __future__ import annotations
@@ -80,7 +80,7 @@ def _runs(keys: NDArray[np.int64]) -> Iterator[tuple[int, int]]:
 
 
 def unreadable(object: ObjectId, why: str, job: BuildJob) -> FileFacts:
-    """No facts, and the reason, so that no build reads this version of the file again."""
+    """Facts with only the reason, so that no build reads this version of the file again."""
     reasons = dict.fromkeys([UNREADABLE, *map(repr, job.definitions)], why)
     return FileFacts(id=object, error=why, reasons=reasons)
 
@@ -110,12 +110,12 @@ def why_unreadable(error: Exception, format: str) -> str:
 
 
 def is_damaged(error: str) -> bool:
-    """Whether this is the file's own fault; what a store or the session lacks may come back."""
+    """Whether the file itself is damaged; problems of a store or the session may pass."""
     return error.startswith(_DAMAGED) and _PASSING.search(error) is None
 
 
 def error_of_row(error: Exception) -> str | None:
-    """The condition of Spark that a row has met; ``None`` for an error of another kind."""
+    """Spark's error condition of a row; ``None`` for an error of another kind."""
     found = _CONDITION.search(str(error))
     return None if found is None else found[0]
 
@@ -134,7 +134,7 @@ class SourceFile:
         self.rows += batch.num_rows
         self.malformed += int(np.count_nonzero(batch.column(1).to_numpy() == MALFORMED))
         if self.malformed or self.error is not None:
-            return  # the rest is only counted
+            return  # the remaining rows are only counted
         wanted = self.builder.wanted
         try:
             for at, column in enumerate(columns):

@@ -1,4 +1,4 @@
-"""What differs between the versions of Spark and Scala: all of it is decided here.
+"""The differences between versions of Spark and Scala, all in this module.
 
 | | Spark 3.5 | Spark 4 |
 |---|---|---|
@@ -37,7 +37,7 @@ JavaObject: TypeAlias = Any  # py4j brings no types
 
 
 class Jvm(Protocol):
-    """What is used of ``session.Jvm`` here."""
+    """The part of ``session.Jvm`` that this module uses."""
 
     context: JavaObject
     gateway: JavaObject

@@ -6,7 +6,7 @@ A call into the JVM for each field of each file would take seconds for a thousan
     LocatedFileStatus{path=<raw path>; isDirectory=false; length=814; replication=1; blocksize=…;
     modification_time=1795219866252; access_time=…; owner=…; …}
 
-where a path may contain any text, also ``; length=``. It is parsed from the right: only numbers,
+where a path may contain any text, even ``; length=``. So it is parsed from the right: only numbers,
 flags and names without ``;`` follow the path, so the last ``; isDirectory=`` ends the path. A text
 that does not match from end to end raises ``ListingError``.
 """
@@ -39,7 +39,7 @@ _AFTER = re.compile(
 )
 # A directory has neither a length nor a replication.
 _DIRECTORY = re.compile(r"true; modification_time=-?\d+; [^{}]*\}[^{};]*")
-# As the store gives it: that of S3 has double quotes.
+# The etag as the store returns it: that of S3 has double quotes.
 _ETAG = re.compile(r"eTag='([^']+)'", re.IGNORECASE)
 
 

@@ -1,6 +1,6 @@
 """Hadoop's filesystems: HDFS, and every other scheme that the session of this process reads.
 
-Three ways lead there. Each is a ``HadoopFiles``, and one ``HadoopStorage`` is above them:
+There are three ways to reach them. Each is a ``HadoopFiles``, which ``HadoopStorage`` uses:
 
 - the JVM of a classic Spark session in this process, with its configuration and credentials
   (``hadoop_jvm.py``);
@@ -10,8 +10,8 @@ Three ways lead there. Each is a ``HadoopFiles``, and one ``HadoopStorage`` is a
 
 A file is written under a temporary name, synced and renamed. A rename that finds the name taken
 replaces the file by one step of the name node, so that readers see the old content or the new one.
-An object store behind Hadoop has no such rename. There the object appears when it is closed, and it
-is written under its own name.
+An object store behind Hadoop has no such rename. There, the object is written under its own name,
+and appears when it is closed.
 
 An identity is the path, the length and the modification time in milliseconds, and the etag where
 Hadoop shows one. HDFS sets the time when the file is closed.
@@ -44,7 +44,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
 
-# Reads at a time: each takes a thread, and one of the JVM or of a server.
+# How many reads run at a time: each takes a thread here, and one of the JVM or of a server.
 _AT_ONCE: Final = 8
 _READABLE: Final = "check the address, and that this user may read it"
 # Nanoseconds after which a temporary file belongs to no running writer.
@@ -154,7 +154,7 @@ class HadoopStorage(RemoteReads):
         self.requests += 1
         found = self.files.read(path, offset, length)
         count_read(path, offset, len(found))
-        # An opened file stays the version that it is. So the version is asked for after it was
+        # An opened file stays the same version. So the version is compared after the file was
         # opened: a file that was replaced before or meanwhile differs.
         if version is not None and not version.same_version(self.stat(path)):
             raise StaleError(f"{path} is not the version that was listed")
@@ -223,7 +223,7 @@ def base_of(path: str) -> str:
 def hadoop_storage(path: str, options: Mapping[str, str]) -> HadoopStorage:
     """The storage of ``path`` (canonical).
 
-    ``UnsupportedError`` where this process has no way to it.
+    ``UnsupportedError`` if this process cannot reach it.
     """
     base = base_of(path)
     return HadoopStorage(base, _way(base, options))

@@ -1,4 +1,5 @@
-"""A filesystem of Hadoop's through libhdfs, which Arrow loads: Java in this process, no session.
+"""One of Hadoop's filesystems through libhdfs, which Arrow loads: with Java in this process,
+without a session.
 
 Arrow knows modification times in seconds. It replaces a file by removing it first, so two writers
 of one name do not meet in one step; names of facts are random.
@@ -35,7 +36,7 @@ class ArrowFiles:
     def at(cls, base: str, options: Mapping[str, str]) -> Self:
         """The filesystem of ``base``, as user ``options["user"]`` where that is given."""
         scheme, _, authority = base.partition("://")
-        # The whole address: libhdfs takes the scheme, a nameservice, or a port from it.
+        # The whole address, because libhdfs reads the scheme, a nameservice, or a port from it.
         host = base if authority else "default"
         try:
             return cls(base, HadoopFileSystem(host, 0, user=options.get("user")))
@@ -49,7 +50,8 @@ class ArrowFiles:
         return path[len(self.base) :] or "/"
 
     def _outside(self, path: str) -> str:
-        """``path`` as Arrow lists it: with or without the address, and the first slash."""
+        """The canonical path for ``path`` as Arrow lists it: with or without the address, and the
+        first slash."""
         return f"{self.base}/{path.removeprefix(self.base).lstrip('/')}"
 
     def qualified(self, path: str) -> str:

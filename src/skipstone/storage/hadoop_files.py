@@ -1,4 +1,5 @@
-"""What ``HadoopStorage`` needs of one filesystem, and Hadoop's exceptions as errors of Python."""
+"""The interface of a filesystem for ``HadoopStorage``, and Hadoop's exceptions as errors of
+Python."""
 
 from __future__ import annotations
 
@@ -24,7 +25,7 @@ HINT: Final = (
 
 
 class HadoopFiles(Protocol):
-    """What a storage needs of one filesystem. Paths are raw, with scheme and authority.
+    """One filesystem for a storage. Paths are raw, with scheme and authority.
 
     A missing file raises ``FileNotFoundError``, other failures an ``OSError``.
     """

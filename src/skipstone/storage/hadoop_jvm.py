@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 
-# Object stores: what is written appears when it is closed, and a rename copies it.
+# Object stores: a written object appears when it is closed, and a rename copies it.
 _WHOLE: Final = frozenset({"cosn", "dbfs", "obs", "oss", "s3", "s3a", "wasb", "gs"})
 _KNOWN: WeakKeyDictionary[Any, dict[str, JvmFiles]] = WeakKeyDictionary()
 

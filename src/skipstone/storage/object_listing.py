@@ -1,13 +1,13 @@
 """Lists the objects below a prefix; of many objects, several pages at once.
 
-An answer of S3 has 1,000 keys and names the next one, so pages come one after another. Yet a
-request may begin anywhere (``start-after``). Where some keys are known to be there, from the last
-listing or from facts, each request takes the keys between two of them. Otherwise the folders below
-the prefix are listed side by side.
+An answer of S3 has 1,000 keys and names the next one, so pages come one after another. But a
+request may begin anywhere (``start-after``). If some keys are known, from the last listing or from
+facts, each request asks for the keys between two of them. Otherwise the folders below the prefix
+are listed side by side.
 
 Known keys only say where to begin: every key is between two of them, so none is missed and none
-found twice, whatever was added or removed since. A store that does not begin there, or gives keys
-in another order, is listed page by page.
+found twice, even if keys were added or removed since. A store that does not begin there, or returns
+keys in another order, is listed page by page.
 """
 
 from __future__ import annotations
@@ -30,13 +30,13 @@ if TYPE_CHECKING:
 
 #: keys in an answer of S3
 _PAGE: Final = 1000
-# Known keys between two requests: some new ones fit into the same answer.
+# How many known keys lie between two requests: some new ones fit into the same answer.
 _APART: Final = 900
-# Prefixes whose keys are remembered.
+# How many prefixes' keys are remembered.
 _REMEMBERED: Final = 64
 #: requests at a time
 AT_ONCE: Final = 32
-# Pages before a listing is divided.
+# How many pages are listed before a listing is divided.
 _FIRST: Final = 2
 
 

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 _word, _int = types.intp, types.int32
-# Names of our own, so that code loaded from the cache finds them, too.
+# Own names, so that code loaded from the cache finds them, too.
 _OF: Final = {each: f"skipstone_read_{each}" for each in ("open", "statx", "preadv", "close")}
 _open: Any = types.ExternalFunction(_OF["open"], _int(_word, _int, _int))
 _statx: Any = types.ExternalFunction(_OF["statx"], _int(_int, _word, _int, types.uint32, _word))
@@ -34,7 +34,7 @@ _EMPTY_PATH: Final = 0x1000
 _WANTED: Final = 0x3C1
 _REGULAR: Final = 0o10
 _SECOND: Final = 1_000_000_000
-# Ranges that one call reads; Linux takes 1,024.
+# The most ranges that one call reads; Linux takes 1,024.
 _MOST: Final = 512
 
 

@@ -1,4 +1,4 @@
-"""What the storages of other machines share: the choice of data files, and reads of ranges.
+"""Code that remote storages share: the choice of data files, and reads of ranges.
 
 A range is read by one request. Requests of one wave run in parallel. The ends of objects, which
 hold footers, are kept for some time by the version of the object.
@@ -22,14 +22,14 @@ if TYPE_CHECKING:
     from skipstone.identity import ObjectId
 
 
-# A request takes as long as this many bytes: of two ranges this near one is sent, unless there are
+# A request takes as long as reading this many bytes, so ranges this near are joined, if there are
 # more than are sent at once.
 _NEAR: Final = 4 * 1024
 _TAIL: Final = 64 * 1024
-# Bytes of ends that are kept, and of ranges that were read early.
+# The most bytes of ends that are kept, and of ranges that were read early.
 _KEPT_ENDS: Final = 64 << 20
 _KEPT_EARLY: Final = 16 << 20
-# Roots whose last listing is kept.
+# How many roots' last listings are kept.
 _LISTINGS: Final = 4
 
 
@@ -105,8 +105,8 @@ class RemoteReads:
             return None
 
     def _latest(self, root: str, listing: Listing) -> Listing:
-        """``listing``, or the last one of ``root`` if it has the same files: what was derived from
-        that still holds."""
+        """``listing``, or the last listing of ``root`` if it has the same files, with everything
+        that was derived from it."""
         last = self._listings.get(root)
         if (
             last is not None
@@ -148,7 +148,7 @@ class RemoteReads:
             self._early.put(version, held)
 
     def _kept(self, wanted: ByteRange, version: ObjectId | None) -> memoryview | None:
-        """A range out of what is kept of an object."""
+        """A range from the kept bytes of an object."""
         if version is None:
             return None
         end, kept = self._ends.get(version), list(self._early.get(version) or ())
@@ -186,7 +186,8 @@ class RemoteReads:
             return kept | dict(pair for pairs in pool.map(carried(fetch), spans) for pair in pairs)
 
     def spans(self, ranges: Sequence[ByteRange]) -> list[Span]:
-        """The requests for ``ranges``: as many as run at once, so that few other bytes are read."""
+        """The requests for ``ranges``. As many requests as run at once stay separate, so that few
+        other bytes are read."""
         gap = self.near
         spans = coalesce(ranges, gap, self.limit)
         while len(spans) > self.at_once and gap < self.gap:

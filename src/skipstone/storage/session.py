@@ -1,8 +1,8 @@
 """The Spark session of this process, and the options of object stores by its configuration.
 
 A table on ``s3a://``, ``abfss://`` or ``gs://`` is read by a client that sends many requests at
-once, in the driver and in Spark's workers alike. Where no options are given, they come from the
-names that Hadoop's filesystems read:
+once, in the driver and in Spark's workers alike. Without options, these settings of Hadoop's
+filesystems apply:
 
     S3A   fs.s3a.access.key, secret.key, session.token, endpoint, endpoint.region,
           connection.ssl.enabled; fs.s3a.bucket.NAME.* before fs.s3a.*
@@ -10,10 +10,9 @@ names that Hadoop's filesystems read:
           .client.secret and .client.endpoint; with the account behind the name before without it
     GCS   fs.gs.auth.service.account.json.keyfile, google.cloud.auth.service.account.json.keyfile
 
-``Configuration.getPassword`` reads secrets, so those in Hadoop's credential providers are found.
-Where S3A has another provider of credentials and no keys, it is asked for the keys that it uses
-now. What the configuration does not say comes from the environment and the role of the machine, as
-without a session.
+``Configuration.getPassword`` reads secrets, so those in Hadoop's credential providers are found. If
+S3A has another provider of credentials and no keys, it is asked for the keys that it uses now. The
+rest comes from the environment and the role of the machine, as without a session.
 """
 
 from __future__ import annotations
@@ -86,7 +85,7 @@ def options_of_session(session: Any, path: str) -> dict[str, str]:
         if not secret:
             found = conf.get(name)
         else:
-            # A text would cross as text anyway; an array of char is a call for each of them.
+            # A text crosses in one call; an array of char would need a call for each element.
             value = conf.getPassword(name)
             strings = session.sparkContext._gateway.jvm.java.lang.String
             found = None if value is None else strings.valueOf(value)
@@ -156,7 +155,7 @@ def _has_providers(conf: Any, rest: str) -> bool:
 
 
 def _resolved(session: Any, conf: Any, bucket: str) -> Mapping[str, str]:
-    """The keys that the providers of S3A give now; none where S3A is not there."""
+    """The keys that the providers of S3A return now; none without S3A."""
     jvm = session.sparkContext._gateway.jvm
     try:
         files = jvm.org.apache.hadoop.fs.Path(f"s3a://{bucket}/").getFileSystem(conf)
@@ -171,6 +170,6 @@ def _resolved(session: Any, conf: Any, bucket: str) -> Mapping[str, str]:
         }
         if str(found.getClass().getSimpleName()) == "AwsSessionCredentials":
             options["session_token"] = str(found.sessionToken())
-    except Exception:  # the environment and the machine remain
+    except Exception:  # the environment and the machine may have credentials
         return {}
     return options

@@ -1,13 +1,13 @@
-"""Some files of a table: those that a pattern names, or a list of files and folders.
+"""Some files of a table: those that match a pattern, or a list of files and folders.
 
-The table is the folder that holds all of them, so its index and its partition folders count:
+The table is the folder that holds all of them, so its index and its partition folders apply:
 
     lake/events/*.parquet                  files of lake/events
     lake/events/day=2026-01-*/             files of lake/events, with the column day
     ["lake/a.parquet", "lake/b.parquet"]   files of lake
 
 ``*`` and ``?`` match within a name, ``**`` any number of folders, ``[ab]`` and ``{a,b}`` are
-choices. A path that exists is taken as it is, whatever characters it has.
+choices. A path that exists is taken literally.
 """
 
 from __future__ import annotations
@@ -122,7 +122,7 @@ class SomeFiles:
 
 
 def _first_pattern(path: str, storage: Storage) -> int | None:
-    """The number of the first part that is a pattern: a part that exists is a name."""
+    """The number of the first part that is a pattern; a part that exists is a name."""
     parts = path.split("/")
     for at, part in enumerate(parts):
         if is_pattern(part):
@@ -136,7 +136,7 @@ def _above(path: str, pattern: int | None) -> str:
     """The folder of a file, or that above the first pattern of a path."""
     parts = path.split("/")
     first = len(parts) - 1 if pattern is None else pattern
-    # Folders of partitions give columns to the table above them.
+    # Folders of partitions are columns of the table above them.
     while first > 1 and "=" in parts[first - 1]:
         first -= 1
     return "/".join(parts[:first]) or "/"

@@ -1,14 +1,14 @@
 """HDFS over WebHDFS: HTTP, without Java and Spark.
 
-The name node is asked first. For content it names a data node, which is asked next. The address of
-the name node's HTTP server comes from
+Requests go to the name node first. For content it names a data node, which gets the next request.
+The address of the name node's HTTP server comes from
 
 1. the option ``webhdfs``: ``http://host:9870``, or several with commas between them;
 2. ``hdfs-site.xml`` in ``HADOOP_CONF_DIR``: ``dfs.namenode.http-address``, with the names of a
    nameservice and its nodes behind it where there are several;
 3. port 9870 of the host in the path.
 
-Where there are several name nodes, the active one answers. The user is the option ``user``,
+If there are several name nodes, the active one answers. The user is the option ``user``,
 ``HADOOP_USER_NAME`` or the user of this process; the option ``token`` is a delegation token, for
 clusters with Kerberos.
 
@@ -43,7 +43,7 @@ if TYPE_CHECKING:
 
 
 _TIMEOUT: Final = 60.0
-# Directories that are listed at a time, and connections to one server that are kept.
+# How many directories are listed at a time, and how many connections to one server are kept.
 _AT_ONCE: Final = 8
 _ASCII: Final = "".join(map(chr, range(0x21, 0x7F)))
 _STANDBY: Final = ("StandbyException", "RetriableException")
@@ -90,7 +90,7 @@ class WebFiles:
     # -- requests ---------------------------------------------------------------------------------
 
     def _ask(self, method: str, path: str, op: str, **parameters: str) -> Any:
-        """The JSON that the name node answers, ``None`` where it answers nothing."""
+        """The JSON of the name node's answer, ``None`` if it is empty."""
         inside = quote(path[len(self.base) :] or "/", safe="/")
         query = urlencode({"op": op, **self._who, **parameters})
         for address in tuple(self._addresses):

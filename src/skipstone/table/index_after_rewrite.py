@@ -52,7 +52,7 @@ class IndexAfterRewrite:
         return Store(table.location.root, open_storage(table.location.root, table.storage_options))
 
     def clear(self, encryption: Encryption) -> list[str]:
-        """The indexes in the clear over columns that ``encryption`` encrypts."""
+        """The unencrypted indexes over columns that ``encryption`` encrypts."""
         from skipstone.predicate.indexed import columns_of_name
 
         return [
@@ -67,7 +67,7 @@ class IndexAfterRewrite:
         ]
 
     def drop_clear(self, encryption: Encryption, *, whole: bool) -> tuple[str, ...]:
-        """Drop them, and with ``whole`` all others, which are then built again."""
+        """Drops these indexes, and with ``whole`` all others, which are then built again."""
         from skipstone.facts.compact import compact, drop_index
 
         found, store = self.clear(encryption), self._store
@@ -91,9 +91,9 @@ class IndexAfterRewrite:
     def after_encryption(
         self, made: Encryption, index_encryption: IndexEncryption | None, *, changed: bool
     ) -> tuple[tuple[str, ...], BuildReport | None, list[str]]:
-        """What is left of an index in the clear over files that ``made`` encrypted: the indexes
-        that were dropped, the build or refresh that followed, and what to know. ``changed``: files
-        were encrypted now.
+        """Handles an unencrypted index over files that ``made`` encrypted. Returns the dropped
+        indexes, the build or refresh that followed, and notes. ``changed``: files were encrypted
+        now.
         """
         notes: list[str] = []
         dropped: tuple[str, ...] = ()

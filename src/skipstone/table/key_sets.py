@@ -1,9 +1,9 @@
-"""``keys=``: values that columns are looked up among, from arrays, tables and files.
+"""``keys=``: sets of values that columns must be in, from arrays, tables and files.
 
 ``{"user_id": array}`` finds the rows whose ``user_id`` is one of the array's values, with the
 meaning of ``user_id IN (…)``; several columns must all be found, each among its own values. An
 array is pyarrow's, NumPy's, a list, or any object with the Arrow PyCapsule protocol (a series of
-polars or pandas). In place of a mapping a table or a DataFrame in memory gives a set for each of
+polars or pandas). Instead of a mapping, a table or a DataFrame in memory gives a set for each of
 its columns.
 
 Keys of a file are the values of a column of Parquet (also a folder of such files, or an object), or
@@ -51,7 +51,7 @@ def keyed(expr: Expr, keys: KeySets | None) -> Expr:
 
 
 def memberships(arrays: Mapping[tuple[str, ...], pa.Array]) -> Expr:
-    """Each column among its keys."""
+    """The conditions that each column is among its keys."""
     parts = [Membership(ColumnRef(path), array) for path, array in arrays.items()]
     return parts[0] if len(parts) == 1 else And((*parts,))
 
@@ -90,7 +90,7 @@ def key_array(values: Any, column: str) -> pa.Array:
         if isinstance(found, pa.ChunkedArray):
             type = found.type
             if found.num_chunks > 1 and (pa.types.is_string(type) or pa.types.is_binary(type)):
-                # One array of 32-bit offsets holds no more than 2 GiB.
+                # An array with 32-bit offsets holds at most 2 GiB.
                 wide = pa.large_string() if pa.types.is_string(type) else pa.large_binary()
                 found = found.cast(wide)
             found = found.combine_chunks() if found.num_chunks != 1 else found.chunk(0)
@@ -220,7 +220,8 @@ def _spelled(column: str, path: str, names: list[str]) -> str:
 
 
 def _fitting(table: OpenTable, column: str, keys: pa.Array, place: str) -> pa.Array:
-    """Keys that compare with a column of the table, texts as its type; ``place`` is for errors."""
+    """Keys in a type that compares with a column of the table: texts are cast to its type;
+    ``place`` is for errors."""
     schema = table.schema(table.listing())
     field = find_field(schema, column)
     type = None if field is None else indexable(field)

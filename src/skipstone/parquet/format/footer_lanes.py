@@ -2,8 +2,8 @@
 
 The files of one writer have footers of one structure: the same fields in the same order, the same
 schema byte for byte; values and lengths differ. So the functions of ``footer_kernel`` run once for
-all of them. The first footer is scanned by itself before. A footer that is damaged or unusual never
-gets here, and the result is the same as that of ``FooterArrays.scan``.
+all of them. The first footer is scanned alone before. Damaged or unusual footers are left out, and
+the result is that of ``FooterArrays.scan``.
 """
 
 from __future__ import annotations
@@ -50,9 +50,9 @@ if TYPE_CHECKING:
     I64Array = NDArray[np.int64]
 
 
-# A longer footer takes as long as many short ones, and is scanned alone.
+# A longer footer is scanned alone: it takes as long as many short ones.
 _LONGEST: Final = 64 << 10
-# Footers of this many bytes are scanned together.
+# So many bytes of footers are scanned together.
 _BYTES: Final = 8 << 20
 # Which footer by its length is the first lane, after rounds without a second one.
 _FIRST: Final = (0.5, 0.25, 0.75, 0.1, 0.9)

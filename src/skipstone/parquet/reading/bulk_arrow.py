@@ -1,12 +1,12 @@
 """Whole columns of numbers of many files, decoded by Arrow as one file.
 
-The compiled loops of ``bulk_chunks`` take time to load. Until they pay for it, this is the way of
-batches: the chunks of a column become row groups of one file in memory, with a footer of checked
+The compiled loops of ``bulk_chunks`` take time to load. Until that pays, batches are read like
+this: the chunks of a column become row groups of one file in memory, with a footer of checked
 values (``arrow_footer``) and a column of the bare physical type.
 
 Arrow does not check that a chunk has as many values as its row group has rows: those of the next
-chunk would take their place. So the page headers are counted first, of all chunks at once. Where
-one is unusual, nothing is decoded here, and the readers of single files have the errors.
+chunk would take their place. So the values are counted first by the page headers, of all chunks at
+once. If one is unusual, nothing is decoded here, and the readers of single files report the errors.
 """
 
 from __future__ import annotations
@@ -147,7 +147,7 @@ def _are_whole(
     limit: int,
 ) -> bool:
     """Whether the pages of each chunk hold its rows."""
-    # Lanes are for many chunks: of few, each comes several times.
+    # Lanes need many chunks: few chunks are repeated.
     times = -(-FEW // max(len(starts), 1))
     run = Round(buffer, np.tile(starts, times))
     at, end, left = (

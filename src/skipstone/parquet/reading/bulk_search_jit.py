@@ -28,14 +28,15 @@ _INT32: Final = 1
 _INT64: Final = 2
 _FLOAT: Final = 3
 _DOUBLE: Final = 4
-# Numbers that are compared before one is looked at.
+# How many numbers are compared before any result is examined.
 _BLOCK: Final = 64
-# With more spans, only the hash is looked at: each step of a search waits for memory, and the exact
-# decision searches for all that are left in their order.
+# With more spans, only the hash is tested: each step of a search waits for memory, and the exact
+# decision searches for the remaining ones in order.
 _SEARCHED: Final = 1 << 14
 
 
-# A call passes arrays with their reference counts, which takes longer than these.
+# Inlined, because a call that passes arrays with their reference counts takes longer than these
+# functions.
 @register_jitable(forceinline=True)
 def _text_key(plain: Any, at: Any, length: Any) -> Any:
     """The first eight bytes of a text as a number."""
@@ -62,8 +63,8 @@ def _number_key(plain: Any, at: Any, kind: Any) -> Any:
 
 @register_jitable(forceinline=True)
 def _wide_key(plain: Any, at: Any, negative: Any) -> Any:
-    """The same of eight bytes, without a branch; ``negative`` are the bits to turn of a negative
-    number, next to its sign."""
+    """The same for eight bytes, without a branch; ``negative`` are the bits to invert in a negative
+    number, besides its sign."""
     word = load(plain, at)
     turned = np.uint64(np.int64(word) >> 63) & negative
     return word ^ (turned | np.uint64(1) << np.uint64(63))
@@ -210,7 +211,7 @@ def _numbers(
         return m
     low, high, low2, high2 = _ends(lows, highs)
     negative = ~np.uint64(0) if kind == _DOUBLE else np.uint64(0)
-    # Most blocks have none, and a loop without branches compares several at once.
+    # Most blocks have no candidate, and a loop without branches compares several numbers at once.
     for block in range(0, count, _BLOCK):
         end, some = min(block + _BLOCK, count), False
         if width == 8:

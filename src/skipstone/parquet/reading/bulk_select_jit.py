@@ -1,7 +1,7 @@
 """Compiled loops that take a few values among many.
 
-``choose`` finds the pages that hold chosen rows. ``locate`` finds where these rows are stored, and
-decompresses no more than that takes: the pages that hold one, and the beginning of a dictionary.
+``choose`` finds the pages that hold chosen rows. ``locate`` finds where these rows are stored. It
+decompresses only the pages that hold one, and the beginning of a dictionary.
 
 Every length and place in a page is checked before use. See ``bulk_jit``.
 """
@@ -35,7 +35,7 @@ _PLAIN_DICTIONARY: Final = int(Encoding.PLAIN_DICTIONARY)
 _RLE_DICTIONARY: Final = int(Encoding.RLE_DICTIONARY)
 # The most bytes of a page of indices: so many for each row, levels included, and a constant. A
 # longer page is plain, and so are the pages after it, because writers do not go back to a
-# dictionary. Where one does, ``locate`` misses the dictionary, and ``FileReader`` reads the rows.
+# dictionary. If one does, ``locate`` lacks the dictionary, and ``FileReader`` reads the rows.
 _CODED: Final = 6
 _CODED_MORE: Final = 4096
 _hybrid = register_jitable(runs.hybrid)
@@ -46,7 +46,7 @@ _leb128 = runs._leb128  # registered there
 @register_jitable
 def _validity(body: Any, count: Any, valid: Any, to: Any) -> Any:
     """Levels of one bit into flags; how many are set, or -1."""
-    # Nearly always one run of ones.
+    # There is nearly always one run of ones.
     if len(body) >= 2:
         head: Any = np.int64(0)
         shift, at, byte = 0, 0, np.int64(128)

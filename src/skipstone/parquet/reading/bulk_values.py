@@ -1,8 +1,8 @@
-"""A column of many files whose values are decoded when they are needed.
+"""A column of many files, whose values are decoded only when they are needed.
 
 A condition is decided in three steps: compiled code leaves out the values that cannot meet it
-(``Sought``), the rest is decided exactly as Arrow values, and rows by dictionary take the result of
-their entry. Where few rows are left, only these are located and copied.
+(``Sought``), the rest is decided exactly as Arrow values, and dictionary-encoded rows take the
+result of their entry. If few rows are left, only these are located and copied.
 
 All methods raise ``FormatError`` where a chunk does not decode.
 """
@@ -60,11 +60,11 @@ _KINDS: Final = {
     Type.FLOAT: 3,
     Type.DOUBLE: 4,
 }
-# This many keys may be in a large part of the rows.
+# More keys may occur in a large part of the rows.
 _MANY_SPANS: Final = 1 << 14
-# A longer text is searched by its beginning: a long one takes long to compare.
+# Only the beginning of a longer text is searched for: comparing a long one takes long.
 _LONGEST: Final = 32
-# Bytes of pages that are searched at a time.
+# How many bytes of pages are searched at a time.
 _AT_ONCE: Final = 1 << 20
 # Bytes from the most usual to the least in texts; others are rarer.
 _USUAL: Final = b"\0 etaoinsrhldcumfpgwybvk0123456789.,-_/:xjqz"
@@ -83,7 +83,7 @@ class StoredColumn:
         # For each row which of the values that a condition has found, -1 for none; the place of
         # each of these, and its length.
         self._found = found
-        #: whether one condition is decided, and no value is needed
+        #: whether one condition is decided and no value is needed
         self.once = False
 
     def __len__(self) -> int:
@@ -232,8 +232,8 @@ class StoredColumn:
     def _search_plain_pages(self, sought: Sought, out: NDArray[np.bool_]) -> NDArray[np.int64]:
         """Sets the rows of plain pages whose texts contain the needle; the other pages.
 
-        Some pages at a time are decompressed and searched in the same memory, which the cache of
-        the processor holds."""
+        A few pages at a time are decompressed and searched in the same memory, which fits into the
+        processor's cache."""
         chunks, pages = self.chunks, self.chunks.pages
         is_plain = (pages[:, VERSION] > 0) & (pages[:, ENCODING] == Encoding.PLAIN)
         mine = pages[is_plain]

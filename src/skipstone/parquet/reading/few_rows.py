@@ -1,12 +1,12 @@
 """Some rows of many files: only the pages that hold one are read, and the dictionary.
 
-Where an index has found the rows, a file has one or two of them (``read_few_rows``). The pages of
-all columns of all files are then what whole chunks are in ``bulk_columns``: walked together,
-decompressed as far as a value takes (``StoredColumn``). Where an index has left a part of the rows,
-to be decided, columns are read one by one, and decoded when they are needed (``read_pages``).
+If an index has found the rows, a file has one or two of them (``read_few_rows``). Then the pages of
+all columns of all files are treated like whole chunks in ``bulk_columns``: walked together, and
+decompressed only as far as the values need (``StoredColumn``). If an index leaves some rows to be
+decided, columns are read one by one, and decoded when they are needed (``read_pages``).
 
-The forms are those of ``bulk_columns``. Anything else, and anything that is wrong in a file, is
-left to ``FileReader``, which reports the error: both give ``None``.
+The supported forms are those of ``bulk_columns``. For anything else, and for anything wrong in a
+file, both functions return ``None``, and ``FileReader`` reads the rows and reports the error.
 
 Entries of a chunk are int64 (n, 4):
 
@@ -43,9 +43,9 @@ if TYPE_CHECKING:
     I64 = NDArray[np.int64]
 
 
-# Ranges of a file so near are read by one call, as by ``LocalStorage``.
+# Ranges of a file this near are read by one call, as by ``LocalStorage``.
 _GAP: Final = 16 * 1024
-# Bytes of parts that are read together, and their share of the user's limit of memory.
+# The bytes of parts that are read together, and their share of the user's limit of memory.
 _TOGETHER: Final = 12 << 20
 _SHARE: Final = 1 / 8
 
@@ -217,7 +217,7 @@ def _chosen(
 ) -> _Chosen | None:
     """``None`` where a row is in no entry, or an entry cannot be."""
     found = [part.columns[at] for at in columns for part in parts]
-    # They may be nearly all of a large row group: their positions are not copied for nothing.
+    # The rows may be nearly all of a large row group, so their positions are only copied if needed.
     alone = len(found) == 1
     rows = parts[0].rows if alone else np.concatenate([part.rows for part in parts] * len(columns))
     rows_of = np.array([0, *accumulate([len(part.rows) for part in parts] * len(columns))])
@@ -248,7 +248,7 @@ def _groups(sizes: Sequence[int], most: int) -> Iterator[tuple[int, int]]:
 
 
 class _Again:
-    """Gives the same memory each time; some more than is asked for, so that it is enough."""
+    """Returns the same memory each time, with some reserve, so that it suffices for later calls."""
 
     def __init__(self, room: Room) -> None:
         self.room, self.held = room, new_memory(0)

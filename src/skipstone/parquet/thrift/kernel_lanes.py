@@ -1,11 +1,11 @@
-"""Runs functions of ``kernel_wire`` over many inputs of one structure at once, a lane for each.
+"""Runs functions of ``kernel_wire`` over many inputs of one structure at once, one lane for each.
 
-A place and a value are arrays (``Lanes``), and the four functions that read them have twins here.
-Where the code branches, all lanes go the way of the first. A lane that would go another way, or
-fails a check, is out from there on: it is read again with another first lane, or alone. What is
-read of the lanes that are left at the end is what the function gives for each of them alone.
+Places and values are arrays (``Lanes``), and the four functions that read them have counterparts
+here. Where the code branches, all lanes follow the first. A lane that would take another branch, or
+fails a check, drops out: it is read again with another first lane, or alone. The lanes that remain
+at the end have the same results as if each were read alone.
 
-Time and memory are linear in the bytes of all lanes: a round ends where few lanes are left.
+Time and memory are linear in the bytes of all lanes: a round ends when few lanes are left.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 #: fewer lanes are faster one by one
 FEW: Final = 12
-# Lanes that must be left of those that began.
+# The share of lanes that must remain.
 _LEFT: Final = 1 / 16
 
 
@@ -39,7 +39,7 @@ class OutError(Exception):
 
 @dataclasses.dataclass(slots=True, eq=False)
 class Round:
-    """The bytes of all lanes, and which lanes are still in; the first is scanned already."""
+    """The bytes of all lanes, and which lanes remain; the first has been scanned."""
 
     buffer: NDArray[np.uint8]
     starts: I64Array
@@ -54,11 +54,11 @@ class Round:
             raise OutError
 
     def bytes_at(self, place: I64Array) -> NDArray[np.uint8]:
-        # Places of lanes that are out may lie anywhere.
+        # Places of lanes that dropped out may be anywhere.
         return self.buffer.take(self.starts + place, mode="clip")
 
     def common(self, values: NDArray[Any]) -> int:
-        """The value of the first lane; the others are out."""
+        """The value of the first lane; lanes with another value drop out."""
         first = values[0]
         same = values == first
         if not same.all():
@@ -70,7 +70,8 @@ class Round:
 
 
 class Lanes:
-    """An integer of each lane. A comparison is that of the first lane; the others are out."""
+    """An integer of each lane. A comparison has the result of the first lane; lanes with another
+    result drop out."""
 
     __slots__ = ("run", "values")
 
@@ -140,7 +141,7 @@ def _varint(data: Round, at: Lanes, end: Lanes, longest: int) -> tuple[Any, I64A
 
 
 def _uniform(data: Round, values: I64Array) -> Any:
-    """A plain integer where all lanes have it: the code that follows is faster then."""
+    """A plain integer if all lanes have the same: then the following code is faster."""
     first = values[0]
     same = values == first
     if same.all() or (same | ~data.alive).all():
@@ -155,7 +156,7 @@ def zigzag(data: Round, at: Lanes, end: Lanes) -> Any:
 
 
 def count(data: Round, at: Lanes, end: Lanes) -> Any:
-    # A length is less than that of a footer, so longer forms of it are left to the other way.
+    # A length is less than that of a footer, so longer forms are left to the scan of one footer.
     raw, after = _varint(data, at, end, 5)
     values = raw.astype(np.int64)
     sound = values <= end.values - after
@@ -196,7 +197,7 @@ def items(data: Round, at: Any, end: Lanes) -> Any:
 
 
 def over_lanes(*functions: FunctionType) -> Callable[..., Any]:
-    """The last of ``functions`` with the twins, and the others in place of those that it calls."""
+    """The last of ``functions``, calling the counterparts and the other ``functions``."""
     space: dict[str, Any] = dict(vars(kernel_wire))
     for each in functions:
         space.update(each.__globals__)
