@@ -1,9 +1,9 @@
-"""``ReadAhead``: parts of a store's objects, read before they are asked for, many in one wave.
+"""``ReadAhead``: reads parts of a store's objects before they are needed, many in one wave.
 
-Over an object store a request costs more than the bytes. The ends of all parts and of their bit
-slices come together, with the beginning of each part, which holds the identities of up to a
-thousand files; then all columns of a plan come together. What asks for bytes later finds them here,
-or reads them itself: a range that is not here only costs a request.
+In an object store, a request costs more than the bytes. So the ends of all parts and of their bit
+slices are read together, with the beginning of each part, which holds the identities of up to a
+thousand files. Then all columns of a plan are read together. Later readers find the bytes here, or
+read them: a range that is not here only costs a request.
 
 Bytes stay until the plan is made. They are of the versions that the store's listing named.
 """
@@ -60,7 +60,7 @@ class ReadAhead:
             self._held.put(path, [*(self._held.get(path) or ()), *held])
 
     def get(self, path: str, offset: int, length: int) -> memoryview | None:
-        """These bytes, where they are here."""
+        """These bytes, if they are here."""
         for start, data in self._held.get(path) or ():
             if start <= offset and offset + length <= start + len(data):
                 return data[offset - start : offset - start + length]
@@ -111,7 +111,7 @@ class HeldObject:
         self.ahead.fetch(self.ranges(places), {self.id.path: self.id})
 
     def open(self) -> BinaryIO:
-        """A seekable view: of what is held, and requests for the rest."""
+        """A seekable view, which requests the bytes that are not held."""
         return cast("BinaryIO", io.BufferedReader(_HeldFile(self), 1))
 
 

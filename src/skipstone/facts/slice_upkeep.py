@@ -38,9 +38,9 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Slicing:
-    """Which filters get slices: those of a column with ``files`` of them in all parts, as reading
-    fewer costs little, and in a part those of a size that ``group`` files have. Filters of texts
-    are larger: of them fewer suffice."""
+    """Which filters get slices: those of a column with at least ``files`` filters in all parts,
+    because reading fewer costs little; and in a part those of a size that at least ``group`` files
+    have. Filters of texts are larger, so fewer suffice."""
 
     files: int = 1_024
     group: int = LEAST_GROUP
@@ -53,7 +53,7 @@ DEFAULT = Slicing()
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SlicedNow:
-    """What a compaction sliced: ``files`` of ``filters`` filters have slices now, of ``bytes``."""
+    """The slices after a compaction: ``files`` of ``filters`` filters have slices, of ``bytes``."""
 
     files: int = 0
     filters: int = 0
@@ -63,8 +63,8 @@ class SlicedNow:
 def write_slices(store: Store, slicing: Slicing = DEFAULT) -> SlicedNow:
     """Make the slices that parts lack, and count those that there are; see the module.
 
-    ``SkipstoneError`` or ``OSError`` where the store does not give a part now: its filters have no
-    slices then, and are asked one by one.
+    ``SkipstoneError`` or ``OSError`` if a part cannot be read now: then its filters have no slices,
+    and are asked one by one.
     """
     snapshot = store.snapshot()
     for reason in snapshot.reasons:
@@ -167,7 +167,7 @@ def check_tail(storage: Storage, path: str) -> None:
 
 
 def unowned(paths: Collection[str], location: Location) -> list[str]:
-    """Those of ``paths`` that are slices of a part that is not among them."""
+    """The slices among ``paths`` whose part is not among them."""
     return [
         path
         for path in paths

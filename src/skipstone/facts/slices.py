@@ -2,16 +2,16 @@
 
 The layout is in ``indexes/bloom_slices.py``. A compaction makes the slices of each part that has
 none, from the filters in the part (``slice_upkeep.py``). So a part that a later compaction leaves
-as it is keeps its slices, and new facts cost slices of their own part only.
+unchanged keeps its slices, and new facts only need slices of their own part.
 
 Slices belong to a part by its name, which is the hash of its footer. A part is never changed, and
 its rows are matched with the listing of files like those of any part, so slices are exactly as
 fresh as the part. Slices of a part that is gone mean nothing: ``compact`` and ``drop`` remove them
 with their part, and ``vacuum`` removes what a killed run left.
 
-They are advice. Where they are absent, damaged, of a newer version, or of another part, the filters
-in the part are asked, with a reason. An encrypted index has none: rows of bits in the clear would
-tell which values its files hold.
+Slices are advice. If they are absent, damaged, of a newer version, or of another part, the filters
+in the part are asked, with a reason. An encrypted index has no slices: unencrypted rows of bits
+would reveal which values its files hold.
 """
 
 from __future__ import annotations
@@ -201,7 +201,7 @@ def read_back_sliced(
 def _without_values(
     type: pa.DataType, rows: NDArray[np.int64], nulls: NDArray[np.int64], files: int
 ) -> Stored:
-    """Rows whose values are in slices alone, of files that are not matched with them yet."""
+    """Rows whose values are only in slices, of files that are not matched with them yet."""
     return Stored(
         type=type,
         values=pa.nulls(0, pa.binary()),

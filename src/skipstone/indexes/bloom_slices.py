@@ -1,9 +1,8 @@
 """Bit slices of Bloom filters: the filters of many files, stored by bit position.
 
-A lookup asks ``k`` bits of every file's filter. By file, these bits lie in as many places as there
-are files. Here the bits at one position lie together: a lookup reads ``k`` rows of one bit per
-file and combines them by AND, whatever the size of the filters. It has the answers of the filters
-themselves, bit for bit.
+A lookup asks ``k`` bits of every file's filter. Stored by file, these bits are in as many places as
+there are files. Here the bits at one position lie together: a lookup reads ``k`` rows of one bit
+per file and combines them by AND, for filters of any size. The answers equal those of the filters.
 
 One object holds the slices of one fact part, for every Bloom filter column of the part::
 
@@ -37,9 +36,9 @@ for a million files and ``k = 7``, the most that builds choose. The members are 
 part that are set, ascending, in a bitmap of ``ceil(rows / 8)`` bytes at ``members`` with CRC-32
 ``crc``; without ``members`` every row is one.
 
-The **rest** are filters of sizes that fewer than ``LEAST_GROUP`` files have. They are stored as
-they are: ``files`` fact rows (int32), ``files + 1`` offsets (int64), and the filters. A fact row in
-no group and not in the rest has no filter.
+The **rest** are filters of sizes that fewer than ``LEAST_GROUP`` files have. They are stored whole:
+``files`` fact rows (int32), ``files + 1`` offsets (int64), and the filters. A fact row in no group
+and not in the rest has no filter.
 
 Spark's sketch spreads the bits of a value over the whole filter. Blocks of the filter could not
 be stored together to save reads, as they could for the split-block filters of Parquet.
@@ -69,16 +68,16 @@ if TYPE_CHECKING:
 
 
 MAGIC = b"SKSLICES"
-#: bytes at the end that have the place of the directory
+#: the bytes at the end that give the place of the directory
 TAIL = struct.Struct("<II8s")
 VERSION = 1
-#: fewer files of one size are not worth slices: a row would be mostly checksum
+#: fewer files of one size get no slices: a row would be mostly checksum
 LEAST_GROUP = 256
-# A larger share of the files in the rest, and a column has no slices.
+# If a larger share of the files is in the rest, the column gets no slices.
 _MOST_REST = 0.25
 _MOST_WORDS, _MOST_GROUPS, _MOST_COLUMNS = 1 << 28, 4_096, 10_000
 _LONGEST_DIRECTORY = 64 << 20
-# Bytes of filters that are transposed at a time.
+# How many bytes of filters are transposed at a time.
 _BLOCK = 1 << 22
 #: position -> row
 SWAP = 56
@@ -115,7 +114,7 @@ class SliceGroup:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SliceRest:
-    """Filters that are stored as they are: ``length`` bytes from ``at``."""
+    """Filters that are stored whole: ``length`` bytes from ``at``."""
 
     files: int
     at: int
@@ -355,7 +354,7 @@ def _transposed(chunk: BlobChunk, rows: NDArray[np.int64], words: int) -> Iterat
     for low in range(0, nbytes, step):
         high = min(low + step, nbytes)
         q = np.arange(low, high)
-        # The bytes of a file lie in blocks with headers between them, and are copied from there.
+        # The bytes of a file's filter lie between headers of blocks, and are copied from there.
         held = np.zeros((padded, len(q)), np.uint8)
         every = max(1, _BLOCK // len(q))
         for first in range(0, count, every):

@@ -1,11 +1,11 @@
-"""Bloom filters asked through their bit slices (``bloom_slices.py``), by range reads.
+"""Answers for Bloom filters by range reads of their bit slices (``bloom_slices.py``).
 
 ``needs`` names the rows of the asked positions, ``k`` for each value and group of files; ``answer``
 combines them. The answers are those of the filters, which stay in the facts. Slices are a second
-way to the same filters: where a row is lost or its checksum is wrong, the filters of that part are
-asked one by one, with a reason.
+copy of the filters: if a row is lost or its checksum is wrong, the filters of that part are asked
+one by one, with a reason.
 
-Nothing but the members of the groups is held in memory: some bytes per file.
+Only the members of the groups are held in memory: a few bytes per file.
 """
 
 from __future__ import annotations
@@ -41,9 +41,9 @@ if TYPE_CHECKING:
 
 Bits: TypeAlias = "NDArray[np.uint8]"
 
-# A long IN list that would read more than this is answered by the filters themselves.
+# If a long IN list would read more bytes than this, the filters themselves answer it.
 _MOST_BYTES = 256 * 1024 * 1024
-# Filters that damaged slices may make a plan read.
+# The most bytes of filters that a plan reads because of damaged slices.
 _MOST_FILTERS = 1 << 30
 
 
@@ -166,24 +166,24 @@ class SlicedBloom(Bloom):
     # -- what is asked -----------------------------------------------------------------------------
 
     def _says(self, leaf: Leaf) -> bool:
-        """Whether the filters say anything of a leaf."""
+        """Whether the filters can answer a leaf."""
         return not self.by_chance(np.array([len(leaf.values)]))[0]
 
     def _items(self, leaf: Leaf) -> tuple[Items, Hashed]:
-        """What is looked up, and the hashes that are known."""
+        """The items that are looked up, and the known hashes."""
         if isinstance(leaf.values, tuple):
             return items_of(leaf), {}
         return items_of(leaf), leaf.values.cache.setdefault("bloom hashes", {})
 
     def _joined(self, leaf: Leaf, bits: Iterator[Bits]) -> Bits:
-        """From the files that may have each item, those that may have a match."""
+        """The files that may have a match, from those that may have each item."""
         found = next(bits)
         for each in bits:
             found = found | each
         return found
 
     def _some(self, leaf: Leaf, blobs: BlobColumn) -> BoolArray:
-        """The same of filters as they are."""
+        """The same for whole filters."""
         return blobs.might_contain_any(items_of(leaf))
 
     # -- what they say -----------------------------------------------------------------------------
@@ -290,7 +290,7 @@ class _Lost(Exception):
 
 
 class SlicedText(SlicedBloom):
-    """The same of grams and tokens; ``kind`` is their definition."""
+    """The same for grams and tokens; ``kind`` is their definition."""
 
     cost = 10.5
     ops = TextIndex.ops
@@ -299,7 +299,7 @@ class SlicedText(SlicedBloom):
     def __init__(self, kind: TextIndex) -> None:
         super().__init__(kind.column)
         self.kind = kind
-        # A plan may ask both, and usage tells them apart.
+        # A plan may ask both, and usage distinguishes them.
         self.name = f"{kind.name} slices"
 
     def _says(self, leaf: Leaf) -> bool:

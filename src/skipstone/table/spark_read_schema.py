@@ -1,7 +1,8 @@
-"""A table as plain Spark reads it: the DataFrame, and its schema, of files that differ too.
+"""A table as plain Spark reads it: the DataFrame and its schema, also if the schemas of files
+differ.
 
-Spark takes the schema of one file. Its ``mergeSchema`` refuses most types that widen, so the schema
-of all files is given to it.
+Spark takes the schema of one file, and its ``mergeSchema`` refuses most types that widen. So Spark
+is given the schema of all files.
 """
 
 from __future__ import annotations
@@ -108,8 +109,8 @@ _SUMMARIES = ("_common_metadata", "_metadata")
 def schema_without_spark(
     table: OpenTable, plan: Plan, settings: Mapping[str, str], columns: Sequence[str] | None
 ) -> StructType | None:
-    """The schema that Spark would find for ``columns``, where it is certain without asking Spark to
-    list the files: all files have one schema of plain types, and no setting is about schemas."""
+    """The schema that Spark would find for ``columns``, if that is certain without a listing by
+    Spark: all files have one schema of plain types, and no setting affects schemas."""
     found, listing = plan.schema, plan.listing
     if found is None or found.distinct != 1 or not len(listing):
         return None
@@ -136,7 +137,7 @@ def schema_without_spark(
 def schema_for_spark(
     table: OpenTable, spark: SparkSession, options: Mapping[str, str]
 ) -> tuple[Mapping[str, str], WholeSchema]:
-    """``options`` and the schema for Spark's reader: that of all files, where these differ.
+    """``options`` and the schema for Spark's reader: that of all files, if they differ.
 
     Spark takes the schema of one file, and ``mergeSchema`` refuses most types that widen. It is
     used only where a column has Spark's own metadata (a default, a collation, an interval), which
@@ -217,8 +218,8 @@ def _lists_sidecars(frame: DataFrame, spark: SparkSession) -> bool:
 def schema_by_spark(
     table: OpenTable, spark: SparkSession, columns: Sequence[str] | None
 ) -> tuple[StructType | None, str]:
-    """The schema that Spark finds, where a reader of pages gives exactly these types; or why it
-    does not."""
+    """The schema that Spark finds, if a reader of pages returns exactly these types; else why
+    not."""
     if table.snapshots() is not None:  # its log has the schema
         return spark_schema(table, columns), ""
     native = plain_frame(table, spark, {})

@@ -9,17 +9,16 @@ body in the buffer of all chunks, ``SIZE`` its length after decompression. ``LEV
 of the levels of a v2 page, -1 for v1, -2 for v1 with levels that are not RLE. ``COMPRESSED`` is 0
 or 1, ``CRC`` the checksum or -1. ``FIRST`` is the first row.
 
-Pages are decompressed when they are needed, a dictionary by Snappy as far as it is needed:
-``PLACE`` is where the body goes, ``READY`` how many bytes of it are there (-1 before the first),
-``NEXT`` where decompression goes on, ``HOW`` one of ``COPIED``, ``SNAPPY`` and ``OTHER``.
+Pages are decompressed when they are needed, a Snappy dictionary only as far as needed. ``PLACE`` is
+where the body goes, ``READY`` how many bytes of it are decompressed (-1 before the first), ``NEXT``
+where decompression continues, ``HOW`` one of ``COPIED``, ``SNAPPY`` and ``OTHER``.
 
 A span is where a chunk lies, its rows, its codec, and its size after decompression as the footer
 claims it, int64 (n, 5):
 
     OFFSET LENGTH ROWS CODEC DECODED
 
-The ``status`` of a chunk says why it was given up: 1 page headers, 2 compression, 3 encoding,
-4 values.
+The ``status`` of a chunk says why it failed: 1 page headers, 2 compression, 3 encoding, 4 values.
 
 Every size that a page claims is checked before it is used: against its chunk, against what its
 codec can yield, and in sum against the limit of memory.
@@ -77,7 +76,7 @@ ROOM: Final = 96
 BEHIND: Final = 32
 
 
-#: gives this many bytes, whose content means nothing
+#: returns this many bytes of undefined content
 Room: TypeAlias = "Callable[[int], NDArray[np.uint8]]"
 
 
@@ -100,7 +99,7 @@ class BulkKernels:
     copy_some: Callable[..., Any]
 
 
-#: In values: below the total, other readers take less time than the kernels take to load.
+#: The limits in values: below the total, other readers take less time than loading the kernels.
 KERNELS: Final = CompiledKernels[BulkKernels](
     module=f"{__package__}.bulk_jit",
     once=8_000_000,
@@ -172,7 +171,7 @@ class BulkChunks:
     nulls: NDArray[np.int64] = field(init=False)
 
     def walked(self) -> bool:
-        """Finds the pages; whether they are there and may be decompressed."""
+        """Finds the pages; returns whether they are complete and may be decompressed."""
         self.status = self.failed.astype(np.int64)
         pages = self._walked()
         if pages is None:
@@ -223,7 +222,7 @@ class BulkChunks:
                 self.status[chunk] = 1
 
     def _placed(self) -> bool:
-        """Gives each page its place; False where they take more memory than the limit."""
+        """Gives each page its place; False if they take more memory than the limit."""
         pages = self.pages
         codec = self.codec[pages[:, CHUNK]]
         snappy = codec == CompressionCodec.SNAPPY
@@ -255,7 +254,7 @@ class BulkChunks:
         self.kernels.unpack(self.buffer, self.pages, wanted, self.status, self.plain)
 
     def unpack_others(self, wanted: NDArray[np.bool_]) -> None:
-        """Decompresses those of these pages that the kernels leave to others."""
+        """Decompresses the pages, among these, that the kernels cannot decompress."""
         pages = self.pages
         others = wanted & (pages[:, HOW] == OTHER) & (pages[:, READY] < 0)
         for n in np.flatnonzero(others & (self.status[pages[:, CHUNK]] == 0)).tolist():
@@ -347,7 +346,7 @@ class BulkChunks:
         return number_array(self.kind, out, validity_buffer(self.valid, self.nulls))
 
     def scratch(self, type: Any) -> NDArray[Any]:
-        """Room for a number per value of any data page: at most the rows of its chunk."""
+        """Memory for a number per value of any data page: at most the rows of its chunk."""
         data = self.pages[self.pages[:, VERSION] > 0, VALUES]
         return np.empty(int(data.max(initial=0)), type)
 
@@ -359,7 +358,7 @@ def blank(
     nulls: NDArray[np.int64],
     values: NDArray[Any] | None,
 ) -> None:
-    """Makes the rows of failed chunks null, so that no array holds what was not decoded."""
+    """Makes the rows of failed chunks null, so that no array holds undecoded bytes."""
     for chunk in np.flatnonzero(status != 0).tolist():
         start, stop = first[chunk], first[chunk + 1]
         if len(valid):

@@ -1,12 +1,12 @@
 """Whole columns of many files, decoded together.
 
-Where many files are read, the time goes into opening, calling and combining, file by file and page
+When many files are read, most time goes into opening, calling and combining, file by file and page
 by page. Here the chunks of one column in a batch of row groups are read into one buffer, and each
 step (page headers, decompression, levels, values) is one call of compiled code over all of them,
 without the lock of the interpreter (``bulk_jit``). The result is one Arrow array: for strings by
 dictionary, indices into the dictionaries of all chunks, one after another.
 
-This is a faster way to the same values, for the usual forms:
+This is a faster way to read the same values, for the usual forms:
 
     columns       flat, plaintext, in the file itself
     types         integers, floats, dates, times and decimals of INT32 and INT64; strings and binary
@@ -67,7 +67,7 @@ if TYPE_CHECKING:
     from .selection import SelectedField
 
 
-# Bytes and arrays that ``Scratch`` keeps for each thread.
+# The most bytes and arrays that ``Scratch`` keeps for each thread.
 _MOST_KEPT: Final = 64 << 20
 _ARRAYS_KEPT: Final = 4
 # The encodings of values and of levels. Writers name BIT_PACKED for a required column, which has no
@@ -154,12 +154,12 @@ def _kind(selected: SelectedField) -> BulkKind | None:
     return _shared(type, leaf.type, leaf.max_definition_level == 1) if usual else None
 
 
-# One object for equal kinds: types of Arrow take long to compare.
+# Equal kinds share one object: comparing types of Arrow takes long.
 _shared = lru_cache(1024)(BulkKind)
 
 
 def _spans(footer: FooterArrays, leaf: int) -> NDArray[np.int64]:
-    """The spans of the chunks of a leaf; an offset of -1 where one is unusual."""
+    """The spans of the chunks of a leaf; the offset of an unusual one is -1."""
     rows, stop = footer.group("num_rows"), footer.chunk("stop")[:, leaf]
     start = footer.chunk("start")[:, leaf]
     usual = (
@@ -178,7 +178,7 @@ def _spans(footer: FooterArrays, leaf: int) -> NDArray[np.int64]:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class FilePart:
-    """What is read of the file at ``path``: for each column the spans of chunks."""
+    """A read of the file at ``path``: for each column the spans of chunks."""
 
     path: str
     reader: PinnedReader
@@ -187,8 +187,8 @@ class FilePart:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class BulkColumns:
-    """The decoded columns; ``done[i]`` is False where part ``i`` was not decoded, and its values
-    mean nothing.
+    """The decoded columns; ``done[i]`` is False if part ``i`` was not decoded: then its values are
+    undefined.
 
     ``first[c]`` are the rows of column ``c`` before each part, and all its rows at the end.
     """
@@ -264,7 +264,7 @@ def _column(chunks: BulkChunks, lazy: bool) -> tuple[pa.Array | StoredColumn, ND
             return chunks.decoded()
         if chunks.walked():
             return StoredColumn(chunks), chunks.status != 0
-    except MemoryError:  # pages that claim much, where less is allowed to the process
+    except MemoryError:  # pages that claim more memory than the process may use
         pass
     return chunks.nothing
 
@@ -289,7 +289,7 @@ def new_memory(size: int) -> NDArray[np.uint8]:
 
 
 class Scratch:
-    """Memory that is used again: new pages of memory cost more than the copies that fill them."""
+    """Memory for repeated use: new pages of memory cost more than the copies that fill them."""
 
     def __init__(self, threads: int = 1) -> None:
         self._threads = threads
@@ -299,7 +299,7 @@ class Scratch:
 
     @contextmanager
     def lease(self) -> Iterator[Room]:
-        """Gives arrays that are taken back at the end of the block."""
+        """Lends arrays until the end of the block."""
         given: list[NDArray[np.uint8]] = []
 
         def room(size: int) -> NDArray[np.uint8]:
@@ -342,7 +342,7 @@ def fetched(
     order = np.lexsort((every[:, 0], owner))
     every, owner = every[order], owner[order]
     if gap:
-        # What lies between two ranges goes where it is not read.
+        # The bytes between two ranges are put where nothing reads them.
         stop = every[:-1, 0] + every[:-1, 1]
         between = every[1:, 0] - stop
         near = np.flatnonzero((owner[1:] == owner[:-1]) & (between > 0) & (between <= gap))

@@ -65,7 +65,7 @@ def _spread(out: Any, valid: Any, to: Any, count: Any, held: Any) -> None:
 
 @register_jitable
 def _codes(plain: Any, start: Any, stop: Any, entries: Any, out: Any) -> Any:
-    """Fills ``out`` with indices below ``entries``; whether they are."""
+    """Fills ``out`` with indices; returns whether all are below ``entries``."""
     if start >= stop or entries == 0:
         return False
     width = np.int64(plain[start])
@@ -85,7 +85,7 @@ def _codes(plain: Any, start: Any, stop: Any, entries: Any, out: Any) -> Any:
 def _noted(
     optional: Any, valid: Any, nulls: Any, chunk: Any, to: Any, count: Any, held: Any
 ) -> Any:
-    """Notes the nulls of a page; whether there are any."""
+    """Records the nulls of a page; returns whether there are any."""
     if held < count:
         nulls[chunk] += count - held
         return True
@@ -126,8 +126,8 @@ def flags(
     data: Any, plain: Any, pages: Any, optional: Any, base: Any, entries: Any,
     status: Any, of_words: Any, out: Any, valid: Any, nulls: Any, some: Any,
 ) -> None:  # fmt: skip
-    """For each row of a page by dictionary the flag in ``of_words`` of its entry, 0 for nulls.
-    Chunks without a flag are passed over: ``out`` is 0. The indices stay in ``some``, which the
+    """For each row of a dictionary-encoded page, the flag of its entry in ``of_words``, 0 for
+    nulls. Chunks without a flag are skipped: ``out`` is 0. The indices stay in ``some``, which the
     processor's cache holds."""
     for n in range(len(pages)):
         page = pages[n]
@@ -187,7 +187,7 @@ def fixed(
         chunk, to = page[CHUNK], page[FIRST]
         if status[chunk] != 0:
             continue
-        # Page by page: what is decompressed is still in the processor's cache.
+        # Page by page, because decompressed bytes are still in the processor's cache.
         if not unpacked(data, page, plain, page[SIZE]):
             status[chunk] = 2
             continue
@@ -256,7 +256,8 @@ def strings(
     some: Any,
 ) -> Any:  # fmt: skip
     """Strings back to back, plain or from the dictionaries (``starts`` and ``letters``, as from
-    ``words``). ``offsets`` are of all rows. The bytes in ``out``, or -1 where they do not fit."""
+    ``words``). ``offsets`` are of all rows. Returns the bytes in ``out``, or -1 if they do not
+    fit."""
     end, n = np.int64(0), 0
     for chunk in range(len(first) - 1):
         to = first[chunk]

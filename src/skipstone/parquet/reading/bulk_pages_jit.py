@@ -97,7 +97,7 @@ def _lowest(typing_context: Any, word: Any) -> Any:
 
 
 def _swapped(typing_context: Any, word: Any) -> Any:
-    """The bytes in the other order."""
+    """The bytes in reverse order."""
 
     def code(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         return builder.bswap(arguments[0])
@@ -123,7 +123,7 @@ def _as_word(typing_context: Any, value: Any) -> Any:
     return types.uint64(types.float64), code
 
 
-# The typing context is numba's to pass: a type checker would ask the callers for it.
+# numba passes the typing context; a type checker would expect it from the callers.
 copy32: Any = intrinsic(_copy32)
 equal64: Any = intrinsic(_equal64)
 lowest: Any = intrinsic(_lowest)
@@ -134,7 +134,7 @@ as_float: Any = intrinsic(_as_float)
 _PLAIN: Final = int(Encoding.PLAIN)
 _PLAIN_DICTIONARY: Final = int(Encoding.PLAIN_DICTIONARY)
 _RLE: Final = int(Encoding.RLE)
-# Decompression goes on this many bytes at a time.
+# How many bytes are decompressed at a time.
 _STEP: Final = 1 << 12
 
 for _helper in headers.HELPERS:
@@ -143,8 +143,8 @@ for _helper in headers.HELPERS:
 
 @register_jitable
 def _fill(page: Any, header: Any, first: Any, left: Any) -> Any:
-    """A row of the page table by the integers of a header; whether it is a page that may be next:
-    a dictionary is the ``first``, and ``left`` values are not there yet."""
+    """Fills a row of the page table from the integers of a header. Returns whether the page may
+    come next: a dictionary must be the ``first``, and ``left`` values are missing."""
     kind = header[headers.TYPE]
     page[STORED], page[SIZE] = header[headers.COMPRESSED], header[headers.UNCOMPRESSED]
     page[VALUES], page[ENCODING] = header[headers.NUM_VALUES], header[headers.ENCODING]
@@ -168,9 +168,9 @@ def _fill(page: Any, header: Any, first: Any, left: Any) -> Any:
 def walk(
     data: Any, starts: Any, stops: Any, rows: Any, status: Any, pages: Any, header: Any, stack: Any
 ) -> Any:
-    """Fills ``pages`` with those of all chunks; their number, or -1 where there are more than fit.
-    A walk ends when a chunk has its values: ``rows[c]`` are those before it. ``header`` and
-    ``stack`` are scratch of ``page_headers``."""
+    """Fills ``pages`` with those of all chunks; returns their number, or -1 if they do not fit. The
+    walk of a chunk ends when it has its values: ``rows[c]`` counts those of the chunks before.
+    ``header`` and ``stack`` are scratch of ``page_headers``."""
     n: Any = 0
     for chunk in range(len(starts)):
         at, end, left, first = starts[chunk], stops[chunk], rows[chunk + 1] - rows[chunk], True
@@ -194,7 +194,7 @@ def walk(
 
 @register_jitable(forceinline=True)
 def move(data: Any, at: Any, out: Any, to: Any, length: Any) -> None:
-    """Copies bytes; up to 31 more where both have them."""
+    """Copies bytes, and up to 31 more if both buffers have them."""
     k = 0
     if at + length + 32 <= len(data) and to + length + 32 <= len(out):
         while k < length:
@@ -283,8 +283,8 @@ def snappy(
 
 @register_jitable
 def unpacked(data: Any, page: Any, plain: Any, enough: Any) -> Any:
-    """Decompresses a page up to ``enough`` bytes of its body, and some more, if it is not yet;
-    whether it is."""
+    """Decompresses a page up to at least ``enough`` bytes of its body, unless that is done; returns
+    whether it succeeded."""
     if page[READY] >= enough:
         return True
     enough = min(page[SIZE], enough + _STEP)
