@@ -85,7 +85,7 @@ class CompiledKernels(Generic[K]):
         return self.is_loaded or self.spent + work >= min(self.once, self.total) * self.share
 
     def load(self) -> K:
-        """The kernels, whatever the work is. Raises what their module raises."""
+        """The kernels, for any amount of work. Raises the errors of their module."""
         if self._loaded is None or not self.is_loaded:
             self._loaded = _compiled(self.module)
         return self._loaded
@@ -143,7 +143,7 @@ class _ExitingError(Exception):
 
 
 class _UntilExit:
-    """Kernels that are not called any more once the main thread has ended."""
+    """Kernels that are no longer called once the main thread has ended."""
 
     def __init__(self, kernels: Any) -> None:
         self._kernels = kernels

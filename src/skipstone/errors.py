@@ -58,8 +58,8 @@ def in_words(error: Exception, path: str | None = None) -> str:
 
 
 def first_line(error: BaseException, most: int = 300) -> str:
-    """The first ``most`` characters of what another library says in lines; its class where it says
-    nothing."""
+    """The first ``most`` characters of another library's message of several lines; its class if the
+    message is empty."""
     return (next(iter(str(error).splitlines()), "") or type(error).__name__)[:most]
 
 

@@ -31,7 +31,7 @@ UNITS_PER_SECOND: dict[str, int] = {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**
 
 _SCHEME = re.compile(r"^([A-Za-z][A-Za-z0-9+.\-]*):(?=/|$)")
 _FAMILY = {"s3a": "s3", "s3n": "s3", "gcs": "gs", "wasbs": "wasb", "abfss": "abfs"}
-#: Families of object stores: a path begins with a bucket or container, whatever its slashes.
+#: Families of object stores: a path begins with a bucket or container, with any number of slashes.
 OBJECT_STORES = frozenset(
     {"s3", "gs", "abfs", "az", "azure", "adl", "http", "https", "oss", "cos", "obs", "r2"}
 )

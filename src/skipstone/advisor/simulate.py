@@ -68,7 +68,7 @@ if TYPE_CHECKING:
     from .sampling import AdviceRequest
 
 
-# Deprecated; or a Bloom filter of one size for all files, which answers no more than another one.
+# Deprecated; or a Bloom filter of one size for all files, which answers the same as another one.
 _NO_CANDIDATES = frozenset({"bsi", PaimonBloom.name})
 _PATTERNS = frozenset({Op.LIKE, Op.STARTS_WITH})
 _OF_NULLS = frozenset({Op.IS_NULL, Op.NOT_NULL})

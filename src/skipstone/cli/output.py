@@ -49,7 +49,7 @@ _AFTER = {
     "ingest": "rows that were committed are in the table, and no others",
     "check": "what was repaired is kept",
 }
-# An interrupted process ends after this time, whatever its threads do.
+# An interrupted process ends after this time, even if its threads still run.
 _SECONDS_TO_END = 0.7
 # When the verb of this process began: at first, when this module was imported.
 _clock = {"imported": time.perf_counter()}

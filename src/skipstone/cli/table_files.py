@@ -325,7 +325,7 @@ def cluster(
     from skipstone.parquet.writing.retrofit_needs import parse_bloom
     from skipstone.table.cluster import prepared
 
-    # A mistake is told before Spark starts.
+    # Mistakes are reported before Spark starts.
     work = prepared(
         table.open(),
         by,

@@ -115,7 +115,7 @@ class TableScan:
             return Explanation(self.plan)
         with metered() as meter:
             if query.orders and query.limit is not None and query.bounds is not None:
-                # The search orders many files by their facts, and these tell NaN apart.
+                # The search orders many files by their facts, and these distinguish NaN.
                 name = query.orders[0].column
                 floats = pa.types.is_floating(query.footers.table.schema.field(name).type)
                 if floats or int(np.count_nonzero(self.plan.keep)) > FILES:

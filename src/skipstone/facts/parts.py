@@ -230,8 +230,8 @@ class Part:
                     # It joins ranges, those that are held with others.
                     pre_buffer=storage.remote and self.held is None,
                 )
-                # A thread of Arrow's that frees bytes of Python after Python ended aborts it. Of
-                # a few rows, one thread reads columns faster than several that share them.
+                # If a thread of Arrow frees bytes of Python after Python ended, the process aborts.
+                # For a few rows, one thread reads columns faster than several.
                 threads = self.held is None and self.rows > _FEW
                 if self.group is None:
                     table = reader.read(columns=held, use_threads=threads)

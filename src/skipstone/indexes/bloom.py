@@ -91,7 +91,7 @@ if TYPE_CHECKING:
 
 #: false positive probability by default, for a table of few files; and for one of very many
 FPP, LEAST_FPP = 0.01, 1e-5
-#: files that may be read for nothing, in expectation, before filters count as outgrown
+#: the expected number of files read in vain from which on filters count as outgrown
 MOST_IN_VAIN = 4
 #: most bytes of one filter by default
 MAX_BYTES = 8 * 1024 * 1024
@@ -196,7 +196,7 @@ class Bloom(PerFile):
         return text, f"{self.column}:bloom{limit}"
 
     def _in_vain(self, files: int) -> bool:
-        """Whether more files are read for nothing than finer filters would let through."""
+        """Whether more files are read in vain than with finer filters."""
         return self.fpp * files > MOST_IN_VAIN and fpp_for(files) < self.fpp
 
     def stored_type(self, type: pa.DataType) -> pa.DataType:
@@ -255,11 +255,11 @@ class Bloom(PerFile):
         return first, np.maximum(first, last)
 
     def by_chance(self, keys: I64) -> BoolArray:
-        """Whether a filter probably holds one of this many keys whatever it is a filter of."""
+        """Whether any filter probably holds one of this many keys by chance."""
         return np.asarray(keys * self.fpp > _BY_CHANCE)
 
     def silence(self, leaf: Leaf) -> str:
-        """Why it says nothing about a leaf."""
+        """Why the index cannot answer a leaf."""
         if leaf.op not in self.ops:
             return super().silence(leaf)
         return f"of {len(leaf.values):,} keys, a filter with fpp={self.fpp!r} holds one by chance"

@@ -304,7 +304,7 @@ class PaimonIndex(Index):
         raise NotImplementedError
 
     def warn(self, text: str) -> None:
-        """Logs that the index says nothing, once for each ``text``."""
+        """Logs that the index cannot answer, once for each ``text``."""
         assert self.stored is not None
         warned = self.stored.cache.setdefault("warned", set())
         if text not in warned:

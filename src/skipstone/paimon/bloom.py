@@ -221,7 +221,7 @@ class PaimonBloom(PaimonIndex):
             raise FormatError("an index with another checksum")
 
     def _silent(self, corrupt: int, lost: int) -> list[Reason]:
-        """Why the filters of some files say nothing; one warning is logged."""
+        """Why the filters of some files cannot answer; logs one warning."""
         reasons = []
         for count, cause, text in (
             (corrupt, Cause.CORRUPT, "not where the facts say, or damaged"),

@@ -200,8 +200,8 @@ def from_key(key: Key, type: pa.DataType) -> Value:
 
 # Masks of the bits of a word that its first 0 to 8 bytes cover.
 _LEFT = np.array([(1 << 64) - (1 << (64 - 8 * count)) for count in range(9)], np.uint64)
-# Fewer byte strings are compared as they are. So are others at first: their words take as long as
-# so many comparisons.
+# Fewer byte strings are compared directly. So are others at first: making their words takes as long
+# as so many comparisons.
 _MANY, _OFTEN = 10_000, 8
 
 

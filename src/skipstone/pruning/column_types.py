@@ -337,7 +337,7 @@ def overflown(values: pa.Array) -> str | None:
     """Why timestamps (microseconds) that were INT96 cannot be trusted; else ``None``.
 
     Days before the Julian epoch, and sums past 64 bits, wrap around in Spark's writer. Its own
-    reader undoes that; Arrow's, which takes days and nanoseconds for unsigned, does not.
+    reader undoes that; Arrow's, which reads days and nanoseconds as unsigned, does not.
     """
     found = pc.min_max(values.view(pa.int64()))
     least, most = found["min"].as_py(), found["max"].as_py()

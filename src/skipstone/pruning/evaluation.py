@@ -93,7 +93,7 @@ class Question:
             self.fail(error, said)
 
     def fail(self, error: Exception, said: set[str] | None = None) -> None:
-        """Makes this evidence say nothing from now on, because of ``error``."""
+        """Stops asking this evidence, because of ``error``."""
         warning = f"{self.name} says nothing: {type(error).__name__}: {error}"
         if said is None or warning not in said:
             log.warning("%s", warning)

@@ -325,8 +325,8 @@ def column_fields(definitions: Iterable[Index], schema: pa.Schema) -> dict[str, 
 
 
 def expression_of(column: str, schema: pa.Schema) -> Expression:
-    """The expression that an index is built on, over a table's schema; ``UnsupportedError`` where
-    it is another one there."""
+    """The expression that an index is built on, over a table's schema; ``UnsupportedError`` if it
+    means another expression there."""
     from skipstone.predicate.indexed import read_expression
 
     try:
@@ -484,7 +484,7 @@ class PerFile(Index):
         return Answer(bounds=bounds, reasons=lacking)
 
     def silence(self, leaf: Leaf) -> str:
-        """Why it says nothing about a leaf."""
+        """Why the index cannot answer a leaf."""
         return f"says nothing about {leaf.op}"
 
     def _lacking(self, count: int, total: int) -> tuple[Reason, ...]:

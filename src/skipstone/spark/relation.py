@@ -169,8 +169,8 @@ _SESSION_ZONE = "spark.sql.session.timeZone"
 #: not a setting: the zone in which ORC's reader shows a timestamp that was written in another one
 JVM_ZONE = "user.timezone"
 
-# Options about the selection of files, speed, inference (the schema has its result), and malformed
-# records (there are none). In lower case; every other option counts.
+# Options about the selection of files, speed, inference (the schema contains its result), and
+# malformed records (there are none). In lower case; every other option counts.
 _HARMLESS = frozenset(
     {
         "__globpaths__",

@@ -93,7 +93,7 @@ class Storage(Protocol):
         meanwhile."""
 
     def keep_ahead(self, ranges: Sequence[ByteRange], versions: Mapping[str, ObjectId]) -> None:
-        """An object store reads ``ranges`` of these versions and keeps them likewise."""
+        """An object store also reads ``ranges`` of these versions and keeps them."""
 
     def read_ranges(
         self, ranges: Sequence[ByteRange], versions: Mapping[str, ObjectId] | None = None

@@ -307,8 +307,8 @@ class ObjectStorage(RemoteReads):
 
 
 def _whole(path: str, answer: GetResult) -> memoryview:
-    """The bytes of an answer: all that it announced. Fewer must not be taken for a damaged object,
-    which a vacuum would remove."""
+    """The bytes of an answer: all that it announced. An answer with fewer bytes must not look like
+    a damaged object, which a vacuum would remove."""
     data, (start, stop) = memoryview(bytes(answer.bytes())), answer.range
     if len(data) != stop - start:
         raise OSError(f"{path}: the store sent {len(data):,} of {stop - start:,} bytes")

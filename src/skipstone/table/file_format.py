@@ -125,8 +125,8 @@ class ParquetFormat:
         if self.some is not None:
             reader, paths = reader.option("basePath", self.root), self.some().paths
         reader = reader if schema is None else reader.schema(schema)
-        # Names are names, whatever Hadoop reads as a pattern. Without patterns, Spark lists several
-        # such names more than once.
+        # Hadoop would read some characters of names as patterns. Without patterns, Spark lists
+        # several such names more than once.
         if len(paths) == 1:
             reader = reader.option("__globPaths__", "false")
         else:

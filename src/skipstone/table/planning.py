@@ -311,7 +311,7 @@ def _file_bounds(matches: Sequence[MatchedFacts], partitions: PartitionColumns) 
     def bounds(column: str) -> Intervals | None:
         if not matches[0].snapshot.in_batches or column_path(column)[0].lower() in folders:
             return None
-        # Bounds by the facts of some files say nothing of the others.
+        # Bounds by the facts of some files do not hold for the others.
         for index in (index for each in matches for index in each.evidence({column})):
             if isinstance(index, MinMax) and index.column == column and index.stored is not None:
                 stored = index.stored

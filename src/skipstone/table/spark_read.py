@@ -151,7 +151,7 @@ def _against(
     where: str | None,
     options: Mapping[str, str],
 ) -> str | None:
-    """Why pages are not an option, whatever their cost."""
+    """Why reading pages is impossible, independent of its cost."""
     if not table.is_parquet:
         return "source files"
     if table.catalog is not None:

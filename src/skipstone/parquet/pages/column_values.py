@@ -287,7 +287,7 @@ def decode_data_page(
                 "levels longer than their page", expected=page.uncompressed_page_size, got=at
             )
         data = body[at:]
-        # A writer may write no bytes for no values, whatever its codec writes for empty input.
+        # A writer may write no bytes for no values, even if its codec writes some for empty input.
         data = _decompressed(codec if page.is_compressed else 0, data, size) if size else data[:0]
     else:
         data = _decompressed(codec, body, page.uncompressed_page_size)

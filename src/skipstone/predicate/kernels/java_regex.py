@@ -27,7 +27,7 @@ from ..operands import Unusable
 
 #: what stands between two texts of a match
 GAP = ""
-# Alternatives that are told apart; of more, nothing is known.
+# The most alternatives that are examined; with more, nothing is known.
 _MOST = 16
 _ENDS = "\n\r\x85\u2028\u2029"
 _CLASSES = {

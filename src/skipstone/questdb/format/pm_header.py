@@ -243,8 +243,8 @@ class PmHeader:
         before = len(wanted) - 4
         if before < 0 or not self.names_start + len(wanted) <= end <= self.size:
             return None
-        # Words at each of the four alignments: that takes the same time whatever the names are.
-        # Names often begin alike and seldom end so.
+        # Words at each of the four alignments: that takes the same time for any names. Names often
+        # begin alike, but seldom end alike.
         (tail,) = _U32.unpack_from(wanted, before)
         places: list[int] = []
         for start in range(self.names_start + before, self.names_start + before + 4):
