@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
+import re
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -26,6 +27,17 @@ ALONE = [p for p in PAGES if p not in WITH_SPARK | ELSEWHERE and python_examples
 def test_pages_with_examples_are_found() -> None:
     assert len(ALONE) >= 4
     assert {"docs/tutorial.md", "docs/parquet.md", "docs/paimon.md"} <= set(ALONE)
+
+
+def test_every_public_name_has_an_example() -> None:
+    examples = "\n".join(text for page in PAGES for text in python_examples(page))
+    lacking = [
+        name
+        for name in skipstone.__all__
+        if not re.search(rf"\bskipstone\.{name}\b|\bimport .*\b{name}\b", examples)
+    ]
+    assert lacking == ["Plan"]  # ``Table.plan`` makes it
+    assert "table.plan(" in examples
 
 
 @pytest.mark.parametrize("page", ALONE)
