@@ -31,7 +31,7 @@ from skipstone.pruning import Cause, Level, Units
 from skipstone.pruning.residual import matching
 from tests.indexes.test_text import SCHEMA
 from tests.indexes.test_text import tables as texts_and_conditions
-from tests.test_text_row_groups import KINDS, evidence_of
+from tests.indexes.test_text_row_groups import KINDS, evidence_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
