@@ -19,7 +19,7 @@ from skipstone.indexes.registry import parse_index
 from skipstone.indexes.text import NGrams, TextIndex, Tokens
 from skipstone.indexes.text_keys import Seen, codes_of, fold, gram_keys, runs_of, token_keys, tokens
 from skipstone.predicate.binding import Binder, bind
-from skipstone.predicate.kernels.rows import Rows as Kernels
+from skipstone.predicate.kernels.rows import RowValues as Kernels
 from skipstone.predicate.sql import parse_sql
 from skipstone.predicate.tree import Op, leaves
 from skipstone.predicate.types import quote

@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 
 from skipstone.predicate.binding import Binder, bind
 from skipstone.predicate.kernels.numbers import Failure
-from skipstone.predicate.kernels.rows import Rows
+from skipstone.predicate.kernels.rows import RowValues
 from skipstone.predicate.sql import parse_sql
 from skipstone.predicate.tree import Computed, columns_read, leaves, pieces
 from skipstone.predicate.zones import zone
@@ -205,7 +205,8 @@ def computed(data: pa.Table, condition: str, where: str) -> tuple[list[int], lis
     def true(part: pa.Table) -> list[bool]:
         columns = {name: part.column(name).combine_chunks() for name in part.column_names}
         return [
-            each is True for each in Rows(columns, len(part), zone(where)).of(typed).to_pylist()
+            each is True
+            for each in RowValues(columns, len(part), zone(where)).of(typed).to_pylist()
         ]
 
     found, failed = [], []

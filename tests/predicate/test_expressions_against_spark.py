@@ -504,7 +504,7 @@ def dataframe(spark: SparkSession, data: pa.Table) -> Any:
 def values(data: pa.Table, expression: str, zone: str) -> list[Any]:
     """The values of an expression, as the engine computes those of a condition."""
     from skipstone.predicate.binding import Binder
-    from skipstone.predicate.kernels.rows import Rows
+    from skipstone.predicate.kernels.rows import RowValues
     from skipstone.predicate.zones import zone as zone_of
 
     (operand,) = [parse_sql(f"({expression}) IS NULL").operand]  # type: ignore[union-attr]
@@ -519,7 +519,7 @@ def values(data: pa.Table, expression: str, zone: str) -> list[Any]:
     for name, type in typed.columns():
         arrays[name] = paths[name] if name in paths else data.column(name).combine_chunks()
         assert arrays[name].type == type
-    return list(Rows(arrays, data.num_rows, zone_of(zone)).of(typed).to_pylist())
+    return list(RowValues(arrays, data.num_rows, zone_of(zone)).of(typed).to_pylist())
 
 
 def same(mine: Any, theirs: Any) -> bool:

@@ -127,14 +127,14 @@ def _rows(condition: str) -> list[dict[str, Any]]:
         )
         condition = condition.replace("m['abc']", "v")
     from skipstone.predicate.binding import Binder
-    from skipstone.predicate.kernels.rows import Rows
+    from skipstone.predicate.kernels.rows import RowValues
     from skipstone.predicate.sql import parse_sql
     from skipstone.predicate.zones import zone
 
     binder = Binder(every.schema, False, zone("UTC"), True, None, True)
     typed = binder.typed(parse_sql(condition))
     columns = {name: every.column(name).combine_chunks() for name in every.column_names}
-    flags = Rows(columns, len(every), zone("UTC")).of(typed).to_pylist()
+    flags = RowValues(columns, len(every), zone("UTC")).of(typed).to_pylist()
     return [row for row, flag in zip(every.to_pylist(), flags, strict=True) if flag]
 
 

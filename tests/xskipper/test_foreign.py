@@ -23,7 +23,7 @@ from skipstone.predicate.binding import bind
 from skipstone.pruning.partitions import PartitionColumns
 from skipstone.storage import Listing
 from skipstone.xskipper.format.java_bloom import BloomFilterMetaData
-from skipstone.xskipper.format.part import Calendar, Footer, to_bytes
+from skipstone.xskipper.format.part import Calendar, PartFooter, to_bytes
 from skipstone.xskipper.format.v4_store import (
     BloomFacts,
     Facts,
@@ -138,7 +138,7 @@ def test_no_matching_row_is_lost(data: st.DataObject) -> None:
         if isinstance(fact, ValueListFacts):  # as they are: publishing puts in both zeros
             at = stored.column_names.index(index.name)
             stored = stored.set_column(at, index.name, fact.values)
-    footer = Footer(
+    footer = PartFooter(
         schema=schema,
         rows=len(files),
         calendar=Calendar(),

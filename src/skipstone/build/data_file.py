@@ -44,7 +44,15 @@ from skipstone.pruning.kind import Index, column_fields
 from skipstone.questdb.pm_of_data_file import make_pm
 
 from .column_indexes import BuildSettings, Columns, ColumnsBuilder
-from .decoded_columns import Leaf, decoded, decoded_here, is_atomic, leaf_of, leaf_values, nodes_of
+from .decoded_columns import (
+    DecodedLeaf,
+    decoded,
+    decoded_here,
+    is_atomic,
+    leaf_of,
+    leaf_values,
+    nodes_of,
+)
 from .footers import (
     EncryptedError,
     Footer,
@@ -437,7 +445,7 @@ def _encrypted_columns(
             builder.drop(column, "INT96 in an encrypted file")
         else:
             # Only this leaf is read from the file, and the structs around it.
-            place = Leaf((0,) * len(path), leaf.ordinal, leaf.type)
+            place = DecodedLeaf((0,) * len(path), leaf.ordinal, leaf.type)
             if builder.asks_pages(column):
                 pages = (file.chunk_pages.walk((g, leaf.ordinal)) for g in range(len(groups)))
                 first = [next((p.num_values for p in each if p.ordinal >= 0), 0) for each in pages]

@@ -1,7 +1,7 @@
 """The columns of one file as Arrow decodes them, row group by row group, for a build.
 
-A value lies in structs, lists and maps: ``Leaf`` says where. Strings with dictionary-encoded pages
-are read as dictionaries. A row group that does not fit into the memory is read in batches.
+A value lies in structs, lists and maps: ``DecodedLeaf`` says where. Strings with dictionary-encoded
+pages are read as dictionaries. A row group that does not fit into the memory is read in batches.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ _WIDTH = 16
 
 
 @dataclass(frozen=True, slots=True)
-class Leaf:
+class DecodedLeaf:
     """A column: the position of its values in what Arrow reads, its ordinal, its physical type.
     The values of a list are its elements; a map is whole.
 
@@ -74,11 +74,11 @@ def is_atomic(selection: Selection, path: tuple[str, ...]) -> bool:
     return bool(node.is_leaf)
 
 
-def leaf_of(columns: ArrowColumns, path: tuple[str, ...]) -> Leaf:
+def leaf_of(columns: ArrowColumns, path: tuple[str, ...]) -> DecodedLeaf:
     """The leaf of an atomic path."""
     last = path[-1]
     ordinal = columns.selection.node(nodes_of(path)).stop_leaf - 1
-    return Leaf(
+    return DecodedLeaf(
         position=columns.position(nodes_of(path)),
         ordinal=ordinal,
         type=columns.footer.schema.leaves[ordinal].type,
@@ -87,7 +87,7 @@ def leaf_of(columns: ArrowColumns, path: tuple[str, ...]) -> Leaf:
 
 
 def decoded(
-    source: BinaryIO, columns: ArrowColumns, leaves: dict[str, Leaf], room: int
+    source: BinaryIO, columns: ArrowColumns, leaves: dict[str, DecodedLeaf], room: int
 ) -> Iterator[tuple[str, pa.Array]]:
     """The columns of the leaves, piece by piece in file order; about ``room`` bytes at a time."""
     if not leaves:
@@ -137,7 +137,7 @@ def decoded_here(
         yield from ((column, batch.column(0)) for batch in file.iter_rows([column_name(path)]))
 
 
-def leaf_values(chunk: pa.Array, leaf: Leaf) -> pa.Array:
+def leaf_values(chunk: pa.Array, leaf: DecodedLeaf) -> pa.Array:
     """The values of a leaf in a chunk of its column."""
     # A value is null where any struct above it is null.
     values = pc.struct_field(chunk, leaf.position[1:]) if leaf.position[1:] else chunk
@@ -149,7 +149,7 @@ def leaf_values(chunk: pa.Array, leaf: Leaf) -> pa.Array:
     return values.view(TIMESTAMP) if leaf.type is Type.INT96 else values
 
 
-def _dictionary_pays(footer: FooterArrays, leaf: Leaf) -> bool:
+def _dictionary_pays(footer: FooterArrays, leaf: DecodedLeaf) -> bool:
     """True where most pages of a string column hold dictionary indices.
 
     The footer may count the pages by encoding; then no string is copied for each of its rows.
@@ -169,7 +169,7 @@ def _dictionary_pays(footer: FooterArrays, leaf: Leaf) -> bool:
     return 0 < size < 4 * values
 
 
-def _decoded_sizes(footer: FooterArrays, leaves: dict[str, Leaf]) -> list[int]:
+def _decoded_sizes(footer: FooterArrays, leaves: dict[str, DecodedLeaf]) -> list[int]:
     """Estimates the bytes of the leaves of each row group, decoded and during decoding."""
     at = sorted({leaf.ordinal for leaf in leaves.values()})
     plain, values = footer.chunk("total_uncompressed_size"), footer.chunk("num_values")

@@ -19,7 +19,7 @@ from skipstone._arrays import arrow, no_rows
 from skipstone.errors import FormatError
 from skipstone.parquet.reading.bulk_chunks import KERNELS, LENGTH, BulkKernels, Room
 from skipstone.parquet.reading.bulk_columns import BulkColumns, FilePart, Scratch, read_bulk
-from skipstone.parquet.reading.bulk_values import StoredColumn
+from skipstone.parquet.reading.bulk_values import BulkColumn
 from skipstone.parquet.reading.decoding_memory import (
     bytes_of_strings,
     limit_of,
@@ -164,7 +164,7 @@ class BatchReader:
         if read is None:
             return None
         for name, column in read.columns.items():
-            if isinstance(column, StoredColumn) and column_path(name)[0] not in wanted:
+            if isinstance(column, BulkColumn) and column_path(name)[0] not in wanted:
                 column.once = name in self._once
         try:
             return read, matching(self.tree, read.columns, batch.rows), kernels

@@ -131,8 +131,7 @@ class _Grams:
         return 16 * self.held > budget
 
     def relieve(self, part: float, most: int, fpp: float) -> None:
-        """Frees memory after ``part`` of the row group was read: the rest is assumed to be
-        alike."""
+        """Frees memory when ``part`` of the row group is read: the rest is like it."""
         self.parts = [np.unique(np.concatenate(self.parts))]
         count, self.held = self.held, len(self.parts[0])
         if 2 * self.held > count:
@@ -191,8 +190,8 @@ class GroupsBuilder:
         self._grams[which].take(keys)
 
     def advance(self, rows: int, nbytes: int) -> bool:
-        """Call this when all keys of this many more rows, with this much text, were added. True at
-        the end of a row group."""
+        """All keys of this many more rows, with this much text, were added. True at the end of a
+        row group."""
         self._read, self._bytes = self._read + rows, self._bytes + nbytes
         total = self.rows[len(self.filters)]
         if self._read < total:

@@ -46,7 +46,7 @@ if TYPE_CHECKING:
     from skipstone.facts.parts import Part
     from skipstone.parquet.encryption.master_keys import LabelledKeys
     from skipstone.storage import Storage
-    from skipstone.xskipper.format.part import Footer
+    from skipstone.xskipper.format.part import PartFooter
     from skipstone.xskipper.format.schema import StoreSchema
 
 
@@ -350,7 +350,7 @@ def _xskipper_store(
     )
 
 
-def _footer(source: BinaryIO, file: str, opens: object | None) -> tuple[Footer, object | None]:
+def _footer(source: BinaryIO, file: str, opens: object | None) -> tuple[PartFooter, object | None]:
     """The footer of a part, and the decryption of its columns, ``None`` if not encrypted."""
     reader = pa.PythonFile(source, mode="r")
     if opens is not None:

@@ -112,8 +112,8 @@ def _widened(typed: Typed) -> str | None:
 
 
 def elements_of(lists: Typed) -> Typed:
-    """The elements of a column of lists, or the keys or values of a column of maps, however its
-    lists are named and structured; ``Unusable`` if they have no index."""
+    """The elements of a column of lists, or the keys or values of a column of maps, in any form of
+    lists; ``Unusable`` if they have no index."""
     element = spark_type(lists.type.value_type) if is_list(lists.type) else None
     of_map = lists.kernel in ("map_keys", "map_values")
     column = lists.args[0] if of_map else lists
@@ -140,8 +140,7 @@ def elements_name(elements: Typed) -> str:
 
 
 def _sought(typed: Typed) -> tuple[Typed, tuple[Typed, ...]]:
-    """The lists, and the values of which a list must contain one; ``Unusable`` for other
-    conditions."""
+    """The lists, and the values of which they must hold one; ``Unusable`` for other conditions."""
     if typed.kernel == "array_contains":
         return typed.args[0], typed.args[1:]
     if typed.kernel == "arrays_overlap":
@@ -269,8 +268,7 @@ class ExpressionBinder:
         return known[0] if known[1] else conjunction([known[0], found])
 
     def restated(self, expr: Expr | Bound, negated: bool, found: Bound) -> Bound:
-        """``found``, the bound ``expr``, with what it implies for expressions that have an
-        index."""
+        """``found``, the bound ``expr``, with what it implies for indexed expressions."""
         if isinstance(found, Leaf):
             found = conjunction([found, *self.images(found)])
         match expr:

@@ -144,13 +144,13 @@ class Typer:
         if not typed.args or not all(arg.is_constant for arg in typed.args) or is_list(typed.type):
             return typed
         from .kernels.numbers import Failure
-        from .kernels.rows import Rows
+        from .kernels.rows import RowValues
         from .kernels.text import doubtful_case
 
         if doubtful_case(typed, ()):
             return typed
         try:
-            found = Rows({}, 1, self.session).of(typed)
+            found = RowValues({}, 1, self.session).of(typed)
         except (Failure, ExpressionError, UnsupportedError):
             return typed
         if not found.is_valid()[0].as_py():

@@ -67,7 +67,7 @@ if TYPE_CHECKING:
     from skipstone.parquet.reading.chunk_pages import ChunkKey
     from skipstone.storage.atomic_replace import ByteSink
 
-    from .encrypted_row_groups import Image
+    from .encrypted_row_groups import FileImage
     from .found_row_groups import FoundRowGroup
     from .schema_source import SchemaSource
 
@@ -146,7 +146,7 @@ class RowGroupCopier:
         leaves: Sequence[ColumnDescriptor],
         origin: SchemaSource,
         skip_bad_pages: bool,
-        image: Image | None = None,
+        image: FileImage | None = None,
     ) -> None:
         self.data, self.leaves = data if image is None else image.data, leaves
         self.check, self.image = PageCheck(self.data), image

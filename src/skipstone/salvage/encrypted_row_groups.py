@@ -44,7 +44,7 @@ _FLUSH: Final = 4 << 20
 
 
 @dataclass(slots=True, kw_only=True)
-class Image:
+class FileImage:
     """Plaintext pages; ``places`` are pairs of an offset in it and in the file, in order."""
 
     data: memoryview = field(default_factory=lambda: memoryview(b""))
@@ -66,7 +66,7 @@ def decrypt_row_groups(
     folder: Path,
     *,
     footer_only: bool = False,
-) -> tuple[Image, FoundRowGroups] | None:
+) -> tuple[FileImage, FoundRowGroups] | None:
     """Every row group of ``data`` that has a page; ``None`` if no key opens any page.
 
     The image is an unnamed file in ``folder``.
@@ -101,14 +101,14 @@ class _Decrypter:
         self.unknown = {start for start, _ in found.lost}
         if not footer_only:
             self.unknown.add(len(data))
-        self.image = Image()
+        self.image = FileImage()
         self.at = 0
         # The byte ranges of chunks and runs in the image.
         self.ranges: dict[ChunkOrdinals, tuple[int, int]] = {}
         self.runs: list[tuple[PlaintextRun, int, int]] = []
         self.plain: dict[ChunkOrdinals, I64] = {}
 
-    def run(self, folder: Path) -> tuple[Image, FoundRowGroups]:
+    def run(self, folder: Path) -> tuple[FileImage, FoundRowGroups]:
         with tempfile.TemporaryFile(dir=folder) as file:
             pending = bytearray()
             for place, pages in self.chunks.items():

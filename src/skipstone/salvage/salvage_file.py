@@ -46,7 +46,7 @@ if TYPE_CHECKING:
     from skipstone.parquet.encryption.decryption import Decryption
     from skipstone.parquet.format.metadata import FileMetaData
 
-    from .encrypted_row_groups import Image
+    from .encrypted_row_groups import FileImage
 
 
 def salvage(
@@ -219,7 +219,7 @@ def _decrypted(
     decryption: Decryption,
     target: Path,
     footer_only: bool,
-) -> tuple[Image | None, FoundRowGroups | None]:
+) -> tuple[FileImage | None, FoundRowGroups | None]:
     """The row groups of an encrypted file; ``None`` for a plaintext one, where that is allowed."""
     from skipstone.parquet.encryption.file_decryptor import FileDecryptor
     from skipstone.parquet.encryption.modules import AuthenticationError

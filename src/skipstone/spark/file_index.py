@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from .scan_log import Query, ScanLog
+    from .scan_log import RunningQuery, ScanLog
     from .session import JavaObject, Jvm
 
 
@@ -145,7 +145,7 @@ class SkippingFileIndex:
             return result
         return result
 
-    def _query(self) -> Query | None:
+    def _query(self) -> RunningQuery | None:
         """The query that asks now, in the log of scans."""
         try:
             return self.log.touch()

@@ -84,7 +84,7 @@ class LocatedIndex(Protocol):
 
 
 @dataclass(slots=True, eq=False)
-class Query:
+class RunningQuery:
     """The scans of one query so far. ``number`` is that of its ``QueryExecution``."""
 
     execution: int | None
@@ -101,8 +101,8 @@ class ScanLog:
     def __init__(self, jvm: Jvm) -> None:
         self.jvm = jvm
         self._lock = threading.Lock()
-        self._queries: LruCache[object, Query] = LruCache(_REMEMBERED)
-        self._last: LruCache[int, Query] = LruCache(_REMEMBERED)
+        self._queries: LruCache[object, RunningQuery] = LruCache(_REMEMBERED)
+        self._last: LruCache[int, RunningQuery] = LruCache(_REMEMBERED)
         self._captures: dict[int, list[Scan]] = {}
         self._explained: dict[int, JavaObject] = {}
         self._fetching = 0
@@ -202,7 +202,7 @@ class ScanLog:
         except Exception:  # a busy Spark, or a version that keeps its executions otherwise
             return -1
 
-    def touch(self) -> Query | None:
+    def touch(self) -> RunningQuery | None:
         """Record that the query of the calling JVM thread is being planned or run.
 
         A query that runs again, with files listed before, becomes its thread's last one here.
@@ -214,14 +214,14 @@ class ScanLog:
             self._local.seen = None
             return None
         execution = int(text)
-        seen: Query | None = getattr(self._local, "seen", None)
+        seen: RunningQuery | None = getattr(self._local, "seen", None)
         if seen is not None and seen.execution == execution:
             return seen
         number = self._number(execution)
         key = ("execution", execution) if number is None else ("query", number)
         thread = self.thread()
         with self._lock:
-            query = self._queries.setdefault(key, Query(execution, number))
+            query = self._queries.setdefault(key, RunningQuery(execution, number))
             query.execution = execution
             self._last.put(thread, query)
         self._local.seen = query
@@ -264,7 +264,7 @@ class ScanLog:
                 self._fetching -= 1
 
     def record(
-        self, source: object, scan: Scan, query: Query | None, made: Mapping[str, str] | None
+        self, source: object, scan: Scan, query: RunningQuery | None, made: Mapping[str, str] | None
     ) -> None:
         """Add a scan of the file index ``source`` to the query of the calling JVM thread, which
         ``touch`` gave; ``made`` are its settings, where they were read.
@@ -289,7 +289,7 @@ class ScanLog:
         ``outputs`` are the columns of its DataFrame (``id#12L``).
         """
         thread = self.claim()
-        made = Query(None, None, [(object(), scan)], self._newest(wait=True), outputs)
+        made = RunningQuery(None, None, [(object(), scan)], self._newest(wait=True), outputs)
         with self._lock:
             self._last.put(thread, made)
         self._tell(scan, None)
@@ -327,7 +327,7 @@ class ScanLog:
         with self._lock:
             return self._kept.get(number)
 
-    def _outside(self, thread: int, source: object, scan: Scan) -> Query:
+    def _outside(self, thread: int, source: object, scan: Scan) -> RunningQuery:
         """The query of a scan outside any execution (``df.rdd``, no pinned threads).
 
         Successive scans are one query until one of them repeats.
@@ -337,7 +337,7 @@ class ScanLog:
             known is source and old.predicate == scan.predicate for known, old in query.scans
         )
         if query is None or query.execution is not None or again:
-            query = Query(None, after=self._newest())
+            query = RunningQuery(None, after=self._newest())
             self._last.put(thread, query)
         return query
 

@@ -36,7 +36,7 @@ Progress: TypeAlias = Callable[[int, int], None]
 
 
 @dataclass(frozen=True)
-class Reading:
+class FileOptions:
     """How files are read; see ``Table`` for ``format`` to ``recursive`` (file lookup)."""
 
     format: str = "parquet"

@@ -32,8 +32,8 @@ from skipstone.table_formats import SnapshotListing, SnapshotTable, open_named, 
 from .file_format import (
     DataKeys,
     FileFormat,
+    FileOptions,
     ParquetFormat,
-    Reading,
     SparkFormat,
     indexed_columns,
 )
@@ -86,18 +86,18 @@ class OpenTable:
         verify_checksums: bool = True,
         memory: int | None = None,
     ) -> None:
-        reading = Reading(format, options or {}, schema or None, recursive_file_lookup)
+        reading = FileOptions(format, options or {}, schema or None, recursive_file_lookup)
         given_paths = paths_of(path)
         if given_paths is None:
             from skipstone.spark.catalog.table import CatalogTable
 
             self.catalog = catalog = CatalogTable.of(path, name)
-            if partial or reading != Reading():
+            if partial or reading != FileOptions():
                 raise UnsupportedError(
                     f"{catalog.name}: the catalog has the format, options and schema of a table",
                     hint="leave them out, or open the table by its path",
                 )
-            given_paths, reading = [catalog.location], Reading.of_catalog(catalog)
+            given_paths, reading = [catalog.location], FileOptions.of_catalog(catalog)
             index_location = index_location or catalog.index_location
         elif name is not None:
             raise TypeError(f"Table(spark, {name!r}): the session comes first, not {path!r}")
@@ -139,7 +139,7 @@ class OpenTable:
         self.storage: Storage = open_storage(self.path, self.storage_options)
         self._snapshots = None if named is None else SnapshotTable(self.path, self.storage, named)
 
-    def _open_files(self, reading: Reading, decryption: Given[Decryption] | None) -> None:
+    def _open_files(self, reading: FileOptions, decryption: Given[Decryption] | None) -> None:
         """How the files are read."""
         format, given = reading.format, reading.options
         if self.some is not None and format != "parquet":

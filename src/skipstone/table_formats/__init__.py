@@ -1,8 +1,8 @@
 """Tables of table formats, each through its own library: Delta Lake, Apache Iceberg, Apache
 Paimon, Apache Hudi.
 
-A format is one module with a ``Source`` (``snapshot.py``); ``open_table`` and ``open_named`` know
-them.
+A format is one module with a ``SnapshotSource`` (``snapshot.py``); ``open_table`` and
+``open_named`` know them.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final
 
 from skipstone.errors import SkipstoneError, UnsupportedError
 
-from .snapshot import Snapshot, SnapshotListing, SnapshotTable, Source
+from .snapshot import Snapshot, SnapshotListing, SnapshotSource, SnapshotTable
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -21,7 +21,14 @@ if TYPE_CHECKING:
 
     from .iceberg import IcebergSource
 
-__all__ = ["Snapshot", "SnapshotListing", "SnapshotTable", "Source", "open_named", "open_table"]
+__all__ = [
+    "Snapshot",
+    "SnapshotListing",
+    "SnapshotSource",
+    "SnapshotTable",
+    "open_named",
+    "open_table",
+]
 
 DELTA: Final = "Delta Lake"
 ICEBERG: Final = "Apache Iceberg"

@@ -39,7 +39,7 @@ from skipstone.predicate.types import MapKey, column_path
 from skipstone.pruning import RowSet
 from skipstone.pruning.table_schema import find_field
 
-from .field_ids import Field, Fields, FilesByIds
+from .field_ids import Fields, FieldWithId, FilesByIds
 from .libraries import DirectorySource, failing, library, store_options
 from .snapshot import Connector, Snapshot, Statistics, instant, outer_bounds
 
@@ -247,10 +247,12 @@ def _fields(type: Any) -> Fields:
     if not isinstance(type, dict):
         return ()
     found = [
-        Field(each["name"], each["metadata"].get("delta.columnMapping.id"), _fields(each["type"]))
+        FieldWithId(
+            each["name"], each["metadata"].get("delta.columnMapping.id"), _fields(each["type"])
+        )
         for each in type.get("fields", ())
     ]
-    found += [Field(name, None, _fields(type[key])) for key, name in _BELOW if key in type]
+    found += [FieldWithId(name, None, _fields(type[key])) for key, name in _BELOW if key in type]
     return tuple(found)
 
 

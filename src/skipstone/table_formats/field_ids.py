@@ -26,7 +26,7 @@ READERS = 16
 _ID = b"PARQUET:field_id"
 
 
-class Field(NamedTuple):
+class FieldWithId(NamedTuple):
     """A field, its id, and the fields below it: those of a struct, or ``element``, ``key`` and
     ``value``, which need no id. ``default``: in files without the field, its value is not null."""
 
@@ -36,7 +36,7 @@ class Field(NamedTuple):
     default: bool = False
 
 
-Fields = tuple[Field, ...]
+Fields = tuple[FieldWithId, ...]
 
 
 def columns_by_id(fields: Fields, above: tuple[str, ...] = ()) -> dict[int, str]:
@@ -110,7 +110,7 @@ def fields_of(schema: pa.Schema | Sequence[pa.Field]) -> Fields:
     return tuple(_of_arrow(each.name, each) for each in schema)
 
 
-def _of_arrow(name: str, field: pa.Field) -> Field:
+def _of_arrow(name: str, field: pa.Field) -> FieldWithId:
     id, type = (field.metadata or {}).get(_ID), field.type
     below: Fields = ()
     if pa.types.is_struct(type):
@@ -119,7 +119,7 @@ def _of_arrow(name: str, field: pa.Field) -> Field:
         below = (_of_arrow("element", type.value_field),)
     elif pa.types.is_map(type):
         below = _of_arrow("key", type.key_field), _of_arrow("value", type.item_field)
-    return Field(name, None if id is None else int(id), below)
+    return FieldWithId(name, None if id is None else int(id), below)
 
 
 def with_ids(fields: Fields, assigned: Any) -> Fields:
@@ -158,7 +158,7 @@ def _named(table: Fields, file: Fields, path: str) -> Naming:
 def naming_of(table: Fields, file: Fields) -> Naming:
     """The names of the fields of ``table`` in a file that has the fields ``file``; ``LookupError``
     with an id that two of these have."""
-    by_id: dict[int | None, Field] = {}
+    by_id: dict[int | None, FieldWithId] = {}
     for field in file:
         if field.id is not None and by_id.setdefault(field.id, field) is not field:
             raise LookupError(field.id)

@@ -36,7 +36,7 @@ from skipstone.identity import UNITS_PER_SECOND, canonical_path
 from skipstone.predicate.naming import SAME, Namings
 from skipstone.pruning import RowSet
 
-from .iceberg_columns import DataFile, ManifestStatistics, Names, partitions_of, schema_of
+from .iceberg_columns import DataFile, IcebergNames, IcebergStatistics, partitions_of, schema_of
 from .iceberg_equality import EqualityDeletes, TableState, side_by_side
 from .libraries import failing, library, store_options
 from .snapshot import Connector, LazyRows, Snapshot, instant, known_time
@@ -82,7 +82,7 @@ class IcebergSource:
         self.name, self._load, self._lock = name, load, Lock()
         self._options = dict(options or {})
         self.pinned = version is not None or timestamp is not None
-        self._files, self._names = _Files(), Names(name)
+        self._files, self._names = _Files(), IcebergNames(name)
         self._equality = EqualityDeletes(name)
         self._last: tuple[Any, Snapshot] | None = None
         self._table: Any = None
@@ -107,7 +107,7 @@ class IcebergSource:
         return {**found, **self._options}
 
     def snapshot(self) -> Snapshot:
-        """See ``Source``."""
+        """See ``SnapshotSource``."""
         with self._lock:
             if not self.pinned:
                 self._newest()
@@ -179,7 +179,7 @@ class IcebergSource:
         by_values = [each for each in deletes if each.of_values]
         named = self._names.of(table, fields, [*data, *by_values])
         schema, defaults = schema_of(self.name, fields)
-        statistics = ManifestStatistics(data, specs, fields, schema, self._names.doubtful)
+        statistics = IcebergStatistics(data, specs, fields, schema, self._names.doubtful)
         state = TableState(
             table=table,
             fields=fields,

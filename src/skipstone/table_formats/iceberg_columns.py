@@ -36,7 +36,7 @@ from skipstone.predicate.types import EXISTS_DEFAULT, MapKey, column_path
 from skipstone.pruning.interval import Intervals
 from skipstone.pruning.table_schema import find_field
 
-from .field_ids import Field, Fields, FilesByIds, former_names
+from .field_ids import Fields, FieldWithId, FilesByIds, former_names
 from .snapshot import Statistics, canonical_type
 
 if TYPE_CHECKING:
@@ -115,7 +115,7 @@ def _default(value: Any, type: pa.DataType) -> pa.Scalar | None:
     return found if same else None
 
 
-class Names:
+class IcebergNames:
     """The names of columns in the data files of a table; see the module."""
 
     def __init__(self, name: str) -> None:
@@ -183,7 +183,7 @@ def _fields(fields: Sequence[Any]) -> Fields:
         elif hasattr(type, "key_field"):
             inner = type.key_field, type.value_field
         default = each.initial_default is not None
-        found.append(Field(each.name, each.field_id, _fields(inner), default))
+        found.append(FieldWithId(each.name, each.field_id, _fields(inner), default))
     return tuple(found)
 
 
@@ -227,7 +227,7 @@ def _values(values: Sequence[Any], type: pa.DataType) -> pa.Array:
     return pa.array(values, type)
 
 
-class ManifestStatistics(Statistics):
+class IcebergStatistics(Statistics):
     """The statistics of the manifests, column by column."""
 
     def __init__(

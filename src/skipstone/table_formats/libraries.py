@@ -38,8 +38,8 @@ def failing(
 
 
 class DirectorySource(ABC):
-    """A ``Source`` of the table in the directory ``root``, at a version or a time if one is given.
-    After it is pickled, it is opened again."""
+    """A ``SnapshotSource`` of the table in the directory ``root``, at a version or a time if one is
+    given. After it is pickled, it is opened again."""
 
     format: ClassVar[str]
     #: what the library does not read if it fails; a hint; and the classes of its errors
@@ -64,7 +64,7 @@ class DirectorySource(ABC):
         return type(self), self.given
 
     def snapshot(self) -> Snapshot:
-        """See ``Source``."""
+        """See ``SnapshotSource``."""
         with self._lock:
             if self._last is None or not self.pinned:
                 what = f"{self.root}: {self.format} does not read {self.part}"

@@ -43,7 +43,7 @@ from skipstone.predicate.naming import SAME, Naming, Namings
 from skipstone.predicate.types import column_path
 from skipstone.pruning import RowSet
 
-from .field_ids import Field, Fields, former_names, naming_of
+from .field_ids import Fields, FieldWithId, former_names, naming_of
 from .libraries import DirectorySource, failing, library, store_options
 from .snapshot import Snapshot, Statistics, canonical_schema, instant, known_time, outer_bounds
 
@@ -205,7 +205,7 @@ class PaimonSource(DirectorySource):
                 name: _values([each.partition[at] for each in files], schema.field(name).type)
                 for at, name in enumerate(table.partition_keys)
             },
-            statistics=ManifestStatistics(table, found, files, schema, namings),
+            statistics=PaimonStatistics(table, found, files, schema, namings),
             deleted=dict(_deleted(table, files)),
             committed=known_time(made),
             containers={
@@ -293,7 +293,7 @@ class PaimonSource(DirectorySource):
 
 
 def _fields(fields: Sequence[Any]) -> Fields:
-    return tuple(Field(each.name, each.id, _below(each.type)) for each in fields)
+    return tuple(FieldWithId(each.name, each.id, _below(each.type)) for each in fields)
 
 
 def _below(type: Any) -> Fields:
@@ -302,7 +302,9 @@ def _below(type: Any) -> Fields:
         return _fields(type.fields)
     parts = (("element", "element"), ("key", "key"), ("value", "value"))
     return tuple(
-        Field(name, None, _below(getattr(type, own))) for name, own in parts if hasattr(type, own)
+        FieldWithId(name, None, _below(getattr(type, own)))
+        for name, own in parts
+        if hasattr(type, own)
     )
 
 
@@ -370,7 +372,7 @@ def _deleted(table: Any, files: Sequence[_DataFile]) -> Iterator[tuple[int, RowS
             yield at, RowSet.of(rows)
 
 
-class ManifestStatistics(Statistics):
+class PaimonStatistics(Statistics):
     """The statistics of the manifests, column by column."""
 
     def __init__(
@@ -387,7 +389,7 @@ class ManifestStatistics(Statistics):
 
     def __reduce__(self) -> tuple[Any, ...]:
         # A plan that travels has used them, and a table of the library does not travel.
-        return ManifestStatistics, (None, None, (), self.schema, ())
+        return PaimonStatistics, (None, None, (), self.schema, ())
 
     @cached_property
     def of_files(self) -> list[tuple[Any, dict[str, int]]] | None:

@@ -178,14 +178,14 @@ def _bytes_of(values: pa.Array, type: str) -> tuple[U8, I64]:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class BloomFilter:
+class PuffinFilter:
     """A filter: flags of its bits, and the hash functions."""
 
     bits: NDArray[np.bool_]
     hashes: int
 
     @classmethod
-    def over(cls, values: pa.Array, type: str, fpp: float) -> BloomFilter:
+    def over(cls, values: pa.Array, type: str, fpp: float) -> PuffinFilter:
         """Of distinct values without nulls, of a column of ``type``."""
         count = max(len(values), 1)
         wanted = -count * math.log(fpp) / math.log(2) ** 2
@@ -307,7 +307,7 @@ class FilterExport:
             if not len(column):
                 continue  # no row is equal to anything
             values, fpp = pc.unique(column), columns[column_name((each.name,))]
-            made = BloomFilter.over(values, str(each.field_type), fpp)
+            made = PuffinFilter.over(values, str(each.field_type), fpp)
             properties = {
                 "data-file": file.file.file_path,
                 "column-name": each.name,

@@ -1,8 +1,8 @@
 """The snapshot of a table of a table format: the seam between a format's library and plans.
 
-A ``Source`` is a format. It returns a ``Snapshot`` with everything that the format knows about its
-data files: paths and sizes, partition values, the schema of the table, statistics and deleted rows.
-Data files never change, so facts about them hold in every snapshot that has them.
+A ``SnapshotSource`` is a format. It returns a ``Snapshot`` with everything that the format knows
+about its data files: paths and sizes, partition values, the schema of the table, statistics and
+deleted rows. Data files never change, so facts about them hold in every snapshot that has them.
 
 The storage is listed too, once for a snapshot, for the identities that facts and readers compare
 (``identity.py``): the times of a log are not those of the storage, and a log has no etags. A file
@@ -222,7 +222,7 @@ class Snapshot:
 _NO_FILES = Listing.of("", ())
 
 
-class Source(Protocol):
+class SnapshotSource(Protocol):
     """A table of a format, opened by the format's library."""
 
     @property
@@ -239,7 +239,7 @@ class Source(Protocol):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Kept:
-    """A ``Source`` of one snapshot."""
+    """A ``SnapshotSource`` of one snapshot."""
 
     kept: Snapshot
     pinned: ClassVar[bool] = True
@@ -278,7 +278,7 @@ class SnapshotListing(Listing):
 class SnapshotTable:
     """A table of a table format at ``root``."""
 
-    def __init__(self, root: str, storage: Storage, source: Source) -> None:
+    def __init__(self, root: str, storage: Storage, source: SnapshotSource) -> None:
         self.root, self.storage, self.source = root, storage, source
         self._last: SnapshotListing | None = None
 

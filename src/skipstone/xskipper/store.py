@@ -43,7 +43,7 @@ from skipstone.pruning import BoolArray, Cause, Reason
 from skipstone.storage import Storage, hidden_by_spark, remove_left_overs
 
 from .format.naming import directory_names
-from .format.part import Footer, PartContents, part_name, read_footer, read_part
+from .format.part import PartContents, PartFooter, part_name, read_footer, read_part
 from .format.rows import (
     BloomRows,
     IndexRows,
@@ -75,7 +75,7 @@ def open_file(storage: Storage, path: str) -> pa.NativeFile:
     return pa.PythonFile(storage.open(path), mode="r")
 
 
-def footer_at(storage: Storage, path: str, decryption: object | None = None) -> Footer:
+def footer_at(storage: Storage, path: str, decryption: object | None = None) -> PartFooter:
     """The footer of the part at ``path``; errors as for ``read_footer``."""
     with open_file(storage, path) as file:
         return read_footer(file, file=path, decryption=decryption)
@@ -219,7 +219,7 @@ class StorePart:
     path: str
     size: int
     mtime: int
-    footer: Footer
+    footer: PartFooter
     decryption: object | None = None
 
     @property

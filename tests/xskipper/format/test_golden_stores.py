@@ -16,8 +16,8 @@ from skipstone.xskipper.format.bloom_probe import BlobColumn
 from skipstone.xskipper.format.naming import column_name, directory_name
 from skipstone.xskipper.format.part import (
     Calendar,
-    Footer,
     PartContents,
+    PartFooter,
     read_footer,
     read_part,
     to_bytes,
@@ -95,7 +95,7 @@ def test_every_fixture_says_what_its_case_says(golden: Path) -> None:
             assert of_folders == (["date"] if partitioned and version == 4 else [])
 
 
-def spark_version(footer: Footer) -> str | None:
+def spark_version(footer: PartFooter) -> str | None:
     return dict(footer.keys).get("org.apache.spark.version")
 
 

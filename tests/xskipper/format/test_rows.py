@@ -14,7 +14,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from skipstone.errors import FormatError, UnsupportedError
-from skipstone.xskipper.format.part import Calendar, Footer, PartContents, read_part, to_bytes
+from skipstone.xskipper.format.part import Calendar, PartContents, PartFooter, read_part, to_bytes
 from skipstone.xskipper.format.rows import IndexRows, MinMaxRows, UnreadRows, ValueListRows, decode
 from skipstone.xskipper.format.schema import StoreSchema
 from skipstone.xskipper.format.v4_store import Facts, MinMaxFacts, ValueListFacts, published
@@ -22,7 +22,7 @@ from skipstone.xskipper.format.v4_store import Facts, MinMaxFacts, ValueListFact
 
 def part(facts: list[Facts], *, names: list[str], own: bool, spark: str = "3.5.0") -> PartContents:
     table, schema = published(table_identifier="/t", obj_names=pa.array(names), facts=facts)
-    footer = Footer(
+    footer = PartFooter(
         schema=schema,
         rows=len(names),
         calendar=Calendar(),

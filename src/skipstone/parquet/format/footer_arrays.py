@@ -71,7 +71,7 @@ def _shared(schema: bytes) -> tuple[tuple[SchemaElement, ...], Schema]:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Part:
+class FooterPart:
     """Row groups of a footer among those of footers that were scanned together: they are in
     ``whole`` from row group ``first`` on."""
 
@@ -92,7 +92,7 @@ class FooterArrays:
     scanned: Scanned
     adopted: frozenset[tuple[int, int]] = frozenset()
     selected: tuple[int, ...] | None = None
-    part: Part | None = None
+    part: FooterPart | None = None
 
     @classmethod
     def scan(
@@ -306,7 +306,7 @@ class FooterArrays:
             self._cache[field] = found
         return found
 
-    def _of_part(self, part: Part, rows: NDArray[Any]) -> NDArray[Any]:
+    def _of_part(self, part: FooterPart, rows: NDArray[Any]) -> NDArray[Any]:
         return rows[part.first : part.first + self.num_row_groups]
 
     def by_row_group(

@@ -30,7 +30,7 @@ from skipstone.parquet.thrift.kernel_lanes import (
 from skipstone.parquet.thrift.structs import field_ids
 
 from . import footer_kernel
-from .footer_arrays import FooterArrays, Part
+from .footer_arrays import FooterArrays, FooterPart
 from .footer_layout import (
     FILE_ROW_GROUPS,
     FILE_SCHEMA,
@@ -153,7 +153,7 @@ def _scan_alike(footers: Sequence[bytes], bases: Sequence[int]) -> list[FooterAr
             types=first.scanned.types,
         )
         one = made[at] = FooterArrays(
-            data=footers[at], base=bases[at], scanned=scanned, part=Part(whole, lane * count)
+            data=footers[at], base=bases[at], scanned=scanned, part=FooterPart(whole, lane * count)
         )
         one.__dict__.update(schema=schema, row_starts=row_starts[lane])
     return made

@@ -393,7 +393,7 @@ _UNORDERED = (Form.NONE, Form.INT96, Form.BOOLEAN)
 
 
 @dataclass(frozen=True, slots=True)
-class Interval:
+class KeyInterval:
     """Bounds in the domain of ``StoredColumn.keys``, inclusive; ``None`` is open."""
 
     low: Key | None = None
@@ -401,19 +401,19 @@ class Interval:
     empty: bool = False
 
 
-def interval_of(tree: Bound, stored: StoredColumn) -> Interval:
+def interval_of(tree: Bound, stored: StoredColumn) -> KeyInterval:
     """Bounds of all values that match ``tree``, a conjunction."""
     low: Key | None = None
     high: Key | None = None
     if isinstance(tree, Const):
-        return Interval(empty=not tree.value)
+        return KeyInterval(empty=not tree.value)
     if stored.form in _UNORDERED:
-        return Interval()
+        return KeyInterval()
     for leaf in leaves(tree):
         local = stored.restate(leaf)
         if isinstance(local, Const):
             if not local.value:
-                return Interval(empty=True)
+                return KeyInterval(empty=True)
             continue
         if local is None or local.op not in _BOUNDS:
             continue
@@ -424,10 +424,10 @@ def interval_of(tree: Bound, stored: StoredColumn) -> Interval:
         if local.op in _UPPER and (high is None or key < high):  # type: ignore[operator]
             high = key
     empty = low is not None and high is not None and low > high  # type: ignore[operator]
-    return Interval(low, high, empty)
+    return KeyInterval(low, high, empty)
 
 
-def picking(stored: StoredColumn, interval: Interval) -> Callable[[IndexPage], tuple[int, int]]:
+def picking(stored: StoredColumn, interval: KeyInterval) -> Callable[[IndexPage], tuple[int, int]]:
     """Picks the entries whose pages may hold a value in the interval: from the first bound that
     reaches it to the first one beyond it. ``FormatError`` for keys out of order."""
 

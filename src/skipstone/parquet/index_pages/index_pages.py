@@ -47,7 +47,16 @@ from skipstone.predicate.types import column_path
 from skipstone.pruning import RowSet
 from skipstone.pruning.residual import matching
 
-from .descent import Descent, FoundPages, Interval, Roots, Steps, interval_of, picking, run_together
+from .descent import (
+    Descent,
+    FoundPages,
+    KeyInterval,
+    Roots,
+    Steps,
+    interval_of,
+    picking,
+    run_together,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -220,7 +229,7 @@ class IndexPages:
             return self._fetched(self.file.selection.fields(columns), rows)
 
     def _candidates(
-        self, groups: Sequence[int], found: Mapping[ChunkKey, FoundPages], interval: Interval
+        self, groups: Sequence[int], found: Mapping[ChunkKey, FoundPages], interval: KeyInterval
     ) -> RowSet:
         """The rows of the data pages that were found; all rows where there are no keys."""
         starts: list[int] = []
@@ -314,7 +323,7 @@ class IndexPages:
     def _descent(self, chunk: ChunkKey) -> Descent | None:
         return descent_of(self.file, chunk, self._descents)
 
-    def _search(self, groups: Sequence[int], interval: Interval) -> dict[ChunkKey, FoundPages]:
+    def _search(self, groups: Sequence[int], interval: KeyInterval) -> dict[ChunkKey, FoundPages]:
         """The data pages of these row groups that may hold values in ``interval``, by chunk; a
         chunk without a tree of keys is left out."""
         steps: dict[ChunkKey, Steps] = {}

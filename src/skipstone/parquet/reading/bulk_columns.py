@@ -52,7 +52,7 @@ from .bulk_chunks import (
     Room,
     is_text,
 )
-from .bulk_values import StoredColumn
+from .bulk_values import BulkColumn
 from .decoding_memory import limit_of
 from .pinned_file import PinnedReader, read_files
 
@@ -193,7 +193,7 @@ class BulkColumns:
     ``first[c]`` are the rows of column ``c`` before each part, and all its rows at the end.
     """
 
-    #: Arrow arrays, or each a ``StoredColumn``
+    #: Arrow arrays, or each a ``BulkColumn``
     arrays: tuple[Any, ...]
     first: tuple[NDArray[np.int64], ...]
     done: NDArray[np.bool_]
@@ -210,7 +210,7 @@ def read_bulk(
     room: Room | None = None,
 ) -> BulkColumns:
     """Columns of these ``kinds``, each of the chunks of all parts. A file that cannot be read is
-    not ``done``. With ``lazy``, columns are not decoded yet (``StoredColumn``). Without ``kernels``
+    not ``done``. With ``lazy``, columns are not decoded yet (``BulkColumn``). Without ``kernels``
     only whole columns of numbers are done."""
     if kernels is None and not all(kind.physical in WIDTHS for kind in kinds):
         return _none(parts, kinds)
@@ -257,13 +257,13 @@ def read_bulk(
     return BulkColumns(tuple(arrays), tuple(firsts), done)
 
 
-def _column(chunks: BulkChunks, lazy: bool) -> tuple[pa.Array | StoredColumn, NDArray[np.bool_]]:
+def _column(chunks: BulkChunks, lazy: bool) -> tuple[pa.Array | BulkColumn, NDArray[np.bool_]]:
     """The column, decoded or to be decoded, and the chunks that have failed."""
     try:
         if not lazy:
             return chunks.decoded()
         if chunks.walked():
-            return StoredColumn(chunks), chunks.status != 0
+            return BulkColumn(chunks), chunks.status != 0
     except MemoryError:  # pages that claim more memory than the process may use
         pass
     return chunks.nothing

@@ -70,7 +70,7 @@ _AT_ONCE: Final = 1 << 20
 _USUAL: Final = b"\0 etaoinsrhldcumfpgwybvk0123456789.,-_/:xjqz"
 
 
-class StoredColumn:
+class BulkColumn:
     """The rows ``at`` (ascending; ``None`` for all) of walked ``chunks``."""
 
     def __init__(
@@ -104,9 +104,9 @@ class StoredColumn:
         """Bytes to decompress."""
         return len(self.chunks.plain)
 
-    def at(self, rows: NDArray[np.int64]) -> StoredColumn:
+    def at(self, rows: NDArray[np.int64]) -> BulkColumn:
         """Some rows, ascending."""
-        return StoredColumn(self.chunks, rows if self._at is None else self._at[rows], self._found)
+        return BulkColumn(self.chunks, rows if self._at is None else self._at[rows], self._found)
 
     def take(self, rows: pa.Array) -> pa.Array:
         """Values of some rows, ascending."""

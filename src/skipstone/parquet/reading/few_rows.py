@@ -2,7 +2,7 @@
 
 If an index has found the rows, a file has one or two of them (``read_few_rows``). Then the pages of
 all columns of all files are treated like whole chunks in ``bulk_columns``: walked together, and
-decompressed only as far as the values need (``StoredColumn``). If an index leaves some rows to be
+decompressed only as far as the values need (``BulkColumn``). If an index leaves some rows to be
 decided, columns are read one by one, and decoded when they are needed (``read_pages``).
 
 The supported forms are those of ``bulk_columns``. For anything else, and for anything wrong in a
@@ -28,7 +28,7 @@ from skipstone.errors import FormatError
 
 from .bulk_chunks import CODEC, FIRST, LENGTH, OFFSET, ROWS, VALUE, VERSION, WIDTHS, BulkChunks
 from .bulk_columns import fetched, new_memory
-from .bulk_values import StoredColumn
+from .bulk_values import BulkColumn
 from .decoding_memory import limit_of
 
 if TYPE_CHECKING:
@@ -114,7 +114,7 @@ def read_few_rows(
             chunks = chosen.walked(kinds[0], data, kernels, plain, verify, limit, widths)
             if chunks is None:
                 return None
-            column = StoredColumn(chunks)
+            column = BulkColumn(chunks)
             optional = np.repeat(np.array([kind.optional for kind in kinds], np.uint8), len(some))
             where, size = (
                 each.reshape(len(kinds), -1) for each in column.places(chosen.at, optional, widths)
@@ -134,7 +134,7 @@ def read_pages(
     verify_checksums: bool = True,
     memory: int | None = None,
     room: Room | None = None,
-) -> list[StoredColumn] | None:
+) -> list[BulkColumn] | None:
     """A column per kind of the rows of all parts, one after another, not decoded yet."""
     chosen = [_chosen(parts, [at], kernels) for at in range(len(kinds))]
     every = [each for each in chosen if each is not None]
@@ -157,7 +157,7 @@ def read_pages(
             return None
         if chunks is None:
             return None
-        columns.append(StoredColumn(chunks, each.at if len(each.at) < rows else None))
+        columns.append(BulkColumn(chunks, each.at if len(each.at) < rows else None))
     return columns
 
 

@@ -37,17 +37,17 @@ Datum: TypeAlias = "pa.Array | pa.Scalar"
 Flags: TypeAlias = "NDArray[np.bool_]"
 
 
-class Rows:
+class RowValues:
     """The columns of some rows; what is computed for all of them is kept."""
 
     def __init__(self, columns: Mapping[str, pa.Array], count: int, session: Zone | None) -> None:
         self.columns, self.count, self.session = columns, count, session
         self._known: dict[Typed, pa.Array] = {}
 
-    def where(self, flags: Flags) -> Rows:
+    def where(self, flags: Flags) -> RowValues:
         at = arrow(np.flatnonzero(flags))
         taken = {name: column.take(at) for name, column in self.columns.items()}
-        return Rows(taken, len(at), self.session)
+        return RowValues(taken, len(at), self.session)
 
     # -- values ------------------------------------------------------------------------------------
 
@@ -133,11 +133,11 @@ def _open(found: pa.Array, neutral: bool) -> Flags:
     return known | ~validity(found)
 
 
-_LAZY: dict[str, Callable[[Rows, Typed], pa.Array]] = {
-    "and": Rows.both,
-    "or": Rows.either,
-    "case": Rows.case,
-    "coalesce": Rows.coalesced,
+_LAZY: dict[str, Callable[[RowValues, Typed], pa.Array]] = {
+    "and": RowValues.both,
+    "or": RowValues.either,
+    "case": RowValues.case,
+    "coalesce": RowValues.coalesced,
 }
 
 
@@ -153,7 +153,7 @@ def values_of(
 ) -> pa.Array:
     """The value of an expression in each row; ``ExpressionError`` where it fails."""
     try:
-        return Rows(columns, rows, session).of(node)
+        return RowValues(columns, rows, session).of(node)
     except arithmetic.Failure as failure:
         hint = ExpressionError.default_hint + (failure.instead and f", or {failure.instead}")
         raise ExpressionError(f"{failure} in {text}", hint=hint) from None

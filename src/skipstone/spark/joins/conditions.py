@@ -112,18 +112,18 @@ Nodes = list[dict[str, Any]]
 
 
 @dataclass(eq=False)
-class Node:
+class PlanNode:
     """A node of a logical plan."""
 
     find: Callable[[], JavaObject]
     name: str
-    children: list[Node]
+    children: list[PlanNode]
 
     @cached_property
     def java(self) -> JavaObject:
         return self.find()
 
-    def walk(self) -> Iterator[Node]:
+    def walk(self) -> Iterator[PlanNode]:
         stack = [self]
         while stack:
             node = stack.pop()
@@ -151,12 +151,12 @@ class Join:
     """A join with equalities; ``kind`` as Catalyst calls it, or ``SUBQUERY``: then the node is its
     filter, and the right side the plan of the subquery, which has this ``number``."""
 
-    node: Node
+    node: PlanNode
     kind: str
     equalities: list[Equality]
     number: int | None = None
 
-    def side(self, which: int) -> Node:
+    def side(self, which: int) -> PlanNode:
         return self.node.children[which]
 
 
@@ -186,7 +186,7 @@ Source: TypeAlias = "tuple[Join, int, int]"
 
 
 @dataclass(slots=True, eq=False)
-class Leaf:
+class JoinRelation:
     """A file relation of the plan and the conditions for its rows, all of which must hold."""
 
     ids: frozenset[int]
@@ -199,9 +199,9 @@ class QueryJoins:
     def __init__(self, jvm: Jvm, optimized: JavaObject) -> None:
         self.jvm = jvm
         self._outputs: dict[int, list[str]] = {}
-        self._leaves: dict[int, Leaf] = {}
+        self._leaves: dict[int, JoinRelation] = {}
         self._joins: dict[int, Join] = {}
-        self.roots: list[Node] = []
+        self.roots: list[PlanNode] = []
         self.subqueries: list[Join] = []
         if not optimized.containsAnyPattern(jvm.patterns("JOIN", "SCALAR_SUBQUERY")):
             return
@@ -217,28 +217,28 @@ class QueryJoins:
                 elif node.name == "Filter" and has_subqueries:
                     self._filter(node)
 
-    def leaves_of(self, ids: frozenset[int]) -> list[Leaf]:
+    def leaves_of(self, ids: frozenset[int]) -> list[JoinRelation]:
         """The relations with these columns: one, or several copies of one."""
         return [leaf for leaf in self._leaves.values() if ids <= leaf.ids]
 
     def has_conditions(self) -> bool:
         return any(leaf.conditions for leaf in self._leaves.values())
 
-    def _leaf(self, node: Node) -> Leaf:
+    def _leaf(self, node: PlanNode) -> JoinRelation:
         found = self._leaves.get(id(node))
         if found is None:
             ids = frozenset(ids_of(self.output(node)))
-            found = self._leaves[id(node)] = Leaf(ids)
+            found = self._leaves[id(node)] = JoinRelation(ids)
         return found
 
-    def output(self, node: Node) -> list[str]:
+    def output(self, node: PlanNode) -> list[str]:
         """The columns of a node as Catalyst prints them: ``name#12L``."""
         found = self._outputs.get(id(node))
         if found is None:
             found = self._outputs[id(node)] = self.jvm.join(node.java.output())
         return found
 
-    def _join(self, node: Node) -> None:
+    def _join(self, node: PlanNode) -> None:
         kind = kind_of(self.jvm, node)
         free = _FREE.get(kind)
         condition = node.java.condition()
@@ -254,7 +254,7 @@ class QueryJoins:
                     for leaf, key in self._ways(child, equality.nodes[which]):
                         leaf.conditions.append(Condition(join, 1 - which, at, key))
 
-    def _filter(self, node: Node) -> None:
+    def _filter(self, node: PlanNode) -> None:
         condition = node.java.condition()
         if not condition.containsPattern(self.jvm.pattern("SCALAR_SUBQUERY")):
             return
@@ -265,7 +265,7 @@ class QueryJoins:
             equality, subquery = compared
             sides = [*node.children, tree_of(self.jvm, subquery.plan())]
             number = int(subquery.exprId().id())
-            join = Join(Node(node.find, node.name, sides), SUBQUERY, [equality], number)
+            join = Join(PlanNode(node.find, node.name, sides), SUBQUERY, [equality], number)
             self.subqueries.append(join)
             for leaf, key in self._ways(node.children[0], equality.nodes[0]):
                 leaf.conditions.append(Condition(join, 1, 0, key))
@@ -291,7 +291,7 @@ class QueryJoins:
                     found += [(join, 0, at), (join, 1, at)]
         return found
 
-    def _ways(self, node: Node, key: Nodes) -> Iterator[tuple[Leaf, Nodes]]:
+    def _ways(self, node: PlanNode, key: Nodes) -> Iterator[tuple[JoinRelation, Nodes]]:
         """The relations below ``node`` whose rows alone determine the key, and the key over their
         columns."""
         for below, expression in self._down(node, key):
@@ -299,8 +299,8 @@ class QueryJoins:
                 yield self._leaf(below), expression
 
     def _down(
-        self, node: Node, key: Nodes, *, through_unions: bool = True
-    ) -> Iterator[tuple[Node, Nodes]]:
+        self, node: PlanNode, key: Nodes, *, through_unions: bool = True
+    ) -> Iterator[tuple[PlanNode, Nodes]]:
         """``node`` and the nodes below it whose rows alone determine the key, and the key over
         their columns."""
         stack = [(node, key)]
@@ -316,7 +316,7 @@ class QueryJoins:
                 new = key if expression is None else [*key[:at], *expression, *key[at + 1 :]]
                 stack.append((child, new))
 
-    def _below(self, node: Node, wanted: int) -> Iterator[tuple[Node, Nodes | None]]:
+    def _below(self, node: PlanNode, wanted: int) -> Iterator[tuple[PlanNode, Nodes | None]]:
         """The children that have the column ``wanted``, and the expression that it is there, if it
         is another one."""
         name, children, java = node.name, node.children, node.java
@@ -356,29 +356,29 @@ class QueryJoins:
         ):
             yield children[0], None
 
-    def _position(self, node: Node, wanted: int) -> int | None:
+    def _position(self, node: PlanNode, wanted: int) -> int | None:
         found = [at for at, text in enumerate(self.output(node)) if ids_of([text]) == [wanted]]
         return found[0] if found else None
 
-    def _has(self, node: Node, wanted: int) -> bool:
+    def _has(self, node: PlanNode, wanted: int) -> bool:
         return self._position(node, wanted) is not None
 
 
-def tree_of(jvm: Jvm, plan: JavaObject) -> Node:
+def tree_of(jvm: Jvm, plan: JavaObject) -> PlanNode:
     """A plan as nodes, without those of its subqueries."""
     names = jvm.node_names(plan)
     counts = jvm.join(plan.map(jvm.functions.of(*CHILDREN)))
     nodes = plan.map(jvm.functions.identity())
     # From the last node to the first: the children of a node are then on top of the stack.
-    stack: list[Node] = []
+    stack: list[PlanNode] = []
     for at in range(len(names) - 1, -1, -1):
         children = [stack.pop() for _ in range(int(counts[at]))]
-        stack.append(Node(partial(nodes.apply, at), names[at], children))
+        stack.append(PlanNode(partial(nodes.apply, at), names[at], children))
     (root,) = stack
     return root
 
 
-def kind_of(jvm: Jvm, node: Node) -> str:
+def kind_of(jvm: Jvm, node: PlanNode) -> str:
     """The kind of a join, as Catalyst calls it."""
     return str(jvm.functions.call(*JOIN_KIND)(node.java)).partition("(")[0]
 

@@ -45,9 +45,9 @@ if TYPE_CHECKING:
 
     from skipstone.spark.session import JavaObject, Jvm
 
-    from .conditions import Join, Node, Nodes, QueryJoins, Source
+    from .conditions import Join, Nodes, PlanNode, QueryJoins, Source
     from .plans import ListingIndex, PlannedScan
-    from .rows import Column
+    from .rows import RowColumn
 
 
 #: Setting: the most keys of a join that are looked up in an index; 0 for none.
@@ -99,7 +99,7 @@ class NoGain(NoKeys):
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Keys:
+class JoinKeys:
     """The distinct values of each equality on one side, whether NULL is one, and what they cost."""
 
     values: list[pa.Array]
@@ -148,7 +148,7 @@ class KeySource:
     max_keys: int
     min_bytes: int
     broadcasts: list[JavaObject] | None = None
-    memory: dict[tuple[int, int], Keys] = field(default_factory=dict)
+    memory: dict[tuple[int, int], JoinKeys] = field(default_factory=dict)
     differing: dict[tuple[int, int], str | None] = field(default_factory=dict)
 
     @property
@@ -156,7 +156,7 @@ class KeySource:
         """The size of the keys that it has."""
         return sum(keys.bytes for keys in tuple(self.memory.values()))
 
-    def keys(self, sources: Sequence[Source], scan: AskedScan) -> tuple[Keys, Source]:
+    def keys(self, sources: Sequence[Source], scan: AskedScan) -> tuple[JoinKeys, Source]:
         """The keys of one of the sources, of which the first is the side itself; ``NoKeys``."""
         for source in sources:
             known = self.memory.get((id(source[0]), source[1]))
@@ -182,7 +182,7 @@ class KeySource:
 
     # -- from the broadcast ------------------------------------------------------------------------
 
-    def _broadcast(self, source: Source, scan: AskedScan) -> Keys | None:
+    def _broadcast(self, source: Source, scan: AskedScan) -> JoinKeys | None:
         join, which, at = source
         exchange = None if self.is_explained else self._exchange(join, which)
         if exchange is None:
@@ -204,7 +204,7 @@ class KeySource:
         is_packed = name == "LongHashedRelation"
         self.jvm.answer_at_once()
 
-        def read(most: int, limit: int) -> Keys:
+        def read(most: int, limit: int) -> JoinKeys:
             rows = str(relation.keys().take(most + 1).mkString(""))
             columns = packed_columns(rows, types) if is_packed else columns_of_rows(rows, types)
             found = []
@@ -290,7 +290,7 @@ class KeySource:
 
     # -- from the subquery -------------------------------------------------------------------------
 
-    def _subquery(self, source: Source, scan: AskedScan) -> Keys | None:
+    def _subquery(self, source: Source, scan: AskedScan) -> JoinKeys | None:
         """The value that Spark itself compares with: it may differ in another run."""
         join, which, _ = source
         if join.number is None or self.is_explained:
@@ -345,14 +345,14 @@ class KeySource:
 
     # -- by a run of its own -----------------------------------------------------------------------
 
-    def _local(self, source: Source, scan: AskedScan) -> Keys | None:
+    def _local(self, source: Source, scan: AskedScan) -> JoinKeys | None:
         join, which, _ = source
         side = join.side(which)
         if not {node.name for node in side.walk()} <= _LOCAL or self._differs(join, which):
             return None
         return self._run(join, which, "rows of the driver", scan.index)
 
-    def _job(self, source: Source, scan: AskedScan) -> Keys | None:
+    def _job(self, source: Source, scan: AskedScan) -> JoinKeys | None:
         join, which, _ = source
         side = join.side(which)
         if reason := self._differs(join, which):
@@ -379,7 +379,7 @@ class KeySource:
             self.differing[side] = _unrepeatable(self.jvm, join.side(which))
         return self.differing[side]
 
-    def _run(self, join: Join, which: int, name: str, index: ListingIndex) -> Keys:
+    def _run(self, join: Join, which: int, name: str, index: ListingIndex) -> JoinKeys:
         """Runs a query for the keys; rows of the driver need no job."""
         jvm = self.jvm
         numbers = jvm.module(f"{_EXPRESSIONS}NamedExpression")
@@ -402,13 +402,13 @@ class KeySource:
         columns = columns_of_rows(str(jvm.scala.wrap(rows).mkString("")), types)
         return self._kept(columns, name, self.max_keys)
 
-    def _kept(self, columns: Sequence[Column], name: str, limit: int) -> Keys:
+    def _kept(self, columns: Sequence[RowColumn], name: str, limit: int) -> JoinKeys:
         rows = len(columns[0].nulls)
         if rows > limit:
             why = MAX_KEYS if limit == self.max_keys else f"{size(_KEY_BYTES)} of them"
             raise NoGain(f"more than {limit:,} keys ({why})")
         nulls = [bool(column.nulls.any()) for column in columns]
-        found = Keys([column.array() for column in columns], nulls, name, rows)
+        found = JoinKeys([column.array() for column in columns], nulls, name, rows)
         if found.bytes > _KEY_BYTES:
             raise NoGain(f"its keys have {size(found.bytes)}: more than {size(_KEY_BYTES)}")
         return found
@@ -450,7 +450,7 @@ def type_name(jvm: Jvm, expression: JavaObject) -> str:
     return name
 
 
-def _unrepeatable(jvm: Jvm, side: Node) -> str | None:
+def _unrepeatable(jvm: Jvm, side: PlanNode) -> str | None:
     """Why a second run of ``side`` may give other rows; ``None`` if it cannot."""
     if not side.java.deterministic():
         return "the other side is not deterministic"
@@ -473,7 +473,7 @@ def _unrepeatable(jvm: Jvm, side: Node) -> str | None:
     return None
 
 
-def _aggregate(jvm: Jvm, node: Node) -> str | None:
+def _aggregate(jvm: Jvm, node: PlanNode) -> str | None:
     for text in jvm.joined(node.java.aggregateExpressions(), *TO_JSON):
         nodes = json.loads(text)
         kinds = [str(each["class"]) for each in nodes]

@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from skipstone.predicate.types import Value
     from skipstone.pruning.plan import Plan
     from skipstone.spark.relation import ReadSettings
-    from skipstone.spark.scan_log import Query
+    from skipstone.spark.scan_log import RunningQuery
     from skipstone.spark.session import JavaObject, Jvm
 
     from .conditions import Condition, Source
@@ -69,7 +69,7 @@ class JoinPruning:
 
     @classmethod
     def of(
-        cls, index: ListingIndex, filters: Sequence[str], query: Query | None
+        cls, index: ListingIndex, filters: Sequence[str], query: RunningQuery | None
     ) -> JoinPruning | None:
         """``None`` if no join of the query has a condition for the scan with these filters."""
         if getattr(_INSIDE, "of", False):
@@ -140,7 +140,7 @@ class JoinPruning:
         return left
 
 
-def _source_of(index: ListingIndex, query: Query | None) -> KeySource | None:
+def _source_of(index: ListingIndex, query: RunningQuery | None) -> KeySource | None:
     """The source of the keys of the query that the calling JVM thread plans or runs, found once.
     ``None`` without joins that help, and in a job for the keys of a join."""
     log = index.log
@@ -170,7 +170,7 @@ def _source_of(index: ListingIndex, query: Query | None) -> KeySource | None:
 
 
 def _found(
-    index: ListingIndex, explained: JavaObject | None, asked: Query | None
+    index: ListingIndex, explained: JavaObject | None, asked: RunningQuery | None
 ) -> KeySource | str:
     """The source of the keys of a query, or why its joins are not used."""
     jvm, running = index.jvm, explained

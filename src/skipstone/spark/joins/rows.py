@@ -33,7 +33,7 @@ _DIGITS[np.frombuffer(b"0123456789abcdef", np.uint8)] = np.arange(16)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Column:
+class RowColumn:
     """Words, or byte strings where they have a length; ``nulls`` says which rows have no value."""
 
     type: pa.DataType
@@ -78,11 +78,11 @@ class Column:
         return arrow(signed.astype(width)).view(type)
 
 
-def packed_columns(text: str, types: Sequence[str]) -> list[Column]:
+def packed_columns(text: str, types: Sequence[str]) -> list[RowColumn]:
     """The columns of keys of integers that Spark packs into one long, the last one lowest."""
     rows = text[1:-1].split("][") if text else []
     packed = np.array(rows, dtype=np.int64)
-    columns: list[Column] = []
+    columns: list[RowColumn] = []
     for at in range(len(types) - 1, -1, -1):
         bits = _BITS.get(types[at])
         if bits is None:
@@ -90,12 +90,12 @@ def packed_columns(text: str, types: Sequence[str]) -> list[Column]:
         unused = 64 - bits
         values = packed if at == 0 else (packed << unused) >> unused
         nulls = np.zeros(len(rows), np.bool_)
-        columns.insert(0, Column(parse_type(types[at]), values.view(np.uint64), nulls))
+        columns.insert(0, RowColumn(parse_type(types[at]), values.view(np.uint64), nulls))
         packed = packed >> bits if bits < 64 else packed
     return columns
 
 
-def columns_of_rows(text: str, types: Sequence[str]) -> list[Column]:
+def columns_of_rows(text: str, types: Sequence[str]) -> list[RowColumn]:
     """The columns of ``UnsafeRow``s that were printed one after the other."""
     words, rows = _words_of(text)
     data = words.astype("<u8").tobytes()
@@ -115,7 +115,7 @@ def columns_of_rows(text: str, types: Sequence[str]) -> list[Column]:
             lengths = (own & np.uint64(0xFFFFFFFF)).tolist()
             pairs = zip(starts, lengths, strict=True)
             values = [data[start : start + length] for start, length in pairs]
-        columns.append(Column(type, values, (flags & np.uint64(1)).astype(np.bool_)))
+        columns.append(RowColumn(type, values, (flags & np.uint64(1)).astype(np.bool_)))
     return columns
 
 

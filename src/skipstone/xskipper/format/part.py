@@ -90,7 +90,7 @@ class Calendar:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Footer:
+class PartFooter:
     """The footer of a part. ``own``: written by Skipstone, so its bounds are Skipstone's.
 
     ``keys``: the other keys of the footer. ``arrays``: the footer itself, of a part in the clear;
@@ -113,7 +113,7 @@ class PartContents:
     ``unreadable``: (column of the store, reason) of those that could not.
     """
 
-    footer: Footer
+    footer: PartFooter
     table: pa.Table
     unreadable: tuple[tuple[str, str], ...] = ()
 
@@ -239,7 +239,7 @@ def footer_key_label(footer: bytes | memoryview) -> str | None:
     return label if isinstance(label, str) else None
 
 
-def _footer(opened: _OpenPart, file: str | None) -> Footer:
+def _footer(opened: _OpenPart, file: str | None) -> PartFooter:
     keys = {
         key.decode("utf-8", "replace"): value.decode("utf-8", "replace")
         for key, value in opened.pairs.items()
@@ -253,7 +253,7 @@ def _footer(opened: _OpenPart, file: str | None) -> Footer:
             expected=f"footer key {ROW_METADATA_KEY}",
             got="none" if text is None else f"{len(text)} bytes",
         )
-    return Footer(
+    return PartFooter(
         schema=StoreSchema.from_json(text, file=file),
         rows=opened.rows,
         calendar=Calendar.of(keys),
@@ -266,7 +266,7 @@ def _footer(opened: _OpenPart, file: str | None) -> Footer:
 
 def read_footer(
     source: Source, *, file: str | None = None, decryption: object | None = None
-) -> Footer:
+) -> PartFooter:
     """The footer of a part, of any version up to 4.
 
     ``decryption``: pyarrow's ``FileDecryptionProperties``. ``FormatError`` for what is not a part,
@@ -313,7 +313,7 @@ def read_part(
 def _read_singly(
     opened: _OpenPart,
     names: list[str],
-    footer: Footer,
+    footer: PartFooter,
     file: str | None,
     errors: tuple[type[Exception], ...],
 ) -> tuple[pa.Table, list[tuple[str, str]]]:
@@ -365,7 +365,7 @@ def to_bytes(
     table: pa.Table,
     schema: StoreSchema,
     *,
-    like: Footer | None = None,
+    like: PartFooter | None = None,
     keys: LabelledKeys | None = None,
 ) -> pa.Buffer:
     """One part file of a version 4 store; ``table`` has exactly the schema's columns, in its order.
