@@ -107,7 +107,7 @@ class RowIndex(PerFile, PaimonIndex):
         )
 
 
-#: values of a dictionary that takes few bytes beside the rows
+#: values of a dictionary that takes few bytes, compared with the rows
 _SMALL_DICTIONARY = 4096
 
 
