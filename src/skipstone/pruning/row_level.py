@@ -205,13 +205,16 @@ class RowLevel:
         left, the columns of the predicate may be part of the result. The reader takes some of the
         rows of a file one by one."""
         costs, rows = self.gate.costs, self.row_counts[known]
-        # In an object store requests take the time, however few bytes they read.
-        columns = () if costs.at_once else self.gate.columns
-        sizes = {column: self.source.stored(known, column) for column in columns}
-        read = float(self.gate.reading(None, Units.objects(known, rows), sizes).mean())
+        units = Units.objects(known, rows)
         found = [self.found[file] for file in known.tolist()]
         left = np.array([len(each.may) for each in found], np.int64)
         gone, kept = np.count_nonzero(left == 0) / len(known), left.sum() / max(rows.sum(), 1)
+        read = float(self.gate.reading(None, units).mean())
+        # In an object store requests take the time, however few bytes they read.
+        if not costs.at_once:
+            sizes = {column: self.source.stored(known, column) for column in self.gate.columns}
+            # Where few rows are left, most pages of other columns are not read either.
+            read += kept * (float(self.gate.reading(None, units, sizes).mean()) - read)
         saved = decided * (1 - EXPECTED * kept) * read + gone * costs.file * OPENED
         took = costs.rows * (len(self.steps) or 1) + self._seconds / max(self._tasks, 1)
         if self.counted:
