@@ -77,9 +77,10 @@ class RowIndex(PerFile, PaimonIndex):
         if "distinct" not in stored.cache:
             stored.cache["distinct"] = integers_of(stored.values, "distinct", -1)
         facts = stored.row_of_file[files]
-        distinct, rows = stored.cache["distinct"][facts], stored.rows[facts]
-        is_small = (facts >= 0) & (distinct >= 0) & (distinct <= _SMALL_DICTIONARY) & (rows >= 0)
-        found[is_small] = 2 * rows[is_small]
+        known = np.flatnonzero(facts >= 0)
+        distinct, rows = stored.cache["distinct"][facts[known]], stored.rows[facts[known]]
+        is_small = (distinct >= 0) & (distinct <= _SMALL_DICTIONARY) & (rows >= 0)
+        found[known[is_small]] = 2 * rows[is_small]
         return found
 
     def of_file(self, file: int, shared: dict[Any, Any] | None = None) -> FileRows | None:

@@ -109,8 +109,9 @@ def _ends(lows: Any, highs: Any) -> Any:
 
 @register_jitable
 def _search(plain: Any, at: Any, stop: Any, needle: Any, one: Any, two: Any) -> Any:
-    """Where ``needle`` is between ``at`` and ``stop`` for the first time, or -1. It is there
-    twice, and each byte may be that of either. Two bytes are compared in 64 places at once."""
+    """Where ``needle`` is between ``at`` and ``stop`` for the first time, or -1. It holds
+    a text in two spellings, and each byte may be that of either; two of them are compared in 64
+    places at once."""
     size = len(needle) >> 1
     last, first, second = stop - size, needle[one], needle[two]
     other, another = needle[size + one], needle[size + two]
