@@ -61,8 +61,16 @@ OtherColumns: TypeAlias = "Callable[[FileColumns, Sequence[str], RowSet], pa.Tab
 # Without compiled loops, fewer pieces are read one by one.
 _LEAST: Final = 8
 # A few rows of a chunk take other readers as long as this many values.
-_ROWS_ALONE: Final = 8_000
-# Bytes, stored and decoded, of long texts that take other readers as long as one value.
+_ROWS_ALONE: Final = 32_000
+# Arrow decodes so many values of whole columns in the time that it loses to compiled loops with one
+# value of which only a few rows are needed.
+_VALUES_OF_ONE: Final = 12
+# Without compiled loops, columns are decoded whole where one of so many rows is needed: nearly all
+# pages hold one.
+_MANY_OF: Final = 2_000
+# Bytes, stored and decoded, of a value that is no long text. Compiled loops search long texts as
+# they are stored: so many more bytes of them take other readers as long as one value.
+_SHORT: Final = 32
 _BYTES_OF_VALUE: Final = 64
 # Rows in longer runs on average.
 _RUN: Final = 1_000
@@ -243,9 +251,10 @@ def _in_runs(rows: Sequence[NDArray[np.int64]]) -> bool:
 
 
 def _kernels(batch: Batch) -> BulkKernels | None:
-    """The compiled loops, where they pay for this work. Without them Arrow reads numbers."""
-    size = sum(piece.size for piece in batch.pieces)
-    return KERNELS.for_work(max(batch.rows * len(batch.names), size // _BYTES_OF_VALUE))
+    """The compiled loops, where they pay for this work. Without them Arrow reads the columns."""
+    values = batch.rows * len(batch.names)
+    long = max(sum(piece.size for piece in batch.pieces) - _SHORT * values, 0)
+    return KERNELS.for_work(values // _VALUES_OF_ONE + long // _BYTES_OF_VALUE)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -308,10 +317,13 @@ def read_columns(
     """The columns of a batch as the files store them (``lazy``: decoded when they are needed);
     ``None`` where a piece cannot be read this way."""
     arrays: Sequence[Any] | None
-    if pieces[0].chosen is not None:
-        arrays = None if kernels is None else _read_pages(pieces, kernels, room, lazy=lazy)
-    elif kernels is None and len(pieces) < _LEAST:
+    if kernels is None and len(pieces) < _LEAST:
         return None
+    if pieces[0].chosen is not None:
+        if kernels is None:
+            arrays = _taken(pieces, room)
+        else:
+            arrays = _read_pages(pieces, kernels, room, lazy=lazy)
     else:
         found = _read(pieces, kernels, room, lazy=lazy)
         arrays = None if found is None else found.arrays
@@ -343,6 +355,20 @@ def read_some(
     if arrays is None:
         return None
     return _columns(pieces, names, arrays, [len(each) for each in rows])
+
+
+def _taken(pieces: Sequence[BulkPiece], room: Room) -> Sequence[Any] | None:
+    """The columns of the rows that are chosen, without compiled loops; ``None`` where few are."""
+    chosen = [each.chosen for each in pieces if each.chosen is not None]
+    stops = np.cumsum([int(each.counts.sum()) for each in pieces])
+    if _MANY_OF * sum(map(len, chosen)) < stops[-1] or _in_runs(chosen):
+        return None
+    found = _read(pieces, None, room)
+    if found is None:
+        return None
+    starts = [0, *stops[:-1].tolist()]
+    at = arrow(np.concatenate([a + each for a, each in zip(starts, chosen, strict=True)]))
+    return [array.take(at) for array in found.arrays]
 
 
 def _chosen(

@@ -305,10 +305,9 @@ class _Coded:
         self.array = array
 
     def matches(self, exact: Callable[[pa.Array], BoolArray], sought: Sought) -> BoolArray:
-        flags, indices = exact(self.array.dictionary), self.array.indices
-        if not self.array.null_count:
-            return np.asarray(flags.take(numbers(indices)))
-        return np.asarray(flags.take(numbers(indices))) & self.valid()
+        flags = arrow(exact(self.array.dictionary).view(np.uint8))
+        # Arrow takes bytes faster than NumPy does, and without the lock of the interpreter.
+        return numbers(pc.take(flags, self.array.indices), 0).view(np.bool_)
 
     def valid(self) -> BoolArray:
         return validity(self.array)

@@ -1,4 +1,4 @@
-"""Columns of numbers of many files that Arrow decodes as one, before compiled code is there."""
+"""Columns of many files that Arrow decodes as one, before compiled code is there."""
 
 from __future__ import annotations
 
@@ -63,14 +63,6 @@ def test_files_of_one_writer_are_decoded(
     found.arrays[0].validate(full=True)
     for number, path in enumerate(paths):
         assert same(part(found, 0, number), by_arrow(path, "a", type)), path
-
-
-def test_texts_are_left_to_other_readers(tmp_path: Path) -> None:
-    for number in range(FILES):
-        pq.write_table(pa.table({"a": ["x", "y"]}), tmp_path / f"{number}.parquet")
-    found = read_together([opened(path) for path in sorted(tmp_path.iterdir())], ["a"], None)
-    assert found is not None
-    assert not found.done.any()
 
 
 @pytest.mark.parametrize("times", [1, 2, FILES])

@@ -13,7 +13,7 @@ import cramjam
 import numpy as np
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
+from hypothesis import event, given, settings
 from hypothesis import strategies as st
 
 from skipstone.parquet.format.enums import CompressionCodec, Encoding, Type
@@ -145,7 +145,13 @@ def wanted(physical: Type, coded: bool) -> list[Any]:
 
 
 def read(
-    folder: Path, chunks: list[bytes], physical: Type, optional: bool, codec: int, **options: Any
+    folder: Path,
+    chunks: list[bytes],
+    physical: Type,
+    optional: bool,
+    codec: int,
+    kernels: Any = COMPILED,
+    **options: Any,
 ) -> BulkColumns:
     """Each of ``chunks`` is a file."""
     type = pa.binary() if physical is Type.BYTE_ARRAY else pa.int64()
@@ -156,9 +162,9 @@ def read(
         storage = LocalStorage()
         reader = PinnedReader(storage)
         reader.pin(storage.stat(str(path)))
-        span = np.array([(0, len(data), ROWS, codec)])
+        span = np.array([(0, len(data), ROWS, codec, len(data))])
         parts.append(FilePart(str(path), reader, (span,)))
-    found = read_bulk(parts, [BulkKind(type, physical, optional)], COMPILED, **options)
+    found = read_bulk(parts, [BulkKind(type, physical, optional)], kernels, **options)
     for array in found.arrays if not options.get("lazy") else ():
         array.validate(full=True)
     return found
@@ -184,9 +190,10 @@ def test_the_sound_chunks_are_read(
 ) -> None:
     for codec in (0, CompressionCodec.SNAPPY, CompressionCodec.GZIP):
         data = b"".join(page.bytes for page in chunk(physical, coded, form, optional, codec))
-        found = read(tmp_path, [data] * 3, physical, optional, codec)
-        assert found.done.all()
-        assert part(found, 0, 2).to_pylist() == wanted(physical, coded)
+        for kernels in (COMPILED, None):
+            found = read(tmp_path, [data] * 3, physical, optional, codec, kernels)
+            assert found.done.all()
+            assert part(found, 0, 2).to_pylist() == wanted(physical, coded)
 
 
 @st.composite
@@ -248,6 +255,26 @@ def test_chunks_that_lie_harm_no_other(
         for number in range(1, len(files), 2):
             if found.done[number]:
                 assert len(part(found, 0, number)) == ROWS
+
+
+@settings(max_examples=5 * settings().max_examples)
+@given(damaged(), st.sampled_from([None, 1 << 20]))
+def test_chunks_that_lie_to_arrow(
+    drawn: tuple[tuple[Any, ...], list[bytes]], memory: int | None
+) -> None:
+    """Arrow decodes all or none, and the values of a lie get into no other chunk."""
+    form, lies = drawn
+    physical, coded, _, optional, codec = form
+    sound = b"".join(page.bytes for page in chunk(*form))
+    files = [sound, *(each for lie in lies for each in (lie, sound))]
+    with tempfile.TemporaryDirectory() as folder:
+        found = read(Path(folder), files, physical, optional, codec, None, memory=memory)
+        event("all" if found.done.all() else "none")
+        assert found.done.all() or not found.done.any()
+        for number in range(len(files) if found.done.all() else 0):
+            values = part(found, 0, number).to_pylist()
+            assert len(values) == ROWS
+            assert number % 2 or values == wanted(physical, coded)
 
 
 @settings(max_examples=5 * settings().max_examples)

@@ -1,38 +1,63 @@
-"""Whole columns of numbers of many files, decoded by Arrow as one file.
+"""Whole columns of many files, decoded by Arrow as one file.
 
 The compiled loops of ``bulk_chunks`` take time to load. Until that pays, batches are read like
 this: the chunks of a column become row groups of one file in memory, with a footer of checked
 values (``arrow_footer``) and a column of the bare physical type.
 
 Arrow does not check that a chunk has as many values as its row group has rows: those of the next
-chunk would take their place. So the values are counted first by the page headers, of all chunks at
-once. If one is unusual, nothing is decoded here, and the readers of single files report the errors.
+chunk would take their place. So the values are counted first by the page headers: of numbers by
+those of all chunks at once. If one is unusual, nothing is decoded here, and the readers of single
+files report the errors.
+
+Texts with dictionaries become indices into the dictionaries of all chunks, one after another. Arrow
+would hash every word for that. So it decodes the dictionaries as pages of values, and the indices
+as numbers, by a dictionary of INT32 in place of each: the places of its words. The results of Arrow
+are those of its checked decoder of numbers: no index lies outside its dictionary.
 """
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+from functools import cache
 from typing import TYPE_CHECKING, Any, Final, cast
 
 import numpy as np
 import pyarrow as pa
 
-from skipstone.parquet.format.enums import FieldRepetitionType
+from skipstone._arrays import numbers, validity
+from skipstone.errors import FormatError, SkipstoneError
+from skipstone.parquet.encodings.codecs import compress
+from skipstone.parquet.format.enums import Encoding, FieldRepetitionType, PageType, Type
 from skipstone.parquet.format.footer import file_of
 from skipstone.parquet.format.metadata import (
     DataPageHeader,
+    DictionaryPageHeader,
     PageHeader,
     SchemaElement,
 )
+from skipstone.parquet.pages.page import Page, walk_pages
+from skipstone.parquet.pages.page_headers import INDICES
 from skipstone.parquet.thrift.compact import I32, STRUCT
 from skipstone.parquet.thrift.kernel_lanes import FEW, Lanes, OutError, Round, over_lanes
 from skipstone.parquet.thrift.kernel_wire import ENDS, STACK, failed, field, skip, zigzag
 from skipstone.parquet.thrift.structs import field_ids
 
 from .arrow_footer import ArrowChunks, ArrowFrame
-from .bulk_chunks import CODEC, LENGTH, ROWS, VALUE, WIDTHS, BulkKind, number_array
+from .bulk_chunks import (
+    CODEC,
+    LENGTH,
+    MOST_STRINGS,
+    ROWS,
+    VALUE,
+    WIDTHS,
+    BulkKind,
+    number_array,
+    string_array,
+)
 from .decoding_memory import limit_of
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
     from types import FunctionType
 
     from numpy.typing import NDArray
@@ -43,6 +68,8 @@ _SIZE: Final = _HEADER["uncompressed_page_size"]
 _STORED: Final = _HEADER["compressed_page_size"]
 _V1: Final = _HEADER["data_page_header"]
 _V2: Final = _HEADER["data_page_header_v2"]
+# Bytes of the length of a text.
+_LENGTH: Final = 4
 #: of both
 _VALUES: Final = field_ids(DataPageHeader)["num_values"]
 
@@ -106,37 +133,216 @@ def decoded(
 ) -> pa.Array | None:
     """The rows of whole chunks, which lie one after another in ``buffer``; ``None`` where they are
     not what is expected."""
-    import pyarrow.parquet as pq
-
     rows, length = spans[:, ROWS], spans[:, LENGTH]
     starts = np.cumsum(length) - length
     limit = limit_of(memory, len(buffer))
     if float(rows.sum(dtype=np.float64)) * VALUE > limit:
         return None
-    total = int(rows.sum())
-    if not _are_whole(buffer, starts, length, rows, limit):
+    if kind.physical not in WIDTHS:
+        return _texts(kind, spans, buffer, limit, verify_checksums)
+    places = starts, length, rows
+    if not (_are_whole(buffer, *places, limit) or _are_whole_alone(buffer, *places, limit)):
         return None
-    numbers = np.zeros((len(spans), 1, 6), np.int64)
-    numbers[:, 0, 0] = spans[:, CODEC]
-    numbers[:, 0, 1] = rows
-    numbers[:, 0, 3] = length
-    numbers[:, 0, 4] = starts
-    footer = _frame(kind).footer_of(ArrowChunks(numbers, rows))
-    try:
-        source = pq.ParquetFile(
-            pa.BufferReader(pa.py_buffer(buffer)),
-            metadata=pq.read_metadata(pa.py_buffer(file_of(footer))),
-            page_checksum_verification=verify_checksums,
-        )
-        found = source.read(use_threads=False).column(0).combine_chunks()
-    except (pa.ArrowException, OSError):
-        return None  # our own decoders report the error and its place
-    if len(found) != total or found.offset:
+    chunks = _Chunks(kind.physical, kind.optional, buffer, spans[:, CODEC], rows, starts, length)
+    found = chunks.read(verify_checksums)
+    if found is None:
         return None
-    validity, values = found.buffers()
-    width = WIDTHS[kind.physical]
+    bitmap, values = found.buffers()
+    width, total = WIDTHS[kind.physical], len(found)
     words = np.frombuffer(values, f"u{width}", total) if total else np.empty(0, f"u{width}")
-    return number_array(kind, words, validity)
+    return number_array(kind, words, bitmap)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Chunks:
+    """Chunks of a column of a bare physical type, somewhere in ``buffer``."""
+
+    physical: Type
+    optional: bool
+    buffer: NDArray[np.uint8]
+    codec: NDArray[np.int64]
+    rows: NDArray[np.int64]
+    start: NDArray[np.int64]
+    length: NDArray[np.int64]
+
+    def read(self, verify_checksums: bool) -> pa.Array | None:
+        """All rows; ``None`` where Arrow finds anything else."""
+        import pyarrow.parquet as pq
+
+        places = np.zeros((len(self.rows), 1, 6), np.int64)
+        for at, each in ((0, self.codec), (1, self.rows), (3, self.length), (4, self.start)):
+            places[:, 0, at] = each
+        footer = _frame(self.physical, self.optional).footer_of(ArrowChunks(places, self.rows))
+        try:
+            source = pq.ParquetFile(
+                pa.BufferReader(pa.py_buffer(self.buffer)),
+                metadata=pq.read_metadata(pa.py_buffer(file_of(footer))),
+                page_checksum_verification=verify_checksums,
+            )
+            found = source.read(use_threads=False).column(0).combine_chunks()
+        except (pa.ArrowException, OSError):
+            return None  # our own decoders report the error and its place
+        whole = isinstance(found, pa.Array) and not found.offset
+        return found if whole and len(found) == int(self.rows.sum()) else None
+
+
+# -- texts -----------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _TextChunk:
+    """The pages of one chunk: its dictionary, where the data pages lie, the bytes of all pages
+    after decompression, and whether all or any of them are encoded by the dictionary."""
+
+    rows: int
+    codec: int
+    dictionary: Page | None
+    start: int
+    stop: int
+    size: int
+    coded: bool
+    repeats: bool
+
+    @property
+    def words(self) -> int:
+        """The entries of the dictionary."""
+        return 0 if self.dictionary is None else self.dictionary.num_values
+
+
+def _texts(
+    kind: BulkKind,
+    spans: NDArray[np.int64],
+    buffer: NDArray[np.uint8],
+    limit: int,
+    verify_checksums: bool,
+) -> pa.Array | None:
+    """Strings or binary: by dictionary, if all pages of all chunks are encoded by theirs."""
+    rows, length = spans[:, ROWS], spans[:, LENGTH]
+    view, stop = memoryview(buffer.data), 0
+    chunks: list[_TextChunk] = []
+    try:
+        for _, size, count, codec, _ in spans.tolist():
+            chunks.append(_text_chunk(view[stop : stop + size], stop, count, codec))
+            stop += size
+        needed, most = sum(each.size for each in chunks), min(limit, MOST_STRINGS)
+        words = _words(chunks, verify_checksums) if needed <= most else None
+    except SkipstoneError:
+        return None
+    if words is None:
+        return None
+    if all(each.coded for each in chunks):
+        return _coded(kind, chunks, buffer, words, verify_checksums)
+    longest = int(np.diff(_offsets(words)).max(initial=0))
+    needed += longest * sum(each.rows for each in chunks if each.repeats)
+    if needed > most:
+        return None
+    start = np.cumsum(length) - length
+    whole = _Chunks(Type.BYTE_ARRAY, kind.optional, buffer, spans[:, CODEC], rows, start, length)
+    found = whole.read(verify_checksums)
+    return None if found is None else _typed(found, kind.type)
+
+
+def _text_chunk(data: memoryview, start: int, rows: int, codec: int) -> _TextChunk:
+    """The chunk at ``start`` of the buffer; ``FormatError`` where its pages are not usual."""
+    pages = list(walk_pages(data, base=start, num_values=rows))
+    has_words = bool(pages) and pages[0].type == PageType.DICTIONARY_PAGE
+    head, others = (pages[0], pages[1:]) if has_words else (None, pages)
+    coded = [page.encoding in INDICES for page in others]
+    if (
+        not all(page.is_data for page in others)
+        or sum(page.num_values for page in others) != rows
+        or (any(coded) and head is None)
+        or (head is not None and head.num_values * _LENGTH > head.uncompressed_page_size)
+    ):
+        raise FormatError("unusual pages", offset=start)
+    first = start if head is None else head.stop
+    stop = pages[-1].stop if pages else start
+    size = sum(page.uncompressed_page_size for page in pages)
+    return _TextChunk(rows, codec, head, first, stop, size, all(coded), any(coded))
+
+
+def _words(chunks: Sequence[_TextChunk], verify_checksums: bool) -> pa.Array | None:
+    """The words of all dictionaries, binary: each is decoded as a page of values."""
+    having = [(each, each.dictionary) for each in chunks if each.dictionary is not None]
+    parts: list[bytes | memoryview] = []
+    for _, page in having:
+        header = PageHeader(
+            type=PageType.DATA_PAGE,
+            uncompressed_page_size=page.uncompressed_page_size,
+            compressed_page_size=page.compressed_page_size,
+            crc=page.crc,
+            data_page_header=DataPageHeader(
+                num_values=page.num_values,
+                encoding=Encoding.PLAIN,
+                definition_level_encoding=Encoding.RLE,
+                repetition_level_encoding=Encoding.RLE,
+            ),
+        )
+        parts += [header.to_bytes(), page.body]
+    length = np.array(list(map(len, parts)), np.int64).reshape(-1, 2).sum(axis=1)
+    rows = np.array([page.num_values for _, page in having], np.int64)
+    codec = np.array([each.codec for each, _ in having], np.int64)
+    buffer = np.frombuffer(b"".join(parts), np.uint8)
+    start = np.cumsum(length) - length
+    return _Chunks(Type.BYTE_ARRAY, False, buffer, codec, rows, start, length).read(
+        verify_checksums
+    )
+
+
+def _coded(
+    kind: BulkKind,
+    chunks: Sequence[_TextChunk],
+    buffer: NDArray[np.uint8],
+    words: pa.Array,
+    verify_checksums: bool,
+) -> pa.Array | None:
+    """Indices into ``words``, decoded as numbers by dictionaries of their places."""
+    view, parts, before = memoryview(buffer.data), list[bytes | memoryview](), 0
+    for each in chunks:
+        places = np.arange(before, before + each.words, dtype=np.int32).tobytes()
+        before += each.words
+        body = compress(each.codec, places)
+        header = PageHeader(
+            type=PageType.DICTIONARY_PAGE,
+            uncompressed_page_size=len(places),
+            compressed_page_size=len(body),
+            dictionary_page_header=DictionaryPageHeader(
+                num_values=each.words, encoding=Encoding.PLAIN
+            ),
+        )
+        parts += [header.to_bytes(), body, view[each.start : each.stop]]
+    length = np.array(list(map(len, parts)), np.int64).reshape(-1, 3).sum(axis=1)
+    rows = np.array([each.rows for each in chunks], np.int64)
+    codec = np.array([each.codec for each in chunks], np.int64)
+    made = np.frombuffer(b"".join(parts), np.uint8)
+    start = np.cumsum(length) - length
+    found = _Chunks(Type.INT32, kind.optional, made, codec, rows, start, length).read(
+        verify_checksums
+    )
+    if found is None:
+        return None
+    if not len(words):  # no value at all
+        return pa.nulls(len(found), kind.type) if found.null_count == len(found) else None
+    if found.null_count:  # a place is read even where its value is null
+        bitmap, filled = found.buffers()[0], np.where(validity(found), numbers(found), 0)
+        buffers = [bitmap, pa.py_buffer(filled.astype(np.int32))]
+        found = pa.Array.from_buffers(pa.int32(), len(found), buffers)
+    return pa.DictionaryArray.from_arrays(found, _typed(words, kind.type), safe=False)
+
+
+def _offsets(texts: pa.Array) -> NDArray[np.int32]:
+    buffer = texts.buffers()[1]
+    return np.frombuffer(buffer, np.int32, len(texts) + 1) if len(texts) else np.zeros(1, np.int32)
+
+
+def _typed(texts: pa.Array, type: pa.DataType) -> pa.Array:
+    """Binary values as ``type``; the bytes of texts are taken as they are."""
+    bitmap, _, data = texts.buffers()
+    held = np.frombuffer(b"" if data is None else data, np.uint8)
+    return string_array(type, len(texts), bitmap, _offsets(texts), held)
+
+
+# -- checks ----------------------------------------------------------------------------------------
 
 
 def _are_whole(
@@ -146,7 +352,8 @@ def _are_whole(
     rows: NDArray[np.int64],
     limit: int,
 ) -> bool:
-    """Whether the pages of each chunk hold its rows."""
+    """Whether the pages of each chunk hold its rows; False too if those of a chunk look unlike the
+    others."""
     # Lanes need many chunks: few chunks are repeated.
     times = -(-FEW // max(len(starts), 1))
     run = Round(buffer, np.tile(starts, times))
@@ -160,8 +367,32 @@ def _are_whole(
         return False
 
 
-def _frame(kind: BulkKind) -> ArrowFrame:
-    repetition = FieldRepetitionType.OPTIONAL if kind.optional else FieldRepetitionType.REQUIRED
-    leaf = SchemaElement(name="0", type=kind.physical, repetition_type=repetition)
+def _are_whole_alone(
+    buffer: NDArray[np.uint8],
+    starts: NDArray[np.int64],
+    length: NDArray[np.int64],
+    rows: NDArray[np.int64],
+    limit: int,
+) -> bool:
+    """The same, chunk by chunk: the pages of different files need not be alike."""
+    view, places = memoryview(buffer.data), np.stack([starts, starts + length, rows], axis=1)
+    try:
+        for start, stop, count in places.tolist():
+            left = count
+            for page in walk_pages(view[start:stop], base=start, num_values=count):
+                left -= page.num_values if page.is_data else 0
+                if page.uncompressed_page_size > limit:
+                    return False
+            if left:
+                return False
+    except SkipstoneError:
+        return False
+    return True
+
+
+@cache
+def _frame(physical: Type, optional: bool) -> ArrowFrame:
+    repetition = FieldRepetitionType.OPTIONAL if optional else FieldRepetitionType.REQUIRED
+    leaf = SchemaElement(name="0", type=physical, repetition_type=repetition)
     root = SchemaElement(name="schema", num_children=1)
-    return ArrowFrame.of((root, leaf), ((kind.physical, ("0",)),), (0,))
+    return ArrowFrame.of((root, leaf), ((physical, ("0",)),), (0,))

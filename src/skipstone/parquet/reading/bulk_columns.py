@@ -211,9 +211,7 @@ def read_bulk(
 ) -> BulkColumns:
     """Columns of these ``kinds``, each of the chunks of all parts. A file that cannot be read is
     not ``done``. With ``lazy``, columns are not decoded yet (``BulkColumn``). Without ``kernels``
-    only whole columns of numbers are done."""
-    if kernels is None and not all(kind.physical in WIDTHS for kind in kinds):
-        return _none(parts, kinds)
+    all parts are done, or none."""
     room = new_memory if room is None else room
     columns = [
         [part.columns[at] for part in parts] or [np.empty((0, SPAN), np.int64)]
