@@ -143,10 +143,10 @@ def test_pieces_answer_as_whole_filters_do(written: Facts, data: st.DataObject) 
         assert at in kept(written.plan(f"n = {n}"))
 
 
-def test_a_lookup_reads_a_few_pieces_and_the_ninth_key_all(written: Facts) -> None:
+def test_48_lookups_read_a_few_pieces_each_and_the_next_one_all(written: Facts) -> None:
     matched = written.matched()
     column = sum(path.stat().st_size for path in written.parts()) / 2
-    for turn in range(8):
+    for turn in range(48):
         with metered() as meter:
             assert kept(written.plan(f"n = {7 * EACH * 9 + 7 * turn}", matched)) == [9]
         assert meter.bytes_read < column / (2 if turn else 1)
@@ -157,7 +157,9 @@ def test_a_lookup_reads_a_few_pieces_and_the_ninth_key_all(written: Facts) -> No
 
 def test_a_list_of_keys_reads_whole_filters(written: Facts) -> None:
     matched = written.matched()
-    wanted = ", ".join(str(7 * EACH * number) for number in range(0, 24, 2))
+    wanted = ", ".join(
+        str(7 * (EACH * number + at)) for number in range(0, 24, 2) for at in range(5)
+    )
     assert kept(written.plan(f"n IN ({wanted})", matched)) == list(range(0, 24, 2))
     assert len(filters_held(matched)) == 1
 

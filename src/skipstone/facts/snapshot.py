@@ -61,8 +61,8 @@ if TYPE_CHECKING:
 
 
 _SERIAL = 4 << 20
-# After this many keys a process asks often enough to hold the filters in memory.
-_FEW_KEYS = 8
+# Reading a column of filters takes as long as looking up about so many keys in pieces of it.
+_FEW_KEYS = 48
 
 
 class Snapshot:
