@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
 
@@ -151,6 +152,25 @@ def test_unions_that_leave_half_of_the_rows_are_made_for_a_sample(
         assert table.query(where).equals(right)
     one = table.scan("city = 'c-07'").plan
     assert [step.considered for step in one.steps if step.level is Level.ROW] == [FILES * ROWS]
+
+
+def test_an_index_that_leaves_rows_in_every_page_is_left_alone(
+    laid: tuple[str, pa.Table],
+) -> None:
+    """Of each page another condition needs a row, so every page is read: 8 of 24 files say so. The
+    8 files with a rare value are all asked."""
+    path, rows = laid
+    table = skipstone.Table(path)
+    for city in ("c-07", "rare"):
+        where = f"city = '{city}' and amount > 0.5"
+        plan = table.scan(where).plan
+        (step,) = (each for each in plan.steps if each.level is Level.ROW and each.considered)
+        assert step.considered == 8 * ROWS
+        text = "rows: asked in 8 of 24 files, where it skipped too little"
+        assert (text in [str(reason) for reason in plan.reasons]) is (city == "c-07")
+        right = rows.filter((pc.field("city") == city) & (pc.field("amount") > 0.5))
+        assert right.num_rows
+        assert table.query(where).equals(right)
 
 
 COUNTED = {

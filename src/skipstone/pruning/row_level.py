@@ -47,6 +47,8 @@ _MANY, _WORTH = 4 * _WAVE, 32
 # Of more than ``FEW`` files these are asked first. What most files are like, eight show, and an
 # index that pays in fewer gains little.
 _SAMPLE = FEW // 2
+# What writers put into a page, unless its bytes are more.
+_ROWS_OF_PAGE = 20_000
 # The most files: with more, planning takes longer than it saves.
 _MOST_FILES = 10_000
 
@@ -202,8 +204,8 @@ class RowLevel:
     def _pays(self, known: NDArray[np.int64], decided: float) -> bool:
         """Whether evaluating the files ``known`` saved more than it took: they need not be read as
         far as their rows are ``decided``, and not opened where no row is left. Of rows that are
-        left, the columns of the predicate may be part of the result. The reader takes some of the
-        rows of a file one by one."""
+        left, the columns of the predicate may be part of the result. A page is read even if one of
+        its rows is undecided. The reader takes some of the rows of a file one by one."""
         costs, rows = self.gate.costs, self.row_counts[known]
         units = Units.objects(known, rows)
         found = [self.found[file] for file in known.tolist()]
@@ -215,7 +217,9 @@ class RowLevel:
             sizes = {column: self.source.stored(known, column) for column in self.gate.columns}
             # Where few rows are left, most pages of other columns are not read either.
             read += kept * (float(self.gate.reading(None, units, sizes).mean()) - read)
-        saved = decided * (1 - EXPECTED * kept) * read + gone * costs.file * OPENED
+        undecided = left - np.array([len(each.must) for each in found], np.int64)
+        skipped = np.exp(-undecided / np.maximum(rows / _ROWS_OF_PAGE, 1)).mean()
+        saved = decided * skipped * (1 - EXPECTED * kept) * read + gone * costs.file * OPENED
         took = costs.rows * (len(self.steps) or 1) + self._seconds / max(self._tasks, 1)
         if self.counted:
             exact = sum(each.exact for each in found) / len(known)
