@@ -19,12 +19,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cache
-from typing import TYPE_CHECKING, Any, Final, cast
+from itertools import chain
+from typing import TYPE_CHECKING, Any, Final, TypeAlias, cast
 
 import numpy as np
 import pyarrow as pa
 
-from skipstone._arrays import numbers, validity
+from skipstone._arrays import numbers
 from skipstone.errors import FormatError, SkipstoneError
 from skipstone.parquet.encodings.codecs import compress
 from skipstone.parquet.format.enums import Encoding, FieldRepetitionType, PageType, Type
@@ -122,6 +123,9 @@ def pages(data: Any, at: Any, end: Any, left: Any, most: Any, stack: Any) -> Any
 
 _pages = over_lanes(cast("FunctionType", pages))
 
+#: the codec of a chunk, its rows, and its bytes
+_Made: TypeAlias = "tuple[int, int, Sequence[bytes | memoryview]]"
+
 
 def decoded(
     kind: BulkKind,
@@ -164,6 +168,14 @@ class _Chunks:
     rows: NDArray[np.int64]
     start: NDArray[np.int64]
     length: NDArray[np.int64]
+
+    @classmethod
+    def of(cls, physical: Type, optional: bool, made: Sequence[_Made]) -> _Chunks:
+        """Chunks that are put one after another."""
+        length = np.array([sum(map(len, parts)) for _, _, parts in made], np.int64)
+        buffer = np.frombuffer(b"".join(chain.from_iterable(each[2] for each in made)), np.uint8)
+        codec, rows = (np.array([each[at] for each in made], np.int64) for at in range(2))
+        return cls(physical, optional, buffer, codec, rows, np.cumsum(length) - length, length)
 
     def read(self, verify_checksums: bool) -> pa.Array | None:
         """All rows; ``None`` where Arrow finds anything else."""
@@ -226,12 +238,12 @@ def _texts(
             stop += size
         needed, most = sum(each.size for each in chunks), min(limit, MOST_STRINGS)
         words = _words(chunks, verify_checksums) if needed <= most else None
+        if words is None:
+            return None
+        if all(each.coded for each in chunks):
+            return _coded(kind, chunks, buffer, words, verify_checksums)
     except SkipstoneError:
-        return None
-    if words is None:
-        return None
-    if all(each.coded for each in chunks):
-        return _coded(kind, chunks, buffer, words, verify_checksums)
+        return None  # our own decoders report the error and its place
     longest = int(np.diff(_offsets(words)).max(initial=0))
     needed += longest * sum(each.rows for each in chunks if each.repeats)
     if needed > most:
@@ -263,30 +275,23 @@ def _text_chunk(data: memoryview, start: int, rows: int, codec: int) -> _TextChu
 
 def _words(chunks: Sequence[_TextChunk], verify_checksums: bool) -> pa.Array | None:
     """The words of all dictionaries, binary: each is decoded as a page of values."""
-    having = [(each, each.dictionary) for each in chunks if each.dictionary is not None]
-    parts: list[bytes | memoryview] = []
-    for _, page in having:
-        header = PageHeader(
-            type=PageType.DATA_PAGE,
-            uncompressed_page_size=page.uncompressed_page_size,
-            compressed_page_size=page.compressed_page_size,
-            crc=page.crc,
-            data_page_header=DataPageHeader(
-                num_values=page.num_values,
-                encoding=Encoding.PLAIN,
-                definition_level_encoding=Encoding.RLE,
-                repetition_level_encoding=Encoding.RLE,
-            ),
-        )
-        parts += [header.to_bytes(), page.body]
-    length = np.array(list(map(len, parts)), np.int64).reshape(-1, 2).sum(axis=1)
-    rows = np.array([page.num_values for _, page in having], np.int64)
-    codec = np.array([each.codec for each, _ in having], np.int64)
-    buffer = np.frombuffer(b"".join(parts), np.uint8)
-    start = np.cumsum(length) - length
-    return _Chunks(Type.BYTE_ARRAY, False, buffer, codec, rows, start, length).read(
-        verify_checksums
-    )
+    made: list[_Made] = []
+    for each in chunks:
+        if (page := each.dictionary) is not None:
+            header = PageHeader(
+                type=PageType.DATA_PAGE,
+                uncompressed_page_size=page.uncompressed_page_size,
+                compressed_page_size=page.compressed_page_size,
+                crc=page.crc,
+                data_page_header=DataPageHeader(
+                    num_values=page.num_values,
+                    encoding=Encoding.PLAIN,
+                    definition_level_encoding=Encoding.RLE,
+                    repetition_level_encoding=Encoding.RLE,
+                ),
+            )
+            made.append((each.codec, page.num_values, (header.to_bytes(), page.body)))
+    return _Chunks.of(Type.BYTE_ARRAY, False, made).read(verify_checksums)
 
 
 def _coded(
@@ -297,7 +302,7 @@ def _coded(
     verify_checksums: bool,
 ) -> pa.Array | None:
     """Indices into ``words``, decoded as numbers by dictionaries of their places."""
-    view, parts, before = memoryview(buffer.data), list[bytes | memoryview](), 0
+    view, made, before = memoryview(buffer.data), list[_Made](), 0
     for each in chunks:
         places = np.arange(before, before + each.words, dtype=np.int32).tobytes()
         before += each.words
@@ -310,22 +315,15 @@ def _coded(
                 num_values=each.words, encoding=Encoding.PLAIN
             ),
         )
-        parts += [header.to_bytes(), body, view[each.start : each.stop]]
-    length = np.array(list(map(len, parts)), np.int64).reshape(-1, 3).sum(axis=1)
-    rows = np.array([each.rows for each in chunks], np.int64)
-    codec = np.array([each.codec for each in chunks], np.int64)
-    made = np.frombuffer(b"".join(parts), np.uint8)
-    start = np.cumsum(length) - length
-    found = _Chunks(Type.INT32, kind.optional, made, codec, rows, start, length).read(
-        verify_checksums
-    )
+        data = view[each.start : each.stop]
+        made.append((each.codec, each.rows, (header.to_bytes(), body, data)))
+    found = _Chunks.of(Type.INT32, kind.optional, made).read(verify_checksums)
     if found is None:
         return None
     if not len(words):  # no value at all
         return pa.nulls(len(found), kind.type) if found.null_count == len(found) else None
     if found.null_count:  # a place is read even where its value is null
-        bitmap, filled = found.buffers()[0], np.where(validity(found), numbers(found), 0)
-        buffers = [bitmap, pa.py_buffer(filled.astype(np.int32))]
+        buffers = [found.buffers()[0], pa.py_buffer(numbers(found, 0))]
         found = pa.Array.from_buffers(pa.int32(), len(found), buffers)
     return pa.DictionaryArray.from_arrays(found, _typed(words, kind.type), safe=False)
 
