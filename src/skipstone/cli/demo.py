@@ -52,19 +52,7 @@ def demo(directory: str, out: Output) -> None:
     hide_pandas()
     from skipstone.table import Table
 
-    if not directory or "://" in directory:
-        raise SkipstoneError(
-            f"{directory!r} is no directory of this machine",
-            hint="name a new one, such as try-it: the demo writes files there",
-        )
-    root = Path(directory) / "orders"
-    others = [each.name for each in _entries(Path(directory)) if each.name not in _OWN]
-    if others:
-        raise SkipstoneError(
-            f"{directory} is not empty: it has {others[0]}, which is not of the demo",
-            hint=f"name a new directory; `skipstone advise {shlex.quote(directory)}` takes a table"
-            " of yours",
-        )
+    root = _root(directory)
     lines = _Lines(out)
     lines.say(f"1. A table: {root}, a million orders in {FILES} Parquet files.")
     lines.show(_made(root))
@@ -112,8 +100,22 @@ def demo(directory: str, out: Output) -> None:
         out.result(report)
 
 
-def _entries(directory: Path) -> list[Path]:
-    return sorted(directory.iterdir()) if directory.is_dir() else []
+def _root(directory: str) -> Path:
+    """The directory of the table; ``SkipstoneError`` if others use ``directory``."""
+    if not directory or "://" in directory:
+        raise SkipstoneError(
+            f"{directory!r} is no directory of this machine",
+            hint="name a new one, such as try-it: the demo writes files there",
+        )
+    entries = sorted(Path(directory).iterdir()) if Path(directory).is_dir() else []
+    others = [each.name for each in entries if each.name not in _OWN]
+    if others:
+        raise SkipstoneError(
+            f"{directory} is not empty: it has {others[0]}, which is not of the demo",
+            hint=f"name a new directory; `skipstone advise {shlex.quote(directory)}` takes a table"
+            " of yours",
+        )
+    return Path(directory) / "orders"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -79,15 +79,31 @@ def encode_part(
     table = pa.Table.from_arrays(table.columns, schema=schema)
     if encryption is None:
         table = _with_pieces(table, named)
-    sink = io.BytesIO()
-    compression, dictionary, counted = _encodings(table.schema)
+    encodings = _encodings(table.schema)
     properties: Any = None
     master: dict[str, Any] = {}
     if encryption is not None:
-        described, properties = _encryption_of(encryption, named, list(compression))
+        described, properties = _encryption_of(encryption, named, list(encodings[0]))
         document["encryption"] = master["encryption"] = described.to_json()
     elif any(field.key_metadata is not None for field in named):
         raise UnsupportedError("an encrypted index is never written in the clear")
+    metadata: dict[str | bytes, str] = {
+        DOCUMENT_KEY: json.dumps(document),
+        ROW_METADATA_KEY: _spark_schema(named, master),
+    }
+    data = _written(table, encodings, metadata, properties)
+    return name_of_part(bytes(find_footer(data)[1])), data
+
+
+def _written(
+    table: pa.Table,
+    encodings: tuple[dict[str, str], list[str], list[str]],
+    metadata: Mapping[str | bytes, str],
+    properties: Any,
+) -> memoryview:
+    """``table`` as a Parquet file, with the result of ``_encodings`` for its schema."""
+    compression, dictionary, counted = encodings
+    sink = io.BytesIO()
     try:
         with pq.ParquetWriter(
             sink,
@@ -100,13 +116,10 @@ def encode_part(
             encryption_properties=properties,
         ) as writer:
             writer.write_table(table, row_group_size=ROW_GROUP)
-            writer.add_key_value_metadata(
-                {DOCUMENT_KEY: json.dumps(document), ROW_METADATA_KEY: _spark_schema(named, master)}
-            )
+            writer.add_key_value_metadata(metadata)
     except (pa.ArrowNotImplementedError, pa.ArrowInvalid) as error:
         raise UnsupportedError(f"an index value that Parquet cannot hold: {error}") from error
-    data = sink.getbuffer()
-    return name_of_part(bytes(find_footer(data)[1])), data
+    return sink.getbuffer()
 
 
 def _with_pieces(table: pa.Table, fields: Sequence[FactField]) -> pa.Table:

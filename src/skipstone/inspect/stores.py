@@ -308,8 +308,7 @@ def _xskipper_store(
                 footer, by = _footer(source, file, opens)
             except KeyUnavailableError:
                 unreadable += 1
-                _, encrypted = find_footer(source, longest=_LONGEST_FOOTER)
-                labels.update(filter(None, [footer_key_label(encrypted)]))
+                labels |= _footer_label(source)
                 continue
             except FormatError:
                 if first is None and not named:
@@ -359,6 +358,12 @@ def _footer(source: BinaryIO, file: str, opens: object | None) -> tuple[PartFoot
         except UnsupportedError:  # not encrypted, or too new: the next call raises the right error
             reader.seek(0)
     return read_footer(reader, file=file), None
+
+
+def _footer_label(source: BinaryIO) -> set[str]:
+    """The label of the key of an encrypted footer, if the part states one."""
+    label = footer_key_label(find_footer(source, longest=_LONGEST_FOOTER)[1])
+    return set() if not label else {label}
 
 
 def _named_by_hash(path: str) -> bool:

@@ -127,7 +127,7 @@ def expression_reasons(known: KnownExpressions) -> tuple[Reason, ...]:
 
 def plan_objects(request: ObjectPlanRequest) -> Plan:
     """The plan for a predicate over the files of a listing."""
-    tree, listing, matches = request.tree, request.listing, request.matches
+    tree, matches = request.tree, request.matches
     columns = frozenset(leaf.column for leaf in leaves(tree)) | stored_columns(tree)
     # Where a folder and the files both have a column, Spark takes the folder's value.
     shadowed = {name.lower() for name in request.partitions.values}
@@ -141,47 +141,19 @@ def plan_objects(request: ObjectPlanRequest) -> Plan:
     if adjacent is not None:
         facts.add_adjacent(adjacent)
     fetch = _fetch(matches, request.adjacent, request.data_files)
-    # A plan that is shown is the same whichever files are open.
-    files = request.data_files
-    is_open = _never if files is None or request.shown else files.is_open
-    below: list[Source] = [*request.snapshot.sources]
-    for matched in matches:
-        row_groups = PmRowGroups.of(
-            tree, matched, usable, fetch, is_open=is_open, opened_next=files is not None
-        )
-        if row_groups is not None:
-            below += row_groups.sources
-    if request.data_files is not None:
-        # After the ``_pm``, which are of the same level: files that those drop need not be opened.
-        below += request.data_files.sources
     of_groups = [each for of in matches for each in of.evidence(usable, of_row_groups=True)]
-    if of_groups:
-        from skipstone.indexes.text_parts import PartSource
-
-        below.append(PartSource(of_groups))
-    fresh, stale = facts.fresh, facts.stale & ~facts.fresh
     indexed = _indexed_rows(facts.of_rows)
-    of_rows = _RowSources(indexed, adjacent, usable)
+    rows = _RowSources(indexed, adjacent, usable)
     plan = make_plan(
         PlanInput(
             tree=tree,
-            listing=listing,
+            listing=request.listing,
             table=request.table,
             predicate=request.predicate,
-            objects=ObjectLevel(
-                row_counts=facts.row_counts,
-                evidence=[
-                    *request.partitions.evidence(columns),
-                    *request.snapshot.evidence,
-                    *with_pairs(tree, facts.of_rows),
-                ],
-                inherited=sharpened(each.leaves for each in facts.gathered),
-                asked=tuple(step for each in facts.gathered for step in each.steps),
-                idle=tuple(facts.idle.values()),
-            ),
-            finer=below,
+            objects=facts.object_level(columns),
+            finer=_finer_levels(request, usable, of_groups, fetch),
             of_row_groups=of_groups,
-            rows=None if indexed is None and adjacent is None else of_rows,
+            rows=None if indexed is None and adjacent is None else rows,
             fetch=fetch,
             costs=request.costs,
             share=request.share,
@@ -194,18 +166,34 @@ def plan_objects(request: ObjectPlanRequest) -> Plan:
         matched.snapshot.drop_read_ahead()
     if request.snapshot.deleted is not None:
         plan = plan.without_rows(request.snapshot.deleted(plan.keep))
-    return replace(
-        plan,
-        sidecars=0 if adjacent is None else adjacent.used,
-        facts_fresh=int(np.count_nonzero(fresh)),
-        facts_stale=int(np.count_nonzero(stale)),
-        facts_missing=len(listing) - int(np.count_nonzero(fresh | stale)),
-        stale=stale,
-        missing=~(stale | fresh),
-        reasons=tuple(dict.fromkeys((*facts.notes, *plan.reasons))),
-        milliseconds={**request.milliseconds, **plan.milliseconds},
-        coverage=request.snapshot.coverage,
-    )
+    return facts.added_to(plan, sidecars=0 if adjacent is None else adjacent.used)
+
+
+def _finer_levels(
+    request: ObjectPlanRequest,
+    usable: frozenset[str],
+    of_row_groups: Sequence[Index],
+    fetch: Fetch,
+) -> list[Source]:
+    """The sources of all levels between the files and the rows, in the order to ask them."""
+    files = request.data_files
+    # A plan that is shown is the same whichever files are open.
+    is_open = _never if files is None or request.shown else files.is_open
+    levels: list[Source] = [*request.snapshot.sources]
+    for matched in request.matches:
+        row_groups = PmRowGroups.of(
+            request.tree, matched, usable, fetch, is_open=is_open, opened_next=files is not None
+        )
+        if row_groups is not None:
+            levels += row_groups.sources
+    if files is not None:
+        # After the ``_pm``, which are of the same level: files that those drop need not be opened.
+        levels += files.sources
+    if of_row_groups:
+        from skipstone.indexes.text_parts import PartSource
+
+        levels.append(PartSource(of_row_groups))
+    return levels
 
 
 def _never(file: int) -> bool:
@@ -232,8 +220,7 @@ class _Facts:
         self.named = {column.lower() for column in columns}
         total = len(request.listing)
         self.fresh, self.stale = np.zeros(total, np.bool_), np.zeros(total, np.bool_)
-        counts = request.snapshot.row_counts
-        self.rows = counts
+        self.rows = request.snapshot.row_counts
         self.of_rows: list[Index] = []
         self.gathered: list[Gathered] = []
         self.idle: dict[tuple[str, str], Step] = {}
@@ -270,6 +257,37 @@ class _Facts:
     def row_counts(self) -> NDArray[np.int64]:
         """Per file, -1 where unknown."""
         return np.full(len(self.fresh), -1, np.int64) if self.rows is None else self.rows
+
+    def object_level(self, columns: frozenset[str]) -> ObjectLevel:
+        """The evidence about whole files, of the facts and of the table itself."""
+        request = self.request
+        return ObjectLevel(
+            row_counts=self.row_counts,
+            evidence=[
+                *request.partitions.evidence(columns),
+                *request.snapshot.evidence,
+                *with_pairs(request.tree, self.of_rows),
+            ],
+            inherited=sharpened(each.leaves for each in self.gathered),
+            asked=tuple(step for each in self.gathered for step in each.steps),
+            idle=tuple(self.idle.values()),
+        )
+
+    def added_to(self, plan: Plan, sidecars: int) -> Plan:
+        """``plan`` with the counts of these facts, and what the request has for it."""
+        fresh, stale = self.fresh, self.stale & ~self.fresh
+        return replace(
+            plan,
+            sidecars=sidecars,
+            facts_fresh=int(np.count_nonzero(fresh)),
+            facts_stale=int(np.count_nonzero(stale)),
+            facts_missing=len(fresh) - int(np.count_nonzero(fresh | stale)),
+            stale=stale,
+            missing=~(stale | fresh),
+            reasons=tuple(dict.fromkeys((*self.notes, *plan.reasons))),
+            milliseconds={**self.request.milliseconds, **plan.milliseconds},
+            coverage=self.request.snapshot.coverage,
+        )
 
     def add_adjacent(self, adjacent: AdjacentRows) -> None:
         """Adds the facts of sidecars next to the data files."""

@@ -75,21 +75,13 @@ def salvage(
     started = time.perf_counter()
     path = str(path)
     source = local_path(path)
-    target = source.with_name(f"{source.stem}.salvaged.parquet")
-    if output is not None:
-        target = local_path(os.fspath(output))
-    if target.exists():
-        raise SkipstoneError(f"{target} exists already", hint="name another --output")
+    target = _new_file(source, output)
     data = _mapped(source, path)
     try:
-        footer, origin = _schema(data, source, schema, decryption)
-        found_map = map_file(data) if footer is None and decryption is None else None
-        if origin is None:
-            origin = _schema_found(found_map, source, decryption)
-        shape = Schema.of(origin.elements)
-        if not shape.leaves:
+        footer, found_map, origin = _schema(data, source, schema, decryption)
+        leaves, image, found = Schema.of(origin.elements).leaves, None, None
+        if not leaves:
             raise UnsupportedError(f"{origin.what} has no columns")
-        leaves, image, found = shape.leaves, None, None
         if decryption is not None:
             image, found = _decrypted(data, source, leaves, decryption, target, footer_only)
 
@@ -117,6 +109,16 @@ def salvage(
     except FormatError as error:
         raise error.in_file(path) from error
     return best.report(path, len(data), origin.what, str(target) if best.saved else None, started)
+
+
+def _new_file(source: Path, output: str | os.PathLike[str] | None) -> Path:
+    """The path of the file to write."""
+    target = source.with_name(f"{source.stem}.salvaged.parquet")
+    if output is not None:
+        target = local_path(os.fspath(output))
+    if target.exists():
+        raise SkipstoneError(f"{target} exists already", hint="name another --output")
+    return target
 
 
 def _mapped(source: Path, path: str) -> memoryview:
@@ -166,6 +168,20 @@ class _Examined(NamedTuple):
 
 
 def _schema(
+    data: memoryview,
+    source: Path,
+    schema: str | Path | pa.Schema | None,
+    decryption: Decryption | None,
+) -> tuple[FileMetaData | None, FileMap | None, SchemaSource]:
+    """The footer if it can be read, else the pages of a file in the clear, and the schema."""
+    footer, origin = _stated_schema(data, source, schema, decryption)
+    found_map = map_file(data) if footer is None and decryption is None else None
+    if origin is None:
+        origin = _schema_found(found_map, source, decryption)
+    return footer, found_map, origin
+
+
+def _stated_schema(
     data: memoryview,
     source: Path,
     schema: str | Path | pa.Schema | None,

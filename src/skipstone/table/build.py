@@ -220,7 +220,7 @@ def _run_build(
     """``required``: what the table's columns do not allow, or what cannot be built without Spark,
     is an error, and else left out."""
     from skipstone.build.job import BuildJob
-    from skipstone.facts.coverage import outgrown, stored_bytes, without_pm
+    from skipstone.facts.coverage import stored_bytes, without_pm
 
     from .wanted_indexes import checked, without_spark
 
@@ -263,18 +263,9 @@ def _run_build(
     )
     jobs = _jobs(job, groups, (pm, only_pm), settings, partial(schema_in, listing, schema))
     outcomes = _executed(table, spark, jobs, listing, count, progress)
-    built = table.store.snapshot()
-    _merge_if_needed(table, built)
-    stored = table.store.snapshot()
-    kept = {part.name for part in stored.parts}
-    return replace(
-        _reported(table, matched, todo, outcomes, locked),
-        bytes_index=max(0, stored_bytes(built) - before),  # a merge may make it smaller
-        seconds=time.perf_counter() - started,
-        merged=sum(part.name not in kept for part in built.parts),
-        engine=_engine(spark) if outcomes else "",
-        notes=tuple(outgrown(table.path, stored, len(listing))),
-    )
+    report = _merged(table, _reported(table, matched, todo, outcomes, locked), before)
+    engine = _engine(spark) if outcomes else ""
+    return replace(report, engine=engine, seconds=time.perf_counter() - started)
 
 
 def _jobs(
@@ -420,6 +411,23 @@ def _refuse_in_clear(
                 hint="encrypt it (encryption=…, --index-footer-key), or allow that "
                 "(plaintext_index=True, --plaintext-index)",
             )
+
+
+def _merged(table: OpenTable, report: BuildReport, before: int) -> BuildReport:
+    """``report`` with the growth of the index since it had ``before`` bytes. Small parts of the
+    index are merged where that is due."""
+    from skipstone.facts.coverage import outgrown, stored_bytes
+
+    built = table.store.snapshot()
+    _merge_if_needed(table, built)
+    stored = table.store.snapshot()
+    kept = {part.name for part in stored.parts}
+    return replace(
+        report,
+        bytes_index=max(0, stored_bytes(built) - before),  # a merge may make it smaller
+        merged=sum(part.name not in kept for part in built.parts),
+        notes=tuple(outgrown(table.path, stored, report.files_total)),
+    )
 
 
 def _merge_if_needed(table: OpenTable, snapshot: Snapshot) -> None:

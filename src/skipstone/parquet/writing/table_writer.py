@@ -138,8 +138,7 @@ def write_table(
         keys=frozenset(each.column_idx for each in index_options.sorting or ()),
         indexed=frozenset(indexed),
     )
-    separate = _separate_floats(template, encryptor)
-    at_hand = isinstance(data, pa.Table | pa.RecordBatch)
+    irrevocable, unbounded = _unreliable_bounds(data, found, template, encryptor)
     between = "between" if interleave else "behind"
     work = _TableWriting(
         blocks=blocks,
@@ -148,10 +147,8 @@ def write_table(
         every=checkpoint_every,
         page_index=page_index,
         index_pages=None if index_pages is None else between,
-        irrevocable=frozenset() if at_hand else frozenset(separate),
-        unbounded=frozenset(
-            leaf for leaf, name in separate.items() if at_hand and _holds_nan(data, found, name)
-        ),
+        irrevocable=irrevocable,
+        unbounded=unbounded,
     )
     made, size = work.write_to(target, row_groups(found, batches, row_group_rows))
     return work.report(str(target), made, size, time.perf_counter() - started)
@@ -222,20 +219,26 @@ def refuse_keys_in_use(target: str) -> None:
     )
 
 
-def _separate_floats(template: FooterArrays, encryptor: FileEncryptor | None) -> dict[int, str]:
-    """Ordinals of floating point leaves whose metadata is encrypted chunk by chunk, and their
-    columns."""
+def _unreliable_bounds(
+    data: Rows, schema: pa.Schema, template: FooterArrays, encryptor: FileEncryptor | None
+) -> tuple[frozenset[int], frozenset[int]]:
+    """Floating point leaves whose bounds cannot be taken back if a later row is NaN, because their
+    metadata is encrypted chunk by chunk, and those that have no bounds, because a row of ``data``
+    is known to be NaN."""
     if encryptor is None:
-        return {}
-    return {
+        return frozenset(), frozenset()
+    separate = {
         leaf.ordinal: leaf.path[0]
         for leaf in template.schema.leaves
         if StoredColumn.of(leaf).form is Form.FLOATING and encryptor.separates_metadata(leaf.path)
     }
-
-
-def _holds_nan(data: Any, schema: pa.Schema, name: str) -> bool:
-    return any(holds_nan(data.column(at)) for at in schema.get_all_field_indices(name))
+    if not isinstance(data, pa.Table | pa.RecordBatch):
+        return frozenset(separate), frozenset()
+    return frozenset(), frozenset(
+        leaf
+        for leaf, name in separate.items()
+        if any(holds_nan(data.column(at)) for at in schema.get_all_field_indices(name))
+    )
 
 
 class _Ready(NamedTuple):
