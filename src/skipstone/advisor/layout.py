@@ -81,7 +81,7 @@ _RANGE = 0.01
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Asked:
+class _ReportedQuery:
     """One line of the report: a query, or lookups of a column, and their trees."""
 
     shown: str
@@ -116,7 +116,7 @@ def advise_layout(
         asked = list(_lookups(sample, types))
     else:
         asked = [
-            _Asked(shown=query.where, weight=query.weight, trees=(tree,))
+            _ReportedQuery(shown=query.where, weight=query.weight, trees=(tree,))
             for query, tree in zip(queries, trees, strict=True)
         ]
     total = listing.total_bytes
@@ -144,7 +144,11 @@ class _Trials:
     """Tries orders of the sample; figures are scaled to the table."""
 
     def __init__(
-        self, sample: LayoutSample, asked: Sequence[_Asked], bytes_total: int, files_total: int
+        self,
+        sample: LayoutSample,
+        asked: Sequence[_ReportedQuery],
+        bytes_total: int,
+        files_total: int,
     ) -> None:
         self.sample, self.asked = sample, asked
         self.bytes_total = bytes_total
@@ -252,7 +256,7 @@ class _Trials:
     def _results(self, groups: RowGroups) -> list[tuple[float, float]]:
         return [self._of(groups, each) for each in self.asked]
 
-    def _of(self, groups: RowGroups, asked: _Asked) -> tuple[float, float]:
+    def _of(self, groups: RowGroups, asked: _ReportedQuery) -> tuple[float, float]:
         costs = [groups.cost(tree) for tree in asked.trees]
         count = max(len(costs), 1)
         return sum(each[0] for each in costs) / count, sum(each[1] for each in costs) / count
@@ -310,7 +314,7 @@ def _columns(request: AdviceRequest, schema: pa.Schema) -> Iterator[tuple[str, p
             yield each.column, type_
 
 
-def _lookups(sample: LayoutSample, types: Mapping[str, pa.DataType]) -> Iterator[_Asked]:
+def _lookups(sample: LayoutSample, types: Mapping[str, pa.DataType]) -> Iterator[_ReportedQuery]:
     """Lookups of each column by values of the sample: ``_LOOKUPS``, each as likely as its rows."""
     rng = np.random.default_rng(SEED)
     for name, column in sample.columns.items():
@@ -334,4 +338,4 @@ def _lookups(sample: LayoutSample, types: Mapping[str, pa.DataType]) -> Iterator
             ends = (Op.GE, low), (Op.LE, high)
             trees.append(And(tuple(Leaf(name, type_, op, (from_key(k, type_),)) for op, k in ends)))
         shown = f"{name} between … and … ({_RANGE:.0%} of the rows)" if ranged else f"{name} = …"
-        yield _Asked(shown=shown, weight=1.0, trees=tuple(trees))
+        yield _ReportedQuery(shown=shown, weight=1.0, trees=tuple(trees))

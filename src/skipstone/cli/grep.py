@@ -123,7 +123,7 @@ def grep(
     schema = target.schema(target.listing())
     searched = _searched(target, schema, columns)
     context = _once(schema, context or ())
-    search = _Search.of(pattern, fixed=fixed, ignore_case=ignore_case, word=word)
+    search = _Pattern.of(pattern, fixed=fixed, ignore_case=ignore_case, word=word)
     shown = _once(schema, [*context, *searched])
     condition = search.condition(searched)
     if where is not None:
@@ -136,7 +136,7 @@ def grep(
         if where is not None:
             target.scan(where)  # which says the same of what was written
         raise
-    found = _Found(request, target, scan)
+    found = _Matches(request, target, scan)
     if out.as_json:
         out.result(found.read(out, pieces))
     else:
@@ -206,7 +206,7 @@ def _searched(target: Table, schema: pa.Schema, columns: Sequence[str]) -> list[
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Search:
+class _Pattern:
     """A pattern: as a predicate on a column, and as a search within a text.
 
     The predicate decides rows and columns. ``plain`` (in lower case with ``any_case``) or ``re2``
@@ -222,7 +222,7 @@ class _Search:
     word: bool = False
 
     @classmethod
-    def of(cls, pattern: str, *, fixed: bool, ignore_case: bool, word: bool) -> _Search:
+    def of(cls, pattern: str, *, fixed: bool, ignore_case: bool, word: bool) -> _Pattern:
         from skipstone.predicate.kernels.java_regex import java_regex
         from skipstone.predicate.operands import Unusable, plain_pattern
         from skipstone.predicate.types import quote
@@ -350,7 +350,7 @@ def _at_marks(marked: str, begin: str, end: str) -> list[str]:
 class _Request:
     searched: list[str]
     context: list[str]
-    search: _Search
+    search: _Pattern
     paint: bool
     no_filename: bool
     counted: bool
@@ -373,7 +373,7 @@ class _Request:
 
 
 @dataclass(slots=True)
-class _Found:
+class _Matches:
     """What is found so far; the rows for ``--json`` are kept."""
 
     request: _Request
@@ -400,7 +400,7 @@ class _Found:
             for name, count in self.by_file.items():
                 yield f"{request.file(name)}:{count}"
 
-    def read(self, out: Output, pieces: Iterator[tuple[str, pa.Table]]) -> _Found:
+    def read(self, out: Output, pieces: Iterator[tuple[str, pa.Table]]) -> _Matches:
         """Reads all rows, for ``to_dict``."""
         for name, rows, _ in self._pieces(out, pieces):
             if not (self.request.counted or self.request.names):

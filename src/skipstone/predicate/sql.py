@@ -58,7 +58,7 @@ def parse_sql(text: str, *, any_function: bool = False) -> Expr:
     TIMESTAMP is an instant). ``any_function`` where a session decides the rows, which may have
     functions of the user.
     """
-    parser = _Parser(text, any_function)
+    parser = _ConditionParser(text, any_function)
     try:
         tree = parser.condition()
     except NotSqlError as refused:
@@ -69,7 +69,7 @@ def parse_sql(text: str, *, any_function: bool = False) -> Expr:
     return tree
 
 
-class _Parser(OperandParser):
+class _ConditionParser(OperandParser):
     # -- the boolean skeleton ----------------------------------------------------------------------
 
     def condition(self) -> Expr:

@@ -48,7 +48,7 @@ from skipstone.predicate.tree import (
 )
 from skipstone.predicate.types import MapKey, parse_type
 
-from .catalyst_functions import FUNCTIONS, Attribute, Function, FunctionReader, UnusableOperand
+from .catalyst_functions import FUNCTIONS, Attribute, FunctionReader, FunctionValue, UnusableOperand
 from .functions import TO_JSON
 from .literals import UnreadableLiteral, fetch_listed, fetch_set, fetch_values, value_of
 from .versions import setting_of
@@ -97,7 +97,7 @@ class _Junction:
     children: list[Any]
 
 
-_Node: TypeAlias = "Attribute | _Pending | _Junction | Function | Literal | Cast | Expr"
+_Node: TypeAlias = "Attribute | _Pending | _Junction | FunctionValue | Literal | Cast | Expr"
 
 
 def conjunction(
@@ -220,14 +220,14 @@ class _TreeReader(FunctionReader):
             return node.kind(tuple(self.predicate(child) for child in node.children))
         if isinstance(node, Literal):
             return Const(node.value) if isinstance(node.value, bool) else Truth(node)
-        if isinstance(node, Attribute | _Pending | Function | Cast):
+        if isinstance(node, Attribute | _Pending | FunctionValue | Cast):
             operand = self.operand(node)
             return operand if isinstance(operand, Opaque) else Truth(operand)
         return node
 
     def operand(self, node: _Node) -> ColumnRef | Literal | Cast | Call | Opaque:
         """The node as an operand; ``Opaque`` if the tree has no such operand."""
-        if isinstance(node, Function):
+        if isinstance(node, FunctionValue):
             return node.call
         if isinstance(node, _Pending):
             return self.fetch([node])[0]
@@ -436,7 +436,7 @@ class _TreeReader(FunctionReader):
         """The type of an operand that is not a literal."""
         if isinstance(node, Attribute):
             return self.atomic(node.type)
-        return node.type if isinstance(node, Cast | Function) else None
+        return node.type if isinstance(node, Cast | FunctionValue) else None
 
     def _IsNull(self, index: int, node: dict[str, Any], children: list[_Node]) -> _Node:
         return NullTest(self.argument(children[0]))

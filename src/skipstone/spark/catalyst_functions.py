@@ -82,7 +82,7 @@ class Attribute:
 
 
 @dataclass(slots=True)
-class Function:
+class FunctionValue:
     """A function; ``type``, if known, is that of its value, or of the elements of a list."""
 
     call: Call
@@ -137,7 +137,11 @@ class FunctionReader(ABC):
     def lists(self, node: Any) -> Operand:
         """A column of lists of atomic values, a side of a column of maps, or an array of literals;
         raises ``UnusableOperand``."""
-        if isinstance(node, Function) and node.call.name in ("array", "map_keys", "map_values"):
+        if isinstance(node, FunctionValue) and node.call.name in (
+            "array",
+            "map_keys",
+            "map_values",
+        ):
             return node.call
         if not isinstance(node, Attribute) or self.element_of(node.type) is None:
             raise UnusableOperand("no index can use such a list")
@@ -155,7 +159,7 @@ class FunctionReader(ABC):
         have, wide = None, self.element_of(into)
         if isinstance(node, Attribute):
             have = self.element_of(node.type)
-        elif isinstance(node, Function) and node.call.name in ("map_keys", "map_values"):
+        elif isinstance(node, FunctionValue) and node.call.name in ("map_keys", "map_values"):
             have = node.type
         if have is None or wide is None or not pa.types.is_integer(have):
             return False
@@ -181,26 +185,26 @@ class FunctionReader(ABC):
         for setting, own in map(_BY_SETTING.__getitem__, changed):
             if (found := self.setting(setting)) not in own:
                 return self.opaque(index, f"{setting} is {found or 'not there'}")
-        return Function(call, pa.string() if name in _TEXTS else None)
+        return FunctionValue(call, pa.string() if name in _TEXTS else None)
 
     def _Multiply(self, index: int, node: dict[str, Any], children: list[Any]) -> Any:
         if self.eval_mode(index) != "ANSI":
             return self.opaque(index, "without ANSI mode, a product wraps around")
-        return Function(Call("*", tuple(self.argument(child) for child in children)), None)
+        return FunctionValue(Call("*", tuple(self.argument(child) for child in children)), None)
 
     def _ArrayContains(self, index: int, node: dict[str, Any], children: list[Any]) -> Any:
         lists, value = self.lists(children[0]), self.argument(children[1])
-        return Function(Call("array_contains", (lists, value)), pa.bool_())
+        return FunctionValue(Call("array_contains", (lists, value)), pa.bool_())
 
     def _ArraysOverlap(self, index: int, node: dict[str, Any], children: list[Any]) -> Any:
         sides = tuple(self.lists(child) for child in children)
-        return Function(Call("arrays_overlap", sides), pa.bool_())
+        return FunctionValue(Call("arrays_overlap", sides), pa.bool_())
 
     def _CreateArray(self, index: int, node: dict[str, Any], children: list[Any]) -> Any:
         values = tuple(self.argument(child) for child in children)
         if not all(isinstance(value, Literal) for value in values):
             return self.opaque(index, "no index can use an array of other values than literals")
-        return Function(Call("array", values), None)
+        return FunctionValue(Call("array", values), None)
 
     def literal_array(self, index: int, element: pa.DataType | None) -> Any:
         """An array of literals as its text spells them, each with its type."""
@@ -215,7 +219,7 @@ class FunctionReader(ABC):
             case Call("array", values) if all(
                 isinstance(value, Literal | Cast) for value in values
             ):
-                return Function(found, None)
+                return FunctionValue(found, None)
         return self.opaque(index, "no index can use such an array")
 
     def _MapKeys(self, index: int, node: dict[str, Any], children: list[Any]) -> Any:
@@ -229,7 +233,7 @@ class FunctionReader(ABC):
         if reason := self.why_unusable(maps):
             return self.opaque(index, reason)
         name = "map_keys" if keys else "map_values"
-        return Function(Call(name, (ColumnRef(maps.path),)), element)
+        return FunctionValue(Call(name, (ColumnRef(maps.path),)), element)
 
     _MapValues = _MapKeys
 
@@ -239,7 +243,9 @@ class FunctionReader(ABC):
         )
 
     def _LambdaFunction(self, index: int, node: dict[str, Any], children: list[Any]) -> Any:
-        return Function(Call("lambda", tuple(self.argument(child) for child in children)), None)
+        return FunctionValue(
+            Call("lambda", tuple(self.argument(child) for child in children)), None
+        )
 
     def _ArrayExists(self, index: int, node: dict[str, Any], children: list[Any]) -> Any:
         """``exists(list, x -> x = value)`` is ``array_contains(list, value)``."""
@@ -252,18 +258,18 @@ class FunctionReader(ABC):
         nulls = str(node.get("followThreeValuedLogic")).lower() == "true"
         if not nulls or not isinstance(value, Literal) or value.value is None:
             return self.opaque(index, "no index can use exists of another test")
-        return Function(Call("array_contains", (lists, value)), pa.bool_())
+        return FunctionValue(Call("array_contains", (lists, value)), pa.bool_())
 
     def _CaseWhen(self, index: int, node: dict[str, Any], children: list[Any]) -> Any:
         args = tuple(self.argument(child) for child in children)
-        return Function(Call("case", args if len(args) % 2 else (*args, Literal(None))), None)
+        return FunctionValue(Call("case", args if len(args) % 2 else (*args, Literal(None))), None)
 
     def _UnixTimestamp(self, index: int, node: dict[str, Any], children: list[Any]) -> Any:
         kind = self.type_of(children[0])
         zone = node.get("timeZoneId")
         if kind is None or pa.types.is_string(kind) or zone not in (None, self.time_zone):
             return self.opaque(index, "no index can use unix_timestamp of this")
-        return Function(Call("unix_timestamp", (self.argument(children[0]),)), None)
+        return FunctionValue(Call("unix_timestamp", (self.argument(children[0]),)), None)
 
     def moved(self, index: int, node: dict[str, Any], children: list[Any]) -> Any:
         """A date or timestamp plus an interval."""
@@ -279,6 +285,6 @@ class FunctionReader(ABC):
             sign = -1 if amount.value < 0 else 1  # days are cut towards zero, as Java does
             days, micros = divmod(abs(amount.value), DAY)
             interval = Interval(0, sign * days, sign * micros, dates=False)
-        return Function(Call("+", (operand, Literal(interval, INTERVAL_TYPE))), None)
+        return FunctionValue(Call("+", (operand, Literal(interval, INTERVAL_TYPE))), None)
 
     _DateAddYMInterval = _TimestampAddYMInterval = _TimestampAddInterval = _TimeAdd = moved

@@ -197,7 +197,7 @@ def _skipping(frame: DataFrame) -> DataFrame:
 
 
 def _skip(frame: DataFrame) -> DataFrame:
-    return skip(frame, _Search(frame.sparkSession).find, switch=ENABLED)
+    return skip(frame, _PrunerFinder(frame.sparkSession).find, switch=ENABLED)
 
 
 def _command(session: SparkSession, args: tuple[Any, ...], kwargs: Any) -> JavaObject | None:
@@ -246,7 +246,7 @@ def _in_words(error: Exception) -> str:
 _ABSENT: LruCache[tuple[str, ...], float] = LruCache(_REMEMBERED)
 
 
-class _Search:
+class _PrunerFinder:
     """Finds the facts of a relation, at the place of the setting or next to its table."""
 
     def __init__(self, session: SparkSession) -> None:

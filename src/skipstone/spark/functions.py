@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Final
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from .versions import JavaObject, Jvm
+    from .versions import JavaObject, JvmAccess
 
 
 _NODE: Final = "org.apache.spark.sql.catalyst.trees.TreeNode"
@@ -55,7 +55,7 @@ POSITIONS: Final = (
 class Functions:
     """The functions of one JVM, each made once."""
 
-    def __init__(self, jvm: Jvm) -> None:
+    def __init__(self, jvm: JvmAccess) -> None:
         self._jvm = jvm
         self._made: dict[tuple[str, ...], JavaObject] = {}
         self._calls: dict[tuple[str, ...], Callable[[Any], Any]] = {}

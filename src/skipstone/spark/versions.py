@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 JavaObject: TypeAlias = Any  # py4j brings no types
 
 
-class Jvm(Protocol):
+class JvmAccess(Protocol):
     """The part of ``session.Jvm`` that this module uses."""
 
     context: JavaObject
@@ -52,7 +52,7 @@ class Jvm(Protocol):
 class Scala213:
     """Collections of Scala 2.13."""
 
-    def __init__(self, jvm: Jvm) -> None:
+    def __init__(self, jvm: JvmAccess) -> None:
         self.jvm = jvm
 
     def wrap(self, array: JavaObject) -> JavaObject:
@@ -84,13 +84,13 @@ class Scala212(Scala213):
         return self.jvm.module("scala.collection.Seq").canBuildFrom()
 
 
-def scala_of(jvm: Jvm) -> Scala213:
+def scala_of(jvm: JvmAccess) -> Scala213:
     """The collections of the Scala that this JVM runs."""
     version = str(jvm.type("scala.util.Properties").versionNumberString())
     return Scala212(jvm) if version.startswith("2.12.") else Scala213(jvm)
 
 
-def dataset_class(jvm: Jvm) -> Any:
+def dataset_class(jvm: JvmAccess) -> Any:
     """The class with ``ofRows(session, plan)``."""
     four = int(str(jvm.context.version()).partition(".")[0]) >= 4
     return jvm.type(f"org.apache.spark.sql.{'classic.' if four else ''}Dataset")

@@ -118,7 +118,7 @@ def read_table(
     if against is None:
         found = _by_plan(table, spark, settings, request)
     else:
-        found = _Found(Choice(Way.NATIVE, against))
+        found = _ChosenRead(Choice(Way.NATIVE, against))
     if found.frame is not None:
         return _finished(found.frame, columns if orders else None, orders, None)
     choice = found.choice
@@ -177,7 +177,7 @@ def _against(
 
 
 @dataclass(frozen=True, slots=True)
-class _Found:
+class _ChosenRead:
     """The choice for a scan, and the rows where they were read ahead: without order, and with all
     columns where there is one."""
 
@@ -188,32 +188,32 @@ class _Found:
 
 def _by_plan(
     table: OpenTable, spark: SparkSession, settings: Mapping[str, str], request: PlanRequest
-) -> _Found:
+) -> _ChosenRead:
     names, limit = request.columns, request.limit
     if names is not None and not 0 < len({name.lower() for name in names}) == len(names):
         twice = "a column is asked for twice" if names else "no columns are asked for"
-        return _Found(Choice(Way.NATIVE, twice))
+        return _ChosenRead(Choice(Way.NATIVE, twice))
     if limit is None and request.order_by is not None:
         request = replace(request, order_by=None, columns=None)
     request = replace(request, inside=False)
 
-    def read(scan: TableScan) -> _Found:
+    def read(scan: TableScan) -> _ChosenRead:
         why = undecidable(scan)
         if why is not None:
-            return _Found(Choice(Way.NATIVE, why), scan)
+            return _ChosenRead(Choice(Way.NATIVE, why), scan)
         if limit is not None:
-            return _Found(_of_limit(request, limit), scan)
+            return _ChosenRead(_of_limit(request, limit), scan)
         choice = by_cost(scan, ahead=True)
         if choice.way is not Way.AHEAD:
-            return _Found(choice, scan)
+            return _ChosenRead(choice, scan)
         return _ahead(table, spark, settings, request, scan, choice)
 
     try:
         return of_one_listing(table, request, read)
     except SkipstoneError as error:  # Spark may accept the text, has the keys, or has an error
-        return _Found(Choice(Way.NATIVE, error.message))
+        return _ChosenRead(Choice(Way.NATIVE, error.message))
     except OSError as error:
-        return _Found(Choice(Way.NATIVE, str(error)))
+        return _ChosenRead(Choice(Way.NATIVE, str(error)))
 
 
 def _of_limit(request: PlanRequest, limit: int) -> Choice:
@@ -393,14 +393,14 @@ def _ahead(
     request: PlanRequest,
     scan: TableScan,
     choice: Choice,
-) -> _Found:
+) -> _ChosenRead:
     """The rows of ``scan``; another choice where they are more than a few, or of other types."""
     plain = table.snapshots() is None
     schema = schema_without_spark(table, scan.plan, settings, request.columns) if plain else None
     if schema is None:
         schema, why = schema_by_spark(table, spark, request.columns)
         if schema is None:
-            return _Found(Choice(Way.NATIVE, why), scan)
+            return _ChosenRead(Choice(Way.NATIVE, why), scan)
     with metered() as meter:
         if choice.inside:
             inside = replace(request, inside=True)
@@ -408,11 +408,11 @@ def _ahead(
         else:
             rows = few_rows(scan)
     if rows is None:
-        return _Found(by_cost(scan), scan)
+        return _ChosenRead(by_cost(scan), scan)
     frame = local_frame(spark, in_types(rows.select(schema.names), schema), schema)
     took = f"{plural(rows.num_rows, 'row')} from {size(meter.bytes_read)}"
     choice = Choice(Way.AHEAD, f"{took}, planned as {choice.why}")
-    return _Found(choice, scan, _marked(spark, table, frame, scan, choice))
+    return _ChosenRead(choice, scan, _marked(spark, table, frame, scan, choice))
 
 
 def _paged(

@@ -41,7 +41,7 @@ from skipstone.pruning.table_schema import find_field
 
 from .field_ids import Fields, FieldWithId, FilesByIds
 from .libraries import DirectorySource, failing, library, store_options
-from .snapshot import Connector, Snapshot, Statistics, instant, outer_bounds
+from .snapshot import Connector, FileStatistics, Snapshot, instant, outer_bounds
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -281,7 +281,7 @@ def _partitions(files: pa.Table, schema: pa.Schema, names: list[str]) -> dict[st
     return {name: pc.struct_field(values, [name]).cast(schema.field(name).type) for name in names}
 
 
-class LogStatistics(Statistics):
+class LogStatistics(FileStatistics):
     """The statistics of the log, column by column."""
 
     def __init__(self, files: pa.Table, schema: pa.Schema, physical: Naming) -> None:
@@ -290,7 +290,7 @@ class LogStatistics(Statistics):
         self.rows = numbers(files.column("num_records").combine_chunks(), -1).astype(np.int64)
 
     def read(self, column: str) -> Intervals | None:
-        """See ``Statistics``."""
+        """See ``FileStatistics``."""
         path = column_path(column)
         stored = self.physical.to_file(column)
         if stored is None or any(isinstance(part, MapKey) for part in path):

@@ -38,7 +38,7 @@ from skipstone.predicate.types import is_list
 
 from .field_ids import READERS
 from .libraries import DirectorySource, failing, library, store_options
-from .snapshot import Snapshot, Statistics, canonical_schema, instant, known_time
+from .snapshot import FileStatistics, Snapshot, canonical_schema, instant, known_time
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
@@ -206,12 +206,12 @@ class HudiSource(DirectorySource):
         )
 
 
-class NoStatistics(Statistics):
+class NoStatistics(FileStatistics):
     """No statistics: the library would open each file for them, and plans use those of the files
     anyway."""
 
     def read(self, column: str) -> Intervals | None:
-        """See ``Statistics``."""
+        """See ``FileStatistics``."""
         return None
 
 

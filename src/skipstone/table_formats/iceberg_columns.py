@@ -37,7 +37,7 @@ from skipstone.pruning.interval import Intervals
 from skipstone.pruning.table_schema import find_field
 
 from .field_ids import Fields, FieldWithId, FilesByIds, former_names
-from .snapshot import Statistics, canonical_type
+from .snapshot import FileStatistics, canonical_type
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
@@ -227,7 +227,7 @@ def _values(values: Sequence[Any], type: pa.DataType) -> pa.Array:
     return pa.array(values, type)
 
 
-class IcebergStatistics(Statistics):
+class IcebergStatistics(FileStatistics):
     """The statistics of the manifests, column by column."""
 
     def __init__(
@@ -245,7 +245,7 @@ class IcebergStatistics(Statistics):
         self.rows = np.array([each.file.record_count for each in data], np.int64)
 
     def read(self, column: str) -> Intervals | None:
-        """See ``Statistics``."""
+        """See ``FileStatistics``."""
         field: Any = None
         fields: Any = self.fields.fields
         for part in column_path(column):

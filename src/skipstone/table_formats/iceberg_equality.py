@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from skipstone.predicate.naming import Naming
 
     from .iceberg_columns import DataFile
-    from .snapshot import Statistics
+    from .snapshot import FileStatistics
 
 IntArray: TypeAlias = "NDArray[np.int64]"
 # How many rows are looked up at once.
@@ -76,7 +76,7 @@ class TableState:
     schema: pa.Schema
     names: Mapping[str, Naming]
     data: Sequence[DataFile]
-    statistics: Statistics
+    statistics: FileStatistics
 
 
 #: key columns as a file has them, ``None`` for one that it lacks, and the number of its rows

@@ -45,7 +45,7 @@ from skipstone.pruning import RowSet
 
 from .field_ids import Fields, FieldWithId, former_names, naming_of
 from .libraries import DirectorySource, failing, library, store_options
-from .snapshot import Snapshot, Statistics, canonical_schema, instant, known_time, outer_bounds
+from .snapshot import FileStatistics, Snapshot, canonical_schema, instant, known_time, outer_bounds
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -372,7 +372,7 @@ def _deleted(table: Any, files: Sequence[_DataFile]) -> Iterator[tuple[int, RowS
             yield at, RowSet.of(rows)
 
 
-class PaimonStatistics(Statistics):
+class PaimonStatistics(FileStatistics):
     """The statistics of the manifests, column by column."""
 
     def __init__(
@@ -415,7 +415,7 @@ class PaimonStatistics(Statistics):
         return found
 
     def read(self, column: str) -> Intervals | None:
-        """See ``Statistics``."""
+        """See ``FileStatistics``."""
         path = column_path(column)
         if len(path) > 1 or path[0] not in self.schema.names or self.of_files is None:
             return None

@@ -54,7 +54,7 @@ if TYPE_CHECKING:
     from skipstone.pruning import RowSet
 
 
-class Statistics(ABC):
+class FileStatistics(ABC):
     """What a format knows of the values in its files; each column is read once."""
 
     def __init__(self) -> None:
@@ -148,7 +148,7 @@ class Snapshot:
     row_counts: NDArray[np.int64]
     schema: pa.Schema
     partitions: Mapping[str, pa.Array]
-    statistics: Statistics
+    statistics: FileStatistics
     deleted: Mapping[int, RowSet]
     committed: Callable[[], datetime | None]
     names: Namings | None = None

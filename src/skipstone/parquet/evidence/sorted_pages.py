@@ -66,7 +66,7 @@ class _ReadPage:
     nulls: int
 
 
-class _Search:
+class _ChunkSearch:
     """The state of the search in one chunk."""
 
     def __init__(
@@ -256,7 +256,7 @@ class SortedEvidence(ColumnEvidence):
                 answers.append(Answer.silent(Cause.ABSENT, self.subject, text))
         return answers
 
-    def _searches(self, units: Units) -> list[tuple[_Search, I64, I64]]:
+    def _searches(self, units: Units) -> list[tuple[_ChunkSearch, I64, I64]]:
         """The searches that contain units; which units, and the page of each."""
         found = []
         for ordinal, file in self.files.items():
@@ -275,20 +275,20 @@ class SortedEvidence(ColumnEvidence):
         return found
 
 
-def _search(file: IndexedFile, group: int, leaf: int) -> _Search | None:
+def _search(file: IndexedFile, group: int, leaf: int) -> _ChunkSearch | None:
     """The search in a chunk; ``None`` where it is not sorted, or needs none."""
     key = ("sorted", group, leaf)
     if key in file.cache:
-        known: _Search | None = file.cache[key]
+        known: _ChunkSearch | None = file.cache[key]
         return known
     places, bounds = file.offset_indexes.get((group, leaf)), file.bounds_of_pages(group, leaf)
     unread = isinstance(bounds, Reason) and bounds.cause is Cause.UNREADABLE
     if (group, leaf) not in file.verified or not isinstance(places, OffsetIndexArrays) or unread:
         return None  # a later call may find one
-    made: _Search | None = None
+    made: _ChunkSearch | None = None
     order = file.footer.sorting_columns(group)
     sound = isinstance(bounds, Reason) and not file.elsewhere(group, leaf)
     if sound and order and order[0].column_idx == leaf and file.stored(leaf).form is not Form.NONE:
-        made = _Search(file, group, leaf, places, order[0].descending)
+        made = _ChunkSearch(file, group, leaf, places, order[0].descending)
     file.cache[key] = made
     return made

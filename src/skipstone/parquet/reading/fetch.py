@@ -104,7 +104,7 @@ def read_groups(
     wanted: Sequence[GroupRows],
 ) -> list[pa.ChunkedArray]:
     """One column per field: the wanted rows of all these row groups, fetched in one wave."""
-    wave = _Wave(chunks, templates, fields, wanted)
+    wave = _PageFetch(chunks, templates, fields, wanted)
     wave.fetch()
     wave.check_memory()
     made = {at: column for at, field in enumerate(fields) if (column := wave.picked(field))}
@@ -118,7 +118,7 @@ def read_groups(
     return [made[at] if at in made else wave.column(each, parts) for at, each in enumerate(fields)]
 
 
-class _Wave:
+class _PageFetch:
     """Some rows of some leaves: the picked pages, their bytes, and the decoded columns."""
 
     def __init__(

@@ -69,7 +69,7 @@ def java_regex(pattern: str) -> JavaRegex:
     """``Unusable`` for a form that is not in the list above."""
     any_case = pattern.startswith("(?i)")
     pattern = pattern[4:] if any_case else pattern
-    parser = _Parser(pattern, any_case)
+    parser = _RegexParser(pattern, any_case)
     alternatives = parser.alternatives(0)
     if parser.at < len(pattern):
         raise Unusable("the regular expression has an unmatched )")
@@ -109,7 +109,7 @@ def _texts(pieces: list[str]) -> tuple[str, ...]:
     return tuple(text for text in found if text)
 
 
-class _Parser:
+class _RegexParser:
     def __init__(self, pattern: str, any_case: bool) -> None:
         self.pattern, self.any_case, self.at = pattern, any_case, 0
         self.out: list[str] = []

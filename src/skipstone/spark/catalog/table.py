@@ -67,7 +67,7 @@ _NO_READER_OPTIONS: Final = frozenset({"path", "serialization.format"})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Partition:
+class CatalogPartition:
     """One partition of the catalog: its values by column (``None`` for NULL), and its folder."""
 
     values: Mapping[str, str | None]
@@ -96,7 +96,7 @@ class CatalogTable:
     lists_partitions: bool
     buckets: str
     properties: Mapping[str, str]
-    partitions: Callable[[], list[Partition]] = field(repr=False)
+    partitions: Callable[[], list[CatalogPartition]] = field(repr=False)
     described: DescribedTable | None = field(default=None, repr=False)
 
     @classmethod
@@ -160,7 +160,9 @@ class CatalogTable:
             lists_partitions=found.lists_partitions,
             buckets=found.buckets,
             properties=found.properties,
-            partitions=lambda: [Partition(values=v, location=at) for v, at in found.partitions()],
+            partitions=lambda: [
+                CatalogPartition(values=v, location=at) for v, at in found.partitions()
+            ],
             described=found,
         )
 
@@ -214,7 +216,7 @@ class CatalogTable:
                 return found
             values = PartitionColumns.of_paths(self.location, found.paths, types).values
             return replace(found, folder_values=values)
-        of_folder: dict[str, Partition] = {}
+        of_folder: dict[str, CatalogPartition] = {}
         for each in self.partitions():
             other = of_folder.setdefault(each.location, each)
             if other is not each:
@@ -237,7 +239,9 @@ class CatalogTable:
         return _together(self.location, parts, of_folder, types)
 
 
-def _listed(spark: SparkSession, identifier: JavaObject, names: Sequence[str]) -> list[Partition]:
+def _listed(
+    spark: SparkSession, identifier: JavaObject, names: Sequence[str]
+) -> list[CatalogPartition]:
     """The partitions that the catalog of a classic session lists now."""
     jvm = Jvm.of(spark)
     none = jvm.module("scala.None")
@@ -294,7 +298,7 @@ def _why_not(leaf: JavaObject, found: Reason | None) -> str:
     return f"Hive reads it by {serde.get() if serde.isDefined() else 'a SerDe'}"
 
 
-def _parsed(text: str, names: Sequence[str]) -> Partition | None:
+def _parsed(text: str, names: Sequence[str]) -> CatalogPartition | None:
     """A partition by its text; ``None`` where that can be read in two ways, or in none."""
     if not text.startswith(_HEAD) or text.count(_LOCATION) != 1:
         return None
@@ -317,15 +321,15 @@ def _parsed(text: str, names: Sequence[str]) -> Partition | None:
             return None  # in another order
         value, _, left = left.partition(mark) if mark else (left, "", "")
         found[name] = _value(value)
-    return Partition(values=found, location=canonical_path(location))
+    return CatalogPartition(values=found, location=canonical_path(location))
 
 
-def _asked(partition: JavaObject, names: Sequence[str]) -> Partition:
+def _asked(partition: JavaObject, names: Sequence[str]) -> CatalogPartition:
     """A partition by calls for each of its values."""
     spec = partition.spec()
     values = {name: _value(spec.apply(name)) for name in names}
     path = partition.storage().locationUri().get()
-    return Partition(values=values, location=canonical_path(_decoded(path)))
+    return CatalogPartition(values=values, location=canonical_path(_decoded(path)))
 
 
 def _decoded(uri: JavaObject) -> str:
@@ -339,7 +343,7 @@ def _value(text: str | None) -> str | None:
     return None if text is None or text == NULL_VALUE else str(text)
 
 
-def _shown(partition: Partition) -> str:
+def _shown(partition: CatalogPartition) -> str:
     return "/".join(f"{name}={value}" for name, value in partition.values.items())
 
 
@@ -356,7 +360,7 @@ def _files(storage: Storage, root: str) -> Listing | None:
 def _together(
     root: str,
     parts: Sequence[Listing],
-    of_folder: Mapping[str, Partition],
+    of_folder: Mapping[str, CatalogPartition],
     types: Mapping[str, pa.DataType],
 ) -> Listing:
     """One listing of the files of ``parts`` that lie in the folder of a partition."""

@@ -111,7 +111,7 @@ class JoinPruning:
             )
             if isinstance(operand, str):
                 raise NoKeys(operand)
-            asked = _Asked(self.index, scan, operand, condition.equality.op, keep)
+            asked = _KeyedScan(self.index, scan, operand, condition.equality.op, keep)
             keys, (_, _, at) = self.source.keys(self.source.query.sources(condition), asked)
             null = keys.nulls[at] and condition.equality.null_safe
             use = replace(
@@ -227,7 +227,7 @@ class JoinScan:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class _Asked:
+class _KeyedScan:
     """The files ``keep`` of a scan with the key of one condition (``AskedScan``)."""
 
     index: ListingIndex
