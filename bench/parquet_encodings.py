@@ -16,11 +16,11 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from skipstone.parquet.encodings import ByteArrays, Values, decode_values
-from skipstone.parquet.encodings.dictionary import decode_indices
-from skipstone.parquet.encodings.values import concat, gather
+from skipstone.parquet.encodings.dictionary import decode_indices, gather
 from skipstone.parquet.format.enums import Encoding, Type
 from skipstone.parquet.format.footer import read_metadata
 from skipstone.parquet.format.metadata import PageHeader
+from skipstone.parquet.values import concat
 
 from .figure import Figure, Peer, interleaved, median
 

@@ -56,11 +56,27 @@ ORDER: tuple[str, ...] = (
 )
 RANK = {name: rank for rank, name in enumerate(ORDER)}
 
+# The same within a package.
+INNER_ORDER: dict[str, tuple[str, ...]] = {
+    "parquet": (
+        "values",
+        "thrift",
+        "format",
+        "encodings",
+        "encryption",
+        "pages",
+        "arrow",
+        "evidence",
+        "reading",
+        "writing",
+    ),
+}
+
 # The foreign formats know Parquet, and not each other.
 STRANGERS = ("paimon", "questdb", "xskipper")
 
 # What a `format` folder may import of its own package.
-OF_BYTES = ("format", "thrift", "encodings")
+OF_BYTES = ("format", "thrift", "values")
 
 
 def modules(package: Path) -> Iterator[tuple[tuple[str, ...], Path]]:
@@ -80,8 +96,10 @@ def imported_parts(
     """Line and dotted parts below the package of all that a module imports from its own package.
 
     Imports inside functions and under TYPE_CHECKING count like any other: a type from above is
-    knowledge of what is above. So does `import_module` of a literal name.
+    knowledge of what is above. So does `import_module` of a name that is a constant, or made of
+    constants and `__package__`.
     """
+    package = ".".join((PACKAGE, *(module if is_package else module[:-1])))
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):
             names = [alias.name for alias in node.names]
@@ -93,7 +111,8 @@ def imported_parts(
                 base = ".".join((*parents, *filter(None, [node.module])))
             names = [f"{base}.{alias.name}" for alias in node.names]
         elif isinstance(node, ast.Call) and _called(node.func) in {"import_module", "__import__"}:
-            names = [a.value for a in node.args[:1] if _is_text(a)]  # type: ignore[attr-defined]
+            found = [_text(argument, package) for argument in node.args[:1]]
+            names = [name for name in found if name is not None]
         else:
             continue
         for name in names:
@@ -106,8 +125,36 @@ def _called(function: ast.expr) -> str:
     return function.attr if isinstance(function, ast.Attribute) else getattr(function, "id", "")
 
 
-def _is_text(node: ast.expr) -> bool:
-    return isinstance(node, ast.Constant) and isinstance(node.value, str)
+def _text(node: ast.expr, package: str) -> str | None:
+    """The text of an expression of constants and the name of the package that it is in."""
+    if isinstance(node, ast.Name):
+        return package if node.id == "__package__" else None
+    if isinstance(node, ast.Constant):
+        return node.value if isinstance(node.value, str) else None
+    if isinstance(node, ast.FormattedValue):
+        return _text(node.value, package)
+    parts = node.values if isinstance(node, ast.JoinedStr) else []
+    if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Add):
+        parts = [node.left, node.right]
+    texts = [_text(part, package) for part in parts]
+    return None if None in texts or not texts else "".join(filter(None, texts))
+
+
+def kernel_modules(
+    tree: ast.AST, module: tuple[str, ...], is_package: bool
+) -> Iterator[tuple[int, tuple[str, ...]]]:
+    """As `imported_parts`: the modules of compiled kernels, which `CompiledKernels` loads by name.
+
+    They are no edges of the import graph: such a module imports the one that names it.
+    """
+    package = ".".join((PACKAGE, *(module if is_package else module[:-1])))
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Call):
+            function = node.func.value if isinstance(node.func, ast.Subscript) else node.func
+            for keyword in node.keywords if _called(function) == "CompiledKernels" else []:
+                name = _text(keyword.value, package) if keyword.arg == "module" else None
+                if name is not None and name.startswith(f"{PACKAGE}."):
+                    yield node.lineno, tuple(name.split(".")[1:])
 
 
 def upward_imports(package: Path) -> list[str]:
@@ -121,15 +168,30 @@ def upward_imports(package: Path) -> list[str]:
         if own not in RANK:
             found.append(f"{where}: {own} has no place in the order")
             continue
-        for line, parts in imported_parts(_parse(path), module, path.name == "__init__.py"):
+        tree, is_package = _parse(path), path.name == "__init__.py"
+        named = kernel_modules(tree, module, is_package)
+        for line, parts in (*imported_parts(tree, module, is_package), *named):
             target = parts[0] if parts else ""
             if target == own:
+                if not _points_down_within(own, module[1:], parts[1:]):
+                    what = "/".join(parts[:2])
+                    found.append(f"{where}:{line}: {'/'.join(module[:2])} must not import {what}")
                 continue
             if target not in RANK:
                 found.append(f"{where}:{line}: import {target or PACKAGE} from the module it is in")
             elif RANK[target] >= RANK[own] or (own in STRANGERS and target in STRANGERS):
                 found.append(f"{where}:{line}: {own} must not import {target}")
     return found
+
+
+def _points_down_within(package: str, module: Sequence[str], target: Sequence[str]) -> bool:
+    """Whether the inner order of the package, where it has one, allows the import."""
+    order = INNER_ORDER.get(package, ())
+    if not order or not module or not target or module[0] == target[0]:
+        return True
+    if module[0] not in order or target[0] not in order:
+        return False
+    return order.index(target[0]) < order.index(module[0])
 
 
 def format_imports(package: Path) -> list[str]:

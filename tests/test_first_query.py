@@ -65,7 +65,7 @@ OTHER_VERBS = {
     "skipstone.paimon.kinds",
     "skipstone.paimon.sidecar",
     "skipstone.parquet.encryption.file_decryptor",
-    "skipstone.parquet.index_pages.index_pages",
+    "skipstone.parquet.reading.index_pages",
     "skipstone.parquet.writing",
     "skipstone.planning.explain",
     "skipstone.predicate.functions",

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 from tests.folders import ROOT
-from tests.house import ORDER
+from tests.house import INNER_ORDER, ORDER
 
 PAGE = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
 SOURCE = ROOT / "src" / "skipstone"
@@ -13,7 +13,7 @@ NAMED = set(re.findall(r"`((?:[a-z_0-9]+/)*[a-z_0-9]+\.py)`", PAGE))
 
 # Where byte layouts are implemented; compiled copies of kernels and shared values have no layout.
 LAYOUTS = ("*/format/*.py", "parquet/encodings/*.py", "parquet/thrift/*.py")
-NO_LAYOUT = re.compile(r"__init__|encodings/(checks|jit|jit_runs|kernels|values)\.py$")
+NO_LAYOUT = re.compile(r"__init__|encodings/(jit|jit_runs|kernels)\.py$")
 
 
 def test_every_module_that_the_page_names_exists() -> None:
@@ -39,3 +39,8 @@ def test_the_picture_has_every_package_in_the_order_of_the_imports() -> None:
     places = [picture.find(f"{name}/") for name in packages]
     assert -1 not in places
     assert places == sorted(places)
+    for package, order in INNER_ORDER.items():
+        inner = picture[picture.index(f"\n{package}/") :]
+        places = [inner.find(f"\n  {name}") for name in order]
+        assert -1 not in places
+        assert places == sorted(places)

@@ -458,7 +458,7 @@ def _parsed(target: Path, attempt: Attempt) -> None:
 
 _ENCODINGS = tuple(
     f"parquet/encodings/{name}.py"
-    for name in ("plain", "dictionary", "rle", "delta", "byte_stream_split", "levels", "codecs")
+    for name in ("plain", "dictionary", "rle", "delta", "byte_stream_split", "codecs")
 )
 _FORMAT = tuple(
     f"parquet/format/{name}.py"
@@ -496,7 +496,7 @@ PARSERS: Mapping[str, Parser] = {
          "parquet/format/bloom_jit.py"), _parquet, _batteries("indexes", "plans"),
     ),
     "pages": Parser(
-        (*_ENCODINGS, "parquet/pages/page_headers.py"),
+        (*_ENCODINGS, "parquet/pages/levels.py", "parquet/pages/page_headers.py"),
         _parquet, _batteries("fetch", "query", "verification", "own")),
     "many-files": Parser((), tables.make_many, (tables.asked_together,)),
     "salvage": Parser((), _parquet, _batteries("salvage")),

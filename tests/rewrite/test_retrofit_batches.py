@@ -14,9 +14,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from skipstone.errors import FormatError
-from skipstone.parquet.encodings.values import ByteArrays
 from skipstone.parquet.format.bloom_filter import BloomFilter, optimal_bytes, xxh64_values
 from skipstone.parquet.reading.file import ParquetFile
+from skipstone.parquet.values import ByteArrays
 from skipstone.parquet.writing import chunk_copier as chunk_copy
 from skipstone.parquet.writing.chunk_statistics import BloomFilterBuilder
 from skipstone.rewrite import retrofit

@@ -16,8 +16,8 @@ from skipstone.parquet.encryption.decryption import Decryption, decryption_from_
 from skipstone.parquet.encryption.open_footer import describe_encrypted_footer, describe_encryption
 from skipstone.parquet.format.footer import MAGIC, MAGIC_ENCRYPTED, TAIL_LENGTH, Tail
 from skipstone.parquet.format.page_index import ColumnIndex
-from skipstone.parquet.index_pages.index_pages import index_page_root
 from skipstone.parquet.reading.file import ParquetFile
+from skipstone.parquet.reading.index_pages import index_page_root
 from skipstone.parquet.reading.page_metadata import (
     bloom_filter_header,
     read_column_index,

@@ -22,7 +22,7 @@ import numpy as np
 from pyroaring import BitMap
 
 from skipstone.errors import SkipstoneError
-from skipstone.parquet.encodings.values import ByteArrays
+from skipstone.parquet.values import ByteArrays
 from skipstone.predicate.tree import Leaf
 from skipstone.pruning import Bounds, Fetched, RowSet
 from skipstone.pruning.column_types import restate

@@ -21,7 +21,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from skipstone.errors import UnsupportedError
-from skipstone.parquet.encodings.values import ByteArrays
+from skipstone.parquet.values import ByteArrays
 from skipstone.pruning.column_types import is_text
 from skipstone.pruning.file_bounds import RangeBuilder
 from skipstone.pruning.kind import Builder, Built, Chunk, Index

@@ -18,7 +18,6 @@ from typing import TYPE_CHECKING, Any
 
 from skipstone.errors import FormatError, SkipstoneError, UnsupportedError
 from skipstone.human import SHOWN, Report, duration, of_total, plural, size
-from skipstone.parquet.index_pages.tree import ChunkIndexPages, index_pages_of
 from skipstone.parquet.pages.index_page import ROLL_OVER
 from skipstone.parquet.reading.file import ParquetFile
 from skipstone.parquet.reading.page_metadata import bloom_to_copy, read_offset_index
@@ -35,6 +34,7 @@ from skipstone.parquet.writing.file_writer import (
     row_group_fields,
 )
 from skipstone.parquet.writing.footer_editor import FooterEditor, RowGroupEdit
+from skipstone.parquet.writing.index_page_tree import ChunkIndexPages, index_pages_of
 from skipstone.parquet.writing.retrofit_needs import is_whole, refuse
 from skipstone.storage.atomic_replace import ByteSink, local_path
 

@@ -32,9 +32,7 @@ from skipstone.errors import FormatError, UnsupportedError
 from skipstone.human import Report
 from skipstone.parquet.encodings import TYPES_OF
 from skipstone.parquet.encodings.codecs import decompress
-from skipstone.parquet.encodings.levels import levels_v1, levels_v2
 from skipstone.parquet.encodings.plain import DTYPES
-from skipstone.parquet.encodings.values import ByteArrays, Values
 from skipstone.parquet.format.enums import (
     PLAIN_WIDTHS,
     CompressionCodec,
@@ -48,6 +46,7 @@ from skipstone.parquet.pages.column_values import (
     decode_dictionary_page,
     decode_pages,
 )
+from skipstone.parquet.pages.levels import levels_v1, levels_v2
 from skipstone.parquet.pages.page import Page, read_page
 from skipstone.parquet.pages.page_headers import (
     DATA_PAGES,
@@ -63,6 +62,7 @@ from skipstone.parquet.pages.page_headers import (
     UNCOMPRESSED,
     page_stop,
 )
+from skipstone.parquet.values import ByteArrays, Values
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

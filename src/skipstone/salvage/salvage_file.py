@@ -42,9 +42,9 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
-    from skipstone.parquet.encodings.values import Values
     from skipstone.parquet.encryption.decryption import Decryption
     from skipstone.parquet.format.metadata import FileMetaData
+    from skipstone.parquet.values import Values
 
     from .encrypted_row_groups import FileImage
 

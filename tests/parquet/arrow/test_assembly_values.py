@@ -13,7 +13,6 @@ import pytest
 from skipstone.errors import FormatError, UnsupportedError
 from skipstone.parquet.arrow.arrow_types import leaf_type
 from skipstone.parquet.arrow.arrow_values import TooLongError, leaf_array
-from skipstone.parquet.encodings.values import ByteArrays
 from skipstone.parquet.format.enums import ConvertedType, FieldRepetitionType, Type
 from skipstone.parquet.format.metadata import (
     DecimalType,
@@ -27,6 +26,7 @@ from skipstone.parquet.format.metadata import (
 from skipstone.parquet.format.schema import Schema
 from skipstone.parquet.pages.column_values import LeafColumn, Run
 from skipstone.parquet.thrift.structs import Empty
+from skipstone.parquet.values import ByteArrays
 from skipstone.predicate.types import TIMESTAMP
 from tests.parquet.whole_file import read_table
 

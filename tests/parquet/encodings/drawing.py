@@ -15,8 +15,7 @@ from hypothesis import strategies as st
 
 from skipstone.errors import FormatError
 from skipstone.parquet.encodings import ByteArrays, Values, decode_values
-from skipstone.parquet.encodings.dictionary import decode_indices
-from skipstone.parquet.encodings.values import gather
+from skipstone.parquet.encodings.dictionary import decode_indices, gather
 from skipstone.parquet.format.enums import Encoding, Type
 
 if TYPE_CHECKING:

@@ -18,12 +18,12 @@ from skipstone.parquet.encodings import (
     delta,
     dictionary,
     encode_values,
-    levels,
     plain,
     rle,
 )
 from skipstone.parquet.encodings.kernels import COMPILED, NUMPY
 from skipstone.parquet.format.enums import Encoding, Type
+from skipstone.parquet.pages import levels
 from tests.parquet.encodings.drawing import BOTH, decoded, same, using
 
 HUGE = (1 << 31) - 1

@@ -15,13 +15,13 @@ from skipstone.parquet.encodings import (
     decode_values,
     delta,
     encode_values,
-    levels,
     plain,
     rle,
 )
 from skipstone.parquet.encodings.kernels import NUMPY
-from skipstone.parquet.encodings.values import concat
 from skipstone.parquet.format.enums import Encoding, Type
+from skipstone.parquet.pages import levels
+from skipstone.parquet.values import concat
 from tests.parquet.encodings.drawing import (
     BOTH,
     arrays,

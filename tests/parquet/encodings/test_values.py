@@ -9,7 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from skipstone.errors import FormatError
-from skipstone.parquet.encodings.values import ByteArrays, as_bytes, gather, gather_bytes
+from skipstone.parquet.encodings.dictionary import gather, gather_bytes
+from skipstone.parquet.values import ByteArrays, as_bytes
 from tests.parquet.encodings.drawing import BOTH, byte_arrays
 
 SOME = [b"a", b"", "é".encode(), b"\0\0", b"stone skips over the water"]

@@ -13,7 +13,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from skipstone.errors import FormatError, UnsupportedError
-from skipstone.parquet.encodings.values import ByteArrays
 from skipstone.parquet.format.bloom_filter import (
     HEADER_GUESS,
     MAX_BYTES,
@@ -33,6 +32,7 @@ from skipstone.parquet.format.bloom_filter import (
 from skipstone.parquet.format.footer import read_metadata
 from skipstone.parquet.thrift.compact import BINARY, Field
 from skipstone.parquet.thrift.structs import Empty
+from skipstone.parquet.values import ByteArrays
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -8,7 +8,6 @@ import xxhash
 from hypothesis import given
 from hypothesis import strategies as st
 
-from skipstone.parquet.encodings.values import ByteArrays
 from skipstone.parquet.format import bloom_filter as module
 from skipstone.parquet.format.bloom_filter import (
     xxh64,
@@ -16,6 +15,7 @@ from skipstone.parquet.format.bloom_filter import (
     xxh64_fixed,
     xxh64_values,
 )
+from skipstone.parquet.values import ByteArrays
 
 
 def one_by_one(values: list[bytes]) -> list[int]:

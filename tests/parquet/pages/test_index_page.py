@@ -11,11 +11,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from skipstone.errors import FormatError, UnsupportedError
-from skipstone.parquet.encodings.values import ByteArrays
 from skipstone.parquet.format.enums import PageType, Type
 from skipstone.parquet.format.metadata import IndexPageHeader, PageHeader
 from skipstone.parquet.pages.index_page import LONGEST_BODY, IndexPage, key_bytes
 from skipstone.parquet.pages.page import Page, read_page
+from skipstone.parquet.values import ByteArrays
 
 K64 = 64 << 10
 WIDTHS = {Type.INT32: 4, Type.INT64: 8, Type.INT96: 12, Type.FLOAT: 4, Type.DOUBLE: 8}

@@ -40,7 +40,7 @@ from .roaring_bulk import union_of_many, write_groups
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from skipstone.parquet.encodings.values import ByteArrays
+    from skipstone.parquet.values import ByteArrays
 
     from .column_keys import CodedColumn, GroupedRows
     from .keys import I64, U8, Ask, Key, PaimonType

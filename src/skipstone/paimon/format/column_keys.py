@@ -27,7 +27,7 @@ import numpy as np
 import pyarrow as pa
 
 from skipstone.errors import UnsupportedError
-from skipstone.parquet.encodings.values import ByteArrays
+from skipstone.parquet.values import ByteArrays
 
 from .keys import I64, Key, KeyArray, PaimonType, Root, ordinals_of
 

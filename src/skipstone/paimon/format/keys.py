@@ -46,7 +46,8 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import numpy as np
 
 from skipstone.errors import FormatError, UnsupportedError
-from skipstone.parquet.encodings.values import ByteArrays
+from skipstone.parquet.encodings.dictionary import gather_bytes
+from skipstone.parquet.values import ByteArrays
 
 from ..._arrays import within
 
@@ -319,7 +320,7 @@ class KeyArray:
         """The keys at these places."""
         if isinstance(self.values, np.ndarray):
             return KeyArray(self.type, self.values[at])
-        return KeyArray(self.type, self.values.take(at))
+        return KeyArray(self.type, gather_bytes(self.values, at))
 
     def to_list(self) -> list[Key]:
         return list(self.values.tolist() if isinstance(self.values, np.ndarray) else self.values)

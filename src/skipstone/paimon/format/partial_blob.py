@@ -17,14 +17,14 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 import numpy as np
 
 from skipstone.errors import FormatError
-from skipstone.parquet.encodings.values import ByteArrays
+from skipstone.parquet.values import ByteArrays
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable, Iterable
 
     from _typeshed import DataclassInstance
 
-    from skipstone.parquet.encodings.kernels import U8
+    from skipstone.parquet.values import U8
 
 
 T = TypeVar("T")

@@ -23,17 +23,18 @@ import numpy as np
 import pyarrow as pa
 
 from skipstone.errors import FormatError, UnsupportedError
-from skipstone.parquet.encodings.values import ByteArrays, Values, gather, sign_extended
+from skipstone.parquet.encodings.dictionary import gather
 from skipstone.parquet.format.enums import Type
 from skipstone.parquet.pages.column_values import LeafColumn, join_values
+from skipstone.parquet.values import ByteArrays, Values, sign_extended
 
 from .arrow_types import leaf_type, storage_type
 
 if TYPE_CHECKING:
     import numpy.typing as npt
 
-    from skipstone.parquet.encodings.kernels import U8
     from skipstone.parquet.format.schema import ColumnDescriptor
+    from skipstone.parquet.values import U8
 
 
 _JULIAN_EPOCH = 2_440_588

@@ -41,9 +41,9 @@ if TYPE_CHECKING:
 
     import numpy.typing as npt
 
-    from skipstone.parquet.encodings.kernels import I64, U8
     from skipstone.parquet.format.schema import Node
     from skipstone.parquet.pages.column_values import LeafColumn
+    from skipstone.parquet.values import I64, U8
 
 
 _LONGEST = (1 << 31) - 1

@@ -23,10 +23,11 @@ import pyarrow as pa
 
 from skipstone import _compute as pc
 from skipstone.errors import FormatError, UnsupportedError
+from skipstone.parquet.encodings.dictionary import gather_bytes
 from skipstone.parquet.encodings.plain import DTYPES
-from skipstone.parquet.encodings.values import ByteArrays, Values
 from skipstone.parquet.format.enums import PLAIN_WIDTHS, CompressionCodec, Encoding, Type
 from skipstone.parquet.pages.column_values import LeafColumn, Run
+from skipstone.parquet.values import ByteArrays, Values
 
 from .arrow_types import leaf_type
 from .arrow_values import leaf_array
@@ -273,7 +274,9 @@ def readable(values: pa.Array, leaf: ColumnDescriptor) -> pa.Array:
         texts = _texts(plain, leaf)
     else:
         shown = list(map(_hex, plain))
-        for at, text in zip(fits.tolist(), _texts(plain.take(fits), leaf).to_pylist(), strict=True):
+        for at, text in zip(
+            fits.tolist(), _texts(gather_bytes(plain, fits), leaf).to_pylist(), strict=True
+        ):
             shown[at] = text
         texts = pa.array(shown, pa.string())
     if len(given) == len(values):

@@ -1,7 +1,7 @@
 """Decodes and encodes values and levels: one module per encoding, and the choice among them.
 
-``decode_values`` and ``encode_values`` are for the values of data pages; ``rle`` and ``bit_packed``
-also do levels. The types that each encoding holds:
+``decode_values`` and ``encode_values`` are for the values of data pages; ``rle`` is for levels, too
+(``pages/levels.py``). The types that each encoding holds:
 
 =========================  ===========================================================
 PLAIN                      all
@@ -20,10 +20,10 @@ from typing import TYPE_CHECKING, Final
 
 from skipstone.errors import FormatError, UnsupportedError
 from skipstone.parquet.format.enums import Encoding, Type
+from skipstone.parquet.values import Buffer, ByteArrays, Values
 
 from . import byte_stream_split, delta, plain, rle
 from . import dictionary as dictionary_
-from .values import Buffer, ByteArrays, Values
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Set

@@ -16,10 +16,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from skipstone.errors import FormatError
+from skipstone.parquet.values import Buffer, as_bytes, check_count, room
 
 from .kernels import choose
 from .plain import DTYPES, fixed_length
-from .values import Buffer, as_bytes, check_count, room
 
 if TYPE_CHECKING:
     import numpy.typing as npt

@@ -39,16 +39,23 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 
 from skipstone.errors import FormatError, MemoryLimitError
+from skipstone.parquet.values import (
+    MAX_BYTES,
+    ByteArrays,
+    as_bytes,
+    check_count,
+    check_room,
+    room,
+    too_short,
+)
 
 from .kernels import choose, varint
 from .rle import pack, uleb128
-from .values import MAX_BYTES, ByteArrays, as_bytes, check_count, check_room, room, too_short
 
 if TYPE_CHECKING:
     import numpy.typing as npt
 
-    from .kernels import U8
-    from .values import Buffer
+    from skipstone.parquet.values import U8, Buffer
 
 
 _MOST: Final = 1 << 16

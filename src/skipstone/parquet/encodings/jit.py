@@ -17,11 +17,11 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 
 from skipstone._numba import compile_kernel
+from skipstone.parquet.values import I64, U8, as_bytes, room
 
 from . import jit_runs as runs
 from .jit_runs import CHECKED, load, number, store
-from .kernels import I64, NUMPY, U8, Kernels
-from .values import as_bytes, room
+from .kernels import NUMPY, Kernels
 
 if TYPE_CHECKING:
     from collections.abc import Callable

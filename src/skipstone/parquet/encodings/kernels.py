@@ -12,7 +12,7 @@ from __future__ import annotations
 import struct
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any, Final, TypeAlias
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 import numpy.typing as npt
@@ -22,10 +22,8 @@ from skipstone._numba import CompiledKernels
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from skipstone.parquet.values import I64, U8
 
-U8: TypeAlias = npt.NDArray[np.uint8]
-I32: TypeAlias = npt.NDArray[np.int32]
-I64: TypeAlias = npt.NDArray[np.int64]
 
 # Values unpacked at a time: their bits, a byte each, stay in the cache.
 _CHUNK: Final = 8_192

@@ -20,9 +20,19 @@ import numpy as np
 
 from skipstone.errors import FormatError
 from skipstone.parquet.format.enums import Type
+from skipstone.parquet.values import (
+    U8,
+    Buffer,
+    ByteArrays,
+    Values,
+    as_bytes,
+    check_count,
+    check_room,
+    room,
+    too_short,
+)
 
-from .kernels import U8, choose
-from .values import Buffer, ByteArrays, Values, as_bytes, check_count, check_room, room, too_short
+from .kernels import choose
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -23,9 +23,9 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 
 from skipstone.errors import FormatError
+from skipstone.parquet.values import U8, Buffer, as_bytes, check_count, check_room, room, too_short
 
-from .kernels import U8, Kernels, choose, varint
-from .values import Buffer, as_bytes, check_count, check_room, room, too_short
+from .kernels import Kernels, choose, varint
 
 if TYPE_CHECKING:
     import numpy.typing as npt

@@ -36,7 +36,6 @@ import pyarrow as pa
 from skipstone import _compute as pc
 from skipstone._arrays import numbers
 from skipstone.errors import FormatError, SkipstoneError
-from skipstone.parquet.encodings.values import ByteArrays
 from skipstone.parquet.encryption.modules import GCM_OVERHEAD, ModuleType, module_length
 from skipstone.parquet.format.bloom_filter import (
     BLOCK_BYTES,
@@ -52,6 +51,7 @@ from skipstone.parquet.format.bloom_filter import (
     xxh64_values,
 )
 from skipstone.parquet.format.enums import Type
+from skipstone.parquet.values import ByteArrays
 from skipstone.predicate.members import from_keys, lists_nan
 from skipstone.predicate.tree import Const, Leaf, Op
 from skipstone.pruning import Answer, BoolArray, Cause, Fetched, Level, Reason, Units
@@ -67,7 +67,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from skipstone.parquet.encodings.kernels import I64
+    from skipstone.parquet.values import I64
     from skipstone.predicate.literals import Keys
     from skipstone.predicate.types import Value
 

@@ -19,10 +19,10 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from skipstone.errors import FormatError, SkipstoneError
-from skipstone.parquet.encodings.values import Values, plain_values
 from skipstone.parquet.format.enums import PageType
 from skipstone.parquet.pages.column_values import decode_dictionary_page
 from skipstone.parquet.pages.page import read_page
+from skipstone.parquet.values import Values, plain_values
 from skipstone.predicate.literals import Keys
 from skipstone.predicate.tree import Const, Leaf, Op
 from skipstone.pruning import Answer, Bounds, Cause, Fetched, Level, Reason, Units
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from skipstone.parquet.encodings.kernels import I64
+    from skipstone.parquet.values import I64
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -20,7 +20,6 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self
 import numpy as np
 
 from skipstone.errors import FormatError, KeyUnavailableError, SkipstoneError, UnsupportedError
-from skipstone.parquet.encodings.values import ByteArrays
 from skipstone.parquet.encryption.modules import ModuleType
 from skipstone.parquet.encryption.open_footer import chunk_decryptor
 from skipstone.parquet.format.enums import BoundaryOrder
@@ -28,6 +27,7 @@ from skipstone.parquet.format.metadata import ColumnMetaData
 from skipstone.parquet.format.page_index import ColumnIndexArrays, OffsetIndexArrays
 from skipstone.parquet.pages.index_page import ROLL_OVER
 from skipstone.parquet.pages.page import chunk_range
+from skipstone.parquet.values import ByteArrays
 from skipstone.predicate.tree import is_expression
 from skipstone.pruning import BaseEvidence, BoolArray, Bounds, Cause, Fetched, Reason
 from skipstone.storage import ByteRange
@@ -46,11 +46,11 @@ from .value_bounds import (
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-    from skipstone.parquet.encodings.kernels import I64
     from skipstone.parquet.encryption.column_decryptor import ColumnDecryptor
     from skipstone.parquet.encryption.file_decryptor import FileDecryptor
     from skipstone.parquet.format.footer_arrays import FooterArrays
     from skipstone.parquet.format.schema import ColumnDescriptor
+    from skipstone.parquet.values import I64
     from skipstone.predicate.tree import Leaf
 
 

@@ -25,10 +25,10 @@ import numpy as np
 import pyarrow as pa
 
 from skipstone.errors import FormatError, SkipstoneError
-from skipstone.parquet.encodings.values import plain_values
 from skipstone.parquet.format.page_index import OffsetIndexArrays
 from skipstone.parquet.pages.column_values import decode_data_page
 from skipstone.parquet.pages.page import read_page
+from skipstone.parquet.values import plain_values
 from skipstone.predicate.literals import Key, Keys
 from skipstone.predicate.tree import Leaf, Op
 from skipstone.pruning import Answer, BoolArray, Bounds, Cause, Fetched, Level, Reason, Units
@@ -44,8 +44,7 @@ from .value_bounds import ValueBounds
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from skipstone.parquet.encodings.kernels import I64
-    from skipstone.parquet.encodings.values import Values
+    from skipstone.parquet.values import I64, Values
 
 
 # Runs of at most this many undecided pages are read instead of searched.

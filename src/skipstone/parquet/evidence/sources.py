@@ -36,7 +36,7 @@ from .value_bounds import ValueBounds
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 
-    from skipstone.parquet.encodings.kernels import I64
+    from skipstone.parquet.values import I64
     from skipstone.predicate.tree import Leaf
     from skipstone.pruning import BoolArray, Evidence, Fetched
     from skipstone.storage import ByteRange

@@ -30,8 +30,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pyarrow as pa
 
-from skipstone.parquet.encodings.values import ByteArrays, sign_extended
 from skipstone.parquet.format.enums import PLAIN_WIDTHS, Type
+from skipstone.parquet.values import ByteArrays, sign_extended
 from skipstone.predicate.literals import Keys, float_keys, wide, wide_keys
 from skipstone.predicate.types import TIMESTAMP, TIMESTAMP_NTZ, Kind, kind_of
 from skipstone.pruning.column_types import StoredLeaf, is_text, restate
@@ -39,8 +39,8 @@ from skipstone.pruning.column_types import StoredLeaf, is_text, restate
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from skipstone.parquet.encodings.kernels import I64
     from skipstone.parquet.format.schema import ColumnDescriptor
+    from skipstone.parquet.values import I64
     from skipstone.predicate.tree import Leaf
     from skipstone.pruning import BoolArray
 

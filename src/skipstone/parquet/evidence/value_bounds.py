@@ -57,8 +57,8 @@ import numpy as np
 import pyarrow as pa
 
 from skipstone.errors import FormatError
-from skipstone.parquet.encodings.values import ByteArrays
 from skipstone.parquet.format.enums import FieldRepetitionType, Type
+from skipstone.parquet.values import ByteArrays
 from skipstone.predicate.literals import Keys, compare, float_key
 from skipstone.predicate.members import lists_nan
 from skipstone.predicate.tree import Const, Leaf, Op
@@ -76,9 +76,9 @@ from .stored_values import Form, StoredColumn
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from skipstone.parquet.encodings.kernels import I64
     from skipstone.parquet.format.footer_arrays import FooterArrays
     from skipstone.parquet.format.page_index import ColumnIndexArrays, OffsetIndexArrays
+    from skipstone.parquet.values import I64
 
 
 _NAN = float_key(math.nan)

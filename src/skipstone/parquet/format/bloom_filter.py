@@ -67,7 +67,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from skipstone.parquet.encodings.values import ByteArrays
+    from skipstone.parquet.values import ByteArrays
 
 
 Hashes: TypeAlias = "NDArray[np.uint64]"
@@ -347,7 +347,7 @@ def xxh64(value: bytes) -> int:
 
 
 def xxh64_values(values: NDArray[Any] | ByteArrays) -> Hashes:
-    """The hashes of decoded values (``encodings/values.py``), uint64 ``(n,)``.
+    """The hashes of decoded values (``parquet/values.py``), uint64 ``(n,)``.
 
     Numbers hash as their little-endian bytes, booleans as one byte; ``(n, k)`` uint8 as k bytes.
     """

@@ -27,7 +27,6 @@ from typing import TYPE_CHECKING, TypeAlias
 import numpy as np
 
 from skipstone.errors import FormatError
-from skipstone.parquet.encodings.values import ByteArrays
 from skipstone.parquet.thrift import compact as thrift
 from skipstone.parquet.thrift.compact import Field, Reader
 from skipstone.parquet.thrift.structs import (
@@ -43,6 +42,7 @@ from skipstone.parquet.thrift.structs import (
     required,
     struct,
 )
+from skipstone.parquet.values import ByteArrays
 
 from .enums import BoundaryOrder
 

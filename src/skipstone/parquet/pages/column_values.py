@@ -25,18 +25,18 @@ import numpy as np
 from skipstone.errors import FormatError, UnsupportedError
 from skipstone.parquet.encodings import decode_values, delta
 from skipstone.parquet.encodings.codecs import decompress
-from skipstone.parquet.encodings.dictionary import decode_indices
-from skipstone.parquet.encodings.levels import levels_v1, levels_v2, row_starts
-from skipstone.parquet.encodings.values import MAX_BYTES, Values, gather
-from skipstone.parquet.encodings.values import concat as concat_values
+from skipstone.parquet.encodings.dictionary import decode_indices, gather
 from skipstone.parquet.format.enums import Encoding, PageType, Type
+from skipstone.parquet.pages.levels import levels_v1, levels_v2, row_starts
+from skipstone.parquet.values import MAX_BYTES, Values
+from skipstone.parquet.values import concat as concat_values
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from skipstone.parquet.encodings.kernels import I32, U8
     from skipstone.parquet.encryption.column_decryptor import ColumnDecryptor
     from skipstone.parquet.format.schema import ColumnDescriptor
+    from skipstone.parquet.values import I32, U8
 
     from .page import Page
 

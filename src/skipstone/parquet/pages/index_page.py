@@ -40,9 +40,9 @@ from typing import TYPE_CHECKING, Any, Final, Self, TypeAlias
 import numpy as np
 
 from skipstone.errors import FormatError, UnsupportedError
-from skipstone.parquet.encodings.values import ByteArrays
 from skipstone.parquet.format.enums import PLAIN_WIDTHS, PageType, Type
 from skipstone.parquet.format.metadata import IndexPageHeader, PageHeader
+from skipstone.parquet.values import ByteArrays
 
 from .page import Page, page_checksum, read_page
 

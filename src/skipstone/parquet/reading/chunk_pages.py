@@ -15,12 +15,12 @@ import numpy as np
 from skipstone._cache import LruCache
 from skipstone.errors import FormatError
 from skipstone.parquet.encodings.codecs import decompress
-from skipstone.parquet.encodings.levels import levels_v1
 from skipstone.parquet.encryption.modules import ModuleType
 from skipstone.parquet.encryption.open_footer import chunk_decryptor
 from skipstone.parquet.format.enums import PageType
 from skipstone.parquet.format.metadata import PageHeader
 from skipstone.parquet.format.page_index import OffsetIndexArrays
+from skipstone.parquet.pages.levels import levels_v1
 from skipstone.parquet.pages.page import check_crc, read_page
 from skipstone.parquet.thrift.compact import Reader
 from skipstone.storage import ByteRange
@@ -39,11 +39,11 @@ from .page_tables import (
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator, Mapping
 
-    from skipstone.parquet.encodings.values import Values
     from skipstone.parquet.encryption.column_decryptor import ColumnDecryptor
     from skipstone.parquet.encryption.file_decryptor import FileDecryptor
     from skipstone.parquet.format.footer_arrays import FooterArrays
     from skipstone.parquet.format.schema import ColumnDescriptor
+    from skipstone.parquet.values import Values
     from skipstone.pruning import Reason
 
     from .pinned_file import PinnedReader
@@ -226,7 +226,7 @@ class ChunkPages:
         offset = int(self.footer.chunk("index_page_offset")[key])
         if offset <= 0 or self.column_decryptor(key) is not None:
             return None
-        from skipstone.parquet.index_pages.descent import Descent, offsets_of_tree
+        from skipstone.parquet.reading.index_page_descent import Descent, offsets_of_tree
 
         data_page_offset = int(self.footer.chunk("data_page_offset")[key])
         return offsets_of_tree(self.reader, Descent(place, leaf, offset, data_page_offset))

@@ -17,7 +17,7 @@ import pyarrow as pa
 from skipstone._numba import CompiledKernels, is_imported
 from skipstone.errors import FormatError, MemoryLimitError, SkipstoneError
 from skipstone.parquet.arrow.arrow_types import ShapeKind, leaf_type
-from skipstone.parquet.encodings.kernels import I64, Kernels
+from skipstone.parquet.encodings.kernels import Kernels
 from skipstone.parquet.format.enums import Type
 from skipstone.parquet.pages.column_values import LeafColumn, concat, decode_pages
 from skipstone.storage import ByteRange
@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from skipstone.parquet.format.schema import ColumnDescriptor
+    from skipstone.parquet.values import I64
 
     from .page_tables import PageTable
     from .selection import SelectedField, Selection

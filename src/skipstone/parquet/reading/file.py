@@ -62,7 +62,7 @@ if TYPE_CHECKING:
     from skipstone.parquet.encryption.decryption import Decryption
     from skipstone.parquet.format.bloom_filter import BloomFilter
     from skipstone.parquet.format.metadata import FileMetaData, PageHeader
-    from skipstone.parquet.index_pages.index_pages import IndexPages
+    from skipstone.parquet.reading.index_pages import IndexPages
     from skipstone.pruning.plan import Plan
 
     from .verify import Verification
@@ -266,7 +266,7 @@ class ParquetFile(FileReader):
 
     def index_pages(self, column: str) -> IndexPages:
         """The index pages of 2013 of a leaf: its data pages by key or by row, and rows by these."""
-        from skipstone.parquet.index_pages.index_pages import IndexPages
+        from skipstone.parquet.reading.index_pages import IndexPages
 
         return IndexPages(self, column)
 

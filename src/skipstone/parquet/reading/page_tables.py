@@ -24,10 +24,10 @@ from skipstone.parquet.format.enums import PageType
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from skipstone.parquet.encodings.kernels import I64
     from skipstone.parquet.format.footer_arrays import FooterArrays
     from skipstone.parquet.format.page_index import OffsetIndexArrays
     from skipstone.parquet.format.schema import ColumnDescriptor
+    from skipstone.parquet.values import I64
 
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)

@@ -25,10 +25,10 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from skipstone.parquet.encodings.kernels import I64
     from skipstone.parquet.format.footer_arrays import FooterArrays
     from skipstone.parquet.format.metadata import SortingColumn
     from skipstone.parquet.format.schema import ColumnDescriptor
+    from skipstone.parquet.values import I64
 
 
 #: half-open ranges of row positions: pairs, an integer array of two columns, or a ``RowSet``

@@ -25,13 +25,13 @@ import numpy as np
 
 from skipstone.errors import KeyUnavailableError, SkipstoneError
 from skipstone.human import Report, aligned, of_total, plural, size
-from skipstone.parquet.encodings.values import plain_values
 from skipstone.parquet.evidence.value_bounds import ValueBounds, chunk_bounds
 from skipstone.parquet.format.bloom_filter import xxh64_values
 from skipstone.parquet.format.enums import PageType
 from skipstone.parquet.format.page_index import ColumnIndexArrays, OffsetIndexArrays
 from skipstone.parquet.pages.column_values import decode_data_page, decode_dictionary_page
 from skipstone.parquet.pages.page import read_page
+from skipstone.parquet.values import plain_values
 from skipstone.pruning import Reason
 
 from .file_reader import is_sorted
@@ -40,12 +40,12 @@ from .page_metadata import read_bloom_filter, take_index
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from skipstone.parquet.encodings.values import Values
     from skipstone.parquet.encryption.column_decryptor import ColumnDecryptor
     from skipstone.parquet.format.bloom_filter import BloomFilter
     from skipstone.parquet.format.schema import ColumnDescriptor
     from skipstone.parquet.pages.column_values import LeafColumn
     from skipstone.parquet.pages.page import Page
+    from skipstone.parquet.values import Values
     from skipstone.predicate.literals import Keys
 
     from .chunk_pages import ChunkKey

@@ -41,8 +41,8 @@ from skipstone.errors import SkipstoneError, UnsupportedError
 from skipstone.parquet.format.enums import Encoding, PageType
 from skipstone.parquet.format.footer import MAGIC, find_footer
 from skipstone.parquet.format.footer_arrays import FooterArrays
-from skipstone.parquet.index_pages.tree import PageBounds
 from skipstone.parquet.pages.page import chunk_range, walk_pages
+from skipstone.parquet.writing.index_page_tree import PageBounds
 
 from .chunk_copier import ChunkCopier, Copied
 from .chunk_statistics import BloomFilterBuilder, ChunkStatistics, PageStatistics

@@ -26,7 +26,6 @@ import numpy as np
 from skipstone.errors import FormatError, UnsupportedError
 from skipstone.parquet.encodings import encode_values, rle
 from skipstone.parquet.encodings.codecs import compress
-from skipstone.parquet.encodings.levels import row_starts
 from skipstone.parquet.format.enums import Encoding, PageType
 from skipstone.parquet.format.metadata import (
     DataPageHeader,
@@ -42,6 +41,7 @@ from skipstone.parquet.pages.column_values import (
     decode_dictionary_page,
     no_values,
 )
+from skipstone.parquet.pages.levels import row_starts
 
 from .chunk_modules import page_windows
 from .file_writer import with_stored_body
@@ -51,11 +51,11 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from skipstone.parquet.encodings.values import Values
     from skipstone.parquet.format.schema import ColumnDescriptor
     from skipstone.parquet.pages.page import Page
     from skipstone.parquet.reading.page_tables import ChunkPlace
     from skipstone.parquet.reading.pinned_file import PinnedReader
+    from skipstone.parquet.values import Values
 
     from .chunk_statistics import ChunkStatistics, PageStatistics
 

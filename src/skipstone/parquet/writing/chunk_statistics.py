@@ -39,11 +39,11 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import numpy as np
 
-from skipstone.parquet.encodings.values import ByteArrays, Values
 from skipstone.parquet.format.bloom_filter import COMPILED, BloomFilter, optimal_bytes, xxh64_values
 from skipstone.parquet.format.enums import BoundaryOrder, Type
 from skipstone.parquet.format.metadata import SizeStatistics, Statistics
 from skipstone.parquet.format.page_index import ColumnIndex
+from skipstone.parquet.values import ByteArrays, Values
 
 from ..._arrays import distinct
 

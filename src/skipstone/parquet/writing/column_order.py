@@ -17,9 +17,9 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import numpy as np
 
-from skipstone.parquet.encodings.values import ByteArrays, Values, plain_values
 from skipstone.parquet.evidence.stored_values import Form, StoredColumn
 from skipstone.parquet.format.enums import Type
+from skipstone.parquet.values import ByteArrays, Values, plain_values
 from skipstone.pruning.file_bounds import cut_lower, cut_upper
 
 if TYPE_CHECKING:

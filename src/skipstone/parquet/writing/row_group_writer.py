@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Literal
 import numpy as np
 
 from skipstone.parquet.format.metadata import ColumnChunk, RowGroup, SortingColumn, Statistics
-from skipstone.parquet.index_pages.tree import IndexPagePlan, place_index_pages
 from skipstone.parquet.reading.page_metadata import BloomModules
+from skipstone.parquet.writing.index_page_tree import IndexPagePlan, place_index_pages
 
 from .chunk_statistics import NO_BOUNDS
 from .file_writer import ChunkWriter, FileWriter, offset_index_of

@@ -25,7 +25,6 @@ from typing import TYPE_CHECKING, Self
 import numpy as np
 
 from skipstone.errors import SkipstoneError
-from skipstone.parquet.encodings.values import ByteArrays
 from skipstone.parquet.evidence.bloom import hashes_of
 from skipstone.parquet.evidence.sources import FilesBounds, StatisticsEvidence, row_groups
 from skipstone.parquet.evidence.stored_values import Form, no_keys
@@ -38,6 +37,7 @@ from skipstone.parquet.format.bloom_filter import (
     set_in,
 )
 from skipstone.parquet.format.enums import PLAIN_WIDTHS, Type
+from skipstone.parquet.values import ByteArrays
 from skipstone.predicate.literals import Keys
 from skipstone.pruning import Answer, BaseEvidence, Cause, Level, Reason, Units
 from skipstone.pruning.evidence import Source

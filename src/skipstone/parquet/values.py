@@ -23,8 +23,6 @@ import numpy.typing as npt
 
 from skipstone.errors import FormatError
 
-from .kernels import I64, U8, choose
-
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
@@ -35,6 +33,9 @@ if TYPE_CHECKING:
 _LARGE = 1 << 15
 # Strings whose bytes are copied at a time.
 _COPIED: Final = 1_024
+U8: TypeAlias = npt.NDArray[np.uint8]
+I32: TypeAlias = npt.NDArray[np.int32]
+I64: TypeAlias = npt.NDArray[np.int64]
 #: Bytes of a page: an array of uint8, or another object with a buffer.
 Buffer: TypeAlias = "ReadableBuffer | npt.NDArray[Any]"
 
@@ -142,7 +143,7 @@ class ByteArrays:
         """The values ``start:stop``, with the same data and no copy."""
         start, stop, step = rows.indices(len(self))
         if step != 1:
-            raise ValueError("byte arrays are sliced without a step: take() picks single ones")
+            raise ValueError("byte arrays are sliced without a step")
         return ByteArrays(self.data, self.offsets[start : max(start, stop) + 1])
 
     def __iter__(self) -> Iterator[bytes]:
@@ -203,10 +204,6 @@ class ByteArrays:
         buffers = [None, pa.py_buffer(np.ascontiguousarray(offsets)), pa.py_buffer(data)]
         return pa.Array.from_buffers(wanted, len(self), buffers)
 
-    def take(self, indices: npt.NDArray[np.integer[Any]]) -> ByteArrays:
-        """The values at ``indices`` (each 0 to n - 1: IndexError), copied together."""
-        return gather_bytes(self, indices)
-
 
 #: What a decoder gives, see the table above.
 Values: TypeAlias = npt.NDArray[Any] | ByteArrays
@@ -253,37 +250,6 @@ def sign_extended(data: U8, starts: I64, lengths: I64, width: int) -> U8:
 #: Most bytes of the strings of one page. A few bytes can repeat a long string without end, so there
 #: has to be a limit; Arrow's own, for arrays with 32-bit offsets, is the same.
 MAX_BYTES: Final = (1 << 31) - 1
-
-
-def gather(values: Values, indices: npt.NDArray[np.integer[Any]]) -> Values:
-    """The values at ``indices``, of the same kind. IndexError where an index is out of range."""
-    if isinstance(values, ByteArrays):
-        return gather_bytes(values, indices)
-    shape = (len(indices), *values.shape[1:])
-    out = room(int(np.prod(shape)), values.dtype).reshape(shape)
-    if not choose(len(indices)).rows(values, np.ascontiguousarray(indices), out):
-        raise no_index(len(values), indices)
-    return out
-
-
-def gather_bytes(values: ByteArrays, indices: npt.NDArray[np.integer[Any]]) -> ByteArrays:
-    """As ``gather``; FormatError for more than ``MAX_BYTES`` bytes."""
-    chosen, indices = choose(len(indices)), np.ascontiguousarray(indices)
-    offsets, ends = np.ascontiguousarray(values.offsets), np.empty(len(indices) + 1, np.int64)
-    total = chosen.lengths(offsets, indices, ends)
-    if total < 0:
-        raise no_index(len(values), indices)
-    if total > MAX_BYTES:
-        raise FormatError(
-            "byte arrays of one page", expected=f"at most {MAX_BYTES} bytes", got=total
-        )
-    return ByteArrays(chosen.copy(as_bytes(values.data), offsets, indices, ends), ends)
-
-
-def no_index(size: int, indices: npt.NDArray[np.integer[Any]]) -> IndexError:
-    """The error for the first index that is not below ``size``."""
-    wrong = indices[(indices < 0) | (indices >= size)]
-    return IndexError(f"index {int(wrong[0])} into {size} values")
 
 
 def check_count(count: int) -> None:

@@ -13,16 +13,16 @@ from hypothesis import strategies as st
 
 from skipstone import ParquetFile
 from skipstone.errors import FormatError, PredicateError, SkipstoneError, UnsupportedError
-from skipstone.parquet.encodings.values import ByteArrays
 from skipstone.parquet.format.enums import Type
-from skipstone.parquet.index_pages.descent import Descent, run_together
-from skipstone.parquet.index_pages.tree import place_index_pages
 from skipstone.parquet.pages.index_page import IndexPage
+from skipstone.parquet.reading.index_page_descent import Descent, run_together
 from skipstone.parquet.reading.page_tables import ChunkPlace
+from skipstone.parquet.values import ByteArrays
+from skipstone.parquet.writing.index_page_tree import place_index_pages
 from skipstone.predicate.tree import And, ColumnRef, Comparison
 from skipstone.rewrite.index_pages_file import add_index_pages
 from tests.oracle import NotModelled, SparkError, matching_rows, sort_key
-from tests.parquet.index_pages.index_trees import leaf_of
+from tests.parquet.index_trees import leaf_of
 from tests.strategies import literals, values
 
 if TYPE_CHECKING:

@@ -27,18 +27,17 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from skipstone.errors import FormatError, UnsupportedError
+from skipstone.parquet.encodings import rle
 from skipstone.parquet.format.enums import Encoding
-
-from . import rle
-from .values import Buffer, as_bytes, check_count, check_room
+from skipstone.parquet.values import Buffer, as_bytes, check_count, check_room
 
 if TYPE_CHECKING:
     import numpy.typing as npt
 
     from skipstone.parquet.format.schema import ColumnDescriptor
-    from skipstone.parquet.pages.page import Page
+    from skipstone.parquet.values import I64, U8
 
-    from .kernels import I64, U8
+    from .page import Page
 
 
 _LENGTH = 4

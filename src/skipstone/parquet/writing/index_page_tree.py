@@ -57,22 +57,22 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 
 from skipstone.errors import FormatError, UnsupportedError
-from skipstone.parquet.encodings.values import ByteArrays
 from skipstone.parquet.evidence.stored_values import Form
 from skipstone.parquet.format.enums import PageType, Type
 from skipstone.parquet.format.metadata import ColumnOrder
 from skipstone.parquet.pages.column_values import decode_data_page, decode_dictionary_page
 from skipstone.parquet.pages.index_page import ENTRY_BYTES, ROLL_OVER, IndexPage, key_bytes
 from skipstone.parquet.thrift.structs import Empty
+from skipstone.parquet.values import ByteArrays
 from skipstone.parquet.writing.column_order import Ordering
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
-    from skipstone.parquet.encodings.values import Values
     from skipstone.parquet.format.schema import ColumnDescriptor
     from skipstone.parquet.pages.column_values import LeafColumn
     from skipstone.parquet.pages.page import Page
+    from skipstone.parquet.values import Values
 
 
 _MOST: Final = (1 << 31) - 1

@@ -47,7 +47,7 @@ from skipstone.predicate.types import column_path
 from skipstone.pruning import RowSet
 from skipstone.pruning.residual import matching
 
-from .descent import (
+from .index_page_descent import (
     Descent,
     FoundPages,
     KeyInterval,

@@ -11,10 +11,10 @@ from hypothesis import strategies as st
 
 from skipstone.errors import FormatError, UnsupportedError
 from skipstone.parquet.encodings import rle
-from skipstone.parquet.encodings.levels import levels_v1, levels_v2, row_starts
 from skipstone.parquet.format.enums import Encoding, PageType, Type
 from skipstone.parquet.format.metadata import SchemaElement
 from skipstone.parquet.format.schema import ColumnDescriptor, Schema
+from skipstone.parquet.pages.levels import levels_v1, levels_v2, row_starts
 from skipstone.parquet.pages.page import Page
 from tests.parquet.encodings.drawing import bit_packed
 

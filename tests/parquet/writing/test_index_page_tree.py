@@ -10,16 +10,16 @@ from hypothesis import strategies as st
 
 from skipstone.errors import UnsupportedError
 from skipstone.parquet.format.enums import Type
-from skipstone.parquet.index_pages.tree import place_index_pages
 from skipstone.parquet.pages.index_page import ROLL_OVER, IndexPage
 from skipstone.parquet.pages.page import read_page
-from tests.parquet.index_pages.index_trees import leaf_of
+from skipstone.parquet.writing.index_page_tree import place_index_pages
+from tests.parquet.index_trees import leaf_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from skipstone.parquet.format.schema import ColumnDescriptor
-    from skipstone.parquet.index_pages.tree import IndexPagePlan
+    from skipstone.parquet.writing.index_page_tree import IndexPagePlan
 
 I64 = leaf_of(Type.INT64)
 
