@@ -17,6 +17,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -26,14 +27,16 @@ import pyarrow.parquet as pq
 from bench.figure import Figure, Peer, interleaved, median
 from skipstone import ParquetFile
 from skipstone.build.column_indexes import BuildSettings
-from skipstone.build.data_file import build_parquet
+from skipstone.build.data_file import build_file
 from skipstone.indexes.registry import parse_indexes
+from skipstone.storage import LocalStorage
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
     from pathlib import Path
 
     from bench.workbench import Workbench
+    from skipstone.facts.encode import FileFacts
 
 __all__ = ["figures"]
 
@@ -46,9 +49,8 @@ ADVISED = ("key:bloomfilter", "price:minmax", "code:valuelist", "name:bloomfilte
 MEMORY = 128 * 2**20
 
 _CHILD = """
-import io, json, pathlib, sys
-from skipstone.build.data_file import BuildSettings, build_parquet
-from skipstone.indexes.registry import parse_indexes
+import json, pathlib, sys
+from bench.build import build
 from skipstone import ParquetFile
 from skipstone.indexes.bloom_jit import compiled
 import pyarrow as pa, pyarrow.parquet as pq
@@ -57,19 +59,32 @@ def peak():  # of this program; getrusage begins with that of the process that s
     return int(status.partition("VmHWM:")[2].split()[0])
 path, memory, *specs = sys.argv[1:]
 schema = ParquetFile(path).file_schema.spark
-settings = BuildSettings(memory=int(memory), compiled=True)
 compiled()
 with pq.ParquetFile(path) as file:
     few = pa.Table.from_batches([next(file.iter_batches(batch_size=2_000))])
-small = io.BytesIO()
+small = str(pathlib.Path(path).with_name("small.parquet"))
 pq.write_table(few, small)
-build_parquet(small, parse_indexes(specs), schema, settings)  # loads all that any build does
+build(small, specs, schema, int(memory))  # loads all that any build does
 pathlib.Path("/proc/self/clear_refs").write_text("5")  # the peak from here on
 before = peak()
-found = build_parquet(open(path, "rb"), parse_indexes(specs), schema, settings)
+found = build(path, specs, schema, int(memory))
 grown = max(0, peak() - before)  # Linux counts pages by thread: a peak may be some pages below
 print(json.dumps([grown * 1024, len(found.reasons)]))
 """
+
+
+def build(
+    path: str, specs: Sequence[str], schema: pa.Schema, memory: int | None = None
+) -> FileFacts:
+    """The facts of the file, without row group metadata."""
+    settings = BuildSettings(compiled=True, pm="none", settle=0)
+    if memory is not None:
+        settings = replace(settings, memory=memory)
+    storage = LocalStorage()
+    found = build_file(storage.stat(path), storage, parse_indexes(specs), schema, settings)
+    if found.error is not None:
+        raise ValueError(found.error)
+    return found
 
 
 def make(folder: Path, rows: int) -> None:
@@ -105,18 +120,15 @@ def figures(bench: Workbench) -> Iterator[Figure]:
     folder = bench.generated("build", lambda home: make(home, rows), rows=rows, version=1)
     path = folder / "groups.parquet"
     schema = ParquetFile(path).file_schema.spark
-    settings = BuildSettings(compiled=True)
     sets: dict[str, Sequence[str]] = {
         "all three kinds": [f"{column}:{kind}" for column in COLUMNS for kind in KINDS],
         "advised": ADVISED,
         **{kind: [f"{column}:{kind}" for column in COLUMNS] for kind in KINDS},
     }
 
-    def build(specs: Sequence[str]) -> None:
-        with path.open("rb") as source:
-            build_parquet(source, parse_indexes(specs), schema, settings)
-
-    works = {name: (lambda specs=specs: build(specs)) for name, specs in sets.items()}
+    works = {
+        name: (lambda specs=specs: build(str(path), specs, schema)) for name, specs in sets.items()
+    }
     taken = interleaved(bench.sizes.runs, {"decode": lambda: decode(path), **works})
     peer = median(taken.pop("decode"))
     limits = {"all three kinds": 3.5, "advised": 2.0}

@@ -17,7 +17,6 @@ from hypothesis import strategies as st
 
 from skipstone import ParquetFile
 from skipstone.build.column_indexes import BuildSettings, ColumnsBuilder
-from skipstone.build.data_file import build_parquet
 from skipstone.indexes.bloom import Bloom, BloomBuilder
 from skipstone.indexes.minmax import MinMax
 from skipstone.indexes.registry import parse_indexes
@@ -33,6 +32,7 @@ from skipstone.pruning.kind import Builder, Built, Index
 from skipstone.table.wanted_indexes import expression_column
 from tests.build.layout import SPARK, build, build_columns, values, written
 from tests.oracle import look_up, rows_of
+from tests.processes import environment
 from tests.strategies import ARROW_TYPES, leaf_columns, tables
 
 if TYPE_CHECKING:
@@ -76,8 +76,7 @@ def test_facts_are_those_of_the_rows(
     columns = [column_name(path_) for path_, _ in leaf_columns(table.schema)]
     memory = data.draw(st.sampled_from([512 * 2**20, 1]))
     definitions = [kind(c) for c in columns for kind in (MinMax, ValueList)]
-    with path.open("rb") as source:
-        found = build_parquet(source, definitions, schema, BuildSettings(memory=memory * 2**12))
+    found = build(path, definitions, schema, memory=memory * 2**12)
     assert found.row_count == len(table)
     assert found.reasons == {}
     rows = rows_of(table)
@@ -301,13 +300,9 @@ def test_old_dates(tmp_path: Path, metadata: dict[str, str], days: int, believed
 IN_A_PROCESS = """
 import sys
 import pyarrow as pa
-from skipstone.build.data_file import BuildSettings, build_parquet
-from skipstone.indexes.registry import parse_indexes
-from skipstone.parquet.reading.file import ParquetFile
+from tests.build.layout import build
 path, memory, *specs = sys.argv[1:]
-definitions = parse_indexes(specs)
-schema = ParquetFile(path).file_schema.spark
-found = build_parquet(open(path, "rb"), definitions, schema, BuildSettings(memory=int(memory)))
+found = build(path, specs, memory=int(memory), settle=0)
 print(pa.default_memory_pool().max_memory())
 print(found.null_counts, [None if v is None else v.to_pylist() for v in found.values.values()])
 """
@@ -324,7 +319,9 @@ def test_a_row_group_that_does_not_fit_is_read_in_batches(tmp_path: Path) -> Non
     peaks, found = [], []
     for memory in (8 * 2**20, 512 * 2**20):
         command = [sys.executable, "-c", IN_A_PROCESS, str(path), str(memory), *specs]
-        done = subprocess.run(command, capture_output=True, text=True, check=True)
+        done = subprocess.run(
+            command, capture_output=True, text=True, check=True, env=environment()
+        )
         peak, facts = done.stdout.splitlines()
         peaks.append(int(peak))
         found.append(facts)
@@ -339,7 +336,7 @@ def test_a_long_string_that_a_dictionary_repeats_is_held_once(tmp_path: Path) ->
     pq.write_table(pa.table({"k": strings}), path, store_schema=False)
     specs = ["k:minmax", "k:values", "k:bloom", "k:bitmap", "k:rangebitmap", "k:paimonbloom"]
     command = [sys.executable, "-c", IN_A_PROCESS, str(path), str(512 * 2**20), *specs]
-    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    done = subprocess.run(command, capture_output=True, text=True, check=True, env=environment())
     assert int(done.stdout.splitlines()[0]) < 64 * 2**20
 
 

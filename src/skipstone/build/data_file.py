@@ -157,17 +157,6 @@ def _why(error: Exception) -> str:
 # -- Parquet --------------------------------------------------------------------------------------
 
 
-def build_parquet(
-    source: BinaryIO,
-    definitions: Sequence[Index],
-    schema: pa.Schema,
-    settings: BuildSettings | None = None,
-) -> Columns:
-    """The facts of an open Parquet file; ``FormatError`` where it cannot be read."""
-    settings = settings or BuildSettings()
-    return _columns(source, read_checked(source), "", definitions, schema, settings)
-
-
 @dataclass(frozen=True, slots=True)
 class Opened:
     """This version of a file, open, and its footer if it is known."""
