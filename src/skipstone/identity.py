@@ -18,6 +18,7 @@ local file has one slash (``file:/a%20é``; ``input_file_name()`` has three).
 
 from __future__ import annotations
 
+import json
 import os
 import re
 from dataclasses import dataclass
@@ -181,3 +182,9 @@ class ObjectId:
             unit="ns",
             etag=local_etag(stat),
         )
+
+
+def canonical_json(value: object) -> str:
+    """The text of a document. Keys are sorted, because their order has no meaning: equal documents
+    have equal texts."""
+    return json.dumps(value, ensure_ascii=False, separators=(",", ":"), sort_keys=True)

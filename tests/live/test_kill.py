@@ -52,7 +52,7 @@ for line in sys.stdin:
 
 pytestmark = pytest.mark.slow
 
-STEPS = ("pwrite", "fsync", "ftruncate", "mkdir", "rename", "unlink", "rmdir", "open")
+STEPS = ("pwrite", "writev", "fsync", "ftruncate", "mkdir", "rename", "unlink", "rmdir", "open")
 
 
 def stop_at(step: int, torn: bool) -> None:
@@ -72,15 +72,17 @@ def stop_at(step: int, torn: bool) -> None:
             if name != "open" or arguments[1] & (os.O_CREAT | os.O_TRUNC):
                 if count == step:
                     if torn:
-                        half = bytes(arguments[1])
-                        real(arguments[0], half[: len(half) // 2], arguments[2])
+                        many = name == "writev"
+                        whole = b"".join(arguments[1]) if many else bytes(arguments[1])
+                        half = whole[: len(whole) // 2]
+                        real(arguments[0], [half] if many else half, *arguments[2:])
                     os.kill(os.getpid(), signal.SIGKILL)
                 count += 1
             return None if name == "fsync" else real(*arguments, **options)
 
         setattr(os, name, call)
 
-    for name in ["pwrite"] if torn else STEPS:
+    for name in STEPS[:2] if torn else STEPS:
         counted(name)
 
 

@@ -53,6 +53,7 @@ import pyarrow as pa
 
 from skipstone._arrays import numbers, validity
 from skipstone.errors import FormatError
+from skipstone.identity import canonical_json
 from skipstone.predicate.tree import is_expression
 from skipstone.xskipper.format.naming import OBJ_NAME, column_name
 
@@ -292,7 +293,7 @@ class FactField:
             entry["row_groups"] = True
         return cls(
             arrow=pa.field("", stored),
-            entry=_text(entry),
+            entry=canonical_json(entry),
             definition=definition,
             types=definition.types,
         )
@@ -304,7 +305,9 @@ class FactField:
         entry: dict[str, object] = {"nulls": column, "types": _coded(types)}
         if key_metadata is not None:
             entry["key_metadata"] = key_metadata
-        return cls(arrow=pa.field("", pa.int64()), entry=_text(entry), nulls=column, types=types)
+        return cls(
+            arrow=pa.field("", pa.int64()), entry=canonical_json(entry), nulls=column, types=types
+        )
 
     @classmethod
     def from_json(cls, arrow: pa.Field, entry: dict[str, Any] | None) -> FactField:
@@ -319,7 +322,11 @@ class FactField:
             if not isinstance(nulls, str | None) or (nulls is not None and not types):
                 raise ValueError(f"nulls is {nulls!r}")
             return cls(
-                arrow=arrow, entry=_text(rest), definition=definition, nulls=nulls, types=types
+                arrow=arrow,
+                entry=canonical_json(rest),
+                definition=definition,
+                nulls=nulls,
+                types=types,
             )
         except (KeyError, TypeError, ValueError, AttributeError, pa.ArrowException) as error:
             raise FormatError(f"fact column {arrow.name!r} is not described ({error})") from error
@@ -412,10 +419,6 @@ def _decoded(text: str) -> pa.Schema:
         return pa.ipc.read_schema(pa.py_buffer(base64.b64decode(text, validate=True)))
     except OSError as error:  # a message that is damaged; no file is read
         raise ValueError(str(error)) from error
-
-
-def _text(value: object) -> str:
-    return json.dumps(value, ensure_ascii=False, sort_keys=True, separators=(",", ":"))
 
 
 # -- values as NumPy arrays ----------------------------------------------------------------------

@@ -20,9 +20,14 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from skipstone.errors import SkipstoneError, UnsupportedError
+from skipstone.errors import FormatError, SkipstoneError, UnsupportedError
 from skipstone.identity import canonical_path
-from skipstone.storage.atomic_replace import sync_directory
+from skipstone.storage.atomic_replace import (
+    TEMPORARY,
+    put_atomically,
+    remove_temporary,
+    sync_directory,
+)
 from skipstone.storage.base import naming
 
 from .definition import MARKER
@@ -83,13 +88,10 @@ class Disk:
             self.sync_directory(str(each.parent))
 
     def put(self, path: str, data: bytes) -> None:
-        """Write a small file atomically."""
-        temporary = f"{path}.tmp"
-        with self.writing(temporary, create=True) as descriptor:
-            self.write(descriptor, [data], 0)
-            self.sync(descriptor)
-        Path(temporary).rename(path)
-        self.sync_directory(str(Path(path).parent))
+        """Write a small file atomically, and durably in any case."""
+        place = Path(path)
+        remove_temporary(place)
+        put_atomically(place, data, ())
 
     def remove(self, directory: str, names: Iterable[str]) -> None:
         """Remove these files of a directory, and then the directory."""
@@ -104,12 +106,14 @@ def content(path: str) -> bytes:
         return Path(path).read_bytes()
 
 
-def mapped(path: str) -> memoryview:
-    """The content of a file, memory-mapped; empty for an empty file."""
+def mapped(path: str, size: int = 0) -> memoryview:
+    """The content of a file, memory-mapped; empty for an empty file. ``FormatError`` where it has
+    fewer than ``size`` bytes."""
     with naming(path), Path(path).open("rb") as file:
-        if not os.fstat(file.fileno()).st_size:
-            return memoryview(b"")
-        return memoryview(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ))
+        has = os.fstat(file.fileno()).st_size
+        if has < size:
+            raise FormatError(f"{Path(path).name} is cut short", file=path, expected=size, got=has)
+        return memoryview(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) if has else b"")
 
 
 LOCK = "_lock"
@@ -209,7 +213,8 @@ def refuse_taken(root: str) -> None:
     if not Path(root).exists():
         return
     # The files of a creator that died before it wrote the definition do not count.
-    if any(each.name not in (LOCK, f"{MARKER}.tmp") for each in Path(root).iterdir()):
+    names = (each.name for each in Path(root).iterdir())
+    if any(name != LOCK and not TEMPORARY.fullmatch(name) for name in names):
         raise SkipstoneError(
             f"{root} is not empty", hint="open the existing live table, or choose a new path"
         )

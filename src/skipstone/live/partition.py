@@ -66,9 +66,7 @@ class PartitionState:
     def load(cls, directory: str, size: int, timestamp: str) -> Self:
         """From the files; ``FormatError`` if they do not belong together."""
         path = f"{directory}/{DATA}"
-        data = mapped(path)
-        if len(data) < size:
-            raise FormatError("data.parquet is cut short", file=path, expected=size, got=len(data))
+        data = mapped(path, size)
         tail = Tail.from_bytes(data[size - TAIL_LENGTH : size], size)
         footer = FooterArrays.scan(data[tail.offset : size - TAIL_LENGTH], tail.offset)
         try:

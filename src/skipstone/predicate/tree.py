@@ -28,7 +28,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from enum import StrEnum
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -330,12 +330,17 @@ CONDITIONS = (And, Or, Not, Comparison, Membership, NullTest, PatternMatch, Trut
 
 
 def pieces(tree: Bound) -> list[object]:
-    """The nodes of a bound tree that have no children, in their order, without recursion."""
-    found: list[object] = []
-    stack: list[object] = [tree]
+    """The nodes of a bound tree that have no children, in their order."""
+    return _expanded(tree, (And, Or))
+
+
+def _expanded(tree: object, nodes: tuple[type[And | Or], ...]) -> list[Any]:
+    """``tree`` with its ``nodes`` replaced by their children, without recursion."""
+    found: list[Any] = []
+    stack: list[Any] = [tree]
     while stack:
         node = stack.pop()
-        if isinstance(node, And | Or):
+        if isinstance(node, nodes):
             stack.extend(reversed(node.children))
         else:
             found.append(node)
@@ -463,16 +468,8 @@ def mapped(operand: Operand, change: Callable[[Operand], Operand]) -> Operand:
 
 
 def flat(tree: And | Or) -> list[Expr | Bound]:
-    """The children, those of nested nodes of the same kind among them, without recursion."""
-    out: list[Expr | Bound] = []
-    stack: list[Expr | Bound] = [tree]
-    while stack:
-        node = stack.pop()
-        if type(node) is type(tree):
-            stack.extend(reversed(node.children))
-        else:
-            out.append(node)
-    return out
+    """The children, those of nested nodes of the same kind among them."""
+    return _expanded(tree, (type(tree),))
 
 
 def conjunction(children: list[Bound]) -> Bound:

@@ -46,7 +46,7 @@ from skipstone.parquet.pages.column_values import (
     decode_dictionary_page,
     decode_pages,
 )
-from skipstone.parquet.pages.levels import levels_v1, levels_v2
+from skipstone.parquet.pages.levels import levels_v1, levels_v2, rows_begun
 from skipstone.parquet.pages.page import Page, read_page
 from skipstone.parquet.pages.page_headers import (
     DATA_PAGES,
@@ -193,13 +193,9 @@ class PageCheck:
         for codec in self.fitting_codecs(page):
             try:
                 body = decompress(codec, page.body, page.uncompressed_page_size)
-                repetition, _, _ = levels_v1(page, body, leaf)
+                return rows_begun(page, body, leaf)
             except (FormatError, UnsupportedError):
                 continue
-            if repetition is None:
-                return page.num_values, False
-            started = len(repetition) - int(np.count_nonzero(repetition))
-            return started, bool(len(repetition) and repetition[0])
         return None
 
     def codecs(self, row: I64) -> frozenset[int]:

@@ -125,6 +125,15 @@ def _checked(levels: U8, highest: int, trivial: int) -> U8 | None:
     return None if low == high == trivial else levels
 
 
+def rows_begun(page: Page, body: memoryview, leaf: ColumnDescriptor) -> tuple[int, bool]:
+    """How many rows begin in a v1 page, and whether its first entry belongs to an earlier row."""
+    repetition, _, _ = levels_v1(page, body, leaf)
+    if repetition is None:
+        return page.num_values, False
+    begun = len(repetition) - int(np.count_nonzero(repetition))
+    return begun, bool(len(repetition) and repetition[0])
+
+
 def row_starts(repetition_levels: U8) -> I64:
     """The entries that begin a row.
 

@@ -10,8 +10,6 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, NamedTuple
 
-import numpy as np
-
 from skipstone._cache import LruCache
 from skipstone.errors import FormatError
 from skipstone.parquet.encodings.codecs import decompress
@@ -20,7 +18,7 @@ from skipstone.parquet.encryption.open_footer import chunk_decryptor
 from skipstone.parquet.format.enums import PageType
 from skipstone.parquet.format.metadata import PageHeader
 from skipstone.parquet.format.page_index import OffsetIndexArrays
-from skipstone.parquet.pages.levels import levels_v1
+from skipstone.parquet.pages.levels import rows_begun
 from skipstone.parquet.pages.page import check_crc, read_page
 from skipstone.parquet.thrift.compact import Reader
 from skipstone.storage import ByteRange
@@ -294,11 +292,7 @@ class ChunkPages:
             body = decryptor.decrypt_page(found.header, body, found.ordinal)
         page = read_page(plain_header(found.header, len(body)) + bytes(body), base=found.offset)
         body = decompress(place.codec, page.body, page.uncompressed_page_size)
-        repetition, _, _ = levels_v1(page, body, leaf)
-        if repetition is None:
-            return page.num_values, False
-        begins = len(repetition) - int(np.count_nonzero(repetition))
-        return begins, bool(len(repetition) and repetition[0])
+        return rows_begun(page, body, leaf)
 
 
 class _Window:

@@ -52,6 +52,7 @@ from typing import TYPE_CHECKING, TypeAlias
 import pyarrow as pa
 
 from skipstone.errors import FormatError, UnsupportedError
+from skipstone.identity import canonical_json
 
 from .encryption import StoreEncryption
 from .naming import CURRENT_VERSION, OBJ_NAME, VIRTUAL_PREFIX
@@ -150,7 +151,7 @@ class SchemaField:
 
     def __post_init__(self) -> None:
         for name in ("type", "metadata", "extra"):
-            object.__setattr__(self, name, _text(json.loads(getattr(self, name))))
+            object.__setattr__(self, name, canonical_json(json.loads(getattr(self, name))))
 
     def to_json(self) -> dict[str, Json]:
         return {
@@ -334,19 +335,19 @@ class StoreSchema:
             fields.append(
                 SchemaField(
                     name=name,
-                    type=_text(entry.pop("type")),
+                    type=canonical_json(entry.pop("type")),
                     nullable=nullable,
-                    metadata=_text(metadata),
-                    extra=_text(entry),
+                    metadata=canonical_json(metadata),
+                    extra=canonical_json(entry),
                 )
             )
         document.pop("type")
-        return cls(fields=tuple(fields), extra=_text(document))
+        return cls(fields=tuple(fields), extra=canonical_json(document))
 
     def to_json(self) -> str:
         """The schema JSON for a footer."""
         fields = [entry.to_json() for entry in self.fields]
-        return _text({"type": "struct", "fields": fields, **json.loads(self.extra)})
+        return canonical_json({"type": "struct", "fields": fields, **json.loads(self.extra)})
 
     def encrypted(
         self,
@@ -380,7 +381,7 @@ class StoreSchema:
                     metadata["index"]["key_metadata"] = label
             if entry.name == OBJ_NAME:
                 metadata["encryption"] = found
-            fields.append(replace(entry, metadata=_text(metadata)))
+            fields.append(replace(entry, metadata=canonical_json(metadata)))
         return type(self)(fields=tuple(fields), extra=self.extra)
 
     @classmethod
@@ -393,7 +394,7 @@ class StoreSchema:
     ) -> StoreSchema:
         """The schema of a new version 4 store without encryption, every field nullable."""
         master: Json = {"tableIdentifier": table_identifier, "version": CURRENT_VERSION}
-        fields = [SchemaField(name=OBJ_NAME, type='"string"', metadata=_text(master))]
+        fields = [SchemaField(name=OBJ_NAME, type='"string"', metadata=canonical_json(master))]
         fields += [SchemaField(name=column.name, type=column.type) for column in virtual_columns]
         for index in indexes:
             if index.key_metadata is not None:
@@ -403,14 +404,9 @@ class StoreSchema:
             described: dict[str, Json] = {"name": index.kind, "cols": list(index.columns)}
             if index.params:
                 described["params"] = dict(index.current_params())
-            metadata = _text({"index": described})
+            metadata = canonical_json({"index": described})
             fields.append(SchemaField(name=index.name, type=index.type, metadata=metadata))
         return cls(fields=tuple(fields))
-
-
-def _text(value: object) -> str:
-    # Sorted, because the order of keys has no meaning: equal documents have equal texts.
-    return json.dumps(value, ensure_ascii=False, separators=(",", ":"), sort_keys=True)
 
 
 def _no_constant(name: str) -> Json:
@@ -421,8 +417,8 @@ def _parse(text: str | bytes, file: str | None) -> dict[str, Json]:
     try:
         document = json.loads(text, parse_constant=_no_constant)
         # Arrow gets the names and labels, and refuses lone surrogates; floats may overflow.
-        _text(document).encode()
-        json.loads(_text(document), parse_constant=_no_constant)
+        canonical_json(document).encode()
+        json.loads(canonical_json(document), parse_constant=_no_constant)
     except (ValueError, RecursionError) as error:
         raise FormatError(f"the schema is not JSON ({str(error)[:100]})", file=file) from None
     if not isinstance(document, dict):
