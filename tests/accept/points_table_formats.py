@@ -13,6 +13,7 @@ if TYPE_CHECKING:
 TESTS = "tests/table_formats/test_delta.py"
 VECTORS = "tests/table_formats/test_delta_deletes.py"
 ICEBERG = "tests/table_formats/test_iceberg.py"
+ICEBERG_PRUNING = "tests/table_formats/test_iceberg_pruning.py"
 MAPPING = "tests/table_formats/test_delta_columns.py"
 COLUMNS = "tests/table_formats/test_iceberg_columns.py"
 DELETES = "tests/table_formats/test_iceberg_deletes.py"
@@ -106,10 +107,10 @@ def catalogs(bench: Workbench) -> None:
 @point("table formats: values, hidden partitions and statistics of Iceberg's manifests prune")
 def manifests(bench: Workbench) -> None:
     hold(
-        f"{ICEBERG}::test_values_of_partitions_come_from_the_manifests",
-        f"{ICEBERG}::test_hidden_partitions_prune_where_there_are_no_bounds",
-        f"{ICEBERG}::test_statistics_prune_and_explain_says_so",
-        f"{ICEBERG}::test_cut_old_and_missing_statistics_lose_no_row",
+        f"{ICEBERG_PRUNING}::test_values_of_partitions_come_from_the_manifests",
+        f"{ICEBERG_PRUNING}::test_hidden_partitions_prune_where_there_are_no_bounds",
+        f"{ICEBERG_PRUNING}::test_statistics_prune_and_explain_says_so",
+        f"{ICEBERG_PRUNING}::test_cut_old_and_missing_statistics_lose_no_row",
     )
 
 

@@ -28,18 +28,26 @@ from skipstone.rewrite.encrypted_file_list import list_path, read_list
 from skipstone.xskipper.format.part import read_part
 from tests.folders import GOLDEN
 from tests.fuzz import tables
-from tests.fuzz.batteries import BATTERIES, Damaged
-from tests.fuzz.corpus import BOMB, golden_corpus, keys_for
+from tests.fuzz.batteries import Damaged
+from tests.fuzz.parquet_files import (
+    KEY,
+    copied,
+    encrypted_files,
+    in_batteries,
+    parquet_files,
+    sample,
+    searched,
+    unwrapped,
+    with_index_pages,
+    with_kms,
+    with_summary,
+)
 from tests.fuzz.questdb import PM, TXN
-from tests.parquet.encryption.keys import LABELS, InMemoryKms
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from tests.fuzz.batteries import Attempt
-
-
-KEY = b"0123456789012345"
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,153 +58,6 @@ class Parser:
     files: Callable[[Path], Sequence[Path]]
     asks: tuple[Callable[[Path, Attempt], None], ...]
     text: bool = False
-
-
-# -- Parquet ---------------------------------------------------------------------------------------
-
-
-def _keys(path: Path) -> skipstone.Decryption | None:
-    if path.name.startswith("own-"):
-        return skipstone.Decryption(footer_key=KEY, column_keys={"id": KEY})
-    return keys_for(path)
-
-
-def _battery(name: str, target: Path, attempt: Attempt) -> None:
-    BATTERIES[name](Damaged(str(target), target.read_bytes(), _keys(target)), attempt)
-
-
-def _batteries(*names: str) -> tuple[Callable[[Path, Attempt], None], ...]:
-    return tuple(partial(_battery, name) for name in names)
-
-
-def _rows() -> pa.Table:
-    number = np.arange(400)
-    return pa.table(
-        {
-            "id": number,
-            "text": [f"t{at % 7}" if at % 5 else None for at in range(400)],
-            "f": number / 3,
-            "flag": number % 3 == 0,
-            "list": [[at, None] * (at % 3) for at in range(400)],
-        }
-    )
-
-
-def _copied(folder: Path, paths: Sequence[Path]) -> list[Path]:
-    """The files with what lies beside them, each in a folder of its own."""
-    made = []
-    for at, path in enumerate(paths):
-        target = folder / str(at) / path.name
-        target.parent.mkdir()
-        shutil.copy(path, target)
-        beside = path.parent / f"_KEY_MATERIAL_FOR_{path.name}.json"
-        if beside.is_file():
-            shutil.copy(beside, target.parent)
-        made.append(target)
-    return made
-
-
-def _golden(folder: Path) -> list[Path]:
-    if not GOLDEN.is_dir():
-        return []
-    found = dict.fromkeys(path for path in golden_corpus(GOLDEN) if path.name != BOMB)
-    return _copied(folder, list(found))
-
-
-def _parquet(folder: Path) -> list[Path]:
-    """Golden files, and files of Arrow with every codec and encoding."""
-    made = []
-    for codec in ("none", "snappy", "gzip", "brotli", "lz4", "zstd"):
-        for version in ("1.0", "2.0"):
-            path = folder / f"{codec}-{version}.parquet"
-            pq.write_table(
-                _rows(), path, compression=codec, data_page_version=version, row_group_size=200,
-                max_rows_per_page=50, write_batch_size=50, write_page_index=True,
-                write_page_checksum=version == "2.0",
-                bloom_filter_options={"id": {"ndv": 300, "fpp": 0.01}},
-            )  # fmt: skip
-            made.append(path)
-    encodings = {
-        "id": "DELTA_BINARY_PACKED", "f": "BYTE_STREAM_SPLIT", "flag": "RLE",
-        "list.list.element": "DELTA_BINARY_PACKED",
-    }  # fmt: skip
-    for text in ("PLAIN", "DELTA_LENGTH_BYTE_ARRAY", "DELTA_BYTE_ARRAY"):
-        path = folder / f"{text}.parquet"
-        pq.write_table(
-            _rows(), path, use_dictionary=False, column_encoding=encodings | {"text": text},
-            compression="none", data_page_version="2.0",
-        )  # fmt: skip
-        made.append(path)
-    return [*_golden(folder), *made]
-
-
-def _index_pages(folder: Path) -> list[Path]:
-    path = folder / "index-pages.parquet"
-    skipstone.write_table(
-        _rows().select(["id", "text"]), path, row_group_rows=200, page_rows=10, sorting=["id"],
-        index_pages=["id"],
-    )  # fmt: skip
-    return [path]
-
-
-def _searched(target: Path, attempt: Attempt) -> None:
-    file = attempt(skipstone.ParquetFile, target)
-    if file is None:
-        return
-    pages = attempt(file.index_pages, "id")
-    if pages is not None:
-        attempt(pages.find, 77)
-        attempt(pages.range, 30, 90)
-        attempt(pages.ordinals, 3, 250)
-    attempt(lambda: file.read_rows(["id"], [(3, 5), (250, 260)]).validate())
-
-
-def _encrypted(folder: Path) -> list[Path]:
-    made = []
-    for algorithm in ("AES_GCM_V1", "AES_GCM_CTR_V1"):
-        for plaintext in (False, True):
-            path = folder / f"own-{algorithm}-{plaintext}.parquet"
-            encryption = skipstone.Encryption(
-                footer_key=KEY, column_keys={"id": KEY}, algorithm=algorithm,
-                plaintext_footer=plaintext,
-            )  # fmt: skip
-            skipstone.write_table(
-                _rows().select(["id", "text"]), path, page_rows=50, encryption=encryption,
-                bloom={"id": 0.01},
-            )  # fmt: skip
-            made.append(path)
-    return [*made, *(path for path in _golden(folder) if path.suffix == ".encrypted")]
-
-
-def _with_kms(folder: Path) -> list[Path]:
-    path = folder / "kms.parquet"
-    encryption = skipstone.Encryption(
-        kms=_kms(), footer_key_id="kf", column_key_ids={"id": "kc1"}, internal_key_material=False
-    )
-    skipstone.write_table(_rows().select(["id", "text"]), path, encryption=encryption)
-    return [each for each in folder.iterdir() if each.suffix == ".json"]
-
-
-def _kms() -> InMemoryKms:
-    return InMemoryKms({label.decode(): key for label, key in LABELS.items()})
-
-
-def _unwrapped(target: Path, attempt: Attempt) -> None:
-    decryption = skipstone.Decryption(kms=_kms())
-    file = attempt(
-        lambda: skipstone.ParquetFile(target.parent / "kms.parquet", decryption=decryption)
-    )
-    if file is not None:
-        attempt(lambda: file.read_rows().validate())
-
-
-def _summary(folder: Path) -> list[Path]:
-    root = tables.make(folder, index=False)
-    skipstone.Table(str(root)).write_metadata()
-    return [root / "_metadata"]
-
-
-# -- the others ------------------------------------------------------------------------------------
 
 
 def _containers(folder: Path) -> list[Path]:
@@ -240,7 +101,7 @@ def _pm(folder: Path) -> list[Path]:
     made = [path for path in (folder / "pm").rglob("*") if path.is_file()]
     if (GOLDEN / "questdb").is_dir():
         golden = sorted((GOLDEN / "questdb").rglob("*.pm"))
-        made += _copied(folder, [each for each in golden if not each.name.startswith("bad_")])
+        made += copied(folder, [each for each in golden if not each.name.startswith("bad_")])
     return made
 
 
@@ -262,7 +123,7 @@ def _txn(folder: Path) -> list[Path]:
     root = _live(folder)
     made = [root / "_txn"]
     if (GOLDEN / "questdb").is_dir():
-        made += _copied(folder, sorted((GOLDEN / "questdb").rglob("*._txn")))
+        made += copied(folder, sorted((GOLDEN / "questdb").rglob("*._txn")))
     return made
 
 
@@ -304,7 +165,7 @@ def _migrated(target: Path, attempt: Attempt) -> None:
     shutil.rmtree(root, ignore_errors=True)
     root.mkdir()
     text = target.read_bytes().decode("utf-8", "surrogateescape")
-    table = _rows().select(["id", "f", "text"])
+    table = sample().select(["id", "f", "text"])
     data = root / "data.parquet"
     pq.write_table(
         table.replace_schema_metadata({b"questdb": text.encode("utf-8", "replace")}), data
@@ -326,7 +187,7 @@ def _xskipper(folder: Path) -> list[Path]:
         for path in sorted((GOLDEN / "xskipper").rglob("part-*.parquet")):
             if len(path.parent.name) == 64:
                 found.setdefault(f"{path.parent.parent.name}{path.stat().st_size // 512}", path)
-        made += _copied(folder, list(found.values()))
+        made += copied(folder, list(found.values()))
     return made
 
 
@@ -489,27 +350,29 @@ _XSKIPPER = (
 
 #: by name
 PARSERS: Mapping[str, Parser] = {
-    "footer": Parser((*_FORMAT, *_THRIFT), _parquet, _batteries("metadata", "footers_together")),
-    "inspection": Parser(_FORMAT, _parquet, _batteries("inspection")),
+    "footer": Parser(
+        (*_FORMAT, *_THRIFT), parquet_files, in_batteries("metadata", "footers_together")
+    ),
+    "inspection": Parser(_FORMAT, parquet_files, in_batteries("inspection")),
     "page-index": Parser(
         ("parquet/format/page_index.py", "parquet/format/bloom_filter.py",
-         "parquet/format/bloom_jit.py"), _parquet, _batteries("indexes", "plans"),
+         "parquet/format/bloom_jit.py"), parquet_files, in_batteries("indexes", "plans"),
     ),
     "pages": Parser(
         (*_ENCODINGS, "parquet/pages/levels.py", "parquet/pages/page_headers.py"),
-        _parquet, _batteries("fetch", "query", "verification", "own")),
+        parquet_files, in_batteries("fetch", "query", "verification", "own")),
     "many-files": Parser((), tables.make_many, (tables.asked_together,)),
-    "salvage": Parser((), _parquet, _batteries("salvage")),
-    "index-pages": Parser(("parquet/pages/index_page.py",), _index_pages, (_searched,)),
+    "salvage": Parser((), parquet_files, in_batteries("salvage")),
+    "index-pages": Parser(("parquet/pages/index_page.py",), with_index_pages, (searched,)),
     "encryption": Parser(
-        ("parquet/encryption/modules.py",), _encrypted,
-        _batteries("metadata", "indexes", "fetch", "query"),
+        ("parquet/encryption/modules.py",), encrypted_files,
+        in_batteries("metadata", "indexes", "fetch", "query"),
     ),
     "key-material": Parser(
-        ("parquet/encryption/key_material.py",), _with_kms, (_unwrapped,), text=True
+        ("parquet/encryption/key_material.py",), with_kms, (unwrapped,), text=True
     ),
     "summary": Parser(
-        ("parquet/format/summary_file.py", "parquet/format/column_files.py"), _summary,
+        ("parquet/format/summary_file.py", "parquet/format/column_files.py"), with_summary,
         (tables.Queried(), tables.inspected),
     ),
     "paimon": Parser(

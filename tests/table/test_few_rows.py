@@ -32,7 +32,7 @@ from skipstone.predicate.render import to_sql
 from tests.oracle import NotModelled, SparkError, matching_rows
 from tests.predicate.bound_rows import opaques
 from tests.table.brute_force import picked, rows_of, skipstone_name
-from tests.table.test_many_files import lakes, lay
+from tests.table.lakes import lakes, lay
 from tests.table.together import together
 
 if TYPE_CHECKING:
