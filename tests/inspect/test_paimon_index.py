@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import json
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -20,6 +19,7 @@ from skipstone.paimon.format.bsi import write_bsi
 from skipstone.paimon.format.column_keys import column_of
 from skipstone.paimon.format.keys import PaimonType
 from skipstone.paimon.format.range_bitmap import write_range_bitmap
+from tests.inspect.documents import shown
 from tests.paimon.format.blooms import write_bloom_filter
 from tests.paimon.format.strategies import coded
 
@@ -76,13 +76,6 @@ def beside(index: Path) -> Path:
     """The container beside its data file."""
     pq.write_table(TABLE, index.with_suffix(""))
     return index
-
-
-def shown(run: Run, *arguments: object) -> dict[str, Any]:
-    done = run("inspect", *arguments, "--json")
-    assert done.exit_code == 0, done.stderr
-    found: dict[str, Any] = json.loads(done.stdout)
-    return found
 
 
 def test_columns_kinds_sizes_values(run: Run, beside: Path) -> None:

@@ -14,6 +14,7 @@ from skipstone.inspect.inspection import InspectOptions
 from skipstone.inspect.parquet_file import inspect_parquet
 from skipstone.parquet.encryption.decryption import decryption_from_json
 from tests.folders import GOLDEN
+from tests.inspect.documents import shown
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -55,13 +56,6 @@ def file(tmp_path: Path) -> Path:
         bloom_filter_options={"id": {"ndv": 500, "fpp": 0.01}},
     )
     return path
-
-
-def shown(run: Run, *arguments: object) -> dict[str, Any]:
-    done = run("inspect", *arguments, "--json")
-    assert done.exit_code == 0, done.stderr
-    document: dict[str, Any] = json.loads(done.stdout)
-    return document
 
 
 def test_the_document_has_the_names_of_the_specification(run: Run, file: Path) -> None:

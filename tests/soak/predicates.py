@@ -24,6 +24,7 @@ from skipstone.predicate.tree import (
     PatternMatch,
     Truth,
 )
+from tests import strategies
 from tests.soak.functions import function
 from tests.soak.values import chance, is_text, pick, value
 from tests.strategies import TIMESTAMP, TIMESTAMP_NTZ, exact_decimal
@@ -249,14 +250,5 @@ def unscaled(number: Decimal) -> int:
 
 def leaf_columns(schema: pa.Schema) -> list[tuple[tuple[str, ...], pa.DataType]]:
     """The columns that predicates may name: no structs, no lists."""
-    found: list[tuple[tuple[str, ...], pa.DataType]] = []
-
-    def walk(fields: Any, prefix: tuple[str, ...]) -> None:
-        for field in fields:
-            if pa.types.is_struct(field.type):
-                walk(field.type, (*prefix, field.name))
-            elif not pa.types.is_nested(field.type):
-                found.append(((*prefix, field.name), field.type))
-
-    walk(schema, ())
-    return found
+    every = strategies.leaf_columns(schema)
+    return [(path, type) for path, type in every if not pa.types.is_nested(type)]
