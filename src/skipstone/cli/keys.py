@@ -155,6 +155,13 @@ def kms_from(name: str) -> Any:
         ) from error
 
 
+aad_prefix_option = click.option(
+    "--aad-prefix",
+    metavar="TEXT",
+    help="The AAD prefix of the file; for a TABLE, the beginning of its files' prefixes.",
+)
+
+
 def key_options(function: Function, *, sets: bool = False) -> Function:
     """Adds the options that open an encrypted file; with ``sets`` ``--keys`` also takes those of
     ``key_files``."""
@@ -176,11 +183,7 @@ def key_options(function: Function, *, sets: bool = False) -> Function:
         click.option(
             "--kms", metavar="MODULE:NAME", help="A KMS client: called without arguments."
         ),
-        click.option(
-            "--aad-prefix",
-            metavar="TEXT",
-            help="The AAD prefix of the file; for a TABLE, the beginning of its files' prefixes.",
-        ),
+        aad_prefix_option,
         keys_option
         if sets
         else click.option(
@@ -425,16 +428,21 @@ def index_encryption_of(
         raise click.UsageError(str(error)) from error
 
 
-def table_options(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Adds FILE or TABLE, and the options that only a table needs."""
-    location = click.option(
+def location_option(help: str) -> Callable[[Function], Function]:
+    """``--index-location``."""
+    return click.option(
         "--index-location",
         metavar="DIR",
         shell_complete=paths,
         envvar="SKIPSTONE_INDEX_LOCATION",
         show_envvar=True,
-        help="For a TABLE: where its index lies, if not next to it.",
+        help=help,
     )
+
+
+def table_options(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Adds FILE or TABLE, and the options that only a table needs."""
+    location = location_option("For a TABLE: where its index lies, if not next to it.")
     master = click.option(
         "--master",
         callback=spark_master,

@@ -34,7 +34,15 @@ from skipstone.errors import SkipstoneError
 from skipstone.identity import canonical_path
 
 from .completion import paths
-from .keys import file_keys, index_key_options, index_keys, keep, kept, lookup_option
+from .keys import (
+    file_keys,
+    index_key_options,
+    index_keys,
+    keep,
+    kept,
+    location_option,
+    lookup_option,
+)
 from .output import Output, closed_connections
 from .spark_session import spark_master
 
@@ -165,14 +173,7 @@ def _version_options(function: Function) -> Function:
 
 def index_options(function: Function, *, required: bool = True) -> Function:
     """Adds TABLE, and where its index lies."""
-    location = click.option(
-        "--index-location",
-        metavar="DIR",
-        shell_complete=paths,
-        envvar="SKIPSTONE_INDEX_LOCATION",
-        show_envvar=True,
-        help="Where the index lies, if not next to the table.",
-    )
+    location = location_option("Where the index lies, if not next to the table.")
     name = click.option(
         "--table",
         "catalog_table",

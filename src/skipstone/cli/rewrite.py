@@ -18,6 +18,7 @@ from .completion import column, paths
 from .keys import (
     DecryptionOptions,
     EncryptionOptions,
+    aad_prefix_option,
     column_pairs,
     index_encryption_of,
     key_options,
@@ -248,11 +249,7 @@ def decrypt(
     callback=pairs,
     help="A master key and its replacement; may be given again.",
 )
-@click.option(
-    "--aad-prefix",
-    metavar="TEXT",
-    help="The AAD prefix of the file; for a TABLE, the beginning of its files' prefixes.",
-)
+@aad_prefix_option
 @storage_option
 @reporting
 def rekey(
