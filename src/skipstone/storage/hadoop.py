@@ -56,10 +56,8 @@ class HadoopStorage(RemoteReads):
 
     at_once = _AT_ONCE
 
-    def __init__(
-        self, base: str, files: HadoopFiles, *, gap: int = 256 << 10, limit: int = 16 << 20
-    ) -> None:
-        super().__init__(base, gap, limit)
+    def __init__(self, base: str, files: HadoopFiles) -> None:
+        super().__init__(base, gap=256 << 10, limit=16 << 20)
         self.files = files
         self.requests = 0
 
