@@ -59,7 +59,7 @@ def values_of(column: LeafColumn) -> list[object]:
 def test_dictionary_pages_and_the_plain_ones_after_them() -> None:
     # 600 distinct strings of 20 bytes pass a dictionary limit of 1,000 bytes after 50 or so: the
     # first pages are indices, the later ones plain.
-    texts = [f"value {i:014}" for i in range(600)]
+    texts = [f"value {i:014}" if i % 9 else None for i in range(600)]
     data = file_of(
         pa.table({"a": texts}),
         dictionary_pagesize_limit=1000,
@@ -69,8 +69,12 @@ def test_dictionary_pages_and_the_plain_ones_after_them() -> None:
     column = decode_chunk(*first_chunk(data))
     kinds = [run.indices is not None for run in column.runs]
     assert kinds == [True, False]
-    assert column.num_values == column.num_rows == column.num_entries == 600
-    assert values_of(column) == [text.encode() for text in texts]
+    assert column.num_rows == column.num_entries == 600
+    assert values_of(column) == [text.encode() for text in texts if text]
+    starts = np.arange(0, 600, 7)
+    chosen = [text for i, text in enumerate(texts) if i % 7 < 3 and text]
+    ranges = column.ranges(starts, np.minimum(starts + 3, 600))
+    assert values_of(ranges) == [text.encode() for text in chosen]
 
 
 def test_indices_of_one_dictionary_are_joined_not_looked_up() -> None:
@@ -138,6 +142,27 @@ def test_rows_cut_out_are_the_rows_of_the_whole(file: Written, data: st.DataObje
         found = assemble(shape_of(node, expected.type, mine), mine)
         found.validate(full=True)
         assert same(found, expected.chunk(0).slice(start, stop - start))
+
+
+@given(written(nested_types(max_leaves=4), max_rows=120), st.integers(1, 9), st.integers(1, 3))
+def test_ranges_are_the_rows_of_the_whole(file: Written, step: int, most: int) -> None:
+    assume(file.data)
+    metadata = read_metadata(file.data)
+    assume(metadata.row_groups)
+    schema = Schema.of(metadata.schema)
+    whole = read_table(file.data)
+    group = metadata.row_groups[0]
+    columns = read_row_group(file.data, metadata, group, schema)
+    starts = np.arange(0, group.num_rows, step)
+    stops = np.minimum(starts + min(most, step), group.num_rows)
+    assume(len(starts))
+    for node, expected in zip(schema.root.children, whole.columns, strict=True):
+        mine = {k: columns[k].ranges(starts, stops) for k in range(node.first_leaf, node.stop_leaf)}
+        found = assemble(shape_of(node, expected.type, mine), mine)
+        found.validate(full=True)
+        pairs = zip(starts.tolist(), stops.tolist(), strict=True)
+        slices = [expected.chunk(0).slice(start, stop - start) for start, stop in pairs]
+        assert same(found, pa.concat_arrays(slices))
 
 
 @given(written(nested_types(max_leaves=3), max_rows=120))

@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from skipstone._arrays import within
 from skipstone.errors import FormatError, UnsupportedError
 from skipstone.parquet.encodings import decode_values, delta
 from skipstone.parquet.encodings.codecs import decompress
@@ -36,9 +37,15 @@ if TYPE_CHECKING:
 
     from skipstone.parquet.encryption.column_decryptor import ColumnDecryptor
     from skipstone.parquet.format.schema import ColumnDescriptor
-    from skipstone.parquet.values import I32, U8
+    from skipstone.parquet.values import I32, I64, U8
 
     from .page import Page
+
+
+# From so many ranges on, one look-up of all rows takes less time than a slice of each range; not if
+# ranges have more rows than this, on average.
+_RANGES = 8
+_ROWS_OF_RANGE = 256
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -59,6 +66,12 @@ class Run:
         if self.indices is None:
             return Run(self.values[rows])
         return Run(self.values, self.indices[rows])
+
+    def take(self, places: I64) -> Run:
+        """The values at these places, copied; a dictionary is not."""
+        if self.indices is None:
+            return Run(gather(self.values, places))
+        return Run(self.values, self.indices[places])
 
     @property
     def content_size(self) -> int:
@@ -132,6 +145,37 @@ class LeafColumn:
         first = int(places[start]) if start < len(places) else self.num_entries
         last = int(places[stop]) if stop < len(places) else self.num_entries
         return self.entries(first, last)
+
+    def ranges(self, starts: I64, stops: I64) -> LeafColumn:
+        """The rows of these ranges, ascending, one after another; all of them begin here."""
+        counts = stops - starts
+        if (
+            self.repetition_levels is not None
+            or len(counts) < _RANGES
+            or counts.sum() > _ROWS_OF_RANGE * len(counts)
+        ):
+            pairs = zip(starts.tolist(), stops.tolist(), strict=True)
+            return concat(self.leaf, [self.rows(start, stop) for start, stop in pairs])
+        entries = np.repeat(starts, counts) + within(counts)
+        definition, values = self.definition_levels, entries
+        if definition is not None:
+            has_value = definition == self.leaf.max_definition_level
+            definition = definition[entries]
+            values = (np.cumsum(has_value) - 1)[entries[has_value[entries]]]
+        runs: list[Run] = []
+        at = 0
+        for run in self.runs:
+            first, last = values.searchsorted((at, at + len(run))).tolist()
+            if first < last:
+                runs.append(run.take(values[first:last] - at))
+            at += len(run)
+        return LeafColumn(
+            leaf=self.leaf,
+            num_entries=len(entries),
+            definition_levels=definition,
+            repetition_levels=None,
+            runs=_joined(runs, self.leaf),
+        )
 
     def entries(self, start: int, stop: int) -> LeafColumn:
         """The entries ``start`` to ``stop``; levels and values are shared."""

@@ -19,7 +19,7 @@ from skipstone.errors import FormatError, MemoryLimitError, SkipstoneError
 from skipstone.parquet.arrow.arrow_types import ShapeKind, leaf_type
 from skipstone.parquet.encodings.kernels import Kernels
 from skipstone.parquet.format.enums import Type
-from skipstone.parquet.pages.column_values import LeafColumn, concat, decode_pages
+from skipstone.parquet.pages.column_values import LeafColumn, decode_pages
 from skipstone.storage import ByteRange
 
 from .chunk_pages import DICTIONARY_BYTES, ChunkKey, ChunkPages
@@ -472,9 +472,7 @@ class _PageFetch:
                     self.chunks.dictionaries.put(key, run.values)
         entry = first.searchsorted(group.starts, side="right") - 1
         begin = placed[entry] + group.starts - first[entry]
-        end = begin + group.stops - group.starts
-        parts = [column.rows(a, b) for a, b in zip(begin.tolist(), end.tolist(), strict=True)]
-        found = concat(described, parts)
+        found = column.ranges(begin, begin + group.stops - group.starts)
         if leaf in self.large or leaf in self.indexed:
             self._claim(key, found.content_size)
         return found
