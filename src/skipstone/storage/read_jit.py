@@ -98,8 +98,8 @@ def compiled() -> Callable[..., Any]:
 
 def warm_up(read: Callable[..., Any]) -> None:
     """Compiles it for the types of its arguments, by a call without files."""
-    none = np.zeros(0, np.int64)
+    none, text = np.zeros(0, np.int64), np.frombuffer(b"\0", np.uint8)
     read(
-        np.zeros(1, np.uint8), none, np.zeros((0, 4), np.int64), np.zeros(1, np.int64), none,
+        text, none, np.zeros((0, 4), np.int64), np.zeros(1, np.int64), none,
         np.zeros((0, 2), np.int64), np.zeros(0, np.uint8),
     )  # fmt: skip

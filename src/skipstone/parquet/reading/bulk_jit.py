@@ -347,6 +347,7 @@ def warm_up(kernels: BulkKernels) -> None:
     pages, some, status = np.zeros((0, COLUMNS), np.int64), np.zeros(0, np.int32), numbers.copy()
     valid, nulls, offsets = np.zeros(0, np.uint8), numbers.copy(), np.zeros(1, np.int32)
     one, bounds = np.zeros(1, np.int64), np.zeros(0, np.uint64)
+    needle = np.frombuffer(b"", np.uint8)  # read-only, as that of ``bulk_values``
     kernels.walk(bytes_, numbers, numbers, one, status, pages, one, one)
     kernels.unpack(bytes_, pages, np.zeros(0, np.bool_), status, bytes_)
     some_pages, pairs = np.zeros((0, 4), np.int64), np.zeros((0, 2), np.int64)
@@ -365,7 +366,7 @@ def warm_up(kernels: BulkKernels) -> None:
         )  # fmt: skip
         kernels.candidates(
             bytes_, pages, bytes_, optional, numbers, numbers, status, 0, bounds, bounds, bounds,
-            bytes_, 0, 0, 0, numbers, numbers, numbers, valid,
+            needle, 0, 0, 0, numbers, numbers, numbers, valid,
         )  # fmt: skip
         for width in (4, 8):
             out = np.zeros(0, f"u{width}")
