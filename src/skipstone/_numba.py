@@ -32,6 +32,7 @@ from dataclasses import dataclass, field
 from functools import cache
 from importlib import import_module
 from pathlib import Path
+from types import CellType, FunctionType
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 from zlib import crc32
 
@@ -195,20 +196,20 @@ def compiler_over(*modules: ModuleType, **options: Any) -> Callable[..., Callabl
     over whether accesses are checked. It is not cached where a source cannot be read.
     """
     from numba import config
-    from numba.extending import register_jitable
 
     def compiled(kernel: Callable[..., Any]) -> Callable[..., Any]:
-        sources = {str(kernel.__code__.co_filename), *(str(module.__file__) for module in modules)}
+        code = kernel.__code__
+        sources = {str(code.co_filename), *(str(module.__file__) for module in modules)}
         checksums = tuple(map(_checksum, sorted(sources)))
         version = bool(getattr(config, "BOUNDSCHECK", None)), checksums
-        called = register_jitable(nogil=True, **options)(kernel)
-
-        def call(*arguments: Any) -> Any:
-            _ = version
-            return called(*arguments)
-
-        call.__name__, call.__qualname__ = kernel.__name__, f"{kernel.__module__}.{kernel.__name__}"
-        return compile_kernel(call, cache=None not in checksums, **options)
+        # A function around the kernel would close over them as well, and be compiled, too.
+        closing = FunctionType(
+            code.replace(co_freevars=(*code.co_freevars, "_version")),
+            kernel.__globals__,
+            kernel.__name__,
+            closure=(*(kernel.__closure__ or ()), CellType(version)),
+        )
+        return compile_kernel(closing, cache=None not in checksums, **options)
 
     return compiled
 
