@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import select
 import subprocess
 import sys
 import threading
@@ -15,6 +17,7 @@ from skipstone._numba import CompiledKernels, compile_kernel, compiler_over
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from pathlib import Path
 
 NAME = "made_for_tests"
 
@@ -176,3 +179,148 @@ print("ends", flush=True)
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.split() == ["ends", "first"]
     assert done.stderr == ""
+
+
+KERNELS = """
+import os
+from dataclasses import dataclass
+from skipstone._numba import compile_kernel
+
+@dataclass(frozen=True)
+class Kernels:
+    first: object
+    second: object
+
+def first(value):
+    return value + 1
+
+def second(value):
+    return value + 2
+
+def compiled():
+    return Kernels(compile_kernel(first), compile_kernel(second))
+
+def warm_up(kernels):
+    kernels.first(1)
+    if gate := os.environ.get("GATE"):
+        open(gate).close()
+    kernels.second(1)
+"""
+STATISTICS = """
+def count(kernel):
+    return sum(kernel.stats.cache_hits.values()), sum(kernel.stats.cache_misses.values())
+"""
+
+
+def run(folder: Path, script: str, **environment: str) -> list[str]:
+    """Lines that a process prints which has kernels, and no machine code on disk."""
+    (folder / "kernels_on_disk.py").write_text(KERNELS)
+    done = subprocess.run(
+        [sys.executable, "-X", "dev", "-c", STATISTICS + script],
+        env={
+            "PYTHONPATH": ":".join([str(folder), *sys.path]),
+            "NUMBA_CACHE_DIR": str(folder / "machine_code"),
+            "PYTHONWARNINGS": "default:subprocess:ResourceWarning",
+            **environment,
+        },
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert "subprocess" not in done.stderr
+    assert "Traceback" not in done.stderr
+    return done.stdout.splitlines()
+
+
+def test_a_child_compiles_what_is_not_on_disk(tmp_path: Path) -> None:
+    script = """
+import os
+from skipstone._numba import CompiledKernels
+
+kernels = CompiledKernels(module="kernels_on_disk", once=0, patience=600.0)
+print(kernels.for_work(1))  # returns at once, whatever the patience
+kernels._compiler.join()
+found = kernels.for_work(1)
+print(found.first(1), found.second(1), count(found.first), count(found.second))
+try:
+    os.waitpid(-1, 0)
+except ChildProcessError:
+    print("no child")
+"""
+    # The first kernel was missing, and both were loaded.
+    assert run(tmp_path, script) == ["None", "2 3 (1, 1) (1, 0)", "no child"]
+    loaded = run(tmp_path, script)
+    assert loaded[0].startswith("Kernels(")
+    assert loaded[1:] == ["2 3 (1, 0) (1, 0)", "no child"]
+
+
+def test_calls_go_to_plain_kernels_while_a_child_compiles(tmp_path: Path) -> None:
+    script = """
+from kernels_on_disk import Kernels
+from skipstone._numba import CompiledKernels, _OrPlain
+
+plain = Kernels(lambda value: ("plain", value), None)
+kernels = CompiledKernels(module="kernels_on_disk", once=0, plain=plain)
+found = kernels.for_work(1)
+print(found.first(1), kernels.for_work(1))
+opened = os.open(os.environ["GATE"], os.O_RDWR)
+_OrPlain.of("kernels_on_disk")._child.join()
+print(found.first(1), kernels.for_work(1) is found)
+print(count(kernels.load().first), count(kernels.load().second))
+"""
+    os.mkfifo(tmp_path / "gate")
+    assert run(tmp_path, "import os" + script, GATE=str(tmp_path / "gate")) == [
+        "('plain', 1) None",
+        "2 True",
+        "(1, 1) (0, 0)",
+    ]
+
+
+def test_the_process_compiles_where_its_child_fails(tmp_path: Path) -> None:
+    script = """
+import sys
+from skipstone._numba import CompiledKernels
+
+sys.executable = {python!r}
+kernels = CompiledKernels(module="kernels_on_disk", once=0, patience=600.0)
+kernels.for_work(1)
+kernels._compiler.join()
+found = kernels.for_work(1)
+print(found.first(1), count(found.first), count(found.second))
+"""
+    (tmp_path / "python").symlink_to("/bin/false")
+    for python, misses in (("python", 2), ("embeds", 1)):
+        code = script.format(python=str(tmp_path / python))
+        found = run(tmp_path, code, NUMBA_CACHE_DIR=str(tmp_path / f"code_of_{python}"))
+        assert found == [f"2 (0, {misses}) (0, 1)"]
+
+
+def test_a_child_does_not_go_on_without_its_parent(tmp_path: Path) -> None:
+    script = """
+import subprocess
+from skipstone._numba import CompiledKernels
+
+class Noted(subprocess.Popen):
+    def __init__(self, *arguments, **options):
+        super().__init__(*arguments, **options)
+        print(self.pid, flush=True)
+
+subprocess.Popen = Noted
+kernels = CompiledKernels(module="kernels_on_disk", once=0, patience=0.0)
+while kernels._compiler is None or not kernels._settled.is_set():
+    kernels.for_work(1)
+"""
+    gate = tmp_path / "gate"
+    os.mkfifo(gate)
+    [pid] = run(tmp_path, script, GATE=str(gate))
+    child = os.pidfd_open(int(pid))
+    # It compiles one kernel, and then learns that it is alone.
+    opened = os.open(gate, os.O_RDWR)
+    ended = select.poll()
+    ended.register(child, select.POLLIN)
+    assert ended.poll(60_000)
+    os.close(opened)
+    os.close(child)
+    kept = [each.name for each in (tmp_path / "machine_code").rglob("*.nbi")]
+    assert len(kept) == 1
+    assert "first" in kept[0]

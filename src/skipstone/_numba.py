@@ -15,10 +15,21 @@ kernel plain. So does a module that fails to load.
 
 A module of kernels is named by a string: it imports its plain twin, the twin does not import it.
 
-Kernels that take long to compile have a ``patience``: another thread compiles them, by the function
+Kernels that take long to compile have a ``patience``: another thread loads them, by the function
 ``warm_up`` of their module, and the plain twins run until they are there. The caller waits for the
-patience alone, which is enough where the machine code is on disk. A process that ends meanwhile
-waits for one kernel at most; the next process goes on, because each is on disk by itself.
+patience alone, which is enough where the machine code is on disk. Where it is not, the thread stops
+before it compiles anything: numba holds the GIL, and would slow down the plain twins, which release
+it often. A child process of low priority compiles into the folder, and then the thread loads them.
+When its parent ends, the child ends after the kernel that it compiles, at least one, and nobody
+waits for it; the next process goes on, because each kernel is on disk by itself. Several processes
+have a child each, but only one child at a time compiles into a folder.
+
+The thread compiles where no child can do it: nothing is kept on disk, ``sys.executable`` is not
+Python, or the child failed. Then a process that ends waits for one kernel at most.
+
+Modules of many kernels, of which a process needs few, have the kernels of ``plain`` in place of the
+patience. Each kernel loads when it is called. The first one that is not on disk starts the child,
+and until it ends all calls go to the plain kernels.
 """
 
 from __future__ import annotations
@@ -28,12 +39,14 @@ import math
 import os
 import sys
 import threading
-from dataclasses import dataclass, field
+import time
+from contextlib import suppress
+from dataclasses import dataclass, field, fields
 from functools import cache
 from importlib import import_module
 from pathlib import Path
 from types import CellType, FunctionType
-from typing import TYPE_CHECKING, Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
 from zlib import crc32
 
 if TYPE_CHECKING:
@@ -59,10 +72,14 @@ class CompiledKernels(Generic[K]):
     share: float = 1.0
     least: float = 0.0
     patience: float | None = None
+    plain: K | None = None
     spent: float = field(default=0.0, init=False)
     disabled: bool = False
     _loaded: K | None = field(default=None, init=False)
+    _mixed: K | None = field(default=None, init=False)
     _compiler: threading.Thread | None = field(default=None, init=False)
+    _settled: threading.Event = field(default_factory=threading.Event, init=False)
+    _waits_until: float = field(default=0.0, init=False)
     _lock: threading.Lock = field(default_factory=threading.Lock, init=False)
 
     @property
@@ -86,17 +103,27 @@ class CompiledKernels(Generic[K]):
         return self.is_loaded or self.spent + work >= min(self.once, self.total) * self.share
 
     def load(self) -> K:
-        """The kernels, for any amount of work. Raises the errors of their module."""
+        """The kernels, for any amount of work. Raises the errors of their module. A kernel that is
+        not on disk is compiled when it is called."""
         if self._loaded is None or not self.is_loaded:
             self._loaded = _compiled(self.module)
         return self._loaded
+
+    def _load_or_plain(self, plain: K) -> K | None:
+        """``None`` while a child compiles them."""
+        choice = _OrPlain.of(self.module)
+        if self._mixed is None:
+            self._mixed = choice.mixed(self.load(), plain)
+        return None if choice.is_compiling else self._mixed
 
     def _load_or_none(self) -> K | None:
         if self.disabled:
             return None
         try:
             if os.environ.get("NUMBA_DISABLE_JIT", "0") in ("", "0"):
-                return self.load() if self.patience is None else self._load_patiently()
+                if self.patience is not None:
+                    return self._load_patiently()
+                return self.load() if self.plain is None else self._load_or_plain(self.plain)
         except Exception as error:  # the plain twin works everywhere
             self._say(error)
         self.disabled = True
@@ -109,25 +136,38 @@ class CompiledKernels(Generic[K]):
         log.log(level, "%s does not load, plain code runs instead: %r", self.module, error)
 
     def _load_patiently(self) -> K | None:
-        """The kernels, or ``None`` while another thread compiles them."""
+        """The kernels, or ``None`` while they are compiled."""
         if self._loaded is None:
             with self._lock:
+                # A fork of the process goes on with plain code: it lacks the thread, and locks that
+                # the thread held stay locked.
                 if self._compiler is None:
                     self._compiler = threading.Thread(target=self._compile, name="skipstone-jit")
+                    self._waits_until = time.monotonic() + (self.patience or 0.0)
                     self._compiler.start()
-                    self._compiler.join(self.patience)
+            rest = self._waits_until - time.monotonic()
+            if rest > 0:
+                self._settled.wait(rest)
         return self._loaded
 
     def _compile(self) -> None:
         try:
             kernels = _compiled(self.module)
-            sys.modules[self.module].warm_up(_UntilExit(kernels))
+            warm_up = sys.modules[self.module].warm_up
+            try:
+                _from_disk_alone(warm_up, _UntilExit(kernels))
+            except _NotOnDiskError as error:
+                self._settled.set()
+                _compile_in_child(self.module, error.folder)
+                warm_up(_UntilExit(kernels))
             self._loaded = kernels
         except _ExitingError:
             return
         except Exception as error:  # the plain twin works everywhere
             self._say(error)
             self.disabled = True
+        finally:
+            self._settled.set()
 
 
 # numba's modules import each other: two threads that import it at once may find one half made.
@@ -150,17 +190,214 @@ class _UntilExit:
         self._kernels = kernels
 
     def __getattr__(self, name: str) -> Any:
-        self._check()
+        self.check()
         return getattr(self._kernels, name)
 
     def __call__(self, *arguments: Any) -> Any:
-        self._check()
+        self.check()
         return self._kernels(*arguments)
 
     @staticmethod
-    def _check() -> None:
+    def check() -> None:
         if not threading.main_thread().is_alive():
             raise _ExitingError
+
+
+class _NotOnDiskError(Exception):
+    """A kernel would be compiled, and kept in ``folder``."""
+
+    def __init__(self, folder: str) -> None:
+        super().__init__(folder)
+        self.folder = folder
+
+
+# ``refuses`` is set in threads that do not compile.
+_THREAD = threading.local()
+
+
+def _refuse(folder: str) -> None:
+    if getattr(_THREAD, "refuses", False):
+        raise _NotOnDiskError(folder)
+
+
+@cache
+def _listen(check: Callable[[str], None]) -> None:
+    """Calls ``check`` with the folder before a kernel is compiled that numba keeps on disk."""
+    from numba.core import event
+
+    class Listener(event.Listener):
+        def on_start(self, event: Any) -> None:
+            folder = event.data["dispatcher"].stats.cache_path
+            if folder is not None:  # it is ``None`` for functions that kernels call
+                check(str(folder))
+
+        def on_end(self, event: Any) -> None:
+            pass
+
+    register: Callable[..., None] = event.register
+    register("numba:compile", Listener())
+
+
+def _from_disk_alone(kernel: Callable[..., Any], *arguments: Any) -> Any:
+    """Calls it; raises ``_NotOnDiskError`` in place of compiling what a child could compile."""
+    if not is_imported() or _interpreter() is None:
+        return kernel(*arguments)
+    _listen(_refuse)
+    _THREAD.refuses = True
+    try:
+        return kernel(*arguments)
+    finally:
+        _THREAD.refuses = False
+
+
+class _OrPlain:
+    """Kernels of ``module`` that load when they are called, and plain ones while a child compiles
+    what is not on disk."""
+
+    def __init__(self, module: str) -> None:
+        self._module = module
+        self._lock = threading.Lock()
+        self._child: threading.Thread | None = None
+        self._has_compiled = False
+
+    @staticmethod
+    @cache
+    def of(module: str) -> _OrPlain:
+        return _OrPlain(module)
+
+    @property
+    def is_compiling(self) -> bool:
+        return self._child is not None and not self._has_compiled
+
+    def mixed(self, kernels: Any, plain: Any) -> Any:
+        """The same dataclass with calls that decide which of the two they call."""
+        names = [each.name for each in fields(kernels)]
+        calls = [self._call(getattr(kernels, name), getattr(plain, name)) for name in names]
+        return type(kernels)(**dict(zip(names, calls, strict=True)))
+
+    def _call(self, kernel: Callable[..., Any], plain: Callable[..., Any]) -> Callable[..., Any]:
+        def call(*arguments: Any) -> Any:
+            if self._has_compiled:
+                return kernel(*arguments)
+            if self._child is None:
+                try:
+                    return _from_disk_alone(kernel, *arguments)
+                except _NotOnDiskError as error:
+                    self._start(error.folder)
+            return plain(*arguments)
+
+        return call
+
+    def _start(self, folder: str) -> None:
+        with self._lock:
+            if self._child is None:
+                self._child = threading.Thread(
+                    target=self._compile, args=(folder,), name="skipstone-jit"
+                )
+                self._child.start()
+
+    def _compile(self, folder: str) -> None:
+        with suppress(_ExitingError):
+            _compile_in_child(self._module, folder)
+        self._has_compiled = True
+
+
+@cache
+def _interpreter() -> str | None:
+    """The Python that a child can run. An application that embeds it, or is frozen, has none."""
+    name = Path(sys.executable or "").name.lower()
+    is_python = name.startswith(("python", "pypy")) and not hasattr(sys, "frozen")
+    return sys.executable if is_python else None
+
+
+# The path is set before anything is imported, so that the child imports what the parent does.
+_CHILD: Final = (
+    "import sys; sys.path[:] = sys.argv[4:]; from skipstone import _numba; "
+    "_numba.compile_to_disk(*sys.argv[1:4])"
+)
+# Seconds between two looks at whether another process has ended.
+_LOOK: Final = 0.1
+_NICE: Final = 10
+
+
+def _compile_in_child(module: str, folder: str) -> None:
+    """Returns when the child has ended, whether or not it succeeded."""
+    import subprocess
+
+    optimize = ["-" + "O" * sys.flags.optimize] if sys.flags.optimize else []
+    given = [module, folder, str(os.getpid()), *sys.path]
+    # Windows has priorities in place of ``nice``, and opens a console.
+    flags = ("CREATE_NO_WINDOW", "BELOW_NORMAL_PRIORITY_CLASS")
+    try:
+        child = subprocess.Popen(
+            [_interpreter() or "", *optimize, "-c", _CHILD, *given],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            creationflags=sum(getattr(subprocess, flag, 0) for flag in flags),
+        )
+    except (OSError, ValueError) as error:
+        log.info("no process compiles %s: %r", module, error)
+        return
+    try:
+        while child.poll() is None:
+            threading.main_thread().join(_LOOK)
+            _UntilExit.check()
+    except _ExitingError:
+        if os.name == "nt":
+            child.terminate()
+        child.returncode = 0  # it ends by itself: ``Popen`` is not to warn
+        raise
+    if child.returncode:
+        log.info("the process that compiles %s ended with %d", module, child.returncode)
+
+
+def compile_to_disk(module: str, folder: str, parent: str) -> None:
+    """What a child process does: compiles the kernels of ``module``, which numba keeps."""
+    import signal
+
+    # An interrupt from the keyboard is for the parent.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    if hasattr(os, "nice"):
+        os.nice(_NICE)
+    compiled = list[str]()
+
+    def check(folder: str) -> None:
+        if compiled:
+            _end_without(int(parent))
+        compiled.append(folder)
+
+    _listen(check)
+    _wait_for_others(folder, int(parent))
+    compile_now(module)
+
+
+def compile_now(module: str) -> None:
+    """Compiles the kernels of ``module`` that are not on disk."""
+    kernels = _compiled(module)
+    sys.modules[module].warm_up(kernels)
+
+
+def _end_without(parent: int) -> None:
+    """Ends this child if its parent has ended; on Windows that is not seen."""
+    if os.name != "nt" and os.getppid() != parent:
+        raise _ExitingError
+
+
+def _wait_for_others(folder: str, parent: int) -> None:
+    """Keeps this folder from other children until this one ends, where the system can do it."""
+    with suppress(ImportError, OSError):
+        import fcntl
+
+        descriptor = os.open(folder, os.O_RDONLY)
+        while True:
+            try:
+                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                _end_without(parent)
+                time.sleep(_LOOK)
+            else:
+                return
 
 
 def is_imported() -> bool:
@@ -207,6 +444,7 @@ def compiler_over(*modules: ModuleType, **options: Any) -> Callable[..., Callabl
             code.replace(co_freevars=(*code.co_freevars, "_version")),
             kernel.__globals__,
             kernel.__name__,
+            kernel.__defaults__,
             closure=(*(kernel.__closure__ or ()), CellType(version)),
         )
         return compile_kernel(closing, cache=None not in checksums, **options)

@@ -9,6 +9,7 @@ import stat
 import subprocess
 import sys
 import tomllib
+import types
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -187,6 +188,16 @@ def test_machine_code_that_cannot_be_kept(tmp_path: Path, monkeypatch: pytest.Mo
     assert of(diagnose(), "caches")[-1]["text"].startswith("2.0 kB of machine code in 1 file; ")
     monkeypatch.setenv("NUMBA_DISABLE_JIT", "1")
     assert of(diagnose(), "caches", "note")[-1]["hint"] == "unset NUMBA_DISABLE_JIT"
+
+
+def test_machine_code_ahead_of_time(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    compiled: list[str] = []
+    made = types.ModuleType("made_ahead")
+    made.__dict__.update(compiled=lambda: "kernels", warm_up=compiled.append)
+    monkeypatch.setitem(sys.modules, "made_ahead", made)
+    monkeypatch.setattr("skipstone.doctor.machine._KERNELS", ("no.such.module", "made_ahead"))
+    run("doctor", "--compile")
+    assert compiled == ["kernels"]
 
 
 def test_no_temporary_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -120,9 +120,20 @@ def inspect(path: str, storage_options: dict[str, str], out: Output, **asked: An
     is_flag=True,
     help="Also write an empty object where the index of TABLE lies, and remove it.",
 )
+@click.option(
+    "--compile",
+    "compiles",
+    is_flag=True,
+    help="First compile the machine code that large scans use, and keep it on disk.",
+)
 @reporting
 def doctor(
-    table: TableArguments | None, spark: bool, master: str, write: bool, out: Output
+    table: TableArguments | None,
+    spark: bool,
+    master: str,
+    write: bool,
+    compiles: bool,
+    out: Output,
 ) -> None:
     """Show what is there, what is slow or missing, and what to do about it.
 
@@ -136,8 +147,13 @@ def doctor(
       skipstone doctor
       skipstone doctor s3://bucket/events --write
       skipstone doctor data/events --spark --json
+      skipstone doctor --compile
     """
     from skipstone.doctor import diagnose
 
+    if compiles:
+        from skipstone.doctor.machine import compile_kernels
+
+        compile_kernels()
     opens = None if table is None else table.open
     out.verdict(diagnose(opens, spark=master if spark else None, write=write), FAILED)

@@ -8,10 +8,12 @@ import platform
 import shutil
 import sys
 import tempfile
+from contextlib import suppress
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+from skipstone._numba import compile_now
 from skipstone._version import __version__
 from skipstone.human import plural, size
 
@@ -134,9 +136,30 @@ def _machine_code(home: Path, modules: set[str]) -> Finding:
     held = (
         f"{size(total)} of machine code in {plural(len(files), 'file')}"
         if files
-        else ("no machine code yet: the first large scans compile it, for some seconds")
+        else "no machine code yet: a process beside the first large scans compiles it, once"
     )
-    return Finding(area="caches", text=f"{held}; numba keeps it in {place}", values=values)
+    return Finding(
+        area="caches",
+        text=f"{held}; numba keeps it in {place}",
+        hint="" if files else "`skipstone doctor --compile` does it ahead of time",
+        values=values,
+    )
+
+
+# Modules of kernels that take seconds to compile.
+_KERNELS: Final = (
+    "skipstone.parquet.reading.bulk_jit",
+    "skipstone.parquet.encodings.jit",
+    "skipstone.parquet.format.footer_jit",
+    "skipstone.storage.read_jit",
+)
+
+
+def compile_kernels() -> None:
+    """Compiles their machine code, which numba keeps on disk."""
+    for module in _KERNELS:
+        with suppress(Exception):  # the findings say what is missing, and plain code runs
+            compile_now(module)
 
 
 def _numba_cache(home: Path, modules: set[str]) -> tuple[Path | None, list[Path]]:

@@ -263,3 +263,24 @@ def compiled() -> Kernels:
         rows=rows,
         join=join,
     )
+
+
+def warm_up(kernels: Kernels) -> None:
+    """Compiles them for the usual types of arguments, by calls for few values."""
+    data, numbers = as_bytes(bytes(16)), np.zeros(2, np.int64)
+    kernels.plain(data, 1)
+    kernels.held(data, 1, 1)
+    kernels.shared(data, numbers)
+    kernels.expand(numbers[:1], data, numbers, numbers)
+    for type in (np.uint8, np.int32, np.uint64):
+        kernels.hybrid(data, 1, np.zeros(1, type))
+    for width in (2, 4, 8):
+        kernels.join(data[:width], width, np.zeros(width, np.uint8))
+    for index in (np.int32, np.int64):
+        indices = np.zeros(1, index)
+        kernels.delta(data, 0, 32, 4, np.zeros(1, index))
+        kernels.lengths(numbers, indices, numbers.copy())
+        kernels.copy(data, numbers, indices, numbers)
+        kernels.rows(data.reshape(2, 8), indices, np.zeros((1, 8), np.uint8))
+        for values in (np.zeros(1, np.uint32), np.zeros(1, np.uint64)):
+            kernels.rows(values, indices, values.copy())

@@ -74,12 +74,6 @@ def choose(work: int) -> Kernels:
     return COMPILED.for_work(work) or NUMPY
 
 
-#: In values, of which NumPy takes about five in a microsecond; 256 where numba is imported.
-COMPILED: Final = CompiledKernels[Kernels](
-    module=f"{__package__}.jit", once=524_288, total=2_000_000, share=1 / 2_048, least=256
-)
-
-
 def varint(data: U8, at: int) -> tuple[int, int]:
     """An unsigned LEB128 of at most 64 bits, and where it ends (-1: it does not)."""
     value = shift = 0
@@ -274,4 +268,14 @@ NUMPY: Final = Kernels(
     shared=_shared,
     rows=_rows,
     join=_join,
+)
+
+#: In values, of which NumPy takes about five in a microsecond; 256 where numba is imported.
+COMPILED: Final = CompiledKernels[Kernels](
+    module=f"{__package__}.jit",
+    once=524_288,
+    total=2_000_000,
+    share=1 / 2_048,
+    least=256,
+    plain=NUMPY,
 )

@@ -13,7 +13,7 @@ from skipstone.parquet.thrift import compact as thrift
 from skipstone.parquet.thrift import kernel_wire, structs
 
 from . import footer_kernel, footer_layout, metadata
-from .footer_scan import FooterKernels
+from .footer_scan import FooterKernels, scan
 
 # Without it every call counts references to its arrays up and down, atomically, which takes more
 # time than the work. Nothing is allocated in the kernels. The option is not a public one.
@@ -38,3 +38,12 @@ def compiled() -> FooterKernels:
         over=bytes_as_array,
         zeros=np.zeros,
     )
+
+
+# ``FileMetaData`` with a version, one root, no rows and no row groups.
+_SMALLEST = b"\x15\x02\x19\x1c\x48\x01r\x15\x00\x00\x16\x00\x19\x0c\x00"
+
+
+def warm_up(kernels: FooterKernels) -> None:
+    """Compiles each for the types of its arguments, by a footer that needs all of them."""
+    scan(_SMALLEST, 0, kernels)

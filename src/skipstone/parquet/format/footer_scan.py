@@ -60,7 +60,7 @@ PLAIN = FooterKernels(
 
 
 COMPILED = CompiledKernels[FooterKernels](
-    module=f"{__package__}.footer_jit", total=LARGE, share=1 / 4
+    module=f"{__package__}.footer_jit", total=LARGE, share=1 / 4, patience=1.5
 )
 
 

@@ -17,7 +17,7 @@ import pyarrow as pa
 from skipstone._numba import CompiledKernels, is_imported
 from skipstone.errors import FormatError, MemoryLimitError, SkipstoneError
 from skipstone.parquet.arrow.arrow_types import ShapeKind, leaf_type
-from skipstone.parquet.encodings.kernels import Kernels
+from skipstone.parquet.encodings.kernels import NUMPY, Kernels
 from skipstone.parquet.format.enums import Type
 from skipstone.parquet.pages.column_values import LeafColumn, decode_pages
 from skipstone.storage import ByteRange
@@ -54,7 +54,7 @@ _FEW = 16
 _FEW_PAGES = 4
 # In dictionaries that are decoded for a few rows: compiled decoders save a millisecond of each.
 _COMPILED = CompiledKernels[Kernels](
-    module="skipstone.parquet.encodings.jit", total=500, share=1 / 2
+    module="skipstone.parquet.encodings.jit", total=500, share=1 / 2, plain=NUMPY
 )
 
 
