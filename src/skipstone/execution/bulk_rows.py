@@ -61,7 +61,7 @@ OtherColumns: TypeAlias = "Callable[[FileColumns, Sequence[str], RowSet], pa.Tab
 # Without compiled loops, fewer pieces are read one by one.
 _LEAST: Final = 8
 # A few rows of a chunk take other readers as long as this many values.
-_ROWS_ALONE: Final = 32_000
+_ROWS_ALONE: Final = 20_000
 # Arrow decodes so many values of whole columns in the time that it loses to compiled loops with one
 # value of which only a few rows are needed.
 _VALUES_OF_ONE: Final = 12

@@ -38,7 +38,7 @@ _MOST_CHUNKS = 4096
 _SMALLEST_PAGE = 12
 # A few rows of a chunk count as so many values for the compiled loops, at most; more rows as what
 # they are.
-_MOST_VALUES = 64_000
+_MOST_VALUES = 40_000
 # Joins ranges of any length.
 _ANY = 1 << 62
 
