@@ -336,7 +336,7 @@ def _compile_in_child(module: str, folder: str) -> None:
             stderr=subprocess.DEVNULL,
             creationflags=sum(getattr(subprocess, flag, 0) for flag in flags),
         )
-    except (OSError, ValueError) as error:
+    except (OSError, TypeError, ValueError) as error:  # ``sys.path`` may hold anything
         log.info("no process compiles %s: %r", module, error)
         return
     try:

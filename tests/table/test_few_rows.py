@@ -44,10 +44,10 @@ KERNELS.load()  # Hypothesis takes constants from the modules that are loaded
 
 
 @contextlib.contextmanager
-def counted(name: str) -> Iterator[list[bool]]:
-    """Whether a function of ``few_rows`` has read the rows, each time that it was asked."""
+def counted(name: str, module: Any = few_rows) -> Iterator[list[bool]]:
+    """Whether a function of ``module`` has read the rows, each time that it was asked."""
     taken: list[bool] = []
-    real = getattr(few_rows, name)
+    real = getattr(module, name)
 
     def asked(*arguments: Any, **options: Any) -> Any:
         found = real(*arguments, **options)
@@ -125,10 +125,11 @@ def some_rows(draw: st.DrawFn, count: int) -> list[int]:
     return sorted((chosen | draw(st.sets(edges))) - draw(st.sets(edges)) - {count})
 
 
-@given(lakes(USUAL_TYPES), st.data())
-@settings(max_examples=25)
+@given(lakes(USUAL_TYPES), st.booleans(), st.data())
+@settings(max_examples=50)
 def test_a_part_of_the_rows_is_decided_as_by_brute_force(
     lake: tuple[list[tuple[str, pa.Table, dict[str, Any]]], pa.Table, Expr, int],
+    compiled: bool,
     data: st.DataObject,
 ) -> None:
     """A row index leaves any rows of the files, and the predicate decides these."""
@@ -147,8 +148,10 @@ def test_a_part_of_the_rows_is_decided_as_by_brute_force(
     whole = whole.append_column("place", pa.array(np.arange(len(whole))))
     with (
         tempfile.TemporaryDirectory() as folder,
-        together(1, pieces),
-        counted("read_pages") as taken,
+        together(1, pieces, compiled=compiled),
+        counted(
+            "read_pages" if compiled else "_taken", few_rows if compiled else bulk_rows
+        ) as taken,
     ):
         root = Path(folder) / "t"
         lay(root, placed)
@@ -172,7 +175,7 @@ def test_a_part_of_the_rows_is_decided_as_by_brute_force(
         assert rows_of(table.query(text, limit=2)) == rows_of(right.slice(0, 2))
         last = table.query(text, columns=["place"], order_by="place desc", limit=3)
         assert last["place"].to_pylist() == sorted(expected, reverse=True)[:3]
-    event("pages are searched" if any(taken) else "otherwise")
+    event(f"{'pages are searched' if compiled else 'rows are taken'}: {any(taken)}")
 
 
 FILES, ROWS = 30, 400
@@ -400,6 +403,24 @@ def test_a_chunk_that_goes_back_to_its_dictionary(tmp_path: Path) -> None:
             row for row in range(first, 301) if "3 xxx" in whole[row]
         ]  # fmt: skip
         assert taken == [True]
+
+
+@pytest.mark.parametrize(
+    "where",
+    [
+        "small IN (1, 2, 3, 50, 51, 98) AND unique LIKE '%é'",
+        "kind IN ('k1', 'k5', 'k19') AND x > 700.5",
+        "id BETWEEN 300 AND 9000 AND unique LIKE 'row %1%'",
+    ],
+)
+def test_without_compiled_code_dense_rows_are_taken_from_whole_columns(
+    indexed: skipstone.Table, where: str
+) -> None:
+    with together(compiled=False), counted("_taken", bulk_rows) as taken:
+        found = indexed.query(where)
+        assert found.equals(rows_for(where))
+        assert indexed.count(where) == found.num_rows > 0
+    assert any(taken)
 
 
 def test_known_answers_are_of_the_versions_that_were_indexed(tmp_path: Path) -> None:

@@ -43,9 +43,11 @@ KERNELS.load()  # before Hypothesis draws: it takes constants from the modules t
 _NULL = "__HIVE_DEFAULT_PARTITION__"
 
 
-@given(lakes(), st.booleans())
+@given(lakes(), st.booleans(), st.booleans())
 def test_rows_are_those_of_brute_force(
-    lake: tuple[list[tuple[str, pa.Table, dict[str, Any]]], pa.Table, Expr, int], index: bool
+    lake: tuple[list[tuple[str, pa.Table, dict[str, Any]]], pa.Table, Expr, int],
+    index: bool,
+    compiled: bool,
 ) -> None:
     files, whole, where, pieces = lake
     text = to_sql(where)
@@ -54,7 +56,10 @@ def test_rows_are_those_of_brute_force(
         expected = matching_rows(whole, where)
     except (SparkError, NotModelled, OverflowError):
         assume(False)
-    with tempfile.TemporaryDirectory() as folder, together(1, pieces) as taken:
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        together(1, pieces, compiled=compiled) as taken,
+    ):
         root = Path(folder) / "t"
         lay(root, files)
         table = skipstone.Table(str(root))
@@ -85,7 +90,7 @@ def test_rows_are_those_of_brute_force(
         )) == rows_of(right)  # fmt: skip
         assert rows_of(table.query()) == rows_of(whole.select(names))
         assert table.count() == len(whole)
-    event("together" if taken.whole else "one by one")
+    event(f"{'compiled' if compiled else 'Arrow'}, {'together' if taken.whole else 'one by one'}")
 
 
 # -- one lake --------------------------------------------------------------------------------------

@@ -26,9 +26,11 @@ class Taken:
 
 
 @contextlib.contextmanager
-def together(few: int = 16, pieces: int = 32, small_chunk: int | None = 0) -> Iterator[Taken]:
+def together(
+    few: int = 16, pieces: int = 32, small_chunk: int | None = 0, *, compiled: bool = True
+) -> Iterator[Taken]:
     """More than ``few`` files, in batches of ``pieces``; chunks of more than ``small_chunk`` bytes
-    are read by pages."""
+    are read by pages. Not ``compiled``: Arrow decodes them, however few files there are."""
     taken, lock = Taken(), threading.Lock()  # batches are read by several threads
     real = bulk_columns.read_bulk
 
@@ -45,6 +47,9 @@ def together(few: int = 16, pieces: int = 32, small_chunk: int | None = 0) -> It
         patch.setattr(batches, "_MOST_PIECES", pieces)
         patch.setattr(plan_rows, "_FEW", few)
         patch.setattr(KERNELS, "once", 0)
+        patch.setattr(KERNELS, "disabled", not compiled)
+        if not compiled:
+            patch.setattr(bulk_rows, "_LEAST", 1)
         if small_chunk is not None:
             # A module that is first imported in here would keep the number behind the test.
             for each in (file_reader, forecast):

@@ -65,8 +65,8 @@ _ROWS_ALONE: Final = 20_000
 # Arrow decodes so many values of whole columns in the time that it loses to compiled loops with one
 # value of which only a few rows are needed.
 _VALUES_OF_ONE: Final = 12
-# Without compiled loops, columns are decoded whole where one of so many rows is needed: nearly all
-# pages hold one.
+# Without compiled loops, columns are decoded whole where half of the rows are needed, or one of so
+# many here and there: nearly all pages hold one.
 _MANY_OF: Final = 2_000
 # Bytes, stored and decoded, of a value that is no long text. Compiled loops search long texts as
 # they are stored: so many more bytes of them take other readers as long as one value.
@@ -361,7 +361,8 @@ def _taken(pieces: Sequence[BulkPiece], room: Room) -> Sequence[Any] | None:
     """The columns of the rows that are chosen, without compiled loops; ``None`` where few are."""
     chosen = [each.chosen for each in pieces if each.chosen is not None]
     stops = np.cumsum([int(each.counts.sum()) for each in pieces])
-    if _MANY_OF * sum(map(len, chosen)) < stops[-1] or _in_runs(chosen):
+    count = sum(map(len, chosen))
+    if 2 * count < stops[-1] and (_MANY_OF * count < stops[-1] or _in_runs(chosen)):
         return None
     found = _read(pieces, None, room)
     if found is None:

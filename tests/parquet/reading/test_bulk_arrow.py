@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 
@@ -12,6 +13,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from skipstone.parquet.format.enums import Encoding
+from skipstone.parquet.format.metadata import FileMetaData
 from tests.fuzz.mutate import mutated
 from tests.parquet.reading.bulk import by_arrow, opened, part, read_together, same
 
@@ -89,6 +92,31 @@ def test_a_chunk_of_another_number_of_values_moves_no_others(tmp_path: Path) -> 
     found = read_together([opened(path) for path in paths], ["a"], None)
     assert found is not None
     assert not found.done.any()
+
+
+def test_texts_of_an_encoding_that_the_footer_does_not_list_are_left_alone(tmp_path: Path) -> None:
+    """Prefixes that repeat may take any size: the bytes of the pages do not say it."""
+    files = []
+    for number in range(FILES):
+        path = tmp_path / f"{number}.parquet"
+        rows = pa.table({"a": ["a" * 5_000] * 200})
+        pq.write_table(rows, path, use_dictionary=False, column_encoding="DELTA_BYTE_ARRAY")
+        data = path.read_bytes()
+        stop = len(data) - 8
+        start = stop - int.from_bytes(data[stop : stop + 4], "little")
+        footer = FileMetaData.from_bytes(data[start:stop])
+        (group,) = footer.row_groups
+        (chunk,) = group.columns
+        assert chunk.meta_data is not None
+        told = replace(chunk.meta_data, encodings=(Encoding.PLAIN, Encoding.RLE))
+        lying = replace(group, columns=(replace(chunk, meta_data=told),))
+        made = replace(footer, row_groups=(lying,)).to_bytes()
+        path.write_bytes(data[:start] + made + len(made).to_bytes(4, "little") + b"PAR1")
+        files.append(opened(path))
+    found = read_together(files, ["a"], None)
+    assert found is not None
+    assert not found.done.any()
+    assert files[0].read_rows(["a"]).column(0).to_pylist() == ["a" * 5_000] * 200
 
 
 @given(st.integers(0, 1 << 32), st.integers(0, FILES - 1))

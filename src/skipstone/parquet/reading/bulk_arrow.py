@@ -260,8 +260,11 @@ def _text_chunk(data: memoryview, start: int, rows: int, codec: int) -> _TextChu
     has_words = bool(pages) and pages[0].type == PageType.DICTIONARY_PAGE
     head, others = (pages[0], pages[1:]) if has_words else (None, pages)
     coded = [page.encoding in INDICES for page in others]
+    # Texts of another encoding may take any size, whatever encodings the footer lists.
+    usual = (page.encoding == Encoding.PLAIN or page.encoding in INDICES for page in others)
     if (
         not all(page.is_data for page in others)
+        or not all(usual)
         or sum(page.num_values for page in others) != rows
         or (any(coded) and head is None)
         or (head is not None and head.num_values * _LENGTH > head.uncompressed_page_size)
