@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import random
 from pathlib import Path
+from threading import Event
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -38,6 +39,7 @@ from tests.facts.facts import facts
 
 if TYPE_CHECKING:
     from skipstone.facts import MatchedFacts
+    from skipstone.facts.part_columns import FactColumn, FactField
     from skipstone.pruning.plan import Plan
 
 SCHEMA = pa.schema([("n", pa.int64()), ("s", pa.string())])
@@ -116,6 +118,8 @@ def test_pieces_answer_as_whole_filters_do(written: Facts, data: st.DataObject) 
     """Keys that files have, and keys that none has, of parts with and without nulls."""
     matched, often = written.matched(), written.matched()
     often.snapshot.asked.update({each.key: 1_000 for each in often.snapshot.fields})
+    for each in often.snapshot.fields:
+        often.snapshot.values(each, often.sliced_parts(each))
     number = st.integers(-50, 24 * EACH * 7 + 50)
     n, more = data.draw(number), data.draw(st.lists(number, min_size=1, max_size=6))
     texts = ", ".join(f"'text {x}'" for x in more)
@@ -143,15 +147,43 @@ def test_pieces_answer_as_whole_filters_do(written: Facts, data: st.DataObject) 
         assert at in kept(written.plan(f"n = {n}"))
 
 
-def test_48_lookups_read_a_few_pieces_each_and_the_next_one_all(written: Facts) -> None:
+def test_eight_lookups_read_a_few_pieces_each_and_then_a_thread_reads_all(written: Facts) -> None:
     matched = written.matched()
     column = sum(path.stat().st_size for path in written.parts()) / 2
-    for turn in range(48):
+    for turn in range(8):
         with metered() as meter:
             assert kept(written.plan(f"n = {7 * EACH * 9 + 7 * turn}", matched)) == [9]
         assert meter.bytes_read < column / (2 if turn else 1)
         assert not filters_held(matched)
+    assert not matched.snapshot.background.threads
     assert kept(written.plan(f"n = {7 * EACH * 9}", matched)) == [9]
+    (reader,) = matched.snapshot.background.threads.values()
+    reader.join()
+    assert len(filters_held(matched)) == 1
+    with metered() as meter:
+        assert kept(written.plan(f"n = {7 * EACH * 4}", matched)) == [4]
+    assert meter.bytes_read == 0
+    assert len(matched.snapshot.background.threads) == 1
+
+
+def test_a_lookup_does_not_wait_for_the_thread(written: Facts) -> None:
+    matched, may_read = written.matched(), Event()
+    matched.snapshot.asked.update({each.key: 1_000 for each in matched.snapshot.fields})
+    real = matched.snapshot.values
+
+    def values(field: FactField, without: frozenset[str] = frozenset()) -> list[FactColumn]:
+        if "bloomfilter" in str(field.key) and not without:
+            assert may_read.wait(60)
+        return real(field, without)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(matched.snapshot, "values", values)
+        assert kept(written.plan(f"n = {7 * EACH * 9}", matched)) == [9]
+        assert not filters_held(matched)
+        may_read.set()
+        for reader in matched.snapshot.background.threads.values():
+            reader.join()
+        assert kept(written.plan(f"n = {7 * EACH * 9}", matched)) == [9]
     assert len(filters_held(matched)) == 1
 
 

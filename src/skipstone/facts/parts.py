@@ -45,7 +45,7 @@ from .part_columns import OWN, FactField
 from .read_ahead import END
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping, Sequence
+    from collections.abc import Collection, Iterable, Mapping, Sequence
 
     from numpy.typing import NDArray
 
@@ -55,6 +55,8 @@ if TYPE_CHECKING:
     from skipstone.storage import Storage
     from skipstone.xskipper.format.encryption import StoreEncryption
 
+    from .index_encryption import IndexEncryption
+    from .part_columns import Definition
     from .read_ahead import HeldObject
 
 
@@ -426,3 +428,23 @@ def _arrow_footer(footer: bytes, magic: bytes, decryption: object = None) -> pq.
 def name_of_part(footer: bytes) -> str:
     """The name of the part with this footer, as it is stored."""
     return f"{PREFIX}{uuid.UUID(bytes=hashlib.sha256(footer).digest()[:16])}"
+
+
+def encryption_of(
+    parts: Sequence[Part], definitions: Iterable[Definition]
+) -> IndexEncryption | None:
+    """How the newest encrypted part is encrypted, with all labels; ``None`` where none is."""
+    found = [part.encryption for part in parts if part.encryption is not None]
+    if not found:
+        return None
+    from .index_encryption import IndexEncryption
+
+    footer = found[-1].footer_key
+    labels = {
+        f"{each.column}:{each.kind}": each.key_metadata
+        for each in definitions
+        if each.key_metadata is not None and each.key_metadata != footer
+    }
+    return IndexEncryption(
+        footer_key=footer, key_metadata=labels, plaintext_footer=found[-1].plaintext_footer
+    )

@@ -6,12 +6,16 @@ thousand files. Then all columns of a plan are read together. Later readers find
 read them: a range that is not here only costs a request.
 
 Bytes stay until the plan is made. They are of the versions that the store's listing named.
+
+``Background`` reads what later plans need while the present ones go on.
 """
 
 from __future__ import annotations
 
 import io
+from contextlib import suppress
 from dataclasses import dataclass
+from threading import Thread
 from typing import TYPE_CHECKING, cast
 
 from skipstone._cache import LruCache
@@ -19,7 +23,7 @@ from skipstone.storage import ByteRange
 from skipstone.storage.base import SeekableBytes
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
     from typing import BinaryIO
 
     from skipstone.identity import ObjectId
@@ -32,6 +36,25 @@ END = 64 * 1024
 _WHOLE = 1 << 20
 # Bytes that are held.
 _MOST = 128 << 20
+
+
+class Background:
+    """Reads that another thread makes, each once."""
+
+    def __init__(self) -> None:
+        self.threads: dict[object, Thread] = {}
+
+    def is_running(self, key: object, read: Callable[[], object]) -> bool:
+        """Whether the thread of ``key`` runs, which calls ``read``."""
+        if key not in self.threads:
+
+            def run() -> None:
+                with suppress(Exception):  # whoever needs the values reads them, and has the error
+                    read()
+
+            self.threads[key] = Thread(target=run, name="skipstone-facts")
+            self.threads[key].start()
+        return self.threads[key].is_alive()
 
 
 class ReadAhead:

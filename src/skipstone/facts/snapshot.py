@@ -42,6 +42,8 @@ from .part_columns import (
     own_for_plans,
     place_columns,
 )
+from .parts import encryption_of
+from .read_ahead import Background
 from .slices import OpenSlices, SlicedField, open_slices, read_back_sliced
 
 if TYPE_CHECKING:
@@ -61,8 +63,8 @@ if TYPE_CHECKING:
 
 
 _SERIAL = 4 << 20
-# Reading a column of filters takes as long as looking up about so many keys in pieces of it.
-_FEW_KEYS = 48
+# After this many keys a process asks often enough to hold the filters in memory.
+_FEW_KEYS = 8
 
 
 class Snapshot:
@@ -97,6 +99,7 @@ class Snapshot:
         self._matched: MatchedFacts | None = None
         #: keys that were looked up in Bloom filters so far, by the key of the index
         self.asked: Counter[tuple[str, str, str]] = Counter()
+        self.background = Background()
 
     def __repr__(self) -> str:
         rows = sum(part.rows for part in self.parts)
@@ -155,20 +158,7 @@ class Snapshot:
     @cached_property
     def encryption(self) -> IndexEncryption | None:
         """How the newest encrypted part is encrypted, with all labels; ``None`` where none is."""
-        found = [part.encryption for part in self.parts if part.encryption is not None]
-        if not found:
-            return None
-        from .index_encryption import IndexEncryption
-
-        footer = found[-1].footer_key
-        labels = {
-            f"{each.column}:{each.kind}": each.key_metadata
-            for each in self.definitions
-            if each.key_metadata is not None and each.key_metadata != footer
-        }
-        return IndexEncryption(
-            footer_key=footer, key_metadata=labels, plaintext_footer=found[-1].plaintext_footer
-        )
+        return encryption_of(self.parts, self.definitions)
 
     @cached_property
     def size(self) -> int:
@@ -260,6 +250,14 @@ class Snapshot:
         if key not in self._columns:
             self._columns[key] = list(in_pieces(self._chunks(field_, without)))
         return self._columns[key]
+
+    def is_being_read(self, field_: FactField, without: frozenset[str]) -> bool:
+        """Whether another thread reads these ``values``, which it begins if nobody has them. It
+        takes as long as some 50 lookups in pieces, so a lookup does not wait for it."""
+        key = (field_.key, without)
+        if key in self._columns or self.storage.remote:
+            return False
+        return self.background.is_running(key, partial(self.values, field_, without))
 
     def _chunks(
         self, field_: FactField, without: frozenset[str]
@@ -366,6 +364,9 @@ class MatchedFacts(FileMatch):
                 if keys is not None and (of := field_.definition) and of.kind == "bloomfilter":
                     self.snapshot.asked[field_.key] += keys
                     seldom = self.snapshot.asked[field_.key] <= _FEW_KEYS
+                    if not seldom and keys <= _FEW_KEYS:
+                        without = self.sliced_parts(field_)
+                        seldom = self.snapshot.is_being_read(field_, without)
                 if (key := (field_.key, seldom)) not in self._evidence:
                     self._evidence[key] = self._read_back(field_, seldom)
                 found += self._evidence[key]
