@@ -20,9 +20,9 @@ Kernels that take long to compile have a ``patience``: another thread loads them
 patience alone, which is enough where the machine code is on disk. Where it is not, the thread stops
 before it compiles anything: numba holds the GIL, and would slow down the plain twins, which release
 it often. A child process of low priority compiles into the folder, and then the thread loads them.
-When its parent ends, the child ends after the kernel that it compiles, at least one, and nobody
-waits for it; the next process goes on, because each kernel is on disk by itself. Several processes
-have a child each, but only one child at a time compiles into a folder.
+When its parent ends, the child ends after the kernel that it compiles, at least one. The parent
+does not wait for it; the next process goes on, because each kernel is on disk by itself. Several
+processes have a child each, but only one child at a time compiles into a folder.
 
 The thread compiles where no child can do it: nothing is kept on disk, ``sys.executable`` is not
 Python, or the child failed. Then a process that ends waits for one kernel at most.

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import random
 from pathlib import Path
-from threading import Event
+from threading import Event, Thread
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -25,6 +25,7 @@ from skipstone.facts.compact import compact
 from skipstone.facts.filter_pieces import pieces_of
 from skipstone.facts.index_encryption import IndexEncryption
 from skipstone.facts.parts import PIECES
+from skipstone.facts.read_ahead import Background
 from skipstone.identity import ObjectId
 from skipstone.indexes.bloom import Bloom
 from skipstone.parquet.encryption.master_keys import labelled_keys
@@ -164,6 +165,23 @@ def test_eight_lookups_read_a_few_pieces_each_and_then_a_thread_reads_all(writte
         assert kept(written.plan(f"n = {7 * EACH * 4}", matched)) == [4]
     assert meter.bytes_read == 0
     assert len(matched.snapshot.background.threads) == 1
+
+
+def test_callers_at_once_start_one_thread() -> None:
+    """The second finds a thread that is not started yet, and reads by itself."""
+    background, others, read = Background(), list[bool](), list[int]()
+
+    class Slow(Thread):
+        def start(self) -> None:
+            others.append(background.is_running("key", lambda: read.append(2)))
+            super().start()
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("skipstone.facts.read_ahead.Thread", Slow)
+        background.is_running("key", lambda: read.append(1))
+    background.threads["key"].join()
+    assert (others, read) == ([False], [1])
+    assert not background.is_running("key", lambda: read.append(3))
 
 
 def test_a_lookup_does_not_wait_for_the_thread(written: Facts) -> None:

@@ -136,7 +136,7 @@ def _machine_code(home: Path, modules: set[str]) -> Finding:
     held = (
         f"{size(total)} of machine code in {plural(len(files), 'file')}"
         if files
-        else "no machine code yet: a process beside the first large scans compiles it, once"
+        else "no machine code yet: a child process compiles it during the first large scans, once"
     )
     return Finding(
         area="caches",

@@ -46,14 +46,17 @@ class Background:
 
     def is_running(self, key: object, read: Callable[[], object]) -> bool:
         """Whether the thread of ``key`` runs, which calls ``read``."""
+
+        def run() -> None:
+            with suppress(Exception):  # whoever needs the values reads them, and has the error
+                read()
+
         if key not in self.threads:
-
-            def run() -> None:
-                with suppress(Exception):  # whoever needs the values reads them, and has the error
-                    read()
-
-            self.threads[key] = Thread(target=run, name="skipstone-facts")
-            self.threads[key].start()
+            mine = Thread(target=run, name="skipstone-facts")
+            # Of several callers at once one starts a thread. At the end of a process none starts.
+            if self.threads.setdefault(key, mine) is mine:
+                with suppress(RuntimeError):
+                    mine.start()
         return self.threads[key].is_alive()
 
 
