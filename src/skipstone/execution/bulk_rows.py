@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias
 import numpy as np
 import pyarrow as pa
 
+from skipstone import _compute as pc
 from skipstone._arrays import arrow, no_rows
 from skipstone.errors import FormatError
 from skipstone.parquet.reading.bulk_chunks import KERNELS, LENGTH, BulkKernels, Room
@@ -148,7 +149,7 @@ class BatchReader:
         places = arrow(at)
         try:
             have = {
-                name: column.take(places)
+                name: pc.take(column, places)
                 for name, column in _by_field(read.columns).items()
                 if name in self.wanted
             }
@@ -287,7 +288,7 @@ def _rest(
             whole = read_columns(alike, names, how.kernels, how.room)
             if whole is not None:
                 places = arrow(at)
-                some = {name: each.take(places) for name, each in whole.columns.items()}
+                some = {name: pc.take(each, places) for name, each in whole.columns.items()}
         if some is not None:
             return some
     later = [
@@ -369,7 +370,7 @@ def _taken(pieces: Sequence[BulkPiece], room: Room) -> Sequence[Any] | None:
         return None
     starts = [0, *stops[:-1].tolist()]
     at = arrow(np.concatenate([a + each for a, each in zip(starts, chosen, strict=True)]))
-    return [array.take(at) for array in found.arrays]
+    return [pc.take(array, at) for array in found.arrays]
 
 
 def _chosen(

@@ -26,7 +26,6 @@ from skipstone.pruning.kind import Builder, Index, IntArray, PerFile, Rows
 
 from .base import PaimonIndex, integers_of, memory_size, place_fields
 from .bloom import PaimonBloom
-from .container_builder import RowsBuilder
 from .format import bitmap, bsi, range_bitmap
 from .format.bitmap import BLOCK_SIZE
 from .index_blob import SMALL
@@ -59,6 +58,8 @@ class RowIndex(PerFile, PaimonIndex):
 
     def build(self, type: pa.DataType, budget: int) -> Builder:
         """Holds the codes of all rows."""
+        from .container_builder import RowsBuilder  # needs ``pyarrow.compute``, queries do not
+
         stored = self.stored_type(type)
         paimon = self.paimon_type(type)
         return RowsBuilder(type, paimon, stored, self.write(), budget)

@@ -172,7 +172,7 @@ class Places:
 
     def of_rows(self, at: NDArray[np.int64]) -> Places:
         """The places of some fact rows."""
-        inline = self.inline.take(arrow(at))
+        inline = pc.take(self.inline, arrow(at))
         pack, offset, length = self.pack[at], self.offset[at], self.length[at]
         return Places(packs=self.packs, pack=pack, offset=offset, length=length, inline=inline)
 

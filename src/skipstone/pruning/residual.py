@@ -276,7 +276,7 @@ _FEW = 1 / 8
 def _some(column: Column, at: NDArray[np.int64]) -> Column:
     if not isinstance(column, pa.ChunkedArray | pa.Array):
         return column.at(at)
-    return _plain(column).take(arrow(at))
+    return pc.take(_plain(column), arrow(at))
 
 
 def _plain(column: pa.ChunkedArray | pa.Array) -> pa.ChunkedArray | pa.Array:
@@ -316,7 +316,7 @@ class _Coded:
         return self.array
 
     def at(self, rows: NDArray[np.int64]) -> _Coded:
-        return _Coded(self.array.take(arrow(rows)))
+        return _Coded(pc.take(self.array, arrow(rows)))
 
 
 def _floats(leaf: Leaf, column: pa.ChunkedArray | pa.Array) -> BoolArray | None:
@@ -376,7 +376,7 @@ def _text(leaf: Leaf, column: pa.ChunkedArray | pa.Array) -> BoolArray:
     if pa.types.is_string_view(column.type) or pa.types.is_binary_view(column.type):
         column = column.cast(pa.binary())
     if pa.types.is_dictionary(column.type):
-        flags = _hits(leaf, column.dictionary).take(column.indices)
+        flags = pc.take(_hits(leaf, column.dictionary), column.indices)
     else:
         flags = _hits(leaf, column)
     found = _flags(flags)

@@ -45,6 +45,8 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 
+from skipstone import _compute as pc
+from skipstone._arrays import numbers
 from skipstone.errors import FormatError, UnsupportedError
 from skipstone.parquet.encodings.dictionary import gather_bytes
 from skipstone.parquet.values import ByteArrays
@@ -343,21 +345,17 @@ class KeyArray:
             return bool((self.values[1:] > self.values[:-1]).all())
         if len(self) < 2:
             return True
-        import pyarrow.compute as pc
-
         texts = self._arrow()
-        return not pc.any(pc.greater_equal(texts[:-1], texts[1:])).as_py()
+        return not numbers(pc.greater_equal(texts[:-1], texts[1:])).any()
 
     def within(self, ask: Range) -> NDArray[np.bool_]:
         """Which of the keys, in any order, lie in the range."""
-        import pyarrow.compute as pc
-
         values = self.values if isinstance(self.values, np.ndarray) else self._arrow()
         inside = np.ones(len(self), np.bool_)
         if ask.lo is not None:
-            inside &= np.asarray((pc.greater if ask.lo_open else pc.greater_equal)(values, ask.lo))
+            inside &= numbers((pc.greater if ask.lo_open else pc.greater_equal)(values, ask.lo))
         if ask.hi is not None:
-            inside &= np.asarray((pc.less if ask.hi_open else pc.less_equal)(values, ask.hi))
+            inside &= numbers((pc.less if ask.hi_open else pc.less_equal)(values, ask.hi))
         return inside
 
     def _arrow(self) -> pa.Array:

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 import pyarrow as pa
 
+from skipstone import _compute as pc
 from skipstone._arrays import arrow, numbers
 from skipstone.errors import FormatError
 from skipstone.parquet.format.enums import Encoding, Type
@@ -129,7 +130,7 @@ class BulkColumn:
             return made
         if len(at) and at[-1] - at[0] == len(at) - 1:
             return made.slice(int(at[0]), len(at))
-        return made.take(arrow(at))
+        return pc.take(made, arrow(at))
 
     def located(self, at: NDArray[np.int64]) -> pa.Array:
         """Values of some of all rows, ascending, of which each is looked for."""

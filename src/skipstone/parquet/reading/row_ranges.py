@@ -143,7 +143,7 @@ def _take(column: pa.ChunkedArray, at: I64) -> pa.ChunkedArray:
     """The values at these positions, in their order."""
     places = arrow(at)
     try:
-        return column.take(places)
+        return pc.take(column, places)
     except pa.ArrowNotImplementedError:
         first = np.flatnonzero(np.diff(at, prepend=-2) != 1)
         if len(first) > _SLICES:

@@ -53,7 +53,7 @@ def _found(text: pa.Array, expression: str, decide: Callable[[str], bool]) -> pa
 
 def _as_text(words: pa.Array) -> pa.Array:
     """Words as Java reads them: RE2 matches no bytes that are not UTF-8."""
-    text = as_bytes(words).cast(pa.large_binary()).view(pa.large_string())
+    text = pc.cast(as_bytes(words), pa.large_binary()).view(pa.large_string())
     try:
         text.validate(full=True)
     except pa.ArrowInvalid:
