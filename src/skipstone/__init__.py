@@ -5,7 +5,8 @@
 >>> df.where("user_id = 'u-8814'").show()
 >>> skipstone.last_scan(spark)                              # what was read, what was not, and why
 
-The public names are those of ``__all__``. Each is imported on first use, so that ``import
+The public names are those of ``__all__``, and two packages with functions on single files,
+``skipstone.rewrite`` and ``skipstone.salvage``. Each is imported on first use, so that ``import
 skipstone`` alone loads neither Spark nor Arrow.
 """
 
@@ -52,14 +53,12 @@ __all__ = [
     "ingest",
     "last_scan",
     "read",
-    "rewrite",
-    "salvage",
     "skip",
     "watch",
     "write_table",
 ]
 
-# Where each name is defined; two names are packages, with functions on single files.
+# Where each name is defined.
 _HOMES = {
     "Decryption": "skipstone.parquet.encryption.decryption",
     "Encryption": "skipstone.parquet.encryption.encryption",
@@ -99,4 +98,4 @@ if not TYPE_CHECKING:  # a type checker knows the names from above, and so sees 
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *__all__})
+    return sorted({*globals(), *__all__, *_PACKAGES})
