@@ -20,7 +20,7 @@ V = TypeVar("V")
 
 
 class LruCache(Generic[K, V]):
-    """At most ``most`` values, of at most ``most_bytes`` together as ``size`` measures them.
+    """Holds at most ``most`` values, and at most ``most_bytes`` as ``size`` measures them.
 
     The newest value stays however large it is. ``growing`` values are measured again whenever one
     is added; the sizes of others are added up once.
@@ -48,7 +48,7 @@ class LruCache(Generic[K, V]):
         return len(self._values)
 
     def get(self, key: K) -> V | None:
-        """The value of ``key``, which is then the most recently used."""
+        """The value of ``key``, which becomes the most recently used; ``None`` if there is none."""
         with self._lock:
             found = self._values.get(key)
             if found is not None:
@@ -56,7 +56,7 @@ class LruCache(Generic[K, V]):
             return found
 
     def put(self, key: K, value: V) -> V:
-        """Keeps ``value`` in place of any other of this key, and returns it."""
+        """Keeps ``value`` for ``key``, in place of an older one, and returns it."""
         with self._lock:
             self._remove(key)
             return self._add(key, value)
@@ -71,7 +71,7 @@ class LruCache(Generic[K, V]):
             return self._add(key, value)
 
     def pop(self, key: K) -> V | None:
-        """Drops ``key`` and returns its value."""
+        """Drops ``key`` and returns its value, ``None`` if there is none."""
         with self._lock:
             return self._remove(key)
 

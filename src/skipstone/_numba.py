@@ -9,9 +9,9 @@ for it. ``CompiledKernels`` states that rule as data. Work has any unit (bytes, 
     numba is imported already   load for ``share`` of these
     the kernels are loaded      use them for calls of ``least`` and more
 
-The total bounds the loss: the plain twins cost at most as much as the loading, so the process takes
-at most twice the time of one that knew all its work in advance. ``NUMBA_DISABLE_JIT`` keeps every
-kernel plain. So does a module that fails to load.
+``total`` is chosen so that the plain twins cost at most as much as the loading. So the process
+takes at most twice the time of one that knew all its work in advance. ``NUMBA_DISABLE_JIT`` keeps
+every kernel plain. So does a module that fails to load.
 
 A module of kernels is named by a string: it imports its plain twin, the twin does not import it.
 
@@ -97,7 +97,7 @@ class CompiledKernels(Generic[K]):
         return self._load_or_none() if pays else None
 
     def may_load(self, work: float) -> bool:
-        """Whether they are loaded, or may be after so much more work."""
+        """Whether the kernels are loaded, or may be after ``work`` more."""
         if self.disabled:
             return False
         return self.is_loaded or self.spent + work >= min(self.once, self.total) * self.share
@@ -110,7 +110,7 @@ class CompiledKernels(Generic[K]):
         return self._loaded
 
     def _load_or_plain(self, plain: K) -> K | None:
-        """``None`` while a child compiles them."""
+        """The kernels, each with its plain twin; ``None`` while a child process compiles them."""
         choice = _OrPlain.of(self.module)
         if self._mixed is None:
             self._mixed = choice.mixed(self.load(), plain)
@@ -180,11 +180,11 @@ def _compiled(module: str) -> Any:
 
 
 class _ExitingError(Exception):
-    """The process ends."""
+    """Ends the thread or child that compiles, because the process that needs the kernels ends."""
 
 
 class _UntilExit:
-    """Kernels that are no longer called once the main thread has ended."""
+    """Wraps kernels: a call raises ``_ExitingError`` once the main thread has ended."""
 
     def __init__(self, kernels: Any) -> None:
         self._kernels = kernels
@@ -204,7 +204,7 @@ class _UntilExit:
 
 
 class _NotOnDiskError(Exception):
-    """A kernel would be compiled, and kept in ``folder``."""
+    """Raised in place of compiling a kernel that ``folder`` would keep."""
 
     def __init__(self, folder: str) -> None:
         super().__init__(folder)
@@ -239,7 +239,7 @@ def _listen(check: Callable[[str], None]) -> None:
 
 
 def _from_disk_alone(kernel: Callable[..., Any], *arguments: Any) -> Any:
-    """Calls it; raises ``_NotOnDiskError`` in place of compiling what a child could compile."""
+    """Calls ``kernel``; raises ``_NotOnDiskError`` instead of compiling what a child could."""
     if not is_imported() or _interpreter() is None:
         return kernel(*arguments)
     _listen(_refuse)
@@ -270,7 +270,7 @@ class _OrPlain:
         return self._child is not None and not self._has_compiled
 
     def mixed(self, kernels: Any, plain: Any) -> Any:
-        """The same dataclass with calls that decide which of the two they call."""
+        """The same dataclass, whose fields call the kernel or its plain twin."""
         names = [each.name for each in fields(kernels)]
         calls = [self._call(getattr(kernels, name), getattr(plain, name)) for name in names]
         return type(kernels)(**dict(zip(names, calls, strict=True)))
@@ -304,7 +304,8 @@ class _OrPlain:
 
 @cache
 def _interpreter() -> str | None:
-    """The Python that a child can run. An application that embeds it, or is frozen, has none."""
+    """The Python interpreter for a child; none in an application that embeds Python or is
+    frozen."""
     name = Path(sys.executable or "").name.lower()
     is_python = name.startswith(("python", "pypy")) and not hasattr(sys, "frozen")
     return sys.executable if is_python else None
@@ -315,13 +316,13 @@ _CHILD: Final = (
     "import sys; sys.path[:] = sys.argv[4:]; from skipstone import _numba; "
     "_numba.compile_to_disk(*sys.argv[1:4])"
 )
-# Seconds between two looks at whether another process has ended.
+# Seconds between two checks of whether another process has ended.
 _LOOK: Final = 0.1
 _NICE: Final = 10
 
 
 def _compile_in_child(module: str, folder: str) -> None:
-    """Returns when the child has ended, whether or not it succeeded."""
+    """Compiles in a child process; returns when it has ended, whether or not it succeeded."""
     import subprocess
 
     optimize = ["-" + "O" * sys.flags.optimize] if sys.flags.optimize else []
@@ -353,7 +354,7 @@ def _compile_in_child(module: str, folder: str) -> None:
 
 
 def compile_to_disk(module: str, folder: str, parent: str) -> None:
-    """What a child process does: compiles the kernels of ``module``, which numba keeps."""
+    """Runs in the child process: compiles the kernels of ``module``, which numba keeps on disk."""
     import signal
 
     # An interrupt from the keyboard is for the parent.
@@ -379,13 +380,13 @@ def compile_now(module: str) -> None:
 
 
 def _end_without(parent: int) -> None:
-    """Ends this child if its parent has ended; on Windows that is not seen."""
+    """Ends this child if its parent has ended; Windows does not show that."""
     if os.name != "nt" and os.getppid() != parent:
         raise _ExitingError
 
 
 def _wait_for_others(folder: str, parent: int) -> None:
-    """Keeps this folder from other children until this one ends, where the system can do it."""
+    """Waits for the lock of this folder, if there are locks, and holds it until this child ends."""
     with suppress(ImportError, OSError):
         import fcntl
 
@@ -428,9 +429,10 @@ def compile_kernel(
 def compiler_over(*modules: ModuleType, **options: Any) -> Callable[..., Callable[..., Any]]:
     """``compile_kernel`` for kernels that call functions of other ``modules``.
 
-    numba detects stale machine code by the file of the compiled function alone, but hashes what it
-    closes over into the key of its cache. So each kernel closes over checksums of the sources, and
-    over whether accesses are checked. It is not cached where a source cannot be read.
+    numba detects stale machine code only by the file of the compiled function, but the key of its
+    cache includes what the function closes over. So each kernel closes over checksums of the
+    sources, and over whether accesses are checked. A kernel with an unreadable source is not
+    cached.
     """
     from numba import config
 
@@ -454,7 +456,7 @@ def compiler_over(*modules: ModuleType, **options: Any) -> Callable[..., Callabl
 
 @cache
 def _checksum(source: str) -> int | None:
-    """``None`` where it cannot be read."""
+    """The CRC-32 of a file, ``None`` if it cannot be read."""
     try:
         return crc32(Path(source).read_bytes())
     except OSError:

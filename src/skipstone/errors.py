@@ -203,7 +203,8 @@ class PredicateError(SkipstoneError, ValueError):
     def of_name(
         cls, message: str, name: str, names: Sequence[str], hint: str | None = None
     ) -> PredicateError:
-        """For a ``name`` that is none of ``names``; ``hint`` where none of these is near."""
+        """For a ``name`` that is not in ``names``: it proposes the nearest one, else gives
+        ``hint``."""
         from difflib import get_close_matches
 
         near = get_close_matches(name, names, 1)

@@ -45,7 +45,7 @@ def duration(milliseconds: float) -> str:
 
 
 def cut(text: str, most: int) -> str:
-    """The text, or ``most`` characters of it."""
+    """The text, cut to ``most`` characters with an ellipsis at the end."""
     return text if len(text) <= most else f"{text[: most - 1]}…"
 
 

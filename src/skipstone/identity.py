@@ -126,7 +126,7 @@ def local_etag(stat: os.stat_result) -> str:
 
 
 def etag_of(inode: int, changed: int) -> str:
-    """As ``local_etag``, of both numbers."""
+    """As ``local_etag``, from the inode and the change time in nanoseconds."""
     return f"{inode}-{changed}"
 
 
@@ -185,6 +185,5 @@ class ObjectId:
 
 
 def canonical_json(value: object) -> str:
-    """The text of a document. Keys are sorted, because their order has no meaning: equal documents
-    have equal texts."""
+    """``value`` as compact JSON with sorted keys: equal documents have equal texts."""
     return json.dumps(value, ensure_ascii=False, separators=(",", ":"), sort_keys=True)

@@ -23,8 +23,8 @@ def main(arguments: list[str]) -> None:
     if not arguments or arguments[0] in ("-h", "--help"):
         print(_USAGE, file=sys.stdout if arguments else sys.stderr)
         sys.exit(0 if arguments else 2)
-    # Python has put a directory first on the path: that of this file, whose modules would hide
-    # those of the standard library, or the current one. A script has its own directory there.
+    # Python put the directory of this file, or the current one, first on the path. The modules here
+    # would hide those of the standard library. A script expects its own directory there.
     script = arguments[0]
     sys.path[:1] = [os.path.dirname(os.path.abspath(script))]  # noqa: PTH100, PTH120 - no imports yet
     import logging

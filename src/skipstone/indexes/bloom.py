@@ -1,7 +1,7 @@
 """``bloomfilter``: whether a file may hold a value.
 
 Stored value: a Bloom filter of Spark (``xskipper/format/sketch.py``, version 1), serialised as
-Java does, as in Xskipper's stores. It takes the value's key (``predicate/literals.py``):
+Java does, as in Xskipper's stores. It holds the key of each value (``predicate/literals.py``):
 integers, dates, timestamps and decimals of up to 18 digits as 64-bit integers; floats as the
 sortable integer of the double, so that -0.0 is 0.0 and all NaNs are one; strings as UTF-8; binary
 and longer decimals as bytes. Booleans are refused: a filter over two values proves less than their
@@ -17,7 +17,7 @@ to the smallest half, quarter, … that keeps ``fpp``. A file is left out, with 
 filter at the bound would report more than a quarter of all absent values as present.
 
 **The default ``fpp``** fits the table. A lookup of one value reads ``fpp x N`` of ``N`` files for
-nothing, so a build that is not told ``fpp`` chooses
+nothing, so a build without a given ``fpp`` chooses
 
     fpp = min(0.01, max(0.00001, 1 / N)), of two significant digits
 
@@ -36,13 +36,13 @@ fewer than the best, needs more bits for ``n`` keys and the same ``fpp``,
 | 10,000 | 0.0001 | 22.4 | 19.2, k = 13 |
 | 100,000 and more | 0.00001 | 32.6 | 24.0, k = 17 |
 
-The two hashes of the sketch set a floor: of filters of ``m`` bits about ``1 / m`` of all absent
-values get through whatever ``fpp`` says, so the default is not reached where files have few values.
+The two hashes of the sketch set a floor: a filter of ``m`` bits reports about ``1 / m`` of all
+absent values as present, whatever ``fpp`` is. So files of few values do not reach the default.
 
 The definition then holds both numbers, ``bloom(fpp=0.001, files=1000)``. ``files`` says that
-``fpp`` was chosen, and for what; ``bloom(files=1000)`` asks for the same. A refresh keeps it, so
-that the filters of all files agree. So does another build that is not told ``fpp``, until the
-filters let through more than four files in expectation: then it chooses again.
+``fpp`` was chosen, and for how many files; ``bloom(files=1000)`` asks for the same. A refresh keeps
+both, so that the filters of all files agree. Another build without a given ``fpp`` keeps them too,
+until a lookup would read more than four files for nothing: then it chooses again.
 
 It answers ``=`` and ``IN``, and proves only that a file holds no match.
 """
@@ -125,7 +125,7 @@ class Bloom(PerFile):
         *,
         files: int | None = None,
     ) -> None:
-        """With ``files`` and no ``fpp`` the latter is chosen; with neither, a build chooses."""
+        """Without ``fpp``, ``files`` determines it; without either, the build chooses it."""
         super().__init__(column)
         if files is not None and files < 1:
             raise ValueError(f"files is at least 1, not {files}")
@@ -142,8 +142,8 @@ class Bloom(PerFile):
 
     @property
     def params(self) -> Mapping[str, str]:
-        """``fpp`` and the ``files`` that it was chosen for, as far as they are known, and
-        ``max_bytes`` where it is not the default; by name, as the store has them."""
+        """As the fact store names them: ``fpp`` and the ``files`` that it was chosen for, as far as
+        they are known, and ``max_bytes`` unless it is the default."""
         params = {} if self.files is None else {"files": str(self.files)}
         if not self.awaits_fpp:
             params["fpp"] = repr(self.fpp)
@@ -238,8 +238,8 @@ class Bloom(PerFile):
         return with_nulls(leaf.op, some, np.zeros_like(some), rows.rows, rows.nulls)
 
     def windows(self, leaf: Leaf, values: ManyValues, count: int) -> tuple[I64, I64]:
-        """For each of ``count`` filters, which of the keys lie within the bounds of its file: the
-        first, and the one after the last."""
+        """Which of the ascending keys lie within the bounds of each file: for each of ``count``
+        filters the first key, and the one after the last."""
         first, last = np.zeros(count, np.int64), np.full(count, len(values), np.int64)
         assert self.stored is not None
         for other in self.same_column:
@@ -271,7 +271,7 @@ def fpp_for(files: int) -> float:
 
 
 def items_of(leaf: Leaf) -> Items:
-    """What a filter was given for the values of a leaf."""
+    """The keys that builds put into filters for the values of a leaf."""
     keys = keys_among(leaf)
     if isinstance(keys.data, np.ndarray) or not isinstance(leaf.values, tuple):
         return keys.data
@@ -298,7 +298,7 @@ class BloomBuilder(Builder):
         self.kernels: HashKernels = NUMPY
         self.pairs: list[Pairs] = []
         self.held = 0
-        # Once pairs are too many: a filter at the bound, which contains them.
+        # Once there are too many pairs: a filter of the largest size, which contains them.
         self.words: Bits | None = None
 
     @property
@@ -323,7 +323,8 @@ class BloomBuilder(Builder):
             self._relieve()
 
     def _relieve(self) -> None:
-        """Make room: drop repeats where they are many, else change to a filter at the bound."""
+        """Frees memory: drops repeats if they are many, else changes to a filter of the largest
+        size."""
         if self.words is None:
             if 2 * estimate_distinct(self.pairs, self.kernels) < self.held:
                 self.pairs = [distinct(np.concatenate(self.pairs))]
@@ -357,8 +358,8 @@ class BloomBuilder(Builder):
         return np.zeros(1 << ((self.max_bytes // 8).bit_length() - 1), np.uint64)
 
     def folded(self, *others: BloomBuilder) -> SketchFilter:
-        """The filter at the bound, with what ``others`` of equal parameters have, as small as
-        ``fpp`` allows."""
+        """The filter of the largest size, merged with those of ``others`` (of equal parameters),
+        then folded as small as ``fpp`` allows."""
         words, hashes = self._bound(), sized(_MANY, self.fpp)[1]
         for each in (self, *others):
             if each.words is not None:
@@ -420,7 +421,7 @@ _CHUNK, _SEGMENT = 1 << 15, 1 << 25
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HashKernels:
-    """The operations of the module.
+    """Spark's two Murmur3 hashes of a value as a pair: one uint64, the first hash in the high half.
 
     - ``longs(values)``: pairs of int64 values;
     - ``texts(data, offsets)``: pairs of the byte strings ``data[offsets[i]:offsets[i + 1]]``;
@@ -435,7 +436,7 @@ class HashKernels:
 
 
 def distinct_pairs(parts: Sequence[Pairs], kernels: HashKernels) -> int:
-    """The number of distinct pairs among all ``parts``, as the module says."""
+    """The number of distinct pairs among all ``parts``: exact for at most 65,536 pairs."""
     total = sum(map(len, parts))
     if total <= _EXACT:
         return len(distinct(np.concatenate(parts))) if parts else 0
@@ -443,7 +444,7 @@ def distinct_pairs(parts: Sequence[Pairs], kernels: HashKernels) -> int:
 
 
 def estimate_distinct(parts: Sequence[Pairs], kernels: HashKernels) -> int:
-    """The number of distinct pairs by linear counting."""
+    """The number of distinct pairs by linear counting: from the empty places of a bitmap."""
     size = max(_LEAST_MAP, 1 << (sum(map(len, parts)) - 1).bit_length())
     free = max(size - kernels.occupied(parts, size), 1)
     return round(size * math.log(size / free))

@@ -85,7 +85,7 @@ SWAP = 56
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SliceGroup:
-    """The filters of one size; see the module. ``members`` is ``None`` where all rows are."""
+    """The filters of one size; see the module. ``members`` is ``None`` if every row is a member."""
 
     version: int
     seed: int
@@ -138,14 +138,14 @@ class SliceColumn:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SliceDirectory:
-    """What the slices of the part ``part``, of ``rows`` fact rows, hold."""
+    """The directory of the slices of the part ``part``, which has ``rows`` fact rows."""
 
     part: str
     rows: int
     columns: tuple[SliceColumn, ...]
 
     def to_bytes(self) -> bytes:
-        """The directory with its tail, as it ends an object."""
+        """The directory and the tail: the end of an object."""
         text = json.dumps({"version": VERSION, **asdict(self)}, ensure_ascii=False).encode()
         return text + TAIL.pack(len(text), zlib.crc32(text), MAGIC)
 
@@ -183,7 +183,7 @@ class SliceDirectory:
         return made
 
     def _check(self, end: int) -> None:
-        """``ValueError`` unless all sections lie before ``end`` and no row is in two groups."""
+        """``ValueError`` unless all sections lie before ``end`` and all counts are possible."""
         if len(self.columns) > _MOST_COLUMNS:
             raise ValueError(f"{len(self.columns):,} columns")
         for column in self.columns:
@@ -376,7 +376,7 @@ def _transposed(chunk: BlobChunk, rows: NDArray[np.int64], words: int) -> Iterat
 
 
 def _transpose_bits(x: NDArray[np.uint64]) -> NDArray[np.uint64]:
-    """Each word as an 8 x 8 bit matrix, transposed: bit f of byte b is bit b of byte f before."""
+    """Each word as an 8 x 8 bit matrix, transposed: bit f of byte b was bit b of byte f."""
     for shift, mask in (
         (7, 0x00AA00AA00AA00AA),
         (14, 0x0000CCCC0000CCCC),

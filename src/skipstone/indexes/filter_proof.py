@@ -1,4 +1,4 @@
-"""Whether the Bloom filters of a file hold all values of its columns: for ``check --deep``.
+"""Checks that the Bloom filters of a file hold all values of its columns, for ``check --deep``.
 
 A filter is correct if each bit that a value of the file needs is set. So a proof is built from the
 values in the same way as the filter, and in the size of the stored one. Each bit of the proof must
@@ -54,9 +54,8 @@ COMPARED = "compared"
 
 
 class FilterProof(Index):
-    """Proves the filters that ``index`` has for one file: ``filter``, and those of its row groups.
-    It is built over the values of the file like an index, and collects in ``untrue`` what the
-    filters lack."""
+    """Checks the filters that ``index`` has for one file: ``filter``, and those of its row groups.
+    A build over the values of the file collects in ``untrue`` what the filters lack."""
 
     name = "proof"
 
@@ -75,7 +74,7 @@ class FilterProof(Index):
 
     @property
     def filters(self) -> int:
-        """Filters that it compares."""
+        """The number of filters that it compares."""
         groups = 0 if self.groups is None else int((self.groups[0].table >= 0).sum())
         return groups + (self.filter is not None)
 
@@ -102,7 +101,7 @@ class FilterProof(Index):
             self.untrue.append(text)
 
     def said(self, values: pa.Array, type: pa.DataType) -> list[str]:
-        """What is wrong, with the first of the file's ``values`` that its filter lacks."""
+        """The problems found, with the first of the file's ``values`` that its filter lacks."""
         if not self.untrue or not len(values) or not self._lacks(values, type):
             return self.untrue
         while len(values) > 1:
@@ -122,7 +121,7 @@ class FilterProof(Index):
 
 
 class _NeededBits(BloomBuilder):
-    """The bits that values need in a filter of the size of ``stored``."""
+    """Collects the bits that values need in a filter of the size of ``stored``."""
 
     def __init__(self, type: pa.DataType, stored: SketchFilter) -> None:
         super().__init__(type, 0.5, 64, _BUDGET)

@@ -13,9 +13,9 @@ Stored value: ``struct<min: T, max: T>``, T the column's type, as in Xskipper's 
 ``nulls``: the null count of a column. The fact store keeps null and row counts of each indexed
 column in columns of their own (``Stored.nulls``, ``Stored.rows``), so this evidence exists for each
 of them; the stored value repeats the null count. ``IS NULL`` and ``IS NOT NULL`` are
-exact for files that are all null or have no nulls. A file of nothing but nulls holds no match for
-any leaf on values, and every one of its rows matches ``NOT (c <=> v)``. A column that a data file
-lacks is all null there.
+exact for files that are all null or have no nulls. In a file of only nulls, no row matches a leaf
+on values, and every row matches ``NOT (c <=> v)``. A column that a data file lacks is all null
+there.
 """
 
 from __future__ import annotations

@@ -28,8 +28,8 @@ if TYPE_CHECKING:
 #: the group of the entry points
 GROUP = "skipstone.indexes"
 
-# The built-in kinds by module, class and names, of which the first is shown to users. A query loads
-# only those that it needs.
+# The built-in kinds: module, class and names. Users see the first name. A query loads only the
+# modules that it needs.
 _HOUSE: tuple[tuple[str, str, tuple[str, ...]], ...] = (
     ("indexes.minmax", "MinMax", ("minmax", "min_max")),
     ("indexes.valuelist", "ValueList", ("valuelist", "value_list", "values")),
@@ -173,7 +173,7 @@ def _points_on(path: tuple[str, ...]) -> tuple[metadata.EntryPoint, ...]:
 
 
 def _load(name: str) -> type[Index] | str | None:
-    """The class, or the reason why it does not load; ``None`` where no package names it."""
+    """The class from another package, or why it does not load; ``None`` if no package has it."""
     points = [point for point in _points() if point.name == name]
     if not points:
         return None

@@ -47,7 +47,7 @@ if TYPE_CHECKING:
 
 
 MAGIC: Final = b"SKRG"
-#: the versions the versions of filters of whole row groups, and of parts
+#: the versions of filters of whole row groups, and of parts
 VERSION, OF_PARTS = 1, 2
 #: the bits, and the bytes, of a block of one row group
 BITS: Final = 512
@@ -90,8 +90,7 @@ def places(keys: Keys, blocks: int, hashes: int) -> tuple[I64, I64]:
 
 
 def count_distinct(parts: Sequence[Keys]) -> int:
-    """About how many distinct keys there are: few are counted exactly, many are estimated by those
-    with some hashes."""
+    """About how many distinct keys there are: exact for few keys, else from a sample by hashes."""
     total = sum(map(len, parts))
     shift = max(0, (total // _COUNTED).bit_length() - 1)
     some = [each if not shift else each[_mix(each) >> np.uint64(64 - shift) == 0] for each in parts]
@@ -110,7 +109,7 @@ class GroupFilter:
 
 
 class FilterBits:
-    """Makes a filter of about ``count`` keys for ``fpp`` in at most ``most`` bytes, key by key."""
+    """Builds a filter of about ``count`` keys for ``fpp`` in at most ``most`` bytes."""
 
     def __init__(self, count: int, most: int, fpp: float) -> None:
         self.hashes = min(_MOST_HASHES, max(1, round(-math.log2(fpp))))
@@ -193,7 +192,7 @@ def to_bytes(
 
 @dataclass(frozen=True, slots=True, eq=False)
 class GroupTable:
-    """Filters of equal size: ``lanes`` of them, from ``start`` of the bytes on."""
+    """Filters of equal size: ``lanes`` of them, from byte ``start`` on."""
 
     start: int
     blocks: int
@@ -250,7 +249,7 @@ class GroupFilters:
         return np.asarray(np.add.reduceat(self.rows, self.begins) if len(self.rows) else self.rows)
 
     def of_groups(self, flags: Flags) -> Flags:
-        """For each row group, whether the flag of any part is set."""
+        """For each row group, whether the flag of any of its parts is set."""
         return np.logical_or.reduceat(flags, self.begins) if len(flags) else flags
 
     @classmethod

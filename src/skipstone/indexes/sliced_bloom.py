@@ -49,8 +49,8 @@ _MOST_FILTERS = 1 << 30
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
 class AskedGroup:
-    """One group of slices: its object, the number of its part, and its rows among those of
-    ``Stored``: a run, or one by one."""
+    """One group of slices: the ``path`` of its object, the number of its part, and the rows of its
+    members in ``Stored``: a slice, or positions."""
 
     path: str
     part: int
@@ -65,8 +65,8 @@ class AskedGroup:
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
 class AskedPart:
-    """The filters of one part: its rows ``first`` to ``last`` among those of ``Stored``; the
-    filters of its rest with their rows; and how to read all of its filters, of ``nbytes``."""
+    """The filters of one part: its rows ``first`` to ``last`` of ``Stored``; the ``rest`` (rows and
+    filters); and ``read``, which reads all of its filters, ``nbytes`` in total."""
 
     name: str
     first: int
@@ -183,7 +183,7 @@ class SlicedBloom(Bloom):
         return found
 
     def _some(self, leaf: Leaf, blobs: BlobColumn) -> BoolArray:
-        """The same for whole filters."""
+        """The filters that may have a match, from whole filters."""
         return blobs.might_contain_any(items_of(leaf))
 
     # -- what they say -----------------------------------------------------------------------------
@@ -233,7 +233,7 @@ class SlicedBloom(Bloom):
         return with_nulls(leaf.op, some, np.zeros_like(some), rows.rows, rows.nulls)
 
     def _flags(self, leaf: Leaf, group: AskedGroup, places: NDArray[np.int64]) -> BoolArray | str:
-        """Per member: whether its filter may have a match; or what is wrong with the slices.
+        """Per member: whether its filter may have a match; a text where the slices are damaged.
 
         ``places``: a row of positions per item.
         """
@@ -286,11 +286,11 @@ class SlicedBloom(Bloom):
 
 
 class _Lost(Exception):
-    """What is wrong with slices."""
+    """Slices that are damaged or were not read; the text says why."""
 
 
 class SlicedText(SlicedBloom):
-    """The same for grams and tokens; ``kind`` is their definition."""
+    """Slices of the filters of grams and tokens; ``kind`` is their definition."""
 
     cost = 10.5
     ops = TextIndex.ops
@@ -299,7 +299,7 @@ class SlicedText(SlicedBloom):
     def __init__(self, kind: TextIndex) -> None:
         super().__init__(kind.column)
         self.kind = kind
-        # A plan may ask both, and usage distinguishes them.
+        # A plan may use slices and whole filters, and usage statistics distinguish them.
         self.name = f"{kind.name} slices"
 
     def _says(self, leaf: Leaf) -> bool:

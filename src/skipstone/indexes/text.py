@@ -8,8 +8,9 @@ grams or tokens of all texts of a file. A text that matches ``LIKE '%abcd%'`` co
 
 ``ngram(n=3, long=6)`` has all runs of ``n`` and of ``long`` code points. The 3-grams of a random id
 of 32 characters all occur in other ids, but its 6-grams hardly do. If the filter would be too full
-with long grams, a file has only the short ones, and the keys of ``SHORT_ALONE`` mark such a filter.
-Without this mark, a filter that lacks a long gram would not prove its absence.
+with long grams, a file has only the short ones, and the keys ``i 2^40`` for ``i`` from 1 to 16
+(``SHORT_ALONE``) mark such a filter. Only a filter without this mark proves the absence of a long
+gram.
 
 ``tokens`` has the runs of token characters. A pattern needs a token only if it shows both of its
 ends: ``LIKE '% timeout %'`` does, ``LIKE '%timeout%'`` does not, because ``timeouts`` matches too.
@@ -98,8 +99,8 @@ F = TypeVar("F", BoolArray, "NDArray[np.uint8]")
 
 
 def some_of(asked: Asked, among: F, holding: Callable[[range, F], F]) -> F:
-    """Which of ``among`` may have any of the texts; ``holding`` says which of some files hold all
-    keys of a range."""
+    """Which files of ``among`` may have any of the texts. ``holding(keys, some)`` says which of
+    ``some`` files have all keys of that range."""
     found = among & ~among
     for keys, long in asked.texts:
         some = holding(keys, among & ~found)
@@ -111,7 +112,7 @@ def some_of(asked: Asked, among: F, holding: Callable[[range, F], F]) -> F:
 
 
 def some_in(asked: Asked, blobs: BlobColumn, among: BoolArray) -> BoolArray:
-    """Which of the filters ``among`` all may have a match."""
+    """Which of the filters in ``among`` may have a match."""
     keys = asked.keys.view(np.int64)
     return some_of(
         asked,
@@ -199,11 +200,11 @@ class TextIndex(PerFile):
 
     @abstractmethod
     def needed(self, codes: Codes, run: Run) -> tuple[Keys, Keys]:
-        """The keys that a text with this run has; and those of long grams."""
+        """The keys that every text with this run has: short grams or tokens, and long grams."""
 
     @abstractmethod
     def lacks(self, leaf: Leaf) -> str:
-        """Why a pattern needs no key."""
+        """Why a pattern needs no key, for ``explain``."""
 
     def stored_type(self, type: pa.DataType) -> pa.DataType:
         """``binary``, for texts."""
@@ -424,7 +425,7 @@ class TextBuilder(BloomBuilder):
             if self.groups.at_begin:
                 some = values.slice(at, min(self.groups.left, _SAMPLE))
                 self.groups.divide(stored_bytes(some) / len(some))
-                if sum(map(bool, self.groups.rows)) == 1:  # it would equal the file's filter
+                if sum(map(bool, self.groups.rows)) == 1:  # its filter would equal the file's
                     self.groups = None
                     self._add(chunk if not at else Chunk(values.slice(at)))
                     return

@@ -49,7 +49,7 @@ if TYPE_CHECKING:
 
 #: a file with less text has no filters of its row groups: it is read at once
 LEAST_TEXT: Final = 1 << 20
-#: the text of a row group that is divided into parts; about that of a part, and the most parts
+#: bytes of text: of a row group that is divided into parts, and about of a part; the most parts
 LARGE: Final = 16 << 20
 PART: Final = 2 << 20
 MOST_PARTS: Final = 64
@@ -69,8 +69,8 @@ _MOST_SAID: Final = 4_096
 
 @dataclass(frozen=True, eq=False)
 class Asked:
-    """The keys of a leaf, and for each of ``texts`` the places of the keys that it needs, and of
-    those of long grams. The first keys mark a file that has only short grams."""
+    """The keys of a leaf. ``texts`` has for each text the places of the keys that it needs: short
+    grams or tokens, then long grams. The first keys are ``SHORT_ALONE``."""
 
     keys: Keys
     texts: tuple[tuple[range, range], ...]
@@ -131,7 +131,7 @@ class _Grams:
         return 16 * self.held > budget
 
     def relieve(self, part: float, most: int, fpp: float) -> None:
-        """Frees memory when ``part`` of the row group is read: the rest is like it."""
+        """Frees memory after ``part`` (0 to 1) of the row group; assumes that the rest is alike."""
         self.parts = [np.unique(np.concatenate(self.parts))]
         count, self.held = self.held, len(self.parts[0])
         if 2 * self.held > count:
@@ -141,7 +141,7 @@ class _Grams:
 
 
 class GroupsBuilder:
-    """Collects the filters of the row groups of one file, of these rows each."""
+    """Collects the filters of the row groups of one file, which have these ``rows`` each."""
 
     def __init__(self, limits: GroupLimits, rows: Sequence[int], budget: int) -> None:
         self.limits, self.rows, self.budget = limits, list(rows), budget
@@ -172,8 +172,7 @@ class GroupsBuilder:
         return not self._read and at < len(self.rows) and not (at and self.more[at - 1])
 
     def divide(self, nbytes: float) -> None:
-        """Divides the row group that begins into parts if it is large: a row has about this much
-        text."""
+        """Divides the next row group if it is large; ``nbytes`` is about the text of a row."""
         at = len(self.filters)
         rows, group = self.rows[at], at - sum(self.more[:at])
         page = self.pages[group] if group < len(self.pages) else 0
@@ -190,8 +189,8 @@ class GroupsBuilder:
         self._grams[which].take(keys)
 
     def advance(self, rows: int, nbytes: int) -> bool:
-        """All keys of this many more rows, with this much text, were added. True at the end of a
-        row group."""
+        """Call it after all keys of ``rows`` more rows were added, which have ``nbytes`` of text.
+        Returns True at the end of a row group."""
         self._read, self._bytes = self._read + rows, self._bytes + nbytes
         total = self.rows[len(self.filters)]
         if self._read < total:
@@ -249,8 +248,8 @@ class GroupsBuilder:
         return None if found.fpp > self.limits.worthless else found
 
     def finish(self, nbytes: int) -> tuple[bytes, int] | None:
-        """The filters of a file with this much text, and the length of their head; ``None`` if it
-        has no filters."""
+        """The filters of a file with ``nbytes`` of text, and their head's length; ``None`` if
+        none."""
         whole = len(self.filters) == len(self.rows) > 1
         if nbytes < LEAST_TEXT or not whole or not any(each is not None for each in self.filters):
             return None
@@ -328,7 +327,7 @@ class TextGroups(Index):
         return PLACE
 
     def build(self, type: pa.DataType, budget: int) -> Builder:
-        """The index builds them."""
+        """Raises ``UnsupportedError``: the builder of the index also makes these filters."""
         raise UnsupportedError(f"{self!r} is built with its index")
 
     def read_back(self, stored: Stored) -> Self:

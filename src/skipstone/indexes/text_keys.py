@@ -3,10 +3,10 @@
 A text is a run of code points. The **n-grams** of a text are all runs of ``n`` code points in it.
 Its **tokens** are the longest runs of token characters. The key of a run ``c0 … cm`` is::
 
-    (m + 1) + sum of c_i B^(m - i)      modulo 2^64, for an odd B
+    (m + 1) + sum of c_i B^(m - i)      modulo 2^64, B = 0x9E3779B97F4A7C15
 
 Equal runs have equal keys, so a filter contains the keys of a pattern that occurs. Different runs
-may share a key, which only makes a filter say "maybe".
+may share a key, which only makes a filter less selective.
 
 **Token characters** are, unless others are given: letters and digits of ASCII, and all characters
 from U+00C0 on but × and ÷, U+2000 to U+206F (punctuation) and U+3000 to U+303F. They do not depend
@@ -147,13 +147,13 @@ def codes_of(
 
 
 class Seen:
-    """Leaves out keys that came recently: nearly all repeats, if there are few keys."""
+    """Leaves out keys seen recently: nearly all repeats, if there are few distinct keys."""
 
     def __init__(self, bits: int = _SEEN_BITS) -> None:
         """Remembers the last ``2^bits`` keys, or fewer."""
         self._bits = min(max(bits, 1), _SEEN_BITS)
         self._held = np.zeros(1 << self._bits, np.uint64)
-        self._held[0] = 1  # the place of 0, which was not given yet
+        self._held[0] = 1  # not 0: key 0, whose slot this is, was not seen yet
 
     def fresh(self, keys: Keys) -> Keys:
         """The keys that are not known to be repeats; some may still occur twice."""
@@ -174,7 +174,7 @@ def gram_keys(codes: Codes, offsets: NDArray[np.int64], n: int) -> Iterator[Keys
         return
     whole = np.ones(count, np.bool_)
     for back in range(1, n):
-        # These begin in one text and end in another.
+        # Runs from here would begin in one text and end in another.
         at = offsets[1:] - back
         whole[at[(at >= 0) & (at < count)]] = False
     base = np.uint64(_BASE)
@@ -249,7 +249,7 @@ def token_keys(codes: Codes, starts: NDArray[np.int64], ends: NDArray[np.int64])
 
 
 def _key_of(codes: Codes) -> int:
-    """The sum of the key of one run."""
+    """The sum in the key of one run, without its length."""
     key = 0
     for low in range(0, len(codes), _BLOCK):
         part = codes[low : low + _BLOCK].astype(np.uint64)

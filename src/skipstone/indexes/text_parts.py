@@ -114,7 +114,7 @@ def _divided(of: TextParts, file: int) -> GroupFilters | None:
     place = of.place(file)
     try:
         found = None if place is None else of.head(*place, {})
-    except SkipstoneError:  # the level above has said so
+    except SkipstoneError:  # the row group level has reported it
         return None
     return found if found is not None and found.in_parts else None
 

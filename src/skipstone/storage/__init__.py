@@ -37,8 +37,8 @@ __all__ = [
     "table_format",
 ]
 
-# Names of metadata files: of Hadoop's catalog, and of others.
 _PAIMON_SCHEMA: Final = re.compile(r"schema-\d+")
+# ``v3.metadata.json`` in Iceberg's Hadoop catalog, ``00003-<uuid>.metadata.json`` in others.
 _ICEBERG_METADATA: Final = re.compile(r"(?:v\d+|\d+-.*?)(?:\.gz)?\.metadata\.json(?:\.gz)?")
 
 
@@ -57,8 +57,8 @@ def open_storage(path: str, options: Mapping[str, str] | None = None) -> Storage
 
 
 def _through_hadoop(path: str, options: Mapping[str, str] | None) -> bool:
-    """Whether Hadoop reads the canonical ``path``: also a store whose protocol is that of S3, where
-    no endpoint is given and a session may know the store."""
+    """Whether Hadoop reads the canonical ``path``. It also reads ``oss://`` and ``obs://`` if no
+    options are given and there is a session, whose configuration may name the store."""
     if is_hadoop(path):
         return True
     if options or not path.startswith(("oss://", "obs://")):
@@ -69,8 +69,8 @@ def _through_hadoop(path: str, options: Mapping[str, str] | None) -> bool:
 
 
 def storage_options(path: str, options: Mapping[str, str] | None = None) -> dict[str, str]:
-    """``options``, or for an object store those of the Spark session of this process: its workers
-    have no session."""
+    """``options``; without any, those of an object store by the configuration of this process's
+    Spark session. Spark's workers need them, because they have no session."""
     canonical = canonical_path(path)
     if options or "://" not in canonical or _through_hadoop(canonical, options):
         return dict(options or {})
@@ -81,7 +81,7 @@ def storage_options(path: str, options: Mapping[str, str] | None = None) -> dict
 
 
 def needs_session(path: str, options: Mapping[str, str] | None = None) -> bool:
-    """Whether this process reaches ``path`` through its session, and Spark's workers do not."""
+    """Whether only a process with a Spark session reaches ``path``: Spark's workers do not."""
     canonical = canonical_path(path)
     if not _through_hadoop(canonical, options):
         return False
@@ -110,8 +110,8 @@ def list_files(root: str, options: Mapping[str, str] | None = None) -> Listing:
 
 
 def table_format(root: str, storage: Storage, top: frozenset[str] | None = None) -> str | None:
-    """The name of the table format when ``root`` is a table of Delta Lake, Apache Hudi, Apache
-    Iceberg or Apache Paimon.
+    """The name of the table format if ``root`` is a table of Delta Lake, Apache Hudi, Apache
+    Iceberg or Apache Paimon, else ``None``.
 
     Their directories hold files that are no longer part of the table. Reading all Parquet files
     would give wrong rows. ``top`` is that of a listing of ``root``, which saves requests.

@@ -7,9 +7,9 @@ underscore. Other users may write into that directory. So the name is random, th
 exist before (``O_EXCL``), and only users who may read the files that it is made from can open it
 (``permissions.py``).
 
-The temporary file is locked while it is written. Two writers of one file find each other's by its
-name. An unlocked one was left by a killed writer, and the next writer removes it. Files of other
-users are not touched.
+The temporary file is locked while it is written. Two writers of one file find each other's
+temporary file by its name. An unlocked one was left by a killed writer, and the next writer removes
+it. Files of other users are not touched.
 
 A file with checkpoints is called ``_unfinished-NAME`` while it is written. Its rows can be salvaged
 up to the last checkpoint. So it is never overwritten, and after its first checkpoint an error
@@ -47,7 +47,7 @@ PREFIX: Final = "_tmp-"
 UNFINISHED: Final = "_unfinished-"
 _EXISTING: Final = os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
 _BUFFER: Final = 1 << 20
-# Bytes after which what was written is made durable meanwhile.
+# After this many bytes a thread begins to sync what was written.
 _SYNCED: Final = 64 << 20
 _FOLDER: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC | os.O_NOFOLLOW
 _NEW: Final = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC | os.O_NOFOLLOW
@@ -57,7 +57,7 @@ _LONGEST: Final = 255 - len(PREFIX) - 33
 _RANDOM: Final = re.compile(r"[0-9a-f]{32}")
 #: the name of a temporary file
 TEMPORARY: Final = re.compile(rf"{PREFIX}.+-[0-9a-f]{{32}}", re.DOTALL)
-# File systems without locks: the name is random, so writers do not meet.
+# Errors of file systems without locks. Names are random, so writers do not collide there either.
 _NO_LOCKS: Final = (errno.ENOLCK, errno.ENOTSUP, errno.ENOSYS, errno.EINVAL)
 
 
@@ -85,8 +85,8 @@ class CountingSink:
 class BufferedFile:
     """Writes to a descriptor, and joins small pieces. Its errors name ``path``.
 
-    A thread makes a long file durable while it is written, so that ``sync`` waits for its end
-    alone. Call ``settle`` before the descriptor is closed.
+    A thread syncs a long file while it is written, so that ``sync`` waits only for its last bytes.
+    Call ``settle`` before the descriptor is closed.
     """
 
     def __init__(self, descriptor: int, path: Path) -> None:
@@ -165,8 +165,8 @@ def replace_atomically(
     """Write the new content of ``path``; it replaces the old one when the block ends.
 
     An error in the block leaves the old file unchanged. ``still`` is called before the rename, and
-    may raise too. The new file gets the owner and permissions of the old one, and only users who
-    may read all ``sources``, the files that it is made from, may read it. ``worth_keeping`` is for
+    may raise too. The new file gets the owner and permissions of the old one. Only users who may
+    read all ``sources``, the files that it is made from, may read it. ``worth_keeping`` is for
     files with checkpoints: after an error it says whether the unfinished file stays.
     """
     create = _exclusive if worth_keeping is None else _unfinished
@@ -224,7 +224,7 @@ def temporary_beside(path: Path) -> Iterator[Path]:
 
 
 def _exclusive(path: Path, access: Access) -> tuple[Path, int]:
-    """As ``_created``; an error while another process writes ``path``."""
+    """As ``_created``, but ``SkipstoneError`` while another process writes ``path``."""
     for attempt in range(_ATTEMPTS):
         if attempt:  # two writers that began at once have found each other
             time.sleep(random.uniform(0.001, 0.01))
@@ -313,7 +313,8 @@ def _lock(descriptor: int, place: Path) -> bool:
 
 @contextmanager
 def new_directory(path: Path) -> Iterator[Path]:
-    """Where to write the files of the new directory ``path``: it has them all, or is not there.
+    """Yields the folder to write the files of the new directory ``path`` into. Afterwards ``path``
+    has all of them, or does not exist.
 
     They lie in a locked folder ``_tmp-NAME-<32 hex digits>`` meanwhile. Unlocked ones were left by
     killed writers, and are removed. ``FileExistsError`` where ``path`` exists at the end.
@@ -338,7 +339,7 @@ def new_directory(path: Path) -> Iterator[Path]:
 
 
 def _remove_folders(path: Path) -> None:
-    """Remove the folders of killed writers of the directory ``path``, where locks tell of them."""
+    """Remove the folders of killed writers of the directory ``path``: those without a lock."""
     for folder in path.parent.glob(f"{glob.escape(_stem(path))}*"):
         if not TEMPORARY.fullmatch(folder.name):
             continue
@@ -359,7 +360,7 @@ def remove_temporary(path: Path) -> None:
 
 def left_overs(directory: str | Path) -> dict[Path, OSError | None]:
     """The temporary files in ``directory`` that no process is writing: those of this user, or of
-    any user for root. A file that cannot be opened may be such a file; it has the error."""
+    any user for root. The value is the error of a file that cannot be opened, else ``None``."""
     try:
         names = os.listdir(directory)  # noqa: PTH208 - as above
     except FileNotFoundError:
@@ -377,7 +378,7 @@ def left_overs(directory: str | Path) -> dict[Path, OSError | None]:
 
 
 def _is_being_written(path: Path, but: str) -> bool:
-    """Whether a temporary file of ``path`` other than ``but`` is locked; the rest is removed."""
+    """Whether a temporary file of ``path`` other than ``but`` is locked; removes unlocked ones."""
     stem, locked = _stem(path), False
     try:
         names = os.listdir(path.parent)  # noqa: PTH208 - of many names, few become paths
@@ -401,7 +402,7 @@ def _is_being_written(path: Path, but: str) -> bool:
 
 
 def _is_left_over(place: Path) -> bool:
-    """``OSError`` for a file of this user that cannot be opened."""
+    """Whether no process is writing the temporary file; ``OSError`` if it cannot be opened."""
     try:
         status = place.lstat()
     except FileNotFoundError:

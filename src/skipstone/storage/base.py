@@ -62,15 +62,16 @@ class Storage(Protocol):
         """Whether ``path`` (canonical) is in this storage."""
 
     def list_all(self, prefix: str) -> Listing:
-        """Every object below the directory ``prefix``, also hidden; empty without one."""
+        """Every object below the directory ``prefix``, also hidden ones; empty if there is none."""
 
     def list_files(self, root: str, known: Callable[[], Sequence[str]] | None = None) -> Listing:
-        """The data files below ``root`` (or ``root`` itself, a file), by Spark's rules. ``known``
-        gives paths that should be there, sorted: a store may list between them."""
+        """The data files below ``root`` (or ``root`` itself, if it is a file), by Spark's rules.
+        ``known`` returns paths that should be there, sorted: a store may divide its listing
+        there."""
 
     def summary(self, root: str) -> ObjectId | None:
-        """The identity of ``_metadata`` in the directory ``root``, ``None`` if there is none. It is
-        that of the last ``list_files`` where a request would cost more."""
+        """The identity of ``_metadata`` in the directory ``root``, ``None`` if there is none. A
+        remote storage takes it from its last ``list_files`` of ``root``, if there was one."""
 
     def has_children(self, prefix: str) -> bool:
         """True when the directory ``prefix`` is not empty."""
@@ -85,23 +86,22 @@ class Storage(Protocol):
         """The whole object."""
 
     def read_tail(self, path: str, length: int) -> tuple[ObjectId, memoryview]:
-        """The last ``length`` bytes (all of a shorter object), and their version."""
+        """The version of the object, and its last ``length`` bytes (all of a shorter object)."""
 
     def keep_end(self, version: ObjectId, data: memoryview) -> None:
-        """An object store keeps ``data``, the end of an object, for some time, and takes ranges of
-        the same version from there. These are then read even of an object that is gone or replaced
-        meanwhile."""
+        """A remote storage keeps ``data``, the end of an object, for some time, and takes ranges of
+        the same version from it. So they are read even if the object is gone or replaced."""
 
     def keep_ahead(self, ranges: Sequence[ByteRange], versions: Mapping[str, ObjectId]) -> None:
-        """An object store also reads ``ranges`` of these versions and keeps them."""
+        """A remote storage reads ``ranges`` of these versions and keeps them."""
 
     def read_ranges(
         self, ranges: Sequence[ByteRange], versions: Mapping[str, ObjectId] | None = None
     ) -> dict[ByteRange, memoryview]:
         """The ranges that could be read completely; neighbours are one request.
 
-        A range is left out when its object is gone, too short, or not the version that
-        ``versions`` names for its path. Callers must treat that as: the index cannot help.
+        A range is left out when its object is gone, too short, or not the version that ``versions``
+        names for its path. To callers, a missing range proves nothing.
         """
 
     def spans(self, ranges: Sequence[ByteRange]) -> list[Span]:
@@ -111,27 +111,27 @@ class Storage(Protocol):
         self, path: str, offsets: Sequence[int], into: Sequence[memoryview], version: ObjectId
     ) -> bool:
         """Fills each view with the bytes of this version of the object from its offset on; False
-        where they could not be read, all of them and of this version."""
+        unless all of them could be read, and of this version."""
 
     def open(self, path: str, version: ObjectId | None = None) -> BinaryIO:
         """A seekable file; ``StaleError`` when the object is not ``version``, or is replaced."""
 
     def put(self, path: str, data: bytes | memoryview, sources: Iterable[str] = ()) -> None:
-        """Write an object atomically and durably. Local users who may not read all the local files
-        ``sources`` may not read it either."""
+        """Write an object atomically and durably. Local users may read it only if they may read all
+        local files among ``sources``."""
 
     def delete(self, *paths: str) -> None:
-        """Remove objects, those that exist, durably: a loss of power does not bring them back."""
+        """Remove those objects that exist, durably: a loss of power does not bring them back."""
 
     def remove_empty(self, prefix: str) -> None:
         """Remove the directory ``prefix`` if it is empty."""
 
     def left_overs(self, directory: str) -> dict[str, OSError | None]:
-        """The temporary objects in ``directory`` that a killed ``put`` left. An object that cannot
-        be opened may be one; it has the error."""
+        """The temporary objects in ``directory`` that a killed ``put`` left. The value is the error
+        of an object that cannot be opened, else ``None``."""
 
     def now(self) -> int:
-        """Nanoseconds since the epoch: for local files by the clock that sets mtimes."""
+        """Nanoseconds since the epoch, by the clock of this machine."""
 
 
 def is_current(storage: Storage, version: ObjectId) -> bool:
@@ -263,7 +263,7 @@ R = TypeVar("R")
 class Meter:
     """``requests`` and ``bytes_read`` so far, and the ``paths`` that were read.
 
-    A request reads consecutive bytes; a look at a file's identity does not count. ``outer`` counts
+    A request reads consecutive bytes; asking for a file's identity does not count. ``outer`` counts
     the same reads.
     """
 
@@ -290,7 +290,7 @@ class Meter:
 
     @property
     def bytes_of_objects(self) -> int:
-        """Bytes of the objects that were read, each counted once, however often it was read."""
+        """Bytes that were read, each byte of an object counted once, however often it was read."""
         total = 0
         for ranges in self._read.values():
             end = 0

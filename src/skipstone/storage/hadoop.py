@@ -44,7 +44,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
 
-# How many reads run at a time: each takes a thread here, and one of the JVM or of a server.
+# How many reads run at a time: each takes a thread here, and another in the JVM or in a server.
 _AT_ONCE: Final = 8
 _READABLE: Final = "check the address, and that this user may read it"
 # Nanoseconds after which a temporary file belongs to no running writer.
@@ -52,7 +52,7 @@ _LEFT_OVER: Final = 86_400 * 10**9
 
 
 class HadoopStorage(RemoteReads):
-    """The filesystem of ``base`` (``hdfs://host:8020``), through ``files``."""
+    """The filesystem at ``base`` (``hdfs://host:8020``), through ``files``."""
 
     at_once = _AT_ONCE
 
@@ -152,8 +152,8 @@ class HadoopStorage(RemoteReads):
         self.requests += 1
         found = self.files.read(path, offset, length)
         count_read(path, offset, len(found))
-        # An opened file stays the same version. So the version is compared after the file was
-        # opened: a file that was replaced before or meanwhile differs.
+        # An open file stays the same version. So the version is compared after the read: it differs
+        # if the file was replaced before it or meanwhile.
         if version is not None and not version.same_version(self.stat(path)):
             raise StaleError(f"{path} is not the version that was listed")
         return found
@@ -256,7 +256,7 @@ def _way(base: str, options: Mapping[str, str]) -> HadoopFiles:
 
 
 def has_libhdfs() -> bool:
-    """Whether Arrow would find libhdfs: where it is told to, in Hadoop's home, or on the system."""
+    """Whether Arrow would find libhdfs: in ``ARROW_LIBHDFS_DIR``, or below ``HADOOP_HOME``."""
     names = [("ARROW_LIBHDFS_DIR", ""), ("HADOOP_HOME", "lib/native")]
     for variable, below in names:
         folder = os.environ.get(variable)

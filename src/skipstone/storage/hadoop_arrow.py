@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 class ArrowFiles:
-    """``HadoopFiles`` of ``base`` over a filesystem of Arrow's."""
+    """``HadoopFiles`` at ``base`` over Arrow's filesystem."""
 
     needs_session = False
     appears_whole = False
@@ -50,7 +50,7 @@ class ArrowFiles:
         return path[len(self.base) :] or "/"
 
     def _outside(self, path: str) -> str:
-        """The canonical path for ``path`` as Arrow lists it: with or without the address, and the
+        """The canonical path for ``path`` as Arrow lists it, which may lack the address and the
         first slash."""
         return f"{self.base}/{path.removeprefix(self.base).lstrip('/')}"
 

@@ -48,13 +48,13 @@ class HadoopFiles(Protocol):
         """Whether the directory has entries."""
 
     def read(self, path: str, offset: int, length: int | None) -> memoryview:
-        """``length`` bytes from ``offset``, fewer at the end; ``None`` for all."""
+        """``length`` bytes from ``offset``, fewer at the end; ``None`` for all bytes from there."""
 
     def create(self, path: str, data: memoryview, *, overwrite: bool) -> None:
-        """A file with this content, synced; its directories are made."""
+        """Write a file with this content, sync it, and make its directories."""
 
     def rename(self, source: str, target: str, *, overwrite: bool) -> None:
-        """In one step; ``FileExistsError`` where there is a ``target`` and no ``overwrite``."""
+        """Rename in one step; ``FileExistsError`` if ``target`` exists, unless ``overwrite``."""
 
     def delete(self, path: str) -> None:
         """Remove a file or an empty directory, if it exists."""

@@ -30,7 +30,7 @@ _KNOWN: WeakKeyDictionary[Any, dict[str, JvmFiles]] = WeakKeyDictionary()
 
 
 class JvmFiles:
-    """``HadoopFiles`` of ``base``; Hadoop keeps one ``FileSystem`` for it and the user too."""
+    """``HadoopFiles`` at ``base``. Hadoop caches one ``FileSystem`` for each address and user."""
 
     needs_session = True
 

@@ -73,13 +73,13 @@ class Listing:
     one text or ``None`` per file, or is ``None`` where the source has none at all. ``empty`` counts
     files of 0 bytes, which are left out, as Spark does. ``recursive`` says that no folder gives a
     partition column (``files_of_table``), and ``outside`` counts the files below ``root`` that are
-    not part of the table. ``top`` are the names directly below ``root``, hidden ones among them,
-    those of folders with a slash; ``None`` where the source did not see them. ``folder_values`` has
-    one Arrow array ``(n,)`` per partition column where a catalog has the values, and not the names
-    of the folders.
+    not part of the table. ``top`` are the names directly below ``root``, hidden ones included,
+    those of folders with a slash; ``None`` where the source does not report them. ``folder_values``
+    has one Arrow array ``(n,)`` per partition column if a catalog gives the values, instead of the
+    names of the folders.
     """
 
-    #: whether it knows the snapshot of a table with a ``_txn``
+    #: whether the listing is a snapshot of a table with a ``_txn``
     is_snapshot: ClassVar[bool] = False
 
     root: str
@@ -330,15 +330,15 @@ class Names:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Directory:
-    """``names`` are all entries in the order of the directory, ``visible`` those that are not
-    hidden, with their ``etags``; ``state`` is int64 ``(5, visible)``, see ``_state``."""
+    """One directory. ``names`` are all entries in its order, ``visible`` those that are not hidden,
+    with their ``etags``; ``state`` holds int64 rows as in ``_state``."""
 
     path: str
     names: list[str]
     visible: list[str]
     etags: list[str]
     state: IntArray
-    #: the same names for statx(2), once they were used
+    #: ``visible`` as statx(2) takes them, once they were used
     _names: list[Names] = field(default_factory=list)
 
     @classmethod
@@ -348,7 +348,7 @@ class Directory:
         return cls(path, names, names if visible == names else visible, etags, _state(states))
 
     def is_unchanged(self) -> bool:
-        """Whether it still has the same entries, with the same versions of the same files."""
+        """Whether the directory still has the same entries, with the same versions of the files."""
         try:
             descriptor = os.open(self.path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         except OSError:
@@ -374,7 +374,7 @@ class Directory:
                 found[1:, (found[0] & 0o170000) == 0o040000] = 0
                 return found
         started = time.perf_counter()
-        # By names below an open directory: a third less than by whole paths.
+        # Names below an open directory take a third less time than whole paths.
         states: list[int] = []
         for name in self.visible:
             states += state_of(os.stat(name, dir_fd=descriptor))
@@ -389,7 +389,7 @@ def state_of(found: os.stat_result) -> tuple[int, int, int, int, int]:
 
 
 def _state(states: list[int]) -> IntArray:
-    """The numbers of ``state_of``, of one file after another, as rows.
+    """The numbers of ``state_of``, given file after file, as int64 ``(5, files)``.
 
     For a directory only the mode counts: its entries have a state of their own.
     """

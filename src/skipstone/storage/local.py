@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
 # Roots whose last walk is cached.
 _ROOTS = 4
-# How often the end of a file is read if the file changes meanwhile.
+# The most attempts to read the end of a file that changes meanwhile, and to write a file.
 _ATTEMPTS = 3
 # Views that one call fills; Linux takes 1,024.
 _MOST_VIEWS = 512
@@ -228,7 +228,7 @@ class LocalStorage:
         spans: Iterable[tuple[int, int, int, int]],
         expected: ObjectId | None,
     ) -> dict[ByteRange, memoryview]:
-        """The ranges of one file; none where it is another version, or changes meanwhile."""
+        """The ranges of one file; empty if it is another version, or changes meanwhile."""
         status = os.fstat(descriptor)
         if not modes.S_ISREG(status.st_mode):
             return {}
@@ -289,8 +289,8 @@ class LocalStorage:
         ranges: NDArray[np.int64],
         into: NDArray[np.uint8],
     ) -> NDArray[np.bool_] | None:
-        """``read_into`` for many files, without the interpreter: which of them could be read, or
-        ``None`` where that must be done one by one.
+        """``read_into`` for many files in compiled code: flags of the files that could be read, or
+        ``None`` if the caller must read them one by one.
 
         ``ranges`` are offset, length, and the place in ``into``; ``first[n]`` to ``first[n + 1]``
         are those of version ``n``.
@@ -321,7 +321,7 @@ class LocalStorage:
         ranges: NDArray[np.int64],
         done: NDArray[np.uint8],
     ) -> None:
-        """Counts a request for each file, and for the ranges that follow one another."""
+        """Counts a request for each file, and one for each run of consecutive ranges."""
         offset, length = ranges[:, 0], ranges[:, 1]
         begins = np.ones(len(ranges), np.bool_)
         begins[1:] = offset[1:] != (offset + length)[:-1]
@@ -406,7 +406,7 @@ def _state(version: ObjectId) -> tuple[int, int, int, int]:
 def _neighbours(
     offsets: Sequence[int], into: Sequence[memoryview]
 ) -> Iterator[tuple[int, list[memoryview]]]:
-    """Ranges that follow one another, to be read by one call: where they begin, and their views."""
+    """Runs of consecutive ranges, each for one call: where it begins, and its views."""
     start, stop, held = 0, -1, list[memoryview]()
     for offset, view in sorted(zip(offsets, into, strict=True), key=lambda each: each[0]):
         if offset != stop or len(held) == _MOST_VIEWS:
@@ -448,8 +448,8 @@ def _read_at(descriptor: int, length: int, offset: int) -> bytes:
 
 
 def _below(entry: os.DirEntry[str], directory: str, above: frozenset[str]) -> frozenset[str]:
-    """The real directories of the links on the way to ``entry``; an error when it leads to a
-    directory that contains it."""
+    """The real directories of the links on the way to ``entry``; ``SkipstoneError`` if it links to
+    a directory that contains it."""
     if not entry.is_symlink():
         return above
     here, target = os.path.realpath(directory), os.path.realpath(entry.path)

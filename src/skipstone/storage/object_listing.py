@@ -30,13 +30,13 @@ if TYPE_CHECKING:
 
 #: keys in an answer of S3
 _PAGE: Final = 1000
-# How many known keys lie between two requests: some new ones fit into the same answer.
+# How many known keys lie between two requests: fewer than a page, so that some new ones fit.
 _APART: Final = 900
 # How many prefixes' keys are remembered.
 _REMEMBERED: Final = 64
 #: requests at a time
 AT_ONCE: Final = 32
-# How many pages are listed before a listing is divided.
+# How many pages are listed one after another before the rest is listed in parallel.
 _FIRST: Final = 2
 
 
@@ -47,7 +47,7 @@ class _OutOfOrderError(Exception):
 class ObjectLister:
     """Lists the objects of ``store``; ``count`` is called for each request.
 
-    ``ordered``: the store lists keys in their order, and from any key on.
+    ``ordered``: the store lists keys in ascending order, and from any key on.
     """
 
     def __init__(self, store: ObjectStore, count: Callable[[], None]) -> None:
@@ -95,7 +95,7 @@ class ObjectLister:
         return found + self._folders(prefix, last)
 
     def _folders(self, prefix: str, last: str) -> list[Meta]:
-        """The objects behind the key ``last``, folder by folder."""
+        """The objects after the key ``last``, folders in parallel."""
         self._count()
         listed = obstore.list_with_delimiter(self._store, prefix or None)
         rest: list[Meta] = [meta for meta in listed["objects"] if meta["path"] > last]
@@ -108,7 +108,7 @@ class ObjectLister:
         return rest
 
     def _between(self, prefix: str, after: str | None, keys: Sequence[str]) -> list[Meta] | None:
-        """The objects behind ``after``, a request for each gap between two ``keys``; ``None`` where
+        """The objects after the key ``after``, the gaps between ``keys`` in parallel; ``None`` if
         the store cannot do that."""
         ends = [after, *keys, None]
         with ThreadPoolExecutor(min(AT_ONCE, len(ends) - 1)) as pool:
@@ -120,7 +120,7 @@ class ObjectLister:
         return [meta for part in parts for meta in part]
 
     def _gap(self, prefix: str, after: str | None, last: str | None) -> list[Meta]:
-        """The objects with a key behind ``after``, up to ``last``."""
+        """The objects with a key after ``after``, up to ``last`` included."""
         found: list[Meta] = []
         before = after or ""
         for page in self._pages(prefix, after):
@@ -138,8 +138,8 @@ class ObjectLister:
 
 
 def _is_ordered(store: ObjectStore) -> bool:
-    """Directory buckets of S3 have no order. Other stores' clients drop what is before a key only
-    after they received it."""
+    """Whether listing from a key on saves requests. Directory buckets of S3 have no order, and the
+    clients of other stores receive all keys and drop those before it."""
     if type(store).__name__ != "S3Store":
         return False
     return not str(getattr(store, "config", {}).get("bucket", "")).endswith("--x-s3")

@@ -68,8 +68,7 @@ _PATIENCE = timedelta(seconds=30)
 
 
 def named_options(path: str, options: Mapping[str, str]) -> dict[str, str]:
-    """``options`` of the store of ``path`` under the names of object_store, with the endpoint of
-    the environment."""
+    """``options`` under object_store's names; for S3 with the endpoint of the environment."""
     found = {_ALIASES.get(name, name): value for name, value in options.items()}
     if "endpoint" not in found and path.startswith("s3://"):
         named = (os.environ.get(name) for name in _ENDPOINTS)
@@ -307,8 +306,8 @@ class ObjectStorage(RemoteReads):
 
 
 def _whole(path: str, answer: GetResult) -> memoryview:
-    """The bytes of an answer: all that it announced. An answer with fewer bytes must not look like
-    a damaged object, which a vacuum would remove."""
+    """The bytes of an answer; ``OSError`` if they are fewer than it announced. Such an answer must
+    not look like a damaged object, which a vacuum would remove."""
     data, (start, stop) = memoryview(bytes(answer.bytes())), answer.range
     if len(data) != stop - start:
         raise OSError(f"{path}: the store sent {len(data):,} of {stop - start:,} bytes")
@@ -321,7 +320,7 @@ def _seconds(meta: Mapping[str, Any]) -> int:
     return int(modified.timestamp() // 1)
 
 
-# What parts of obstore's errors mean, the first that is found.
+# The meaning of texts in obstore's errors; the first one found counts.
 _MEANINGS: Final = (
     ("NoSuchBucket", "there is no such bucket"),
     ("InvalidAccessKeyId", "the store does not know the access key"),

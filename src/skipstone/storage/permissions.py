@@ -108,7 +108,7 @@ class Access:
 
 
 def _let_through(directory: str, shared: set[str], known: dict[str, int]) -> int:
-    """The bits that ``directory`` and those above it leave to a file, up to a ``shared`` one."""
+    """The bits that ``directory`` and those above it allow a file, up to a ``shared`` directory."""
     if directory in shared or directory in ("", "/"):
         return 0o777
     if directory not in known:
@@ -131,7 +131,7 @@ def _has_access_list(path: str) -> bool:
 
 
 def _umask() -> int:
-    """The umask of this process, without a change of it: other threads create files meanwhile."""
+    """The umask of this process. ``os.umask`` would change it while other threads create files."""
     with suppress(OSError, ValueError):
         text = Path("/proc/self/status").read_bytes()
         return int(text[text.index(b"\nUmask:") + 7 :].split(maxsplit=1)[0], 8)

@@ -1,5 +1,5 @@
-"""Ranges of many local files: open(2), statx(2), preadv(2) and close(2) in a loop, compiled by
-numba. Files are found and compared as ``LocalStorage.read_into`` does it.
+"""Reads ranges of many local files: a loop of open(2), statx(2), preadv(2) and close(2), compiled
+by numba. It opens and compares files as ``LocalStorage.read_into`` does.
 
 ``text`` has a zero byte after every path; ``lengths`` count it. ``vectors`` are addresses and
 lengths, as struct iovec has them.
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 _word, _int = types.intp, types.int32
-# Own names, so that code loaded from the cache finds them, too.
+# Names of our own, so that machine code from the cache finds them too.
 _OF: Final = {each: f"skipstone_read_{each}" for each in ("open", "statx", "preadv", "close")}
 _open: Any = types.ExternalFunction(_OF["open"], _int(_word, _int, _int))
 _statx: Any = types.ExternalFunction(_OF["statx"], _int(_int, _word, _int, types.uint32, _word))

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 # more than are sent at once.
 _NEAR: Final = 4 * 1024
 _TAIL: Final = 64 * 1024
-# The most bytes of ends that are kept, and of ranges that were read early.
+# The most bytes that are kept: of the ends of objects, and of ranges that ``keep_ahead`` read.
 _KEPT_ENDS: Final = 64 << 20
 _KEPT_EARLY: Final = 16 << 20
 # How many roots' last listings are kept.
@@ -34,7 +34,7 @@ _LISTINGS: Final = 4
 
 
 class DataFiles(NamedTuple):
-    """Positions of the data files among entries, how many are empty, and ``Listing.top``."""
+    """Positions of the data files among entries, the number of empty ones, and ``Listing.top``."""
 
     positions: list[int]
     empty: int
@@ -75,7 +75,7 @@ class RemoteReads:
     def __init__(self, base: str, gap: int, limit: int) -> None:
         self.base = base
         self.gap, self.near, self.limit = gap, min(_NEAR, gap), limit
-        # Ends of objects, and ranges that were read early, by their versions.
+        # By version: ends of objects, and ranges that ``keep_ahead`` read.
         self._ends: LruCache[ObjectId, memoryview] = LruCache(most_bytes=_KEPT_ENDS, size=len)
         self._early: LruCache[ObjectId, list[tuple[int, memoryview]]] = LruCache(
             most_bytes=_KEPT_EARLY, size=lambda held: sum(len(data) for _, data in held)
@@ -105,8 +105,7 @@ class RemoteReads:
             return None
 
     def _latest(self, root: str, listing: Listing) -> Listing:
-        """``listing``, or the last listing of ``root`` if it has the same files, with everything
-        that was derived from it."""
+        """``listing``, or the last equal one of ``root``, to use again what was derived from it."""
         last = self._listings.get(root)
         if (
             last is not None
@@ -148,7 +147,7 @@ class RemoteReads:
             self._early.put(version, held)
 
     def _kept(self, wanted: ByteRange, version: ObjectId | None) -> memoryview | None:
-        """A range from the kept bytes of an object."""
+        """A range from the kept bytes of this version, ``None`` if they do not hold it."""
         if version is None:
             return None
         end, kept = self._ends.get(version), list(self._early.get(version) or ())

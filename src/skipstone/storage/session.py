@@ -145,7 +145,7 @@ def _of_abfs(setting: Setting, account: str) -> dict[str, str]:
 
 
 def _has_providers(conf: Any, rest: str) -> bool:
-    """Whether the user named providers of credentials: the default is that of Hadoop itself."""
+    """Whether the user named providers of credentials; Hadoop's own default does not count."""
     bucket = rest.partition("/")[0]
     for name in (f"fs.s3a.bucket.{bucket}.aws.credentials.provider", _PROVIDERS):
         sources = conf.getPropertySources(name)

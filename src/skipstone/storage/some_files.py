@@ -41,7 +41,7 @@ _TOKEN: Final = re.compile(r"\*\*/?|\*|\?|\[[!^]?\]?[^\]/]*\]|[{},]|.", re.DOTAL
 
 
 def paths_of(path: Any) -> Sequence[str | os.PathLike[str]] | None:
-    """``path`` as a list of paths; ``None`` for a session."""
+    """``path`` as a list of paths; ``None`` if it is neither a path nor a list, as a session is."""
     if isinstance(path, str | os.PathLike):
         return [path]
     if isinstance(path, list | tuple):
@@ -61,15 +61,15 @@ def is_pattern(path: str) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class SomeFiles:
-    """The files below ``root`` that ``named`` name: canonical paths, each with the number of its
-    first part that is a pattern, or ``None``."""
+    """The files below ``root`` that ``named`` select. These are canonical paths, each with the
+    position of its first part that is a pattern, or ``None``."""
 
     root: str
     named: tuple[tuple[str, int | None], ...]
 
     @classmethod
     def of(cls, paths: Sequence[str | os.PathLike[str]], storage: Storage) -> Self | str:
-        """What ``paths`` name: a ``str`` where that is one directory or file."""
+        """The files of ``paths``; a ``str`` if they are one directory or file."""
         if not paths:
             raise SkipstoneError("no files were named", hint="a list has at least one path")
         found = [canonical_path(each) for each in paths]
@@ -122,7 +122,7 @@ class SomeFiles:
 
 
 def _first_pattern(path: str, storage: Storage) -> int | None:
-    """The number of the first part that is a pattern; a part that exists is a name."""
+    """The position of the first part that is a pattern; a part that exists is a name."""
     parts = path.split("/")
     for at, part in enumerate(parts):
         if is_pattern(part):
@@ -133,7 +133,7 @@ def _first_pattern(path: str, storage: Storage) -> int | None:
 
 
 def _above(path: str, pattern: int | None) -> str:
-    """The folder of a file, or that above the first pattern of a path."""
+    """The folder above a file, or above the first pattern of a path, without partition folders."""
     parts = path.split("/")
     first = len(parts) - 1 if pattern is None else pattern
     # Folders of partitions are columns of the table above them.

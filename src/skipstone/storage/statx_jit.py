@@ -36,7 +36,7 @@ def _look(directory: Any, names: Any, starts: Any, found: Any) -> Any:
 
 
 def compiled() -> Callable[..., Any]:
-    """``look(directory, names, starts, found)``: 0, or how many calls it took to fail."""
+    """``look(directory, names, starts, found)``: 0, or the ordinal (from 1) of the failed call."""
     # A name of our own, so that code loaded from the cache finds it, too. A C library without statx
     # raises AttributeError.
     call = ctypes.cast(ctypes.CDLL(None).statx, ctypes.c_void_p)

@@ -50,7 +50,7 @@ _STANDBY: Final = ("StandbyException", "RetriableException")
 
 
 class WebFiles:
-    """``HadoopFiles`` of ``base``, by the HTTP servers at ``addresses``."""
+    """``HadoopFiles`` at ``base``, by the name nodes' HTTP servers at ``addresses``."""
 
     needs_session = False
     appears_whole = False
@@ -243,7 +243,7 @@ def _close(idle: Mapping[str, list[HTTPConnection]]) -> None:
 
 
 def _etag(status: Mapping[str, Any]) -> str | None:
-    """HDFS numbers its files, and never gives a number twice."""
+    """The number of the file: HDFS never gives a number to another file."""
     number = status.get("fileId")
     return str(number) if number else None
 
