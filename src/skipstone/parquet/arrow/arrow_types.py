@@ -16,13 +16,13 @@ zones, fixed-size lists. Fields that Arrow refuses get the types of ``natural_ty
     FIXED          fixed_size_binary(k), or halffloat (FLOAT16), decimal128/256
     UNKNOWN        null
 
-Annotations that are unknown, or do not fit the physical type, do not change the type.
+An annotation that is unknown, or does not fit the physical type, is ignored.
 
 A ``Shape`` matches each part of a field's Arrow type with its Parquet node, for the wanted leaves
 only. Arrow decides what a group means (``LIST`` in its two- and three-level forms, ``MAP``, a
 repeated field without annotation); its type is taken as it is. A repeated group with one child may
-be the element or only contain it: the one that fits the type is meant. A map without its keys, or
-without its values, becomes a list of structs.
+be the element or only contain it: the type decides. A map without its keys, or without its values,
+becomes a list of structs.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ def arrow_schema(
 
 
 def _with_instants(found: pa.Schema, schema: Schema) -> pa.Schema:
-    """``found`` with instants for INT96 at any depth."""
+    """``found`` with ``TIMESTAMP`` for INT96 at any depth."""
     if not any(leaf.type is Type.INT96 for leaf in schema.leaves):
         return found
     fields = []
@@ -79,7 +79,7 @@ def _with_instants(found: pa.Schema, schema: Schema) -> pa.Schema:
 
 
 def _instants(type: pa.DataType, leaves: Iterator[ColumnDescriptor]) -> pa.DataType:
-    """``type``, whose parts without children are ``leaves`` in this order."""
+    """``type`` with ``TIMESTAMP`` for INT96; ``leaves`` are its parts without children."""
     t = pa.types
     if t.is_struct(type):
         return pa.struct([each.with_type(_instants(each.type, leaves)) for each in type])
@@ -90,7 +90,7 @@ def _instants(type: pa.DataType, leaves: Iterator[ColumnDescriptor]) -> pa.DataT
         item = type.item_field.with_type(_instants(type.item_type, leaves))
         return pa.map_(key, item, type.keys_sorted)
     if isinstance(type, pa.BaseExtensionType):
-        _instants(type.storage_type, leaves)  # its storage cannot be another
+        _instants(type.storage_type, leaves)  # its storage cannot change: only takes its leaves
         return type
     is_int96 = next(leaves).type is Type.INT96
     return TIMESTAMP if is_int96 and t.is_timestamp(type) else type
@@ -296,7 +296,7 @@ class Shape:
 
     @property
     def nullable(self) -> bool:
-        """Whether it may be null; a bare list and an element without a group around it never is."""
+        """Whether it may be null: never a bare list, nor an element without a group around it."""
         return self.node.repetition is FieldRepetitionType.OPTIONAL
 
     @property

@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 _JULIAN_EPOCH = 2_440_588
 _US_PER_DAY = 86_400 * 10**6
 _LONGEST = (1 << 31) - 1
-# The most bytes for one column chunk that are not in the file itself (values repeated from a
+# The most bytes for one column chunk that the file does not hold (values repeated from a
 # dictionary, room for nulls): 4 GiB.
 _MOST_BYTES = 1 << 32
 

@@ -51,7 +51,7 @@ _LONGEST = (1 << 31) - 1
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Entries:
-    """Levels of a leaf below some list, as in ``LeafColumn``: ``None`` is all trivial."""
+    """Levels of a leaf below some list; ``None`` means that all are trivial (``LeafColumn``)."""
 
     leaf: LeafColumn
     length: int
@@ -59,7 +59,7 @@ class _Entries:
     repetition: U8 | None
 
     def slots(self, depth: int) -> I64 | None:
-        """Places of the slots at this depth; ``None``: every entry is one."""
+        """Places of the slots at this depth; ``None`` if every entry is a slot."""
         if self.repetition is None or depth >= self.leaf.leaf.max_repetition_level:
             return None
         places = np.flatnonzero(self.repetition <= depth)
@@ -68,7 +68,7 @@ class _Entries:
         return places
 
     def valid(self, level: int, depth: int) -> npt.NDArray[np.bool_] | None:
-        """Per slot: whether it is defined to this level; ``None``: all are."""
+        """For each slot, whether it is defined to this level; ``None`` if all are."""
         if self.definition is None:
             return None
         places = self.slots(depth)
@@ -82,7 +82,7 @@ class _Entries:
         return self.length if places is None else len(places)
 
     def offsets(self, depth: int, element_level: int) -> tuple[I64, _Entries]:
-        """Where each slot's list begins among the elements (and ends), and the elements."""
+        """Where the list of each slot begins (and ends) among the elements, and the elements."""
         places = self.slots(depth)
         if places is None:
             places = np.arange(self.length)
@@ -143,7 +143,7 @@ def _leaves(shape: Shape) -> Iterator[Shape]:
 
 
 def _layers(nodes: Sequence[Node], type: pa.DataType, entries: _Entries, depth: int) -> pa.Array:
-    """A leaf with its layers, as Arrow decodes it alone, but for 64-bit offsets."""
+    """A leaf with its layers, as Arrow decodes it alone, but with 64-bit offsets."""
     node, *below = nodes
     offsets: I64 | None = None
     if node.repetition is FieldRepetitionType.REPEATED:
@@ -194,8 +194,8 @@ def assemble_rows(shape: Shape, columns: Mapping[int, LeafColumn], num_rows: int
 
 
 def join(shape: Shape, parts: Mapping[int, pa.Array], *, strict: bool = False) -> pa.Array:
-    """The array of ``shape`` from its leaves' arrays, which must have equally many rows, and with
-    ``strict`` the same nulls above them."""
+    """The array of ``shape`` from its leaves' arrays. They must have equally many rows, and with
+    ``strict`` the same nulls in the nodes above them."""
     if len({len(part) for part in parts.values()}) > 1:
         raise _different_lists(shape)
     if strict and len(parts) > 1 and shape.nullable:
@@ -283,7 +283,7 @@ def _list_array(
         starts, sizes = arrow(offsets[:-1].astype(number)), arrow(np.diff(offsets).astype(number))
         return kind.from_arrays(starts, sizes, items, type=type, mask=mask)
     if pa.types.is_large_list(type):
-        # A cast makes lists of the type null longer than their elements.
+        # Not by a cast: that makes lists of the type null longer than their elements.
         return pa.LargeListArray.from_arrays(arrow(offsets), items, type=type, mask=mask)
     made = pa.ListArray.from_arrays(
         _narrow(offsets, type), items, type=pa.list_(type.value_field), mask=mask
@@ -301,7 +301,7 @@ def _list_array(
 def _fixed_list(
     type: pa.FixedSizeListType, offsets: I64, items: pa.Array, mask: pa.Array | None
 ) -> pa.Array:
-    """Arrow's cast cannot do this: null lists get elements, and it has no ``take`` for views."""
+    """Instead of a cast that Arrow lacks: null lists need elements, and views have no ``take``."""
     null = np.zeros(len(offsets) - 1, np.bool_) if mask is None else numbers(mask)
     if np.any(np.diff(offsets)[~null] != type.list_size) or np.any(np.diff(offsets)[null]):
         raise FormatError(f"a list that does not have {type.list_size} elements")

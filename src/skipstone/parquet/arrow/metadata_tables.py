@@ -9,8 +9,8 @@ deprecated ``min`` and ``max``) are the stored bytes; ``min_text`` and ``max_tex
 
 ``readable`` makes that text by the leaf's type. Numbers, dates, times, decimals and strings look as
 Arrow prints them; instants in UTC end in ``Z``. Bytes without a known meaning are text if they are
-printable, otherwise ``0x…``. So are bytes that do not fit the type, because a file may contain
-anything. The text is for people only: no decision depends on it.
+printable, otherwise ``0x…``. Bytes that do not fit the type are ``0x…`` too. The text is for people
+only: no decision depends on it.
 """
 
 from __future__ import annotations
@@ -221,7 +221,7 @@ def _file_paths(footer: FooterArrays) -> pa.Array:
 def texts_by_leaf(
     values: pa.Array, ordinals: I64Array, leaves: Sequence[ColumnDescriptor]
 ) -> pa.Array:
-    """``readable`` over values of many leaves: once for all leaves of the same type.
+    """``readable`` for values of many leaves, called once for all leaves of the same type.
 
     ``ordinals`` are the places of the values' leaves in ``leaves``.
     """

@@ -55,7 +55,7 @@ def decode(
 
 
 def encode(values: npt.NDArray[Any]) -> bytes:
-    """Numbers, or rows of bytes ``(n, k)``."""
+    """The streams of ``values``: numbers ``(n,)``, or rows of bytes ``(n, k)``."""
     rows = values if values.ndim == 2 else values.astype(values.dtype.newbyteorder("<"), copy=False)
     width = values.shape[1] if values.ndim == 2 else values.itemsize
     if not rows.nbytes:

@@ -19,7 +19,8 @@ match would refer to bytes before the block. Hadoop's framing, integers big-endi
 
     (uint32 size  (uint32 compressed size, LZ4 block)+)+      # blocks of the group yield `size`
 
-It is accepted only if all lengths match the end of the data and the declared size exactly.
+It is accepted only if all lengths match the end of the data and the declared size exactly. An empty
+group (``size`` 0) may follow, and ends the data.
 
 The format of each codec limits the ratio of output to input. A larger declared size is wrong, and
 is refused before any memory is allocated.
@@ -204,7 +205,7 @@ def _gzip(data: memoryview, size: int) -> memoryview:
     except zlib.error as error:
         raise _BadError(str(error)) from None
     if member.unused_data:
-        # What follows a member is copied out by zlib, which is quadratic over many members.
+        # zlib copies what follows a member, which takes quadratic time over many members.
         return _into(cramjam.gzip.decompress_into, data, size)
     if not member.eof:
         raise _BadError("it yields more" if len(made) > size else "it ends within a member")

@@ -156,7 +156,7 @@ def decode_length_byte_array(data: Buffer, count: int) -> tuple[ByteArrays, int]
 
 
 def encode_length_byte_array(values: ByteArrays) -> bytes:
-    """The values; each is shorter than 2 GiB."""
+    """The bytes of a page; ``ValueError`` for a value of 2 GiB or more."""
     lengths = values.lengths
     if len(lengths) and lengths.max() >> 31:
         raise ValueError(f"a byte array of {lengths.max()} bytes: lengths are INT32")

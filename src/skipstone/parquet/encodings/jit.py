@@ -3,10 +3,10 @@
 Machine code is cached in a folder that can be written, so that only the first process on a machine
 compiles it; each kernel is compiled when it is first called.
 
-Strings are copied eight bytes at a time (``jit_runs.py``), so up to 7 bytes too many are read and
-written: room is left for them, and the next string overwrites them. The loop is written out where
-it is needed, because numba counts references to each array that is passed to a function, which
-takes longer than most strings.
+Strings are copied eight bytes at a time (``jit_runs.py``), and at least 16. So up to 16 bytes too
+many are read and written: ``_ROOM`` is left for them, and the next string overwrites them. The loop
+is written out where it is needed, because numba counts references to each array that is passed to a
+function, which takes longer than copying most strings.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
 
-# What may be written beyond the last string.
+# The most bytes that are read or written beyond a string.
 _ROOM: Final = 16
 
 
@@ -117,7 +117,7 @@ def _shared(data: Any, offsets: Any, shared: Any) -> None:
 
 def _items(values: Any, indices: Any, out: Any) -> bool:
     for i in range(len(indices)):
-        # Negative ones are beyond every end, as unsigned numbers.
+        # As unsigned numbers, negative indices are beyond every end.
         index = np.uint64(np.int64(indices[i]))
         if index >= np.uint64(len(values)):
             return False
@@ -266,7 +266,7 @@ def compiled() -> Kernels:
 
 
 def warm_up(kernels: Kernels) -> None:
-    """Compiles them for the usual types of arguments, by calls for few values."""
+    """Compiles the kernels for the usual types of arguments, by calls with few values."""
     data, numbers = as_bytes(bytes(16)), np.zeros(2, np.int64)
     kernels.plain(data, 1)
     kernels.held(data, 1, 1)

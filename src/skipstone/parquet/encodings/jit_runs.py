@@ -19,7 +19,7 @@ from numba.extending import intrinsic, register_jitable
 #: cached.
 CHECKED = bool(config.BOUNDSCHECK)  # type: ignore[attr-defined]
 
-_tools: Any = cgutils  # without types
+_tools: Any = cgutils  # llvmlite and numba's code generation have no types
 
 
 def _place(context: Any, builder: Any, kind: Any, array: Any, at: Any) -> Any:
@@ -53,7 +53,7 @@ def _store(typing_context: Any, data: Any, at: Any, word: Any) -> Any:
     return types.void(data, types.intp, types.uint64), code
 
 
-# The typing context is numba's to pass: a type checker would ask the callers for it.
+# numba passes the typing context; a type checker would expect it from the callers.
 load: Any = intrinsic(_load)
 store: Any = intrinsic(_store)
 
@@ -117,7 +117,7 @@ def _unpack(data: Any, at: Any, width: Any, out: Any, to: Any, count: Any) -> No
             out[i + np.uint64(7)] = (load(data, at + b7) >> s7) & mask
             at, done = at + width, done + 8
     bit = 8 * at
-    if width > 57:  # one word, and what the next byte has
+    if width > 57:  # one word, and bits of the next byte
         while done < count and (bit >> 3) + 9 <= len(data):
             shift = np.uint64(bit & 7)
             rest = np.uint64(data[(bit >> 3) + 8]) << np.uint64(1) << (np.uint64(63) - shift)
@@ -128,7 +128,7 @@ def _unpack(data: Any, at: Any, width: Any, out: Any, to: Any, count: Any) -> No
 
 
 def hybrid(data: Any, width: Any, out: Any) -> Any:
-    """Fills ``out`` with values of ``width`` bits; end, or ``~at``."""
+    """Fills ``out`` with values of ``width`` bits; returns the end, or ``~at`` (``kernels.py``)."""
     at: Any = 0
     filled: Any = 0
     size = (width + 7) >> 3
@@ -184,7 +184,7 @@ def held(data: Any, width: Any, count: Any) -> Any:
 
 
 def delta(data: Any, at: Any, per_miniblock: Any, miniblocks: Any, out: Any, some: Any) -> Any:
-    """Fills ``out[1:]`` from the blocks at ``at``, through ``some`` numbers at a time."""
+    """Fills ``out[1:]`` from the blocks at ``at``; ``some`` is scratch for unpacked numbers."""
     value = np.uint64(np.int64(out[0]))
     filled: Any = 1
     while filled < len(out):

@@ -27,8 +27,8 @@ if TYPE_CHECKING:
 
 # Values unpacked at a time: their bits, a byte each, stay in the cache.
 _CHUNK: Final = 8_192
-# Strings that are compared with the first at a time, at first; a shorter run of one length does not
-# pay for that; strings that are then read one by one, at first.
+# Strings are read as runs of one length: ``_WINDOW`` are compared with the first at once, at first.
+# After a run shorter than ``_FEW``, at first ``_SINGLY`` are read one by one.
 _WINDOW: Final = 256
 _FEW: Final = 32
 _SINGLY: Final = 64
@@ -75,7 +75,7 @@ def choose(work: int) -> Kernels:
 
 
 def varint(data: U8, at: int) -> tuple[int, int]:
-    """An unsigned LEB128 of at most 64 bits, and where it ends (-1: it does not)."""
+    """An unsigned LEB128 of at most 64 bits, and where it ends; -1 if it is cut or longer."""
     value = shift = 0
     for place in range(at, min(len(data), at + 10)):
         byte = int(data[place])
@@ -237,7 +237,8 @@ def _shared(data: U8, offsets: I64) -> I64:
         value = bytes(view[start:stop])
         most = min(len(last), len(value))
         if last[:most] != value[:most]:
-            # The highest bit in which two big-endian numbers differ is in the first other byte.
+            # The highest bit in which two big-endian numbers differ is in the first byte that
+            # differs.
             other = int.from_bytes(last[:most], "big") ^ int.from_bytes(value[:most], "big")
             most -= other.bit_length() + 7 >> 3
         shared.append(most)
@@ -270,7 +271,7 @@ NUMPY: Final = Kernels(
     join=_join,
 )
 
-#: In values, of which NumPy takes about five in a microsecond; 256 where numba is imported.
+#: In values: NumPy decodes about five per microsecond. Where numba is imported, 256 are enough.
 COMPILED: Final = CompiledKernels[Kernels](
     module=f"{__package__}.jit",
     once=524_288,

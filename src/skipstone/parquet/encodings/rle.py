@@ -9,11 +9,11 @@
                                                          # a byte's least significant bit on
     prefixed   := uint32 length, hybrid of that many bytes
 
-Prefixed are levels in data page v1, and booleans always; not prefixed are levels in data page v2,
-and dictionary indices. The width is known from elsewhere. The number of values is too: further
-values in the last run are padding, and the bytes of that padding may be missing. A width of 0 needs
-no bytes, so any bytes are ignored, and all values are 0. Runs of no values are skipped. A repeated
-value that is wider than the width is refused.
+Levels in data page v1 and booleans in any page are prefixed; levels in data page v2 and dictionary
+indices are not. The caller knows the width and the number of values. Further values in the last run
+are padding, and the bytes of that padding may be missing. A width of 0 needs no bytes, so any bytes
+are ignored, and all values are 0. Runs of no values are skipped. A repeated value that is wider
+than the width is refused.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ def decode(
 
 
 def count_held(data: U8, count: int, bit_width: int, kernels: Kernels) -> int:
-    """``count``, or fewer where the runs cannot hold that many: then no memory should be allocated.
+    """``count``, or fewer if the runs do not hold that many: then allocate no memory for them.
 
     A small ``count`` is accepted, and so is one that the bytes can hold bit-packed.
     """
@@ -97,9 +97,9 @@ def decode_booleans(data: Buffer, count: int) -> npt.NDArray[np.bool_]:
 
 
 def constant(data: Buffer, count: int, bit_width: int) -> int | None:
-    """The one value of all ``count`` values, if their first run already says so; else None.
+    """The value of all ``count`` values, if the first run holds all of them; else ``None``.
 
-    Columns without nulls look like this, and need no levels decoded.
+    The levels of columns without nulls are such a run, and need not be decoded.
     """
     if not bit_width:
         return 0
@@ -138,7 +138,7 @@ def encode(values: npt.NDArray[Any], bit_width: int) -> bytes:
     starts = np.flatnonzero(np.concatenate([[True], ~joined]))
     stops = np.append(starts[1:], len(groups))
     size = bit_width + 7 >> 3
-    # A run that saves no more than its header and the next one's cost is packed with the rest.
+    # A run is packed with its neighbours unless it saves more than two headers cost.
     repeated = alike[starts] & ((stops - starts) * bit_width > size + 3)
     parts: list[bytes] = []
     pending = 0  # the first group that is not yet written

@@ -6,7 +6,7 @@ encrypts only the values, and leaves the levels before them as unauthenticated p
     whole     module(repetition levels | definition levels | values)
     Java      repetition levels | definition levels | module(values)
 
-Both are read. The lengths distinguish them. Where both fit, the tag does.
+Both are read. The lengths distinguish them; if they fit both forms, the GCM tag decides.
 """
 
 from __future__ import annotations
@@ -124,10 +124,10 @@ class ColumnDecryptor:
     def decrypt_page_header(
         self, data: Buffer, at: int, page_ordinal: int, *, may_be_dictionary: bool, base: int = 0
     ) -> tuple[bytes, int, bool]:
-        """The bytes of the PageHeader at ``data[at:]``, where it ends, and whether it is a
-        dictionary's.
+        """The bytes of the PageHeader at ``data[at:]``, where its module ends, and whether it is
+        the header of a dictionary page.
 
-        ``page_ordinal`` is that of the next data page. ``may_be_dictionary`` at the start of a
+        ``page_ordinal`` is that of the next data page. Set ``may_be_dictionary`` at the start of a
         chunk: writers do not always say whether there is a dictionary, and its AAD differs.
         """
         if may_be_dictionary:
@@ -163,7 +163,7 @@ class ColumnDecryptor:
         return self.ctr and module.is_page
 
     def encrypted_length(self, plain_length: int, module: ModuleType) -> int:
-        """Bytes of the module of a plaintext."""
+        """Bytes of the module for a plaintext of ``plain_length`` bytes."""
         return plain_length + (CTR_OVERHEAD if self.is_ctr(module) else GCM_OVERHEAD)
 
     def _aad(self, module: ModuleType, page_ordinal: int | None) -> bytes:

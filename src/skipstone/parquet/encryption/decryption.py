@@ -45,7 +45,7 @@ _LABEL_LENGTH = 64
 
 
 class Decryption:
-    """The keys that open encrypted files. They are 16, 24 or 32 bytes; all parameters are optional.
+    """The keys that open encrypted files. A key is 16, 24 or 32 bytes; all parameters are optional.
 
     ``footer_key`` opens or verifies the footer, and the columns that are encrypted with it.
     ``column_keys`` are by dotted column path; the key of a group opens all columns in it that have
@@ -120,14 +120,14 @@ class Decryption:
         )
 
     def replaced(self, **arguments: object) -> Decryption:
-        """The same with other arguments."""
+        """A copy with some arguments replaced."""
         given = self.__reduce__()[1]
         assert isinstance(given, tuple)
         return _from_arguments({**given[0], **arguments})
 
     @property
     def has_keys(self) -> bool:
-        """Whether it may give any key."""
+        """Whether there are keys, or a source of keys."""
         return bool(self._footer_key or self._column_keys or self.key_retriever or self.kms)
 
     def prefix_for(self, file: str | None) -> bytes | None:
@@ -173,10 +173,10 @@ def check_aad_prefix(prefix: object) -> None:
 
 
 def key_label(key_metadata: bytes | None) -> str | None:
-    """How messages name a key: never by metadata that may be secret.
+    """The name of a key in messages, without metadata that may be secret.
 
-    Key material is named by its master key; other metadata by itself where it is short, printable
-    text that does not look like JSON, and by its length otherwise. ``None`` where there is none.
+    Key material has the name of its master key. Other metadata is its own name if it is short,
+    printable text that does not look like JSON; otherwise its length is. ``None`` without metadata.
     """
     if not key_metadata:
         return None
@@ -309,7 +309,7 @@ _ENTRIES = {"footer_key", "column_keys", "aad_prefix"}
 
 
 def decryption_from_json(text: str, *, file: str | None = None) -> Decryption:
-    """The keys in such a document; ``FormatError`` for anything else."""
+    """The keys in a JSON document (see the module); ``FormatError`` for anything else."""
     try:
         found = json.loads(text)
     except ValueError:

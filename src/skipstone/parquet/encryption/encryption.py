@@ -57,12 +57,12 @@ class Encryption:
     """How to encrypt files. Keys are 16, 24 or 32 bytes.
 
     With keys of your own: ``footer_key``, and ``column_keys`` by dotted column path (a group stands
-    for the columns in it). ``footer_key_metadata`` and ``column_key_metadata`` are stored as
-    plaintext, for readers who look keys up by them: labels, never keys.
+    for the columns in it). ``footer_key_metadata`` and ``column_key_metadata`` are labels by which
+    readers look up the keys. They are stored as plaintext: never put keys there.
 
     With a ``kms``: ``footer_key_id`` and ``column_key_ids`` name its master keys, and every file
-    gets random data keys of ``data_key_bits``, wrapped as the key tools of parquet-java do:
-    ``double_wrapping`` wraps them with a local key, which the master key wraps; without
+    gets random data keys of ``data_key_bits``, wrapped as the key tools of parquet-java do.
+    ``double_wrapping`` wraps them with a local key, which the master key wraps. Without
     ``internal_key_material`` the wrapped keys lie in a file next to the data file, where they can
     be wrapped again without touching it.
 
@@ -72,11 +72,11 @@ class Encryption:
     without a key of its own. ``aad_prefix`` names the file (bytes, or a function from its path),
     and is kept out of it with ``store_aad_prefix=False``: readers must then give it.
 
-    A key may encrypt 2^32 modules. All files that are encrypted with one such object count
-    together, after the ``prior_invocations`` that each of its keys has made before.
+    A key may encrypt 2^32 modules. The count covers all files that are encrypted with one such
+    object, and begins with the ``prior_invocations`` of each key.
 
     A repr names columns and sizes, never a key. Pickling includes the keys, so protect the pickle.
-    A copy counts for itself.
+    A pickled copy has counts of its own.
     """
 
     footer_key: InitVar[bytes | None] = None
@@ -167,7 +167,7 @@ class Encryption:
         return _from_arguments, ({**given, "prior_invocations": self.invocations},)
 
     def replaced(self, **arguments: object) -> Encryption:
-        """The same with other arguments. Its keys continue counting from here, each for itself."""
+        """A copy with some arguments replaced; its keys continue from the counts of this object."""
         given = self.__reduce__()[1]
         assert isinstance(given, tuple)
         return _from_arguments({**given[0], **arguments})
@@ -180,7 +180,7 @@ class Encryption:
         }
 
     def decryption(self) -> Decryption:
-        """The keys that open the files that are encrypted so; it also opens plaintext files."""
+        """The keys that open the files of this ``Encryption``; they also allow plaintext files."""
         return Decryption(
             footer_key=None if self._footer is None else self._footer.reveal(),
             column_keys=self._own_keys(),
@@ -206,7 +206,8 @@ class Encryption:
         return self._footer
 
     def key_of_column(self, path: Path) -> tuple[Path, CountedCipher | str] | None:
-        """The own key of a leaf, or the id of its master key, and the path that has it."""
+        """The key of a leaf or the nearest group around it, or the id of its master key; first the
+        path that it was given for."""
         for length in range(len(path), 0, -1):
             key = self._columns.get(path[:length])
             if key is not None:
@@ -409,10 +410,10 @@ class FileEncryptor:
         )
 
     def encrypt_footer(self, data: bytes) -> bytes:
-        """All bytes between the modules and the length of the footer.
+        """The footer as stored: all bytes between the modules and the footer's length.
 
-        ``data`` are those of the metadata that ``described`` returned, of chunks that
-        ``encrypt_chunk_metadata`` returned.
+        ``data`` are the bytes of the ``FileMetaData`` from ``described``, whose chunks are those of
+        ``encrypt_chunk_metadata``.
         """
         aad = module_aad(self.file_aad, ModuleType.FOOTER)
         if self.encryption.plaintext_footer:
@@ -424,7 +425,7 @@ class FileEncryptor:
 
 
 def _redacted(meta: ColumnMetaData) -> ColumnMetaData:
-    """Places and sizes only, by which readers without the key skip the chunk."""
+    """``meta`` with only places and sizes, with which readers without the key skip the chunk."""
     return replace(
         meta,
         key_value_metadata=None,

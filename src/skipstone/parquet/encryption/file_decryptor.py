@@ -75,9 +75,9 @@ class EncryptedFooter:
 class FileDecryptor:
     """Decrypts one file.
 
-    ``key_metadata`` is that of the footer key, encrypting or signing. ``load_key_material`` returns
-    the bytes of the key material file (``key_material_path``), and is called only if keys are
-    there.
+    ``key_metadata`` is that of the key that encrypts or signs the footer. ``load_key_material``
+    returns the bytes of the key material file (``key_material_path``). It is called only if key
+    metadata refers to that file.
     """
 
     __slots__ = ("_aad", "_keys", "algorithm", "ctr", "encrypted_footer", "file", "key_metadata")
@@ -251,7 +251,8 @@ class FileDecryptor:
             )
 
     def verify_if_possible(self, footer: Buffer, end: int, *, base: int = 0) -> bool:
-        """Verify unless the user disabled it or the key is missing; whether it was verified."""
+        """Verifies the signature, unless the user disabled that or there is no key; whether it
+        did."""
         self.check_signature_length(footer, end, base=base)
         if not self._keys.decryption.check_footer_integrity:
             return False

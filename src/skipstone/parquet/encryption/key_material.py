@@ -62,7 +62,7 @@ class KeyReference:
     key_reference: str
 
     def to_json(self) -> bytes:
-        """As key_metadata."""
+        """The bytes of ``key_metadata``."""
         return _dump(
             {
                 "keyMaterialType": MATERIAL_TYPE,
@@ -90,7 +90,8 @@ class KeyMaterial:
         return self.wrapped_kek is not None
 
     def to_json(self, *, internal_storage: bool | None = True) -> bytes:
-        """As key_metadata; ``None`` for an entry of a key material file."""
+        """The bytes of ``key_metadata``, or with ``internal_storage=None`` of an entry in a key
+        material file, which lacks that field."""
         value: dict[str, Any] = {"keyMaterialType": MATERIAL_TYPE}
         if internal_storage is not None:
             value["internalStorage"] = internal_storage
@@ -228,7 +229,7 @@ def unwrap_dek(
     label = material.master_key_id
     if material.wrapped_kek is None:
         return _unwrap(kms, material.wrapped_dek, label)
-    # The wrapped KEK is part of the key: an identifier alone could belong to another file's KEK.
+    # The cache key has the wrapped KEK: an identifier alone could belong to another file's KEK.
     name = (label, material.wrapped_kek)
     kek = keks.get(name)
     if kek is None:
@@ -249,7 +250,7 @@ def _unwrap(kms: KmsClient, wrapped: str, master_key_id: str) -> Cipher:
     except KeyUnavailableError:
         raise  # the message of our own key sources names the missing key
     except Exception as error:
-        # The KMS's own error stays in the chain, and out of the message.
+        # The KMS's own error is chained, but does not appear in the message.
         raise KeyUnavailableError(
             f"the KMS client did not unwrap a key of master key {master_key_id!r}: "
             f"{type(error).__name__}",
@@ -303,7 +304,7 @@ def _wrap(kms: KmsClient, key: bytes, master_key_id: str) -> str:
     except KeyUnavailableError:
         raise  # the message of our own key sources names the missing key
     except Exception as error:
-        # Without its cause: the error of a KMS may contain the key that it was given.
+        # No chained cause: the error of a KMS may contain the key that it was given.
         raise KeyUnavailableError(
             f"the KMS client did not wrap a key with master key {master_key_id!r}: "
             f"{type(error).__name__}",

@@ -114,7 +114,7 @@ class LabelledKeys:
         try:
             return bytes(self._source.unwrap_key(text, label))
         except Exception as error:
-            # The KMS's own error stays out of the message.
+            # Neither message nor chain has the KMS's own error.
             raise _failed("unwrap", label, error) from None
 
     def _cipher(self, label: str) -> Cipher:

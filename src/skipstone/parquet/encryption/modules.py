@@ -65,7 +65,7 @@ _CHUNK = 1 << 20
 
 
 class ModuleType(IntEnum):
-    """Numbered as in the AAD."""
+    """The types of modules, numbered as in the AAD."""
 
     FOOTER = 0
     COLUMN_META_DATA = 1
@@ -264,7 +264,7 @@ class Cipher:
         try:
             return self._gcm.decrypt(nonce, encrypted, aad)
         except InvalidTag:
-            # Without its cause: a traceback adds nothing, and might show locals.
+            # No chained cause: a traceback adds nothing, and might show local variables.
             raise AuthenticationError(
                 f"{what} does not authenticate", file=file, offset=offset
             ) from None
@@ -333,7 +333,7 @@ class CountedCipher(Cipher):
         return super().seal(plain, aad, nonce)
 
     def sign(self, data: Buffer, aad: bytes, *, nonce: bytes | None = None) -> bytes:
-        if nonce is None:  # with one, a signature is being verified
+        if nonce is None:  # a given nonce means that a signature is verified
             self._count()
         return super().sign(data, aad, nonce=nonce)
 

@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 
 
 class DecryptedFooter(NamedTuple):
-    """``decryptor`` is ``None`` if the file is not encrypted.
+    """An opened footer; ``decryptor`` is ``None`` if the file is not encrypted.
 
     ``unavailable`` says by leaf ordinal why a column cannot be decrypted: raise it when the column
     is read. ``signature_verified`` is about plaintext footers.
@@ -195,7 +195,7 @@ def _decrypt_columns(
     return adopt(footer, adopted), unavailable
 
 
-# The slots of ColumnMetaData; places in it move with it.
+# The slots of ColumnMetaData. Places in it are shifted to where its bytes are appended.
 _ADOPTED_WIDE = range(UNENCODED + 1)
 _BOUNDS = ("max", "min", "max_value", "min_value")
 _ADOPTED_VALUES = (
@@ -270,8 +270,8 @@ def encrypted_leaves(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EncryptedColumn(Report):
-    """``key`` is "footer key" or "column key"; ``unavailable`` is why it cannot be read, if it
-    cannot."""
+    """One encrypted column. ``key`` is "footer key" or "column key"; ``unavailable`` says why the
+    column cannot be read, ``None`` if it can."""
 
     column: str
     key: str
@@ -281,7 +281,7 @@ class EncryptedColumn(Report):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EncryptionDescription(Report):
-    """``columns`` is ``None`` where the footer hides them.
+    """What is known of a file's encryption; ``columns`` is ``None`` where the footer hides them.
 
     ``aad_prefix`` is "stored", "to be supplied" or "none"; ``signature`` of a plaintext footer is
     "verified" or "not verified"; the labels are those of ``key_label``.

@@ -18,9 +18,9 @@ the hashes of **all** byte patterns that represent it:
 | BYTE_ARRAY, FLBA: text, bytes, UUID | its bytes; in an FLBA none of another length |
 | FLBA decimals | two's complement, big-endian, of the column's length |
 
-A literal without a pattern is in no row. There is no answer where there are too many patterns:
-NaN (millions), nanoseconds and INT96 (a thousand in every microsecond), decimals in BYTE_ARRAY (any
-length), booleans.
+A literal without a pattern is in no row. There is no answer where there are too many patterns: NaN
+(millions), nanoseconds and INT96 (a thousand in every microsecond), decimals in BYTE_ARRAY (any
+length). There is none for booleans either, nor for long lists of FLBA decimals or FLOAT16.
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ if TYPE_CHECKING:
 
 # Bytes of a second request, for a header that the first one did not hold whole.
 _LONG_HEADER = 4_096
-# For an encrypted one: parquet-java pads it to 100 bytes, and its module adds 32.
+# Bytes to read for an encrypted header: parquet-java pads it to 100, and its module adds 32.
 _ENCRYPTED_HEADER = 160
 _LONGEST = (1 << 63) - 1
 # A request costs about as much as reading this many more bytes in another request.
@@ -167,8 +167,8 @@ class BloomEvidence(ColumnEvidence):
 
 
 class _Probe:
-    """One leaf's hashes against the filters of some row groups of one file: of the hashes of
-    ascending ``keys`` those within the bounds of each row group.
+    """One leaf's hashes against the filters of some row groups of one file. With ascending
+    ``keys``, only hashes within the bounds of a row group are looked up.
 
     Filters are read block by block (``single``: one range per hash), or whole; ``ranges`` are
     those of all known filters, the single ones first. They are set when no header is missing.
@@ -197,7 +197,8 @@ class _Probe:
         return [each for each in self.ranges if each not in have]
 
     def _headers(self, have: Fetched) -> list[ByteRange]:
-        """Headers still needed, and the blocks at the places that the usual header implies."""
+        """Parses fetched headers. Headers still needed, and the blocks where usual headers imply
+        them."""
         filters, wanted = self.filters, []
         for group in self.groups[filters.blocks[self.groups] == 0].tolist():
             need = _take_header(self.file, self.leaf, group, filters, have)
@@ -236,7 +237,7 @@ class _Probe:
         return ranges
 
     def found(self, have: Fetched, reasons: dict[Reason, None]) -> BoolArray:
-        """Per row group: False where it holds none of the values."""
+        """For each row group, False if it holds none of the values."""
         some = np.ones(len(self.groups), np.bool_)
         if not len(self.hashes):
             some[:] = False
@@ -342,7 +343,7 @@ def _take_header(
             bitset = offset + at
     except (SkipstoneError, ValueError) as error:
         if need.length < min(_LONG_HEADER, room) and length < _LONG_HEADER:
-            filters.header[group] = _LONG_HEADER  # it may be longer than known writers make it
+            filters.header[group] = _LONG_HEADER  # longer than those of known writers
             return _take_header(file, leaf, group, filters, have)
         filters.blocks[group] = -1
         filters.reasons[group] = Reason.of_error("bloom filter", error)
@@ -404,7 +405,7 @@ def hashes_of(leaf: Leaf, stored: StoredColumn) -> Asked | None:
 
 
 def _plain(keys: Keys, stored: StoredColumn) -> tuple[NDArray[Any] | ByteArrays, Keys] | None:
-    """``_patterns`` of many values, one for each of the keys that are returned."""
+    """``_patterns`` of many values: one pattern for each of the returned keys."""
     column, data = stored.column, keys.data
     if not isinstance(data, np.ndarray):
         if stored.form is not Form.TEXT:
@@ -432,7 +433,7 @@ def _plain(keys: Keys, stored: StoredColumn) -> tuple[NDArray[Any] | ByteArrays,
             keys, values = keys.take(narrow == values), narrow[narrow == values]
         if not (values == 0).any():
             return values, keys
-        # Zero has a pattern of its own below zero.
+        # Zero has a second pattern, -0.0.
         at = int(np.flatnonzero(values == 0)[0])
         twice = np.insert(np.arange(len(values)), at, at)
         values = values[twice]

@@ -43,8 +43,8 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Values:
-    """Dictionaries of one file: ``keys`` of all, concatenated, ``counts`` of each, and the units
-    ``at`` which their row groups are."""
+    """Dictionaries of one file: the ``keys`` of all, concatenated, the ``counts`` of each, and the
+    positions ``at`` of their row groups among the units."""
 
     file: IndexedFile
     at: I64
@@ -156,7 +156,7 @@ class DictionaryEvidence(ColumnEvidence):
 
 
 def stored_dictionaries(column: str, files: Mapping[int, IndexedFile], units: Units) -> int:
-    """The stored bytes of the dictionary pages that these row groups are evaluated by."""
+    """The stored bytes of the dictionary pages that decide about these row groups."""
     total = 0
     for ordinal, group in zip(units.file.tolist(), units.ordinal.tolist(), strict=True):
         file = files.get(ordinal)

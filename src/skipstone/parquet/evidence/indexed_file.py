@@ -83,7 +83,8 @@ def bounds_of_parts(
     count: int,
     parts: Iterable[tuple[I64 | BoolArray, I64 | slice, ValueBounds]],
 ) -> Bounds[BoolArray] | None:
-    """Bounds of ``count`` units, from positions, their places in bounds, and the bounds.
+    """Bounds of ``count`` units, from ``parts``: positions of units, their places in the bounds,
+    and the bounds.
 
     Units without bounds may match. ``None`` where no part decides ``leaf``.
     """
@@ -112,7 +113,7 @@ class ColumnEvidence(BaseEvidence):
 
     @classmethod
     def of(cls, column: str, files: Mapping[int, IndexedFile]) -> Self | None:
-        """The evidence of those of ``files`` that have it for ``column``; ``None`` without any."""
+        """The evidence from those of ``files`` that have it for ``column``; ``None`` if none do."""
         some = {at: file for at, file in files.items() if cls.exists(file, file.columns[column])}
         return cls(column, some) if some else None
 
@@ -122,20 +123,20 @@ class ColumnEvidence(BaseEvidence):
         return True
 
     def named(self, reasons: Iterable[Reason]) -> tuple[Reason, ...]:
-        """The same reasons with this subject, each once."""
+        """``reasons`` with the subject of this evidence, each once."""
         made = [Reason(cause=each.cause, subject=self.subject, text=each.text) for each in reasons]
         return tuple(dict.fromkeys(made))
 
 
 class IndexedFile:
-    """See the module.
+    """One file with its footer and parsed indexes; see the module.
 
     ``columns`` maps predicate columns (dotted names) to ordinals of leaves; by default every leaf
     that is not below a list or map has its own name. Elements of lists have the name of an
-    expression; only conditions that some element holds are asked of them. ``size`` is the file's,
+    expression, and answer only conditions that hold if any element matches. ``size`` is the file's,
     where it is known. ``homes`` are path and size of other files that hold whole columns, by leaf,
-    where these files are known (``reading/pinned_file.py``). ``verified`` holds
-    ``(row group, leaf)`` where a check found that the row group is sorted by that leaf, as its
+    where these files are known (``reading/pinned_file.py``). ``verified`` holds ``(row group,
+    leaf)`` where a check found that the row group is sorted by that leaf, as its
     ``sorting_columns`` say.
     """
 
@@ -210,7 +211,7 @@ class IndexedFile:
         return found
 
     def elsewhere(self, row_group: int, leaf: int) -> bool:
-        """True where the chunk lies in an unknown other file, in which its offsets count."""
+        """True if the chunk lies in another file that is not known: its offsets count there."""
         if leaf in self._homes:
             return False
         return bool(self.footer.value_bytes("file_path", row_group, leaf))
@@ -362,7 +363,7 @@ class IndexedFile:
         return found.first_row_index if isinstance(found, OffsetIndexArrays) else None
 
 
-#: two roots that rolled over, with their headers
+#: the bytes of two roots of the largest usual size, with their headers
 _LONGEST_ROOTS = 2 * (ROLL_OVER + 256)
 
 

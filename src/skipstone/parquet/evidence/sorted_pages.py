@@ -8,7 +8,7 @@ Where a row group is sorted by a leaf (``IndexedFile.verified``, and the first o
 So the search fetches a page from the middle of each run of undecided pages and evaluates the
 predicate again with its values (``interval.py``), until every run is short enough to be read. This
 is binary search for any leaf that ranges can answer. With many pages it fetches several at a time,
-so seven rounds are enough. For a column with a column index it fetches nothing.
+so that six rounds are enough. For a column with a column index it fetches nothing.
 
 Sorted means: the values that are not null ascend (or descend) in the order of their keys, NaN
 largest, and all nulls are at one end. Spark writes INT96 timestamps without a column index; this
@@ -49,9 +49,9 @@ if TYPE_CHECKING:
 
 # Runs of at most this many undecided pages are read instead of searched.
 _SHORT = 2
-# The rounds that a search should take; the planner allows a few more.
+# The rounds that a search takes at most, about; the planner allows eight.
 _ROUNDS = 6
-# Leaves that match in one part of a sorted column, or in a few.
+# Operators whose matches lie in one part of a sorted column, or in a few parts.
 _FOUND = frozenset((Op.EQ, Op.IN, Op.LT, Op.LE, Op.GT, Op.GE, Op.STARTS_WITH, Op.LIKE))
 
 
@@ -87,13 +87,14 @@ class _ChunkSearch:
         return len(self.places)
 
     def bounds(self, *, nulls: bool = True) -> ValueBounds:
-        """Bounds of every page, from the pages that were read; without ``nulls``, of the values."""
+        """Bounds of every page, from the pages that were read; without ``nulls`` as if none had
+        any."""
         lo: list[Key | None] = [None] * len(self)
         hi: list[Key | None] = [None] * len(self)
         known = self.file.chunk_bounds(self.leaf).all
         none = not nulls or known.nulls[self.group] == 0
         counts = np.full(len(self), 0 if none else -1, np.int64)
-        # All nulls are at one end, so there is none between two values.
+        # All nulls are at one end, so no page between two with values has any.
         held = [page for page, seen in self.seen.items() if seen.lo is not None]
         counts[min(held, default=0) : max(held, default=0)] = 0
         rising = range(len(self))[:: -1 if self.descending else 1]
@@ -135,7 +136,7 @@ class _ChunkSearch:
         return ranges if place is None or self.dictionary is not None else [place, *ranges]
 
     def _pivots(self, start: int, stop: int) -> list[int]:
-        """Pages that cut a run: enough of them that ``_ROUNDS`` suffice for any number of pages."""
+        """Pages that divide a run into parts: enough that ``_ROUNDS`` suffice for all pages."""
         parts = 2
         while parts**_ROUNDS < len(self):
             parts += 1
@@ -283,7 +284,7 @@ def _search(file: IndexedFile, group: int, leaf: int) -> _ChunkSearch | None:
     places, bounds = file.offset_indexes.get((group, leaf)), file.bounds_of_pages(group, leaf)
     unread = isinstance(bounds, Reason) and bounds.cause is Cause.UNREADABLE
     if (group, leaf) not in file.verified or not isinstance(places, OffsetIndexArrays) or unread:
-        return None  # a later call may find one
+        return None  # not cached: a later call may find one
     made: _ChunkSearch | None = None
     order = file.footer.sorting_columns(group)
     sound = isinstance(bounds, Reason) and not file.elsewhere(group, leaf)

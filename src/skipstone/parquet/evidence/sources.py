@@ -65,7 +65,7 @@ class FilesBounds:
         return cls(bounds, base)
 
     def places(self, units: Units) -> tuple[BoolArray, I64]:
-        """Which units are row groups of these files, and the place of each of those."""
+        """Which units are row groups of these files, and the places of those in ``bounds``."""
         inside = units.file < len(self.base)
         base = self.base[np.where(inside, units.file, 0)]
         here = inside & (base >= 0)
@@ -202,7 +202,7 @@ class StatisticsEvidence(ColumnEvidence):
 
 
 def _domain(stored: StoredColumn) -> Hashable:
-    """What keys of two columns have in common that compare as their values do."""
+    """Equal for two columns if their keys compare as their values do."""
     type = "integer" if pa.types.is_integer(stored.type) else stored.type
     return stored.form, stored.unit, type
 
@@ -282,7 +282,7 @@ class PageSource(Source):
 def _indexes(
     files: Mapping[int, IndexedFile], columns: Iterable[str], units: Units, have: Fetched
 ) -> list[ByteRange]:
-    """Parses the indexes of the chunks that contain units, and gives those that are yet to read."""
+    """Parses the indexes of the chunks that contain units; returns the ranges that are missing."""
     groups = dict.fromkeys(zip(units.file.tolist(), units.ordinal.tolist(), strict=True))
     wanted = [
         file.take_index(kind, group, leaf, have)

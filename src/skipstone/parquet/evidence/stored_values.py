@@ -12,10 +12,10 @@
 | FLOAT, DOUBLE, FLBA(2) FLOAT16 | | float, double | ``literals.float_keys`` |
 | BYTE_ARRAY, FLBA | STRING, ENUM, JSON, BSON, UUID, none | string, binary | the bytes, unsigned |
 
-Nanoseconds are rounded down for a lower bound and up for an upper one, so they bound the values
-whether a reader floors them or keeps them. All other types (INTERVAL, TIME, GEOMETRY, GEOGRAPHY,
-VARIANT, FILE, annotations that are unknown or do not fit the physical type) have no order here:
-their bounds are ignored, their null counts are used.
+Nanoseconds are rounded down for a lower bound and up for an upper one. So they bound the values
+whether a reader rounds those down or keeps them. All other types (INTERVAL, TIME, GEOMETRY,
+GEOGRAPHY, VARIANT, FILE, annotations that are unknown or do not fit the physical type) have no
+order here: their bounds are ignored, their null counts are used.
 
 Bytes of a wrong length, decimals of more than 16 bytes and instants beyond 64 bits of microseconds
 are unknown, never an error. A whole column of bounds is converted at once.
@@ -61,7 +61,7 @@ class Form(Enum):
 
 # The decimal digits that the physical type holds.
 _DIGITS = {Type.INT32: 9, Type.INT64: 18, Type.BYTE_ARRAY: 38, Type.FIXED_LEN_BYTE_ARRAY: 38}
-# Ticks of a unit per microsecond, or microseconds per tick as a negative number.
+# Ticks per microsecond; for coarser units, microseconds per tick as a negative number.
 _UNITS = {"ns": 1000, "us": 1, "ms": -1000}
 _INTEGERS = {8: pa.int8(), 16: pa.int16(), 32: pa.int32(), 64: pa.int64()}
 _UNSIGNED = {8: pa.int16(), 16: pa.int32(), 32: pa.int64(), 64: pa.decimal128(20, 0)}
@@ -85,7 +85,7 @@ class StoredColumn:
         return cls(column, form, type_, unit)
 
     def restate(self, leaf: Leaf) -> StoredLeaf | None:
-        """``leaf`` over the stored values; ``None`` where it has no exact counterpart."""
+        """``leaf`` restated for the stored values; ``None`` if that is not exactly possible."""
         if self.type is None:
             return None
         if self.form is Form.TEXT and is_text(leaf.type):
@@ -100,8 +100,8 @@ class StoredColumn:
         return self.form is Form.INT96 or self.unit == "ns"
 
     def keys(self, values: ByteArrays, known: BoolArray, *, upper: bool = False) -> Keys:
-        """Keys of n PLAIN values (byte arrays without their length); not valid where not
-        ``known``, or where the bytes are not a value of the type. ``upper`` rounds up."""
+        """Keys of n PLAIN values (byte arrays without their length). A key is valid if its value is
+        ``known`` and its bytes are a value of the type. ``upper`` rounds up."""
         match self.form:
             case Form.NONE:
                 return no_keys(self.type, len(values))

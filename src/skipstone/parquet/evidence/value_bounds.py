@@ -133,7 +133,7 @@ class ValueBounds:
         assert isinstance(hi.data, np.ndarray)
         low_nan, high_nan = lo.valid & (lo.data == _NAN), hi.valid & (hi.data == _NAN)
         if nans is None and not (low_nan | high_nan).any() and order != Order.IEEE:
-            # No unit is known to hold NaN, none to hold no NaN.
+            # Whether a unit holds NaN is unknown for all units.
             numbers = Intervals.checked(type=type_, lo=lo, hi=hi, rows=rows, nulls=nulls)
             top = Keys(numbers.hi.data, np.zeros(len(rows), np.bool_))
             all_ = Intervals(type=type_, lo=numbers.lo, hi=top, rows=rows, nulls=numbers.nulls)
@@ -444,7 +444,7 @@ def check_page_range(offsets: OffsetIndexArrays, start: int, stop: int) -> None:
 
 
 def _check_within(pages: Intervals, chunk: Intervals) -> None:
-    """``FormatError`` where no value can lie both in a page and in its chunk."""
+    """``FormatError`` if the bounds of a page and of its chunk do not overlap."""
     (low,), (high,) = chunk.lo.to_list(), chunk.hi.to_list()
     if (high is not None and bool(compare(pages.lo, Op.GT, high).any())) or (
         low is not None and bool(compare(pages.hi, Op.LT, low).any())
