@@ -94,7 +94,7 @@ SALT = np.array(
 )
 _LOW = np.uint64(0xFFFF_FFFF)
 _HALF = np.uint64(32)
-#: hashes that a filter is asked for at a time
+#: hashes that are looked up at a time
 ASKED = 4_096
 # Hashes inserted at a time: the intermediate arrays stay in the processor's cache.
 _RUN = 1 << 15
@@ -108,7 +108,7 @@ P1, P2, P3, P4, P5 = (
     0x27D4EB2F165667C5,
 )
 _P1, _P2, _P3, _P4, _P5 = map(np.uint64, (P1, P2, P3, P4, P5))
-# Byte strings of a call that count as work for the compiled loop.
+# Calls with fewer byte strings do not count as work for the compiled loop.
 _MANY = 4_096
 
 
@@ -145,9 +145,9 @@ class BloomFilterHeader(Declared):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BloomKernels:
-    """Compiled loops: ``hash(data, offsets)`` of byte strings; insertion into the blocks of a
-    filter of ``hashes``, or of ``words``, values of eight bytes each. Hashes and words are
-    read-only, so that each loop is compiled once.
+    """Compiled loops. ``hash(data, offsets)`` hashes byte strings; ``hashes`` and ``words`` insert
+    hashes, or values of eight bytes, into the blocks of a filter. Hashes and words are read-only,
+    so that each loop is compiled once.
     """
 
     hash: Callable[[NDArray[np.uint8], NDArray[np.int64]], Hashes]
@@ -155,7 +155,7 @@ class BloomKernels:
     words: Callable[[NDArray[np.uint32], Hashes], None]
 
 
-#: In values, of which NumPy inserts eight in a microsecond, and hashes four strings.
+#: In values: per microsecond NumPy inserts eight, and ``xxhash`` hashes four strings.
 COMPILED = CompiledKernels[BloomKernels](
     module=f"{__package__}.bloom_jit", total=1_500_000, share=1 / 16
 )
@@ -166,7 +166,7 @@ def read_header(
 ) -> tuple[int, int]:
     """``(num_bytes, header_length)`` of the filter at the start of ``data``.
 
-    ``end``: bytes from the start of the filter to the end of the file, which limits the filter.
+    ``end``: bytes from the start of the filter to the end of the file, the most that it may take.
     ``FormatError`` where the header is malformed; ``UnsupportedError`` for another algorithm, hash
     or compression.
     """
@@ -253,7 +253,7 @@ def set_in(blocks: NDArray[np.uint32], hashes: Hashes) -> BoolArray:
 
 
 def any_in(blocks: NDArray[np.uint32], hashes: Hashes) -> bool:
-    """Whether a whole filter of these blocks holds any of the hashes; asked up to the first."""
+    """Whether a filter of these blocks holds any of the hashes; stops early if it does."""
     return any(set_in(blocks[block_of(run, len(blocks))], run).any() for run in runs_of(hashes))
 
 
@@ -326,7 +326,7 @@ class BloomFilter:
             self.blocks[:, word] |= np.packbits(row, bitorder="little").view("<u4")
 
     def check(self, hashes: Hashes) -> BoolArray:
-        """Per hash: False where it was never inserted."""
+        """For each hash, False if it was never inserted."""
         return set_in(self.blocks[block_of(hashes, len(self.blocks))], hashes)
 
     def bitset(self) -> bytes:

@@ -152,7 +152,7 @@ def _insert_words(blocks: Any, words: Any) -> None:
 
 
 def compiled() -> BloomKernels:
-    """The loops."""
+    """See ``BloomKernels``."""
     kernel = compile_kernel(_hash_all)
 
     def hash_all(data: NDArray[np.uint8], offsets: NDArray[np.int64]) -> NDArray[np.uint64]:

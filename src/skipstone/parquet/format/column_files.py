@@ -6,10 +6,11 @@
 
 Offsets of a chunk (pages, dictionary, index pages, page index, Bloom filter) count in the file that
 it names, which lies in the same directory. The specification does not say how a reader recognises
-that file. The key ``skipstone.columns`` of the footer does: it holds the size of each file and the
-CRC-32 of its last bytes, which contain a footer with a token of its own. The names contain the
-token too, so files of another version never replace these. Names begin with an underscore, which
-hides them from Spark and other readers that list the directory.
+that file. The key ``skipstone.columns`` of the footer does. Its value is JSON: ``{"version": 1,
+"files": {NAME: {"size": …, "tail": …, "crc32": …}}}``, with the CRC-32 of the last ``tail`` bytes
+(at most 64 KiB). They contain a footer whose key ``skipstone.column_file`` is the token. The names
+contain the token too, so files of another version never replace these. Names begin with an
+underscore, which hides them from Spark and other readers that list the directory.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ if TYPE_CHECKING:
 KEY: Final = "skipstone.columns"
 #: the key in each of them, whose value is the token
 TOKEN_KEY: Final = "skipstone.column_file"
-#: most bytes at the end of a file that are checked
+#: the most bytes at the end of a file that the CRC-32 covers
 MOST_TAIL: Final = 64 * 1024
 _VERSION: Final = 1
 
@@ -49,7 +50,7 @@ class ColumnFile:
 
 
 def note_of(files: Mapping[str, ColumnFile]) -> str:
-    """The value of the key."""
+    """The value of ``KEY``."""
     return json.dumps(
         {
             "version": _VERSION,

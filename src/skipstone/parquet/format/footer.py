@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 MAGIC = b"PAR1"
 MAGIC_ENCRYPTED = b"PARE"
 TAIL_LENGTH = 8
-#: bytes read from a file's end at first: most footers are shorter
+#: bytes at the end of a file that the first read takes: most footers are shorter
 TAIL_GUESS = 64 * 1024
 SIGNATURE_LENGTH = 28
 # The first magic, the length and the second magic; a footer of 0 bytes fails later.
@@ -53,7 +53,7 @@ class Tail:
 
     @classmethod
     def from_bytes(cls, end: bytes | memoryview, size: int) -> Tail:
-        """From the last 8 bytes, or more, of a file of ``size`` bytes. Checks all three."""
+        """From at least the last 8 bytes of a file of ``size`` bytes; checks magic and lengths."""
         data = bytes(end[-TAIL_LENGTH:])
         if size < _SMALLEST or len(data) != TAIL_LENGTH:
             raise FormatError(

@@ -59,7 +59,7 @@ if TYPE_CHECKING:
 _IDS = field_ids(FileMetaData)
 # Footers up to this length have their schema checked at once.
 _EAGER = 256 << 10
-# Files with the same schema, as those of a table, share it up to this length.
+# Up to this length, files with the same schema (as those of a table) share it.
 _SHARED = 32 << 10
 
 
@@ -72,8 +72,8 @@ def _shared(schema: bytes) -> tuple[tuple[SchemaElement, ...], Schema]:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class FooterPart:
-    """Row groups of a footer among those of footers that were scanned together: they are in
-    ``whole`` from row group ``first`` on."""
+    """The place of a footer that was scanned together with others: its row groups begin at row
+    group ``first`` of ``whole``."""
 
     whole: FooterArrays
     first: int
@@ -118,12 +118,12 @@ class FooterArrays:
 
     @property
     def num_row_groups(self) -> int:
-        """R."""
+        """The number R of row groups."""
         return len(self.scanned.groups)
 
     @property
     def num_leaves(self) -> int:
-        """C."""
+        """The number C of leaves."""
         return self.scanned.leaves
 
     @property
@@ -312,9 +312,9 @@ class FooterArrays:
     def by_row_group(
         self, derive: Callable[..., NDArray[Any]], *arguments: Hashable
     ) -> NDArray[Any]:
-        """``derive(footer, *arguments)``, which gives a value for each row group: of footers that
-        were scanned together it is computed once for all. It may use the schema and the fields of
-        row groups and chunks, no bytes and nothing of the file."""
+        """``derive(footer, *arguments)``, an array with a value for each row group. It is computed
+        once for all footers that were scanned together. So ``derive`` may use only the schema and
+        the fields of row groups and chunks, neither ``data`` nor values of the file."""
         part, key = self.part, (derive, arguments)
         held = (self if part is None else part.whole)._cache
         found: NDArray[Any] | None = held.get(key)
@@ -439,9 +439,9 @@ class FooterArrays:
         return start - 1, length - 1
 
     def check_extent(self, size: int) -> None:
-        """``FormatError`` if a chunk of this file (without ``file_path``) reaches beyond ``size``.
+        """``FormatError`` if a chunk of this file (without ``file_path``) ends beyond ``size``.
 
-        The same for its column index, offset index and Bloom filter, where their places are known.
+        Its column index, offset index and Bloom filter must end before it too, if they have places.
         """
         here = self.places("file_path")[0] < 0
         for name, offset, length in (

@@ -15,8 +15,8 @@ from skipstone.parquet.thrift import kernel_wire, structs
 from . import footer_kernel, footer_layout, metadata
 from .footer_scan import FooterKernels, scan
 
-# Without it every call counts references to its arrays up and down, atomically, which takes more
-# time than the work. Nothing is allocated in the kernels. The option is not a public one.
+# Without this option every call counts references to its arrays, atomically, which takes more time
+# than the work. It is sound, because the kernels allocate nothing. It is not public.
 _OPTIONS = getattr(cpu, "CPUTargetOptions", None)
 _NO_COUNTING: dict[str, Any] = {"_nrt": False} if hasattr(_OPTIONS, "_nrt") else {}
 
@@ -45,5 +45,5 @@ _SMALLEST = b"\x15\x02\x19\x1c\x48\x01r\x15\x00\x00\x16\x00\x19\x0c\x00"
 
 
 def warm_up(kernels: FooterKernels) -> None:
-    """Compiles each for the types of its arguments, by a footer that needs all of them."""
+    """Compiles each kernel for the types of its arguments, by a footer that needs all of them."""
     scan(_SMALLEST, 0, kernels)

@@ -40,7 +40,7 @@ OTHER_ENCODING: Final = 61
 
 
 def place(data: Any, at: Any, end: Any, narrow: Any, n: Any, slot: Any) -> Any:
-    """Note where a binary value lies."""
+    """Records the place and length of a binary value."""
     length, at = count(data, at, end)
     if at < 0:
         return at
@@ -192,7 +192,7 @@ def encoding_stats(data: Any, at: Any, end: Any, narrow: Any, slot: Any, stack: 
 
 
 def forget(wide: Any, narrow: Any, n: Any, row: Any) -> None:
-    """Clear what ``ColumnMetaData`` has filled: it occurs twice."""
+    """Clears the slots of a ``ColumnMetaData``, because the chunk has another one."""
     for slot in range(layout.NUM_VALUES, layout.UNENCODED + 1):
         wide[slot * n + row] = 0
     for slot in range(layout.CODEC, layout.DICT_ONLY + 1):
@@ -204,7 +204,7 @@ def forget(wide: Any, narrow: Any, n: Any, row: Any) -> None:
 
 
 def is_complete(wide: Any, narrow: Any, n: Any, row: Any) -> Any:
-    """Whether a chunk has all required numbers; 0 stands for none."""
+    """Whether a chunk has all required numbers; a slot of 0 is an absent one."""
     return (
         narrow[layout.CODEC * n + row] != 0
         and wide[layout.ENCODINGS * n + row] != 0
@@ -216,10 +216,10 @@ def is_complete(wide: Any, narrow: Any, n: Any, row: Any) -> Any:
 
 
 def dict_only_by_encodings(wide: Any, narrow: Any, n: Any, row: Any) -> None:
-    """``dict_only`` where the encodings prove that all pages refer to a dictionary.
+    """Sets ``dict_only`` if the encodings prove that all data pages refer to a dictionary.
 
-    As in parquet-java, where page counts are absent: the list names all encodings used. Writers of
-    v1 pages name PLAIN_DICTIONARY (bit 2) for data pages, and PLAIN as soon as one page falls back;
+    As in parquet-java, if page counts are absent: the list names all encodings used. Writers of v1
+    pages name PLAIN_DICTIONARY (bit 2) for data pages, and PLAIN as soon as one page falls back;
     RLE (3) and BIT_PACKED (4) encode levels. RLE_DICTIONARY proves nothing, because PLAIN may be
     the dictionary's. In booleans RLE encodes values.
     """

@@ -2,8 +2,8 @@
 
 The files of one writer have footers of one structure: the same fields in the same order, the same
 schema byte for byte; values and lengths differ. So the functions of ``footer_kernel`` run once for
-all of them. The first footer is scanned alone before. Damaged or unusual footers are left out, and
-the result is that of ``FooterArrays.scan``.
+all of them, after the first footer was scanned alone. Damaged or unusual footers are left out; the
+others have the result of ``FooterArrays.scan``.
 """
 
 from __future__ import annotations
@@ -52,9 +52,10 @@ if TYPE_CHECKING:
 
 # A longer footer is scanned alone: it takes as long as many short ones.
 _LONGEST: Final = 64 << 10
-# So many bytes of footers are scanned together.
+# The most bytes of footers that are scanned together.
 _BYTES: Final = 8 << 20
-# Which footer by its length is the first lane, after rounds without a second one.
+# The first lane of a round, as a quantile of the lengths; the next one after a round that no other
+# footer passed.
 _FIRST: Final = (0.5, 0.25, 0.75, 0.1, 0.9)
 
 _IDS = field_ids(FileMetaData)
@@ -67,8 +68,8 @@ _skip = over_lanes(cast("FunctionType", kernel_wire.skip))
 
 
 def scan_many(footers: Sequence[bytes], bases: Sequence[int]) -> list[FooterArrays | None]:
-    """As ``FooterArrays.scan`` of each, which lies at its base; ``None`` for those that it must be
-    asked for: what is unusual, long, or wrong."""
+    """``FooterArrays.scan`` of each footer, which lies at its base; ``None`` for those that must be
+    scanned alone: unusual, long or damaged ones."""
     found: list[FooterArrays | None] = [None] * len(footers)
     for batch in _batches(footers):
         # Footers of one structure have about the same length.
@@ -160,7 +161,7 @@ def _scan_alike(footers: Sequence[bytes], bases: Sequence[int]) -> list[FooterAr
 
 
 def _walk(run: Round, end: Lanes, first: FooterArrays, footers: Sequence[bytes]) -> _Fields:
-    """``FileMetaData`` of all lanes, field by field; lanes in which a check fails are out."""
+    """Scans ``FileMetaData`` of all lanes, field by field; a lane that fails a check drops out."""
     count, leaves = first.num_row_groups, first.num_leaves
     chunks = count * leaves
     stack = [0] * kernel_wire.STACK

@@ -130,12 +130,12 @@ GROUP_SLOTS: Final = len(GROUPS)
 
 # -- fields by their ids ---------------------------------------------------------------------------
 
-#: the ids in the tables are below it
+#: the tables hold ids below this one
 IDS: Final = 18
 
 
 def _slots(kind: type[Declared], wire_type: int, slots: Mapping[str, int]) -> tuple[int, ...]:
-    """By field id: the slot of the field, if it is of this type and has one; else -1."""
+    """By field id, the slot of a field of this wire type; -1 for other ids."""
     names = {id: name for name, id in field_ids(kind, wire_type).items()}
     return tuple([slots.get(names.get(id, ""), -1) for id in range(IDS)])
 

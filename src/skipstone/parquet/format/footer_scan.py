@@ -37,7 +37,8 @@ LONGEST = (1 << 31) - 2
 
 @dataclass(frozen=True, slots=True)
 class FooterKernels:
-    """``skip``, ``schema`` and ``row_groups``, and the kinds of memory that they take."""
+    """``skip``, ``schema`` and ``row_groups``; ``over`` and ``zeros`` make the arrays that they
+    take."""
 
     skip: Callable[..., Any]
     schema: Callable[..., Any]
@@ -89,8 +90,8 @@ def _check(at: int, base: int) -> int:
 
 
 def _name_the_column(data: bytes, start: int, failure: int, base: int) -> None:
-    """Raise what is wrong with the schema at ``start`` with the name of its column, if it has one:
-    an unknown type."""
+    """Raises an error of the schema at ``start`` that has the column's name: for an unknown
+    type."""
     try:
         elements = list_of(struct(SchemaElement)).read(Reader(data, start, base=base))
     except FormatError:

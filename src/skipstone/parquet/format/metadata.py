@@ -63,7 +63,7 @@ class DecimalType(Declared):
 
 @declared
 class TimeUnit(Declared):
-    """One of three."""
+    """A union: one of the three units is set."""
 
     MILLIS: Empty | None = optional(1, _EMPTY)
     MICROS: Empty | None = optional(2, _EMPTY)
@@ -218,7 +218,7 @@ class GeospatialStatistics(Declared):
 
 @declared
 class AesGcmV1(Declared):
-    """All modules with AES-GCM."""
+    """All modules are encrypted with AES-GCM."""
 
     aad_prefix: bytes | None = optional(1, BINARY)
     aad_file_unique: bytes | None = optional(2, BINARY)
@@ -227,7 +227,7 @@ class AesGcmV1(Declared):
 
 @declared
 class AesGcmCtrV1(Declared):
-    """Pages with AES-CTR, everything else with AES-GCM."""
+    """Pages are encrypted with AES-CTR, all other modules with AES-GCM."""
 
     aad_prefix: bytes | None = optional(1, BINARY)
     aad_file_unique: bytes | None = optional(2, BINARY)
@@ -236,7 +236,7 @@ class AesGcmCtrV1(Declared):
 
 @declared
 class EncryptionAlgorithm(Declared):
-    """One of two."""
+    """A union: one of the two algorithms is set."""
 
     AES_GCM_V1: AesGcmV1 | None = optional(1, struct(AesGcmV1))
     AES_GCM_CTR_V1: AesGcmCtrV1 | None = optional(2, struct(AesGcmCtrV1))
@@ -252,7 +252,7 @@ class EncryptionWithColumnKey(Declared):
 
 @declared
 class ColumnCryptoMetaData(Declared):
-    """With which key a column is encrypted: that of the footer, or one of its own."""
+    """A union: the key of a column is that of the footer, or one of its own."""
 
     ENCRYPTION_WITH_FOOTER_KEY: Empty | None = optional(1, _EMPTY)
     ENCRYPTION_WITH_COLUMN_KEY: EncryptionWithColumnKey | None = optional(
@@ -287,8 +287,8 @@ class SchemaElement(Declared):
     def annotation(self) -> LogicalType:
         """The logical type, or else the one that the converted type stands for.
 
-        It has no ``name`` where there is neither, or none that is known; INTERVAL is none. A
-        logical type that is not known hides the converted type, as it does for Arrow.
+        Its ``name`` is ``None`` if there is neither, or the type is unknown, and for INTERVAL. An
+        unknown logical type hides the converted type, as it does for Arrow.
         """
         if self.logicalType is not None:
             return self.logicalType
@@ -395,7 +395,7 @@ class ColumnChunk(Declared):
 
 @declared
 class RowGroup(Declared):
-    """A horizontal slice of the table."""
+    """Some rows of the table: one chunk of each column."""
 
     columns: tuple[ColumnChunk, ...] = required(1, list_of(struct(ColumnChunk)))
     total_byte_size: int = required(2, I64)
@@ -448,7 +448,7 @@ class DataPageHeader(Declared):
 
 @declared
 class IndexPageHeader(Declared):
-    """Header of an index page of 2013 (``index_pages.py``): the number of its entries.
+    """Header of an index page of 2013 (``pages/index_page.py``): the number of its entries.
 
     parquet.thrift leaves the struct empty; README.md of 2013 says that the number is in it.
     """

@@ -113,8 +113,8 @@ class OffsetIndexArrays:
         num_rows: int | None = None,
         base: int = 0,
     ) -> OffsetIndexArrays:
-        """The index at the start of ``data``, of a file of ``size`` bytes and a row group of
-        ``num_rows`` rows where these are given. ``FormatError`` where it is malformed."""
+        """The index at the start of ``data``. ``FormatError`` if it is malformed, or contradicts
+        the ``size`` of the file or the ``num_rows`` of the row group, if given."""
         reader = Reader(bytes(data), base=base)
         locations: tuple[IntArray, IntArray, IntArray] | None = None
         unencoded: IntArray | None = None
@@ -276,8 +276,8 @@ _LISTS = frozenset((1, 2, 3, 5, 6, 7, 8))
 
 
 def place_of_index(footer: FooterArrays, end: int) -> tuple[int, int]:
-    """Offset and length of the page index of a file whose footer begins at ``end``; a length of 0,
-    at ``end``, where there is none."""
+    """Offset and length of the page index of a file whose footer begins at ``end``; ``(end, 0)`` if
+    it has none."""
     starts, stops = [end], []
     for kind in ("offset_index", "column_index"):
         offset, length = footer.chunk(f"{kind}_offset"), footer.chunk(f"{kind}_length")
@@ -345,7 +345,7 @@ def _integers(reader: Reader) -> IntArray:
 
 
 def _tokens(reader: Reader, buffer: U8, count: int) -> tuple[IntArray, IntArray]:
-    """First and last byte of each of the first ``count`` runs that end with a byte below 128."""
+    """First and last byte of each of the first ``count`` varints: a byte below 128 ends one."""
     ends = np.flatnonzero(buffer < 0x80)[:count]
     if len(ends) < count:
         raise reader.fail("ends within a varint")
@@ -395,7 +395,7 @@ def _locations(reader: Reader) -> tuple[IntArray, IntArray, IntArray]:
 
 
 def _binaries(reader: Reader, nulls: BoolArray | None) -> ByteArrays:
-    """A list of byte strings; ``nulls`` marks those that a writer of fixed widths left empty."""
+    """A list of byte strings. ``nulls`` marks those that are empty if the others have one width."""
     size = _list(reader, thrift.BINARY)
     if nulls is not None and len(nulls) == size:
         fixed = _fixed(reader, nulls)
@@ -425,7 +425,7 @@ def _binaries(reader: Reader, nulls: BoolArray | None) -> ByteArrays:
 
 
 def _fixed(reader: Reader, nulls: BoolArray) -> ByteArrays | None:
-    """Byte strings of one width below 128, and empty where ``nulls``; ``None`` if they are not."""
+    """Byte strings of one width below 128, empty where ``nulls``; ``None`` for any others."""
     buffer = _rest(reader)
     full = np.flatnonzero(~nulls)
     if not len(full) or full[0] >= len(buffer):

@@ -1,7 +1,7 @@
 """A ``_metadata`` summary file, with the versions of the files that it describes.
 
     PAR1
-    Versions       JSON: version, number of row groups and head of each file; the heads
+    Versions       JSON, see below; the heads are in it
     FileMetaData   the row groups of all files, file by file, each chunk with its ``file_path``
     length u32, PAR1
 
@@ -9,9 +9,12 @@ A summary is one footer for the row groups of many files. It has no data of its 
 ``file_path`` names the file that its offsets count in, relative to the summary's directory. A chunk
 without a path lies in the summary's own file. Other readers ignore the bytes before the footer.
 
-The key ``skipstone.summary`` of the footer holds the place and the CRC-32 of ``Versions``, which
-hold the CRC-32 of the bytes of ``row_groups``: so any damage in between is detected. Where another
-writer rewrites the file, key and checksums become stale together.
+``Versions`` have the keys ``version`` (1), ``unit`` (of times), ``row_groups_crc32`` (of the bytes
+of the list ``row_groups``), ``heads`` (base64); and with a list of one value per file ``path``,
+``size``, ``mtime``, ``etag``, ``footer_length``, ``row_groups`` and ``head``. The key
+``skipstone.summary`` of the footer is JSON with the ``version``, and ``offset``, ``length`` and
+``crc32`` of ``Versions``. So any damage is detected. If another writer rewrites the file, its key
+or its checksums are missing or wrong.
 
 A *head* is a footer without row groups: schema, key-values, writer, column orders. Files with equal
 heads share one. Head and row groups together contain everything in the file's own footer, including
@@ -46,17 +49,17 @@ KEY: Final = "skipstone.summary"
 _VERSION: Final = 1
 _INT64 = 1 << 63
 _UNITS = get_args(TimeUnit)
-# The only values of a part that are read besides its row groups.
+# The values of a part that can be read, besides its row groups.
 _SHARED = ("version", "created_by", "key_value_metadata", "column_orders", "schema_elements")
 _T = TypeVar("_T")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FileVersion:
-    """One file: its ``path`` relative to the summary's folder, and its version.
+    """One version of a file; ``path`` is relative to the summary's folder.
 
-    The number of its ``row_groups``, which follow those of the previous files; the number of its
-    ``head``. ``footer_length`` is in bytes, ``mtime`` in the unit of ``Versions``.
+    ``row_groups`` counts its row groups, which follow those of the previous files; ``head`` is the
+    ordinal of its head. ``footer_length`` is in bytes, ``mtime`` in the unit of ``Versions``.
     """
 
     path: str
@@ -70,7 +73,7 @@ class FileVersion:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Versions:
-    """See the module; ``row_groups_crc32`` covers the bytes of the list of all row groups."""
+    """The versions of all files of a summary; see the module."""
 
     unit: TimeUnit
     files: tuple[FileVersion, ...]
@@ -78,7 +81,7 @@ class Versions:
     row_groups_crc32: int
 
     def to_bytes(self) -> bytes:
-        """JSON, by columns."""
+        """The JSON text, with a list per column."""
         files = self.files
         return json.dumps(
             {
@@ -177,7 +180,7 @@ def _column(held: Mapping[str, Any], name: str, kind: type[_T]) -> list[_T]:
 
 
 def place_of(versions: bytes) -> str:
-    """The value of the key, for ``versions`` that follow the magic."""
+    """The value of ``KEY``, for ``versions`` that follow the magic."""
     place = {"offset": len(MAGIC), "length": len(versions), "crc32": zlib.crc32(versions)}
     return json.dumps({"version": _VERSION, **place})
 
@@ -189,7 +192,7 @@ def row_groups_crc32(footer: FooterArrays) -> int:
 
 
 def is_own(tail: bytes | memoryview) -> bool:
-    """Whether the last bytes of a file contain the key; otherwise the rest need not be read."""
+    """Whether the last bytes of a file contain ``KEY``; otherwise the rest need not be read."""
     return KEY.encode() in bytes(tail)
 
 

@@ -42,15 +42,15 @@ if TYPE_CHECKING:
     from .page import Page
 
 
-# From so many ranges on, one look-up of all rows takes less time than a slice of each range; not if
-# ranges have more rows than this, on average.
+# From ``_RANGES`` ranges on, one look-up of all rows takes less time than a slice of each range,
+# unless ranges have more rows than ``_ROWS_OF_RANGE`` on average.
 _RANGES = 8
 _ROWS_OF_RANGE = 256
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Run:
-    """Values in a row: ``values`` themselves, or ``indices`` into them as a dictionary.
+    """Consecutive values: ``values`` themselves, or ``indices`` into them as a dictionary.
 
     Indices are below the dictionary's length: the caller has checked it.
     """
@@ -75,7 +75,7 @@ class Run:
 
     @property
     def content_size(self) -> int:
-        """The bytes that ``plain`` gives."""
+        """The bytes of the values that ``plain`` returns."""
         if self.indices is None:
             return self.values.nbytes
         if isinstance(self.values, np.ndarray):
@@ -117,7 +117,7 @@ class LeafColumn:
 
     @property
     def content_size(self) -> int:
-        """The bytes of its values, repeated ones as often as they are repeated."""
+        """The bytes of its values, repeated ones each time."""
         return sum(run.content_size for run in self.runs)
 
     @property
@@ -285,8 +285,8 @@ def no_values(leaf: ColumnDescriptor) -> Values:
     return decode_values(Encoding.PLAIN, b"", 0, leaf.type, leaf.type_length)
 
 
-# A page of a few bytes may represent any number of equal values. Only hostile files have more than
-# these: writers end pages at 20,000 rows, and older ones at 64 Mi.
+# A page of a few bytes may represent any number of equal values. Only hostile files exceed these
+# limits: writers end pages at 20,000 rows, and older ones at 64 Mi.
 MOST_VALUES = 1 << 27
 _MOST_PER_BYTE = 1 << 10
 
@@ -331,7 +331,7 @@ def decode_data_page(
                 "levels longer than their page", expected=page.uncompressed_page_size, got=at
             )
         data = body[at:]
-        # A writer may write no bytes for no values, even if its codec writes some for empty input.
+        # For no values a writer may write no bytes, even if its codec makes some of empty input.
         data = _decompressed(codec if page.is_compressed else 0, data, size) if size else data[:0]
     else:
         data = _decompressed(codec, body, page.uncompressed_page_size)
@@ -390,10 +390,10 @@ def decode_pages(
     verify_crc: bool = False,
     most_bytes: int = MAX_BYTES,
 ) -> LeafColumn:
-    """The entries of these pages together; other pages than data and dictionary pages hold none.
+    """The entries of all data pages among ``pages``, in order.
 
-    ``dictionary`` was read earlier; a dictionary page replaces it. Errors name the offset of the
-    page.
+    A dictionary page replaces the ``dictionary`` that was read earlier. Errors name the offset of
+    the page.
     """
     parts: list[LeafColumn] = []
     for page in pages:

@@ -53,14 +53,14 @@ if TYPE_CHECKING:
 IntArray: TypeAlias = "NDArray[np.int64]"
 
 ENTRY_BYTES: Final = 12
-#: bytes of a body at which a writer begins another page
+#: a writer begins another page before a body exceeds these bytes
 ROLL_OVER: Final = 64 << 10
 #: a longer body is not read
 LONGEST_BODY: Final = 16 << 20
 
 _ENTRY = np.dtype([("key", "<i4"), ("page_offset", "<i4"), ("page_len", "<i4")])
 _PREFIX: Final = 4
-# Keys may share bytes. More key bytes than this multiple of the buffer are an attack.
+# Keys may overlap in the buffer. A page with more key bytes than this multiple is hostile.
 _SHARED: Final = 4
 
 
@@ -136,7 +136,7 @@ class IndexPage:
         """The body ``data``, which lies at byte ``base``, of a column of this physical type.
 
         ``FormatError`` where it is malformed. Ordinals must ascend; the order of keys is not
-        checked, because it is the column's.
+        checked, because it depends on the column.
         """
         if len(data) > LONGEST_BODY:
             raise FormatError(

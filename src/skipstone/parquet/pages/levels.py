@@ -92,7 +92,7 @@ def _v1(
     if encoding != Encoding.RLE:
         raise UnsupportedError(f"levels of encoding {encoding}")
     if not count and at == len(body):
-        return None, at  # an empty page with nothing in it at all
+        return None, at  # a page without values may lack even the length
     length = int.from_bytes(_part(body, at, _LENGTH), "little")
     at += _LENGTH
     return _hybrid(_part(body, at, length), highest, count, trivial), at + length

@@ -53,11 +53,12 @@ _HEADER_ALLOWANCE = 100
 
 
 class Page(NamedTuple):
-    """One page: what its header says, and its ``body`` as stored (compressed, encrypted).
+    """One page: the fields of its header, and its ``body`` as stored (compressed, encrypted).
 
-    ``offset`` is where the header begins, in the file if the walk got its base, and
-    ``header_length`` how many bytes it takes there. ``ordinal`` counts the data pages of the chunk,
-    -1 for other pages. Fields that a page of this type does not have are 0; ``crc`` is ``None``.
+    ``offset`` is where the header begins, in the file if the walk got its base. ``header_length``
+    is its length there, as a module if the column is encrypted. ``ordinal`` counts the data pages
+    of the chunk; other pages have -1. Fields that a page of this type lacks are 0; ``crc`` is
+    ``None``.
     """
 
     type: PageType | int
@@ -296,5 +297,5 @@ _INNER: Final[dict[int, str]] = {
     PageType.DICTIONARY_PAGE: "dictionary_page_header",
     PageType.DATA_PAGE_V2: "data_page_header_v2",
 }
-# The names of the places NUM_VALUES to REPETITION_LENGTH of a row, in its order.
+# The names of ``NUM_VALUES`` to ``REPETITION_LENGTH`` in a row of ``page_headers``, in order.
 _VALUES: Final = Page._fields[Page._fields.index("num_values") : -1]

@@ -1,8 +1,8 @@
-"""The integers of page headers: of one header, or of all that follow each other.
+"""The integers of page headers: of one header, or of a chain of consecutive pages.
 
-A page header states the length of its page, and the next header follows the page: from the first
-byte after the magic on they chain, without a footer. ``header`` fills one row of integers for a
-page; -1 stands for a field that the header does not have:
+A page header states the length of its page, and the next header follows the page: so from the first
+byte after the magic on they form a chain, which needs no footer. ``header`` fills one row of
+integers for a page; -1 stands for a field that the header does not have:
 
     TYPE UNCOMPRESSED COMPRESSED CRC HAS_CRC NUM_VALUES ENCODING DEFINITION REPETITION
     NUM_NULLS NUM_ROWS DEFINITION_LENGTH REPETITION_LENGTH IS_COMPRESSED OFFSET HEADER_LENGTH
@@ -93,8 +93,8 @@ _BY_IDS: Final = {
     for struct, kind in _STRUCTS.items()
     for name, id in field_ids(kind).items()
 }
-#: The place in the row of a field, at its id + IDS * the id of its struct in PageHeader (0:
-#: PageHeader itself); -1 for other fields.
+#: At ``id + IDS * s`` the place in the row of the field ``id`` of the struct ``s`` of PageHeader
+#: (0: PageHeader itself); -1 for other fields.
 PLACES: Final = tuple([_BY_IDS.get(divmod(at, IDS), -1) for at in range(IDS * IDS)])
 
 DATA_PAGE: Final = int(PageType.DATA_PAGE)
@@ -219,7 +219,7 @@ def header(data: Any, at: Any, end: Any, row: Any, stack: Any) -> Any:
     return at
 
 
-#: the functions that ``header`` is made of, for those who compile it
+#: ``header`` and the functions that it calls, for modules that compile it
 HELPERS: Final[tuple[Callable[..., Any], ...]] = (_integer, _is_usual, header)
 
 
@@ -236,7 +236,7 @@ def walk(data: Any, at: Any, end: Any, rows: Any, stack: Any) -> Any:
 
 
 def walk_pages_of(data: memoryview, at: int, end: int) -> tuple[I64, int]:
-    """The pages that chain from ``at`` on, int64 (pages, ``FIELDS``), and where the chain ends."""
+    """The chain of pages from ``at`` on, int64 (pages, ``FIELDS``), and where it ends."""
     found, at = walk_few(data, at, end, _FEW)
     count = len(found)
     parts = [np.array(found, np.int64).reshape(count, FIELDS)]
@@ -257,7 +257,7 @@ def page_stop(row: I64) -> int:
 
 
 def walk_few(data: memoryview, at: int, end: int, most: int) -> tuple[list[list[int]], int]:
-    """The same for at most ``most`` pages, as lists."""
+    """The first pages of that chain, at most ``most``, as lists, and where the next begins."""
     found: list[list[int]] = []
     stack = [0] * STACK
     while len(found) < most and at < end:

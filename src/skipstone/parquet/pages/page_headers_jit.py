@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 def compiled() -> Callable[..., Any]:
-    """``walk``."""
+    """See ``page_headers.walk``."""
     for helper in page_headers.HELPERS:
         register_jitable(nogil=True)(helper)
     return compiler_over(page_headers, metadata, enums, compact)(page_headers.walk)

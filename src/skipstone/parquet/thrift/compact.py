@@ -62,7 +62,7 @@ class Struct:
         return next((field.value for field in self.fields if field.id == id), None)
 
     def replace(self, id: int, type: int, value: Any) -> Struct:
-        """With this value of the field: in its place, or inserted by its id."""
+        """A copy with this value of the field, in place of the old one or inserted by its id."""
         fields = list(self.fields)
         for at, field in enumerate(fields):
             if field.id == id:
@@ -73,7 +73,7 @@ class Struct:
         return Struct(tuple(fields))
 
     def without(self, id: int) -> Struct:
-        """Without the fields of this id."""
+        """A copy without the fields of this id."""
         return Struct(tuple(field for field in self.fields if field.id != id))
 
     def __iter__(self) -> Iterator[Field]:
@@ -254,7 +254,7 @@ class Reader:
         raise self.fail("an unknown wire type", expected="1 to 13", got=kind)
 
     def element(self, kind: int) -> Any:
-        """The value of a list element: only booleans differ from fields."""
+        """The value of a list element; only booleans differ from those of fields."""
         return self.byte() == 1 if kind in (TRUE, FALSE) else self.value(kind)
 
     def _list(self) -> ListOf:

@@ -1,4 +1,4 @@
-"""Runs functions of ``kernel_wire`` over many inputs of one structure at once, one lane for each.
+"""Runs functions over ``kernel_wire`` for many inputs of one structure at once: a lane for each.
 
 Places and values are arrays (``Lanes``), and the four functions that read them have counterparts
 here. Where the code branches, all lanes follow the first. A lane that would take another branch, or
@@ -39,7 +39,7 @@ class OutError(Exception):
 
 @dataclasses.dataclass(slots=True, eq=False)
 class Round:
-    """The bytes of all lanes, and which lanes remain; the first has been scanned."""
+    """The bytes of all lanes, and which lanes remain. The first lane was scanned alone before."""
 
     buffer: NDArray[np.uint8]
     starts: I64Array
@@ -54,7 +54,7 @@ class Round:
             raise OutError
 
     def bytes_at(self, place: I64Array) -> NDArray[np.uint8]:
-        # Places of lanes that dropped out may be anywhere.
+        # Places of lanes that dropped out may lie outside the buffer.
         return self.buffer.take(self.starts + place, mode="clip")
 
     def common(self, values: NDArray[Any]) -> int:
@@ -141,7 +141,7 @@ def _varint(data: Round, at: Lanes, end: Lanes, longest: int) -> tuple[Any, I64A
 
 
 def _uniform(data: Round, values: I64Array) -> Any:
-    """A plain integer if all lanes have the same: then the following code is faster."""
+    """A plain integer if all lanes have the same value, which makes further steps faster."""
     first = values[0]
     same = values == first
     if same.all() or (same | ~data.alive).all():
@@ -197,7 +197,7 @@ def items(data: Round, at: Any, end: Lanes) -> Any:
 
 
 def over_lanes(*functions: FunctionType) -> Callable[..., Any]:
-    """The last of ``functions``, calling the counterparts and the other ``functions``."""
+    """The last of ``functions``, which calls the other ones and the counterparts here."""
     space: dict[str, Any] = dict(vars(kernel_wire))
     for each in functions:
         space.update(each.__globals__)

@@ -51,12 +51,12 @@ STACK: Final = 2 * DEPTH
 
 
 def failed(at: Any, why: Any) -> Any:
-    """The negative place of a failure."""
+    """The negative place that encodes a failure: where, and why (an index into ``CAUSES``)."""
     return -1 - (at * 16 + why)
 
 
 def cause(failure: int) -> tuple[int, str]:
-    """Place and cause of a negative place."""
+    """Place and cause of the failure that a negative place encodes."""
     code = -1 - failure
     return code >> 4, CAUSES[code & 15]
 

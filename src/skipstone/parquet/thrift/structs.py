@@ -10,8 +10,8 @@ or wire type is not declared is kept in ``unknown`` and written back at the plac
 integer outside its enumeration stays a plain ``int``. Text that is not UTF-8 survives as
 surrogates.
 
-They share their methods: those that ``dataclass`` compiles for each class take some 30 ms of the
-first query of a process.
+The methods are shared, because those that ``dataclass`` compiles for each class take some 30 ms of
+the first query of a process.
 """
 
 from __future__ import annotations
@@ -108,7 +108,7 @@ def list_of(item: Wire) -> Wire:
         return values
 
     def write(writer: Writer, values: tuple[Any, ...]) -> None:
-        # Writers name either boolean type for the elements of a list; most name 2.
+        # Writers use either boolean type for the elements of a list; most use 2.
         writer.list_head(item.kinds[-1], len(values))
         for value in values:
             item.write(writer, value)
@@ -178,7 +178,7 @@ def _find_defaults(kind: type[Declared]) -> dict[str, Any]:
 
 
 def _find_values(kind: type[Declared]) -> attrgetter[tuple[Any, ...]]:
-    """Gives the values of all fields, ``unknown`` twice: always as a tuple."""
+    """Gets the values of all fields; ``unknown`` twice, so that it always returns a tuple."""
     return attrgetter("unknown", *_defaults(kind))
 
 
@@ -192,7 +192,7 @@ class Declared:
 
     unknown: tuple[Field, ...] = ()
 
-    if not TYPE_CHECKING:  # which knows the arguments of each struct
+    if not TYPE_CHECKING:  # a type checker takes the arguments from ``declared``
 
         def __init__(self, **values: Any) -> None:
             kind = type(self)
