@@ -205,7 +205,7 @@ class ByteArrays:
         return pa.Array.from_buffers(wanted, len(self), buffers)
 
 
-#: What a decoder gives, see the table above.
+#: what decoders return; see the table of the module
 Values: TypeAlias = npt.NDArray[Any] | ByteArrays
 
 

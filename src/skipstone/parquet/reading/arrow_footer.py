@@ -1,4 +1,4 @@
-"""Some columns of a file as Arrow decodes them, with a footer that is encoded from checked values.
+"""Selects columns of a file for Arrow to decode, with a footer made of checked values.
 
 Arrow's metadata objects end the process where a value of a footer is not what they expect: an
 encoding that is unknown, statistics of the wrong length, an encrypted chunk. So Arrow never gets
@@ -52,7 +52,7 @@ if TYPE_CHECKING:
     from skipstone.parquet.format.footer_arrays import FooterArrays
 
 
-# Arrow wants a list; what the pages use is in their headers.
+# Arrow requires a list; the headers of the pages say what they use.
 _ENCODINGS = (Encoding.PLAIN,)
 
 
@@ -96,7 +96,7 @@ class ArrowColumns:
 
     @cached_property
     def metadata(self) -> pq.FileMetaData:
-        """For ``pyarrow.parquet.ParquetFile`` over the bytes of the file."""
+        """The ``metadata`` for ``pyarrow.parquet.ParquetFile`` over the bytes of the file."""
         return pq.read_metadata(pa.py_buffer(file_of(self._made())))
 
     def _made(self) -> bytes:
@@ -221,8 +221,8 @@ class _Form:
     def of(cls, make: Callable[[int, int], bytes]) -> _Form:
         """``make`` gives the bytes with an i64 and an i32 in place of all numbers.
 
-        It is asked twice, for varints of the largest width whose bytes all differ: where the two
-        results differ, there the numbers lie.
+        It is called twice, with numbers whose varints have the largest width and differ in every
+        byte. So the numbers lie where the two results differ.
         """
         one, other = (np.frombuffer(make(*each), np.uint8) for each in _MARKS)
         place = np.flatnonzero(one != other)

@@ -4,10 +4,10 @@ The compiled loops of ``bulk_chunks`` take time to load. Until that pays, batche
 this: the chunks of a column become row groups of one file in memory, with a footer of checked
 values (``arrow_footer``) and a column of the bare physical type.
 
-Arrow does not check that a chunk has as many values as its row group has rows: those of the next
-chunk would take their place. So the values are counted first by the page headers: of numbers by
-those of all chunks at once. If one is unusual, nothing is decoded here, and the readers of single
-files report the errors.
+Arrow does not check that a chunk has as many values as its row group has rows: values of the next
+chunk would take their place. So the page headers are checked first, for numbers those of all chunks
+at once. If one is unusual, nothing is decoded here, and the readers of single files report the
+errors.
 
 Texts with dictionaries become indices into the dictionaries of all chunks, one after another. Arrow
 would hash every word for that. So it decodes the dictionaries as pages of values, and the indices
@@ -71,7 +71,7 @@ _V1: Final = _HEADER["data_page_header"]
 _V2: Final = _HEADER["data_page_header_v2"]
 # Bytes of the length of a text.
 _LENGTH: Final = 4
-#: of both
+#: the id in both headers
 _VALUES: Final = field_ids(DataPageHeader)["num_values"]
 
 
@@ -135,8 +135,8 @@ def decoded(
     verify_checksums: bool = True,
     memory: int | None = None,
 ) -> pa.Array | None:
-    """The rows of whole chunks, which lie one after another in ``buffer``; ``None`` where they are
-    not what is expected."""
+    """The rows of whole chunks, which lie one after another in ``buffer``; ``None`` if they are not
+    of the expected form."""
     rows, length = spans[:, ROWS], spans[:, LENGTH]
     starts = np.cumsum(length) - length
     limit = limit_of(memory, len(buffer))
@@ -171,14 +171,14 @@ class _Chunks:
 
     @classmethod
     def of(cls, physical: Type, optional: bool, made: Sequence[_Made]) -> _Chunks:
-        """Chunks that are put one after another."""
+        """The chunks ``made``, one after another in a buffer."""
         length = np.array([sum(map(len, parts)) for _, _, parts in made], np.int64)
         buffer = np.frombuffer(b"".join(chain.from_iterable(each[2] for each in made)), np.uint8)
         codec, rows = (np.array([each[at] for each in made], np.int64) for at in range(2))
         return cls(physical, optional, buffer, codec, rows, np.cumsum(length) - length, length)
 
     def read(self, verify_checksums: bool) -> pa.Array | None:
-        """All rows; ``None`` where Arrow finds anything else."""
+        """All rows; ``None`` if Arrow refuses them, or finds another number."""
         import pyarrow.parquet as pq
 
         places = np.zeros((len(self.rows), 1, 6), np.int64)
@@ -375,7 +375,7 @@ def _are_whole_alone(
     rows: NDArray[np.int64],
     limit: int,
 ) -> bool:
-    """The same, chunk by chunk: the pages of different files need not be alike."""
+    """As ``_are_whole``, but chunk by chunk: the pages of different files need not be alike."""
     view, places = memoryview(buffer.data), np.stack([starts, starts + length, rows], axis=1)
     try:
         for start, stop, count in places.tolist():

@@ -145,8 +145,8 @@ class _DictionaryStrings:
 
 @dataclass(slots=True, eq=False, kw_only=True)
 class BulkChunks:
-    """The chunks of one column while they are decoded, and which of them have ``failed``; of
-    several columns (``widths``) while a few rows are located."""
+    """The chunks of one column while they are decoded, or of several columns (``widths``) while a
+    few rows are located. ``failed`` marks chunks that could not be read."""
 
     kind: BulkKind
     buffer: NDArray[np.uint8]
@@ -188,7 +188,7 @@ class BulkChunks:
 
     @property
     def nothing(self) -> tuple[pa.Array, NDArray[np.bool_]]:
-        """No rows, and all chunks as failed."""
+        """The result if nothing is decoded: no rows, all chunks failed."""
         return pa.nulls(0, self.kind.type), np.ones(len(self.stops), np.bool_)
 
     def _walked(self) -> NDArray[np.int64] | None:
@@ -249,19 +249,19 @@ class BulkChunks:
         return True
 
     def unpack(self, wanted: NDArray[np.bool_]) -> None:
-        """Decompresses these pages."""
+        """Decompresses the ``wanted`` pages."""
         self.unpack_others(wanted)
         self.kernels.unpack(self.buffer, self.pages, wanted, self.status, self.plain)
 
     def unpack_others(self, wanted: NDArray[np.bool_]) -> None:
-        """Decompresses the pages, among these, that the kernels cannot decompress."""
+        """Decompresses the ``wanted`` pages that the kernels cannot decompress."""
         pages = self.pages
         others = wanted & (pages[:, HOW] == OTHER) & (pages[:, READY] < 0)
         for n in np.flatnonzero(others & (self.status[pages[:, CHUNK]] == 0)).tolist():
             self.unpack_other(pages[n], self.plain)
 
     def unpack_other(self, page: NDArray[np.int64], plain: NDArray[np.uint8]) -> None:
-        """Decompresses one of them into its place in ``plain``."""
+        """Decompresses such a page into its place in ``plain``."""
         levels, at, codec = max(int(page[LEVELS]), 0), int(page[AT]), self.codec[page[CHUNK]]
         body = memoryview(self.buffer.data)[at + levels : at + int(page[STORED])]
         to, count = int(page[PLACE]), int(page[SIZE])

@@ -140,7 +140,7 @@ def leaf_chunks(footer: FooterArrays, size: int, selected: SelectedField) -> Lea
 
 @lru_cache(maxsize=256)
 def _kind(selected: SelectedField) -> BulkKind | None:
-    """``None`` where chunks of this field are not of a usual type."""
+    """What chunks of this field share; ``None`` if they are not of a usual type."""
     type, leaf = selected.field.type, selected.leaf
     if leaf is None or leaf.max_repetition_level or leaf.max_definition_level > 1:
         return None
@@ -275,14 +275,14 @@ def _first_rows(
 
 
 def _none(parts: Sequence[FilePart], kinds: Sequence[BulkKind]) -> BulkColumns:
-    """No part is decoded."""
+    """The result if no part is decoded."""
     first = np.zeros(len(parts) + 1, np.int64)
     arrays = tuple([pa.nulls(0, kind.type) for kind in kinds])
     return BulkColumns(arrays, (first,) * len(kinds), np.zeros(len(parts), np.bool_))
 
 
 def new_memory(size: int) -> NDArray[np.uint8]:
-    """``Room`` that is not used again."""
+    """A ``Room`` of new memory for each call."""
     return np.empty(size, np.uint8)
 
 
@@ -324,9 +324,9 @@ def fetched(
     room: Room,
     gap: int = 0,
 ) -> tuple[list[NDArray[np.uint8]], NDArray[np.bool_]]:
-    """For each column the bytes of all its ``ranges``, one after another, of which each file has
-    ``counts``, once or several times over; and which files could be read. Ranges of a file that are
-    at most ``gap`` apart are read by one call."""
+    """For each column the bytes of all its ``ranges``, one after another, and which files could be
+    read. ``counts`` says how many ranges each file has, and may cover the files several times. One
+    call reads ranges of a file that are at most ``gap`` apart."""
     sizes = [int(mine[:, LENGTH].sum()) + ROOM for mine in ranges]
     ends = list(accumulate(sizes, initial=0))
     into = room(ends[-1] + gap)

@@ -53,7 +53,7 @@ _hybrid = register_jitable(runs.hybrid)
 
 @register_jitable
 def _spread(out: Any, valid: Any, to: Any, count: Any, held: Any) -> None:
-    """Moves ``held`` values to the places of the set flags, the last first."""
+    """Moves ``held`` packed values to the places of the set flags, from the last to the first."""
     k = to + held
     for i in range(to + count - 1, to - 1, -1):
         if valid[i]:

@@ -1,6 +1,6 @@
-"""Compiled loops over the pages of many column chunks: their headers, and Snappy; and access to
-several bytes at once: 32 that are copied, 64 that are compared. Callers of these ensure that the
-bytes are there; ``NUMBA_BOUNDSCHECK=1`` checks it.
+"""Compiled loops over the pages of many column chunks: their headers, and Snappy. Also access to
+several bytes at once: 32 are copied, 64 are compared. Callers ensure that the bytes exist;
+``NUMBA_BOUNDSCHECK=1`` checks it.
 
 Each loop works on all chunks of a batch in one call, without the lock of the interpreter.
 The page table is described in ``bulk_chunks``. A chunk with anything unexpected gets a ``status``
@@ -43,7 +43,7 @@ from .bulk_chunks import (
     VERSION,
 )
 
-_tools: Any = cgutils  # without types
+_tools: Any = cgutils  # has no types
 _BYTE: Any = ir.IntType(8)
 
 
@@ -72,7 +72,7 @@ def _copy32(typing_context: Any, out: Any, to: Any, data: Any, at: Any) -> Any:
 
 
 def _equal64(typing_context: Any, data: Any, at: Any, byte: Any) -> Any:
-    """The bits of those of 64 bytes that are ``byte``, the first the lowest."""
+    """Compares 64 bytes with ``byte``: one bit each, the first byte the lowest."""
 
     def code(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         source = _vector(context, builder, signature.args[0], arguments[0], arguments[1], 64)
@@ -225,10 +225,10 @@ def snappy_length(data: Any, at: Any, end: Any) -> Any:
 def snappy(
     data: Any, at: Any, end: Any, out: Any, start: Any, to: Any, stop: Any, goal: Any
 ) -> Any:
-    """Goes on with a raw block, whose output is from ``start`` to ``stop``, until it has reached
-    ``goal``: the places in ``data`` and ``out``, -1 where it is not a block.
+    """Decompresses more of a raw block, whose output is from ``start`` to ``stop``, until ``goal``.
+    Returns the places in ``data`` and ``out``; -1 where it is not a block.
 
-    ``data`` and ``out`` go on for ROOM bytes behind the last page.
+    ``data`` and ``out`` have ROOM bytes after the last page.
     """
     no = np.int64(-1)
     while to < goal:

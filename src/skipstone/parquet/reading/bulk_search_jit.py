@@ -1,5 +1,4 @@
-"""Compiled loops that find the values that a condition may hold for, where they are stored plainly:
-in plain pages, and in dictionaries.
+"""Compiled loops that find values that may meet a condition, in plain pages and in dictionaries.
 
 Numbers, and eight bytes of texts, are compared as unsigned numbers with spans; or a text
 is searched for in all bytes of a page at once (``pruning.sought`` says why that is sound).
@@ -63,8 +62,8 @@ def _number_key(plain: Any, at: Any, kind: Any) -> Any:
 
 @register_jitable(forceinline=True)
 def _wide_key(plain: Any, at: Any, negative: Any) -> Any:
-    """The same for eight bytes, without a branch; ``negative`` are the bits to invert in a negative
-    number, besides its sign."""
+    """``_number_key`` for eight bytes, without a branch; ``negative`` are the bits to invert in a
+    negative number, besides its sign."""
     word = load(plain, at)
     turned = np.uint64(np.int64(word) >> 63) & negative
     return word ^ (turned | np.uint64(1) << np.uint64(63))
@@ -77,7 +76,7 @@ def _hash(key: Any, shift: Any) -> Any:
 
 @register_jitable
 def _shift(bits: Any) -> Any:
-    """What leaves the hash of a key as a place in a set of bits, of a power of two of words."""
+    """The shift that makes a hash a place in ``bits``, whose words are a power of two."""
     left, words = np.uint64(58), len(bits)
     while words > 1:
         words >>= 1
@@ -109,8 +108,8 @@ def _ends(lows: Any, highs: Any) -> Any:
 
 @register_jitable
 def _search(plain: Any, at: Any, stop: Any, needle: Any, one: Any, two: Any) -> Any:
-    """Where ``needle`` is between ``at`` and ``stop`` for the first time, or -1. It holds
-    a text in two spellings, and each byte may be that of either; two of them are compared in 64
+    """Where ``needle`` first occurs between ``at`` and ``stop``, or -1. It holds a text in two
+    spellings, and each byte may be that of either. The bytes ``one`` and ``two`` are compared in 64
     places at once."""
     size = len(needle) >> 1
     last, first, second = stop - size, needle[one], needle[two]
@@ -194,7 +193,7 @@ def _numbers(
     plain: Any, start: Any, stop: Any, count: Any, width: Any, kind: Any, lows: Any, highs: Any,
     bits: Any, slot: Any, where: Any, size: Any, m: Any,
 ) -> Any:  # fmt: skip
-    """The same among numbers."""
+    """``_texts`` for numbers."""
     if count * width > stop - start:
         return np.int64(-2)
     if len(lows) > 2:

@@ -33,19 +33,19 @@ from .bulk_pages_jit import move, unpacked
 _PLAIN: Final = int(Encoding.PLAIN)
 _PLAIN_DICTIONARY: Final = int(Encoding.PLAIN_DICTIONARY)
 _RLE_DICTIONARY: Final = int(Encoding.RLE_DICTIONARY)
-# The most bytes of a page of indices: so many for each row, levels included, and a constant. A
+# Most bytes of a page of indices: ``_CODED`` per row, levels included, and ``_CODED_MORE``. A
 # longer page is plain, and so are the pages after it, because writers do not go back to a
 # dictionary. If one does, ``locate`` lacks the dictionary, and ``FileReader`` reads the rows.
 _CODED: Final = 6
 _CODED_MORE: Final = 4096
 _hybrid = register_jitable(runs.hybrid)
 _number = register_jitable(runs.number)
-_leb128 = runs._leb128  # registered there
+_leb128 = runs._leb128  # registered in its module
 
 
 @register_jitable
 def _validity(body: Any, count: Any, valid: Any, to: Any) -> Any:
-    """Levels of one bit into flags; how many are set, or -1."""
+    """Decodes levels of one bit into flags; returns how many are set, or -1."""
     # There is nearly always one run of ones.
     if len(body) >= 2:
         head: Any = np.int64(0)
@@ -91,7 +91,8 @@ def after_levels(plain: Any, page: Any, optional: Any, valid: Any, to: Any) -> A
 
 @register_jitable
 def _some_codes(body: Any, width: Any, wanted: Any, out: Any) -> Any:
-    """The indices at the places ``wanted``, ascending; whether the runs hold them all."""
+    """Decodes the indices at the places ``wanted``, ascending; returns whether the runs hold
+    them."""
     at: Any = 0
     first: Any = np.int64(0)
     k, size = 0, (width + 7) >> 3
@@ -149,7 +150,7 @@ def _coded(plain: Any, start: Any, stop: Any, entries: Any, wanted: Any, out: An
 
 @register_jitable
 def _levels(data: Any, page: Any, plain: Any, optional: Any) -> Any:
-    """Decompresses the levels of a page; whether it has them."""
+    """Decompresses the levels of a page; returns whether it has them."""
     if not optional:
         return unpacked(data, page, plain, max(page[LEVELS], np.int64(0)))
     if page[VERSION] == 2:
@@ -195,8 +196,8 @@ def _in_page(
     data: Any, plain: Any, page: Any, rows: Any, width: Any, optional: Any, entries: Any,
     where: Any, size: Any, valid: Any, wanted: Any, slot: Any, codes: Any,
 ) -> Any:  # fmt: skip
-    """Where the values of ``rows`` of one page are: for a page by dictionary their indices, and -2
-    as sizes. The largest index, -1 where there is none, or -2 where the page is wrong."""
+    """Finds the values of ``rows`` in one page; in a page by dictionary their indices, with -2 as
+    sizes. Returns the largest index, -1 without any, or -2 if the page is damaged."""
     wrong, origin = np.int64(-2), page[PLACE]
     stop = origin + page[SIZE]
     if not _levels(data, page, plain, optional):
@@ -252,7 +253,7 @@ def _in_page(
 def _of_dictionary(
     data: Any, page: Any, plain: Any, width: Any, most: Any, where: Any, size: Any, starts: Any
 ) -> Any:
-    """Indices, at most ``most``, into places; whether the dictionary has them."""
+    """Turns indices, at most ``most``, into places; returns whether the dictionary has them."""
     place = page[PLACE]
     if width > 0:
         if (most + 1) * width > page[SIZE]:
@@ -287,8 +288,9 @@ def choose(
     table: Any, of: Any, dictionary: Any, rows: Any, rows_of: Any, ranges: Any, spans: Any,
     first: Any, begins: Any, at: Any,
 ) -> Any:  # fmt: skip
-    """The entries (``few_rows``) of one column that hold any of ``rows``; how many, or -1 where a
-    row is in none. Those of part ``p`` are ``table[of[p]:of[p + 1]]``, and ``rows[rows_of[p]:]``.
+    """Finds the entries (``few_rows``) of one column that hold any of ``rows``. Returns how many,
+    or -1 if a row is in none. Part ``p`` has the entries ``table[of[p]:of[p + 1]]`` and the rows
+    from ``rows_of[p]`` on.
 
     ``spans`` are the numbers of ``ranges`` to read for the parts, ``first`` the rows of the chosen
     entries before each part, ``begins`` those before each entry, ``at`` where ``rows`` are among

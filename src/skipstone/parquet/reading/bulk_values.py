@@ -49,11 +49,11 @@ if TYPE_CHECKING:
     from .bulk_chunks import BulkKind
 
 
-# Above this share of rows, decoding all of them takes less time than locating each; and to search
-# the texts of all takes less than to compare some.
+# Above the first share of rows, decoding all takes less time than locating each; above the second,
+# searching the texts of all takes less than comparing some.
 _MANY: Final = 1 / 8
 _SEARCHED: Final = 1 / 16
-# The physical types as ``bulk_select_jit.candidates`` counts them.
+# The physical types as ``bulk_search_jit.candidates`` numbers them.
 _KINDS: Final = {
     Type.BYTE_ARRAY: 0,
     Type.INT32: 1,
@@ -61,7 +61,7 @@ _KINDS: Final = {
     Type.FLOAT: 3,
     Type.DOUBLE: 4,
 }
-# More keys may occur in a large part of the rows.
+# More keys than this may match a large part of the rows.
 _MANY_SPANS: Final = 1 << 14
 # Only the beginning of a longer text is searched for: comparing a long one takes long.
 _LONGEST: Final = 32
@@ -81,8 +81,8 @@ class BulkColumn:
         found: tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]] | None = None,
     ) -> None:
         self.chunks, self._at = chunks, at
-        # For each row which of the values that a condition has found, -1 for none; the place of
-        # each of these, and its length.
+        # For each row the ordinal of its value among those that a condition found, -1 for none;
+        # then place and length of each of these values.
         self._found = found
         #: whether one condition is decided and no value is needed
         self.once = False
@@ -106,7 +106,7 @@ class BulkColumn:
         return len(self.chunks.plain)
 
     def at(self, rows: NDArray[np.int64]) -> BulkColumn:
-        """Some rows, ascending."""
+        """The column of some of its rows, ascending."""
         return BulkColumn(self.chunks, rows if self._at is None else self._at[rows], self._found)
 
     def take(self, rows: pa.Array) -> pa.Array:
@@ -133,7 +133,7 @@ class BulkColumn:
         return pc.take(made, arrow(at))
 
     def located(self, at: NDArray[np.int64]) -> pa.Array:
-        """Values of some of all rows, ascending, of which each is looked for."""
+        """Values of some of all rows, ascending; each is located."""
         if self._found is None:
             return self._values(*self._places(at))
         known, places, sizes = self._found
@@ -221,8 +221,8 @@ class BulkColumn:
         return True
 
     def _lacks_words(self) -> bool:
-        """Whether a page is by a dictionary that is not there, or in an encoding that is none of
-        the usual: where its levels have values, that is wrong."""
+        """Whether a page refers to a missing dictionary or has an unusual encoding: an error if its
+        levels have values."""
         pages = self.chunks.pages
         coded = (1 << pages[:, ENCODING]) & DICTIONARY != 0
         known = (pages[:, ENCODING] == Encoding.PLAIN) | (
@@ -231,7 +231,7 @@ class BulkColumn:
         return bool(np.any((pages[:, VERSION] > 0) & ~known))
 
     def _search_plain_pages(self, sought: Sought, out: NDArray[np.bool_]) -> NDArray[np.int64]:
-        """Sets the rows of plain pages whose texts contain the needle; the other pages.
+        """Sets the rows of plain pages whose texts contain the needle; returns the other pages.
 
         A few pages at a time are decompressed and searched in the same memory, which fits into the
         processor's cache."""
@@ -300,7 +300,7 @@ class BulkColumn:
     def places(
         self, at: NDArray[np.int64], optional: NDArray[np.uint8], widths: NDArray[np.int64]
     ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """The same, where chunks are of several columns."""
+        """As ``_places``, if the chunks are of several columns."""
         chunks = self.chunks
         self._unpack_others(at)
         where, size = np.zeros(len(at), np.int64), np.zeros(len(at), np.int64)

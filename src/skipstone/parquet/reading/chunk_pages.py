@@ -266,7 +266,7 @@ class ChunkPages:
             at += size
 
     def walked(self, key: ChunkKey) -> Iterator[WalkedPage]:
-        """The same with the rows that begin in each page."""
+        """As ``walk``, with the number of rows that begin in each page."""
         place, leaf = self.place(key), self.footer.schema.leaves[key[1]]
         for found in self.walk(key):
             header = found.header

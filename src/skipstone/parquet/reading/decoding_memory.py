@@ -48,8 +48,8 @@ if TYPE_CHECKING:
     from .chunk_pages import ChunkKey, ChunkPages
 
 
-#: The limit in bytes of what is decoded together, unless the user sets one, and how many bytes may
-#: be decoded from one that is stored, where that is more: large row groups are read by default.
+#: The limits unless the user sets one: bytes that are decoded together, or decoded bytes per stored
+#: byte if that is more, so that large row groups are read.
 DEFAULT_MEMORY: Final = 2 << 30
 _PER_BYTE: Final = 32
 
@@ -143,7 +143,7 @@ def _longest(data: NDArray[np.uint8], count: int) -> int:
         lengths = np.ascontiguousarray(data.reshape(count, size)[:, :_LENGTH]).view("<u4")
         if (lengths == size - _LENGTH).all():
             return size - _LENGTH
-    # Arrow decodes them as a page of values.
+    # Arrow decodes the dictionary as a page of values.
     header = PageHeader(
         type=PageType.DATA_PAGE,
         uncompressed_page_size=len(data),
@@ -183,9 +183,9 @@ _STRINGS = {
 def check_indices(column: pa.ChunkedArray, entries: Sequence[int]) -> None:
     """``FormatError`` where the indices of Arrow's dictionaries do not stand for the file's values.
 
-    Arrow does not check an index outside the dictionary. And of equal entries of a dictionary it
-    keeps one (as of 26), but the indices as they were: they name other values then. ``entries``
-    are the sizes of the dictionaries of the row groups, as the pages state them.
+    Arrow does not check indices against the dictionary. Of equal entries it keeps one (as of 26)
+    without changing the indices, which then name other values. ``entries`` are the sizes of the
+    dictionaries of the row groups, as the pages state them.
     """
     apart = len(entries) == column.num_chunks
     for at, chunk in enumerate(column.chunks):

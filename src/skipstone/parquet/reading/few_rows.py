@@ -59,7 +59,7 @@ class ChunkEntries(NamedTuple):
 
 
 def chunk_entries(found: PageTable | None, span: I64) -> ChunkEntries:
-    """The entries by a page table, or as a whole by the span (``bulk_chunks``)."""
+    """The entries of a page table; without one, the whole chunk of ``span`` (``bulk_chunks``)."""
     codec = int(span[CODEC])
     if found is None:
         whole = np.array([(span[OFFSET], span[LENGTH], 0, span[ROWS])], np.int64)
@@ -165,7 +165,7 @@ def read_pages(
 class _Chosen:
     """The entries that hold one of the rows, of all parts of a column, then of the next.
 
-    By chunk, a part of a column: ``spans`` of the ``ranges`` are of it, and take ``lengths`` bytes;
+    A chunk is a part of a column: it has ``spans`` of the ``ranges``, which take ``lengths`` bytes;
     ``first`` are the rows of the entries before it, and all. ``begins`` are the rows before each
     entry, ``at`` the wanted rows among them.
     """
@@ -215,7 +215,7 @@ class _Chosen:
 def _chosen(
     parts: Sequence[FewRows], columns: Sequence[int], kernels: BulkKernels
 ) -> _Chosen | None:
-    """``None`` where a row is in no entry, or an entry cannot be."""
+    """The entries that hold the rows; ``None`` if a row is in none, or a place is negative."""
     found = [part.columns[at] for at in columns for part in parts]
     # The rows may be nearly all of a large row group, so their positions are only copied if needed.
     alone = len(found) == 1
@@ -237,7 +237,7 @@ def _chosen(
 
 
 def _groups(sizes: Sequence[int], most: int) -> Iterator[tuple[int, int]]:
-    """Parts that are read together, in order."""
+    """Runs of parts that are read together, up to ``most`` bytes."""
     start, held = 0, 0
     for at, size in enumerate(sizes):
         if at > start and held + size > most:

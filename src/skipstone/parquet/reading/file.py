@@ -92,8 +92,8 @@ def _read_end(
     decryption: Decryption | None,
     listed: ObjectId | None = None,
 ) -> tuple[ObjectId, OpenedFooter]:
-    """The version of the file now, which ``reader`` pins, and its footer; by one request where that
-    is the ``listed`` version."""
+    """The current version of the file, which ``reader`` pins, and its footer. One request suffices
+    if it is the ``listed`` version."""
     found, tail = listed, None
     if listed is not None and listed.size is not None:
         length = min(length, listed.size)
@@ -105,7 +105,7 @@ def _read_end(
     reader.bytes_read += len(tail)
     reader.pin(found)
     opened = load_footer(reader, path, decryption, tail)
-    # Pages of data are kept for the reader of a table alone: it asks for the version each time.
+    # Only the reader of a table keeps data pages: it checks the version each time.
     start, kept = opened.tail.size - len(tail), 0
     if listed is None:
         kept = max(place_of_index(opened.footer, opened.tail.offset)[0] - start, 0)
@@ -180,7 +180,7 @@ class ParquetFile(FileReader):
         verify_checksums: bool = True,
         memory: int | None = None,
     ) -> ParquetFile:
-        """The version of a file that ``reader`` has pinned, by its footer, which is known."""
+        """The version of a file that ``reader`` has pinned, with its footer, which was opened."""
         made = object.__new__(cls)
         FileReader.__init__(
             made, id, reader, opened, verify_checksums=verify_checksums, memory=memory

@@ -63,8 +63,8 @@ R = TypeVar("R")
 _WAVE = 128 << 20
 # A chunk of up to this many bytes is read whole for some of its rows.
 SMALL_CHUNK = 128 << 10
-# Reading the headers of all pages takes less than a chunk of so many bytes, of which at most this
-# share is needed.
+# Page headers are read if a chunk has ``_WALKED`` bytes or more and at most the share ``_FEW`` of
+# its rows is wanted: that takes less time than reading the chunk.
 _WALKED, _FEW = 4 << 20, 0.5
 
 
@@ -195,7 +195,7 @@ class FileReader:
 
     @cached_property
     def selection(self) -> Selection:
-        """Names to columns."""
+        """Maps names to columns."""
         return Selection(self.footer, self.path)
 
     @cached_property
@@ -218,7 +218,7 @@ class FileReader:
         return self.chunk_pages_of(self.indexed.offset_indexes)
 
     def chunk_pages_of(self, known: Mapping[ChunkKey, OffsetIndexArrays | Reason]) -> ChunkPages:
-        """The same by ``known`` offset indexes."""
+        """``chunk_pages`` with these ``known`` offset indexes."""
         return ChunkPages(
             self.reader,
             self.path,
@@ -335,7 +335,7 @@ class FileReader:
     def read_fields(
         self, fields: Sequence[SelectedField], row_ranges: RowRanges | None = None
     ) -> pa.Table:
-        """The same rows of ``fields`` of the selection."""
+        """As ``read_rows``, for ``fields`` of the selection."""
         pieces = list(self.tables(fields, row_ranges))
         if not pieces:
             return no_rows(pa.schema([each.field for each in fields], self.schema.metadata))
@@ -345,7 +345,7 @@ class FileReader:
     def iter_rows(
         self, columns: Sequence[str] | None = None, row_ranges: RowRanges | None = None
     ) -> Iterator[pa.RecordBatch]:
-        """The same rows as record batches.
+        """As ``read_rows``, but yields record batches.
 
         At most 128 MiB of row groups are held at a time, and at least one row group.
         """
@@ -393,8 +393,8 @@ class FileReader:
     def waves(
         self, leaves: Sequence[int], rows: RowSet | None, limit: int
     ) -> Iterator[tuple[list[GroupRows], int]]:
-        """``rows`` in runs of row groups whose chunks of ``leaves`` take, stored and decoded, up to
-        ``limit`` bytes, each with its bytes; a single row group may take more."""
+        """``rows`` in runs of row groups, each with its bytes: those of the chunks of ``leaves``,
+        stored and decoded. A run takes up to ``limit`` bytes, or is a single row group."""
         size, counts = self._chunk_sizes(tuple(leaves)), self.footer.group("num_rows")
         wave: list[GroupRows] = []
         held = 0
@@ -429,7 +429,7 @@ class FileReader:
     def row_waves(
         self, leaves: Sequence[int], rows: RowSet | None, limit: int
     ) -> Iterator[tuple[RowSet, int]]:
-        """The same with rows of the file."""
+        """As ``waves``, with ranges of rows of the file."""
         for wave, held in self.waves(leaves, rows, limit):
             first = [self.row_starts[group.row_group] for group in wave]
             starts = [group.starts + each for group, each in zip(wave, first, strict=True)]

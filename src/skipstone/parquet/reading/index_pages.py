@@ -357,7 +357,7 @@ class IndexPages:
 
     @contextmanager
     def _counting(self) -> Iterator[dict[str, int]]:
-        """The bytes and requests of one call, which are set when it is done."""
+        """Counts the bytes and requests of the block; the result is filled at its end."""
         file, count = self.file, dict[str, int]()
         bytes_before, requests_before = file.bytes_read, file.requests
         yield count

@@ -47,7 +47,8 @@ _PARALLEL = 32
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
 class OpenedFooter:
-    """``tail`` says where it lies; ``unavailable`` why leaves cannot be read, by ordinal.
+    """The footer of a file; ``tail`` says where it lies, ``unavailable`` by ordinal why leaves
+    cannot be read.
 
     ``signature_verified``: the footer is plaintext, signed, and was verified. ``column_files`` are
     the versions of the files that columns lie in, by ``file_path``.
@@ -211,13 +212,13 @@ def files_of_leaves(
 
 
 class PinnedReader:
-    """Reads from ``storage``; ``bytes_read`` counts the bytes that were requested."""
+    """Reads pinned versions of files from ``storage``; ``bytes_read`` counts requested bytes."""
 
     def __init__(self, storage: Storage) -> None:
         self.storage = storage
         self.bytes_read = 0
         self._versions: dict[str, ObjectId] = {}
-        #: those that every read of the path is checked against
+        #: the versions that reads of a path are checked against
         self._exact: dict[str, ObjectId] = {}
         self._growing: dict[str, ObjectId] = {}
         self._refused: dict[str, SkipstoneError] = {}
@@ -355,7 +356,7 @@ class PinnedReader:
 
 
 class OpenFileReader(PinnedReader):
-    """Reads an open file, of which ``path`` is the name in errors. Its bytes do not change."""
+    """Reads an open file, which errors call ``path``. Its bytes do not change."""
 
     def __init__(self, source: BinaryIO, path: str) -> None:
         super().__init__(LocalStorage())

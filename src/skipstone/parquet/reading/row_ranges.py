@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 #: half-open ranges of row positions: pairs, an integer array of two columns, or a ``RowSet``
 RowRanges: TypeAlias = "RowSet | Sequence[tuple[int, int]] | NDArray[np.integer]"
 
-# No number of values: an absent one is -1.
+# Marks row groups that agree with a column: counts are 0 or more, absent ones -1.
 _AGREES = -2
 # Ranges of rows up to which slices are cheaper than a take.
 _SLICES = 16
@@ -73,7 +73,7 @@ def check_row_counts(footer: FooterArrays) -> None:
 
 
 def _contradicting(footer: FooterArrays) -> I64:
-    """The values of the first column of row groups whose columns contradict them."""
+    """For row groups that all columns contradict, the values of the first one, else ``_AGREES``."""
     flat = [leaf.ordinal for leaf in footer.schema.leaves if not leaf.max_repetition_level]
     rows = footer.group("num_rows")
     if not flat:

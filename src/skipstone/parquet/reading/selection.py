@@ -46,8 +46,7 @@ _SPARK_SCHEMA = "org.apache.spark.sql.parquet.row.metadata"
 _SHOWN = 20
 # Selections of columns whose shapes are cached.
 _REMEMBERED = 64
-# Files with the same schema and key-value pairs, as those of a table, share the derived values up
-# to this length.
+# Up to this length of schema and key-value pairs, files with equal ones share the derived values.
 _SHARED = 32 << 10
 
 
@@ -121,7 +120,7 @@ class Selection:
 
     @cached_property
     def schema(self) -> pa.Schema:
-        """As pyarrow gives it, except INT96 (``arrow_types``)."""
+        """The Arrow schema as pyarrow gives it, except INT96 (``arrow_types``)."""
         known, footer = self._of_schema, self._footer
         if known.schema is None:
             known.schema = arrow_schema(
@@ -131,7 +130,7 @@ class Selection:
 
     @cached_property
     def file_schema(self) -> FileSchema:
-        """The same without metadata of the file, and as Spark reads it."""
+        """That schema without the file's metadata, and the schema as Spark reads it."""
         known = self._of_schema
         if known.file_schema is None:
             pairs = self._footer.key_value_metadata

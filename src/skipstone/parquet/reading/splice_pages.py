@@ -128,8 +128,8 @@ class Template:
         )
 
     def file(self, groups: Sequence[SplicedGroup]) -> pa.Buffer:
-        """The bytes of the file, in memory of Arrow: its threads may hold them a little longer than
-        Python runs, and cannot give back an object of Python then."""
+        """The bytes of the file, in Arrow's memory: its threads may hold them until after Python
+        has ended, when no Python object can be released."""
         parts: list[Buffer] = [MAGIC]
         numbers: list[tuple[int, ...]] = []
         at = len(MAGIC)

@@ -122,7 +122,7 @@ class Verification(Report):
 
 
 def _without_path(error: SkipstoneError, path: str) -> str:
-    """The path is shown above."""
+    """The message without the path, which the report shows."""
     return error.message.removeprefix(f"{path}: ")
 
 
@@ -177,7 +177,7 @@ class _Counts:
 
 
 class _ChunkCheck:
-    """One column chunk."""
+    """Checks one column chunk."""
 
     def __init__(
         self, file: FileReader, key: ChunkKey, leaf: ColumnDescriptor, counts: _Counts
@@ -276,7 +276,7 @@ class _ChunkCheck:
         bounds: ValueBounds | None,
         bloom: BloomFilter | None,
     ) -> tuple[int, int, int]:
-        """Checks every page; rows, entries and nulls of the chunk."""
+        """Checks every page; returns rows, entries and nulls of the chunk."""
         place = self.file.chunk_pages.place(self.key)
         chunk = self._statistics()
         dictionary: Values | None = None

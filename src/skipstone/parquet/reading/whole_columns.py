@@ -44,8 +44,8 @@ def read_whole(file: FileReader, fields: Sequence[SelectedField]) -> pa.Table | 
 
     Without rows to leave out, page-wise reading saves nothing, and Arrow works without the lock of
     the interpreter. Arrow is given a sparse copy of the file: these chunks at their offsets, and
-    the footer. Pages of memory that are never written take no space. ``None`` where Arrow alone
-    cannot read it, or refuses. Errors of reading the bytes are raised: ``StaleError``, ``OSError``.
+    the footer. Pages of memory that are never written take no space. ``None`` if Arrow refuses, or
+    cannot read them alone. Errors of reading the bytes are raised: ``StaleError``, ``OSError``.
     """
     if not _is_plain(file, fields):
         return None

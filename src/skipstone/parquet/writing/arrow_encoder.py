@@ -1,4 +1,4 @@
-"""Encodes rows by Arrow: cuts them to row groups, and encodes blocks of columns in parallel.
+"""Encodes rows with Arrow: cuts them into row groups, and encodes blocks of columns in parallel.
 
     pyarrow.Table, RecordBatch                    as they are
     RecordBatchReader, __arrow_c_stream__         one batch at a time (polars, DuckDB, pandas, …)
@@ -73,14 +73,14 @@ if TYPE_CHECKING:
 _T = TypeVar("_T")
 # Bytes of a block's columns in Arrow's memory; a larger column is a block of its own.
 _BLOCK: Final = 4 << 20
-# If pages are cut by rows, no page may end for its size; Arrow's page sizes have 32 bits.
+# If pages are cut by rows, no page may end because of its size; Arrow's page sizes have 32 bits.
 _LARGEST_PAGE: Final = 1 << 30
 _DICTIONARY: Final = (Encoding.PLAIN_DICTIONARY, Encoding.RLE_DICTIONARY)
 _DATA: Final = (PageType.DATA_PAGE, PageType.DATA_PAGE_V2)
 
 
 class Block(NamedTuple):
-    """Fields ``start:stop`` of the root."""
+    """A block of columns: fields ``start:stop`` of the root."""
 
     start: int
     stop: int
@@ -124,7 +124,7 @@ class ArrowBlocks:
     _overflowed: set[int] = field(default_factory=set)
 
     def blocks(self, rows: pa.Table) -> Iterator[Block]:
-        """All columns, in their order."""
+        """Divides all columns, in their order, into blocks."""
         start, held = 0, 0
         for at, node in enumerate(self.schema.root.children):
             size = rows.column(at).nbytes
@@ -431,7 +431,7 @@ def _table(schema: pa.Schema, held: list[pa.RecordBatch]) -> pa.Table:
 
 
 def holds_nan(column: pa.Array | pa.ChunkedArray) -> bool:
-    """Whether a column may hold NaN at any depth; values under a null count, too."""
+    """Whether a column may hold NaN at any depth, including values under nulls."""
     if isinstance(column, pa.ChunkedArray):
         return any(holds_nan(each) for each in column.chunks)
     t, type_ = pa.types, column.type

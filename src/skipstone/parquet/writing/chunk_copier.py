@@ -81,7 +81,7 @@ class Copied:
     encodings: dict[tuple[int, int], int] = field(default_factory=dict)
 
     def encoding_stats(self) -> tuple[PageEncodingStats, ...]:
-        """As ``ColumnMetaData`` holds them."""
+        """``ColumnMetaData.encoding_stats`` of the written pages."""
         return tuple(
             [
                 PageEncodingStats(page_type=PageType(type_), encoding=Encoding(encoding), count=n)
@@ -178,7 +178,7 @@ class ChunkCopier:
                 self.facts.keep(facts)
 
     def end(self, put: PagePut) -> Copied:
-        """Write the held back pages after all pages were kept."""
+        """Write the pages that were held back, after all pages were kept."""
         if self._splitter is not None:
             self.keep([self._data(*each) for each in self._splitter.rest()], put)
         return self.copied
@@ -255,7 +255,7 @@ _DICTIONARY = (Encoding.PLAIN_DICTIONARY, Encoding.RLE_DICTIONARY)
 
 
 class PageSplitter:
-    """The data pages of one chunk, in their order."""
+    """Cuts the data pages of one chunk, in order, into pages of at most ``page_rows`` rows."""
 
     def __init__(self, leaf: ColumnDescriptor, codec: int, page_rows: int) -> None:
         self.leaf, self.codec, self.page_rows = leaf, codec, page_rows
@@ -277,7 +277,7 @@ class PageSplitter:
             if before.encoding == page.encoding:
                 column = concat(self.leaf, [held, column])
             else:
-                # A row in two encodings: its beginning is encoded again like its end.
+                # A row in two encodings: its end moves to its beginning, both as plain values.
                 starts = _starts(column)
                 first = int(starts[0]) if len(starts) else column.num_entries
                 if first:
@@ -295,7 +295,7 @@ class PageSplitter:
             yield from self._cut(page, whole, whole.num_rows)
 
     def rest(self) -> Iterator[tuple[Page, LeafColumn]]:
-        """The pages held back for rows that could continue."""
+        """The pages that were held back because their last row could continue."""
         if self._held is not None:
             page, column = self._held
             self._held = None
@@ -362,7 +362,8 @@ class PageSplitter:
         )
 
     def _body(self, encoding: Encoding, column: LeafColumn) -> tuple[Encoding, bytes]:
-        """The encoding and the bytes of the values: as before, where these values have indices."""
+        """The encoding and the bytes of the values: ``encoding``, but PLAIN if indices are
+        missing."""
         leaf = self.leaf
         if encoding in _DICTIONARY and any(run.indices is None for run in column.runs):
             encoding = Encoding.PLAIN
@@ -387,7 +388,7 @@ def _starts(column: LeafColumn) -> NDArray[np.int64]:
 
 
 def _plain(column: LeafColumn) -> LeafColumn:
-    """The same with values instead of indices."""
+    """The column with values instead of dictionary indices."""
     return replace(column, runs=tuple([Run(run.plain()) for run in column.runs]))
 
 

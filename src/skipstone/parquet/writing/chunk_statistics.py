@@ -57,7 +57,7 @@ if TYPE_CHECKING:
     from .column_order import Ordering
 
 
-#: for ``Statistics`` whose bounds are removed
+#: fields that remove the bounds of ``Statistics``
 NO_BOUNDS: Final[dict[str, Any]] = dict.fromkeys(
     ("min_value", "max_value", "is_min_value_exact", "is_max_value_exact")
 )
@@ -90,7 +90,7 @@ class ChunkStatistics:
     ) -> None:
         self.leaf, self.order, self.filling = leaf, order, filling
         self.pages: list[PageStatistics] = []
-        #: a page begins within a row: there can be no page index
+        #: whether a page begins within a row, so that there can be no page index
         self.within_rows = False
         self._used: tuple[Any, NDArray[np.bool_]] | None = None
         self._lock = Lock()
@@ -230,8 +230,9 @@ class ChunkStatistics:
         return [page.definition for page in self.pages] if self.leaf.max_definition_level else None
 
     def statistics(self, old: Statistics | None, *, trusted: bool) -> Statistics | None:
-        """The old statistics, with missing fields added. Old bounds stay if they are ``trusted``
-        (the footer names their order) and cannot hide NaN."""
+        """The statistics of the chunk. ``max``, ``min``, ``distinct_count`` and unknown fields of
+        ``old`` stay. So do its bounds if their order is not known here, and they are ``trusted``
+        (the footer names their order)."""
         made: dict[str, Any] = {}
         order = self.order
         if old is not None:

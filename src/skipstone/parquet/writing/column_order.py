@@ -118,7 +118,7 @@ class Ordering:
         import pyarrow.compute as pc
 
         ends = pc.min_max(keys)
-        if self.form is Form.DECIMAL:  # the keys of long decimals are other bytes than the values
+        if self.form is Form.DECIMAL:  # keys of long decimals are not the bytes of the values
             low, high = (pc.index(keys, ends[name]).as_py() for name in ("min", "max"))
             return Extremes(_one(run.values, low), _one(run.values, high))
         return Extremes(ends["min"].as_py(), ends["max"].as_py())

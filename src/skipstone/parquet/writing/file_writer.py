@@ -174,7 +174,7 @@ class ChunkWriter:
         return value
 
     def applied(self, old: ColumnChunk) -> ColumnChunk:
-        """``old`` with ``fields``."""
+        """The chunk ``old`` with the new ``fields``."""
         assert old.meta_data is not None  # else there would be no pages to write
         of_chunk, of_meta = dict[str, object](), dict[str, object]()
         for name, value in self.fields.items():
@@ -302,7 +302,7 @@ class CheckpointWriter:
             self.checkpoints += 1
 
     def due(self, more: int) -> bool:
-        """Whether a checkpoint is due after that many more row groups."""
+        """Whether a checkpoint is due after ``more`` more row groups."""
         return bool(self.every) and not (len(self.row_groups) + more) % self.every
 
     def finish(self) -> None:
@@ -334,8 +334,8 @@ def row_group_fields(old: RowGroup, placed: Sequence[ChunkWriter]) -> dict[str, 
 def with_stored_body(
     header: bytes | memoryview, body: bytes | memoryview, *, checksum: bool = False
 ) -> bytes:
-    """The header with the size of another body, and its checksum if the header has one, or is to
-    have one (``checksum``).
+    """The header for another stored body: with its size, and its checksum if the header has one or
+    ``checksum`` is set.
 
         15 type  15 uncompressed  15 compressed  [15 crc]  …      Thrift, deltas of ids in front
 
@@ -373,7 +373,7 @@ def with_stored_body(
 def _with_stored_body(
     header: bytes | memoryview, body: bytes | memoryview, checksum: bool
 ) -> bytes:
-    """The same for fields in any order."""
+    """``with_stored_body`` for fields in any order."""
     found = PageHeader.from_bytes(header)
     crc = page_checksum(body) if checksum or found.crc is not None else None
     return replace(found, compressed_page_size=len(body), crc=crc).to_bytes()

@@ -134,12 +134,12 @@ class FooterEditor:
     # -- row groups --------------------------------------------------------------------------------
 
     def with_row_groups(self, rows: Sequence[int], row_groups: Sequence[bytes]) -> Self:
-        """The same with other row groups; their offsets must be final."""
+        """A copy with other row groups; their offsets must be final."""
         held = tuple(rows)
         return replace(self, num_rows=sum(held), rows=held, row_groups=tuple(row_groups))
 
     def edited(self, edits: Sequence[RowGroupEdit]) -> Self:
-        """The same with an edit for every row group. ``UnsupportedError`` for a field in encrypted
+        """A copy with an edit for every row group. ``UnsupportedError`` for a field in encrypted
         metadata."""
         if len(edits) != len(self.row_groups):
             raise FormatError("row groups of a footer", expected=len(edits))
@@ -174,18 +174,18 @@ class FooterEditor:
     # -- the file ----------------------------------------------------------------------------------
 
     def with_fields(self, fields: FieldValues) -> Self:
-        """The same with other ``key_value_metadata``, ``created_by`` or ``column_orders``."""
+        """A copy with other ``key_value_metadata``, ``created_by`` or ``column_orders``."""
         return self._with_top(_set(self._top(), FileMetaData, fields))
 
     def with_key_values(self, pairs: Mapping[str, str]) -> Self:
-        """The same with more key-values after the existing ones."""
+        """A copy with more key-values after the existing ones."""
         top = self._top()
         added = [_read(KeyValue(key=key, value=value).to_bytes()) for key, value in pairs.items()]
         held = ListOf(STRUCT, (*_structs(top, _KEY_VALUES), *added))
         return self._with_top(top.replace(_KEY_VALUES, LIST, held))
 
     def with_column_orders(self, leaves: int) -> Self:
-        """The same with TYPE_ORDER for every leaf, if the footer has no column orders."""
+        """A copy with TYPE_ORDER for every leaf, if the footer has no column orders."""
         if not leaves or self.columns[1]:
             return self
         return self.with_fields({"column_orders": (ColumnOrder(TYPE_ORDER=Empty()),) * leaves})

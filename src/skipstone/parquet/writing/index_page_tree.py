@@ -76,7 +76,7 @@ if TYPE_CHECKING:
 
 
 _MOST: Final = (1 << 31) - 1
-# A page of one entry makes no level smaller than the one below it.
+# With one entry per page, no level would be smaller than the one below it.
 _FEWEST: Final = 2
 
 
@@ -91,7 +91,7 @@ class PlacedIndexPage:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class IndexPagePlan:
-    """Where everything goes, in bytes from the first byte of the chunk.
+    """The places of all pages, in bytes from the first byte of the chunk.
 
     ``pages`` are in the order of the file. ``index_page_offset`` is that of the root; ``levels``
     counts the index pages from it down to a data page, ``keyed`` says that they hold keys.
@@ -236,7 +236,7 @@ class _Tree:
         return level
 
     def _node(self, keys: list[bytes | int], start: int, stop: int) -> _TreePage:
-        # The last upper bound bounds all of them; the first row of all is the first.
+        # The last upper bound holds for all entries; their first row is that of the first entry.
         return _TreePage(start, stop, keys[stop - 1 if self.keyed else start])
 
     def post_order(self) -> list[tuple[_TreePage, int]]:
@@ -290,8 +290,8 @@ class _Tree:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ChunkIndexPages:
-    """``plan`` is ``None`` where a chunk can have no tree, and ``reason`` says why; it also says
-    why a tree holds ordinals where keys were requested.
+    """The index pages planned for a chunk. ``plan`` is ``None`` if it can have no tree. ``reason``
+    says why, or why a tree holds ordinals although keys were requested.
 
     ``dictionary`` and ``sources`` are offset and length of the source pages: of the dictionary if
     there is one, and of each data page; ``uncompressed`` is their size when decompressed, headers
@@ -352,12 +352,12 @@ def index_pages_of(
 
 
 class _SourcePages:
-    """What the pages of a chunk say, in their order; see ``index_pages_of``."""
+    """Collects places, row counts and bounds of the pages of a chunk; see ``index_pages_of``."""
 
     def __init__(
         self, leaf: ColumnDescriptor, codec: int, *, keyed: bool, placed: bool, interleave: bool
     ) -> None:
-        """``placed``: an offset index says the first rows of the pages."""
+        """``placed``: an offset index has the first rows of the pages."""
         self.leaf, self.codec = leaf, codec
         self.bounds = PageBounds(leaf) if keyed else None
         self._keyed = self.bounds is not None and self.bounds.order is not None
@@ -400,7 +400,7 @@ class _SourcePages:
             self.bounds.add(column)
 
     def result(self, plan: IndexPagePlan | None, reason: str | None) -> ChunkIndexPages:
-        """``plan`` with what the pages say."""
+        """``plan`` with what was collected."""
         return ChunkIndexPages(
             plan=plan,
             reason=reason,
@@ -476,7 +476,7 @@ class PageBounds:
             keys.append(b"" if each is None else self._cut(each[1], following))
             following = following if each is None else each[0]
         keys.reverse()
-        assert following is not None  # the smallest of all, as not all are null
+        assert following is not None  # the smallest value of all: some page has values
         for at, each in enumerate(self._found):
             if each is None:
                 keys[at] = keys[at - 1] if at else following

@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from skipstone.parquet.reading.selection import Selection
 
 
-#: In the order in which reports name them.
+#: kinds of needs, in the order of reports
 KINDS: Final = (
     "offset index",
     "column index",
@@ -54,7 +54,7 @@ _TYPE_ORDER = ColumnOrder(TYPE_ORDER=Empty())
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class IndexOptions:
-    """What a file must have, by its own leaves: ``bloom`` maps ordinals to the probability."""
+    """What a file must have, by ordinals of its leaves; ``bloom`` maps them to probabilities."""
 
     bloom: Mapping[int, float] = field(default_factory=dict)
     page_rows: int | None = None
@@ -116,7 +116,7 @@ def _is_number(given: object) -> bool:
 
 
 def parse_bloom(text: str) -> tuple[str, float]:
-    """``column`` or ``column:fpp``."""
+    """Parses ``column`` or ``column:fpp`` (0.01 by default)."""
     name, colon, number = text.rpartition(":")
     if colon:
         try:

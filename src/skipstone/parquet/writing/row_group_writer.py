@@ -174,8 +174,8 @@ class RowGroupWriter:
             yield replace(group, columns=columns).to_bytes(), group.num_rows
 
     def retracted(self, row_group: bytes) -> bytes:
-        """A ``RowGroup`` that was finished before NaN occurred, without the bounds of these
-        columns. Column metadata that is encrypted separately stays unchanged."""
+        """A ``RowGroup`` that was finished before NaN occurred, without the bounds of columns with
+        NaN. Column metadata that is encrypted separately stays unchanged."""
         group = RowGroup.from_bytes(row_group)
         columns = list(group.columns)
         for ordinal in self.misleading | self.unbounded:

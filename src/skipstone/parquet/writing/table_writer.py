@@ -99,7 +99,9 @@ def write_table(
     checkpoint_every: int = 0,
     arrow_options: Mapping[str, Any] | None = None,
 ) -> WriteReport:
-    """Write rows of Arrow to a local Parquet file, completely or not at all.
+    """Write Arrow rows to a local Parquet file, completely or not at all.
+
+    >>> skipstone.write_table(table, "events.parquet", page_rows=20_000, sorting=["ts"])
 
     ``data`` is a table, a record batch, a reader or iterable of them, or an object that exports an
     Arrow stream. An iterable without items needs ``schema``. Row groups have exactly
@@ -114,7 +116,7 @@ def write_table(
     ``arrow_options``: those of ``pyarrow.parquet.write_table`` that concern encoding.
 
     The file is ``_tmp-NAME-…`` in the same directory until it is complete. With
-    ``checkpoint_every`` = n it is ``_unfinished-NAME``, has a footer behind every n row groups, and
+    ``checkpoint_every`` = n it is ``_unfinished-NAME``, has a footer after every n row groups, and
     stays after a crash or an error: ``salvage`` saves all but the last n row groups at most.
 
     Raises ``SkipstoneError`` for unknown column names and batches of another schema,
@@ -204,8 +206,8 @@ def _encryptor(
 
 
 def refuse_keys_in_use(target: str) -> None:
-    """``UnsupportedError`` where a new file of wrapped keys for ``target`` would replace keys that
-    may be needed: not where ``target`` is in the clear or absent, as a killed writer leaves it."""
+    """``UnsupportedError`` if a new file of wrapped keys for ``target`` would replace keys that may
+    be needed. They are not if ``target`` is in the clear, or absent because a writer was killed."""
     path = Path(key_material_path(target))
     if not path.exists() or not Path(target).exists():
         return
@@ -222,9 +224,8 @@ def refuse_keys_in_use(target: str) -> None:
 def _unreliable_bounds(
     data: Rows, schema: pa.Schema, template: FooterArrays, encryptor: FileEncryptor | None
 ) -> tuple[frozenset[int], frozenset[int]]:
-    """Floating point leaves whose bounds cannot be taken back if a later row is NaN, because their
-    metadata is encrypted chunk by chunk, and those that have no bounds, because a row of ``data``
-    is known to be NaN."""
+    """Floating point leaves whose metadata is encrypted chunk by chunk: those whose bounds a later
+    NaN would make wrong, and those that get no bounds because ``data`` holds NaN."""
     if encryptor is None:
         return frozenset(), frozenset()
     separate = {
