@@ -125,11 +125,11 @@ class CompiledKernels(Generic[K]):
                     return self._load_patiently()
                 return self.load() if self.plain is None else self._load_or_plain(self.plain)
         except Exception as error:  # the plain twin works everywhere
-            self._say(error)
+            self._log_failure(error)
         self.disabled = True
         return None
 
-    def _say(self, error: Exception) -> None:
+    def _log_failure(self, error: Exception) -> None:
         # An installation without numba is a choice; ``skipstone doctor`` shows it.
         missing = isinstance(error, ModuleNotFoundError) and error.name == "numba"
         level = logging.INFO if missing else logging.WARNING
@@ -164,7 +164,7 @@ class CompiledKernels(Generic[K]):
         except _ExitingError:
             return
         except Exception as error:  # the plain twin works everywhere
-            self._say(error)
+            self._log_failure(error)
             self.disabled = True
         finally:
             self._settled.set()
@@ -317,7 +317,7 @@ _CHILD: Final = (
     "_numba.compile_to_disk(*sys.argv[1:4])"
 )
 # Seconds between two checks of whether another process has ended.
-_LOOK: Final = 0.1
+_POLL_SECONDS: Final = 0.1
 _NICE: Final = 10
 
 
@@ -342,7 +342,7 @@ def _compile_in_child(module: str, folder: str) -> None:
         return
     try:
         while child.poll() is None:
-            threading.main_thread().join(_LOOK)
+            threading.main_thread().join(_POLL_SECONDS)
             _UntilExit.check()
     except _ExitingError:
         if os.name == "nt":
@@ -396,7 +396,7 @@ def _wait_for_others(folder: str, parent: int) -> None:
                 fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:
                 _end_without(parent)
-                time.sleep(_LOOK)
+                time.sleep(_POLL_SECONDS)
             else:
                 return
 

@@ -55,6 +55,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pyarrow as pa
 
+from skipstone._arrays import validity
 from skipstone.errors import FormatError, UnsupportedError
 from skipstone.xskipper.format.bloom_probe import BlobColumn
 from skipstone.xskipper.format.sketch import MAX_HASHES
@@ -272,7 +273,7 @@ class SliceWriter:
         """
         column = BlobColumn(filters)
         (chunk,) = column.chunks
-        if not np.array_equal(chunk.ok, _valid(filters)):
+        if not np.array_equal(chunk.ok, validity(filters)):
             return False
         having = np.flatnonzero(chunk.ok)
         keys = np.stack([getattr(chunk, each)[having] for each in _SIZE], axis=1)
@@ -339,10 +340,6 @@ class SliceWriter:
 
 
 _SIZE = ("version", "seed", "hashes", "words")
-
-
-def _valid(values: pa.Array) -> NDArray[np.bool_]:
-    return np.asarray(values.is_valid().to_numpy(zero_copy_only=False), np.bool_)
 
 
 def _transposed(chunk: BlobChunk, rows: NDArray[np.int64], words: int) -> Iterator[bytes]:

@@ -30,7 +30,7 @@ GROUP = "skipstone.indexes"
 
 # The built-in kinds: module, class and names. Users see the first name. A query loads only the
 # modules that it needs.
-_HOUSE: tuple[tuple[str, str, tuple[str, ...]], ...] = (
+_BUILT_IN: tuple[tuple[str, str, tuple[str, ...]], ...] = (
     ("indexes.minmax", "MinMax", ("minmax", "min_max")),
     ("indexes.valuelist", "ValueList", ("valuelist", "value_list", "values")),
     ("indexes.bloom", "Bloom", ("bloom", "bloomfilter", "bloom_filter")),
@@ -42,7 +42,7 @@ _HOUSE: tuple[tuple[str, str, tuple[str, ...]], ...] = (
     ("paimon.kinds", "Bsi", ("bsi",)),
     ("paimon.bloom", "PaimonBloom", ("paimonbloom", "bloom-filter")),
 )
-_NAMES = {name: (module, cls) for module, cls, names in _HOUSE for name in names}
+_NAMES = {name: (module, cls) for module, cls, names in _BUILT_IN for name in names}
 _KIND = re.compile(r"[^\s,():]+(?:\([^()]*\))?")
 # The kinds at the end of a definition, separated by commas. A column name may contain colons.
 _KINDS = re.compile(rf":\s*({_KIND.pattern}(?:\s*,\s*{_KIND.pattern})*)\s*$")
@@ -78,7 +78,7 @@ def known_kinds() -> list[str]:
     Null counts are no choice: every index has them.
     """
     own = sorted({point.name for point in _points()} - set(_NAMES))
-    built_in = [names[0] for _, _, names in _HOUSE if names[0] != "nulls"]
+    built_in = [names[0] for _, _, names in _BUILT_IN if names[0] != "nulls"]
     return built_in + [name for name in own if kind(name) is not None]
 
 

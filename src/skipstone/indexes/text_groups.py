@@ -64,7 +64,7 @@ _KEYS, _MOST_KEYS = 16, 128
 # Heads are read once, and rarely have more than some hundred bytes.
 _HEADS: LruCache[Hashable, GroupFilters] = LruCache(10_000)
 # How many answers of filters of parts are kept: row groups are asked first, then the parts of some.
-_MOST_SAID: Final = 4_096
+_MOST_ANSWERS: Final = 4_096
 
 
 @dataclass(frozen=True, eq=False)
@@ -315,7 +315,7 @@ class TextGroups(Index):
         super().__init__(kind.column)
         self.kind, self.name = kind, kind.name
         #: which parts of a file may hold a leaf
-        self.said: LruCache[Hashable, BoolArray] = LruCache(_MOST_SAID)
+        self.answers: LruCache[Hashable, BoolArray] = LruCache(_MOST_ANSWERS)
 
     @property
     def params(self) -> Mapping[str, str]:
@@ -333,7 +333,7 @@ class TextGroups(Index):
     def read_back(self, stored: Stored) -> Self:
         """Drops the answers for other files."""
         other = super().read_back(stored)
-        other.said = LruCache(_MOST_SAID)
+        other.answers = LruCache(_MOST_ANSWERS)
         return other
 
     def needs(self, leaves: Sequence[Leaf], units: Units, have: Fetched) -> Sequence[ByteRange]:
@@ -351,7 +351,7 @@ class TextGroups(Index):
                 found[blob.span(0, head)] = None
                 continue
             for leaf, lookup in lookups:
-                if self.said.get((leaf, blob.span(0, head))) is None:
+                if self.answers.get((leaf, blob.span(0, head))) is None:
                     for table in filters.tables:
                         found.update(dict.fromkeys(_spans(blob, table, lookup.keys)))
         return tuple(each for each in found if each not in have)
@@ -374,7 +374,7 @@ class TextGroups(Index):
                     if not self.same(filters, units, at):
                         raise FormatError("row groups of another file")
                     place = None if blob.inline is not None else blob.span(0, head)
-                    some = self._said(leaf, lookup, filters, blob, have, place)
+                    some = self._flagged_parts(leaf, lookup, filters, blob, have, place)
                     may[at] = self.hold_any(filters, some, units, at)
                     lacking = int(self.hold_any(filters, filters.table < 0, units, at).sum())
                     asked = True
@@ -455,7 +455,7 @@ class TextGroups(Index):
             _HEADS.put(place, found)
         return found
 
-    def _said(
+    def _flagged_parts(
         self,
         leaf: Leaf,
         lookup: _Lookup,
@@ -466,11 +466,11 @@ class TextGroups(Index):
     ) -> BoolArray:
         """Which parts of a file may hold a match; the filters in the pack at ``place`` are asked
         once."""
-        found = None if place is None else self.said.get((leaf, place))
+        found = None if place is None else self.answers.get((leaf, place))
         if found is None:
             found = self._some(lookup, filters, blob, have)
             if filters.in_parts and place is not None:
-                self.said.put((leaf, place), found)
+                self.answers.put((leaf, place), found)
         return found
 
     def _some(self, lookup: _Lookup, filters: GroupFilters, blob: Blob, have: Fetched) -> BoolArray:

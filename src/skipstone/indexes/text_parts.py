@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 
+from skipstone._arrays import within
 from skipstone.errors import SkipstoneError
 from skipstone.pruning import Level, Units
 from skipstone.pruning.evidence import Source
@@ -41,7 +42,7 @@ class TextParts(TextGroups):
 
     def __init__(self, of: TextGroups) -> None:
         super().__init__(of.kind)
-        self.stored, self.said = of.stored, of.said
+        self.stored, self.answers = of.stored, of.answers
 
     @staticmethod
     def same(filters: GroupFilters, units: Units, at: I64) -> bool:
@@ -86,7 +87,7 @@ class PartSource(Source):
             low, high = np.searchsorted(begins, first, "right"), np.searchsorted(begins, stop)
             counts = np.maximum(high - low, 0) + 1
             parent = np.repeat(np.arange(len(at)), counts)
-            inside = np.arange(len(parent)) - np.repeat(np.cumsum(counts) - counts, counts)
+            inside = within(counts)
             start = np.where(inside, begins[low[parent] + inside - 1], first[parent])
             last = inside + 1 == counts[parent]
             after = np.minimum(low[parent] + inside, len(begins) - 1)

@@ -266,6 +266,14 @@ def storage_type(type_: pa.DataType) -> pa.DataType:
     return storage_type(type_.storage_type) if isinstance(type_, pa.BaseExtensionType) else type_
 
 
+def is_binary(type: pa.DataType) -> bool:
+    """Whether values are strings or binary, with offsets."""
+    t = pa.types
+    return bool(
+        t.is_string(type) or t.is_binary(type) or t.is_large_string(type) or t.is_large_binary(type)
+    )
+
+
 # -- shapes ----------------------------------------------------------------------------------------
 
 

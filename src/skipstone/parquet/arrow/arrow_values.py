@@ -28,7 +28,7 @@ from skipstone.parquet.format.enums import Type
 from skipstone.parquet.pages.column_values import LeafColumn, join_values
 from skipstone.parquet.values import ByteArrays, Values, sign_extended
 
-from .arrow_types import leaf_type, storage_type
+from .arrow_types import is_binary, leaf_type, storage_type
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -100,7 +100,7 @@ def leaf_array(
             values = gather(values, run.indices)
         parts.append(values)
     whole = join_values(parts, leaf) if parts else None
-    if not _is_binary(made):
+    if not is_binary(made):
         _check_size(length * made.bit_width // 8, leaf.name)
     array = _wrap(whole, valid, length, made)
     return array if made == wanted else _cast(array, wanted, leaf)
@@ -134,18 +134,9 @@ def _holds(type_: pa.DataType, leaf: ColumnDescriptor, own: pa.DataType) -> bool
         )
     if pa.types.is_duration(type_):
         return leaf.type is Type.INT64 and own == pa.int64()
-    if _is_binary(type_):
-        return leaf.type is Type.BYTE_ARRAY and _is_binary(own)
+    if is_binary(type_):
+        return leaf.type is Type.BYTE_ARRAY and is_binary(own)
     return bool(own == type_)
-
-
-def _is_binary(type_: pa.DataType) -> bool:
-    return bool(
-        pa.types.is_binary(type_)
-        or pa.types.is_string(type_)
-        or pa.types.is_large_binary(type_)
-        or pa.types.is_large_string(type_)
-    )
 
 
 def _storage(values: Values, leaf: ColumnDescriptor, type_: pa.DataType) -> Values:
@@ -233,7 +224,7 @@ def _wrap(
     bits = None
     if valid is not None:
         bits = pa.py_buffer(np.packbits(valid, bitorder="little"))
-    if _is_binary(type_):
+    if is_binary(type_):
         if storage is None:
             storage = ByteArrays(np.empty(0, np.uint8), np.zeros(1, np.int64))
         assert isinstance(storage, ByteArrays)

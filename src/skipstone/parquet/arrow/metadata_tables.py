@@ -71,7 +71,7 @@ _SORTING = pa.list_(
 )
 
 
-def numbers(values: NDArray[Any], type_: pa.DataType | None = None) -> pa.Array:
+def nullable(values: NDArray[Any], type_: pa.DataType | None = None) -> pa.Array:
     """An array in which -1 is null."""
     flat = values.reshape(-1)
     array = pa.array(flat, mask=flat < 0)
@@ -156,9 +156,9 @@ def row_groups(footer: FooterArrays) -> pa.Table:
     return pa.table(
         {
             "row_group": pa.array(np.arange(count), pa.int32()),
-            "first_row": numbers(footer.group("first_row")),
+            "first_row": nullable(footer.group("first_row")),
             **{
-                name: numbers(footer.group(name))
+                name: nullable(footer.group(name))
                 for name in (
                     "num_rows",
                     "total_byte_size",
@@ -188,7 +188,7 @@ def chunks(footer: FooterArrays) -> pa.Table:
         "dict_only": _flags(footer.chunk("dict_only")),
     }
     for name in _COUNTS:
-        columns[name] = numbers(footer.chunk(name))
+        columns[name] = nullable(footer.chunk(name))
     bounds = {
         name: gathered(footer.buffer, *footer.places(name))
         for name in ("min_value", "max_value", "min", "max")
@@ -201,7 +201,7 @@ def chunks(footer: FooterArrays) -> pa.Table:
         columns[f"is_{side}_value_exact"] = _flags(footer.chunk(f"is_{side}_value_exact"))
     columns["min"], columns["max"] = bounds["min"], bounds["max"]
     for name in (*_SIZES, *_PLACES):
-        columns[name] = numbers(footer.chunk(name))
+        columns[name] = nullable(footer.chunk(name))
     columns["encrypted"] = _flags(footer.chunk("encrypted"))
     columns["has_meta_data"] = _flags(footer.chunk("has_meta_data"))
     return pa.table(columns)

@@ -95,11 +95,11 @@ def open_footer(
     verified = signer.verify_if_possible(data, footer.end, base=base)
     footer, unavailable = _decrypt_columns(footer, signer)
     if not verified:
-        unavailable |= _doubts(footer, decryption, file)
+        unavailable |= _untrusted_columns(footer, decryption, file)
     return DecryptedFooter(footer, signer, unavailable, verified)
 
 
-def _doubts(
+def _untrusted_columns(
     footer: FooterArrays, decryption: Decryption | None, file: str | None
 ) -> dict[int, SkipstoneError]:
     """Columns that must not be read with a plaintext footer whose signature was not verified.

@@ -26,7 +26,7 @@ from skipstone.pruning.evidence import Source
 from skipstone.pruning.interval import Intervals
 from skipstone.pruning.pairs import Bounded
 
-from ..._arrays import distinct
+from ..._arrays import distinct, within
 from .bloom import BloomEvidence
 from .dictionary import DictionaryEvidence, stored_dictionaries
 from .indexed_file import ColumnEvidence, bounds_of_parts, files_with
@@ -83,13 +83,12 @@ def row_groups(
     starts = [row_starts(files[file]) for _, file in here]
     counts = np.array([len(each) - 1 for each in starts], np.int64)
     parent = np.repeat(np.array([at for at, _ in here], np.int64), counts)
-    before = np.repeat(np.cumsum(counts) - counts, counts)
     every = np.concatenate([np.empty(0, np.int64), *starts])
     first = np.delete(np.arange(len(every)), np.cumsum(counts + 1) - 1)
     return Units(
         level=Level.ROW_GROUP,
         file=units.file[parent],
-        ordinal=np.arange(len(parent), dtype=np.int64) - before,
+        ordinal=within(counts),
         first_row=every[first],
         rows=every[first + 1] - every[first],
     ), parent

@@ -26,7 +26,6 @@ MAGIC_ENCRYPTED = b"PARE"
 TAIL_LENGTH = 8
 #: bytes at the end of a file that the first read takes: most footers are shorter
 TAIL_GUESS = 64 * 1024
-SIGNATURE_LENGTH = 28
 # The first magic, the length and the second magic; a footer of 0 bytes fails later.
 _SMALLEST = len(MAGIC) + TAIL_LENGTH
 # Readers take the length as signed.

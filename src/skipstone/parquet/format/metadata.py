@@ -420,6 +420,9 @@ class ColumnOrder(Declared):
     INT96_TIMESTAMP_ORDER: Empty | None = optional(3, _EMPTY)
 
 
+TYPE_ORDER: Final = ColumnOrder(TYPE_ORDER=Empty())
+
+
 @declared
 class FileMetaData(Declared):
     """The footer."""

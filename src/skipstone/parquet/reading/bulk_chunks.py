@@ -375,14 +375,6 @@ def validity_buffer(valid: NDArray[np.uint8], nulls: NDArray[np.int64]) -> pa.Bu
     return pa.py_buffer(np.packbits(valid, bitorder="little"))
 
 
-def is_text(type: pa.DataType) -> bool:
-    """Whether values are strings or binary, with offsets."""
-    t = pa.types
-    return bool(
-        t.is_string(type) or t.is_binary(type) or t.is_large_string(type) or t.is_large_binary(type)
-    )
-
-
 def string_array(
     type: pa.DataType,
     count: int,

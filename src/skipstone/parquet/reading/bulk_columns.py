@@ -32,7 +32,7 @@ import numpy as np
 import pyarrow as pa
 
 from skipstone.errors import SkipstoneError
-from skipstone.parquet.arrow.arrow_types import leaf_type
+from skipstone.parquet.arrow.arrow_types import is_binary, leaf_type
 from skipstone.parquet.format.enums import Encoding, Type
 from skipstone.parquet.pages.page import dictionaries_lack_headers
 
@@ -50,7 +50,6 @@ from .bulk_chunks import (
     BulkKernels,
     BulkKind,
     Room,
-    is_text,
 )
 from .bulk_values import BulkColumn
 from .decoding_memory import limit_of
@@ -146,7 +145,7 @@ def _kind(selected: SelectedField) -> BulkKind | None:
         return None
     try:
         if leaf.type is Type.BYTE_ARRAY:
-            usual = is_text(type) and is_text(leaf_type(leaf))
+            usual = is_binary(type) and is_binary(leaf_type(leaf))
         else:
             usual = _is_number(type, leaf)
     except SkipstoneError:

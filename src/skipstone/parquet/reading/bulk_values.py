@@ -17,6 +17,7 @@ import pyarrow as pa
 from skipstone import _compute as pc
 from skipstone._arrays import arrow, numbers
 from skipstone.errors import FormatError
+from skipstone.parquet.arrow.arrow_types import is_binary
 from skipstone.parquet.format.enums import Encoding, Type
 from skipstone.pruning.sought import Sought
 
@@ -36,7 +37,6 @@ from .bulk_chunks import (
     VERSION,
     WIDTHS,
     BulkChunks,
-    is_text,
     number_array,
     string_array,
 )
@@ -365,8 +365,8 @@ def _bitmap(valid: NDArray[np.uint8] | NDArray[np.bool_]) -> pa.Buffer:
 def _is_comparable(type: pa.DataType, other: pa.DataType) -> bool:
     """Whether values of ``type``, as they are stored, are in the order and unit of ``other``."""
     t = pa.types
-    if is_text(type):
-        return is_text(other)
+    if is_binary(type):
+        return is_binary(other)
     if t.is_floating(type):
         return bool(t.is_floating(other))
     if t.is_signed_integer(type):

@@ -56,7 +56,7 @@ DICTIONARY_BYTES = 32 << 20
 # as much as a few megabytes.
 _WINDOW, _REMOTE_WINDOW = 1 << 12, 4 << 20
 # Most headers are shorter.
-_SHORTEST = 256
+_USUAL_HEADER = 256
 
 
 class HeaderAt(NamedTuple):
@@ -308,7 +308,7 @@ class _Window:
     ) -> tuple[PageHeader, int]:
         """The header at ``at`` and its length on disk."""
         room = self.place.stop - at
-        need = min(room, _SHORTEST)
+        need = min(room, _USUAL_HEADER)
         while True:
             if at < self.base or at + need > self.base + len(self.held):
                 length = min(max(need, self.size), room)
@@ -326,7 +326,7 @@ def most_of_walk(length: int, *, remote: bool) -> int:
     """The most requests for the page headers of a chunk of ``length`` bytes: windows that overlap
     by less than a short header, and another for each header that its window cuts."""
     window = _REMOTE_WINDOW if remote else _WINDOW
-    return 2 * (length // (window - _SHORTEST) + 1)
+    return 2 * (length // (window - _USUAL_HEADER) + 1)
 
 
 def header_at(

@@ -35,6 +35,7 @@ from skipstone.parquet.format.enums import (
 )
 from skipstone.parquet.format.metadata import DataPageHeader, PageHeader, SchemaElement
 from skipstone.parquet.format.schema import ColumnDescriptor, Schema
+from skipstone.parquet.pages.page_headers import INDICES
 
 from .splice_pages import Pages, SplicedGroup, Template
 
@@ -72,8 +73,6 @@ _MOST_IN_ARRAY: Final = 1 << 30
 # Up to this bound of its bytes, the lengths of the strings of a column do not matter.
 _CHEAP: Final = 1 << 24
 
-_BY_DICTIONARY = (Encoding.PLAIN_DICTIONARY, Encoding.RLE_DICTIONARY)
-
 
 def limit_of(memory: int | None, stored: int) -> int:
     """The limit for ``stored`` bytes of pages; ``memory`` is the user's, ``None`` the default."""
@@ -109,7 +108,7 @@ def claim_of(leaf: ColumnDescriptor, pages: Iterable[Page], longest: int | None 
             dictionary, entries = size if longest is None else longest, page.num_values
         elif page.is_data:
             values += page.num_values
-            if page.encoding in _BY_DICTIONARY:
+            if page.encoding in INDICES:
                 content += page.num_values * dictionary
                 continue
             indexed = False

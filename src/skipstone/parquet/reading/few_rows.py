@@ -96,7 +96,7 @@ def read_few_rows(
     most = _TOGETHER if memory is None else min(_TOGETHER, int(_SHARE * memory))
     sizes = every.lengths.reshape(len(kinds), len(parts)).sum(axis=0)
     groups = list(_groups(sizes.tolist(), most))
-    buffer, plain = _Again(room or new_memory), _Again(room or new_memory)
+    buffer, plain = _ReusedMemory(room or new_memory), _ReusedMemory(room or new_memory)
     made: list[list[pa.Array]] = []
     for start, stop in groups:
         some = parts[start:stop]
@@ -247,7 +247,7 @@ def _groups(sizes: Sequence[int], most: int) -> Iterator[tuple[int, int]]:
     yield start, len(sizes)
 
 
-class _Again:
+class _ReusedMemory:
     """Returns the same memory each time, with some reserve, so that it suffices for later calls."""
 
     def __init__(self, room: Room) -> None:

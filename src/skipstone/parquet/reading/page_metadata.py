@@ -12,7 +12,7 @@ import numpy as np
 import pyarrow as pa
 
 from skipstone.errors import FormatError, UnsupportedError
-from skipstone.parquet.arrow.metadata_tables import names, numbers, shown, texts_by_leaf
+from skipstone.parquet.arrow.metadata_tables import names, nullable, shown, texts_by_leaf
 from skipstone.parquet.encryption.modules import ModuleType, module_length
 from skipstone.parquet.format.bloom_filter import BloomFilter, BloomFilterHeader, read_header
 from skipstone.parquet.format.enums import Encoding, PageType
@@ -256,7 +256,7 @@ def page_table(file: FileReader, columns: Sequence[str] | None) -> pa.Table:
         "encoding": names(_counts(found["encoding"]), Encoding),
     }
     for name in _NUMBERS:
-        table[name] = numbers(_counts(found[name]))
+        table[name] = nullable(_counts(found[name]))
     table["null_page"] = pa.array(found["null_page"], pa.bool_())
     for side in ("min", "max"):
         bounds = pa.array(found[f"{side}_value"], pa.binary())

@@ -38,10 +38,10 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from skipstone.errors import SkipstoneError, UnsupportedError
-from skipstone.parquet.format.enums import Encoding, PageType
 from skipstone.parquet.format.footer import MAGIC, find_footer
 from skipstone.parquet.format.footer_arrays import FooterArrays
 from skipstone.parquet.pages.page import chunk_range, walk_pages
+from skipstone.parquet.pages.page_headers import DATA_PAGES, INDICES
 from skipstone.parquet.writing.index_page_tree import PageBounds
 
 from .chunk_copier import ChunkCopier, Copied
@@ -75,8 +75,6 @@ _T = TypeVar("_T")
 _BLOCK: Final = 4 << 20
 # If pages are cut by rows, no page may end because of its size; Arrow's page sizes have 32 bits.
 _LARGEST_PAGE: Final = 1 << 30
-_DICTIONARY: Final = (Encoding.PLAIN_DICTIONARY, Encoding.RLE_DICTIONARY)
-_DATA: Final = (PageType.DATA_PAGE, PageType.DATA_PAGE_V2)
 
 
 class Block(NamedTuple):
@@ -241,9 +239,9 @@ def _overflows(chunk: ColumnChunk) -> bool:
     """Whether only some data pages refer to a dictionary."""
     assert chunk.meta_data is not None
     kinds = {
-        each.encoding in _DICTIONARY
+        each.encoding in INDICES
         for each in chunk.meta_data.encoding_stats or ()
-        if each.page_type in _DATA
+        if each.page_type in DATA_PAGES
     }
     return len(kinds) > 1
 

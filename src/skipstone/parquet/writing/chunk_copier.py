@@ -42,6 +42,7 @@ from skipstone.parquet.pages.column_values import (
     no_values,
 )
 from skipstone.parquet.pages.levels import row_starts
+from skipstone.parquet.pages.page_headers import INDICES
 
 from .chunk_modules import page_windows
 from .file_writer import with_stored_body
@@ -61,7 +62,6 @@ if TYPE_CHECKING:
 
 
 _WINDOW: Final = 2 << 20
-_CODED: Final = (Encoding.PLAIN_DICTIONARY, Encoding.RLE_DICTIONARY)
 
 PagePut: TypeAlias = "Callable[[bytes | memoryview, bytes | memoryview, bool], object]"
 
@@ -231,7 +231,7 @@ class ChunkCopier:
             yield Ready(page, _header(page), page.num_values)
             return
         values = None
-        if dictionary is not None and page.encoding in _CODED:
+        if dictionary is not None and page.encoding in INDICES:
             values = dictionary.result()
         column = decode_data_page(page, self.leaf, self.codec, values, page.body)
         if self._splitter is not None and not self._splitter.leaves(page, column):
@@ -249,9 +249,6 @@ def _header(page: Page) -> bytes | memoryview:
     if page.crc is not None:
         return page.header_bytes
     return with_stored_body(page.header_bytes, page.body, checksum=True)
-
-
-_DICTIONARY = (Encoding.PLAIN_DICTIONARY, Encoding.RLE_DICTIONARY)
 
 
 class PageSplitter:
@@ -365,9 +362,9 @@ class PageSplitter:
         """The encoding and the bytes of the values: ``encoding``, but PLAIN if indices are
         missing."""
         leaf = self.leaf
-        if encoding in _DICTIONARY and any(run.indices is None for run in column.runs):
+        if encoding in INDICES and any(run.indices is None for run in column.runs):
             encoding = Encoding.PLAIN
-        if encoding in _DICTIONARY:
+        if encoding in INDICES:
             parts = [run.indices for run in column.runs if run.indices is not None]
             indices = np.concatenate(parts) if parts else np.empty(0, np.int32)
             return encoding, encode_values(encoding, indices, leaf.type, leaf.type_length)

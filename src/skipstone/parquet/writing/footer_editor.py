@@ -22,9 +22,9 @@ from typing import TYPE_CHECKING, Any, Final, Self, TypeAlias
 from skipstone.errors import FormatError, UnsupportedError
 from skipstone.parquet.format.footer_arrays import FooterArrays
 from skipstone.parquet.format.metadata import (
+    TYPE_ORDER,
     ColumnChunk,
     ColumnMetaData,
-    ColumnOrder,
     FileMetaData,
     KeyValue,
     RowGroup,
@@ -43,7 +43,7 @@ from skipstone.parquet.thrift.compact import (
     read_struct,
     write_struct,
 )
-from skipstone.parquet.thrift.structs import Declared, Empty, Wire, field_ids, wires_of
+from skipstone.parquet.thrift.structs import Declared, Wire, field_ids, wires_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -188,7 +188,7 @@ class FooterEditor:
         """A copy with TYPE_ORDER for every leaf, if the footer has no column orders."""
         if not leaves or self.columns[1]:
             return self
-        return self.with_fields({"column_orders": (ColumnOrder(TYPE_ORDER=Empty()),) * leaves})
+        return self.with_fields({"column_orders": (TYPE_ORDER,) * leaves})
 
     def _top(self) -> Struct:
         """The footer without its row groups."""

@@ -59,10 +59,9 @@ import numpy as np
 from skipstone.errors import FormatError, UnsupportedError
 from skipstone.parquet.evidence.stored_values import Form
 from skipstone.parquet.format.enums import PageType, Type
-from skipstone.parquet.format.metadata import ColumnOrder
+from skipstone.parquet.format.metadata import TYPE_ORDER
 from skipstone.parquet.pages.column_values import decode_data_page, decode_dictionary_page
 from skipstone.parquet.pages.index_page import ENTRY_BYTES, ROLL_OVER, IndexPage, key_bytes
-from skipstone.parquet.thrift.structs import Empty
 from skipstone.parquet.values import ByteArrays
 from skipstone.parquet.writing.column_order import Ordering
 
@@ -414,7 +413,6 @@ class _SourcePages:
 # -- keys ------------------------------------------------------------------------------------------
 
 
-_TYPE_ORDER = ColumnOrder(TYPE_ORDER=Empty())
 _NANS: Final = {2: b"\x00\x7e", 4: b"\x00\x00\xc0\x7f", 8: b"\x00\x00\x00\x00\x00\x00\xf8\x7f"}
 
 
@@ -495,6 +493,6 @@ def _order(leaf: ColumnDescriptor) -> Ordering | None:
     """How keys of a column compare, ``None`` for columns without keys: booleans, INT96, lists."""
     if leaf.type is Type.BOOLEAN or leaf.max_repetition_level:
         return None
-    order = Ordering.of(leaf, _TYPE_ORDER)
+    order = Ordering.of(leaf, TYPE_ORDER)
     # Times of day have an order in Parquet and no type in Spark, so no predicate names them.
     return None if order is None or order.stored.form is Form.NONE else order

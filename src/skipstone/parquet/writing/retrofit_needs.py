@@ -24,10 +24,9 @@ import numpy as np
 
 from skipstone.errors import FormatError, SkipstoneError, UnsupportedError
 from skipstone.parquet.format.enums import Type
-from skipstone.parquet.format.metadata import ColumnMetaData, ColumnOrder, SortingColumn
+from skipstone.parquet.format.metadata import TYPE_ORDER, ColumnMetaData, SortingColumn
 from skipstone.parquet.reading.file_reader import is_sorted
 from skipstone.parquet.reading.page_metadata import read_offset_index
-from skipstone.parquet.thrift.structs import Empty
 
 from .column_order import Ordering
 
@@ -49,7 +48,6 @@ KINDS: Final = (
     "size statistics",
     "pages",
 )
-_TYPE_ORDER = ColumnOrder(TYPE_ORDER=Empty())
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -97,7 +95,7 @@ class IndexOptions:
                     raise UnsupportedError(f"{name}: booleans have no Bloom filter")
                 filters[ordinal] = fpp
         given = footer.column_orders
-        orders = given if given is not None else (_TYPE_ORDER,) * len(leaves)
+        orders = given if given is not None else (TYPE_ORDER,) * len(leaves)
         found = [
             Ordering.of(leaf, orders[leaf.ordinal] if leaf.ordinal < len(orders) else None)
             for leaf in leaves
