@@ -323,8 +323,7 @@ class BloomBuilder(Builder):
             self._relieve()
 
     def _relieve(self) -> None:
-        """Frees memory: drops repeats if they are many, else changes to a filter of the largest
-        size."""
+        """Frees memory: drops repeats if they are many, else changes to the largest filter."""
         if self.words is None:
             if 2 * estimate_distinct(self.pairs, self.kernels) < self.held:
                 self.pairs = [distinct(np.concatenate(self.pairs))]

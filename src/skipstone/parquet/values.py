@@ -36,6 +36,8 @@ _COPIED: Final = 1_024
 U8: TypeAlias = npt.NDArray[np.uint8]
 I32: TypeAlias = npt.NDArray[np.int32]
 I64: TypeAlias = npt.NDArray[np.int64]
+#: 1970-01-01 among the Julian days of INT96
+JULIAN_EPOCH: Final = 2_440_588
 #: Bytes of a page: an array of uint8, or another object with a buffer.
 Buffer: TypeAlias = "ReadableBuffer | npt.NDArray[Any]"
 

@@ -13,6 +13,8 @@ from contextvars import ContextVar
 from threading import Lock
 from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple, Protocol, Self, TypeVar
 
+from skipstone.errors import StaleError
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
@@ -132,6 +134,11 @@ class Storage(Protocol):
 
     def now(self) -> int:
         """Nanoseconds since the epoch, by the clock of this machine."""
+
+
+def stale(path: str) -> StaleError:
+    """The error for an object that was replaced since it was listed."""
+    return StaleError(f"{path} is not the version that was listed")
 
 
 def is_current(storage: Storage, version: ObjectId) -> bool:

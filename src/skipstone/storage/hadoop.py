@@ -22,7 +22,6 @@ from __future__ import annotations
 import errno
 import os
 import secrets
-import time
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
@@ -30,11 +29,11 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
-from skipstone.errors import SkipstoneError, StaleError, UnsupportedError
+from skipstone.errors import SkipstoneError, UnsupportedError
 from skipstone.identity import UNITS_PER_SECOND, ObjectId
 
 from .atomic_replace import PREFIX, TEMPORARY
-from .base import count_read, parent
+from .base import count_read, parent, stale
 from .hadoop_files import HINT, WEBHDFS, HadoopFiles
 from .listing import SUMMARY, Listing
 from .remote import RemoteReads, data_files
@@ -155,7 +154,7 @@ class HadoopStorage(RemoteReads):
         # An open file stays the same version. So the version is compared after the read: it differs
         # if the file was replaced before it or meanwhile.
         if version is not None and not version.same_version(self.stat(path)):
-            raise StaleError(f"{path} is not the version that was listed")
+            raise stale(path)
         return found
 
     # -- writing ----------------------------------------------------------------------------------
@@ -199,9 +198,6 @@ class HadoopStorage(RemoteReads):
             for path, mtime in zip(found.paths, found.mtimes.tolist(), strict=True)
             if TEMPORARY.fullmatch(path.rpartition("/")[2]) and mtime < old
         }
-
-    def now(self) -> int:
-        return time.time_ns()
 
 
 def _text(error: Exception) -> str:

@@ -24,7 +24,7 @@ from skipstone._numba import CompiledKernels
 from skipstone.errors import SkipstoneError, StaleError
 from skipstone.identity import ObjectId
 
-from .base import ByteRange, Span, coalesce, count_read, is_metered, naming, parent, runs
+from .base import ByteRange, Span, coalesce, count_read, is_metered, naming, parent, runs, stale
 from .listing import SUMMARY, Directory, Listing, hidden_by_spark, state_of
 
 if TYPE_CHECKING:
@@ -348,7 +348,7 @@ class LocalStorage:
             current = ObjectId.of_local(path, os.fstat(file.fileno()))
             if not version.same_version(current):
                 file.close()
-                raise StaleError(f"{path} is not the version that was listed")
+                raise stale(path)
         return file
 
     # -- writing ----------------------------------------------------------------------------------

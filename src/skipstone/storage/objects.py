@@ -13,7 +13,6 @@ import errno
 import os
 import re
 import threading
-import time
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from datetime import datetime, timedelta
@@ -29,10 +28,10 @@ from obstore.exceptions import (
     UnauthenticatedError,
 )
 
-from skipstone.errors import SkipstoneError, StaleError, UnsupportedError
+from skipstone.errors import SkipstoneError, UnsupportedError
 from skipstone.identity import ObjectId
 
-from .base import ByteRange, count_read
+from .base import ByteRange, count_read, stale
 from .listing import SUMMARY, Listing
 from .object_listing import AT_ONCE, ObjectLister
 from .remote import RemoteReads, data_files
@@ -225,7 +224,7 @@ class ObjectStorage(RemoteReads):
         try:
             yield self._key(path)
         except PreconditionError as error:
-            raise StaleError(f"{path} is not the version that was listed") from error
+            raise stale(path) from error
         except FileNotFoundError as error:
             # The text of obstore's error is the server's page and a dump of the request.
             what = "bucket" if "NoSuchBucket" in str(error) else "object"
@@ -260,7 +259,7 @@ class ObjectStorage(RemoteReads):
             answer = obstore.get(self.store, key, options=options)  # type: ignore[arg-type]
             current = self._id(cast("Mapping[str, Any]", answer.meta))
             if version is not None and not version.same_version(current):
-                raise StaleError(f"{path} is not the version that was listed")
+                raise stale(path)
             return _whole(path, answer)
 
     def keep_end(self, version: ObjectId, data: memoryview) -> None:
@@ -300,9 +299,6 @@ class ObjectStorage(RemoteReads):
 
     def left_overs(self, directory: str) -> dict[str, OSError | None]:
         return {}  # a put creates an object completely or not at all
-
-    def now(self) -> int:
-        return time.time_ns()
 
 
 def _whole(path: str, answer: GetResult) -> memoryview:

@@ -7,13 +7,13 @@ hold footers, are kept for some time by the version of the object.
 from __future__ import annotations
 
 import io
+import time
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, BinaryIO, Final, NamedTuple, cast
 
 from skipstone._cache import LruCache
-from skipstone.errors import StaleError
 
-from .base import ByteRange, SeekableBytes, Span, carried, coalesce, fill
+from .base import ByteRange, SeekableBytes, Span, carried, coalesce, fill, stale
 from .listing import SUMMARY, Listing, hidden_by_spark
 
 if TYPE_CHECKING:
@@ -204,9 +204,13 @@ class RemoteReads:
         """See ``Storage``."""
         current = version if version is not None and version.size is not None else self.stat(path)
         if version is not None and not version.same_version(current):
-            raise StaleError(f"{path} is not the version that was listed")
+            raise stale(path)
         # All reads must be of one version, also when the caller did not name it.
         return cast("BinaryIO", io.BufferedReader(_RangedFile(self, path, current), 1))
+
+    def now(self) -> int:
+        """See ``Storage``."""
+        return time.time_ns()
 
 
 class _RangedFile(SeekableBytes):

@@ -26,7 +26,7 @@ from skipstone.errors import FormatError, UnsupportedError
 from skipstone.parquet.encodings.dictionary import gather
 from skipstone.parquet.format.enums import Type
 from skipstone.parquet.pages.column_values import LeafColumn, join_values
-from skipstone.parquet.values import ByteArrays, Values, sign_extended
+from skipstone.parquet.values import JULIAN_EPOCH, ByteArrays, Values, sign_extended
 
 from .arrow_types import is_binary, leaf_type, storage_type
 
@@ -37,7 +37,6 @@ if TYPE_CHECKING:
     from skipstone.parquet.values import U8
 
 
-_JULIAN_EPOCH = 2_440_588
 _US_PER_DAY = 86_400 * 10**6
 _LONGEST = (1 << 31) - 1
 # The most bytes for one column chunk that the file does not hold (values repeated from a
@@ -159,7 +158,7 @@ def _from_int96(values: U8) -> npt.NDArray[np.int64]:
     nanoseconds = np.ascontiguousarray(values[:, :8]).view("<u8").reshape(-1)
     days = np.ascontiguousarray(values[:, 8:]).view("<u4").reshape(-1).astype(np.int64)
     micros = (nanoseconds // np.uint64(1000)).astype(np.int64)
-    made: npt.NDArray[np.int64] = (days - _JULIAN_EPOCH) * _US_PER_DAY + micros
+    made: npt.NDArray[np.int64] = (days - JULIAN_EPOCH) * _US_PER_DAY + micros
     return made
 
 

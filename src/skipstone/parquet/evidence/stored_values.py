@@ -31,7 +31,7 @@ import numpy as np
 import pyarrow as pa
 
 from skipstone.parquet.format.enums import PLAIN_WIDTHS, Type
-from skipstone.parquet.values import ByteArrays, sign_extended
+from skipstone.parquet.values import JULIAN_EPOCH, ByteArrays, sign_extended
 from skipstone.predicate.literals import Keys, float_keys, wide, wide_keys
 from skipstone.predicate.types import TIMESTAMP, TIMESTAMP_NTZ, Kind, kind_of
 from skipstone.pruning.column_types import StoredLeaf, is_text, restate
@@ -65,7 +65,6 @@ _DIGITS = {Type.INT32: 9, Type.INT64: 18, Type.BYTE_ARRAY: 38, Type.FIXED_LEN_BY
 _UNITS = {"ns": 1000, "us": 1, "ms": -1000}
 _INTEGERS = {8: pa.int8(), 16: pa.int16(), 32: pa.int32(), 64: pa.int64()}
 _UNSIGNED = {8: pa.int16(), 16: pa.int32(), 32: pa.int64(), 64: pa.decimal128(20, 0)}
-_JULIAN_EPOCH = 2_440_588
 _DAY = 86_400_000_000
 
 
@@ -202,7 +201,7 @@ def _microseconds(ticks: I64, per: int, valid: BoolArray, upper: bool) -> Keys:
 def _int96(found: NDArray[np.uint8], valid: BoolArray, upper: bool) -> Keys:
     """Nanoseconds of the day, then the Julian day."""
     nanos = np.ascontiguousarray(found[:, :8]).view("<i8").ravel().astype(np.int64)
-    days = np.ascontiguousarray(found[:, 8:]).view("<i4").ravel().astype(np.int64) - _JULIAN_EPOCH
+    days = np.ascontiguousarray(found[:, 8:]).view("<i4").ravel().astype(np.int64) - JULIAN_EPOCH
     # The order is by day: more nanoseconds than a day has break it.
     fits = (nanos >= 0) & (nanos < 1000 * _DAY) & (np.abs(days) < (1 << 63) // _DAY - 1)
     days, nanos = np.where(fits, days, 0), np.where(fits, nanos, 0)
