@@ -270,7 +270,7 @@ class _OrPlain:
         return self._child is not None and not self._has_compiled
 
     def mixed(self, kernels: Any, plain: Any) -> Any:
-        """The same dataclass, whose fields call the kernel or its plain twin."""
+        """A dataclass like ``kernels`` whose fields call the kernel or its plain twin."""
         names = [each.name for each in fields(kernels)]
         calls = [self._call(getattr(kernels, name), getattr(plain, name)) for name in names]
         return type(kernels)(**dict(zip(names, calls, strict=True)))

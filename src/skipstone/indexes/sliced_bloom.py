@@ -86,7 +86,7 @@ class SlicedBloom(Bloom):
     def sliced(
         self, stored: Stored, parts: Sequence[AskedPart], groups: Sequence[AskedGroup]
     ) -> SlicedBloom:
-        """The same definition as evidence over these slices; ``stored`` has no values."""
+        """A copy that answers from these slices; ``stored`` has no values."""
         made = self.read_back(stored)
         made.parts, made.groups = tuple(parts), tuple(groups)
         known = np.zeros(len(stored.rows), np.bool_)

@@ -150,8 +150,7 @@ class _Postings:
         return found > 0, found == self.counts
 
     def _of_few(self, files: NDArray[np.int32], *, inverse: bool) -> tuple[BoolArray, BoolArray]:
-        """The same from the files of values that match, or with ``inverse`` of those that do
-        not, ascending."""
+        """The flags from the ascending files of values that match, or with ``inverse`` do not."""
         first = np.flatnonzero(np.concatenate(([True], files[1:] != files[:-1])))[: len(files)]
         at, count = files[first], np.diff(first, append=len(files))
         if inverse:

@@ -251,8 +251,8 @@ class FileDecryptor:
             )
 
     def verify_if_possible(self, footer: Buffer, end: int, *, base: int = 0) -> bool:
-        """Verifies the signature, unless the user disabled that or there is no key; whether it
-        did."""
+        """Verifies the signature, unless the user disabled that or there is no key; returns whether
+        it did."""
         self.check_signature_length(footer, end, base=base)
         if not self._keys.decryption.check_footer_integrity:
             return False

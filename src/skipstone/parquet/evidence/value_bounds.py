@@ -164,7 +164,7 @@ class ValueBounds:
         return ValueBounds(stored=self.stored, all=self.all.where(at), numbers=numbers)
 
     def of_elements(self) -> ValueBounds:
-        """The same without null counts: those of elements are not of rows."""
+        """A copy without null counts: those of elements do not count rows."""
         unknown = np.full(len(self), -1, np.int64)
         numbers = None if self.numbers is None else replace(self.numbers, nulls=unknown)
         return replace(self, all=replace(self.all, nulls=unknown), numbers=numbers)
@@ -424,7 +424,7 @@ def page_bounds(
 
 
 def with_nulls_by_level(index: ColumnIndexArrays) -> ColumnIndexArrays:
-    """The same with null counts from its histograms of definition levels, else without any."""
+    """A copy with null counts from its histograms of definition levels, or without any."""
     levels = index.definition_level_histograms
     return replace(index, null_counts=None if levels is None else levels[:, :-1].sum(axis=1))
 

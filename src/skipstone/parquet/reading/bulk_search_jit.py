@@ -140,8 +140,8 @@ def _texts(
     plain: Any, start: Any, stop: Any, count: Any, needle: Any, one: Any, two: Any, skip: Any,
     lows: Any, highs: Any, bits: Any, slot: Any, where: Any, size: Any, m: Any,
 ) -> Any:  # fmt: skip
-    """Adds the candidates among ``count`` strings; how many there are then, -1 where there is no
-    room for them, -2 where a length is wrong."""
+    """Adds the candidates among ``count`` strings. Returns how many there are now, -1 if there is
+    no room for them, -2 if a length is wrong."""
     at, to, found = start, start, np.int64(-1)
     searched, spans, shift = len(needle) >> 1, len(lows), _shift(bits)
     low, high, low2, high2 = _ends(lows, highs)
@@ -255,9 +255,9 @@ def candidates(
     kind: Any, lows: Any, highs: Any, bits: Any, needle: Any, one: Any, two: Any, skip: Any,
     slot: Any, where: Any, size: Any, valid: Any,
 ) -> Any:  # fmt: skip
-    """Place and length in ``plain`` of the values of plain pages and of dictionaries that are in
-    one of the spans, or contain ``needle``; of all where there is neither. Their number, or -1
-    where there is no room for them. Spans are about texts without their first ``skip`` bytes.
+    """Finds the values of plain pages and of dictionaries that are in one of the spans, or contain
+    ``needle``; all without either. Stores place and length in ``plain``; returns how many, or -1 if
+    there is no room. Spans are about texts without their first ``skip`` bytes.
 
     ``slot`` is the row, or ``~w`` for entry ``w`` of the dictionaries, which begin at ``base``.
     """

@@ -165,8 +165,8 @@ def _levels(data: Any, page: Any, plain: Any, optional: Any) -> Any:
 def _find_strings(
     data: Any, plain: Any, page: Any, start: Any, wanted: Any, where: Any, size: Any, slot: Any
 ) -> Any:
-    """Place and length of the ``wanted`` ones of the plain strings from ``start`` on; whether the
-    page has them."""
+    """Finds place and length of the ``wanted`` plain strings, counted from ``start``; returns
+    whether the page has them."""
     origin, passed, place = page[PLACE], np.int64(0), start
     stop = origin + page[SIZE]
     for n in range(len(wanted)):
@@ -366,7 +366,7 @@ def locate(
 
 
 def gather(plain: Any, where: Any, size: Any, out: Any, valid: Any) -> Any:
-    """Numbers that ``locate`` found, and flags of those that are not null; how many are null."""
+    """Copies numbers that ``locate`` found, and flags non-nulls; returns how many are null."""
     nulls = 0
     for k in range(len(where)):
         if size[k] < 0:

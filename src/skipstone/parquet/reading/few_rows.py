@@ -188,8 +188,8 @@ class _Chosen:
         limit: int,
         widths: I64 | None = None,
     ) -> BulkChunks | None:
-        """The chunks in ``data``, which holds the ranges; ``None`` where one is not sound so far,
-        or no page begins where an entry does: a page may not have another's rows."""
+        """The chunks in ``data``, which holds the ranges; ``None`` if one is damaged, or an entry
+        does not begin with a page: its rows would be others."""
         chunks = BulkChunks(
             kind=kind,
             buffer=data,

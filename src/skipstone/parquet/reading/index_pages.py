@@ -294,7 +294,7 @@ class IndexPages:
         return RowSet.of(np.concatenate(found)) if found else RowSet()
 
     def _fetched(self, fields: Sequence[Any], rows: RowSet) -> pa.Table:
-        """Rows whose pages the trees of ordinals find, all columns in the same waves."""
+        """Reads ``rows``: trees of ordinals find their pages, in the same waves for all columns."""
         groups = group_rows(rows, self.file.row_starts)
         if not groups or not fields:
             schema = pa.schema([each.field for each in fields], self.file.schema.metadata)

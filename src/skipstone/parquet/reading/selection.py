@@ -53,7 +53,7 @@ _SHARED = 32 << 10
 @dataclass(frozen=True, slots=True, eq=False)
 class SelectedField:
     """One column of the result: ``field`` is its Arrow field, ``shape`` its structure; ``leaf`` is
-    set where it is one."""
+    set if the column is a leaf."""
 
     node: Node
     field: pa.Field
