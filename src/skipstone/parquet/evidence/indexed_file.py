@@ -23,10 +23,9 @@ from skipstone.errors import FormatError, KeyUnavailableError, SkipstoneError, U
 from skipstone.parquet.encryption.modules import ModuleType
 from skipstone.parquet.encryption.open_footer import chunk_decryptor
 from skipstone.parquet.format.enums import BoundaryOrder
-from skipstone.parquet.format.metadata import ColumnMetaData
 from skipstone.parquet.format.page_index import ColumnIndexArrays, OffsetIndexArrays
 from skipstone.parquet.pages.index_page import ROLL_OVER
-from skipstone.parquet.pages.page import chunk_range
+from skipstone.parquet.pages.page import chunk_range_at
 from skipstone.parquet.values import ByteArrays
 from skipstone.predicate.tree import is_expression
 from skipstone.pruning import BaseEvidence, BoolArray, Bounds, Cause, Fetched, Reason
@@ -65,17 +64,13 @@ def chunk_bytes(footer: FooterArrays, row_group: int, leaf: int, size: int) -> t
     def of(field: str) -> int:
         return int(footer.chunk(field)[row_group, leaf])
 
-    meta = ColumnMetaData(
-        type=of("type"),
-        encodings=(),
-        codec=of("codec"),
-        num_values=of("num_values"),
-        total_uncompressed_size=0,
-        total_compressed_size=of("total_compressed_size"),
-        data_page_offset=of("data_page_offset"),
-        dictionary_page_offset=of("dictionary_page_offset"),
+    return chunk_range_at(
+        of("data_page_offset"),
+        of("dictionary_page_offset"),
+        of("total_compressed_size"),
+        file_size=size,
+        created_by=footer.created_by,
     )
-    return chunk_range(meta, file_size=size, created_by=footer.created_by)
 
 
 def bounds_of_parts(

@@ -155,8 +155,19 @@ def chunk_range(
     ``dictionary_page_offset`` counts only where it is positive and before the data pages: writers
     set 0, or leave it out and let ``data_page_offset`` point at the dictionary.
     """
-    start, length = meta.data_page_offset, meta.total_compressed_size
-    dictionary = meta.dictionary_page_offset
+    return chunk_range_at(
+        meta.data_page_offset,
+        meta.dictionary_page_offset,
+        meta.total_compressed_size,
+        file_size=file_size,
+        created_by=created_by,
+    )
+
+
+def chunk_range_at(
+    start: int, dictionary: int | None, length: int, *, file_size: int, created_by: str | None
+) -> tuple[int, int]:
+    """``chunk_range`` of ``data_page_offset``, ``dictionary_page_offset`` and total length."""
     # A data_page_offset within the magic is of a chunk that has no data pages.
     if dictionary is not None and dictionary > 0 and (dictionary < start or start < len(MAGIC)):
         start = dictionary

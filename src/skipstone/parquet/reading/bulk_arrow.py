@@ -48,14 +48,14 @@ from .bulk_chunks import (
     CODEC,
     LENGTH,
     MOST_STRINGS,
+    NUMBER_WIDTHS,
     ROWS,
     VALUE,
-    WIDTHS,
     BulkKind,
     number_array,
     string_array,
 )
-from .decoding_memory import limit_of
+from .decoding_memory import dictionary_as_data, limit_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -142,7 +142,7 @@ def decoded(
     limit = limit_of(memory, len(buffer))
     if float(rows.sum(dtype=np.float64)) * VALUE > limit:
         return None
-    if kind.physical not in WIDTHS:
+    if kind.physical not in NUMBER_WIDTHS:
         return _texts(kind, spans, buffer, limit, verify_checksums)
     places = starts, length, rows
     if not (_are_whole(buffer, *places, limit) or _are_whole_alone(buffer, *places, limit)):
@@ -152,7 +152,7 @@ def decoded(
     if found is None:
         return None
     bitmap, values = found.buffers()
-    width, total = WIDTHS[kind.physical], len(found)
+    width, total = NUMBER_WIDTHS[kind.physical], len(found)
     words = np.frombuffer(values, f"u{width}", total) if total else np.empty(0, f"u{width}")
     return number_array(kind, words, bitmap)
 
@@ -281,17 +281,8 @@ def _words(chunks: Sequence[_TextChunk], verify_checksums: bool) -> pa.Array | N
     made: list[_Made] = []
     for each in chunks:
         if (page := each.dictionary) is not None:
-            header = PageHeader(
-                type=PageType.DATA_PAGE,
-                uncompressed_page_size=page.uncompressed_page_size,
-                compressed_page_size=page.compressed_page_size,
-                crc=page.crc,
-                data_page_header=DataPageHeader(
-                    num_values=page.num_values,
-                    encoding=Encoding.PLAIN,
-                    definition_level_encoding=Encoding.RLE,
-                    repetition_level_encoding=Encoding.RLE,
-                ),
+            header = dictionary_as_data(
+                page.num_values, page.uncompressed_page_size, page.compressed_page_size, page.crc
             )
             made.append((each.codec, page.num_values, (header.to_bytes(), page.body)))
     return _Chunks.of(Type.BYTE_ARRAY, False, made).read(verify_checksums)

@@ -110,7 +110,7 @@ KERNELS: Final = CompiledKernels[BulkKernels](
 )
 
 #: bytes of a number of a physical type
-WIDTHS: Final = {Type.INT32: 4, Type.INT64: 8, Type.FLOAT: 4, Type.DOUBLE: 8}
+NUMBER_WIDTHS: Final = {Type.INT32: 4, Type.INT64: 8, Type.FLOAT: 4, Type.DOUBLE: 8}
 #: bytes of a decoded value: the widest number or an offset, and whether it is null
 VALUE: Final = 9
 
@@ -229,7 +229,7 @@ class BulkChunks:
         size, stored, version = pages[:, SIZE], pages[:, STORED], pages[:, VERSION]
         self.status[pages[snappy & (size > SNAPPY_RATIO * stored + 8), CHUNK]] = 1
         # A dictionary page has four bytes per string at least.
-        width: int | NDArray[np.int64] = WIDTHS.get(self.kind.physical, 4)
+        width: int | NDArray[np.int64] = NUMBER_WIDTHS.get(self.kind.physical, 4)
         words = version == 0
         if self.widths is not None:
             width = np.where(self.widths > 0, self.widths, 4)[pages[:, CHUNK]]
@@ -280,7 +280,7 @@ class BulkChunks:
         rows, version = int(self.first[-1]), pages[:, VERSION]
         self.valid = np.empty(rows if self.kind.optional else 0, np.uint8)
         self.nulls = np.zeros(len(self.stops), np.int64)
-        if self.kind.physical in WIDTHS:
+        if self.kind.physical in NUMBER_WIDTHS:
             self.unpack_others(every)
             return self._numbers()
         self.unpack(every)
@@ -333,7 +333,7 @@ class BulkChunks:
         return None
 
     def _numbers(self) -> pa.Array:
-        width, rows, pages = WIDTHS[self.kind.physical], int(self.first[-1]), self.pages
+        width, rows, pages = NUMBER_WIDTHS[self.kind.physical], int(self.first[-1]), self.pages
         out = np.empty(rows, f"u{width}")
         is_dictionary = pages[:, VERSION] == 0
         dictionary = np.zeros(len(self.stops), np.int64)

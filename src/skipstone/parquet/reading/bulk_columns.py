@@ -40,12 +40,12 @@ from .bulk_chunks import (
     CODEC,
     DECODED,
     LENGTH,
+    NUMBER_WIDTHS,
     OFFSET,
     ROOM,
     ROWS,
     SPAN,
     VALUE,
-    WIDTHS,
     BulkChunks,
     BulkKernels,
     BulkKind,
@@ -88,7 +88,7 @@ def _is_number(type: pa.DataType, leaf: ColumnDescriptor) -> bool:
 
     The type in a stored Arrow schema may have another unit than the numbers.
     """
-    if leaf.type not in WIDTHS:
+    if leaf.type not in NUMBER_WIDTHS:
         return False
     t, natural = pa.types, leaf_type(leaf)
     if t.is_timestamp(type) and t.is_timestamp(natural):

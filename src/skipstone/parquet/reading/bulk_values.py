@@ -29,13 +29,13 @@ from .bulk_chunks import (
     FIRST,
     HOW,
     MOST_STRINGS,
+    NUMBER_WIDTHS,
     OTHER,
     PLACE,
     ROOM,
     SIZE,
     VALUES,
     VERSION,
-    WIDTHS,
     BulkChunks,
     number_array,
     string_array,
@@ -294,7 +294,7 @@ class BulkColumn:
         return self.places(
             at,
             np.full(count, kind.optional, np.uint8),
-            np.full(count, WIDTHS.get(kind.physical, 0), np.int64),
+            np.full(count, NUMBER_WIDTHS.get(kind.physical, 0), np.int64),
         )
 
     def places(
@@ -321,8 +321,8 @@ class BulkColumn:
     ) -> pa.Array:
         """The values of a column of this ``kind`` at these places."""
         chunks = self.chunks
-        if kind.physical in WIDTHS:
-            out = np.empty(len(where), f"u{WIDTHS[kind.physical]}")
+        if kind.physical in NUMBER_WIDTHS:
+            out = np.empty(len(where), f"u{NUMBER_WIDTHS[kind.physical]}")
             valid = np.empty(len(where), np.uint8)
             nulls = chunks.kernels.gather(chunks.plain, where, size, out, valid)
             return number_array(kind, out, _bitmap(valid) if nulls else None)

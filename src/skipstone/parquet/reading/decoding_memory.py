@@ -27,6 +27,7 @@ from skipstone._arrays import numbers, validity
 from skipstone.errors import FormatError
 from skipstone.parquet.encodings.codecs import decompress
 from skipstone.parquet.format.enums import (
+    PLAIN_WIDTHS,
     CompressionCodec,
     Encoding,
     FieldRepetitionType,
@@ -55,14 +56,7 @@ DEFAULT_MEMORY: Final = 2 << 30
 _PER_BYTE: Final = 32
 
 #: Bytes of a decoded value; those of the others are the ``type_length`` of the column.
-WIDTHS: Final = {
-    Type.BOOLEAN: 1,
-    Type.INT32: 4,
-    Type.INT64: 8,
-    Type.INT96: 8,
-    Type.FLOAT: 4,
-    Type.DOUBLE: 8,
-}
+WIDTHS: Final = PLAIN_WIDTHS | {Type.INT96: 8}
 _INDEX: Final = 4
 # An entry of a nested column takes two levels, offsets of lists, and where it begins.
 _NESTED: Final = 24
@@ -142,11 +136,21 @@ def _longest(data: NDArray[np.uint8], count: int) -> int:
         lengths = np.ascontiguousarray(data.reshape(count, size)[:, :_LENGTH]).view("<u4")
         if (lengths == size - _LENGTH).all():
             return size - _LENGTH
-    # Arrow decodes the dictionary as a page of values.
-    header = PageHeader(
+    header = dictionary_as_data(count, len(data), len(data))
+    alone = Pages(CompressionCodec.UNCOMPRESSED, count, b"", [header.to_bytes() + data.tobytes()])
+    table = _strings().decode([SplicedGroup(count, [alone])])
+    return pc.max(pc.binary_length(table.column(0))).as_py() or 0
+
+
+def dictionary_as_data(
+    count: int, uncompressed: int, compressed: int, crc: int | None = None
+) -> PageHeader:
+    """The header with which Arrow decodes the body of a dictionary page as required values."""
+    return PageHeader(
         type=PageType.DATA_PAGE,
-        uncompressed_page_size=len(data),
-        compressed_page_size=len(data),
+        uncompressed_page_size=uncompressed,
+        compressed_page_size=compressed,
+        crc=crc,
         data_page_header=DataPageHeader(
             num_values=count,
             encoding=Encoding.PLAIN,
@@ -154,9 +158,6 @@ def _longest(data: NDArray[np.uint8], count: int) -> int:
             repetition_level_encoding=Encoding.RLE,
         ),
     )
-    alone = Pages(CompressionCodec.UNCOMPRESSED, count, b"", [header.to_bytes() + data.tobytes()])
-    table = _strings().decode([SplicedGroup(count, [alone])])
-    return pc.max(pc.binary_length(table.column(0))).as_py() or 0
 
 
 @cache

@@ -26,7 +26,17 @@ import pyarrow as pa
 
 from skipstone.errors import FormatError
 
-from .bulk_chunks import CODEC, FIRST, LENGTH, OFFSET, ROWS, VALUE, VERSION, WIDTHS, BulkChunks
+from .bulk_chunks import (
+    CODEC,
+    FIRST,
+    LENGTH,
+    NUMBER_WIDTHS,
+    OFFSET,
+    ROWS,
+    VALUE,
+    VERSION,
+    BulkChunks,
+)
 from .bulk_columns import fetched, new_memory
 from .bulk_values import BulkColumn
 from .decoding_memory import limit_of
@@ -108,7 +118,7 @@ def read_few_rows(
         limit = limit_of(memory, len(data))
         if not done.all() or float(chosen.first[-1]) * VALUE > limit:
             return None
-        widths = np.repeat([WIDTHS.get(kind.physical, 0) for kind in kinds], len(some))
+        widths = np.repeat([NUMBER_WIDTHS.get(kind.physical, 0) for kind in kinds], len(some))
         verify = verify_checksums
         try:
             chunks = chosen.walked(kinds[0], data, kernels, plain, verify, limit, widths)
