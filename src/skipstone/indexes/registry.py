@@ -3,9 +3,9 @@
     user_id:bloom(fpp=0.001)      column, kind or alias, parameters
 
 An entry point of the group ``skipstone.indexes`` names a class, which is loaded on first use. It
-cannot take the name or alias of a built-in kind. An entry point that does not load, or is not an
-``Index``, counts as unknown where an index is read (it proves nothing, and a warning gives the
-reason) and is an error where a user builds it.
+cannot take the name or alias of a built-in kind. An entry point may not load, or not be an
+``Index``. An index of such a kind that is read proves nothing, and a warning gives the reason.
+Building one is an error.
 """
 
 from __future__ import annotations

@@ -20,15 +20,15 @@ itself, such that
 
 so what L(t) contains, folded, fold(t) contains. Proof: L maps a code point to itself, or to its
 lower case in some version of Unicode. It depends on neighbours only for the Greek sigma, of which
-``fold`` makes one, and for the dot above (U+0307): I, i, the dotted capital (L makes i with a dot
-of it, or i) and the dotless i (which Turkish has for I) are one, and the dot is left out.
+``fold`` makes one, and for the dot above (U+0307). ``fold`` leaves out the dot, and makes one of I,
+i, the dotted capital (which L makes i, with a dot or not) and the dotless i (Turkish for I).
 ``CASELESS`` are scripts and signs without case. In ``_CASED`` a code point is settled if Unicode
-3.2 has it (Python keeps the tables of that version), and it is no letter, or one of a pair whose
-other letter is settled too: a pair never changes, and Unicode gives no second partner to a letter
-that has one. There ``fold`` is the lower case, and with it U+2126, U+212A and U+212B, whose lower
-case is a settled letter. Every other code point becomes U+FFFD: so do both of a pair that only some
-version knows. The tables are the same in every Python. A test compares all code points with the
-lower case of Spark.
+3.2 has it (Python keeps the tables of that version), and it is no letter, or its partner is settled
+too. A pair never changes, and Unicode gives no second partner to a letter that has one. There
+``fold`` is the lower case, and with it U+2126, U+212A and U+212B, whose lower case is a settled
+letter. Every other code point becomes U+FFFD: so do both of a pair that only some version knows.
+The tables are the same in every Python. A test compares all code points with the lower case of
+Spark.
 """
 
 from __future__ import annotations

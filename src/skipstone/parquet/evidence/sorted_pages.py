@@ -5,10 +5,10 @@ Where a row group is sorted by a leaf (``IndexedFile.verified``, and the first o
 
     ascending    page a | … | page p | … | page b       last(a) <= v <= first(b) for every v of p
 
-So the search fetches a page from the middle of each run of undecided pages and evaluates the
-predicate again with its values (``interval.py``), until every run is short enough to be read. This
-is binary search for any leaf that ranges can answer. With many pages it fetches several at a time,
-so that six rounds are enough. For a column with a column index it fetches nothing.
+So the search fetches a page from the middle of each run of undecided pages, and evaluates the
+predicate again with its values (``interval.py``). It ends when every run is short enough to be
+read. This is binary search for any leaf that ranges can answer. With many pages it fetches several
+at a time, so that six rounds are enough. For a column with a column index it fetches nothing.
 
 Sorted means: the values that are not null ascend (or descend) in the order of their keys, NaN
 largest, and all nulls are at one end. Spark writes INT96 timestamps without a column index; this

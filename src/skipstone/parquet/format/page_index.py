@@ -13,10 +13,10 @@
 ``compressed_page_size`` includes the page's header; ``first_row_index`` counts from the first row
 of the row group, and a page begins with a row. The bounds of a null page are placeholders. Some
 writers without statistics leave -1 in ``null_counts`` and mark the page as a null page.
-Both structs are Thrift compact. Their lists are read as arrays: each varint of
-a list ends at a byte below 128, and so does every part of a list of page locations, because the
-heads of their fields (``16 v 15 v 16 v 00``) are bytes below 128 too. Lists that are written in
-another way are read value by value. Source: PageIndex.md and parquet.thrift of parquet-format.
+Both structs are Thrift compact. Their lists are read as arrays, since each varint ends at a byte
+below 128. So does every part of a page location, because the heads of its fields (``16 v 15 v 16 v
+00``) are bytes below 128 too. Lists that are written in another way are read value by value.
+Source: PageIndex.md and parquet.thrift of parquet-format.
 """
 
 from __future__ import annotations

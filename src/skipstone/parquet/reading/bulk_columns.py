@@ -1,9 +1,9 @@
 """Whole columns of many files, decoded together.
 
 When many files are read, most time goes into opening, calling and combining, file by file and page
-by page. Here the chunks of one column in a batch of row groups are read into one buffer, and each
-step (page headers, decompression, levels, values) is one call of compiled code over all of them,
-without the lock of the interpreter (``bulk_jit``). The result is one Arrow array: for strings by
+by page. Here the chunks of one column in a batch of row groups are read into one buffer. Each step
+(page headers, decompression, levels, values) is one call of compiled code over all of them, without
+the lock of the interpreter (``bulk_jit``). The result is one Arrow array: for strings by
 dictionary, indices into the dictionaries of all chunks, one after another.
 
 This is a faster way to read the same values, for the usual forms:
